@@ -1,0 +1,169 @@
+"""The one schema of a run's config: every key with its default, type and meaning; checking; JSON.
+
+A config file is a Python file with `get_config()` that starts from `default_config()` and changes a few keys.
+On the command line `--config.KEY=VALUE` changes one more. Keys under `ranges` and `fixed` are names of the law's
+parameters, so they are free here and checked by the law.
+"""
+
+import ast
+import importlib.util
+import math
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import ml_collections
+
+from tfmat.config_schema import FREE_SECTIONS, OPTIONS, Option
+from tfmat.errors import InputError, nearest
+from tfmat.files import read_json
+
+Config = ml_collections.ConfigDict
+
+
+def default_config() -> Config:
+    """A config with every key of the schema at its default. `check_config` refuses what is not in the schema."""
+    config = Config()
+    for option in OPTIONS.values():
+        section, key = _section_and_key(config, option.name)
+        # Wrapped so that an `optional` key, None by default, later takes a value of its own type.
+        with section.ignore_type():
+            section[key] = option.default
+    for section in FREE_SECTIONS:
+        config[section] = Config()
+    return config
+
+
+def find_config_file(name: str) -> pathlib.Path:
+    """`configs/x.py` as given, or the one of that name shipped with tfmat (also `x` alone)."""
+    path = pathlib.Path(name)
+    if path.is_file():
+        return path
+    if path.parent == pathlib.Path(".") or path.parent == pathlib.Path("configs"):
+        for folder in shipped_config_folders():
+            shipped = folder / f"{path.stem}.py"
+            if shipped.is_file():
+                return shipped
+    valid = [f"configs/{file.name}" for folder in shipped_config_folders() for file in folder.glob("[!_]*.py")]
+    raise InputError(f"config file {name} does not exist{nearest(name, valid)}")
+
+
+def shipped_config_folders() -> list[pathlib.Path]:
+    """Where tfmat's own configs lie: beside the package in a checkout, inside it when installed."""
+    package = pathlib.Path(__file__).parent
+    return [folder for folder in (package.parent / "configs", package / "configs") if folder.is_dir()]
+
+
+def load_config(path: str | os.PathLike) -> Config:
+    """Runs `get_config()` of a config file; InputError where it is missing, fails, or sets what does not exist."""
+    path = find_config_file(os.fspath(path))
+    if path.suffix != ".py":
+        raise InputError(f"config file {path} is not a Python file; give one that defines get_config()")
+    spec = importlib.util.spec_from_file_location(f"tfmat_config_{path.stem}", path)
+    assert spec is not None and spec.loader is not None  # noqa: S101 (true for every .py path)
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        config = module.get_config()
+    except InputError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"config file {path} failed: {type(error).__name__}: {reason}") from error
+    if not isinstance(config, Config):
+        raise InputError(f"get_config() of {path} returned {type(config).__name__}; return default_config() changed")
+    return check_config(config)
+
+
+def apply_override(config: Config, key: str, text: str) -> None:
+    """Sets `key` (dotted) from the text after `--config.KEY=`; InputError names unknown keys and wrong values."""
+    section, _, name = key.partition(".")
+    if section in FREE_SECTIONS and name:
+        config[section][name] = _parse_free(section, name, text)
+        return
+    option = OPTIONS.get(key)
+    if option is None:
+        raise InputError(f"unknown config key '{key}'{nearest(key, [*OPTIONS, *FREE_SECTIONS])}")
+    parent, last = _section_and_key(config, key)
+    with parent.ignore_type():
+        parent[last] = option.parse(text)
+
+
+def check_config(config: Config) -> Config:
+    """Checks every key's type and value; returns `config`. InputError names the key, the value, and what is valid."""
+    known = set(OPTIONS)
+    for key, value in _flatten(config).items():
+        section = key.partition(".")[0]
+        if section in FREE_SECTIONS:
+            continue
+        if key not in known:
+            raise InputError(f"unknown config key '{key}'{nearest(key, known)}")
+        parent, last = _section_and_key(config, key)
+        with parent.ignore_type():
+            parent[last] = OPTIONS[key].check(value)
+    for name, limits in config.ranges.items():
+        if not isinstance(limits, tuple | list) or len(limits) != 2 or not all(map(_is_number, limits)):
+            raise InputError(f"config key ranges.{name} is {limits!r}; give two numbers, low and high")
+    for name, value in config.fixed.items():
+        if not _is_number(value):
+            raise InputError(f"config key fixed.{name} is {value!r}; give a number")
+    return config
+
+
+def load_saved_config(path: str | os.PathLike) -> tuple[Config, dict[str, Any]]:
+    """Reads `config.json`: the config, and the extra keys that the run put beside it (`data_dir`, `total_steps`, ...)."""
+    content = read_json(path)
+    config, extra = default_config(), {}
+    for key, value in _flatten(content).items():
+        section, _, name = key.partition(".")
+        if section in FREE_SECTIONS:
+            config[section][name] = tuple(value) if isinstance(value, list) else value
+        elif key in OPTIONS:
+            parent, last = _section_and_key(config, key)
+            with parent.ignore_type():
+                parent[last] = tuple(value) if isinstance(value, list) else value
+        else:
+            extra[key] = value
+    return check_config(config), extra
+
+
+def describe_options() -> list[Option]:
+    """Every key with default and meaning, for `--help`."""
+    return list(OPTIONS.values())
+
+
+def _section_and_key(config: Config, name: str) -> tuple[Config, str]:
+    *sections, key = name.split(".")
+    for section in sections:
+        if section not in config:
+            config[section] = Config()
+        config = config[section]
+    return config, key
+
+
+def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping | Config):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _parse_free(section: str, name: str, text: str) -> Any:
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        value = text
+    if section == "ranges" and isinstance(value, tuple) and len(value) == 2 and all(map(_is_number, value)):
+        return tuple(map(float, value))
+    if section == "fixed" and _is_number(value):
+        return float(value)
+    wanted = "two numbers, LOW,HIGH" if section == "ranges" else "a number"
+    raise InputError(f"--config.{section}.{name}={text}: give {wanted}")

@@ -1,0 +1,181 @@
+"""The keys of a run's config: name, default, type, meaning. The only place where a key is declared."""
+
+import ast
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tfmat.durations import Duration
+from tfmat.errors import InputError, nearest
+
+# Sections whose keys are names of the law's parameters.
+FREE_SECTIONS = ("ranges", "fixed")
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One key of the config.
+
+    Attributes:
+      name: dotted, e.g. `optimizer.learning_rate`.
+      default: value when nobody sets it.
+      kind: `int`, `float`, `str`, `bool`, `duration`, `steps` (a duration not in time), or `ints`, `floats` for tuples.
+      meaning: one line for `--help`, with the unit.
+      valid: the condition in words, for error messages.
+      accepts: the condition.
+      choices: the valid strings, where there are few.
+      optional: whether None (`none` on the command line) is valid.
+    """
+
+    name: str
+    default: Any
+    kind: str
+    meaning: str
+    valid: str = ""
+    accepts: Callable[[Any], bool] = lambda value: True
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+
+    def parse(self, text: str) -> Any:
+        """The value that `text` on the command line means; checked."""
+        if self.kind in ("str", "duration", "steps") or (self.optional and text.lower() == "none"):
+            return self.check(None if self.optional and text.lower() == "none" else text)
+        try:
+            value = ast.literal_eval(text.capitalize() if self.kind == "bool" else text)
+        except (ValueError, SyntaxError):
+            value = text
+        return self.check(value)
+
+    def check(self, value: Any) -> Any:
+        """`value` in the key's own type; InputError where it is not of that type or not valid."""
+        if value is None and self.optional:
+            return None
+        converted = _CONVERSIONS[self.kind](value)
+        if self.kind in ("duration", "steps") and converted is not None:
+            self._check_duration(converted)
+        if converted is None:
+            raise InputError(f"config key {self.name} is {value!r}; give {_KINDS[self.kind]}{self._condition()}")
+        if self.choices and converted not in self.choices:
+            raise InputError(f"config key {self.name} is '{converted}'{nearest(converted, self.choices)}")
+        if not self.accepts(converted):
+            raise InputError(f"config key {self.name} is {value!r}; it must be {self.valid}")
+        return converted
+
+    def _check_duration(self, text: str) -> None:
+        try:
+            duration = Duration.parse(text)
+        except InputError as error:
+            raise InputError(f"config key {self.name}: {error}") from error
+        if self.kind == "steps" and duration.seconds is not None:
+            raise InputError(f"config key {self.name} is '{text}'; give it in steps or epochs")
+
+    def _condition(self) -> str:
+        return f", {self.valid}" if self.valid else ""
+
+
+def _to_int(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if math.isfinite(value) and value == int(value) else None
+
+
+def _to_float(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def _to_tuple(convert: Callable[[Any], Any]) -> Callable[[Any], tuple | None]:
+    def to_tuple(value: Any) -> tuple | None:
+        items = tuple(convert(item) for item in (value if isinstance(value, tuple | list) else (value,)))
+        return None if any(item is None for item in items) else items
+
+    return to_tuple
+
+
+_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    "int": _to_int,
+    "float": _to_float,
+    "str": lambda value: value if isinstance(value, str) else None,
+    "duration": lambda value: value if isinstance(value, str) else None,
+    "steps": lambda value: value if isinstance(value, str) else None,
+    "bool": lambda value: value if isinstance(value, bool) else None,
+    "ints": _to_tuple(_to_int),
+    "floats": _to_tuple(_to_float),
+}
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a word",
+    "duration": "a duration such as 20steps, 8epochs or 10m",
+    "steps": "a duration such as 20steps or 2epochs",
+    "bool": "true or false",
+    "ints": "whole numbers, such as 16,24",
+    "floats": "numbers, such as 0.01,0.05",
+}
+
+
+def _positive(value: Any) -> bool:
+    return value > 0
+
+
+def _not_negative(value: Any) -> bool:
+    return value >= 0
+
+
+def _fraction(value: Any) -> bool:
+    return 0 <= value < 1
+
+
+def _all_positive(values: tuple) -> bool:
+    return len(values) > 0 and all(value > 0 for value in values)
+
+
+def _rising_pair(values: tuple) -> bool:
+    return len(values) == 2 and 0 < values[0] <= values[1]
+
+
+ACTIVATIONS = ("relu", "leaky_relu", "elu", "selu", "softplus", "tanh", "sigmoid", "gelu", "silu", "linear")
+
+_ALL = (
+    Option("law", "hahn_tsai", "str", "material law: a name from `tfmat laws`, or path/to/file.py:ClassName"),
+    Option("seed", 0, "int", "of the curves, the weights and the order of examples", "0 or more", _not_negative),
+    Option("global_batch_size", 150, "int", "examples a step, over all workers", "1 or more", _positive),
+    Option("train_for", "8epochs", "duration", "length of training: 20steps, 8epochs, 90s, 10m, 2h"),
+    Option("target_val_loss", None, "float", "stop as soon as val_loss is at or below this", "positive", _positive, optional=True),
+    Option("steps_per_call", None, "int", "training steps in one call of the graph (none: about half a second's worth)", "1 or more", _positive, optional=True),
+    Option("jit_compile", False, "bool", "compile the step with XLA (slower on CPUs; measure)"),
+    Option("data.num_curves", 1_000_000, "int", "curves for training (75 %) and validation (25 %)", "8 or more", lambda v: v >= 8),
+    Option("data.num_test", 10_000, "int", "further curves that never train", "1 or more", _positive),
+    Option("data.seed", None, "int", "of the curves, if not `seed`", "0 or more", _not_negative, optional=True),
+    Option("data.noise_mpa", None, "float", "standard deviation of the stress noise, MPa (none: the law's)", "0 or more", _not_negative, optional=True),
+    Option("data.noise_relative", 0.0, "float", "standard deviation of the stress noise as a fraction of the stress", "0 or more, below 1", _fraction),
+    Option("data.max_strain", None, "floats", "range of the curves' maximum strain (none: the law's)", "LOW,HIGH with 0 < low <= high", _rising_pair, optional=True),
+    Option("data.strength_mpa", None, "floats", "range of the stress at which curves break off, MPa (none: the law's)", "LOW,HIGH with 0 < low <= high", _rising_pair, optional=True),
+    Option("data.strength_cut_off", True, "bool", "whether curves break off at the strength"),
+    Option("data.num_points", 200, "int", "points a curve", "16 or more", lambda v: v >= 16),
+    Option("data.num_validation", 25_000, "int", "validation curves used after every epoch (all of them at the end)", "1 or more", _positive),
+    Option("data.reading", "auto", "str", "memory, stream, or auto: memory where the set fits", choices=("auto", "memory", "stream")),
+    Option("model.conv_filters", (16, 24), "ints", "filters of each convolution", "positive", _all_positive),
+    Option("model.kernel_sizes", (7, 7), "ints", "kernel of each convolution, points", "positive", _all_positive),
+    Option("model.pool_size", 2, "int", "max-pooling after each convolution, points (1: none)", "1 or more", _positive),
+    Option("model.hidden_units", (125,), "ints", "units of each dense layer", "positive", _all_positive),
+    Option("model.activation", "relu", "str", "of convolutions and dense layers", choices=ACTIVATIONS),
+    Option("model.dropout", 0.0, "float", "rate after each dense layer", "0 or more, below 1", _fraction),
+    Option("model.batch_normalization", "none", "str", "none, synchronized (statistics of the whole batch), or local (of each worker's part)", choices=("none", "synchronized", "local")),
+    Option("optimizer.name", "adam", "str", "optimizer", choices=("sgd", "adam", "adamw", "nadam", "rmsprop", "adagrad", "lion")),
+    Option("optimizer.learning_rate", 1e-3, "float", "peak learning rate", "positive", _positive),
+    Option("optimizer.schedule", "cosine", "str", "of the learning rate over the run", choices=("constant", "cosine")),
+    Option("optimizer.warmup", "0steps", "steps", "linear rise from 0 to the peak: a duration in steps or epochs"),
+    Option("optimizer.final_fraction", 0.0, "float", "what is left of the peak at the end of the cosine", "0 to 1", lambda v: 0 <= v <= 1),
+    Option("optimizer.momentum", 0.9, "float", "of SGD and RMSprop", "0 or more, below 1", _fraction),
+    Option("optimizer.nesterov", True, "bool", "Nesterov momentum for SGD"),
+    Option("optimizer.weight_decay", 0.0, "float", "decoupled weight decay", "0 or more", _not_negative),
+    Option("optimizer.clip_norm", None, "float", "clip gradients to this global norm", "positive", _positive, optional=True),
+    Option("checkpoint.keep", 3, "int", "checkpoints kept", "1 or more", _positive),
+    Option("checkpoint.every", "1epochs", "duration", "a duration between checkpoints: steps, epochs or time"),
+    Option("callbacks.early_stopping_patience", None, "int", "stop after so many epochs without a better val_loss", "1 or more", _positive, optional=True),
+)  # fmt: skip
+
+OPTIONS: dict[str, Option] = {option.name: option for option in _ALL}

@@ -1,0 +1,43 @@
+"""The few exceptions a caller can act on; each carries the exit status that the command line returns for it."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class TfmatError(Exception):
+    """Base of every error that is not a defect of tfmat. Its message is one line: what is wrong, what to do."""
+
+    exit_status = 1
+
+
+class InputError(TfmatError, ValueError):
+    """What the user gave cannot be used: a flag, a config, a file, a folder."""
+
+    exit_status = 2
+
+
+class DivergedError(TfmatError):
+    """The loss became NaN or infinite."""
+
+    exit_status = 3
+
+
+class WorkerLostError(TfmatError):
+    """A process of a parallel run ended before the others."""
+
+    exit_status = 4
+
+
+class Interrupted(TfmatError):
+    """A signal asked the run to stop; its state is saved, and the same command goes on."""
+
+    exit_status = 75
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """Returns `"; did you mean 'x'?"` for the valid name most like `name`, or all valid names if none is like it."""
+    valid = list(valid)
+    close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    return f"; valid: {', '.join(sorted(valid))}" if valid else ""
