@@ -1,0 +1,203 @@
+"""Simulated curves: curve i is a pure function of (law, settings, seed, i), however many are made and by whom."""
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfmat.curves.settings import CurveSettings
+from tfmat.errors import InputError
+from tfmat.materials import Law
+from tfmat.materials.blocks import rows_in_block
+from tfmat.materials.law import Array
+
+# Goes up with every change that makes another curve i from the same settings and seed.
+SIMULATION_VERSION = 1
+# Curves of a block share their random generators and are always made together.
+BLOCK = 1024
+# One generator for each thing that is drawn, so that more noise, say, leaves everything else as it was.
+_PARAMETERS, _MAX_STRAIN, _STRENGTH, _NOISE = range(4)
+
+Float32Array = NDArray[np.float32]
+
+
+@dataclasses.dataclass
+class SimulatedCurves:
+    """Curves with their labels.
+
+    Attributes:
+      features: [curves, points, 3] float32: strain (-), noisy stress (MPa), flag (1 where the point is padding).
+      labels: [curves, identified parameters] float32, 0-1.
+      parameters: [curves, all parameters] float64, in their units.
+    """
+
+    features: Float32Array
+    labels: Float32Array
+    parameters: Array
+
+
+@dataclasses.dataclass
+class _Draws:
+    """What is drawn once a curve, for a whole block; [BLOCK] or [BLOCK, parameters]."""
+
+    labels: Array
+    parameters: Array
+    max_strain: Array
+    strength: Array | None
+
+
+class Simulator:
+    """Makes the curves of some settings and a seed. Threads may share one."""
+
+    def __init__(self, settings: CurveSettings, seed: int):
+        """Raises InputError on a negative seed."""
+        if seed < 0:
+            raise InputError(f"--seed is {seed}; give 0 or a positive whole number")
+        self.settings = settings.resolved()
+        self.seed = seed
+        self.law: Law = self.settings.build_law()
+        spacing = self.law.strain_spacing
+        self._grid = np.linspace(0.0, 1.0, self.settings.num_points) ** spacing
+        self._identified = [
+            i for i, parameter in enumerate(self.law.parameters) if parameter.fixed is None
+        ]
+
+    def curves(self, start: int, stop: int) -> SimulatedCurves:
+        """Curves number `start` to `stop` - 1."""
+        count = stop - start
+        features = np.empty((count, self.settings.num_points, 3), np.float32)
+        labels = np.empty((count, len(self._identified)), np.float32)
+        self.fill(start, stop, features, labels)
+        return SimulatedCurves(features, labels, self.parameters(start, stop))
+
+    def parameters(self, start: int, stop: int) -> Array:
+        """The parameters of these curves alone: [stop - start, all parameters] float64, in their units."""
+        parameters = np.empty((stop - start, len(self.law.parameters)))
+        for block, inside, outside in _blocks(start, stop):
+            parameters[outside] = self._draw(block).parameters[inside]
+        return parameters
+
+    def fill(self, start: int, stop: int, features: Float32Array, labels: Float32Array) -> None:
+        """Writes curves number `start` to `stop` - 1 into given arrays; whole blocks of BLOCK cost no copy.
+
+        Args:
+          features: [stop - start, points, 3] float32, C-contiguous or not.
+          labels: [stop - start, identified parameters] float32.
+
+        Raises:
+          InputError: the law gave stresses that are not finite.
+        """
+        for block, inside, outside in _blocks(start, stop):
+            draws = self._draw(block)
+            labels[outside] = draws.labels[inside]
+            if inside == slice(0, BLOCK):
+                self._fill_block(block, draws, features[outside])
+            else:
+                whole = np.empty((BLOCK, *features.shape[1:]), np.float32)
+                self._fill_block(block, draws, whole)
+                features[outside] = whole[inside]
+
+    def _generator(self, stream: int, block: int) -> np.random.Generator:
+        seeds = np.random.SeedSequence(self.seed, spawn_key=(stream, block))
+        return np.random.Generator(np.random.SFC64(seeds))
+
+    def _draw(self, block: int) -> _Draws:
+        # Fixed parameters are drawn too, and not used: fixing one leaves the others as they were.
+        drawn = self._generator(_PARAMETERS, block).random((BLOCK, len(self.law.parameters)))
+        labels = drawn[:, self._identified]
+        assert self.settings.max_strain is not None
+        max_strain = self._generator(_MAX_STRAIN, block).uniform(*self.settings.max_strain, BLOCK)
+        strength = None
+        if self.settings.strength_mpa is not None:
+            strength = self._generator(_STRENGTH, block).uniform(*self.settings.strength_mpa, BLOCK)
+        return _Draws(labels, self.law.from_labels(labels), max_strain, strength)
+
+    def _fill_block(self, block: int, draws: _Draws, features: Float32Array) -> None:
+        """Writes a whole block, a few rows at a time so that the working set stays in the cache."""
+        noise = self._generator(_NOISE, block)
+        rows = rows_in_block(self.settings.num_points)
+        for first in range(0, BLOCK, rows):
+            part = slice(first, min(first + rows, BLOCK))
+            strain = draws.max_strain[part, None] * self._grid
+            stress = self._stress(strain, draws.parameters[part])
+            valid = None if draws.strength is None else _before_break(stress, draws.strength[part])
+            _write(features[part], strain, self._noisy(stress, noise), valid)
+
+    def _stress(self, strain: Array, parameters: Array) -> Array:
+        """The law's stress, checked, since laws may be a user's own: a NaN here would spoil a training much later."""
+        stress = np.asarray(self.law.stress(strain, parameters))
+        if stress.shape != strain.shape:
+            raise InputError(
+                f"law {self.settings.law}: stress() returned shape {stress.shape} for strain of shape {strain.shape}"
+            )
+        if not np.isfinite(stress.sum()):
+            worst = parameters[~np.isfinite(stress).all(axis=1)][0]
+            values = ", ".join(
+                f"{parameter.name}={value:g}"
+                for parameter, value in zip(self.law.parameters, worst, strict=True)
+            )
+            raise InputError(
+                f"law {self.settings.law} gives a stress that is not finite at {values}; narrow its ranges"
+            )
+        return stress
+
+    def _noisy(self, stress: Array, generator: np.random.Generator) -> Float32Array:
+        """Stress with this block's next noise; the same normal numbers whatever their standard deviation."""
+        absolute, relative = self.settings.noise_mpa or 0.0, self.settings.noise_relative
+        noisy = stress.astype(np.float32)
+        if absolute == 0.0 and relative == 0.0:
+            return noisy
+        normal = generator.standard_normal(stress.shape, np.float32)
+        if relative == 0.0:
+            normal *= np.float32(absolute)
+        else:
+            normal *= np.hypot(np.float32(absolute), np.float32(relative) * noisy)
+        noisy += normal
+        return noisy
+
+
+def features_of(strain: Array, stress: Array, valid: NDArray[np.bool_]) -> Float32Array:
+    """Strain (-), stress (MPa) and valid, each [curves, points] -> [curves, points, 3]; padding is zero with flag 1."""
+    features = np.empty((*strain.shape, 3), np.float32)
+    features[:, :, 0] = np.where(valid, strain, 0.0)
+    features[:, :, 1] = np.where(valid, stress, 0.0)
+    features[:, :, 2] = ~valid
+    return features
+
+
+def _write(
+    features: Float32Array, strain: Array, stress: Float32Array, valid: NDArray[np.bool_] | None
+) -> None:
+    """Writes strain, stress and flag, each [curves, points], into features [curves, points, 3]; None is all valid."""
+    if valid is None:
+        features[:, :, 0] = strain
+        features[:, :, 1] = stress
+        features[:, :, 2] = 0.0
+        return
+    # Products, since masked assignment takes four times as long; adding 0.0 turns -0.0 into 0.0.
+    np.multiply(strain, valid, out=features[:, :, 0], casting="same_kind")
+    masked = stress * valid
+    masked += np.float32(0.0)
+    features[:, :, 1] = masked
+    np.logical_not(valid, out=features[:, :, 2], casting="unsafe")
+
+
+def _blocks(start: int, stop: int) -> list[tuple[int, slice, slice]]:
+    """Every block that [start, stop) touches: its number, the rows wanted of it, and where they go."""
+    if not 0 <= start <= stop:
+        raise ValueError(f"curves {start} to {stop} do not exist")
+    pieces = []
+    for block in range(start // BLOCK, -(-stop // BLOCK)):
+        first, last = max(start, block * BLOCK), min(stop, (block + 1) * BLOCK)
+        if first < last:
+            inside = slice(first - block * BLOCK, last - block * BLOCK)
+            pieces.append((block, inside, slice(first - start, last - start)))
+    return pieces
+
+
+def _before_break(stress: Array, strength: Array) -> NDArray[np.bool_]:
+    """True up to and with the first point whose stress exceeds the curve's strength; [curves, points]."""
+    exceeds = stress > strength[:, None]
+    points = stress.shape[1]
+    last = np.where(exceeds.any(axis=1), exceeds.argmax(axis=1), points)
+    return np.arange(points) <= last[:, None]

@@ -1,0 +1,81 @@
+"""Metals: strain = σ/E + plastic strain, elastic until the initial yield; the Newton solve that such laws share."""
+
+import abc
+
+import numpy as np
+
+from tfmat.materials.blocks import in_blocks
+from tfmat.materials.law import Array, Law
+
+# Convergence is quadratic: after a step of this relative size the error is below rounding.
+_TOLERANCE = 1e-10
+_MOST_STEPS = 100
+
+
+class ElasticPlasticLaw(Law):
+    """A law σ = H(εp), εp = ε - σ/E, given by its hardening curve H; the first parameter is E.
+
+    A subclass defines `hardening` and `hardening_derivatives`; `columns` are its parameters after E, each [curves, 1].
+    """
+
+    strain_measure = "true"
+    stress_measure = "true"
+    strain_spacing = 2.0
+
+    @abc.abstractmethod
+    def hardening(self, plastic_strain: Array, columns: Array) -> tuple[Array, Array]:
+        """H and dH/dεp in MPa at plastic_strain [curves, points] >= 0; H rises and bends to one side only."""
+
+    @abc.abstractmethod
+    def hardening_derivatives(self, plastic_strain: Array, columns: Array) -> tuple[Array, ...]:
+        """dH/d parameter at fixed plastic strain, one array [curves, points] (or broadcastable) a column."""
+
+    def stress(self, strain: Array, parameters: Array) -> Array:
+        """See `Law.stress`."""
+
+        def fill(strain: Array, columns: Array, out: Array) -> None:
+            out[:] = self._solve(strain, columns)[0]
+
+        return in_blocks(fill, strain, parameters)
+
+    def derivatives(self, strain: Array, parameters: Array) -> Array:
+        """See `Law.derivatives`; the total differential of σ = H(ε - σ/E)."""
+
+        def fill(strain: Array, columns: Array, out: Array) -> None:
+            modulus = columns[0]
+            stress, plastic_strain, elastic = self._solve(strain, columns)
+            slope = self.hardening(plastic_strain, columns[1:])[1]
+            share = modulus / (modulus + slope)
+            out[:, :, 0] = np.where(elastic, strain, slope * stress * share / modulus**2)
+            by_column = self.hardening_derivatives(plastic_strain, columns[1:])
+            for i, derivative in enumerate(by_column, start=1):
+                out[:, :, i] = np.where(elastic, 0.0, derivative * share)
+
+        return in_blocks(fill, strain, parameters, (len(self.parameters),))
+
+    def _solve(self, strain: Array, columns: Array) -> tuple[Array, Array, Array]:
+        """Stress, plastic strain, and where the curve is still elastic; each [curves, points].
+
+        Newton on F(p) = H(p) - E (ε - p) from its upper bound p = ε - H(0)/E. F rises and bends to one side, so
+        that after at most one step every iterate lies on the same side of the root and comes nearer.
+        """
+        modulus, others = columns[0], columns[1:]
+        first_yield = self.hardening(np.zeros_like(modulus), others)[0]
+        yield_strain = first_yield / modulus
+        elastic = strain <= yield_strain
+        plastic_strain = np.maximum(strain - yield_strain, 0.0)
+        total_strain = np.maximum(strain, yield_strain)
+        tolerance = _TOLERANCE * total_strain
+        for _ in range(_MOST_STEPS):
+            flow_stress, slope = self.hardening(plastic_strain, others)
+            step = total_strain - plastic_strain
+            step *= modulus
+            step -= flow_stress
+            step /= slope + modulus
+            moved = np.maximum(plastic_strain + step, 0.0)
+            converged = np.all(np.abs(moved - plastic_strain) <= tolerance)
+            plastic_strain = moved
+            if converged:
+                break
+        flow_stress = self.hardening(plastic_strain, others)[0]
+        return np.where(elastic, modulus * strain, flow_stress), plastic_strain, elastic

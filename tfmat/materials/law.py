@@ -1,0 +1,169 @@
+"""What a material law is: names, units and ranges of its parameters, and strain -> stress as one array operation."""
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tfmat.errors import InputError, nearest
+
+Array = NDArray[np.floating]
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """One parameter of a law.
+
+    Attributes:
+      name: as it appears in flags, files and reports, e.g. `G0`.
+      unit: e.g. `MPa`; `-` for a pure number.
+      low, high: the range that simulated curves are drawn from, in `unit`.
+      scale: `linear` or `log`; labels are uniform in 0-1 on this scale.
+      description: a few words, e.g. "initial shear modulus".
+      fixed: a value in `unit` when the parameter is known and not identified.
+    """
+
+    name: str
+    unit: str
+    low: float
+    high: float
+    scale: Literal["linear", "log"] = "linear"
+    description: str = ""
+    fixed: float | None = None
+
+    def to_unit_interval(self, value: ArrayLike) -> Array:
+        """Maps values in `unit` to labels: `low` to 0, `high` to 1. Same shape as `value`."""
+        value = np.asarray(value, np.float64)
+        if self.scale == "log":
+            return np.log(value / self.low) / np.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def from_unit_interval(self, label: ArrayLike) -> Array:
+        """Maps labels back to values in `unit`; the inverse of `to_unit_interval`. Same shape as `label`."""
+        label = np.asarray(label, np.float64)
+        if self.scale == "log":
+            return self.low * (self.high / self.low) ** label
+        return self.low + (self.high - self.low) * label
+
+
+class Law(abc.ABC):
+    """A constitutive law for one-dimensional, monotonic loading.
+
+    A subclass sets the class attributes and defines `stress` and `derivatives`; one file is enough, inside the
+    project or outside it (`--law=my_law.py:MyLaw`). NumPy only: laws never import TensorFlow.
+
+    Attributes:
+      name: registered name, e.g. `hahn_tsai`.
+      title: for people, e.g. "Hahn-Tsai 1973".
+      formula: one line of plain Unicode.
+      source: the publication and equation.
+      parameters: in the order of the columns of every parameter array.
+      strain_measure, stress_measure: what `stress` takes and returns.
+      max_strain: range that the end of a simulated curve is drawn from (-).
+      strain_spacing: point i of n stands at max_strain * (i / (n - 1)) ** strain_spacing. 1 is even; metals use 2,
+        because their elastic part is a hundredth of the curve and would hold no point at all.
+      strength_mpa: range of the stress at which a simulated curve breaks off, or None for no cut-off.
+      noise_mpa: default standard deviation of the Gaussian stress noise.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    formula: ClassVar[str]
+    source: ClassVar[str]
+    parameters: tuple[Parameter, ...]
+    strain_measure: ClassVar[Literal["engineering shear", "engineering", "true"]]
+    stress_measure: ClassVar[Literal["shear", "engineering", "true"]]
+    max_strain: ClassVar[tuple[float, float]]
+    strain_spacing: ClassVar[float] = 1.0
+    strength_mpa: ClassVar[tuple[float, float] | None] = None
+    noise_mpa: ClassVar[float] = 1.0
+
+    def __init__(
+        self,
+        ranges: Mapping[str, tuple[float, float]] | None = None,
+        fixed: Mapping[str, float] | None = None,
+    ):
+        """Takes the law's own ranges, with `ranges` (name -> (low, high)) and `fixed` (name -> value) in their place."""
+        ranges, fixed = dict(ranges or {}), dict(fixed or {})
+        known = [parameter.name for parameter in type(self).parameters]
+        for name in [*ranges, *fixed]:
+            if name not in known:
+                raise InputError(f"law {self.name} has no parameter '{name}'{nearest(name, known)}")
+        self.parameters = tuple(
+            _adjusted(self.name, parameter, ranges.get(parameter.name), fixed.get(parameter.name))
+            for parameter in type(self).parameters
+        )
+        if not self.identified:
+            raise InputError(
+                f"every parameter of law {self.name} is fixed; leave at least one to identify"
+            )
+
+    @property
+    def identified(self) -> tuple[Parameter, ...]:
+        """The parameters that are not fixed: the columns of a label array."""
+        return tuple(parameter for parameter in self.parameters if parameter.fixed is None)
+
+    @abc.abstractmethod
+    def stress(self, strain: Array, parameters: Array) -> Array:
+        """Stress of each curve at each strain.
+
+        Args:
+          strain: [curves, points] (or [1, points]), -, non-negative and finite.
+          parameters: [curves, len(self.parameters)], in their units, the fixed ones included.
+
+        Returns:
+          [curves, points], MPa, float64.
+        """
+
+    @abc.abstractmethod
+    def derivatives(self, strain: Array, parameters: Array) -> Array:
+        """d stress / d parameter, same arguments as `stress`: [curves, points, len(self.parameters)], MPa per unit."""
+
+    def to_labels(self, parameters: ArrayLike) -> Array:
+        """[curves, all parameters] in their units -> [curves, identified parameters] scaled to 0-1."""
+        parameters = np.asarray(parameters, np.float64)
+        columns = [
+            parameter.to_unit_interval(parameters[:, i])
+            for i, parameter in enumerate(self.parameters)
+            if parameter.fixed is None
+        ]
+        return np.stack(columns, axis=1)
+
+    def from_labels(self, labels: ArrayLike) -> Array:
+        """[curves, identified parameters] scaled to 0-1 -> [curves, all parameters] in their units."""
+        labels = np.asarray(labels, np.float64)
+        columns, column = [], 0
+        for parameter in self.parameters:
+            if parameter.fixed is not None:
+                columns.append(np.full(len(labels), parameter.fixed))
+            else:
+                columns.append(parameter.from_unit_interval(labels[:, column]))
+                column += 1
+        return np.stack(columns, axis=1)
+
+
+def _adjusted(
+    law: str, parameter: Parameter, limits: tuple[float, float] | None, fixed: float | None
+) -> Parameter:
+    """`parameter` with the user's range or fixed value, both checked."""
+    if limits is not None:
+        low, high = (float(limit) for limit in limits)
+        if not (np.isfinite([low, high]).all() and low < high) or (
+            parameter.scale == "log" and low <= 0
+        ):
+            condition = "0 < low < high" if parameter.scale == "log" else "low < high"
+            raise InputError(
+                f"range of {parameter.name} (law {law}) is {low:g} to {high:g} {parameter.unit}; "
+                f"give {condition}, e.g. --config.ranges.{parameter.name}={parameter.low:g},{parameter.high:g}"
+            )
+        parameter = dataclasses.replace(parameter, low=low, high=high)
+    if fixed is not None:
+        if not np.isfinite(fixed) or (parameter.low > 0 and fixed <= 0):
+            raise InputError(
+                f"fixed {parameter.name} (law {law}) is {fixed:g} {parameter.unit}; give a positive number"
+            )
+        parameter = dataclasses.replace(parameter, fixed=float(fixed))
+    return parameter

@@ -1,0 +1,222 @@
+"""Every law against its published equation, solved here to 40 digits in another way than the law solves it."""
+
+import itertools
+
+import mpmath
+import numpy as np
+import pytest
+
+from tfmat.materials import LAWS, find_law
+
+_DIGITS = 40
+
+
+def _bisected(function, low, high):
+    """Root of a rising function between two mpmath numbers, by halving alone."""
+    while high - low > high * mpmath.mpf(10) ** -35:
+        middle = (low + high) / 2
+        low, high = (low, middle) if function(middle) > 0 else (middle, high)
+    return (low + high) / 2
+
+
+def _hahn_tsai(strain, modulus, coefficient):
+    return _bisected(
+        lambda stress: stress / modulus + coefficient * stress**3 - strain, 0, modulus * strain * 2
+    )
+
+
+def _tanh_shear(strain, modulus, plateau):
+    growth = mpmath.exp(2 * modulus * strain / plateau)
+    return plateau * (growth - 1) / (growth + 1)
+
+
+def _exponential_shear(strain, modulus, plateau):
+    return plateau * (1 - mpmath.exp(-modulus * strain / plateau))
+
+
+def _ramberg_osgood(strain, modulus, offset_stress, exponent):
+    def excess(stress):
+        return (
+            stress / modulus + mpmath.mpf("0.002") * (stress / offset_stress) ** exponent - strain
+        )
+
+    elastic = modulus * strain
+    plastic = offset_stress * (strain / mpmath.mpf("0.002")) ** (1 / exponent)
+    high = min(elastic, plastic)
+    return _bisected(excess, mpmath.mpf(0), 2 * high)
+
+
+def _voce(strain, modulus, first_yield, gain, rate):
+    """By Lambert's W: with y = b (σ0 + Q - σ)/E, y exp(y) = (b Q/E) exp(b ((σ0 + Q)/E - ε))."""
+    if strain <= first_yield / modulus:
+        return modulus * strain
+    top = first_yield + gain
+    argument = rate * gain / modulus * mpmath.exp(rate * (top / modulus - strain))
+    return top - modulus / rate * mpmath.lambertw(argument).real
+
+
+def _swift(strain, modulus, strength, pre_strain, exponent):
+    first_yield = strength * pre_strain**exponent
+    if strain <= first_yield / modulus:
+        return modulus * strain
+
+    # In the stress, where the law solves for the plastic strain: ε = σ/E + (σ/K)^(1/n) - ε0.
+    def excess(stress):
+        return stress / modulus + (stress / strength) ** (1 / exponent) - pre_strain - strain
+
+    return _bisected(excess, mpmath.mpf(0), modulus * strain)
+
+
+EQUATIONS = {
+    "hahn_tsai": _hahn_tsai,
+    "tanh_shear": _tanh_shear,
+    "exponential_shear": _exponential_shear,
+    "ramberg_osgood": _ramberg_osgood,
+    "voce": _voce,
+    "swift": _swift,
+}
+
+
+def _cases(law, random_points=30):
+    """Parameters [cases, all] and strains [cases]: every corner of the ranges at several strains, then random ones."""
+    count = len(law.parameters)
+    corners = np.array(list(itertools.product((0.0, 1.0), repeat=count)))
+    strains = np.array([1e-9, 1e-5, 1e-3, *law.max_strain])
+    generator = np.random.default_rng(1)
+    labels = np.concatenate(
+        [np.repeat(corners, len(strains), axis=0), generator.random((random_points, count))]
+    )
+    random_strains = law.max_strain[1] * generator.random(random_points) ** 2
+    return law.from_labels(labels), np.concatenate([np.tile(strains, len(corners)), random_strains])
+
+
+def _published(name, strain, parameters):
+    with mpmath.workdps(_DIGITS):
+        return mpmath.mpf(EQUATIONS[name](mpmath.mpf(strain), *map(mpmath.mpf, parameters)))
+
+
+def test_every_law_has_its_equation_here():
+    assert set(EQUATIONS) == set(LAWS)
+    assert [law.name for law in LAWS.values()] == list(LAWS)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_stress_agrees_with_published_equation(name):
+    law = find_law(name)
+    parameters, strains = _cases(law)
+    stress = law.stress(strains[:, None], parameters)[:, 0]
+    expected = [float(_published(name, *case)) for case in zip(strains, parameters, strict=True)]
+    np.testing.assert_allclose(stress, expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_stress_is_zero_at_zero_strain_and_does_not_depend_on_the_block(name):
+    law = find_law(name)
+    parameters = law.from_labels(np.random.default_rng(2).random((1000, len(law.parameters))))
+    strain = np.linspace(0.0, law.max_strain[1], 60)[None, :]
+    together = law.stress(strain, parameters)
+    assert together.shape == (1000, 60)
+    assert together.dtype == np.float64
+    assert np.all(together[:, 0] == 0.0)
+    for i in (0, 639, 999):
+        np.testing.assert_allclose(
+            law.stress(strain, parameters[i : i + 1])[0], together[i], rtol=1e-14
+        )
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_derivatives_agree_with_the_published_equation(name):
+    """Central differences of the 40-digit solution, with a step so small that their error is nothing."""
+    law = find_law(name)
+    parameters, strains = _cases(law, random_points=10)
+    chosen = np.random.default_rng(3).permutation(len(strains))[:25]
+    parameters, strains = parameters[chosen], strains[chosen]
+    derivatives = law.derivatives(strains[:, None], parameters)
+    assert derivatives.shape == (len(strains), 1, len(law.parameters))
+    for i in range(len(law.parameters)):
+        for case, strain in enumerate(strains):
+            with mpmath.workdps(_DIGITS):
+                values = [mpmath.mpf(value) for value in parameters[case]]
+                step = values[i] * mpmath.mpf(10) ** -12
+                ends = []
+                for sign in (1, -1):
+                    moved = [*values[:i], values[i] + sign * step, *values[i + 1 :]]
+                    ends.append(_published(name, strain, moved))
+                expected = float((ends[0] - ends[1]) / (2 * step))
+                # The derivative's own scale: what a change of the parameter could do to the stress.
+                scale = float(_published(name, strain, values) / values[i])
+            assert derivatives[case, 0, i] == pytest.approx(
+                expected, rel=1e-9, abs=1e-12 * scale
+            ), law.parameters[i]
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_derivatives_at_zero_strain_are_zero(name):
+    law = find_law(name)
+    parameters, _ = _cases(law, random_points=2)
+    assert np.all(law.derivatives(np.zeros((1, 1)), parameters) == 0.0)
+
+
+def test_hahn_tsai_without_cubic_term_is_linear():
+    law = find_law("hahn_tsai")
+    strain = np.array([[1e-300, 1e-8, 0.01, 0.05]])
+    np.testing.assert_allclose(
+        law.stress(strain, np.array([[5000.0, 0.0]])), 5000 * strain, rtol=1e-15
+    )
+    for coefficient in (1e-300, 1e-30, 1e-16):
+        expected = float(_published("hahn_tsai", 0.05, (5000.0, coefficient)))
+        assert law.stress(np.array([[0.05]]), np.array([[5000.0, coefficient]]))[
+            0, 0
+        ] == pytest.approx(expected, rel=1e-14)
+
+
+def test_hahn_tsai_far_outside_its_ranges():
+    law = find_law("hahn_tsai")
+    for strain, coefficient in ((1.0, 1e-3), (1e-15, 1e-7), (10.0, 1.0)):
+        expected = float(_published("hahn_tsai", strain, (8000.0, coefficient)))
+        assert law.stress(np.array([[strain]]), np.array([[8000.0, coefficient]]))[
+            0, 0
+        ] == pytest.approx(expected, rel=1e-13)
+
+
+def test_hahn_tsai_of_t300_976():
+    """G0 = 6964 MPa, a = 2.44e-8 MPa⁻³: strain 0.03 by hand from γ = τ/G0 + a τ³ at τ = 90 MPa."""
+    strain = 90 / 6964 + 2.44e-8 * 90**3
+    assert find_law("hahn_tsai").stress(np.array([[strain]]), np.array([[6964, 2.44e-8]]))[
+        0, 0
+    ] == pytest.approx(90, rel=1e-14)
+
+
+def test_ramberg_osgood_offset_stress_leaves_two_tenths_of_a_percent():
+    law = find_law("ramberg_osgood")
+    strain = np.array([[350 / 70e3 + 0.002]])
+    for exponent in (3.0, 10.0, 30.0):
+        assert law.stress(strain, np.array([[70e3, 350, exponent]]))[0, 0] == pytest.approx(
+            350, rel=1e-14
+        )
+
+
+def test_swift_with_steep_and_with_convex_hardening():
+    """User ranges reach further than ours: hardening steeper than E at first (n = 0.01), and n above 1."""
+    for parameters in (
+        (60e3, 2000.0, 1e-7, 0.01),
+        (60e3, 2000.0, 1e-7, 0.3),
+        (200e3, 5000.0, 0.05, 1.5),
+    ):
+        for strain in (0.003, 0.02, 0.6):
+            expected = float(_published("swift", strain, parameters))
+            stress = find_law("swift").stress(np.array([[strain]]), np.array([parameters]))[0, 0]
+            assert stress == pytest.approx(expected, rel=1e-11)
+
+
+def test_304l_lies_inside_the_ranges():
+    """Fits to the true stress of eight tension tests of 304L (sandialabs/matcal, ASTM E8), ends of what they gave."""
+    fitted = {
+        "voce": {"sigma0": (262, 277), "Q": (1159, 1561), "b": (1.15, 1.8)},
+        "swift": {"K": (1359, 1379), "epsilon0": (0.053, 0.081), "n": (0.57, 0.66)},
+    }
+    for name, parameters in fitted.items():
+        by_name = {parameter.name: parameter for parameter in find_law(name).parameters}
+        for parameter, (low, high) in parameters.items():
+            assert by_name[parameter].low < low < high < by_name[parameter].high
+        assert find_law(name).max_strain[1] > 0.52
