@@ -1,0 +1,102 @@
+"""What training asks of a backend. A backend knows nothing of curves; training knows nothing of parallelism."""
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tfmat.errors import InputError, nearest
+
+Arrays = dict[str, np.ndarray]
+PerExample = Callable[[Any, Any], Any]
+
+
+class Backend(abc.ABC):
+    """One way of running training steps. `build` comes first; everything else after it.
+
+    Attributes:
+      name: as in `--backend=NAME`.
+      world_size: workers that share a global batch.
+      rank: this worker; rank 0 alone writes files and draws progress.
+    """
+
+    name: str
+    world_size: int = 1
+    rank: int = 0
+
+    @abc.abstractmethod
+    def build(
+        self, model: Any, optimizer: Any, loss: PerExample, metrics: Mapping[str, PerExample], *, jit_compile: bool = False
+    ) -> None:
+        """Takes a built Keras model and a functional optimizer, makes the slots, and compiles nothing yet.
+
+        Args:
+          model: its variables are the initial state.
+          optimizer: see `tfmat.optimizers.make_functional`.
+          loss: (labels, outputs) -> [batch], one value an example.
+          metrics: name -> function like `loss`.
+          jit_compile: compile the step with XLA.
+        """
+
+    @abc.abstractmethod
+    def place(self, data: Any) -> Any:
+        """Puts a structure of NumPy arrays where steps read it best (device memory; on CPUs without a copy)."""
+
+    @abc.abstractmethod
+    def share(self, data: Any) -> Any:
+        """Tensors in host memory over a structure of NumPy arrays, mapped files included: no copy where possible."""
+
+    @abc.abstractmethod
+    def train(
+        self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
+    ) -> np.ndarray:
+        """Runs some training steps in one call.
+
+        Args:
+          data: (features, labels), each a tensor or a structure of tensors with the same first axis.
+          indices: int32 [steps, batch], rows of `data`.
+          weights: float32 [steps, batch], 1 for an example, 0 for padding; an example's own weight may scale it.
+          num_examples: float32 [steps], true examples of each GLOBAL batch.
+
+        Returns:
+          [steps, 1 + metrics], sums over each global batch of loss and metrics.
+        """
+
+    @abc.abstractmethod
+    def evaluate(
+        self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
+    ) -> np.ndarray:
+        """As `train`, in inference mode, and nothing changes."""
+
+    @abc.abstractmethod
+    def predict(self, features: Any) -> np.ndarray:
+        """Outputs of the model with the present state."""
+
+    @abc.abstractmethod
+    def read(self) -> Arrays:
+        """The whole state as plain arrays: `weights/i`, `non_trainable/i`, `slots/i` in Keras's order."""
+
+    @abc.abstractmethod
+    def write(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Sets the whole state from what any backend's `read` returned; InputError where it does not fit."""
+
+    @abc.abstractmethod
+    def sync_model(self) -> None:
+        """Brings the Keras model's own variables up to date, for callbacks and for saving."""
+
+    def broadcast(self, decision: Any) -> Any:
+        """Rank 0's `decision` (small, picklable) on every rank."""
+        return decision
+
+
+def make_backend(name: str) -> Backend:
+    """The backend called `name`. Imports what it needs only now."""
+    if name == "single":
+        from tfmat.backends.single import SingleBackend
+
+        return SingleBackend()
+    raise InputError(f"unknown backend '{name}'{nearest(name, BACKENDS)}")
+
+
+BACKENDS: Sequence[str] = ("single",)

@@ -1,0 +1,137 @@
+"""The training step as a pure function: state and batch in, new state and sums out. Every backend runs this one."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from tfmat.backends.base import PerExample
+from tfmat.models.normalization import batch_context
+
+Reduce = Callable[[list[tf.Tensor]], list[tf.Tensor]]
+
+
+class State(NamedTuple):
+    """All that training changes. The global step is the first of `slots`, Keras's `iterations`."""
+
+    weights: list[Any]
+    non_trainable: list[Any]
+    slots: list[Any]
+
+    @classmethod
+    def variables_of(cls, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> "State":
+        """The TensorFlow variables behind a Keras model and its built optimizer."""
+        return cls(
+            [variable.value for variable in model.trainable_variables],
+            [variable.value for variable in model.non_trainable_variables],
+            [variable.value for variable in optimizer.variables],
+        )
+
+
+class Batch(NamedTuple):
+    """One worker's part of a global batch.
+
+    Attributes:
+      features, labels: structures of tensors [batch, ...].
+      weights: [batch], 0 for padding.
+      num_examples: scalar, true examples of the GLOBAL batch.
+    """
+
+    features: Any
+    labels: Any
+    weights: tf.Tensor
+    num_examples: tf.Tensor
+
+
+class Step:
+    """`compute` and `evaluate` for one model, optimizer, loss and set of metrics."""
+
+    def __init__(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        loss: PerExample,
+        metrics: Mapping[str, PerExample],
+    ):
+        self._model = model
+        self._optimizer = optimizer
+        self._loss = loss
+        self._metrics = dict(metrics)
+        self._training_argument = {"training": True} if model._call_has_training_arg else {}
+        self._inference_argument = {"training": False} if model._call_has_training_arg else {}
+
+    def compute(self, state: State, batch: Batch, reduce: Reduce) -> tuple[State, tf.Tensor]:
+        """One training step.
+
+        The loss is the weighted sum over this worker's examples divided by the number of examples of the GLOBAL
+        batch, so gradients of unequal shards simply add up. Nothing is assigned: the caller writes the new state
+        after every read.
+
+        Args:
+          state: tensors.
+          batch: this worker's part.
+          reduce: sums a list of tensors over the workers; identity on one.
+
+        Returns:
+          The new state, and [1 + metrics] sums over the global batch of loss and metrics.
+        """
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(state.weights)
+            with batch_context(batch.weights, reduce):
+                outputs, non_trainable, penalties = self._model.stateless_call(
+                    state.weights,
+                    state.non_trainable,
+                    batch.features,
+                    return_losses=True,
+                    **self._training_argument,
+                )
+            sums = self._sums(batch, outputs)
+            objective = sums[0] / tf.cast(batch.num_examples, sums[0].dtype)
+            if penalties:
+                # Regularisers hold once a batch: each worker adds the share of its examples.
+                share = tf.reduce_sum(batch.weights) / batch.num_examples
+                objective += tf.cast(share, objective.dtype) * tf.add_n(penalties)
+        gradients = tape.gradient(
+            objective, state.weights, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        # Gradients and sums travel together: one collective a step where workers must meet.
+        *gradients, sums = reduce([*gradients, tf.stack(sums)])
+        weights, slots = self._optimizer.stateless_apply(state.slots, gradients, state.weights)
+        return State(weights, non_trainable, slots), sums
+
+    def evaluate(self, state: State, batch: Batch, reduce: Reduce) -> tf.Tensor:
+        """[1 + metrics] sums over the global batch of loss and metrics, in inference mode."""
+        outputs = self.predict(state, batch.features)
+        (sums,) = reduce([tf.stack(self._sums(batch, outputs))])
+        return sums
+
+    def predict(self, state: State, features: Any) -> Any:
+        """Outputs in inference mode."""
+        outputs, _ = self._model.stateless_call(
+            state.weights, state.non_trainable, features, **self._inference_argument
+        )
+        return outputs
+
+    def _sums(self, batch: Batch, outputs: Any) -> list[tf.Tensor]:
+        sums = []
+        for function in (self._loss, *self._metrics.values()):
+            values = function(batch.labels, outputs)
+            if values.shape.rank > 1:
+                values = tf.reduce_mean(values, axis=range(1, values.shape.rank))
+            sums.append(tf.reduce_sum(tf.cast(batch.weights, values.dtype) * values))
+        return [tf.cast(value, sums[0].dtype) for value in sums]
+
+
+def per_example_function(function: Any) -> PerExample:
+    """A Keras loss (object, name) or any function of (labels, outputs) as a function that keeps the batch axis."""
+    if isinstance(function, str):
+        function = keras.losses.get(function)
+    call = function.call if isinstance(function, keras.losses.Loss) else function
+
+    def per_example(labels: Any, outputs: Any) -> Any:
+        if tf.is_tensor(outputs) and tf.is_tensor(labels) and labels.dtype.is_floating:
+            labels = tf.cast(labels, outputs.dtype)
+        return call(labels, outputs)
+
+    return per_example

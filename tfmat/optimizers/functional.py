@@ -1,0 +1,70 @@
+"""Makes any Keras optimizer a pure function: gradients, slots and weights in, new slots and weights out.
+
+Keras 3 raises from `stateless_apply` on the TensorFlow backend because its TensorFlow class mixes in
+tf.distribute. The class below stands just in front of that one and puts Keras's backend-neutral methods back.
+"""
+
+import functools
+from typing import Any
+
+import keras
+from keras.src.backend.tensorflow.optimizer import TFOptimizer
+from keras.src.optimizers.base_optimizer import BaseOptimizer
+
+
+class _Functional(TFOptimizer):
+    """Keras's backend-neutral methods. Behind an optimizer's own (Nadam overrides some), before TFOptimizer's."""
+
+    assign = BaseOptimizer.assign
+    assign_add = BaseOptimizer.assign_add
+    assign_sub = BaseOptimizer.assign_sub
+    stateless_apply = BaseOptimizer.stateless_apply
+    _apply_weight_decay = BaseOptimizer._apply_weight_decay
+    _backend_increment_gradient_accumulators = (
+        BaseOptimizer._backend_increment_gradient_accumulators
+    )
+    _backend_update_step = BaseOptimizer._backend_update_step
+    _overwrite_model_variables_with_average_value = (
+        BaseOptimizer._overwrite_model_variables_with_average_value
+    )
+    _var_key = BaseOptimizer._var_key
+
+
+@functools.cache
+def _functional_class(optimizer_class: type) -> type:
+    def build(self: Any, variables: list[keras.Variable]) -> None:
+        optimizer_class.build(self, variables)  # type: ignore[attr-defined]
+        # Nadam keeps one variable that Keras does not count among the optimizer's: it would never change.
+        known = {id(variable) for variable in self.variables}
+        for value in list(vars(self).values()):
+            if isinstance(value, keras.Variable) and id(value) not in known:
+                self._track_variable(value)
+
+    return type(optimizer_class.__name__, (optimizer_class, _Functional), {"build": build})
+
+
+def make_functional(optimizer: Any) -> keras.optimizers.Optimizer:
+    """Returns an optimizer like `optimizer` whose `stateless_apply` works on TensorFlow tensors.
+
+    Args:
+      optimizer: a Keras optimizer that is not built yet, or its name. A schedule in it is kept.
+
+    Returns:
+      A new optimizer with the same settings.
+
+    Raises:
+      ValueError: where the optimizer is built: its slots belong to other variables.
+    """
+    optimizer = keras.optimizers.get(optimizer)
+    if isinstance(optimizer, _Functional):
+        return optimizer
+    if optimizer.built:
+        raise ValueError(f"{type(optimizer).__name__} is built already; give one that was not used yet")
+    config = optimizer.get_config()
+    # The schedule object itself, not its serialised form: a user's own schedule need not be registered.
+    config["learning_rate"] = (
+        optimizer._learning_rate
+        if isinstance(optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
+        else float(optimizer.learning_rate)
+    )
+    return _functional_class(type(optimizer))(**config)

@@ -1,0 +1,172 @@
+"""The contract: the same weights as a plain Keras loop over the same batches, after 20 steps."""
+
+import keras
+import numpy as np
+import pytest
+
+from tfmat.backends import make_backend
+from tfmat.backends.step import per_example_function
+from tfmat.config import default_config
+from tfmat.data.order import ExampleOrder
+from tfmat.data.pipeline import MemorySource, Span, StreamSource
+from tfmat.errors import InputError
+from tfmat.models import build_model
+from tfmat.optimizers import make_functional
+
+# Nothing divides 7,919; batch 600 makes the 14th batch of an epoch a partial one, so 20 steps meet it.
+NUM_EXAMPLES, BATCH, STEPS = 7_919, 600, 20
+OPTIMIZERS = {
+    "nesterov": lambda: keras.optimizers.SGD(0.02, momentum=0.9, nesterov=True),
+    "adam": lambda: keras.optimizers.Adam(1e-3),
+    "adamw": lambda: keras.optimizers.AdamW(1e-3, weight_decay=0.01),
+}
+
+
+@pytest.fixture(params=["float32", "float64"])
+def precision(request):
+    before = keras.config.floatx(), keras.config.dtype_policy()
+    keras.config.set_floatx(request.param)
+    keras.config.set_dtype_policy(request.param)
+    yield request.param
+    keras.config.set_floatx(before[0])
+    keras.config.set_dtype_policy(before[1])
+
+
+@pytest.fixture(scope="module")
+def data():
+    random = np.random.default_rng(0)
+    labels = random.uniform(0, 1, (NUM_EXAMPLES, 2)).astype(np.float32)
+    strain = np.linspace(0, 1, 48, dtype=np.float32)
+    stress = np.tanh(labels[:, :1] * 3 * strain) + labels[:, 1:] * strain
+    stress += random.normal(0, 0.02, stress.shape)
+    features = np.stack([np.broadcast_to(strain, stress.shape), stress, np.zeros_like(stress)], axis=2)
+    return features.astype(np.float32), labels
+
+
+def _model():
+    config = default_config().model
+    config.conv_filters, config.hidden_units = (4, 6), (25,)
+    return build_model(config, num_outputs=2, num_points=48, seed=3)
+
+
+def _plain_keras_loop(model, optimizer, data):
+    """Keras's own train_on_batch; the batches as the contract on order defines them."""
+    model.compile(optimizer, loss="mse")
+    order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
+    steps_per_epoch = -(-NUM_EXAMPLES // BATCH)
+    for step in range(STEPS):
+        epoch, i = divmod(step, steps_per_epoch)
+        rows = order.indices(epoch, i * BATCH, min((i + 1) * BATCH, NUM_EXAMPLES))
+        dtype = keras.config.floatx()
+        model.train_on_batch(data[0][rows].astype(dtype), data[1][rows].astype(dtype))
+    return [np.asarray(weight) for weight in model.get_weights()]
+
+
+def _blocks(source, calls):
+    position = 0
+    for count in calls:
+        yield Span(*divmod(position, source.steps_per_epoch), count)
+        position += count
+
+
+@pytest.mark.parametrize("source_class", [MemorySource, StreamSource])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_weights_of_a_plain_keras_loop(optimizer, source_class, precision, data):
+    expected = _plain_keras_loop(_model(), OPTIMIZERS[optimizer](), data)
+    model, backend = _model(), make_backend("single")
+    functional = make_functional(OPTIMIZERS[optimizer]())
+    backend.build(model, functional, per_example_function("mse"), {})
+    order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
+    source = source_class(backend.place(data), order, BATCH)
+    for block in source.blocks(_blocks(source, [5, 9, 6])):
+        sums = backend.train(*block)
+        assert np.isfinite(sums).all()
+    for name, reference, found in zip(
+        [v.path for v in model.variables], expected, model.get_weights(), strict=True
+    ):
+        assert found.dtype == precision
+        error = np.linalg.norm(found - reference) / np.linalg.norm(reference)
+        assert error < (1e-9 if precision == "float64" else 1e-4), (name, error)
+    assert int(functional.iterations) == STEPS
+
+
+def test_sums_are_those_of_the_true_examples(data):
+    """The last, padded batch: sum of squared errors before the update, by NumPy."""
+    model, backend = _model(), make_backend("single")
+    backend.build(
+        model,
+        make_functional(keras.optimizers.SGD(0.0)),
+        per_example_function("mse"),
+        {"mae": lambda labels, outputs: abs(labels - outputs)},
+    )
+    order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
+    source = MemorySource(backend.place(data), order, BATCH)
+    last = source.steps_per_epoch - 1
+    (block,) = source.blocks([Span(0, last, 1)])
+    rows = order.indices(0, last * BATCH, NUM_EXAMPLES)
+    assert block.num_examples == [len(rows)] and len(rows) < BATCH
+    errors = np.asarray(model(data[0][rows])) - data[1][rows]
+    expected = [(errors**2).mean(axis=1).sum(), np.abs(errors).mean(axis=1).sum()]
+    np.testing.assert_allclose(backend.train(*block)[0], expected, rtol=1e-5)
+    np.testing.assert_allclose(backend.evaluate(*block)[0], expected, rtol=1e-5)
+
+
+def test_regularisers_count_once_a_batch(data):
+    """Against Keras's own train_on_batch with an L2 penalty."""
+
+    def model():
+        keras.utils.set_random_seed(0)
+        penalty = keras.regularizers.L2(0.05)
+        layers = keras.layers
+        return keras.Sequential(
+            [layers.Input((48, 3)), layers.Flatten(), layers.Dense(2, kernel_regularizer=penalty)]
+        )
+
+    expected = _plain_keras_loop(model(), keras.optimizers.SGD(0.01), data)
+    ours, backend = model(), make_backend("single")
+    backend.build(ours, make_functional(keras.optimizers.SGD(0.01)), per_example_function("mse"), {})
+    source = MemorySource(backend.place(data), ExampleOrder(NUM_EXAMPLES, 5, 1024), BATCH)
+    for block in source.blocks(_blocks(source, [14, 6])):
+        backend.train(*block)
+    for a, b in zip(expected, ours.get_weights(), strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-6)
+
+
+def test_state_travels_as_plain_arrays(data):
+    model, backend = _model(), make_backend("single")
+    backend.build(model, make_functional("adam"), per_example_function("mse"), {})
+    source = MemorySource(backend.place(data), ExampleOrder(NUM_EXAMPLES, 5, 1024), BATCH)
+    blocks = list(source.blocks([Span(0, 0, 3), Span(0, 3, 3)]))
+    backend.train(*blocks[0])
+    saved = backend.read()
+    first = backend.train(*blocks[1])
+    other = make_backend("single")
+    other.build(_model(), make_functional("adam"), per_example_function("mse"), {})
+    other.write(saved)
+    np.testing.assert_array_equal(other.train(*blocks[1]), first)
+
+
+def test_a_state_that_does_not_fit_is_refused_whole():
+    backend = make_backend("single")
+    backend.build(_model(), make_functional("adam"), per_example_function("mse"), {})
+    before = backend.read()
+    wrong = {**before, "weights/0": before["weights/0"] + 1, "weights/1": np.zeros(99)}
+    with pytest.raises(InputError, match=r"weights 1 .* has shape \[4\], saved is shape \[99\]"):
+        backend.write(wrong)
+    for name, array in backend.read().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_arrays_on_the_cpu_are_shared_not_copied():
+    backend = make_backend("single")
+    rows = np.frombuffer(bytearray(64 * 1024 + 64), np.float32)
+    offset = (-rows.ctypes.data % 64) // 4
+    rows = rows[offset : offset + 1024].reshape(64, 16)
+    tensor = backend.place(rows)
+    rows[3, 4] = 7.0
+    assert float(tensor[3, 4]) == 7.0
+
+
+def test_unknown_backend_is_answered_with_the_nearest():
+    with pytest.raises(InputError, match="did you mean 'single'"):
+        make_backend("singel")

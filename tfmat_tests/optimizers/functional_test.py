@@ -1,0 +1,88 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfmat.config import apply_override, check_config, default_config
+from tfmat.config_schema import OPTIONS
+from tfmat.errors import InputError
+from tfmat.optimizers import WarmupConstant, WarmupCosine, build_optimizer, make_functional
+
+NAMES = OPTIONS["optimizer.name"].choices
+RANDOM = np.random.default_rng(0)
+START = [RANDOM.normal(size=shape).astype(np.float32) for shape in ((7, 5), (5,))]
+GRADIENTS = [[RANDOM.normal(size=w.shape).astype(np.float32) for w in START] for _ in range(4)]
+
+
+def _variables():
+    return [keras.Variable(value, name=f"w{i}") for i, value in enumerate(START)]
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+@pytest.mark.parametrize("name", NAMES)
+def test_same_updates_as_the_stock_optimizer(name, decay):
+    def stock():
+        return keras.optimizers.get({"class_name": name, "config": {"learning_rate": 0.01, "weight_decay": decay}})
+
+    reference, variables = stock(), _variables()
+    reference.build(variables)
+    functional, own = make_functional(stock()), _variables()
+    functional.build(own)
+    weights = [tf.constant(value) for value in START]
+    slots = [tf.convert_to_tensor(variable.value) for variable in functional.variables]
+    step = tf.function(lambda s, g, w: functional.stateless_apply(s, g, w))
+    for gradients in GRADIENTS:
+        reference.apply([tf.constant(g) for g in gradients], variables)
+        weights, slots = step(slots, [tf.constant(g) for g in gradients], weights)
+    for expected, found in zip(variables, weights, strict=True):
+        np.testing.assert_allclose(found, expected.numpy(), rtol=1e-6, atol=1e-7)
+    for before, variable in zip(START, own, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), before)  # a function: nothing was assigned
+
+
+def test_a_built_optimizer_is_refused():
+    optimizer = keras.optimizers.Adam()
+    optimizer.build(_variables())
+    with pytest.raises(ValueError, match="built already"):
+        make_functional(optimizer)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_factory_builds_every_choice(name):
+    config = default_config()
+    apply_override(config, "optimizer.name", name)
+    apply_override(config, "optimizer.weight_decay", "0.004")
+    optimizer = build_optimizer(check_config(config).optimizer, total_steps=100, steps_per_epoch=10)
+    assert type(optimizer).__name__.lower() == name
+    assert optimizer.weight_decay == 0.004
+    optimizer.build(_variables())
+    assert float(optimizer.learning_rate) == pytest.approx(1e-3)
+
+
+def test_cosine_follows_the_formula():
+    schedule = WarmupCosine(0.1, total_steps=110, warmup_steps=10, final_fraction=0.2)
+    for step in (0, 4, 9, 10, 37, 60, 109, 110, 500):
+        # Loshchilov & Hutter 2017, eq. 5, after a linear rise
+        warm = min(1.0, (step + 1) / 10)
+        progress = min(max((step - 10) / 100, 0.0), 1.0)
+        expected = 0.1 * warm * (0.2 + 0.8 * 0.5 * (1 + np.cos(np.pi * progress)))
+        assert float(schedule(step)) == pytest.approx(expected, rel=1e-5), step
+
+
+def test_constant_rises_then_stays():
+    schedule = WarmupConstant(0.5, warmup_steps=4)
+    assert [float(schedule(step)) for step in range(6)] == pytest.approx([0.125, 0.25, 0.375, 0.5, 0.5, 0.5])
+    assert float(WarmupConstant(0.5)(0)) == 0.5
+
+
+def test_schedules_survive_serialisation():
+    for schedule in (WarmupConstant(0.5, 4), WarmupCosine(0.1, 110, 10, 0.2)):
+        copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(schedule))
+        assert float(copy(17)) == float(schedule(17))
+
+
+def test_a_warm_up_longer_than_the_run_is_refused():
+    config = default_config()
+    apply_override(config, "optimizer.warmup", "3epochs")
+    with pytest.raises(InputError, match="warmup takes 30 steps, the whole run 25"):
+        build_optimizer(config.optimizer, total_steps=25, steps_per_epoch=10)
