@@ -1,0 +1,270 @@
+"""What a packed data set says about itself (`manifest.json`), and the check of its shards against that."""
+
+import array
+import concurrent.futures
+import dataclasses
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tfmat.errors import InputError
+from tfmat.files import read_json
+from tfmat.materials.law import Parameter
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+SHARD_SIZE = 131_072  # curves in a shard: 315 MB of features at 200 points
+ARRAYS = ("features", "labels")
+CHANNELS = 3  # strain, stress, flag
+# Rows that are written at once and have one CRC-32; the checksum of a shard is the CRC-32 of these. Changing it
+# changes the format.
+PIECE = 4096
+
+_FIELDS: dict[str, type | tuple[type, ...]] = {
+    "num_curves": int,
+    "num_train": int,
+    "num_validation": int,
+    "num_test": int,
+    "num_points": int,
+    "shard_size": int,
+    "seed": int,
+    "parameters": list,
+    "input_scale": list,
+    "shards": list,
+    "settings": (dict, type(None)),
+    "source": (dict, type(None)),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where each row of a packed data set lies: raw little-endian float32, no header, shard after shard."""
+
+    num_rows: int
+    num_points: int
+    num_labels: int
+    shard_size: int
+
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any]) -> "Layout":
+        return cls(
+            num_rows=manifest["num_curves"] + manifest["num_test"],
+            num_points=manifest["num_points"],
+            num_labels=len(manifest["parameters"]),
+            shard_size=manifest["shard_size"],
+        )
+
+    @property
+    def num_shards(self) -> int:
+        return -(-self.num_rows // self.shard_size)
+
+    def rows(self, shard: int) -> tuple[int, int]:
+        """First row of a shard and the row after its last."""
+        start = shard * self.shard_size
+        return start, min(start + self.shard_size, self.num_rows)
+
+    def pieces(self, shard: int) -> list[tuple[int, int]]:
+        """The rows (start, stop) of each piece of a shard."""
+        start, stop = self.rows(shard)
+        return [(first, min(first + PIECE, stop)) for first in range(start, stop, PIECE)]
+
+    def row_bytes(self, name: str) -> int:
+        return 4 * (self.num_points * CHANNELS if name == "features" else self.num_labels)
+
+    def shard_bytes(self, name: str, shard: int) -> int:
+        start, stop = self.rows(shard)
+        return (stop - start) * self.row_bytes(name)
+
+    def path(self, folder: pathlib.Path, name: str, shard: int) -> pathlib.Path:
+        return folder / f"shard-{shard:05d}-of-{self.num_shards:05d}.{name}"
+
+
+def read_manifest(folder: pathlib.Path) -> dict[str, Any]:
+    """Reads and checks `manifest.json`; InputError where it is missing, damaged, or from a newer tfmat."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise InputError(
+            f"{folder} holds no data set (there is no {MANIFEST}); make one with `tfmat generate`"
+        )
+    try:
+        manifest = read_json(path)
+    except InputError as error:
+        if not isinstance(error.__cause__, ValueError):
+            raise
+        raise InputError(_damaged(path, "it is not valid JSON")) from error
+    version = manifest.get("format") if isinstance(manifest, dict) else None
+    if not isinstance(version, int):
+        raise InputError(_damaged(path, "it has no 'format'"))
+    if version > FORMAT:
+        raise InputError(
+            f"{folder} was written by a newer tfmat (format {version}; this one reads up to {FORMAT}); "
+            "upgrade tfmat, or generate the data set again in another folder"
+        )
+    for field, kind in _FIELDS.items():
+        if field not in manifest:
+            raise InputError(_damaged(path, f"it has no '{field}'"))
+        if not isinstance(manifest[field], kind):
+            raise InputError(_damaged(path, f"'{field}' is {manifest[field]!r}"))
+    if len(manifest["shards"]) != Layout.of(manifest).num_shards:
+        raise InputError(_damaged(path, f"it lists {len(manifest['shards'])} shards"))
+    return manifest
+
+
+def _damaged(path: pathlib.Path, what: str) -> str:
+    return (
+        f"{path} is damaged: {what}; delete the folder {path.parent} and run `tfmat generate` again"
+    )
+
+
+def new_manifest(
+    *,
+    identity: str,
+    num_curves: int,
+    num_test: int,
+    num_points: int,
+    shard_size: int,
+    seed: int,
+    parameters: tuple[Parameter, ...],
+    input_scale: tuple[float, float, float],
+) -> dict[str, Any]:
+    """The manifest of a data set of which nothing is written yet; law, settings and source are empty."""
+    num_rows, num_validation = num_curves + num_test, num_curves // 4
+    return {
+        "format": FORMAT,
+        "id": identity,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "numpy_version": np.__version__,
+        "simulation_version": None,
+        "law": None,
+        "settings": None,
+        "source": None,
+        "seed": seed,
+        "num_curves": num_curves,
+        "num_train": num_curves - num_validation,
+        "num_validation": num_validation,
+        "num_test": num_test,
+        "num_points": num_points,
+        "shard_size": shard_size,
+        "dtype": "<f4",
+        "features_shape": [num_rows, num_points, CHANNELS],
+        "labels_shape": [num_rows, len(parameters)],
+        "parameters": [dataclasses.asdict(parameter) for parameter in parameters],
+        "input_scale": list(input_scale),
+        "shards": [],
+    }
+
+
+def parameters_of(manifest: Mapping[str, Any]) -> tuple[Parameter, ...]:
+    """The identified parameters, in the order of the label columns."""
+    try:
+        return tuple(Parameter(**entry) for entry in manifest["parameters"])
+    except TypeError as error:
+        raise InputError(
+            f"the manifest of the data set is damaged: 'parameters': {error}"
+        ) from error
+
+
+def combined_checksum(piece_checksums: Iterable[int]) -> str:
+    """The checksum of a file from the CRC-32 of each of its pieces: 8 hexadecimal digits."""
+    return f"{zlib.crc32(array.array('I', piece_checksums).tobytes()):08x}"
+
+
+def find_damage(
+    folder: pathlib.Path, manifest: Mapping[str, Any], num_threads: int, read: bool = True
+) -> dict[int, str]:
+    """Checks every shard against the manifest.
+
+    Args:
+      folder: of the data set.
+      manifest: its manifest.
+      num_threads: files read at the same time.
+      read: False looks at names and sizes only.
+
+    Returns:
+      shard -> what is wrong with it, starting with the file's name; shards that are whole do not appear.
+    """
+    layout = Layout.of(manifest)
+
+    def check(shard: int) -> str | None:
+        return _shard_damage(folder, layout, shard, manifest["shards"][shard], read)
+
+    with concurrent.futures.ThreadPoolExecutor(num_threads) as pool:
+        answers = pool.map(check, range(layout.num_shards))
+        return {shard: answer for shard, answer in enumerate(answers) if answer is not None}
+
+
+def _shard_damage(
+    folder: pathlib.Path,
+    layout: Layout,
+    shard: int,
+    checksums: Mapping[str, str] | None,
+    read: bool,
+) -> str | None:
+    if checksums is None:
+        name = layout.path(folder, "features", shard).stem
+        return f"{name} was not finished"
+    for name in ARRAYS:
+        path = layout.path(folder, name, shard)
+        expected = layout.shard_bytes(name, shard)
+        try:
+            size = path.stat().st_size
+            if size != expected:
+                return f"{path.name} is incomplete ({size} of {expected} bytes)"
+            if read and file_checksum(path, PIECE * layout.row_bytes(name)) != checksums.get(name):
+                return f"{path.name} is damaged (its checksum is not the one in {MANIFEST})"
+        except FileNotFoundError:
+            return f"{path.name} is missing"
+        except OSError as error:
+            return f"{path.name} cannot be read ({error.strerror})"
+    return None
+
+
+def file_checksum(path: pathlib.Path, piece_bytes: int) -> str:
+    """Reads a file in pieces of `piece_bytes` and returns its checksum. Needs memory for one piece only."""
+    checksums = []
+    buffer = memoryview(bytearray(min(piece_bytes, max(path.stat().st_size, 1))))
+    with open(path, "rb", buffering=0) as file:
+        while filled := _read_full(file, buffer):
+            checksums.append(zlib.crc32(buffer[:filled]))
+    return combined_checksum(checksums)
+
+
+def _read_full(file: Any, buffer: memoryview) -> int:
+    """Fills `buffer` from an unbuffered file; returns the bytes read, fewer only at the end of the file."""
+    filled = 0
+    while filled < len(buffer) and (count := file.readinto(buffer[filled:])):
+        filled += count
+    return filled
+
+
+def available_threads() -> int:
+    """The processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """8 hexadecimal digits of the SHA-256 of `content`; 1 and 1.0 are the same."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {str(key): plain(value[key]) for key in sorted(value)}
+        if isinstance(value, (list, tuple)):
+            return [plain(item) for item in value]
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value).hex()
+        return value
+
+    return hashlib.sha256(json.dumps(plain(content)).encode()).hexdigest()[:8]
+
+
+def plain_name(name: str) -> str:
+    """A name that is good in a path."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "_", name).strip("._") or "curves"

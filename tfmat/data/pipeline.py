@@ -1,0 +1,226 @@
+"""Feeds blocks of batches to a backend: from memory by index, streamed from mapped files, or from a tf.data set.
+
+All three give the same examples at the same step for the same `ExampleOrder`; only where the bytes wait differs.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfmat.data.order import ExampleOrder
+from tfmat.errors import InputError
+
+# A streamed block is gathered on the host while the one before it trains; two of them wait at most.
+STREAM_BLOCK_BYTES = 32 * 2**20
+
+
+class Span(NamedTuple):
+    """Batches `first` to `first + steps` of an epoch: what one call of the backend runs."""
+
+    epoch: int
+    first: int
+    steps: int
+
+
+class Block(NamedTuple):
+    """The examples of a span, in the order of the arguments of `Backend.train`.
+
+    Attributes:
+      data: (features, labels), each a tensor or a structure of tensors with the same first axis: a whole data set
+        in memory, or just the rows of this block.
+      indices: int32 [steps, batch], rows of `data`.
+      weights: float32 [steps, batch], 0 for padding; else 1, or the example's own weight.
+      num_examples: float32 [steps], true examples of each global batch.
+    """
+
+    data: tuple[Any, Any]
+    indices: np.ndarray
+    weights: np.ndarray
+    num_examples: np.ndarray
+
+
+class MemorySource:
+    """Examples that lie on the device as a whole; a block carries indices only.
+
+    Args:
+      data: (features, labels) as `Backend.place` returned them; rows beyond the order's are never touched.
+      order: which row stands where.
+      global_batch_size: examples a step.
+    """
+
+    max_steps = np.iinfo(np.int32).max
+
+    def __init__(self, data: tuple[Any, Any], order: ExampleOrder, global_batch_size: int):
+        self._data = data
+        self._order = order
+        self._global_batch_size = global_batch_size
+        self.steps_per_epoch = order.num_batches(global_batch_size)
+        self.num_examples = order.num_examples
+
+    def blocks(self, spans: Iterable[Span]) -> Iterator[Block]:
+        """The rows of each span, in order."""
+        for span in spans:
+            indices, weights = self._order.batches(
+                span.epoch, span.first, span.steps, self._global_batch_size
+            )
+            yield Block(self._data, indices, weights, weights.sum(axis=1))
+
+
+class StreamSource:
+    """Examples of mapped files larger than memory, gathered by tf.data threads ahead of the training.
+
+    Args:
+      data: (features, labels) as tensors over mapped memory: reading a row loads its pages, the kernel may drop them.
+      order: which row stands where; its windows keep the reads of a while within a few shards.
+      global_batch_size: examples a step.
+    """
+
+    def __init__(self, data: tuple[Any, Any], order: ExampleOrder, global_batch_size: int):
+        self._memory = MemorySource(data, order, global_batch_size)
+        self._data = data
+        self.steps_per_epoch = self._memory.steps_per_epoch
+        self.num_examples = self._memory.num_examples
+        row_bytes = sum(
+            tensor.dtype.size * int(np.prod(tensor.shape[1:])) for tensor in tf.nest.flatten(data)
+        )
+        self.max_steps = max(1, STREAM_BLOCK_BYTES // (row_bytes * global_batch_size))
+
+    def blocks(self, spans: Iterable[Span]) -> Iterator[Block]:
+        """The rows of each span, in order, read ahead."""
+
+        def index_blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            for block in self._memory.blocks(spans):
+                yield block.indices, block.weights
+
+        signature = (tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None], tf.float32))
+        dataset = tf.data.Dataset.from_generator(index_blocks, output_signature=signature)
+        dataset = dataset.map(
+            lambda indices, weights: (
+                tf.nest.map_structure(
+                    lambda rows: tf.gather(rows, tf.reshape(indices, [-1])), self._data
+                ),
+                weights,
+            ),
+            num_parallel_calls=1,
+            deterministic=True,
+        ).prefetch(2)
+        for data, weights in dataset:
+            weights = weights.numpy()
+            indices = np.arange(weights.size, dtype=np.int32).reshape(weights.shape)
+            yield Block(data, indices, weights, weights.sum(axis=1))
+
+
+class DatasetSource:
+    """Batches of a user's own tf.data set, in its own order; the same set again in every epoch.
+
+    Args:
+      dataset: yields (features, labels) or (features, labels, weights) in batches of at most `global_batch_size`.
+      global_batch_size: width of a batch; shorter ones are padded with weight zero.
+      steps_per_epoch: needed where the set does not know its own length.
+    """
+
+    def __init__(
+        self, dataset: tf.data.Dataset, global_batch_size: int, steps_per_epoch: int | None = None
+    ):
+        cardinality = int(dataset.cardinality())
+        if steps_per_epoch is None and cardinality < 0:
+            raise InputError(
+                "the tf.data set does not know its length; give steps_per_epoch, or "
+                "dataset.apply(tf.data.experimental.assert_cardinality(n))"
+            )
+        self._dataset = dataset
+        self._global_batch_size = global_batch_size
+        self.steps_per_epoch = steps_per_epoch or cardinality
+        self.num_examples = self.steps_per_epoch * global_batch_size
+        self.max_steps = np.iinfo(np.int32).max
+
+    def blocks(self, spans: Iterable[Span]) -> Iterator[Block]:
+        """The rows of each span, in order."""
+        batches: Iterator[Any] | None = None
+        position = None
+        for span in spans:
+            if batches is None or position != (span.epoch, span.first):
+                batches = iter(self._dataset.skip(span.first))
+            taken = [self._padded(batch) for batch in _take(batches, span, self.steps_per_epoch)]
+            data = tf.nest.map_structure(
+                lambda *parts: np.concatenate(parts), *(t[0] for t in taken)
+            )
+            weights = np.stack([t[1] for t in taken])
+            indices = np.arange(weights.size, dtype=np.int32).reshape(weights.shape)
+            counts = np.array([t[2] for t in taken], np.float32)
+            position = (span.epoch, span.first + span.steps)
+            yield Block(tf.nest.map_structure(tf.convert_to_tensor, data), indices, weights, counts)
+
+    def _padded(self, batch: Any) -> tuple[tuple[Any, Any], np.ndarray, int]:
+        """(features, labels) filled up to the global batch, weights, and the number of true examples."""
+        if not isinstance(batch, tuple) or len(batch) not in (2, 3):
+            raise InputError(
+                "the tf.data set must yield (features, labels) or (features, labels, weights)"
+            )
+        data = tf.nest.map_structure(np.asarray, batch[:2])
+        count = len(tf.nest.flatten(data)[0])
+        if count > self._global_batch_size:
+            raise InputError(
+                f"the tf.data set yields {count} examples a batch, global_batch_size is "
+                f"{self._global_batch_size}; batch it with that size"
+            )
+        missing = self._global_batch_size - count
+        data = tf.nest.map_structure(
+            lambda rows: np.concatenate([rows, np.repeat(rows[:1], missing, axis=0)]), data
+        )
+        weights = np.zeros(self._global_batch_size, np.float32)
+        weights[:count] = np.asarray(batch[2]) if len(batch) == 3 else 1.0
+        return data, weights, count
+
+
+Source = MemorySource | StreamSource | DatasetSource
+
+
+def _take(batches: Iterator[Any], span: Span, steps_per_epoch: int) -> Iterator[Any]:
+    for i in range(span.steps):
+        try:
+            yield next(batches)
+        except StopIteration:
+            raise InputError(
+                f"the tf.data set ended after {span.first + i} batches of epoch {span.epoch + 1}; "
+                f"steps_per_epoch is {steps_per_epoch}"
+            ) from None
+
+
+def sequential_blocks(
+    data: tuple[Any, Any],
+    first_row: int,
+    num_rows: int,
+    batch_size: int,
+    batches_per_block: int = 16,
+) -> Iterator[Block]:
+    """Rows `first_row` to `first_row + num_rows` in order, for evaluation; the last batch is padded."""
+    positions = np.arange(-(-num_rows // batch_size) * batch_size).reshape(-1, batch_size)
+    weights = (positions < num_rows).astype(np.float32)
+    indices = np.where(weights > 0, first_row + positions, first_row).astype(np.int32)
+    for i in range(0, len(positions), batches_per_block):
+        part = slice(i, i + batches_per_block)
+        yield Block(data, indices[part], weights[part], weights[part].sum(axis=1))
+
+
+def fits_in_memory(num_bytes: int, available: Callable[[], int] | None = None) -> bool:
+    """Whether a mapped data set of that size can stay in memory beside the training."""
+    return num_bytes < 0.7 * (available or available_memory)()
+
+
+def available_memory() -> int:
+    """Bytes of memory that a new process could use now, within the limits of its container."""
+    available = None
+    with open("/proc/meminfo", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("MemAvailable:"):
+                available = int(line.split()[1]) * 1024
+    limits = [available] if available is not None else []
+    try:
+        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
+            limits.append(int(file.read()))
+    except (OSError, ValueError):
+        pass  # no cgroup v2, or "max": no limit of its own
+    return min(limits)

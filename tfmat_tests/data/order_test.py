@@ -1,0 +1,175 @@
+"""The order of the examples: a permutation, the same for ever, however it is cut into pieces."""
+
+import hashlib
+import time
+
+import numpy as np
+import pytest
+
+from tfmat.data.order import ExampleOrder
+from tfmat.errors import InputError
+
+_BITS = (1 << 64) - 1
+
+
+def _splitmix64(state: int) -> int:
+    """One output of splitmix64 as published (Steele, Lea and Flood 2014), in plain Python integers."""
+    z = (state + 0x9E3779B97F4A7C15) & _BITS
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _BITS
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _BITS
+    return z ^ (z >> 31)
+
+
+def _plain_order(
+    num_examples: int, seed: int, epoch: int, shard_size: int, window: int
+) -> list[int]:
+    """The whole order of an epoch with lists and `sorted`: written apart from the module under test."""
+
+    def hash_of(stream: int, counter: int) -> int:
+        key = 0
+        for word in (seed, epoch, stream):
+            key = _splitmix64(key ^ (word & _BITS))
+        return _splitmix64((key + counter * 0x9E3779B97F4A7C15) & _BITS)
+
+    shards = list(range(-(-num_examples // shard_size)))
+    shards.sort(key=lambda shard: hash_of(1, shard))
+    laid_out = [
+        example
+        for shard in shards
+        for example in range(shard * shard_size, min((shard + 1) * shard_size, num_examples))
+    ]
+    order: list[int] = []
+    for start in range(0, num_examples, window):
+        positions = list(range(start, min(start + window, num_examples)))
+        bits = max((len(positions) - 1).bit_length(), 1)
+        positions.sort(key=lambda position: (hash_of(2, position) >> bits, position))
+        order += [laid_out[position] for position in positions]
+    return order
+
+
+@pytest.mark.parametrize("num_examples", [1, 2, 3, 75, 1023, 1024, 1025, 7919, 10_000, 65_537])
+@pytest.mark.parametrize(
+    ("shard_size", "window"), [(1024, 512), (1000, 333), (131_072, 65_536), (64, 4096), (7, 100)]
+)
+def test_every_example_stands_once(num_examples: int, shard_size: int, window: int) -> None:
+    order = ExampleOrder(num_examples, seed=3, shard_size=shard_size, window=window)
+    np.testing.assert_array_equal(
+        np.sort(order.indices(0, 0, num_examples)), np.arange(num_examples)
+    )
+
+
+@pytest.mark.parametrize(
+    ("num_examples", "seed", "epoch", "shard_size", "window"),
+    [
+        (1, 0, 0, 1024, 64),
+        (7919, 0, 0, 1024, 512),
+        (7919, -5, 12, 1000, 333),
+        (300, 2**63, 2**33, 64, 4096),
+    ],
+)
+def test_agrees_with_a_plain_transcription(
+    num_examples: int, seed: int, epoch: int, shard_size: int, window: int
+) -> None:
+    order = ExampleOrder(num_examples, seed, shard_size, window)
+    expected = _plain_order(num_examples, seed, epoch, shard_size, window)
+    assert order.indices(epoch, 0, num_examples).tolist() == expected
+
+
+def test_the_order_is_the_same_for_ever() -> None:
+    # Golden: SHA-256 of _plain_order(7919, seed 0, epochs 0 and 1, shards of 1024, windows of 512) as int64.
+    # A run that was started with one version must go on with another: never change this number.
+    order = ExampleOrder(7919, seed=0, shard_size=1024, window=512)
+    both = np.concatenate([order.indices(epoch, 0, 7919) for epoch in (0, 1)])
+    digest = hashlib.sha256(both.astype("<i8").tobytes()).hexdigest()
+    assert digest == "aeea5a7363cc7849d262ef0f5108eeb18e247dfc3a874474e21a151ddba003c5"
+
+
+def test_pieces_make_the_whole() -> None:
+    order = ExampleOrder(7919, seed=1, shard_size=1024, window=512)
+    whole = order.indices(4, 0, 7919)
+    for size in (7, 75, 512, 1000):
+        # A fresh object, asked backwards and with another epoch in between, answers the same.
+        other = ExampleOrder(7919, seed=1, shard_size=1024, window=512)
+        pieces = []
+        for start in reversed(range(0, 7919, size)):
+            other.indices(5, 0, 10)
+            pieces.append(other.indices(4, start, min(start + size, 7919)))
+        np.testing.assert_array_equal(np.concatenate(pieces[::-1]), whole)
+    assert order.indices(4, 100, 100).shape == (0,)
+
+
+def test_an_answer_is_the_callers_own() -> None:
+    order = ExampleOrder(100, seed=1, shard_size=64)
+    order.indices(0, 0, 100)[:] = -1
+    assert order.indices(0, 0, 100).min() == 0
+
+
+def test_epochs_and_seeds_differ() -> None:
+    orders = [
+        ExampleOrder(7919, seed, 1024, 512).indices(epoch, 0, 7919)
+        for seed, epoch in [(0, 0), (0, 1), (1, 0), (1, 1)]
+    ]
+    for i, one in enumerate(orders):
+        for other in orders[:i]:
+            assert np.mean(one == other) < 0.01
+
+
+def test_a_window_touches_few_shards() -> None:
+    order = ExampleOrder(20_500, seed=0, shard_size=1024, window=1024)
+    for epoch in range(3):
+        for start in range(0, 20_500, 1024):
+            shards = np.unique(order.indices(epoch, start, min(start + 1024, 20_500)) // 1024)
+            # Two neighbours in the shuffled sequence, and the one short shard between them.
+            assert len(shards) <= 3
+
+
+def test_the_shuffle_is_even_within_a_window() -> None:
+    # With one window, the mean index of every tenth of the epoch is the overall mean within 5 standard errors.
+    order = ExampleOrder(50_000, seed=0, shard_size=131_072)
+    tenths = order.indices(0, 0, 50_000).reshape(10, -1)
+    standard_error = 50_000 / np.sqrt(12) / np.sqrt(5000)
+    assert np.abs(tenths.mean(axis=1) - 24_999.5).max() < 5 * standard_error
+
+
+@pytest.mark.parametrize(("num_workers", "global_batch_size"), [(1, 75), (2, 75), (3, 64), (5, 75)])
+def test_slices_of_ranks_make_up_the_batch(num_workers: int, global_batch_size: int) -> None:
+    order = ExampleOrder(1000, seed=0, shard_size=1024, window=256)
+    count = order.num_batches(global_batch_size)
+    indices, weights = order.batches(2, 0, count, global_batch_size)
+    edges = [rank * global_batch_size // num_workers for rank in range(num_workers + 1)]
+    seen = []
+    for batch in range(count):
+        for rank in range(num_workers):
+            columns = slice(edges[rank], edges[rank + 1])
+            seen.append(indices[batch, columns][weights[batch, columns] == 1])
+    np.testing.assert_array_equal(np.concatenate(seen), order.indices(2, 0, 1000))
+
+
+def test_batches_pad_with_weight_zero() -> None:
+    order = ExampleOrder(100, seed=0, shard_size=64, window=32)
+    assert order.num_batches(75) == 2
+    indices, weights = order.batches(0, 1, 2, 75)
+    assert indices.dtype == np.int32 and weights.dtype == np.float32
+    assert indices.shape == weights.shape == (2, 75)
+    np.testing.assert_array_equal(indices[0, :25], order.indices(0, 75, 100))
+    assert weights.sum() == 25 and weights[0, :25].all()
+    assert not indices[0, 25:].any() and not indices[1].any()
+
+
+def test_an_epoch_of_the_baseline_is_ordered_in_a_tenth_of_a_second() -> None:
+    order = ExampleOrder(750_000, seed=0, shard_size=131_072)
+    seconds = []
+    for epoch in range(5):
+        start = time.perf_counter()
+        order.indices(epoch, 0, 750_000)
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 0.1
+
+
+def test_refuses_what_is_no_set() -> None:
+    with pytest.raises(InputError, match="num_examples is 0"):
+        ExampleOrder(0, 0, 1024)
+    with pytest.raises(InputError, match="window is 0"):
+        ExampleOrder(10, 0, 1024, window=0)
+    with pytest.raises(ValueError, match="of 10 examples"):
+        ExampleOrder(10, 0, 1024).indices(0, 5, 11)
