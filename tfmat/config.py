@@ -13,13 +13,11 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import ml_collections
+from ml_collections import ConfigDict as Config
 
 from tfmat.config_schema import FREE_SECTIONS, OPTIONS, Option
 from tfmat.errors import InputError, nearest
 from tfmat.files import read_json
-
-Config = ml_collections.ConfigDict
 
 
 def default_config() -> Config:
@@ -45,23 +43,31 @@ def find_config_file(name: str) -> pathlib.Path:
             shipped = folder / f"{path.stem}.py"
             if shipped.is_file():
                 return shipped
-    valid = [f"configs/{file.name}" for folder in shipped_config_folders() for file in folder.glob("[!_]*.py")]
+    valid = [
+        f"configs/{file.name}"
+        for folder in shipped_config_folders()
+        for file in folder.glob("[!_]*.py")
+    ]
     raise InputError(f"config file {name} does not exist{nearest(name, valid)}")
 
 
 def shipped_config_folders() -> list[pathlib.Path]:
     """Where tfmat's own configs lie: beside the package in a checkout, inside it when installed."""
     package = pathlib.Path(__file__).parent
-    return [folder for folder in (package.parent / "configs", package / "configs") if folder.is_dir()]
+    return [
+        folder for folder in (package.parent / "configs", package / "configs") if folder.is_dir()
+    ]
 
 
 def load_config(path: str | os.PathLike) -> Config:
     """Runs `get_config()` of a config file; InputError where it is missing, fails, or sets what does not exist."""
     path = find_config_file(os.fspath(path))
     if path.suffix != ".py":
-        raise InputError(f"config file {path} is not a Python file; give one that defines get_config()")
+        raise InputError(
+            f"config file {path} is not a Python file; give one that defines get_config()"
+        )
     spec = importlib.util.spec_from_file_location(f"tfmat_config_{path.stem}", path)
-    assert spec is not None and spec.loader is not None  # noqa: S101 (true for every .py path)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -72,7 +78,9 @@ def load_config(path: str | os.PathLike) -> Config:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"config file {path} failed: {type(error).__name__}: {reason}") from error
     if not isinstance(config, Config):
-        raise InputError(f"get_config() of {path} returned {type(config).__name__}; return default_config() changed")
+        raise InputError(
+            f"get_config() of {path} returned {type(config).__name__}; return default_config() changed"
+        )
     return check_config(config)
 
 
@@ -103,8 +111,14 @@ def check_config(config: Config) -> Config:
         with parent.ignore_type():
             parent[last] = OPTIONS[key].check(value)
     for name, limits in config.ranges.items():
-        if not isinstance(limits, tuple | list) or len(limits) != 2 or not all(map(_is_number, limits)):
-            raise InputError(f"config key ranges.{name} is {limits!r}; give two numbers, low and high")
+        if (
+            not isinstance(limits, tuple | list)
+            or len(limits) != 2
+            or not all(map(_is_number, limits))
+        ):
+            raise InputError(
+                f"config key ranges.{name} is {limits!r}; give two numbers, low and high"
+            )
     for name, value in config.fixed.items():
         if not _is_number(value):
             raise InputError(f"config key fixed.{name} is {value!r}; give a number")
@@ -112,7 +126,7 @@ def check_config(config: Config) -> Config:
 
 
 def load_saved_config(path: str | os.PathLike) -> tuple[Config, dict[str, Any]]:
-    """Reads `config.json`: the config, and the extra keys that the run put beside it (`data_dir`, `total_steps`, ...)."""
+    """Reads `config.json`: the config, and what the run put beside it (`data_dir`, `total_steps`)."""
     content = read_json(path)
     config, extra = default_config(), {}
     for key, value in _flatten(content).items():
@@ -143,7 +157,7 @@ def _section_and_key(config: Config, name: str) -> tuple[Config, str]:
 
 
 def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat = {}
+    flat: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping | Config):
             flat |= _flatten(value, f"{prefix}{key}.")
@@ -161,7 +175,12 @@ def _parse_free(section: str, name: str, text: str) -> Any:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         value = text
-    if section == "ranges" and isinstance(value, tuple) and len(value) == 2 and all(map(_is_number, value)):
+    if (
+        section == "ranges"
+        and isinstance(value, tuple)
+        and len(value) == 2
+        and all(map(_is_number, value))
+    ):
         return tuple(map(float, value))
     if section == "fixed" and _is_number(value):
         return float(value)

@@ -1,4 +1,5 @@
 """The keys of a run's config: name, default, type, meaning. The only place where a key is declared."""
+# ruff: noqa: E501 (a table is read by rows)
 
 import ast
 import dataclasses
@@ -55,9 +56,13 @@ class Option:
         if self.kind in ("duration", "steps") and converted is not None:
             self._check_duration(converted)
         if converted is None:
-            raise InputError(f"config key {self.name} is {value!r}; give {_KINDS[self.kind]}{self._condition()}")
+            raise InputError(
+                f"config key {self.name} is {value!r}; give {_KINDS[self.kind]}{self._condition()}"
+            )
         if self.choices and converted not in self.choices:
-            raise InputError(f"config key {self.name} is '{converted}'{nearest(converted, self.choices)}")
+            raise InputError(
+                f"config key {self.name} is '{converted}'{nearest(converted, self.choices)}"
+            )
         if not self.accepts(converted):
             raise InputError(f"config key {self.name} is {value!r}; it must be {self.valid}")
         return converted
@@ -88,7 +93,9 @@ def _to_float(value: Any) -> float | None:
 
 def _to_tuple(convert: Callable[[Any], Any]) -> Callable[[Any], tuple | None]:
     def to_tuple(value: Any) -> tuple | None:
-        items = tuple(convert(item) for item in (value if isinstance(value, tuple | list) else (value,)))
+        items = tuple(
+            convert(item) for item in (value if isinstance(value, tuple | list) else (value,))
+        )
         return None if any(item is None for item in items) else items
 
     return to_tuple
@@ -136,7 +143,18 @@ def _rising_pair(values: tuple) -> bool:
     return len(values) == 2 and 0 < values[0] <= values[1]
 
 
-ACTIVATIONS = ("relu", "leaky_relu", "elu", "selu", "softplus", "tanh", "sigmoid", "gelu", "silu", "linear")
+ACTIVATIONS = (
+    "relu",
+    "leaky_relu",
+    "elu",
+    "selu",
+    "softplus",
+    "tanh",
+    "sigmoid",
+    "gelu",
+    "silu",
+    "linear",
+)
 
 _ALL = (
     Option("law", "hahn_tsai", "str", "material law: a name from `tfmat laws`, or path/to/file.py:ClassName"),

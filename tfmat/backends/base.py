@@ -27,7 +27,13 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def build(
-        self, model: Any, optimizer: Any, loss: PerExample, metrics: Mapping[str, PerExample], *, jit_compile: bool = False
+        self,
+        model: Any,
+        optimizer: Any,
+        loss: PerExample,
+        metrics: Mapping[str, PerExample],
+        *,
+        jit_compile: bool = False,
     ) -> None:
         """Takes a built Keras model and a functional optimizer, makes the slots, and compiles nothing yet.
 

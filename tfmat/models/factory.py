@@ -66,7 +66,9 @@ def build_model(
 def _convolution(model_config: Config, i: int, filters: int, kernel: int) -> list[layers.Layer]:
     stack: list[layers.Layer] = [layers.Conv1D(filters, kernel, padding="same", name=f"conv{i}")]
     stack += _normalization(model_config, f"conv{i}_normalization")
-    tail: list[layers.Layer] = [layers.Activation(model_config.activation, name=f"conv{i}_activation")]
+    tail: list[layers.Layer] = [
+        layers.Activation(model_config.activation, name=f"conv{i}_activation")
+    ]
     if model_config.pool_size > 1:
         tail.append(layers.MaxPooling1D(model_config.pool_size, name=f"conv{i}_pool"))
     if model_config.activation in _NON_DECREASING:

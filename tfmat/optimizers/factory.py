@@ -20,7 +20,10 @@ def build_schedule(optimizer_config: Config, *, total_steps: int, steps_per_epoc
         )
     if optimizer_config.schedule == "cosine":
         return WarmupCosine(
-            optimizer_config.learning_rate, total_steps, warmup_steps, optimizer_config.final_fraction
+            optimizer_config.learning_rate,
+            total_steps,
+            warmup_steps,
+            optimizer_config.final_fraction,
         )
     return WarmupConstant(optimizer_config.learning_rate, warmup_steps)
 
@@ -29,7 +32,9 @@ def build_optimizer(
     optimizer_config: Config, *, total_steps: int, steps_per_epoch: int
 ) -> keras.optimizers.Optimizer:
     """The optimizer that the config names, functional (see `make_functional`), not built yet."""
-    schedule = build_schedule(optimizer_config, total_steps=total_steps, steps_per_epoch=steps_per_epoch)
+    schedule = build_schedule(
+        optimizer_config, total_steps=total_steps, steps_per_epoch=steps_per_epoch
+    )
     arguments: dict[str, Any] = {
         "learning_rate": schedule,
         "weight_decay": optimizer_config.weight_decay or None,

@@ -59,7 +59,9 @@ def make_functional(optimizer: Any) -> keras.optimizers.Optimizer:
     if isinstance(optimizer, _Functional):
         return optimizer
     if optimizer.built:
-        raise ValueError(f"{type(optimizer).__name__} is built already; give one that was not used yet")
+        raise ValueError(
+            f"{type(optimizer).__name__} is built already; give one that was not used yet"
+        )
     config = optimizer.get_config()
     # The schedule object itself, not its serialised form: a user's own schedule need not be registered.
     config["learning_rate"] = (
@@ -67,4 +69,5 @@ def make_functional(optimizer: Any) -> keras.optimizers.Optimizer:
         if isinstance(optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
         else float(optimizer.learning_rate)
     )
-    return _functional_class(type(optimizer))(**config)
+    optimizer_class: Any = type(optimizer)
+    return _functional_class(optimizer_class)(**config)

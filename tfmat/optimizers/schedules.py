@@ -5,8 +5,7 @@ from typing import Any
 
 import keras
 from keras import ops
-
-Schedule = keras.optimizers.schedules.LearningRateSchedule
+from keras.optimizers.schedules import LearningRateSchedule as Schedule
 
 
 @keras.saving.register_keras_serializable(package="tfmat")
@@ -44,7 +43,11 @@ class WarmupCosine(Schedule):
     """
 
     def __init__(
-        self, learning_rate: float, total_steps: int, warmup_steps: int = 0, final_fraction: float = 0.0
+        self,
+        learning_rate: float,
+        total_steps: int,
+        warmup_steps: int = 0,
+        final_fraction: float = 0.0,
     ):
         self.learning_rate = learning_rate
         self.total_steps = total_steps

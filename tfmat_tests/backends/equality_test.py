@@ -39,7 +39,9 @@ def data():
     strain = np.linspace(0, 1, 48, dtype=np.float32)
     stress = np.tanh(labels[:, :1] * 3 * strain) + labels[:, 1:] * strain
     stress += random.normal(0, 0.02, stress.shape)
-    features = np.stack([np.broadcast_to(strain, stress.shape), stress, np.zeros_like(stress)], axis=2)
+    features = np.stack(
+        [np.broadcast_to(strain, stress.shape), stress, np.zeros_like(stress)], axis=2
+    )
     return features.astype(np.float32), labels
 
 
@@ -124,7 +126,9 @@ def test_regularisers_count_once_a_batch(data):
 
     expected = _plain_keras_loop(model(), keras.optimizers.SGD(0.01), data)
     ours, backend = model(), make_backend("single")
-    backend.build(ours, make_functional(keras.optimizers.SGD(0.01)), per_example_function("mse"), {})
+    backend.build(
+        ours, make_functional(keras.optimizers.SGD(0.01)), per_example_function("mse"), {}
+    )
     source = MemorySource(backend.place(data), ExampleOrder(NUM_EXAMPLES, 5, 1024), BATCH)
     for block in source.blocks(_blocks(source, [14, 6])):
         backend.train(*block)

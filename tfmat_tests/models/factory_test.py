@@ -18,14 +18,21 @@ def test_default_network_has_153441_parameters():
     # 352 + 2,712 in the convolutions, 150,125 + 252 in the dense layers: the design's materials page.
     model = build_model(_config(), num_outputs=2)
     assert model.count_params() == 153_441
-    assert [layer.count_params() for layer in model.layers if layer.count_params()] == [352, 2712, 150125, 252]
+    assert [layer.count_params() for layer in model.layers if layer.count_params()] == [
+        352,
+        2712,
+        150125,
+        252,
+    ]
     assert model.input_shape == (None, 200, 3) and model.output_shape == (None, 2)
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh", "gelu"])
 def test_same_function_as_the_textbook_order_of_layers(activation):
     """Convolution, activation, pooling; ours pools first where that is the same."""
-    ours = build_model(_config(activation=activation), num_outputs=2, input_scale=(0.05, 140.0, 1.0))
+    ours = build_model(
+        _config(activation=activation), num_outputs=2, input_scale=(0.05, 140.0, 1.0)
+    )
     layers = keras.layers
     textbook = keras.Sequential(
         [
@@ -49,12 +56,20 @@ def test_seed_makes_the_initial_weights():
     first, second, other = (build_model(_config(), num_outputs=2, seed=seed) for seed in (1, 1, 2))
     for a, b in zip(first.get_weights(), second.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert any((a != b).any() for a, b in zip(first.get_weights(), other.get_weights(), strict=True))
+    assert any(
+        (a != b).any() for a, b in zip(first.get_weights(), other.get_weights(), strict=True)
+    )
 
 
 def test_widths_kernels_and_depth_follow_the_config():
     model = build_model(
-        _config(conv_filters="4,5,6", kernel_sizes="3,5,7", hidden_units="10,9", pool_size="2", dropout="0.1"),
+        _config(
+            conv_filters="4,5,6",
+            kernel_sizes="3,5,7",
+            hidden_units="10,9",
+            pool_size="2",
+            dropout="0.1",
+        ),
         num_outputs=3,
         num_points=64,
     )

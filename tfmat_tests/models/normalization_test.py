@@ -23,7 +23,10 @@ def _trained(layer, inputs, weights=None, reduce=_identity):
 def test_without_padding_it_is_keras_layer():
     ours, keras_layer = ExampleWeightedBatchNormalization(), keras.layers.BatchNormalization()
     np.testing.assert_allclose(
-        _trained(ours, INPUTS, np.ones(12, np.float32)), _trained(keras_layer, INPUTS), rtol=1e-4, atol=1e-5
+        _trained(ours, INPUTS, np.ones(12, np.float32)),
+        _trained(keras_layer, INPUTS),
+        rtol=1e-4,
+        atol=1e-5,
     )
     for a, b in zip(ours.non_trainable_variables, keras_layer.non_trainable_variables, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4)
@@ -49,7 +52,9 @@ def test_synchronized_sums_over_workers_and_local_does_not():
 
     weights = np.ones(12, np.float32)
     reference = _trained(keras.layers.BatchNormalization(), INPUTS)
-    synchronized = _trained(ExampleWeightedBatchNormalization(synchronized=True), INPUTS, weights, doubled)
+    synchronized = _trained(
+        ExampleWeightedBatchNormalization(synchronized=True), INPUTS, weights, doubled
+    )
     np.testing.assert_allclose(synchronized[:, 0], reference[:, 0], atol=2.0)
     assert asked == [2, 1]
     _trained(ExampleWeightedBatchNormalization(synchronized=False), INPUTS, weights, doubled)
@@ -57,7 +62,9 @@ def test_synchronized_sums_over_workers_and_local_does_not():
 
 
 def test_saving_keeps_the_kind(tmp_path):
-    model = keras.Sequential([keras.layers.Input((5, 4)), ExampleWeightedBatchNormalization(synchronized=False)])
+    model = keras.Sequential(
+        [keras.layers.Input((5, 4)), ExampleWeightedBatchNormalization(synchronized=False)]
+    )
     model.save(tmp_path / "model.keras")
     layer = keras.models.load_model(tmp_path / "model.keras").layers[0]
     assert isinstance(layer, ExampleWeightedBatchNormalization) and not layer.synchronized

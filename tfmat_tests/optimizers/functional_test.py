@@ -22,7 +22,9 @@ def _variables():
 @pytest.mark.parametrize("name", NAMES)
 def test_same_updates_as_the_stock_optimizer(name, decay):
     def stock():
-        return keras.optimizers.get({"class_name": name, "config": {"learning_rate": 0.01, "weight_decay": decay}})
+        return keras.optimizers.get(
+            {"class_name": name, "config": {"learning_rate": 0.01, "weight_decay": decay}}
+        )
 
     reference, variables = stock(), _variables()
     reference.build(variables)
@@ -71,7 +73,9 @@ def test_cosine_follows_the_formula():
 
 def test_constant_rises_then_stays():
     schedule = WarmupConstant(0.5, warmup_steps=4)
-    assert [float(schedule(step)) for step in range(6)] == pytest.approx([0.125, 0.25, 0.375, 0.5, 0.5, 0.5])
+    assert [float(schedule(step)) for step in range(6)] == pytest.approx(
+        [0.125, 0.25, 0.375, 0.5, 0.5, 0.5]
+    )
     assert float(WarmupConstant(0.5)(0)) == 0.5
 
 

@@ -1,0 +1,1 @@
+"""How a process starts: its place among others, and a quiet TensorFlow."""

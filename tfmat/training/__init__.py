@@ -1,0 +1,1 @@
+"""The training loop, checkpoints, callbacks and run folders, for any Keras model."""

@@ -1,0 +1,96 @@
+"""Checkpoints: one .npz file each, whole or absent, verified when read, the last few kept.
+
+A file `step-0000001200.npz` holds the arrays of `Backend.read`, further arrays of the loop, and `meta`, a JSON text.
+It is an ordinary NumPy archive, so its members carry CRC-32 checksums, and any program can open it.
+"""
+
+import dataclasses
+import json
+import pathlib
+import re
+import zipfile
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tfmat.errors import InputError
+from tfmat.files import atomic_write, make_folder
+
+FORMAT = 1
+_NAME = re.compile(r"step-(\d{10})\.npz")
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """What was saved: the global step, arrays by name, and JSON-able values."""
+
+    step: int
+    arrays: dict[str, np.ndarray]
+    meta: dict[str, Any]
+
+
+class CheckpointFolder:
+    """The checkpoints of one run.
+
+    Args:
+      folder: made when the first checkpoint is saved.
+      keep: how many of the newest stay.
+    """
+
+    def __init__(self, folder: pathlib.Path, keep: int = 3):
+        self.folder = folder
+        self.keep = keep
+
+    def steps(self) -> list[int]:
+        """Steps of the checkpoints that are there, rising."""
+        if not self.folder.is_dir():
+            return []
+        matches = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
+        return sorted(int(match[1]) for match in matches if match)
+
+    def path(self, step: int) -> pathlib.Path:
+        """The file of one step."""
+        return self.folder / f"step-{step:010d}.npz"
+
+    def save(self, step: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
+        """Writes one checkpoint and removes the oldest beyond `keep`."""
+        make_folder(self.folder)
+        text = json.dumps({"format": FORMAT, **meta})
+        with atomic_write(self.path(step)) as file:
+            np.savez(file, allow_pickle=False, **{"meta": np.array(text), **arrays})
+        for old in self.steps()[: -self.keep]:
+            self.path(old).unlink(missing_ok=True)
+        for stale in self.folder.glob(".step-*.tmp"):
+            stale.unlink(missing_ok=True)
+
+    def load(self, step: int) -> Checkpoint:
+        """Reads and verifies one checkpoint; InputError where it is damaged or of a newer tfmat."""
+        path = self.path(step)
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+            meta = json.loads(str(arrays.pop("meta")))
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(
+                f"checkpoint {path} is damaged ({reason}); delete it to go on without it"
+            ) from error
+        if meta["format"] > FORMAT:
+            raise InputError(
+                f"checkpoint {path} is of a newer tfmat (format {meta['format']}); update tfmat"
+            )
+        return Checkpoint(step, arrays, meta)
+
+    def load_latest(self) -> tuple[Checkpoint | None, list[str]]:
+        """The newest checkpoint that is whole, and one line for each newer one that is not."""
+        complaints: list[str] = []
+        for step in reversed(self.steps()):
+            try:
+                return self.load(step), complaints
+            except InputError as error:
+                complaints.append(str(error))
+        if complaints:
+            raise InputError(f"no checkpoint of this run can be read: {complaints[0]}")
+        return None, complaints

@@ -1,0 +1,293 @@
+"""The loop over blocks, epochs and checkpoints. It decides; the backend computes."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tfmat.backends import Backend
+from tfmat.data.pipeline import Source, Span
+from tfmat.durations import Duration
+from tfmat.errors import DivergedError, Interrupted
+from tfmat.training.callbacks import Callbacks
+from tfmat.training.checkpoints import Checkpoint
+from tfmat.training.progress import TrainingProgress, format_seconds
+from tfmat.training.run_folder import RunFolder
+from tfmat.training.signals import StopRequest
+
+Validate = Callable[[], dict[str, float]]
+
+
+@dataclasses.dataclass
+class Position:
+    """Where a run stands; saved with every checkpoint, so that nothing about the run is lost by stopping."""
+
+    step: int = 0
+    epoch_sums: list[float] = dataclasses.field(default_factory=list)
+    epoch_examples: float = 0.0
+    best_val_loss: float = math.inf
+    seconds: float = 0.0
+    training_seconds: float = 0.0
+    last_record: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Loop:
+    """Trains from a position to the end.
+
+    Args:
+      backend: built.
+      source: training examples.
+      total_steps: global steps of the whole run.
+      steps_per_call: steps that run in one call of the backend.
+      names: of loss and metrics, the columns of the backend's sums.
+      callbacks: see Callbacks.
+      model: the Keras model, for `stop_training` and saving.
+      validate: returns `val_loss` and further metrics, or None.
+      folder: None for a run that leaves no files.
+      checkpoint_every: between checkpoints.
+      target_val_loss: the run is done as soon as val_loss is at or below it.
+      progress, log: where lines go.
+    """
+
+    def __init__(
+        self,
+        *,
+        backend: Backend,
+        source: Source,
+        total_steps: int,
+        steps_per_call: int,
+        names: list[str],
+        callbacks: Callbacks,
+        model: Any,
+        validate: Validate | None,
+        folder: RunFolder | None,
+        checkpoint_every: Duration,
+        target_val_loss: float | None,
+        progress: TrainingProgress,
+        log: Callable[[str], None],
+    ):
+        self._backend, self._source, self._callbacks, self._model = (
+            backend,
+            source,
+            callbacks,
+            model,
+        )
+        self._total_steps, self._names, self._validate = total_steps, names, validate
+        self._steps_per_epoch = source.steps_per_epoch
+        self._steps_per_call = min(steps_per_call, source.max_steps)
+        self._folder, self._target, self._progress, self._log = (
+            folder,
+            target_val_loss,
+            progress,
+            log,
+        )
+        self._checkpoint_seconds = checkpoint_every.seconds
+        self._checkpoint_steps = (
+            None
+            if checkpoint_every.seconds is not None
+            else max(1, checkpoint_every.steps(self._steps_per_epoch))
+        )
+        self.position = Position()
+        self._last_saved_step = 0
+        # (examples, seconds) of each call in this epoch
+        self._calls: list[tuple[float, float]] = []
+        self._first_epoch = True
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Takes up the state, the position and the callbacks' memory of a checkpoint."""
+        state = {
+            name: array for name, array in checkpoint.arrays.items() if name[:10] != "callbacks/"
+        }
+        self._backend.write(state)
+        self._callbacks.restore(
+            checkpoint.meta["callbacks"],
+            {name: a for name, a in checkpoint.arrays.items() if name not in state},
+        )
+        self.position = Position(**checkpoint.meta["position"])
+        self._last_saved_step = self.position.step
+
+    def run(self, stop: StopRequest) -> str:
+        """Trains to the end; returns why it ended.
+
+        Raises:
+          Interrupted: a signal came; the state is saved.
+          DivergedError: the loss is not finite any more.
+        """
+        position = self.position
+        self._clock = time.monotonic() - position.seconds
+        self._checkpoint_clock = time.monotonic()
+        self._begin_epoch()
+        for block in self._source.blocks(self._spans()):
+            self._callbacks.call("on_train_batch_begin", position.step)
+            started = time.monotonic()
+            sums = self._backend.train(*block)
+            self._count_time(block.num_examples, time.monotonic() - started)
+            self._accumulate(sums, block.num_examples)
+            self._callbacks.call("on_train_batch_end", position.step - 1, self._epoch_logs())
+            self._show()
+            reason = None
+            if position.step % self._steps_per_epoch == 0 or position.step == self._total_steps:
+                reason = self._end_epoch()
+                if reason is None and position.step < self._total_steps:
+                    self._first_epoch = False
+                    self._begin_epoch()
+            if reason or position.step == self._total_steps:
+                return reason or f"all {self._total_steps} steps done"
+            interrupted = self._backend.broadcast(stop.received)
+            if interrupted or self._checkpoint_is_due():
+                self.save()
+            if interrupted:
+                raise Interrupted(
+                    f"{interrupted} received; saved at step {position.step} of {self._total_steps}: "
+                    "start the same command again to go on"
+                    if self._folder
+                    else f"{interrupted} received; nothing is saved without a workdir"
+                )
+        return f"all {self._total_steps} steps were done already"
+
+    def save(self) -> None:
+        """Writes a checkpoint of the present position."""
+        if self._folder is None or self._last_saved_step == self.position.step:
+            return
+        state = self._backend.read()
+        if not all(np.isfinite(array).all() for array in state.values()):
+            raise self._diverged("the weights are not finite after", self.position.step - 1)
+        values, arrays = self._callbacks.state()
+        self.position.seconds = time.monotonic() - self._clock
+        if self._backend.rank == 0:
+            meta = {"position": dataclasses.asdict(self.position), "callbacks": values}
+            self._folder.checkpoints.save(self.position.step, {**state, **arrays}, meta)
+        self._last_saved_step = self.position.step
+        self._checkpoint_clock = time.monotonic()
+
+    def _spans(self) -> Iterator[Span]:
+        step = self.position.step
+        while step < self._total_steps:
+            epoch, first = divmod(step, self._steps_per_epoch)
+            count = min(
+                self._steps_per_call, self._steps_per_epoch - first, self._total_steps - step
+            )
+            if self._checkpoint_steps:
+                count = min(count, self._checkpoint_steps - step % self._checkpoint_steps)
+            yield Span(epoch, first, count)
+            step += count
+
+    def _accumulate(self, sums: np.ndarray, num_examples: np.ndarray) -> None:
+        """Adds a block's sums step by step, so that the result does not depend on how steps fall into blocks."""
+        position = self.position
+        bad = np.flatnonzero(~np.isfinite(sums[:, 0]))
+        if bad.size:
+            raise self._diverged(
+                f"the loss became {sums[bad[0], 0]} at", position.step + int(bad[0])
+            )
+        if not position.epoch_sums:
+            position.epoch_sums = [0.0] * sums.shape[1]
+        for row in sums.astype(np.float64):
+            position.epoch_sums = [
+                a + b for a, b in zip(position.epoch_sums, row.tolist(), strict=True)
+            ]
+        position.epoch_examples += float(num_examples.sum(dtype=np.float64))
+        position.step += len(sums)
+
+    def _diverged(self, what: str, step: int) -> DivergedError:
+        saved = self._folder.checkpoints.steps() if self._folder else []
+        last = (
+            f"the last good checkpoint is {self._folder.checkpoints.path(saved[-1])}"
+            if self._folder and saved
+            else "there is no checkpoint yet"
+        )
+        return DivergedError(
+            f"{what} step {step} (epoch {step // self._steps_per_epoch + 1}); {last}; lower "
+            "optimizer.learning_rate, or give optimizer.warmup or optimizer.clip_norm, in a new --workdir"
+        )
+
+    def _count_time(self, num_examples: np.ndarray, seconds: float) -> None:
+        self.position.training_seconds += seconds
+        self._calls.append((float(num_examples.sum()), seconds))
+
+    def _rate(self) -> float:
+        """Examples a second in this epoch; without the process's first call, which compiles, if there are others."""
+        calls = self._calls[1:] if self._first_epoch and len(self._calls) > 1 else self._calls
+        return sum(examples for examples, _ in calls) / max(sum(s for _, s in calls), 1e-9)
+
+    def _epoch_logs(self) -> dict[str, float]:
+        examples = max(self.position.epoch_examples, 1.0)
+        return {
+            name: value / examples
+            for name, value in zip(self._names, self.position.epoch_sums, strict=True)
+        }
+
+    def _epoch(self) -> int:
+        return self.position.step // self._steps_per_epoch
+
+    def _begin_epoch(self) -> None:
+        self._calls = []
+        self._callbacks.call("on_epoch_begin", self._epoch())
+
+    def _end_epoch(self) -> str | None:
+        """Validates, records, keeps the best model, calls the callbacks; returns a reason to end, if there is one."""
+        position = self.position
+        logs = self._epoch_logs()
+        if self._validate:
+            logs |= self._validate()
+        epoch = (position.step - 1) // self._steps_per_epoch
+        position.seconds = time.monotonic() - self._clock
+        record = {
+            "step": position.step,
+            "epoch": position.step / self._steps_per_epoch,
+            "seconds": round(position.seconds, 3),
+            "training_seconds": round(position.training_seconds, 3),
+            "curves_per_second": round(self._rate(), 1),
+            **logs,
+        }
+        position.last_record = record
+        self._log_epoch(epoch, record)
+        monitored = logs.get("val_loss", logs["loss"])
+        improved = monitored < position.best_val_loss
+        position.best_val_loss = min(monitored, position.best_val_loss)
+        if self._folder and self._backend.rank == 0:
+            self._folder.append_metrics(record)
+            if improved:
+                self._backend.sync_model()
+                self._folder.save_model(self._model, "model.keras")
+        self._callbacks.call("on_epoch_end", epoch, logs)
+        position.epoch_sums, position.epoch_examples = [], 0.0
+        reason = None
+        if self._target is not None and logs.get("val_loss", math.inf) <= self._target:
+            reason = f"val_loss {logs['val_loss']:.4g} reached the target {self._target:.4g}"
+        elif self._model.stop_training:
+            reason = f"a callback stopped the run after epoch {epoch + 1}"
+        return self._backend.broadcast(reason)
+
+    def _log_epoch(self, epoch: int, record: dict[str, Any]) -> None:
+        val_loss = f"  val_loss {record['val_loss']:.4g}" if "val_loss" in record else ""
+        epochs = self._total_steps / self._steps_per_epoch
+        self._log(
+            f"epoch {epoch + 1}/{math.ceil(epochs)}  loss {record['loss']:.4g}{val_loss}  "
+            f"{record['curves_per_second']:,.0f} curves/s  {format_seconds(self._seconds_left())} left"
+        )
+
+    def _seconds_left(self) -> float:
+        rate = self._rate()
+        examples_per_step = self._source.num_examples / self._steps_per_epoch
+        return (self._total_steps - self.position.step) * examples_per_step / rate if rate else 0.0
+
+    def _show(self) -> None:
+        step = self.position.step
+        epoch = (step - 1) // self._steps_per_epoch + 1
+        self._progress.update(
+            step=step,
+            description=f"epoch {epoch}/{math.ceil(self._total_steps / self._steps_per_epoch)}",
+            rate=self._rate(),
+            loss=self._epoch_logs()["loss"],
+            seconds_left=self._seconds_left(),
+        )
+
+    def _checkpoint_is_due(self) -> bool:
+        if self._checkpoint_steps is not None:
+            return self.position.step % self._checkpoint_steps == 0
+        waited = time.monotonic() - self._checkpoint_clock
+        return self._backend.broadcast(waited >= (self._checkpoint_seconds or 0.0))

@@ -1,0 +1,67 @@
+"""What a training run shows: a bar with rate, remaining time and losses on a terminal, a line an epoch elsewhere."""
+
+import sys
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+
+class TrainingProgress:
+    """Context manager around a run.
+
+    Args:
+      total_steps: of the whole run.
+      shown: False for workers other than rank 0, and for quiet runs.
+    """
+
+    def __init__(self, total_steps: int, shown: bool = True):
+        self._shown = shown
+        self._total_steps = total_steps
+        self._bar: Progress | None = None
+        if shown and sys.stderr.isatty():
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.percentage:>3.0f} %  {task.fields[text]}"),
+                console=Console(stderr=True),
+                transient=True,
+            )
+
+    def __enter__(self) -> "TrainingProgress":
+        if self._bar:
+            self._bar.start()
+            self._task = self._bar.add_task("training", total=self._total_steps, text="first step")
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def show(self, line: str) -> None:
+        """Prints a line above the bar."""
+        if self._bar:
+            self._bar.console.print(line, highlight=False, markup=False)
+        elif self._shown:
+            print(line, file=sys.stderr, flush=True)
+
+    def update(
+        self, *, step: int, description: str, rate: float, loss: float, seconds_left: float
+    ) -> None:
+        """Moves the bar: `rate` in examples/s, `loss` of the epoch so far."""
+        if self._bar:
+            text = f"{rate:,.0f} curves/s  {format_seconds(seconds_left)} left  loss {loss:.3g}"
+            self._bar.update(self._task, completed=step, description=description, text=text)
+
+
+def format_seconds(seconds: float) -> str:
+    """`0:07`, `12:34`, `3:00:00`."""
+    whole = round(seconds)
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

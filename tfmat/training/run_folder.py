@@ -1,0 +1,166 @@
+"""The folder of one run: config, status, metrics, log, models. Every file in it is whole or absent."""
+
+import datetime
+import fcntl
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import IO, Any
+
+import keras
+
+from tfmat.errors import InputError
+from tfmat.files import atomic_write, make_folder, read_json, sync_folder, write_error, write_json
+from tfmat.training.checkpoints import CheckpointFolder
+
+# Settings that may differ when a run goes on: they change no number that the run computes.
+CHANGEABLE = frozenset({"checkpoint.keep", "checkpoint.every", "data.reading", "steps_per_call"})
+
+
+class RunFolder:
+    """One run's files; see contracts for their names. Open it before training, close it after.
+
+    Args:
+      path: made when it is not there.
+      keep_checkpoints: how many of the newest stay.
+
+    Raises:
+      InputError: where it cannot be written, or another process trains in it.
+    """
+
+    def __init__(self, path: str | os.PathLike, keep_checkpoints: int = 3):
+        self.path = make_folder(path)
+        self.checkpoints = CheckpointFolder(self.path / "checkpoints", keep_checkpoints)
+        try:
+            self._lock: IO[str] = open(self.path / ".lock", "w")  # noqa: SIM115 (held until close)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._lock.close()
+            raise InputError(
+                f"another process is training in {self.path}; wait for it or choose another --workdir"
+            ) from error
+        except OSError as error:
+            raise write_error(self.path / ".lock", error) from error
+
+    def close(self) -> None:
+        """Lets other processes use the folder."""
+        self._lock.close()
+
+    def check_config(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The saved config of a run that goes on, or None for a new one.
+
+        Raises:
+          InputError: where the run was started with other settings, naming the first that differs.
+        """
+        path = self.path / "config.json"
+        if not path.exists():
+            return None
+        saved = read_json(path)
+        before, now = _flatten(saved), _flatten(json.loads(json.dumps(config)))
+        for key in now:
+            if key not in CHANGEABLE and before.get(key) != now[key]:
+                raise InputError(
+                    f"the run in {self.path} was started with {key}={before.get(key)}, not {now[key]}; "
+                    "use the same config to go on, or another --workdir"
+                )
+        return saved
+
+    def save_config(self, config: Mapping[str, Any]) -> None:
+        """Writes config.json."""
+        write_json(self.path / "config.json", config)
+
+    def status(self) -> dict[str, Any]:
+        """What status.json says; empty for a new run."""
+        path = self.path / "status.json"
+        return read_json(path) if path.exists() else {}
+
+    def set_status(self, state: str, reason: str = "", **values: Any) -> None:
+        """Writes status.json: `state` is running, done, diverged, interrupted or failed. Keeps what is not named."""
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        status = {"resumed_from_steps": [], "started": now, **self.status(), **values}
+        write_json(
+            self.path / "status.json", {**status, "state": state, "reason": reason, "updated": now}
+        )
+
+    def append_metrics(self, record: Mapping[str, Any]) -> None:
+        """Adds one line to metrics.jsonl."""
+        path = self.path / "metrics.jsonl"
+        try:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise write_error(path, error) from error
+
+    def truncate_metrics(self, step: int) -> None:
+        """Drops the lines after `step`, and a last line that was cut short: the run will write them again."""
+        path = self.path / "metrics.jsonl"
+        if not path.exists():
+            return
+        kept = []
+        for line in path.read_text("utf-8").splitlines():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                break
+            if record["step"] > step:
+                break
+            kept.append(line + "\n")
+        with atomic_write(path, "w") as file:
+            file.writelines(kept)
+
+    def save_model(self, model: keras.Model, name: str) -> None:
+        """Saves an ordinary `.keras` file for inference: no optimizer in it."""
+        path = self.path / name
+        temporary = self.path / f".{os.getpid()}.{name}"
+        optimizer, model.optimizer = getattr(model, "optimizer", None), None
+        try:
+            model.save(temporary)
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            sync_folder(self.path)
+        except OSError as error:
+            raise write_error(path, error) from error
+        finally:
+            model.optimizer = optimizer
+            temporary.unlink(missing_ok=True)
+
+    def logger(self, show: Callable[[str], None] | None = None) -> Callable[[str], None]:
+        """A function that adds one line to log.txt and shows it (on standard error by default)."""
+        path = self.path / "log.txt"
+
+        def log(line: str) -> None:
+            now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            try:
+                with open(path, "a", encoding="utf-8") as file:
+                    file.write(f"{now} {line}\n")
+            except OSError as error:
+                raise write_error(path, error) from error
+            if show:
+                show(line)
+            else:
+                print(line, file=sys.stderr, flush=True)
+
+        return log
+
+
+def _flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def find_run_file(workdir: str | os.PathLike, name: str) -> pathlib.Path:
+    """The path of a file that a finished run has; InputError says what to do where it is missing."""
+    path = pathlib.Path(workdir) / name
+    if not path.exists():
+        raise InputError(f"{path} does not exist; train first: tfmat train --workdir={workdir}")
+    return path

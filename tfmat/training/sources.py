@@ -1,0 +1,87 @@
+"""Where the training examples come from, and how many steps fit into a time."""
+
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from tfmat.backends import Backend
+from tfmat.data.order import ExampleOrder
+from tfmat.data.pipeline import (
+    DatasetSource,
+    MemorySource,
+    Source,
+    Span,
+    StreamSource,
+    fits_in_memory,
+)
+from tfmat.errors import InputError
+
+_PROBE_SECONDS = 1.5
+# About half a second of the default network on two cores: short enough for Ctrl-C, long enough to cost nothing.
+_EXAMPLES_PER_CALL = 15_000
+_STEPS_PER_CALL = 200
+
+
+def make_source(
+    features: Any,
+    labels: Any,
+    *,
+    backend: Backend,
+    global_batch_size: int,
+    seed: int,
+    reading: str,
+    shard_size: int,
+    steps_per_epoch: int | None = None,
+) -> Source:
+    """Arrays in memory or streamed, or a user's tf.data set; see `Trainer.fit` for the arguments.
+
+    Raises:
+      InputError: where lengths differ, or a batch is larger than the set.
+    """
+    if isinstance(features, tf.data.Dataset):
+        return DatasetSource(features, global_batch_size, steps_per_epoch)
+    arrays = tf.nest.flatten((features, labels))
+    num_examples = len(arrays[0])
+    if any(len(array) != num_examples for array in arrays):
+        raise InputError(
+            f"features and labels differ in length: {[len(array) for array in arrays]}"
+        )
+    if global_batch_size > num_examples:
+        raise InputError(
+            f"global_batch_size is {global_batch_size}, there are {num_examples} training examples; "
+            "use a smaller batch or more examples"
+        )
+    order = ExampleOrder(num_examples, seed, shard_size)
+    num_bytes = sum(array.nbytes for array in arrays)
+    if reading == "stream" or (reading == "auto" and not fits_in_memory(num_bytes)):
+        with tf.device("CPU:0"):
+            return StreamSource(backend.share((features, labels)), order, global_batch_size)
+    return MemorySource(backend.place((features, labels)), order, global_batch_size)
+
+
+def steps_per_call(source: Source, wanted: int | None) -> int:
+    """Steps in one call of the graph: what the user wants, or about half a second's worth."""
+    examples_per_step = max(1, source.num_examples // source.steps_per_epoch)
+    automatic = max(1, min(_STEPS_PER_CALL, _EXAMPLES_PER_CALL // examples_per_step))
+    return min(wanted or automatic, source.max_steps)
+
+
+def measure_steps_per_second(backend: Backend, source: Source, count: int) -> float:
+    """Trains for a moment on a built backend, then puts its state back. The first call, which compiles, is left out."""
+    before = backend.read()
+    count = min(count, source.steps_per_epoch)
+    starts = range(0, source.steps_per_epoch - count + 1, count)
+    spans = [Span(0, first, count) for first in starts]
+    steps, elapsed = -count, 0.0
+    while elapsed < _PROBE_SECONDS:
+        for block in source.blocks(iter(spans)):
+            started = time.monotonic()
+            backend.train(*block)
+            if steps >= 0:
+                elapsed += time.monotonic() - started
+            steps += count
+            if elapsed >= _PROBE_SECONDS:
+                break
+    backend.write(before)
+    return steps / elapsed

@@ -1,0 +1,352 @@
+"""The public trainer: any Keras model, loss, optimizer and data; resumable, on any backend."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfmat.backends import make_backend
+from tfmat.backends.step import per_example_function
+from tfmat.data.pipeline import Source, sequential_blocks
+from tfmat.durations import Duration
+from tfmat.errors import DivergedError, InputError, Interrupted
+from tfmat.optimizers.functional import make_functional
+from tfmat.training.callbacks import Callbacks
+from tfmat.training.loop import Loop
+from tfmat.training.progress import TrainingProgress
+from tfmat.training.run_folder import RunFolder
+from tfmat.training.signals import StopRequest
+from tfmat.training.sources import make_source, measure_steps_per_second, steps_per_call
+
+EVALUATION_BATCH_SIZE = 500
+OptimizerFactory = Callable[[int, int], keras.optimizers.Optimizer]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunResult:
+    """What `Trainer.fit` returns.
+
+    Attributes:
+      reason: why the run ended, in words.
+      step: global steps done.
+      total_steps: global steps that were planned.
+      history: logs by name, one value an epoch of this process, as from Keras `fit`.
+      record: the last line of metrics.jsonl.
+    """
+
+    reason: str
+    step: int
+    total_steps: int
+    history: dict[str, list[float]]
+    record: dict[str, Any]
+
+
+class Trainer:
+    """Trains a Keras model, resumably and with many steps in one call of the graph.
+
+    Example:
+      >>> trainer = tfmat.Trainer(model, loss="mse", optimizer="adam", workdir="runs/mine")  # doctest: +SKIP
+      >>> trainer.fit(x, y, global_batch_size=256, train_for="5epochs", validation=(x_val, y_val))  # doctest: +SKIP
+
+    With a `workdir`, the same program started again goes on where it was stopped (by Ctrl-C, SIGTERM, SIGKILL or a
+    power failure) and ends with bit-identical weights.
+
+    Args:
+      model: built Keras model; its weights are the start and, after `fit`, the result.
+      loss: name, Keras loss, or function (labels, outputs) -> one value an example.
+      optimizer: name, Keras optimizer that is not built yet, or a function (total_steps, steps_per_epoch) -> optimizer
+        for schedules that depend on the length of the run.
+      metrics: name -> what `loss` may be; logged beside the loss, for validation as `val_NAME`.
+      backend: see `tfmat train --help`.
+      workdir: folder of the run; None leaves no files.
+      callbacks: `keras.callbacks`, called once a block (batch events), and at epoch and run ends.
+      seed: of the order of examples.
+      steps_per_call: steps in one call of the graph; None for about half a second's worth.
+      checkpoint_every: a duration, such as `500steps`, `1epochs` or `60s`.
+      keep_checkpoints: how many of the newest stay.
+      jit_compile: compile the step with XLA.
+      config: saved as config.json; a run goes on only with the same one.
+      quiet: no progress and no lines (log.txt has them).
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        *,
+        loss: Any = "mean_squared_error",
+        optimizer: str | keras.optimizers.Optimizer | OptimizerFactory = "adam",
+        metrics: Mapping[str, Any] | None = None,
+        backend: str = "single",
+        workdir: str | None = None,
+        callbacks: Sequence[keras.callbacks.Callback] = (),
+        seed: int = 0,
+        steps_per_call: int | None = None,
+        checkpoint_every: str = "1epochs",
+        keep_checkpoints: int = 3,
+        jit_compile: bool = False,
+        config: Mapping[str, Any] | None = None,
+        quiet: bool = False,
+    ):
+        if not model.built:
+            raise InputError(
+                "the model is not built; call model.build(input_shape) or give it an Input layer"
+            )
+        self.model = model
+        self._loss = per_example_function(loss)
+        self._metrics = {
+            name: per_example_function(value) for name, value in (metrics or {}).items()
+        }
+        self._optimizer = optimizer
+        self._backend = make_backend(backend)
+        self._workdir = workdir
+        self._callbacks = list(callbacks)
+        self._seed = seed
+        self._steps_per_call = steps_per_call
+        self._checkpoint_every = Duration.parse(checkpoint_every)
+        self._keep_checkpoints = keep_checkpoints
+        self._jit_compile = jit_compile
+        self._config = config
+        self._quiet = quiet
+        self._built = False
+        self._progress: TrainingProgress | None = None
+
+    def fit(
+        self,
+        features: Any,
+        labels: Any = None,
+        *,
+        global_batch_size: int,
+        train_for: str = "1epochs",
+        validation: tuple[Any, Any] | None = None,
+        num_validation: int | None = None,
+        target_val_loss: float | None = None,
+        reading: str = "auto",
+        shard_size: int = 131_072,
+        steps_per_epoch: int | None = None,
+    ) -> RunResult:
+        """Trains to the end of `train_for`, from the last checkpoint of the workdir if there is one.
+
+        Args:
+          features: array (or structure of arrays) [examples, ...], or a batched tf.data.Dataset of (features, labels).
+          labels: array (or structure) [examples, ...]; None with a tf.data set.
+          global_batch_size: examples a step. The last batch of an epoch may be smaller; no example is dropped.
+          train_for: `20steps`, `8epochs`, `90s`, `10m` or `2h`. A time is turned into steps once, from a measured rate.
+          validation: (features, labels) arrays.
+          num_validation: how many of them are used after every epoch; all are used at the end.
+          target_val_loss: end as soon as val_loss is at or below it.
+          reading: memory, stream, or auto.
+          shard_size: examples in a shard of stored data; part of the order of examples.
+          steps_per_epoch: for tf.data sets that do not know their length.
+
+        Returns:
+          Why and where the run ended, and its history.
+
+        Raises:
+          InputError, DivergedError, Interrupted.
+        """
+        source = make_source(
+            features,
+            labels,
+            backend=self._backend,
+            global_batch_size=global_batch_size,
+            seed=self._seed,
+            reading=reading,
+            shard_size=shard_size,
+            steps_per_epoch=steps_per_epoch,
+        )
+        validation = None if validation is None else self._backend.place(validation)
+        config = {
+            **(
+                self._config
+                or {
+                    "global_batch_size": global_batch_size,
+                    "train_for": train_for,
+                    "seed": self._seed,
+                }
+            ),
+            "num_examples": source.num_examples,
+            "steps_per_epoch": source.steps_per_epoch,
+        }
+        with self._run_folder() as folder:
+            saved = folder.check_config(config) if folder else None
+            log = folder.logger(self._show) if folder else self._show
+            if folder and saved and folder.status().get("state") in ("done", "diverged"):
+                return self._ended(folder, saved)
+            total_steps = (
+                saved["total_steps"] if saved else self._total_steps(train_for, source, log)
+            )
+            if folder and not saved:
+                folder.save_config({**config, "total_steps": total_steps})
+            self._build(total_steps, source.steps_per_epoch)
+            with TrainingProgress(total_steps, not self._quiet) as self._progress:
+                loop = self._loop(
+                    source, validation, num_validation, total_steps, target_val_loss, folder, log
+                )
+                return self._run(loop, folder, validation, total_steps, log)
+
+    def evaluate(self, features: Any, labels: Any) -> dict[str, float]:
+        """Means over all examples of loss and metrics, in inference mode, with the present weights."""
+        if not self._built:
+            self._build(1, 1)
+        data = self._backend.place((features, labels))
+        return self._evaluate(data, len(tf.nest.flatten(data)[0]))
+
+    @contextlib.contextmanager
+    def _run_folder(self) -> Iterator[RunFolder | None]:
+        if self._workdir is None or self._backend.rank != 0:
+            yield None
+            return
+        folder = RunFolder(self._workdir, self._keep_checkpoints)
+        try:
+            yield folder
+        finally:
+            folder.close()
+
+    def _ended(self, folder: RunFolder, saved: dict[str, Any]) -> RunResult:
+        """The result of a run that had ended before; its weights are put into the model."""
+        status = folder.status()
+        if status["state"] == "diverged":
+            raise DivergedError(f"the run in {folder.path} diverged: {status['reason']}")
+        self.model.optimizer = None  # or Keras would look for its slots in the file
+        self.model.load_weights(folder.path / "final.keras")
+        self._show(f"the run in {folder.path} is done: {status['reason']}")
+        return RunResult(
+            status["reason"], status["step"], saved["total_steps"], {}, status["last_record"]
+        )
+
+    def _build(self, total_steps: int, steps_per_epoch: int) -> None:
+        optimizer = self._optimizer
+        if callable(optimizer) and not isinstance(optimizer, keras.optimizers.Optimizer):
+            optimizer = optimizer(total_steps, steps_per_epoch)
+        optimizer = make_functional(optimizer)
+        self._backend.build(
+            self.model, optimizer, self._loss, self._metrics, jit_compile=self._jit_compile
+        )
+        self._built = True
+        # Where Keras callbacks look for it.
+        self.model.optimizer = optimizer
+
+    def _total_steps(self, train_for: str, source: Source, log: Callable[[str], None]) -> int:
+        """Steps of the whole run. A time is measured once and then fixed: schedules stay functions of the step."""
+        duration = Duration.parse(train_for)
+        if duration.seconds is None:
+            total_steps = duration.steps(source.steps_per_epoch)
+        else:
+            self._build(1, source.steps_per_epoch)
+            count = steps_per_call(source, self._steps_per_call)
+            rate = measure_steps_per_second(self._backend, source, count)
+            total_steps = int(duration.seconds * rate)
+            log(f"{duration} are {total_steps} steps at the measured {rate:.1f} steps/s")
+        if total_steps < 1:
+            raise InputError(f"train_for is '{train_for}', which is less than one step; give more")
+        return total_steps
+
+    def _loop(
+        self,
+        source: Source,
+        validation: Any,
+        num_validation: int | None,
+        total_steps: int,
+        target_val_loss: float | None,
+        folder: RunFolder | None,
+        log: Callable[[str], None],
+    ) -> Loop:
+        epochs = -(-total_steps // source.steps_per_epoch)
+        params = {"epochs": epochs, "steps": source.steps_per_epoch, "verbose": 0}
+        self.model.stop_training = False
+        callbacks = Callbacks(self._callbacks, self.model, params)
+        callbacks.call("on_train_begin")
+        available = 0 if validation is None else len(tf.nest.flatten(validation)[0])
+        used = min(num_validation or available, available)
+        loop = Loop(
+            backend=self._backend,
+            source=source,
+            total_steps=total_steps,
+            steps_per_call=steps_per_call(source, self._steps_per_call),
+            names=["loss", *self._metrics],
+            callbacks=callbacks,
+            model=self.model,
+            validate=(lambda: self._validate(validation, used)) if available else None,
+            folder=folder,
+            checkpoint_every=self._checkpoint_every,
+            target_val_loss=target_val_loss,
+            progress=self._progress,
+            log=log,
+        )
+        self._history_callbacks = callbacks
+        return loop
+
+    def _run(
+        self,
+        loop: Loop,
+        folder: RunFolder | None,
+        validation: Any,
+        total_steps: int,
+        log: Callable[[str], None],
+    ) -> RunResult:
+        if folder:
+            self._resume(loop, folder, log)
+        try:
+            with StopRequest() as stop:
+                reason = loop.run(stop)
+            self._history_callbacks.call("on_train_end")
+            record = dict(loop.position.last_record)
+            if validation is not None:
+                everything = len(tf.nest.flatten(validation)[0])
+                full = self._validate(validation, everything)
+                record |= {f"{name}_all": value for name, value in full.items()}
+            if folder:
+                loop.save()
+                self._backend.sync_model()
+                folder.save_model(self.model, "final.keras")
+                folder.set_status("done", reason, step=loop.position.step, last_record=record)
+            log(f"done: {reason}")
+        except Interrupted as error:
+            self._set_status(folder, "interrupted", str(error))
+            raise
+        except DivergedError as error:
+            self._set_status(folder, "diverged", str(error))
+            raise
+        except BaseException as error:
+            with contextlib.suppress(Exception):
+                self._set_status(folder, "failed", f"{type(error).__name__}: {error}")
+            raise
+        return RunResult(
+            reason, loop.position.step, total_steps, self._history_callbacks.history, record
+        )
+
+    def _resume(self, loop: Loop, folder: RunFolder, log: Callable[[str], None]) -> None:
+        checkpoint, complaints = folder.checkpoints.load_latest()
+        for complaint in complaints:
+            log(f"warning: {complaint}")
+        status = folder.status()
+        resumed = status.get("resumed_from_steps", [])
+        step = checkpoint.step if checkpoint else 0
+        if status:
+            resumed = [*resumed, step]
+            log(f"going on from step {step}")
+        if checkpoint:
+            loop.restore(checkpoint)
+        folder.truncate_metrics(step)
+        folder.set_status("running", resumed_from_steps=resumed)
+
+    def _validate(self, validation: Any, count: int) -> dict[str, float]:
+        return {f"val_{name}": value for name, value in self._evaluate(validation, count).items()}
+
+    def _evaluate(self, data: Any, count: int) -> dict[str, float]:
+        sums = np.zeros(1 + len(self._metrics))
+        for block in sequential_blocks(data, 0, count, min(EVALUATION_BATCH_SIZE, count)):
+            sums += self._backend.evaluate(*block).sum(axis=0, dtype=np.float64)
+        return dict(zip(["loss", *self._metrics], (sums / count).tolist(), strict=True))
+
+    def _set_status(self, folder: RunFolder | None, state: str, reason: str) -> None:
+        if folder:
+            folder.set_status(state, reason)
+
+    def _show(self, line: str) -> None:
+        if not self._quiet:
+            (self._progress or TrainingProgress(1)).show(line)
