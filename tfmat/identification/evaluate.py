@@ -1,0 +1,228 @@
+"""How good a network's answers are on the frozen noisy test curves of its data set."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tfmat.data.packed import PackedDataset, is_dataset
+from tfmat.errors import InputError
+from tfmat.files import read_json
+from tfmat.identification.identifier import CURVES_PER_CALL, Identifier
+from tfmat.identification.resimulation import resimulate, rmse_over_noise, rmse_percent
+from tfmat.materials.law import Array, Parameter
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterScore:
+    """Accuracy of one parameter.
+
+    Attributes:
+      mse: mean squared error of the label scaled to 0-1.
+      mae: mean absolute error in the parameter's unit.
+      mae_percent: mean of |error| / true value, %; for parameters on a linear scale.
+      mae_decades: mean of |log10 error|; for parameters on a logarithmic scale.
+      r2: coefficient of determination of the label scaled to 0-1; None where all true values are the same.
+    """
+
+    name: str
+    unit: str
+    mse: float
+    mae: float
+    mae_percent: float | None
+    mae_decades: float | None
+    r2: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Accuracy on the test curves.
+
+    Attributes:
+      mse: mean of the parameters' MSE (scaled labels).
+      rmse_percent: distance of the re-simulated from the noisy test curve over its maximum stress, mean over the
+        curves, %; rmse_percent_p95: exceeded by 5 % of the curves. None without a law.
+      rmse_over_noise: the same distance over the noise, mean over the curves; 1 is perfect. None without noise.
+      true_values, identified_values: [curves, parameters], in the parameters' units, for pictures.
+    """
+
+    law: str | None
+    num_curves: int
+    mse: float
+    parameters: tuple[ParameterScore, ...]
+    rmse_percent: float | None
+    rmse_percent_p95: float | None
+    rmse_over_noise: float | None
+    true_values: Array
+    identified_values: Array
+
+    def to_json(self) -> dict[str, Any]:
+        """What `evaluation.json` holds: everything but the arrays."""
+        content = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name not in ("parameters", "true_values", "identified_values")
+        }
+        scores = [dataclasses.asdict(score) for score in self.parameters]
+        content["parameters"] = {score.pop("name"): score for score in scores}
+        return {"format": 1, **content}
+
+
+def evaluate(
+    identifier: Identifier,
+    dataset: PackedDataset,
+    progress: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """Compares the network with the truth on the data set's test curves, which no training has seen.
+
+    Answers are clipped to their range, as `identify` does. The truth goes from the data set's label scale to the
+    network's, so that a network can be judged on curves that were drawn from other ranges.
+
+    Args:
+      progress: called with (done, total) curves.
+
+    Raises:
+      InputError: the data set has no test curves, or other parameters than the network.
+    """
+    _check_same_task(identifier, dataset)
+    start = dataset.num_train + dataset.num_validation
+    total = dataset.num_test
+    noise = _noise(dataset)
+    labels, errors = [], []
+    for first in range(0, total, CURVES_PER_CALL):
+        rows = slice(start + first, start + min(first + CURVES_PER_CALL, total))
+        features = dataset.features[rows]
+        labels.append(np.clip(identifier.predict(features), 0.0, 1.0))
+        errors.append(_curve_errors(identifier, features, labels[-1], noise))
+        if progress:
+            progress(min(first + CURVES_PER_CALL, total), total)
+    stored = np.asarray(dataset.labels[start : start + total], np.float64)
+    true_values = np.stack(
+        [p.from_unit_interval(stored[:, i]) for i, p in enumerate(dataset.parameters)], axis=1
+    )
+    return _summary(identifier, true_values, np.concatenate(labels), errors)
+
+
+def find_test_data(
+    workdir: str | os.PathLike, data_dir: str | os.PathLike | None = None
+) -> pathlib.Path:
+    """The folder of the data set to evaluate a run on; raises InputError where there is none.
+
+    Args:
+      workdir: the run's folder; its config.json names the data set that it was trained on.
+      data_dir: another data set, or a folder that holds the run's own under its name.
+    """
+    if data_dir is not None and is_dataset(os.fspath(data_dir)):
+        return pathlib.Path(data_dir)
+    config_file = pathlib.Path(workdir) / "config.json"
+    config = read_json(config_file)
+    own = config.get("data_dir") if isinstance(config, dict) else None
+    if not isinstance(own, str):
+        raise InputError(f"{config_file} does not name the run's data set; give it with --data_dir")
+    folder = (
+        pathlib.Path(own) if data_dir is None else pathlib.Path(data_dir) / pathlib.Path(own).name
+    )
+    if not is_dataset(folder):
+        raise InputError(
+            f"the run's data set {folder} is not there; give its folder with --data_dir, or generate it"
+        )
+    return folder
+
+
+def _check_same_task(identifier: Identifier, dataset: PackedDataset) -> None:
+    if dataset.num_test == 0:
+        raise InputError(
+            f"the data set {dataset.folder} holds no test curves; generate it with --num_test=25000"
+        )
+    expected = [(p.name, p.unit) for p in identifier.parameters]
+    found = [(p.name, p.unit) for p in dataset.parameters]
+    if expected != found:
+        raise InputError(
+            f"the model identifies {_listed(identifier.parameters)}, the data set {dataset.folder} holds "
+            f"{_listed(dataset.parameters)}; give the data set of the same law with --data_dir"
+        )
+    if dataset.features.shape[1:] != (identifier.target.num_points, 3):
+        raise InputError(
+            f"the model takes {identifier.target.num_points} points a curve, the data set {dataset.folder} has "
+            f"{dataset.features.shape[1]}; give another with --data_dir"
+        )
+
+
+def _listed(parameters: tuple[Parameter, ...]) -> str:
+    return ", ".join(f"{p.name} ({p.unit})" for p in parameters)
+
+
+def _noise(dataset: PackedDataset) -> tuple[float, float]:
+    """The test curves' noise: standard deviation in MPa, and as a fraction of the stress; 0 where it is not known."""
+    settings = dataset.settings
+    if settings is None:
+        return 0.0, 0.0
+    default = settings.build_law().noise_mpa
+    return (default if settings.noise_mpa is None else settings.noise_mpa), settings.noise_relative
+
+
+def _curve_errors(
+    identifier: Identifier, features: np.ndarray, labels: Array, noise: tuple[float, float]
+) -> tuple[Array, Array | None] | None:
+    """Distance of each re-simulated curve: in % of its maximum stress, and over its noise; each [curves]."""
+    if identifier.law is None:
+        return None
+    strain, stress, padded = np.moveaxis(np.asarray(features, np.float64), 2, 0)
+    valid = padded == 0
+    resimulated = resimulate(identifier.law, strain, labels)
+    return rmse_percent(stress, resimulated, valid), rmse_over_noise(
+        stress, resimulated, valid, *noise
+    )
+
+
+def _summary(
+    identifier: Identifier,
+    true_values: Array,
+    labels: Array,
+    errors: list[tuple[Array, Array | None] | None],
+) -> Evaluation:
+    values = identifier.values(labels)
+    scores = tuple(
+        _score(parameter, true_values[:, i], values[:, i], labels[:, i])
+        for i, parameter in enumerate(identifier.parameters)
+    )
+    of_curves = [error for error in errors if error is not None]
+    percent = np.concatenate([error[0] for error in of_curves]) if of_curves else None
+    over_noise = [error[1] for error in of_curves if error[1] is not None]
+    return Evaluation(
+        law=identifier.law.name if identifier.law else None,
+        num_curves=len(labels),
+        mse=float(np.mean([score.mse for score in scores])),
+        parameters=scores,
+        rmse_percent=None if percent is None else float(percent.mean()),
+        rmse_percent_p95=None if percent is None else float(np.percentile(percent, 95)),
+        rmse_over_noise=float(np.concatenate(over_noise).mean()) if over_noise else None,
+        true_values=true_values,
+        identified_values=values,
+    )
+
+
+def _score(parameter: Parameter, true: Array, identified: Array, label: Array) -> ParameterScore:
+    true_label = parameter.to_unit_interval(true)
+    error = label - true_label
+    logarithmic = parameter.scale == "log"
+    spread = np.mean((true_label - true_label.mean()) ** 2)
+    decades = float(np.mean(np.abs(np.log10(identified / true)))) if logarithmic else None
+    percent = None if logarithmic else _mean_percent(identified - true, true)
+    return ParameterScore(
+        name=parameter.name,
+        unit=parameter.unit,
+        mse=float(np.mean(error**2)),
+        mae=float(np.mean(np.abs(identified - true))),
+        mae_percent=percent,
+        mae_decades=decades,
+        r2=float(1 - np.mean(error**2) / spread) if spread > 0 else None,
+    )
+
+
+def _mean_percent(error: Array, true: Array) -> float | None:
+    """Mean |error / true| in %; None for a parameter that can be zero."""
+    return float(100 * np.mean(np.abs(error / true))) if np.all(true != 0) else None

@@ -1,0 +1,81 @@
+"""A trained network that answers: curves -> labels -> values."""
+
+import os
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tfmat.models.normalization  # noqa: F401  (registers a layer that a stored model may hold)
+from tfmat.curves.resampling import CurveTarget
+from tfmat.curves.settings import CurveSettings
+from tfmat.errors import InputError
+from tfmat.identification.sidecar import Sidecar, model_files, read_sidecar
+from tfmat.materials.law import Array, Law, Parameter
+
+# Large enough to keep the cores busy, small enough that the activations stay around 50 MB.
+CURVES_PER_CALL = 4096
+
+
+class Identifier:
+    """A network that turns curves into parameters.
+
+    Attributes:
+      parameters, settings, law, target: see `Sidecar`.
+    """
+
+    def __init__(self, model: keras.Model, sidecar: Sidecar):
+        """Raises InputError where the model's shapes are not those that its sidecar describes."""
+        self.parameters: tuple[Parameter, ...] = sidecar.parameters
+        self.settings: CurveSettings | None = sidecar.settings
+        self.law: Law | None = sidecar.law
+        self.target: CurveTarget = sidecar.target
+        expected = ((None, self.target.num_points, 3), (None, len(self.parameters)))
+        found = (model.input_shape, model.output_shape)
+        if found != expected:
+            raise InputError(
+                f"the model maps {found[0]} to {found[1]}, but {sidecar.file} describes "
+                f"{expected[0]} to {expected[1]}; train again"
+            )
+        # One traced function for any number of curves; a direct call would run op by op.
+        self._predict = tf.function(
+            lambda features: model(features, training=False),
+            input_signature=[tf.TensorSpec([None, self.target.num_points, 3], tf.float32)],
+        )
+
+    @classmethod
+    def open(cls, workdir: str | os.PathLike) -> "Identifier":
+        """Loads the best model of a run; raises InputError where there is none or it is damaged."""
+        sidecar = read_sidecar(workdir)
+        model_file = model_files(workdir)[0]
+        try:
+            model = keras.saving.load_model(model_file, compile=False)
+        except (
+            Exception
+        ) as error:  # Keras raises anything, from OSError to KeyError, for a damaged file.
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise InputError(
+                f"{model_file} cannot be loaded ({reason}); if it is damaged, train again"
+            ) from error
+        return cls(model, sidecar)
+
+    def predict(self, features: np.ndarray) -> Array:
+        """The network's own answers, unclipped.
+
+        Args:
+          features: [curves, points, 3], strain (-), stress (MPa), padding flag.
+
+        Returns:
+          [curves, identified parameters], labels scaled to 0-1.
+        """
+        labels = np.empty((len(features), len(self.parameters)))
+        for start in range(0, len(features), CURVES_PER_CALL):
+            block = np.asarray(features[start : start + CURVES_PER_CALL], np.float32)
+            labels[start : start + len(block)] = self._predict(tf.constant(block)).numpy()
+        return labels
+
+    def values(self, labels: Array) -> Array:
+        """Labels [curves, identified parameters] -> values in the parameters' units, same shape."""
+        return np.stack(
+            [p.from_unit_interval(labels[:, i]) for i, p in enumerate(self.parameters)], axis=1
+        )

@@ -1,0 +1,81 @@
+"""`model.json`, which says what the numbers that go into and come out of `model.keras` mean. No TensorFlow."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from tfmat.curves.resampling import CurveTarget
+from tfmat.curves.settings import CurveSettings
+from tfmat.errors import InputError
+from tfmat.files import read_json
+from tfmat.materials.law import Law, Parameter
+
+FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Sidecar:
+    """The meaning of a model's inputs and outputs.
+
+    Attributes:
+      file: where it was read.
+      parameters: the identified ones, in the order of the model's outputs.
+      settings: the simulation that the model was trained on, or None for a user's own labelled curves.
+      law: its law, or None where no law is known (then nothing can be re-simulated).
+      target: the form of the curves that the model takes.
+    """
+
+    file: pathlib.Path
+    parameters: tuple[Parameter, ...]
+    settings: CurveSettings | None
+    law: Law | None
+    target: CurveTarget
+
+
+def model_files(workdir: str | os.PathLike) -> tuple[pathlib.Path, pathlib.Path]:
+    """The model of a run and its sidecar; raises InputError where one is missing."""
+    workdir = pathlib.Path(workdir)
+    files = workdir / "model.keras", workdir / "model.json"
+    for file in files:
+        if not file.is_file():
+            raise InputError(
+                f"{workdir} holds no trained model ({file.name} is missing); "
+                f"train one with: tfmat train --workdir={workdir}"
+            )
+    return files
+
+
+def read_sidecar(workdir: str | os.PathLike) -> Sidecar:
+    """Reads the sidecar of a run's best model; raises InputError where there is none or it is damaged."""
+    file = model_files(workdir)[1]
+    content: Any = read_json(file)
+    try:
+        if content["format"] != FORMAT:
+            raise InputError(
+                f"{file} has format {content['format']}; this tfmat reads format {FORMAT}"
+            )
+        parameters = tuple(_parameter(entry) for entry in content["parameters"])
+        num_points = int(content["num_points"])
+        settings = CurveSettings.from_json(content["curves"]) if content["curves"] else None
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"{file} is damaged ({type(error).__name__}: {error}); train again"
+        ) from error
+    law = settings.build_law() if settings else None
+    target = CurveTarget.of(settings, law) if settings and law else CurveTarget(num_points)
+    if target.num_points != num_points:
+        raise InputError(
+            f"{file} is damaged: {num_points} points, but its curves have {target.num_points}; train again"
+        )
+    if law and [p.name for p in law.identified] != [p.name for p in parameters]:
+        raise InputError(f"{file}: its parameters are not those of law {law.name}; train again")
+    return Sidecar(file, parameters, settings, law, target)
+
+
+def _parameter(entry: Mapping[str, Any]) -> Parameter:
+    known = {field.name for field in dataclasses.fields(Parameter)}
+    return Parameter(**{name: value for name, value in entry.items() if name in known})

@@ -1,0 +1,1 @@
+"""Tables and pictures, made from plain numbers and files. No TensorFlow."""

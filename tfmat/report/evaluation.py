@@ -1,0 +1,36 @@
+"""What an evaluation leaves in a run's folder."""
+
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from tfmat.files import make_folder, write_json
+from tfmat.report.figures import Array, loss_figure, predicted_against_true_figure, save_figure
+from tfmat.report.metrics import read_metrics
+
+
+def write_evaluation(
+    workdir: str | os.PathLike,
+    evaluation: Mapping[str, Any],
+    true_values: Array,
+    identified_values: Array,
+) -> None:
+    """Writes figures/predicted_against_true.png, figures/losses.png (where the run kept metrics), evaluation.json.
+
+    Args:
+      evaluation: the content of evaluation.json.
+      true_values, identified_values: [curves, parameters], in the parameters' units.
+    """
+    workdir = pathlib.Path(workdir)
+    figures = make_folder(workdir / "figures")
+    parameters = [
+        (name, score["unit"], "linear" if score["mae_decades"] is None else "log")
+        for name, score in evaluation["parameters"].items()
+    ]
+    figure = predicted_against_true_figure(parameters, true_values, identified_values)
+    save_figure(figure, figures / "predicted_against_true.png")
+    metrics = read_metrics(workdir / "metrics.jsonl")
+    if metrics:
+        save_figure(loss_figure(metrics), figures / "losses.png")
+    write_json(workdir / "evaluation.json", evaluation)

@@ -1,0 +1,33 @@
+"""Numbers as people read them in tables and pictures."""
+
+import math
+import re
+
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def format_value(value: float | None, digits: int = 4) -> str:
+    """`digits` significant digits, plain where that is readable: 6964, 193000, 0.0123, 2.44e-8; `–` for None."""
+    if value is None:
+        return "–"
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    rounded = float(f"{value:.{digits - 1}e}")
+    exponent = math.floor(math.log10(abs(rounded)))
+    if -4 < exponent < 6:
+        return f"{rounded:.{max(digits - 1 - exponent, 0)}f}"
+    mantissa, _, power = f"{rounded:.{digits - 1}e}".partition("e")
+    return f"{mantissa}e{int(power)}"
+
+
+def format_unit(unit: str) -> str:
+    """`MPa^-3` as MPa⁻³; nothing for a pure number."""
+    if unit == "-":
+        return ""
+    return re.sub(r"\^(-?\d+)", lambda power: power[1].translate(_SUPERSCRIPT), unit)
+
+
+def with_unit(name: str, unit: str) -> str:
+    """`G0 (MPa)`; a pure number has no brackets."""
+    unit = format_unit(unit)
+    return f"{name} ({unit})" if unit else name

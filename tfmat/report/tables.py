@@ -1,0 +1,84 @@
+"""Tables for the terminal, made from what the JSON files hold."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from tfmat.report.formatting import format_unit, format_value, with_unit
+
+
+def identification_table(results: Sequence[Mapping[str, Any]]) -> Table:
+    """One row a curve: parameters with units, error of the re-simulated curve, number of points used.
+
+    Args:
+      results: the entries that `tfmat identify --json` writes.
+    """
+    law = next((result["law"] for result in results), None)
+    table = Table(title=f"law {law}" if law else None, title_justify="left")
+    table.add_column("curve", overflow="fold")
+    parameters: Mapping[str, Any] = results[0]["parameters"] if results else {}
+    for name, entry in parameters.items():
+        fixed = "\nfixed" if entry.get("fixed") else ""
+        table.add_column(with_unit(name, entry["unit"]) + fixed, justify="right", no_wrap=True)
+    table.add_column("re-simulated error\n(% of max. stress)", justify="right")
+    table.add_column("points", justify="right")
+    table.add_column("warnings", justify="right")
+    for result in results:
+        values = [format_value(entry["value"]) for entry in result["parameters"].values()]
+        error, warnings = format_value(result["rmse_percent"], 3), len(result["warnings"])
+        # As Text, so that a file called `[a].csv` is not taken for a style.
+        table.add_row(
+            Text(result["curve"]), *values, error, str(result["num_points"]), str(warnings or "–")
+        )
+    return table
+
+
+def evaluation_table(evaluation: Mapping[str, Any]) -> Table:
+    """One row a parameter: mean squared error of the scaled label, mean absolute error, R².
+
+    Args:
+      evaluation: what `evaluation.json` holds.
+    """
+    curves = f"{evaluation['num_curves']:,} test curves"
+    title = f"law {evaluation['law']}, {curves}" if evaluation["law"] else curves
+    table = Table(
+        title=title, title_justify="left", caption=_curve_errors(evaluation), caption_justify="left"
+    )
+    table.add_column("parameter")
+    table.add_column("MSE\n(scaled 0–1)", justify="right")
+    table.add_column("mean absolute error", justify="right")
+    table.add_column("R²", justify="right")
+    for name, score in evaluation["parameters"].items():
+        table.add_row(
+            Text(name), f"{score['mse']:.3e}", _mean_absolute_error(score), _r2(score["r2"])
+        )
+    table.add_section()
+    table.add_row("all", f"{evaluation['mse']:.3e}", "", "")
+    return table
+
+
+def _mean_absolute_error(score: Mapping[str, Any]) -> str:
+    physical = f"{format_value(score['mae'], 3)} {format_unit(score['unit'])}".strip()
+    if score["mae_decades"] is not None:
+        return f"{physical} ({format_value(score['mae_decades'], 3)} decades)"
+    if score["mae_percent"] is not None:
+        return f"{physical} ({format_value(score['mae_percent'], 3)} %)"
+    return physical
+
+
+def _curve_errors(evaluation: Mapping[str, Any]) -> str | None:
+    if evaluation["rmse_percent"] is None:
+        return None
+    text = (
+        f"re-simulated curves: {format_value(evaluation['rmse_percent'], 3)} % of the maximum stress "
+        f"(95 % of them below {format_value(evaluation['rmse_percent_p95'], 3)} %)"
+    )
+    if evaluation["rmse_over_noise"] is not None:
+        text += f", {format_value(evaluation['rmse_over_noise'], 3)} × the noise (1 is perfect)"
+    return text
+
+
+def _r2(r2: float | None) -> str:
+    return "–" if r2 is None else f"{r2:.5f}"

@@ -1,0 +1,63 @@
+"""The shipped examples are what they say they are, and every law can have one made."""
+
+import numpy as np
+import pytest
+
+from tfmat.curves.example import example_curve, write_example_curve
+from tfmat.curves.measured import load_measured_curve
+from tfmat.curves.resampling import CurveTarget
+from tfmat.curves.settings import CurveSettings
+from tfmat.errors import InputError
+from tfmat.materials import find_law
+from tfmat.materials.registry import LAWS
+
+SHIPPED = {
+    "hahn_tsai": ({"G0": 6964.0, "a": 2.44e-8}, 0.04),
+    "voce": ({"E": 200e3, "sigma0": 300.0, "Q": 250.0, "b": 12.0}, 0.2),
+}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_example_is_the_law_with_the_values_in_its_name(name, tmp_path):
+    path = example_curve(name)
+    assert path is not None
+    parameters, max_strain = SHIPPED[name]
+    strain, stress = np.loadtxt(path, delimiter=",", skiprows=1, unpack=True)
+    assert len(strain) == 150
+    assert strain[-1] == max_strain
+    for parameter, value in parameters.items():
+        assert f"_{parameter}_{value:.10g}".replace("e-0", "e-") in path.stem
+    residual = (
+        stress - find_law(name).stress(strain[None], np.array([list(parameters.values())]))[0]
+    )
+    assert np.std(residual) == pytest.approx(1.0, rel=0.2)
+    assert abs(np.mean(residual)) < 0.3
+    again = write_example_curve(
+        find_law(name),
+        tmp_path / "again.csv",
+        parameters=parameters,
+        max_strain=max_strain,
+        noise_mpa=1.0,
+    )
+    np.testing.assert_allclose(
+        np.loadtxt(again, delimiter=",", skiprows=1), np.stack([strain, stress], 1), rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_an_example_of_every_law_is_read_back_as_its_own_curve(name, tmp_path):
+    law = find_law(name)
+    settings = CurveSettings(law=name)
+    path = write_example_curve(law, tmp_path / "example.csv")
+    curve = load_measured_curve(path, CurveTarget.of(settings, law))
+    assert curve.warnings == []
+    middle = np.array([[float(p.from_unit_interval(0.5)) for p in law.parameters]])
+    residual = curve.stress_mpa - law.stress(curve.strain[None], middle)[0]
+    assert np.std(residual) == pytest.approx(law.noise_mpa, rel=0.25)
+
+
+def test_no_example_for_an_unknown_law_and_no_unknown_parameter(tmp_path):
+    assert example_curve("no_such_law") is None
+    with pytest.raises(InputError, match="did you mean 'G0'"):
+        write_example_curve(find_law("hahn_tsai"), tmp_path / "x.csv", parameters={"G": 1.0})
+    assert list(tmp_path.iterdir()) == []

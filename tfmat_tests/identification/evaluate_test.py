@@ -1,0 +1,159 @@
+"""The metrics against their formulas, written out here once more, curve by curve."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from tfmat.curves.settings import CurveSettings
+from tfmat.data.packed import generate_dataset
+from tfmat.errors import InputError
+from tfmat.identification.evaluate import evaluate, find_test_data
+from tfmat.identification.identifier import Identifier
+
+
+@pytest.fixture(scope="module")
+def identifier(trained_run):
+    return Identifier.open(trained_run.workdir)
+
+
+def hahn_tsai(strain, modulus, coefficient):
+    """The published closed form (Hahn and Tsai 1973, solved for the stress with the hyperbolic Cardano formula)."""
+    p = 1.0 / (coefficient * modulus)
+    return (
+        2
+        * np.sqrt(p / 3)
+        * np.sinh(np.arcsinh(3 * strain / (2 * coefficient * p) * np.sqrt(3 / p)) / 3)
+    )
+
+
+def test_metrics_equal_their_formulas(trained_run, identifier):
+    dataset = trained_run.dataset
+    evaluation = evaluate(identifier, dataset)
+    features = np.array(dataset.features[-dataset.num_test :], np.float64)
+    truth = np.array(dataset.labels[-dataset.num_test :], np.float64)
+    labels = identifier.predict(features).clip(0, 1)
+    assert evaluation.num_curves == len(truth) == 1000
+    assert evaluation.mse == pytest.approx(((labels - truth) ** 2).mean(), rel=1e-10)
+    modulus, coefficient = evaluation.parameters
+    assert modulus.mse == pytest.approx(((labels[:, 0] - truth[:, 0]) ** 2).mean(), rel=1e-10)
+    assert modulus.mae == pytest.approx(6000 * abs(labels[:, 0] - truth[:, 0]).mean(), rel=1e-10)
+    true_modulus = 2000 + 6000 * truth[:, 0]
+    relative = abs(2000 + 6000 * labels[:, 0] - true_modulus) / true_modulus
+    assert modulus.mae_percent == pytest.approx(100 * relative.mean(), rel=1e-10)
+    assert modulus.mae_decades is None
+    assert coefficient.mae_decades == pytest.approx(
+        2 * abs(labels[:, 1] - truth[:, 1]).mean(), rel=1e-10
+    )
+    absolute = abs(10 ** (2 * labels[:, 1] - 9) - 10 ** (2 * truth[:, 1] - 9))
+    assert coefficient.mae == pytest.approx(absolute.mean(), rel=1e-8)
+    assert coefficient.mae_percent is None
+    for column, score in enumerate(evaluation.parameters):
+        expected = 1 - ((labels - truth)[:, column] ** 2).sum() / (
+            len(truth) * truth[:, column].var()
+        )
+        assert score.r2 == pytest.approx(expected, rel=1e-10)
+        assert 0.8 < score.r2 < 1.0
+    np.testing.assert_allclose(evaluation.true_values[:, 0], true_modulus)
+
+
+def test_resimulated_errors_equal_their_formulas(trained_run, identifier):
+    dataset = trained_run.dataset
+    evaluation = evaluate(identifier, dataset)
+    features = np.array(dataset.features[-dataset.num_test :], np.float64)
+    labels = identifier.predict(features).clip(0, 1)
+    percent, over_noise = [], []
+    for curve, label in zip(features, labels, strict=True):
+        strain, stress = curve[curve[:, 2] == 0, :2].T
+        residual = hahn_tsai(strain, 2000 + 6000 * label[0], 10 ** (2 * label[1] - 9)) - stress
+        root_mean_square = np.sqrt(np.mean(residual**2))
+        percent.append(100 * root_mean_square / stress.max())
+        over_noise.append(root_mean_square / 1.0)
+    assert evaluation.rmse_percent == pytest.approx(np.mean(percent), rel=1e-9)
+    assert evaluation.rmse_percent_p95 == pytest.approx(np.percentile(percent, 95), rel=1e-9)
+    assert evaluation.rmse_over_noise == pytest.approx(np.mean(over_noise), rel=1e-9)
+    # No curve of the law is nearer to the data than the noise lets it be.
+    assert 0.98 < np.mean(over_noise) < 3
+
+
+def test_relative_noise_is_counted_and_no_noise_gives_no_ratio(tmp_path, trained_run, identifier):
+    relative = generate_dataset(
+        CurveSettings(noise_mpa=0.5, noise_relative=0.02),
+        seed=1,
+        num_curves=8,
+        num_test=200,
+        data_dir=tmp_path,
+    )
+    evaluation = evaluate(identifier, relative)
+    features = np.array(relative.features[-200:], np.float64)
+    ratios = []
+    for curve, label in zip(features, identifier.predict(features).clip(0, 1), strict=True):
+        strain, stress = curve[curve[:, 2] == 0, :2].T
+        model = hahn_tsai(strain, 2000 + 6000 * label[0], 10 ** (2 * label[1] - 9))
+        ratios.append(np.sqrt(np.mean((stress - model) ** 2 / (0.5**2 + (0.02 * model) ** 2))))
+    assert evaluation.rmse_over_noise == pytest.approx(np.mean(ratios), rel=1e-9)
+    silent = generate_dataset(
+        CurveSettings(noise_mpa=0.0), seed=1, num_curves=8, num_test=50, data_dir=tmp_path
+    )
+    assert evaluate(identifier, silent).rmse_over_noise is None
+    only_relative = generate_dataset(
+        CurveSettings(noise_mpa=0.0, noise_relative=0.02),
+        seed=1,
+        num_curves=8,
+        num_test=50,
+        data_dir=tmp_path,
+    )
+    ratio = evaluate(identifier, only_relative).rmse_over_noise
+    assert ratio is not None
+    assert np.isfinite(ratio)
+
+
+def test_a_data_set_with_other_ranges_is_judged_in_physical_units(tmp_path, identifier):
+    ranges = {"G0": (3000.0, 7000.0)}
+    other = generate_dataset(
+        CurveSettings(ranges=ranges), seed=2, num_curves=8, num_test=300, data_dir=tmp_path
+    )
+    evaluation = evaluate(identifier, other)
+    true_modulus = 3000 + 4000 * np.array(other.labels[-300:, 0], np.float64)
+    found = 2000 + 6000 * identifier.predict(np.array(other.features[-300:])).clip(0, 1)[:, 0]
+    assert evaluation.parameters[0].mae == pytest.approx(
+        abs(found - true_modulus).mean(), rel=1e-10
+    )
+
+
+def test_json_is_plain_and_complete(trained_run, identifier):
+    content = evaluate(identifier, trained_run.dataset).to_json()
+    assert json.loads(json.dumps(content, allow_nan=False)) == content
+    assert list(content["parameters"]) == ["G0", "a"]
+    assert content["parameters"]["a"]["unit"] == "MPa^-3"
+    assert content["law"] == "hahn_tsai"
+
+
+def test_a_data_set_of_another_task_is_refused(tmp_path, trained_run, identifier):
+    none = dataclasses.replace(trained_run.dataset, num_test=0)
+    with pytest.raises(InputError, match="no test curves"):
+        evaluate(identifier, none)
+    shear = generate_dataset(
+        CurveSettings(law="tanh_shear"), seed=0, num_curves=8, num_test=8, data_dir=tmp_path
+    )
+    with pytest.raises(
+        InputError, match=r"identifies G0 \(MPa\), a \(MPa\^-3\), the data set .* holds G0 .*, S"
+    ):
+        evaluate(identifier, shear)
+    short = generate_dataset(
+        CurveSettings(num_points=50), seed=0, num_curves=8, num_test=8, data_dir=tmp_path
+    )
+    with pytest.raises(InputError, match="takes 200 points a curve"):
+        evaluate(identifier, short)
+
+
+def test_the_run_s_data_set_is_found(tmp_path, trained_run):
+    folder = trained_run.dataset.folder
+    assert find_test_data(trained_run.workdir) == folder
+    assert find_test_data(trained_run.workdir, folder.parent) == folder
+    assert find_test_data(tmp_path, folder) == folder
+    with pytest.raises(InputError, match="is not there"):
+        find_test_data(trained_run.workdir, tmp_path)
+    with pytest.raises(InputError, match=r"config\.json"):
+        find_test_data(tmp_path)

@@ -1,0 +1,120 @@
+"""The pictures hold the data that they were given; they are also looked at by eye when they change."""
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.image import imread
+
+from tfmat.errors import InputError
+from tfmat.report.figures import (
+    curve_figure,
+    loss_figure,
+    predicted_against_true_figure,
+    save_figure,
+)
+
+STRAIN = np.linspace(0, 0.04, 60)
+STRESS = 100 * np.tanh(50 * STRAIN)
+
+
+def make_curve_figure(**changes):
+    arguments = {
+        "strain": STRAIN,
+        "stress_mpa": STRESS,
+        "resimulated_mpa": STRESS + 1.5,
+        "name": "specimen [1]_$2",
+        "law_title": "Hahn–Tsai 1973",
+        "parameters": {"G0": (6964.4, "MPa"), "a": (2.44e-8, "MPa^-3"), "n": (0.25, "-")},
+        "rmse_percent": 1.55,
+        "strain_label": "engineering shear strain",
+        "stress_label": "shear stress",
+    }
+    return curve_figure(**(arguments | changes))
+
+
+def test_curve_figure_shows_points_curve_residuals_units_and_parameters():
+    figure = make_curve_figure()
+    top, bottom = figure.axes
+    measured, model = top.lines
+    np.testing.assert_array_equal(measured.get_ydata(), STRESS)
+    np.testing.assert_array_equal(model.get_ydata(), STRESS + 1.5)
+    np.testing.assert_allclose(bottom.lines[-1].get_ydata(), -1.5)
+    assert top.get_ylabel() == "shear stress (MPa)"
+    assert bottom.get_xlabel() == "engineering shear strain (–)"
+    text = top.get_legend().get_title().get_text()
+    assert text.splitlines()[:3] == ["G0 = 6964 MPa", "a = 2.440e-8 MPa⁻³", "n = 0.2500"]
+    assert "1.55 %" in text
+
+
+def test_any_file_name_can_stand_in_the_title(tmp_path):
+    figure = make_curve_figure(name="$a_{$" + "long " * 30)
+    save_figure(figure, tmp_path / "a.png")
+    assert figure.axes[0].get_tightbbox().x1 <= figure.bbox.width
+    single = np.array([[5000.0]])
+    save_figure(
+        predicted_against_true_figure([("G0", "MPa", "linear")], single, single), tmp_path / "b.png"
+    )
+
+
+def test_curve_figure_without_a_law_has_one_panel():
+    figure = make_curve_figure(resimulated_mpa=None, law_title="", rmse_percent=None)
+    assert len(figure.axes) == 1
+    assert len(figure.axes[0].lines) == 1
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+def test_text_lies_inside_the_picture_and_off_the_data(scale):
+    figure = make_curve_figure(stress_mpa=STRESS * scale, resimulated_mpa=STRESS * scale)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    top = figure.axes[0]
+    box = top.get_legend().get_window_extent(renderer)
+    points = top.transData.transform(np.stack([STRAIN, STRESS * scale], 1))
+    assert not any(box.contains(x, y) for x, y in points)
+    for panel in figure.axes:
+        extent = panel.get_tightbbox(renderer)
+        assert extent.x0 >= 0
+        assert extent.x1 <= figure.bbox.width
+        assert extent.y0 >= 0
+        assert extent.y1 <= figure.bbox.height
+
+
+def test_predicted_against_true_has_a_panel_a_parameter_and_log_axes_for_log_parameters():
+    random = np.random.default_rng(0)
+    true = np.stack([random.uniform(2000, 8000, 300), 10 ** random.uniform(-9, -7, 300)], 1)
+    figure = predicted_against_true_figure(
+        [("G0", "MPa", "linear"), ("a", "MPa^-3", "log")], true, true * 1.05
+    )
+    linear, logarithmic = figure.axes
+    assert linear.get_xscale() == "linear"
+    assert logarithmic.get_yscale() == "log"
+    assert linear.get_xlabel() == "true G0 (MPa)"
+    np.testing.assert_array_equal(logarithmic.lines[0].get_ydata(), true[:, 1] * 1.05)
+    many = [(f"p{i}", "-", "linear") for i in range(5)]
+    figure = predicted_against_true_figure(many, random.random((20, 5)), random.random((20, 5)))
+    assert [panel.get_visible() for panel in figure.axes] == [True] * 5 + [False]
+
+
+def test_losses_are_drawn_over_time_and_over_epochs():
+    metrics = [
+        {"step": 1, "seconds": 60.0, "epoch": 0.5, "loss": 0.1},
+        {"step": 2, "seconds": 120.0, "epoch": 1.0, "loss": 0.05, "val_loss": 0.06},
+        {"step": 3, "seconds": 180.0, "epoch": 1.5, "loss": float("nan"), "val_loss": None},
+    ]
+    by_time, by_epoch = loss_figure(metrics).axes
+    assert by_time.get_xlabel() == "training time (min)"
+    np.testing.assert_allclose(by_time.lines[0].get_xdata(), [1, 2])
+    np.testing.assert_allclose(by_epoch.lines[0].get_xdata(), [0.5, 1])
+    np.testing.assert_allclose(by_epoch.lines[1].get_ydata(), [0.06])
+    assert by_time.get_yscale() == "log"
+    assert loss_figure([]).axes  # a run that has not written a line yet
+
+
+def test_saved_figure_is_a_png_of_the_given_size_or_nothing(tmp_path):
+    path = tmp_path / "curve.png"
+    save_figure(make_curve_figure(), path)
+    assert imread(path).shape[:2] == (round(5.6 * 144), round(7.0 * 144))
+    with pytest.raises(InputError, match="cannot write"):
+        save_figure(make_curve_figure(), tmp_path / "none" / "curve.png")
+    assert [file.name for file in tmp_path.iterdir()] == ["curve.png"]

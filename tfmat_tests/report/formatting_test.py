@@ -1,0 +1,43 @@
+"""Numbers as people read them."""
+
+import math
+
+import pytest
+
+from tfmat.report.formatting import format_unit, format_value, with_unit
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (6964.4, "6964"),
+        (193012.0, "193000"),
+        (0.01234, "0.01234"),
+        (0.25, "0.2500"),
+        (2.44e-8, "2.440e-8"),
+        (9.9999e-8, "1.000e-7"),
+        (999999.0, "1.000e6"),
+        (99.996, "100.0"),
+        (-12.345, "-12.35"),
+        (0.0, "0"),
+        (None, "–"),
+        (math.inf, "inf"),
+    ],
+)
+def test_values(value, text):
+    assert format_value(value) == text
+
+
+def test_values_keep_their_digits():
+    for exponent in range(-12, 12):
+        for mantissa in (1.0, 1.2345, 9.9949):
+            assert float(format_value(mantissa * 10.0**exponent)) == pytest.approx(
+                mantissa * 10.0**exponent, rel=5.1e-4
+            )
+
+
+def test_units():
+    assert format_unit("MPa^-3") == "MPa⁻³"
+    assert format_unit("-") == ""
+    assert with_unit("a", "MPa^-3") == "a (MPa⁻³)"
+    assert with_unit("n", "-") == "n"

@@ -1,0 +1,93 @@
+"""The terminal's tables hold every value with its unit."""
+
+import io
+
+from rich.console import Console
+
+from tfmat.report.tables import evaluation_table, identification_table
+
+
+def text_of(table, width=160) -> str:
+    text = io.StringIO()
+    Console(file=text, width=width, highlight=False).print(table)
+    return text.getvalue()
+
+
+def result(name, modulus, **changes):
+    parameters = {
+        "G0": {"value": modulus, "unit": "MPa"},
+        "a": {"value": 2.44e-8, "unit": "MPa^-3", "fixed": True},
+    }
+    content = {
+        "curve": name,
+        "law": "hahn_tsai",
+        "parameters": parameters,
+        "rmse_percent": 1.234,
+        "num_points": 150,
+        "warnings": [],
+    }
+    return content | changes
+
+
+def test_identification_table_has_a_row_a_curve():
+    text = text_of(
+        identification_table(
+            [result("[red]one.csv", 6964.2), result("two", 5123.4, rmse_percent=None)]
+        )
+    )
+    for expected in (
+        "G0 (MPa)",
+        "a (MPa⁻³)",
+        "fixed",
+        "[red]one.csv",
+        "6964",
+        "5123",
+        "2.440e-8",
+        "1.23",
+        "150",
+        "law",
+    ):
+        assert expected in text
+    assert text_of(identification_table([]))
+
+
+def test_evaluation_table_has_a_row_a_parameter():
+    score = {
+        "unit": "MPa",
+        "mse": 1e-4,
+        "mae": 45.67,
+        "mae_percent": 1.234,
+        "mae_decades": None,
+        "r2": 0.99876,
+    }
+    logarithmic = {
+        "unit": "-",
+        "mse": 2e-3,
+        "mae": 0.5,
+        "mae_percent": None,
+        "mae_decades": 0.0345,
+        "r2": None,
+    }
+    content = {
+        "law": "voce",
+        "num_curves": 25000,
+        "mse": 1.05e-3,
+        "parameters": {"sigma0": score, "b": logarithmic},
+        "rmse_percent": 0.812,
+        "rmse_percent_p95": 2.5,
+        "rmse_over_noise": 1.07,
+    }
+    text = text_of(evaluation_table(content))
+    for expected in (
+        "25,000 test curves",
+        "1.000e-04",
+        "45.7 MPa (1.23 %)",
+        "0.99876",
+        "0.0345 decades",
+        "1.050e-03",
+    ):
+        assert expected in text
+    assert "0.812 % of the maximum stress" in text
+    assert "1.07 × the noise" in text
+    without = content | {"law": None, "rmse_percent": None, "rmse_over_noise": None}
+    assert "re-simulated" not in text_of(evaluation_table(without))
