@@ -1,0 +1,17 @@
+"""tfmat: parameters of material laws from stress-strain curves, by networks trained in parallel."""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+# Name -> module. TensorFlow is imported when one of them is first used, not by `import tfmat`.
+_PUBLIC = {"Trainer": "tfmat.training.trainer"}
+
+__all__ = ["Trainer", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'tfmat' has no attribute '{name}'")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)

@@ -1,0 +1,243 @@
+"""Simulates labelled stress-strain curves, or packs your own, into a data set to train on.
+
+Curve number i is always the same for the same settings and seed, however many are made. Interrupted, the same command
+goes on where it stopped; on a finished data set it checks every shard and makes a damaged one again.
+
+Examples:
+  tfmat generate --law=hahn_tsai --num_curves=1000000 --noise_mpa=1.0 --seed=0
+  tfmat generate --law=voce --range=Q=50,1600 --fix=E=193000 --max_strain=0.1,0.5
+  tfmat generate --from=curves.npz --law=voce
+  tfmat generate --data_dir=data/hahn_tsai-1000000-1a2b3c4d     (checks and repairs this data set)
+
+Your own curves: a .npz file with the arrays strain and stress [curves, points] (stress in MPa, NaN after a curve's
+end), parameters [curves, P], names [P], units [P], and optionally low, high and scale ('linear' or 'log') [P]; or a
+.parquet file with one row a curve, list columns strain and stress, and columns named like 'G0 [MPa]'. With --law the
+names are that law's, and answers can be simulated again. Curves that do not have 200 points are resampled.
+"""
+
+import pathlib
+import re
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from tfmat.errors import InputError, Interrupted
+
+if TYPE_CHECKING:
+    from tfmat.curves.settings import CurveSettings
+    from tfmat.data.packed import PackedDataset
+
+SUMMARY = "simulate labelled curves, or pack your own, into a data set"
+
+# What decides about the simulated curves; an import takes some of them.
+_SIMULATION = (
+    "num_curves",
+    "num_test",
+    "noise_mpa",
+    "noise_relative",
+    "max_strain",
+    "strength_mpa",
+    "range",
+)
+_IMPORT = ("from", "law", "fix", "seed")
+
+Progress = Callable[[int, int], None]
+
+
+def define_flags(flag_values: flags.FlagValues) -> None:
+    """Defines this command's flags."""
+    for name, default, description in (
+        (
+            "law",
+            None,
+            "material law, see `tfmat laws` (default hahn_tsai); or path/to/file.py:ClassName",
+        ),
+        (
+            "data_dir",
+            "data",
+            "folder that holds the data sets; or one data set, to check and repair it",
+        ),
+        ("from", None, ".npz or .parquet file with labelled curves of your own"),
+        (
+            "max_strain",
+            None,
+            "LOW,HIGH: range that the end of a curve is drawn from (default: the law's)",
+        ),
+        (
+            "strength_mpa",
+            None,
+            "LOW,HIGH: stress at which a curve breaks off, or none (default: the law's)",
+        ),
+    ):
+        flags.DEFINE_string(name, default, description, flag_values=flag_values)
+    for name, number, description, lowest in (
+        ("num_curves", 1_000_000, "curves to train (75 %) and validate (25 %) on", 4),
+        ("num_test", 10_000, "further curves that never train", 0),
+        ("seed", 0, "seed of all random numbers", 0),
+        (
+            "num_threads",
+            None,
+            "threads (default: one for each processor); changes nothing in the data",
+            1,
+        ),
+    ):
+        flags.DEFINE_integer(name, number, description, lower_bound=lowest, flag_values=flag_values)
+    for name, description in (
+        ("noise_mpa", "standard deviation of the stress noise in MPa (default: the law's)"),
+        ("noise_relative", "standard deviation as a fraction of the stress, added in quadrature"),
+    ):
+        flags.DEFINE_float(name, None, description, lower_bound=0.0, flag_values=flag_values)
+    for name, description in (
+        ("range", "NAME=LOW,HIGH: range of a parameter in its unit; may be given several times"),
+        (
+            "fix",
+            "NAME=VALUE: a parameter that is known and not identified; may be given several times",
+        ),
+    ):
+        flags.DEFINE_multi_string(name, [], description, flag_values=flag_values)
+
+
+def run(flag_values: flags.FlagValues, arguments: list[str]) -> int | None:
+    """Makes, goes on with, or checks one data set and says where it is; returns the exit status."""
+    if arguments:
+        raise InputError(
+            f"generate takes no argument '{arguments[0]}'; see `tfmat generate --help`"
+        )
+    from tfmat.report.progress import progress_bar
+
+    make = _choose(flag_values)
+    made: list[int] = []
+    start = time.perf_counter()
+    try:
+        with progress_bar("generating", "curves") as show:
+
+            def progress(done: int, total: int) -> None:
+                made.append(done)
+                if show is not None:
+                    show(done, total)
+
+            dataset = make(progress)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "interrupted; finished shards are kept, and the same command goes on"
+        ) from None
+    _report(dataset, made, time.perf_counter() - start)
+    return None
+
+
+def _choose(flag_values: flags.FlagValues) -> "Callable[[Progress], PackedDataset]":
+    """What is to be done: repair one data set, pack a user's curves, or simulate."""
+    from tfmat.data.importing import import_dataset, repair_dataset
+    from tfmat.data.packed import generate_dataset, is_dataset
+
+    data_dir, num_threads = pathlib.Path(flag_values.data_dir), flag_values.num_threads
+    fixed = dict(_pair("fix", text) for text in flag_values.fix)
+    if is_dataset(data_dir):
+        _refuse_flags(flag_values, (*_SIMULATION, *_IMPORT), f"{data_dir} is a data set itself")
+        return lambda progress: repair_dataset(data_dir, progress, num_threads)
+    source = flag_values["from"].value
+    if source is not None:
+        _refuse_flags(flag_values, _SIMULATION, "--from packs curves that exist already")
+        return lambda progress: import_dataset(
+            source,
+            data_dir=data_dir,
+            law=flag_values.law,
+            fixed={name: _number("fix", value) for name, value in fixed.items()},
+            seed=flag_values.seed,
+            progress=progress,
+            num_threads=num_threads,
+        )
+    try:
+        settings = _settings(flag_values, fixed)
+    except InputError as error:
+        raise InputError(_in_own_flags(str(error))) from error
+    return lambda progress: generate_dataset(
+        settings,
+        seed=flag_values.seed,
+        num_curves=flag_values.num_curves,
+        num_test=flag_values.num_test,
+        data_dir=data_dir,
+        progress=progress,
+        num_threads=num_threads,
+    )
+
+
+def _refuse_flags(flag_values: flags.FlagValues, names: tuple[str, ...], why: str) -> None:
+    for name in names:
+        if flag_values[name].present:
+            raise InputError(f"{why}; leave out --{name}")
+
+
+def _settings(flag_values: flags.FlagValues, fixed: dict[str, str]) -> "CurveSettings":
+    from tfmat.curves.settings import CurveSettings
+
+    strength, cut_off = None, flag_values.strength_mpa != "none"
+    if flag_values.strength_mpa is not None and cut_off:
+        strength = _limits("strength_mpa", flag_values.strength_mpa)
+    ranges = dict(_pair("range", text) for text in flag_values.range)
+    return CurveSettings(
+        law=flag_values.law or "hahn_tsai",
+        ranges={name: _limits("range", text) for name, text in ranges.items()},
+        fixed={name: _number("fix", text) for name, text in fixed.items()},
+        max_strain=None
+        if flag_values.max_strain is None
+        else _limits("max_strain", flag_values.max_strain),
+        strength_mpa=strength,
+        strength_cut_off=cut_off,
+        noise_mpa=flag_values.noise_mpa,
+        noise_relative=flag_values.noise_relative or 0.0,
+    )
+
+
+def _pair(flag: str, text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise InputError(
+            f"--{flag}={text}: give --{flag}=NAME={'LOW,HIGH' if flag == 'range' else 'VALUE'}"
+        )
+    return name.strip(), value
+
+
+def _limits(flag: str, text: str) -> tuple[float, float]:
+    parts = text.split(",")
+    if len(parts) != 2:
+        raise InputError(f"--{flag}: '{text}' is not LOW,HIGH")
+    return _number(flag, parts[0]), _number(flag, parts[1])
+
+
+def _number(flag: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"--{flag}: '{text}' is not a number") from None
+
+
+def _in_own_flags(message: str) -> str:
+    """Settings name flags as `train` has them; says the same in this command's flags."""
+    message = re.sub(r"--config\.ranges\.(\w+)", r"--range=\1", message)
+    message = re.sub(r"--config\.fixed\.(\w+)", r"--fix=\1", message)
+    return message.replace("--config.data.", "--")
+
+
+def _report(dataset: "PackedDataset", made: list[int], seconds: float) -> None:
+    num_curves = dataset.num_train + dataset.num_validation
+    names = ", ".join(f"{parameter.name} ({parameter.unit})" for parameter in dataset.parameters)
+    size = (dataset.features.nbytes + dataset.labels.nbytes) / 1e9
+    num_shards = len(dataset.manifest["shards"])
+    if made:
+        num_made = made[-1] - made[0]
+        did = f"{num_made:,} curves written in {seconds:.1f} s, {num_made / seconds:,.0f} curves/s"
+    else:
+        did = f"complete already; every shard checked in {seconds:.1f} s"
+    print(f"data set  {dataset.folder}")
+    print(
+        f"curves    {num_curves:,} ({dataset.num_train:,} train, {dataset.num_validation:,} validate)",
+        end="",
+    )
+    print(f" and {dataset.num_test:,} to test, {dataset.features.shape[1]} points each")
+    print(f"labels    {names}")
+    print(f"size      {size:.3g} GB in {num_shards} shard{'s' if num_shards > 1 else ''}")
+    print(f"done      {did}")
+    print(f"use it    tfmat train --data_dir={dataset.folder}")

@@ -1,0 +1,164 @@
+"""Lists the material laws: formula, parameters with units and ranges, source.
+
+A name shows one law in detail and tries it out at the corners of its ranges;
+a file shows a law of your own, before you make a million curves with it.
+
+Examples:
+  tfmat laws
+  tfmat laws voce
+  tfmat laws my_law.py:MyLaw
+  tfmat laws --json
+"""
+
+import json
+import sys
+from typing import Any
+
+from absl import flags
+
+from tfmat.errors import InputError
+
+SUMMARY = "List the material laws: formulas, parameters, units, ranges, sources."
+
+
+def define_flags(flag_values: flags.FlagValues) -> None:
+    """Defines the flags of `tfmat laws`."""
+    flags.DEFINE_bool("json", False, "Print JSON instead of text.", flag_values=flag_values)
+
+
+def run(flag_values: flags.FlagValues, arguments: list[str]) -> int | None:
+    """Prints all laws, or the one that the argument names. Status 2 where a law fails its checks."""
+    from tfmat.materials import LAWS, law_class
+
+    if len(arguments) > 1:
+        raise InputError(
+            f"tfmat laws takes one law, and got {len(arguments)}: {' '.join(arguments)}"
+        )
+    if not arguments:
+        laws = {name: law() for name, law in LAWS.items()}
+        if flag_values.json:
+            _print_json([describe(spec, law) for spec, law in laws.items()])
+        else:
+            _print_laws(laws)
+        return None
+    return _run_one(arguments[0], law_class(arguments[0])(), flag_values.json)
+
+
+def describe(spec: str, law: Any) -> dict[str, Any]:
+    """Everything that a law says of itself, as plain JSON values; `spec` is what `--law` takes."""
+    return {
+        "law": spec,
+        "title": law.title,
+        "formula": law.formula,
+        "source": law.source,
+        "strain_measure": law.strain_measure,
+        "stress_measure": law.stress_measure,
+        "max_strain": list(law.max_strain),
+        "strain_spacing": law.strain_spacing,
+        "strength_mpa": list(law.strength_mpa) if law.strength_mpa else None,
+        "noise_mpa": law.noise_mpa,
+        "parameters": [
+            {
+                "name": parameter.name,
+                "unit": parameter.unit,
+                "low": parameter.low,
+                "high": parameter.high,
+                "scale": parameter.scale,
+                "description": parameter.description,
+            }
+            for parameter in law.parameters
+        ],
+    }
+
+
+def _run_one(spec: str, law: Any, as_json: bool) -> int:
+    from tfmat.materials.check import check_law
+
+    findings = check_law(law)
+    passed = all(finding.passed for finding in findings)
+    if as_json:
+        checks = [
+            {"check": finding.check, "passed": finding.passed, "detail": finding.detail}
+            for finding in findings
+        ]
+        _print_json([{**describe(spec, law), "checks": checks}])
+    else:
+        console = _console()
+        _print_law(console, spec, law)
+        console.print(_details(law), highlight=False)
+        for finding in findings:
+            mark = "[green]passed[/]" if finding.passed else "[red]FAILED[/]"
+            console.print(f"  check {mark}  {finding.check}: ", end="", highlight=False)
+            console.print(finding.detail, highlight=False, markup=False)
+        if passed:
+            console.print(f"\nUse it: tfmat train --law={spec}", highlight=False, markup=False)
+    return 0 if passed else InputError.exit_status
+
+
+def _print_json(laws: list[dict[str, Any]]) -> None:
+    json.dump({"laws": laws}, sys.stdout, indent=2, ensure_ascii=False)
+    print()
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    # Piped text goes to people and to grep: one width everywhere, no line drawing, no colours.
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else 100)
+
+
+def _print_laws(laws: dict[str, Any]) -> None:
+    from tfmat.materials import DEFAULT_LAW
+
+    console = _console()
+    for spec, law in laws.items():
+        _print_law(console, spec, law, " (default)" if spec == DEFAULT_LAW else "")
+    console.print("tfmat laws NAME shows one in detail; --law=NAME trains on it.", highlight=False)
+    console.print(
+        "--config.ranges.PARAMETER=LOW,HIGH changes a range, --config.fixed.PARAMETER=VALUE fixes one.",
+        highlight=False,
+    )
+    console.print(
+        "A law of your own: --law=path/to/file.py:ClassName (docs/adding_a_law.md).",
+        highlight=False,
+    )
+
+
+def _print_law(console: Any, spec: str, law: Any, remark: str = "") -> None:
+    from rich import box
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    console.print(Text.assemble((spec, "bold cyan"), f"{remark}  ", (law.title, "bold")))
+    console.print(Text(f"  {law.formula}"))
+    table = Table(
+        box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=True, padding=(0, 1)
+    )
+    for header in ("parameter", "unit", "from", "to", "scale", "meaning"):
+        table.add_column(header, justify="right" if header in ("from", "to") else "left")
+    for parameter in law.parameters:
+        table.add_row(
+            parameter.name,
+            Text(parameter.unit),
+            f"{parameter.low:g}",
+            f"{parameter.high:g}",
+            parameter.scale,
+            Text(parameter.description),
+        )
+    console.print(table)
+    console.print(Padding(Text(law.source, style="dim"), (0, 0, 0, 2), expand=False))
+    console.print()
+
+
+def _details(law: Any) -> str:
+    low, high = law.max_strain
+    strength = law.strength_mpa
+    spacing = "even" if law.strain_spacing == 1 else f"as (i / (n - 1))^{law.strain_spacing:g}"
+    rows = [
+        ("strain, stress", f"{law.strain_measure}; {law.stress_measure}"),
+        ("end of a simulated curve", f"strain {low:g} to {high:g}, points spaced {spacing}"),
+        ("strength cut-off", f"{strength[0]:g} to {strength[1]:g} MPa" if strength else "none"),
+        ("noise", f"{law.noise_mpa:g} MPa"),
+    ]
+    return "\n".join(f"  {name:<26}{value}" for name, value in rows)

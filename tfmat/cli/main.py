@@ -1,0 +1,124 @@
+"""`tfmat COMMAND ...`: finds the command, parses its flags, and turns errors into one line and an exit status."""
+
+import importlib
+import os
+import sys
+from types import ModuleType
+
+from absl import flags
+
+import tfmat
+from tfmat.errors import InputError, Interrupted, TfmatError, nearest
+
+# Command -> one line for `tfmat --help`, here so that the list loads no command.
+COMMANDS = {
+    "train": "simulate curves, train the network, evaluate it and identify an example (the main job)",
+    "generate": "simulate labelled curves, or pack your own, into a data set",
+    "evaluate": "accuracy of a trained network on curves that it never saw",
+    "identify": "material parameters of measured stress-strain curves",
+    "laws": "the material laws with formulas, units, ranges and sources",
+}
+
+_USAGE = """tfmat: parameters of material laws from stress-strain curves
+
+usage: tfmat COMMAND [--flag=value ...]
+
+commands:
+{commands}
+
+`tfmat COMMAND --help` explains one. A first try, a few minutes on two cores:
+  tfmat train
+  tfmat identify my_curve.csv --workdir=runs/quickstart
+
+exit status: 0 done; 1 a defect of tfmat; 2 something in the input; 3 the training diverged;
+             4 a worker was lost; 75 interrupted, the same command goes on"""
+
+
+def usage() -> str:
+    """The text of `tfmat --help`."""
+    width = max(map(len, COMMANDS))
+    return _USAGE.format(
+        commands="\n".join(f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items())
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one command line (without the program's name). Returns the exit status."""
+    try:
+        return _dispatch(arguments)
+    except TfmatError as error:
+        _complain(str(error))
+        return error.exit_status
+    except KeyboardInterrupt:
+        _complain("interrupted; the same command starts again")
+        return Interrupted.exit_status
+    except BrokenPipeError:
+        # The reader of our output (head, say) has gone: not an error, and nothing can be told to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def console_main() -> None:
+    """Entry point of the installed program."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def _complain(message: str) -> None:
+    print(f"tfmat: {message}", file=sys.stderr, flush=True)
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("--help", "-h", "help", "--helpfull"):
+        print(usage())
+        return 0 if arguments else InputError.exit_status
+    if arguments[0] == "--version":
+        print(f"tfmat {tfmat.__version__}")
+        return 0
+    name, *rest = arguments
+    if name not in COMMANDS:
+        kind = "flag" if name.startswith("-") else "command"
+        hint = (
+            "; a command comes first, see `tfmat --help`"
+            if kind == "flag"
+            else nearest(name, COMMANDS)
+        )
+        raise InputError(f"unknown {kind} '{name}'{hint}")
+    command = importlib.import_module(f"tfmat.cli.{name}")
+    flag_values = flags.FlagValues()
+    command.define_flags(flag_values)
+    if any(argument in ("--help", "-h", "--helpfull") for argument in rest):
+        print(_command_help(name, command, flag_values))
+        return 0
+    rewrite = getattr(command, "rewrite", None)
+    positional = _parse(name, flag_values, rewrite(rest) if rewrite else rest)
+    return command.run(flag_values, positional) or 0
+
+
+def _parse(name: str, flag_values: flags.FlagValues, arguments: list[str]) -> list[str]:
+    """Parses flags in any order; returns the positional arguments."""
+    flag_values.set_gnu_getopt(True)
+    try:
+        return flag_values([f"tfmat {name}", *arguments])[1:]
+    except flags.UnrecognizedFlagError as error:
+        hint = nearest(f"--{error.flagname}", [f"--{known}" for known in flag_values])
+        raise InputError(
+            f"unknown flag --{error.flagname}{hint} (see `tfmat {name} --help`)"
+        ) from error
+    except flags.Error as error:
+        raise InputError(" ".join(str(error).split())) from error
+
+
+def _command_help(name: str, command: ModuleType, flag_values: flags.FlagValues) -> str:
+    lines = [f"tfmat {name}: {(command.__doc__ or '').strip()}", "", "flags:"]
+    for flag in sorted(flag_values, key=str):
+        holder = flag_values[flag]
+        if holder.help.startswith("(no help"):  # made for the program, not for people
+            continue
+        default = "" if holder.default in (None, [], "", False) else f" [{_text(holder.default)}]"
+        lines.append(f"  --{flag}: {holder.help}{default}")
+    extra = getattr(command, "extra_help", None)
+    return "\n".join([*lines, *([extra()] if extra else [])])
+
+
+def _text(default: object) -> str:
+    return ",".join(map(str, default)) if isinstance(default, list | tuple) else str(default)

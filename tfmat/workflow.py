@@ -1,0 +1,258 @@
+"""The main job: curves -> network -> accuracy -> the parameters of an example curve."""
+
+import pathlib
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tfmat.config import Config, default_config
+from tfmat.curves.example import example_curve, write_example_curve
+from tfmat.curves.settings import CurveSettings
+from tfmat.data.packed import PackedDataset, find_dataset, generate_dataset, is_complete, is_dataset
+from tfmat.durations import Duration
+from tfmat.errors import InputError
+from tfmat.files import make_folder, write_json
+
+if TYPE_CHECKING:
+    from tfmat.training.trainer import RunResult
+
+SIDECAR_FORMAT = 1
+Say = Callable[[str], None]
+
+
+def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "single") -> None:
+    """Makes the data set if it is not there, trains, evaluates, identifies an example; goes on where it was stopped.
+
+    Args:
+      config: checked; see `tfmat.config`.
+      workdir: folder of the run.
+      data_dir: folder of data sets, or one data set, whose settings then replace those of the config.
+      backend: how steps run.
+
+    Raises:
+      InputError, DivergedError, Interrupted.
+    """
+    settings = curve_settings(config)
+    settings.build_law()
+    if not is_dataset(data_dir):
+        _check_lengths(config)
+    make_folder(workdir)
+    from tfmat.launch.runtime import prepare_tensorflow
+
+    dataset = open_dataset(config, settings, data_dir, _say)
+    prepare_tensorflow()
+    train(config, dataset, workdir=workdir, backend=backend)
+    evaluate_run(workdir, dataset)
+    identify_example(workdir, dataset.settings)
+    _say(f"results: {workdir}")
+
+
+def curve_settings(config: Config) -> CurveSettings:
+    """What the config says about curves."""
+    data = config.data
+    return CurveSettings(
+        law=config.law,
+        ranges=dict(config.ranges),
+        fixed=dict(config.fixed),
+        max_strain=data.max_strain,
+        strength_mpa=data.strength_mpa,
+        strength_cut_off=data.strength_cut_off,
+        noise_mpa=data.noise_mpa,
+        noise_relative=data.noise_relative,
+        num_points=data.num_points,
+    )
+
+
+def open_dataset(config: Config, settings: CurveSettings, data_dir: str, say: Say) -> PackedDataset:
+    """The verified data set that the config asks for, made if it is not there or not finished.
+
+    Where `data_dir` is itself a data set, `config` takes its settings.
+    """
+    from tfmat.report.progress import progress_bar
+
+    if is_dataset(data_dir):
+        dataset = PackedDataset.open(data_dir)
+        _adopt(config, dataset)
+        return dataset
+    seed = config.seed if config.data.seed is None else config.data.seed
+    counts = {"num_curves": config.data.num_curves, "num_test": config.data.num_test}
+    folder = find_dataset(data_dir, settings, seed, **counts)
+    if is_complete(folder):
+        # Not `generate_dataset`, which would mend a damaged shard without a word: the user must hear of it.
+        return PackedDataset.open(folder)
+    say(f"simulating {config.data.num_curves:,} {settings.build_law().name} curves into {folder}")
+    started = time.monotonic()
+    with progress_bar("simulating", "curves") as progress:
+        dataset = generate_dataset(
+            settings, seed=seed, data_dir=data_dir, progress=progress, **counts
+        )
+    say(f"simulated in {time.monotonic() - started:.1f} s")
+    return dataset
+
+
+def train(
+    config: Config, dataset: PackedDataset, *, workdir: str, backend: str = "single"
+) -> "RunResult":
+    """Trains the config's network on the data set into `workdir`, with the sidecar that gives its numbers a meaning."""
+    import keras
+
+    from tfmat.models import build_model
+    from tfmat.optimizers import build_optimizer
+    from tfmat.training.trainer import Trainer
+
+    num_outputs = len(dataset.parameters)
+    model = build_model(
+        config.model,
+        num_outputs=num_outputs,
+        num_points=dataset.features.shape[1],
+        input_scale=dataset.input_scale,
+        seed=config.seed,
+    )
+    _say(f"network: {model.count_params():,} parameters, {num_outputs} outputs")
+    workdir_path = make_folder(workdir)
+    callbacks: list[keras.callbacks.Callback] = [
+        keras.callbacks.TensorBoard(str(workdir_path / "tensorboard"), write_graph=False)
+    ]
+    if config.callbacks.early_stopping_patience:
+        callbacks.append(
+            keras.callbacks.EarlyStopping(patience=config.callbacks.early_stopping_patience)
+        )
+    trainer = Trainer(
+        model,
+        optimizer=lambda total_steps, steps_per_epoch: build_optimizer(
+            config.optimizer, total_steps=total_steps, steps_per_epoch=steps_per_epoch
+        ),
+        metrics=_metrics(dataset),
+        backend=backend,
+        workdir=workdir,
+        callbacks=callbacks,
+        seed=config.seed,
+        steps_per_call=config.steps_per_call,
+        checkpoint_every=config.checkpoint.every,
+        keep_checkpoints=config.checkpoint.keep,
+        jit_compile=config.jit_compile,
+        config={**config.to_dict(), "data_dir": str(dataset.folder.resolve())},
+    )
+    write_json(workdir_path / "model.json", sidecar(config, dataset))
+    split = dataset.num_train, dataset.num_train + dataset.num_validation
+    return trainer.fit(
+        dataset.features[: split[0]],
+        dataset.labels[: split[0]],
+        global_batch_size=config.global_batch_size,
+        train_for=config.train_for,
+        validation=(dataset.features[split[0] : split[1]], dataset.labels[split[0] : split[1]]),
+        num_validation=config.data.num_validation,
+        target_val_loss=config.target_val_loss,
+        reading=config.data.reading,
+        shard_size=dataset.shard_size,
+    )
+
+
+def sidecar(config: Config, dataset: PackedDataset) -> dict[str, Any]:
+    """What the network's inputs and outputs mean: `model.json`."""
+    return {
+        "format": SIDECAR_FORMAT,
+        "law": config.law,
+        "parameters": [vars(parameter) for parameter in dataset.parameters],
+        "curves": dataset.settings.to_json() if dataset.settings else None,
+        "num_points": int(dataset.features.shape[1]),
+        "input_scale": list(dataset.input_scale),
+    }
+
+
+def evaluate_run(workdir: str, dataset: PackedDataset) -> None:
+    """Accuracy on the test curves: printed, and written into the run's folder."""
+    from tfmat.identification.evaluate import evaluate
+    from tfmat.identification.identifier import Identifier
+    from tfmat.report.evaluation import write_evaluation
+    from tfmat.report.tables import evaluation_table
+
+    evaluation = evaluate(Identifier.open(workdir), dataset)
+    content = evaluation.to_json()
+    write_evaluation(workdir, content, evaluation.true_values, evaluation.identified_values)
+    _print(evaluation_table(content))
+
+
+def identify_example(workdir: str, settings: CurveSettings | None) -> None:
+    """Identifies the law's example curve; leaves its picture and its answer in the run's folder."""
+    if settings is None:
+        return
+    from tfmat.curves.measured import load_measured_curves
+    from tfmat.identification.identifier import Identifier
+    from tfmat.identification.identify import identify
+    from tfmat.identification.sidecar import read_sidecar
+    from tfmat.report.figures import curve_figure, save_figure
+    from tfmat.report.tables import identification_table
+
+    law = settings.build_law()
+    own_ranges = law.parameters == type(law).parameters
+    path = example_curve(law.name) if own_ranges else None
+    if path is None:
+        path = write_example_curve(law, pathlib.Path(workdir) / "example_curve.csv")
+    curves, errors = load_measured_curves([str(path)], read_sidecar(workdir).target)
+    if errors:
+        raise InputError(str(errors[0]))
+    results = identify(Identifier.open(workdir), curves)
+    write_json(pathlib.Path(workdir) / "example.json", [result.to_json() for result in results])
+    folder = make_folder(pathlib.Path(workdir) / "figures")
+    save_figure(curve_figure(**results[0].picture()), folder / "example.png")
+    _print(identification_table([result.to_json() for result in results]))
+    _say(f"the example curve is simulated: {path}")
+
+
+def _metrics(dataset: PackedDataset) -> dict[str, Any]:
+    """One mean squared error a parameter, where there are several."""
+    if len(dataset.parameters) == 1:
+        return {}
+
+    def squared_error(column: int) -> Callable[[Any, Any], Any]:
+        return lambda labels, outputs: (labels[:, column] - outputs[:, column]) ** 2
+
+    return {f"mse_{p.name}": squared_error(i) for i, p in enumerate(dataset.parameters)}
+
+
+def _check_lengths(config: Config) -> None:
+    """Refuses, before anything is made, what cannot be trained."""
+    num_train = config.data.num_curves - config.data.num_curves // 4
+    if config.global_batch_size > num_train:
+        raise InputError(
+            f"global_batch_size is {config.global_batch_size}, but data.num_curves={config.data.num_curves} leaves "
+            f"{num_train} for training; use a smaller batch or more curves"
+        )
+    duration = Duration.parse(config.train_for)
+    steps_per_epoch = -(-num_train // config.global_batch_size)
+    if duration.seconds is None and duration.steps(steps_per_epoch) < 1:
+        raise InputError(f"train_for is '{config.train_for}', less than one step; give more")
+
+
+def _adopt(config: Config, dataset: PackedDataset) -> None:
+    """Makes the config say what the data set is."""
+    settings = dataset.settings
+    law = settings.law if settings else "imported"
+    if config.law not in (law, default_config().law):
+        raise InputError(
+            f"the data set {dataset.folder} is of law {law}, --law is {config.law}; leave --law out"
+        )
+    config.law = law
+    config.data.num_curves = dataset.num_train + dataset.num_validation
+    config.data.num_test = dataset.num_test
+    config.data.num_points = int(dataset.features.shape[1])
+    if settings is None:
+        return
+    for name in ("max_strain", "strength_mpa", "noise_mpa", "noise_relative", "strength_cut_off"):
+        with config.data.ignore_type():
+            config.data[name] = getattr(settings, name)
+    for name, values in (("ranges", settings.ranges), ("fixed", settings.fixed)):
+        config[name].clear()
+        config[name].update(values)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _print(table: Any) -> None:
+    from rich.console import Console
+
+    Console(highlight=False, width=None if sys.stdout.isatty() else 160).print(table)

@@ -1,0 +1,5 @@
+"""The trained run that these tests share."""
+
+from tfmat_tests.trained_run import trained_run
+
+__all__ = ["trained_run"]

@@ -1,0 +1,78 @@
+"""`tfmat evaluate` as a user calls it."""
+
+import json
+import shutil
+
+import pytest
+
+from tfmat.cli.main import main
+
+
+@pytest.fixture
+def workdir(trained_run, tmp_path):
+    return shutil.copytree(trained_run.workdir, tmp_path / "run")
+
+
+def test_table_json_and_pictures(workdir, tmp_path, capsys):
+    assert main(["evaluate", f"--workdir={workdir}", f"--json={tmp_path / 'copy.json'}"]) == 0
+    captured = capsys.readouterr()
+    for expected in (
+        "1,000 test curves",
+        "G0",
+        "decades",
+        "R²",
+        "of the maximum stress",
+        "× the noise",
+    ):
+        assert expected in captured.out
+    assert captured.err == ""
+    content = json.loads((workdir / "evaluation.json").read_text())
+    assert content == json.loads((tmp_path / "copy.json").read_text())
+    assert content["num_curves"] == 1000
+    assert 0 < content["mse"] < 0.05
+    for name in ("predicted_against_true.png", "losses.png"):
+        assert (workdir / "figures" / name).read_bytes().startswith(b"\x89PNG")
+    assert not list(workdir.rglob("*.tmp"))
+
+
+def test_another_data_dir(workdir, trained_run, capsys):
+    (workdir / "config.json").unlink()
+    (workdir / "metrics.jsonl").unlink()
+    assert (
+        main(["evaluate", f"--workdir={workdir}", f"--data_dir={trained_run.dataset.folder}"]) == 0
+    )
+    assert not (workdir / "figures" / "losses.png").exists()
+    capsys.readouterr()
+
+
+def test_a_wrong_call_gets_one_line_and_status_2(workdir, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    for arguments, message in (
+        ([f"--workdir={tmp_path / 'none'}"], "holds no trained model"),
+        ([str(workdir)], "takes no argument"),
+        ([f"--workdir={workdir}", f"--data_dir={tmp_path / 'empty'}"], "is not there"),
+        (
+            [f"--workdir={workdir}", f"--json={tmp_path / 'none' / 'out.json'}"],
+            "there is no folder",
+        ),
+    ):
+        assert main(["evaluate", *arguments]) == 2
+        captured = capsys.readouterr()
+        assert message in captured.err
+        assert len(captured.err.splitlines()) == 1
+        assert captured.out == ""
+    assert not (workdir / "evaluation.json").exists()
+    assert not (workdir / "figures").exists()
+
+
+def test_a_damaged_shard_is_named_before_anything_is_written(
+    workdir, trained_run, tmp_path, capsys
+):
+    folder = shutil.copytree(trained_run.dataset.folder, tmp_path / "data")
+    shard = next(folder.glob("*.features"))
+    content = bytearray(shard.read_bytes())
+    content[1000] ^= 1
+    shard.write_bytes(content)
+    assert main(["evaluate", f"--workdir={workdir}", f"--data_dir={folder}"]) == 2
+    assert shard.name in capsys.readouterr().err
+    assert not (workdir / "evaluation.json").exists()

@@ -1,0 +1,173 @@
+"""`tfmat generate` through the program's own entry point: what it prints, its exit status, and what it leaves."""
+
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tfmat.cli.main import main
+from tfmat.curves.settings import CurveSettings
+from tfmat.data.packed import PackedDataset, dataset_folder
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def _run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error of `tfmat generate ARGUMENTS`."""
+    status = main(["generate", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def _flags(data_dir: pathlib.Path) -> tuple[str, ...]:
+    return ("--num_curves=2000", "--num_test=50", f"--data_dir={data_dir}")
+
+
+def test_says_where_the_set_is_and_how_to_use_it(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = _run(capsys, *_flags(tmp_path))
+    folder = dataset_folder(tmp_path, CurveSettings(), 0, 2000, 50)
+    assert status == 0 and not err
+    assert f"data set  {folder}\n" in out
+    assert "2,000 (1,500 train, 500 validate) and 50 to test, 200 points each" in out
+    assert "G0 (MPa), a (MPa^-3)" in out
+    assert "2,050 curves written" in out and "curves/s" in out
+    assert out.endswith(f"tfmat train --data_dir={folder}\n")
+    PackedDataset.open(folder)
+    status, out, _ = _run(capsys, *_flags(tmp_path))
+    assert status == 0 and "complete already; every shard checked" in out
+
+
+def test_flags_become_settings(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = _run(
+        capsys,
+        *_flags(tmp_path),
+        "--law=voce",
+        "--range=Q=50,1600",
+        "--range",
+        "b=1,40",
+        "--fix=E=193000",
+        "--max_strain=0.1,0.5",
+        "--strength_mpa=none",
+        "--noise_mpa=2",
+        "--noise_relative=0.01",
+        "--seed=7",
+        "--num_threads=1",
+    )
+    assert status == 0, err
+    settings = CurveSettings(
+        law="voce",
+        ranges={"Q": (50.0, 1600.0), "b": (1.0, 40.0)},
+        fixed={"E": 193_000.0},
+        max_strain=(0.1, 0.5),
+        strength_cut_off=False,
+        noise_mpa=2.0,
+        noise_relative=0.01,
+    )
+    dataset = PackedDataset.open(dataset_folder(tmp_path, settings, 7, 2000, 50))
+    assert dataset.settings is not None and dataset.settings.to_json() == settings.to_json()
+    assert "E" not in [parameter.name for parameter in dataset.parameters]
+
+
+def test_damage_and_its_repair(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _run(capsys, *_flags(tmp_path))
+    (folder,) = tmp_path.iterdir()
+    shard = folder / "shard-00000-of-00001.labels"
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-1])
+    status, out, _ = _run(
+        capsys, f"--data_dir={folder}"
+    )  # what the error message of `open` says to do
+    assert status == 0 and "2,050 curves written" in out
+    assert shard.read_bytes() == whole
+    status, _, err = _run(capsys, f"--data_dir={folder}", "--seed=1")
+    assert status == 2 and "is a data set itself; leave out --seed" in err
+
+
+def test_own_curves(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    strain = np.linspace(0.0, 0.01, 50)
+    modulus = np.linspace(1000.0, 2000.0, 20)[:, None]
+    np.savez(
+        tmp_path / "mine.npz",
+        strain=strain,
+        stress=modulus * strain,
+        parameters=modulus,
+        names=["E"],
+        units=["MPa"],
+    )
+    status, out, _ = _run(capsys, f"--from={tmp_path}/mine.npz", f"--data_dir={tmp_path}/data")
+    assert status == 0
+    (folder,) = (tmp_path / "data").iterdir()
+    assert folder.name.startswith("mine-18-") and f"--data_dir={folder}" in out
+    status, _, err = _run(capsys, f"--from={tmp_path}/mine.npz", "--num_curves=5")
+    assert status == 2 and "--from packs curves that exist already; leave out --num_curves" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("extra",), "takes no argument 'extra'"),
+        (("--num_curve=10",), "unknown flag --num_curve; did you mean '--num_curves'?"),
+        (("--num_curves=3",), "--num_curves=3"),
+        (("--num_curves=many",), "--num_curves=many"),
+        (("--seed=-1",), "--seed=-1"),
+        (("--noise_mpa=-1",), "--noise_mpa=-1"),
+        (("--noise_relative=2",), "--noise_relative is 2.0; give a fraction below 1"),
+        (("--law=vooce",), "did you mean 'voce'"),
+        (
+            ("--range=G0=8000,2000",),
+            "range of G0 (law hahn_tsai) is 8000 to 2000 MPa; give low < high, e.g. --range=G0=",
+        ),
+        (("--range=G1=1,2",), "no parameter 'G1'; did you mean 'G0'?"),
+        (("--range=G0",), "--range=G0: give --range=NAME=LOW,HIGH"),
+        (("--range=G0=5",), "--range: '5' is not LOW,HIGH"),
+        (("--fix=G0=stiff",), "--fix: 'stiff' is not a number"),
+        (("--max_strain=0.05,0.01",), "--max_strain is (0.05, 0.01); give 0 < low <= high"),
+        (("--from=none.npz",), "cannot read none.npz: there is no such file"),
+    ],
+)
+def test_one_line_for_each_mistake(
+    tmp_path: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    message: str,
+) -> None:
+    status, out, err = _run(capsys, f"--data_dir={tmp_path}/data", *arguments)
+    assert status == 2 and not out
+    assert message in err and err.count("\n") == 1
+    assert "--config." not in err
+    assert not (tmp_path / "data").exists()
+
+
+def test_interrupted_it_goes_on_later(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Two full shards, of which the first is finished when Ctrl-C comes. As a process, for the signal.
+    arguments = ["--num_curves=180000", "--num_test=0", f"--data_dir={tmp_path}", "--num_threads=1"]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tfmat", "generate", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("*/shard-00000-*.labels")) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    (folder,) = tmp_path.iterdir()
+    assert child.returncode == 75, err
+    assert not out and "the same command goes on" in err and "Traceback" not in err
+    assert not list(folder.glob(".*.tmp"))
+    assert [path.name for path in folder.glob("shard-*")] and not list(folder.glob("shard-00001-*"))
+    assert main(["generate", *arguments]) == 0
+    assert "48,928 curves written" in capsys.readouterr().out
+    PackedDataset.open(folder)
+    shutil.rmtree(folder)  # 430 MB, which pytest would keep for a while

@@ -1,0 +1,154 @@
+"""`tfmat laws`: text at 80 columns, JSON, one law, a user's law; and the example of docs/adding_a_law.md."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from absl import flags
+
+from tfmat.cli import laws
+from tfmat.errors import InputError
+from tfmat.materials import LAWS, find_law
+
+_GUIDE = pathlib.Path(__file__).parents[2] / "docs" / "adding_a_law.md"
+
+
+def _run(capsys, *arguments):
+    """Exit status and standard output of `tfmat laws ARGUMENTS`."""
+    flag_values = flags.FlagValues()
+    laws.define_flags(flag_values)
+    status = laws.run(flag_values, flag_values(["laws", *arguments])[1:])
+    return status or 0, capsys.readouterr().out
+
+
+def test_list_has_formula_parameters_and_source_of_every_law(capsys):
+    status, text = _run(capsys)
+    assert status == 0
+    for name, law in LAWS.items():
+        assert name in text
+        assert law.formula in text
+        for parameter in law.parameters:
+            assert re.search(
+                rf"^ {parameter.name} +{re.escape(parameter.unit)} .*{parameter.scale}",
+                text,
+                re.MULTILINE,
+            )
+    for author in ("Hahn", "Prager", "Voce", "Ramberg", "Swift"):
+        assert author in text
+    assert "\x1b" not in text
+    assert not re.search("[─│┃━]", text)
+
+
+def test_one_law_in_detail_is_tried_out(capsys):
+    status, text = _run(capsys, "voce")
+    assert status == 0
+    assert "strain 0.02 to 0.6" in text
+    assert text.count("passed") == 3
+
+
+def test_json_is_complete(capsys):
+    listed = json.loads(_run(capsys, "--json")[1])["laws"]
+    assert [law["law"] for law in listed] == list(LAWS)
+    assert listed[0]["parameters"][1] == {
+        "name": "a",
+        "unit": "MPa^-3",
+        "low": 1e-9,
+        "high": 1e-7,
+        "scale": "log",
+        "description": "coefficient of the cubic term",
+    }
+    (swift,) = json.loads(_run(capsys, "swift", "--json")[1])["laws"]
+    assert all(check["passed"] for check in swift["checks"])
+
+
+def test_wrong_arguments_are_refused(capsys):
+    with pytest.raises(InputError, match="did you mean 'swift'"):
+        _run(capsys, "swif")
+    with pytest.raises(InputError, match="takes one law, and got 2"):
+        _run(capsys, "swift", "voce")
+
+
+def _guide_law(folder):
+    (code,) = re.findall(r"```python\n(.*?)```", _GUIDE.read_text("utf-8"), re.DOTALL)
+    path = folder / "my_law.py"
+    path.write_text(code, "utf-8")
+    return f"{path}:Hollomon"
+
+
+def test_example_of_the_guide_runs_and_passes_its_own_check(capsys, tmp_path):
+    spec = _guide_law(tmp_path)
+    status, text = _run(capsys, spec)
+    assert status == 0
+    assert "σ = K·εⁿ" in text
+    assert text.count("passed") == 3
+    law = find_law(spec)
+    stress = law.stress(np.array([[0.0, 0.04, 0.25]]), np.array([[500.0, 0.5]]))
+    np.testing.assert_allclose(stress, [[0.0, 100.0, 250.0]], rtol=1e-15)
+
+
+def test_user_law_that_fails_its_check_ends_with_status_2(capsys, tmp_path):
+    spec = _guide_law(tmp_path)
+    path = tmp_path / "my_law.py"
+    path.write_text(
+        path.read_text("utf-8").replace("strength * power * logarithm", "power * logarithm"),
+        "utf-8",
+    )
+    status, text = _run(capsys, spec)
+    assert status == 2
+    assert "FAILED  derivatives: d stress / d n differs" in " ".join(text.split("\n")).replace(
+        "check ", ""
+    )
+    (described,) = json.loads(_run(capsys, spec, "--json")[1])["laws"]
+    assert not described["checks"][-1]["passed"]
+
+
+def test_terminal_of_80_columns_holds_every_line():
+    """Under a terminal (a pty) no line is longer than its 80 columns."""
+    import pty
+
+    code = (
+        "from absl import flags; from tfmat.cli import laws; f = flags.FlagValues(); laws.define_flags(f); "
+        "laws.run(f, f(['laws'])[1:])"
+    )
+    leader, follower = pty.openpty()
+    environment = {
+        **os.environ,
+        "COLUMNS": "80",
+        "TERM": "xterm-256color",
+        "PYTHONIOENCODING": "utf-8",
+    }
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=follower, env=environment
+    ) as process:
+        os.close(follower)
+        output = b""
+        while True:
+            try:
+                piece = os.read(leader, 65536)
+            except OSError:  # Linux: the other end is closed
+                break
+            if not piece:
+                break
+            output += piece
+    os.close(leader)
+    assert process.returncode == 0
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", output.decode("utf-8"))
+    assert "hahn_tsai (default)" in plain
+    assert "─" in plain
+    assert max(len(line.rstrip()) for line in plain.splitlines()) <= 80
+
+
+def test_laws_need_no_tensorflow():
+    code = (
+        "import sys; from absl import flags; from tfmat.cli import laws; f = flags.FlagValues(); laws.define_flags(f); "
+        "laws.run(f, ['voce']) if f(['laws']) else 0; sys.exit('tensorflow' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
