@@ -33,14 +33,24 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
     Raises:
       InputError, DivergedError, Interrupted.
     """
+    from tfmat.backends.base import check_backend
+    from tfmat.launch.runtime import prepare_tensorflow
+    from tfmat.training.run_folder import check_same_config
+
+    # Everything that can be refused is refused before anything is made.
+    check_backend(backend)
     settings = curve_settings(config)
     settings.build_law()
-    if not is_dataset(data_dir):
-        _check_lengths(config)
-    make_folder(workdir)
-    from tfmat.launch.runtime import prepare_tensorflow
-
-    dataset = open_dataset(config, settings, data_dir, _say)
+    dataset = None
+    if is_dataset(data_dir):
+        dataset = PackedDataset.open(data_dir)
+        _adopt(config, dataset)
+    _check_lengths(
+        config,
+        dataset.num_train if dataset else config.data.num_curves - config.data.num_curves // 4,
+    )
+    check_same_config(workdir, config.to_dict())
+    dataset = dataset or make_dataset(config, settings, data_dir, _say)
     prepare_tensorflow()
     train(config, dataset, workdir=workdir, backend=backend)
     evaluate_run(workdir, dataset)
@@ -64,17 +74,10 @@ def curve_settings(config: Config) -> CurveSettings:
     )
 
 
-def open_dataset(config: Config, settings: CurveSettings, data_dir: str, say: Say) -> PackedDataset:
-    """The verified data set that the config asks for, made if it is not there or not finished.
-
-    Where `data_dir` is itself a data set, `config` takes its settings.
-    """
+def make_dataset(config: Config, settings: CurveSettings, data_dir: str, say: Say) -> PackedDataset:
+    """The verified data set that the config asks for, made if it is not there or not finished."""
     from tfmat.report.progress import progress_bar
 
-    if is_dataset(data_dir):
-        dataset = PackedDataset.open(data_dir)
-        _adopt(config, dataset)
-        return dataset
     seed = config.seed if config.data.seed is None else config.data.seed
     counts = {"num_curves": config.data.num_curves, "num_test": config.data.num_test}
     folder = find_dataset(data_dir, settings, seed, **counts)
@@ -132,9 +135,13 @@ def train(
         checkpoint_every=config.checkpoint.every,
         keep_checkpoints=config.checkpoint.keep,
         jit_compile=config.jit_compile,
-        config={**config.to_dict(), "data_dir": str(dataset.folder.resolve())},
+        config={
+            **config.to_dict(),
+            "data_dir": str(dataset.folder.resolve()),
+            "data_id": dataset.manifest["id"],
+        },
+        sidecar=sidecar(config, dataset),
     )
-    write_json(workdir_path / "model.json", sidecar(config, dataset))
     split = dataset.num_train, dataset.num_train + dataset.num_validation
     return trainer.fit(
         dataset.features[: split[0]],
@@ -212,9 +219,8 @@ def _metrics(dataset: PackedDataset) -> dict[str, Any]:
     return {f"mse_{p.name}": squared_error(i) for i, p in enumerate(dataset.parameters)}
 
 
-def _check_lengths(config: Config) -> None:
+def _check_lengths(config: Config, num_train: int) -> None:
     """Refuses, before anything is made, what cannot be trained."""
-    num_train = config.data.num_curves - config.data.num_curves // 4
     if config.global_batch_size > num_train:
         raise InputError(
             f"global_batch_size is {config.global_batch_size}, but data.num_curves={config.data.num_curves} leaves "
@@ -222,8 +228,17 @@ def _check_lengths(config: Config) -> None:
         )
     duration = Duration.parse(config.train_for)
     steps_per_epoch = -(-num_train // config.global_batch_size)
-    if duration.seconds is None and duration.steps(steps_per_epoch) < 1:
+    total_steps = (
+        duration.value if duration.seconds is not None else duration.steps(steps_per_epoch)
+    )
+    if not total_steps:
         raise InputError(f"train_for is '{config.train_for}', less than one step; give more")
+    warmup_steps = Duration.parse(config.optimizer.warmup).steps(steps_per_epoch)
+    if duration.seconds is None and warmup_steps and warmup_steps >= total_steps:
+        raise InputError(
+            f"optimizer.warmup='{config.optimizer.warmup}' takes {warmup_steps} steps, the whole run {total_steps}; "
+            "shorten the warm-up"
+        )
 
 
 def _adopt(config: Config, dataset: PackedDataset) -> None:

@@ -98,11 +98,18 @@ class Backend(abc.ABC):
 
 def make_backend(name: str) -> Backend:
     """The backend called `name`. Imports what it needs only now."""
+    check_backend(name)
     if name == "single":
         from tfmat.backends.single import SingleBackend
 
         return SingleBackend()
-    raise InputError(f"unknown backend '{name}'{nearest(name, BACKENDS)}")
+    raise AssertionError(f"backend {name} is listed but not made here")
 
 
 BACKENDS: Sequence[str] = ("single",)
+
+
+def check_backend(name: str) -> None:
+    """Raises InputError where there is no such backend."""
+    if name not in BACKENDS:
+        raise InputError(f"unknown backend '{name}'{nearest(name, BACKENDS)}")

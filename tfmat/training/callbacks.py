@@ -64,7 +64,7 @@ class Callbacks:
         for i, callback in enumerate(self._list.callbacks):
             for name, value in vars(callback).items():
                 key = f"callbacks/{i}:{type(callback).__name__}/{name}"
-                if isinstance(value, bool | str | None):
+                if isinstance(value, bool | None):  # texts are settings, such as a folder
                     values[key] = value
                 elif isinstance(value, numbers.Integral):
                     values[key] = int(value)

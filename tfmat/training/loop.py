@@ -32,6 +32,7 @@ class Position:
     seconds: float = 0.0
     training_seconds: float = 0.0
     last_record: dict[str, Any] = dataclasses.field(default_factory=dict)
+    end_reason: str = ""  # why training ended, once it has
 
 
 class Loop:
@@ -45,7 +46,7 @@ class Loop:
       names: of loss and metrics, the columns of the backend's sums.
       callbacks: see Callbacks.
       model: the Keras model, for `stop_training` and saving.
-      validate: returns `val_loss` and further metrics, or None.
+      validate: returns loss and metrics of the validation examples by name; or None.
       folder: None for a run that leaves no files.
       checkpoint_every: between checkpoints.
       target_val_loss: the run is done as soon as val_loss is at or below it.
@@ -119,6 +120,8 @@ class Loop:
         position = self.position
         self._clock = time.monotonic() - position.seconds
         self._checkpoint_clock = time.monotonic()
+        if position.end_reason:
+            return position.end_reason
         self._begin_epoch()
         for block in self._source.blocks(self._spans()):
             self._callbacks.call("on_train_batch_begin", position.step)
@@ -135,7 +138,8 @@ class Loop:
                     self._first_epoch = False
                     self._begin_epoch()
             if reason or position.step == self._total_steps:
-                return reason or f"all {self._total_steps} steps done"
+                position.end_reason = reason or f"all {self._total_steps} steps done"
+                return position.end_reason
             interrupted = self._backend.broadcast(stop.received)
             if interrupted or self._checkpoint_is_due():
                 self.save()
@@ -232,7 +236,9 @@ class Loop:
         position = self.position
         logs = self._epoch_logs()
         if self._validate:
-            logs |= self._validate()
+            logs |= {f"val_{name}": value for name, value in self._validate().items()}
+            if not math.isfinite(logs["val_loss"]):
+                raise self._diverged(f"val_loss became {logs['val_loss']} after", position.step - 1)
         epoch = (position.step - 1) // self._steps_per_epoch
         position.seconds = time.monotonic() - self._clock
         record = {

@@ -7,16 +7,23 @@ import os
 import pathlib
 import sys
 from collections.abc import Callable, Mapping
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-import keras
-
+from tfmat.config_schema import FREE_SECTIONS
 from tfmat.errors import InputError
 from tfmat.files import atomic_write, make_folder, read_json, sync_folder, write_error, write_json
 from tfmat.training.checkpoints import CheckpointFolder
 
+if TYPE_CHECKING:
+    import keras
+
 # Settings that may differ when a run goes on: they change no number that the run computes.
-CHANGEABLE = frozenset({"checkpoint.keep", "checkpoint.every", "data.reading", "steps_per_call"})
+# A data set may lie elsewhere than before; its `data_id` may not change.
+CHANGEABLE = frozenset(
+    {"checkpoint.keep", "checkpoint.every", "data.reading", "steps_per_call", "data_dir"}
+)
+
+_UNFINISHED = ".unfinished."
 
 
 class RunFolder:
@@ -43,6 +50,13 @@ class RunFolder:
             ) from error
         except OSError as error:
             raise write_error(self.path / ".lock", error) from error
+        self._remove_leftovers()
+
+    def _remove_leftovers(self) -> None:
+        """Removes what a killed process had not renamed yet."""
+        for folder in (self.path, self.checkpoints.folder, self.path / "figures"):
+            for stale in [*folder.glob(".*.????????.tmp"), *folder.glob(f"{_UNFINISHED}*.keras")]:
+                stale.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Lets other processes use the folder."""
@@ -54,21 +68,12 @@ class RunFolder:
         Raises:
           InputError: where the run was started with other settings, naming the first that differs.
         """
-        path = self.path / "config.json"
-        if not path.exists():
-            return None
-        saved = read_json(path)
-        before, now = _flatten(saved), _flatten(json.loads(json.dumps(config)))
-        for key in now:
-            if key not in CHANGEABLE and before.get(key) != now[key]:
-                raise InputError(
-                    f"the run in {self.path} was started with {key}={before.get(key)}, not {now[key]}; "
-                    "use the same config to go on, or another --workdir"
-                )
-        return saved
+        return check_same_config(self.path, config)
 
-    def save_config(self, config: Mapping[str, Any]) -> None:
-        """Writes config.json."""
+    def start(self, config: Mapping[str, Any], sidecar: Mapping[str, Any] | None = None) -> None:
+        """Writes model.json, where there is a sidecar, and then config.json: where this is, that is too."""
+        if sidecar is not None:
+            write_json(self.path / "model.json", sidecar)
         write_json(self.path / "config.json", config)
 
     def status(self) -> dict[str, Any]:
@@ -112,10 +117,10 @@ class RunFolder:
         with atomic_write(path, "w") as file:
             file.writelines(kept)
 
-    def save_model(self, model: keras.Model, name: str) -> None:
+    def save_model(self, model: "keras.Model", name: str) -> None:
         """Saves an ordinary `.keras` file for inference: no optimizer in it."""
         path = self.path / name
-        temporary = self.path / f".{os.getpid()}.{name}"
+        temporary = self.path / f"{_UNFINISHED}{name}"  # Keras wants the ending
         optimizer, model.optimizer = getattr(model, "optimizer", None), None
         try:
             model.save(temporary)
@@ -146,6 +151,30 @@ class RunFolder:
                 print(line, file=sys.stderr, flush=True)
 
         return log
+
+
+def check_same_config(
+    workdir: str | os.PathLike, config: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The saved config of the run in `workdir`, or None for a new one; writes nothing.
+
+    Raises:
+      InputError: where the run was started with other settings, naming the first that differs.
+    """
+    path = pathlib.Path(workdir) / "config.json"
+    if not path.exists():
+        return None
+    saved = read_json(path)
+    before, now = _flatten(saved), _flatten(json.loads(json.dumps(config)))
+    # A key of a free section that is not given any more is a difference too.
+    dropped = {key for key in before if key.partition(".")[0] in FREE_SECTIONS}
+    for key in sorted((now.keys() | dropped) - CHANGEABLE):
+        if before.get(key) != now.get(key):
+            raise InputError(
+                f"the run in {workdir} was started with {key}={before.get(key)}, not {now.get(key)}; "
+                "use the same config to go on, or another --workdir"
+            )
+    return saved
 
 
 def _flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The public trainer: any Keras model, loss, optimizer and data; resumable, on any backend."""
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,36 +12,17 @@ from tfmat.backends import make_backend
 from tfmat.backends.step import per_example_function
 from tfmat.data.pipeline import Source, sequential_blocks
 from tfmat.durations import Duration
-from tfmat.errors import DivergedError, InputError, Interrupted
+from tfmat.errors import DivergedError, InputError
 from tfmat.optimizers.functional import make_functional
 from tfmat.training.callbacks import Callbacks
 from tfmat.training.loop import Loop
 from tfmat.training.progress import TrainingProgress
 from tfmat.training.run_folder import RunFolder
-from tfmat.training.signals import StopRequest
+from tfmat.training.session import RunResult, Session
 from tfmat.training.sources import make_source, measure_steps_per_second, steps_per_call
 
 EVALUATION_BATCH_SIZE = 500
 OptimizerFactory = Callable[[int, int], keras.optimizers.Optimizer]
-
-
-@dataclasses.dataclass(frozen=True)
-class RunResult:
-    """What `Trainer.fit` returns.
-
-    Attributes:
-      reason: why the run ended, in words.
-      step: global steps done.
-      total_steps: global steps that were planned.
-      history: logs by name, one value an epoch of this process, as from Keras `fit`.
-      record: the last line of metrics.jsonl.
-    """
-
-    reason: str
-    step: int
-    total_steps: int
-    history: dict[str, list[float]]
-    record: dict[str, Any]
 
 
 class Trainer:
@@ -70,6 +50,7 @@ class Trainer:
       keep_checkpoints: how many of the newest stay.
       jit_compile: compile the step with XLA.
       config: saved as config.json; a run goes on only with the same one.
+      sidecar: saved as model.json: what the numbers that go into and come out of the model mean.
       quiet: no progress and no lines (log.txt has them).
     """
 
@@ -89,6 +70,7 @@ class Trainer:
         keep_checkpoints: int = 3,
         jit_compile: bool = False,
         config: Mapping[str, Any] | None = None,
+        sidecar: Mapping[str, Any] | None = None,
         quiet: bool = False,
     ):
         if not model.built:
@@ -110,6 +92,7 @@ class Trainer:
         self._keep_checkpoints = keep_checkpoints
         self._jit_compile = jit_compile
         self._config = config
+        self._sidecar = sidecar
         self._quiet = quiet
         self._built = False
         self._progress: TrainingProgress | None = None
@@ -159,15 +142,13 @@ class Trainer:
             steps_per_epoch=steps_per_epoch,
         )
         validation = None if validation is None else self._backend.place(validation)
+        config = self._config or {
+            "global_batch_size": global_batch_size,
+            "train_for": train_for,
+            "seed": self._seed,
+        }
         config = {
-            **(
-                self._config
-                or {
-                    "global_batch_size": global_batch_size,
-                    "train_for": train_for,
-                    "seed": self._seed,
-                }
-            ),
+            **config,
             "num_examples": source.num_examples,
             "steps_per_epoch": source.steps_per_epoch,
         }
@@ -176,24 +157,33 @@ class Trainer:
             log = folder.logger(self._show) if folder else self._show
             if folder and saved and folder.status().get("state") in ("done", "diverged"):
                 return self._ended(folder, saved)
-            total_steps = (
-                saved["total_steps"] if saved else self._total_steps(train_for, source, log)
-            )
+            if saved:
+                total_steps = saved["total_steps"]
+            else:
+                total_steps = self._total_steps(train_for, source, log)
             if folder and not saved:
-                folder.save_config({**config, "total_steps": total_steps})
+                folder.start({**config, "total_steps": total_steps}, self._sidecar)
             self._build(total_steps, source.steps_per_epoch)
-            with TrainingProgress(total_steps, not self._quiet) as self._progress:
-                loop = self._loop(
-                    source, validation, num_validation, total_steps, target_val_loss, folder, log
+            with TrainingProgress(total_steps, not self._quiet) as progress:
+                self._progress = progress
+                session = self._session(
+                    source,
+                    validation,
+                    num_validation,
+                    target_val_loss,
+                    total_steps,
+                    folder,
+                    log,
+                    progress,
                 )
-                return self._run(loop, folder, validation, total_steps, log)
+                return session.run()
 
     def evaluate(self, features: Any, labels: Any) -> dict[str, float]:
         """Means over all examples of loss and metrics, in inference mode, with the present weights."""
         if not self._built:
             self._build(1, 1)
         data = self._backend.place((features, labels))
-        return self._evaluate(data, len(tf.nest.flatten(data)[0]))
+        return self._evaluate(data, _length(data))
 
     @contextlib.contextmanager
     def _run_folder(self) -> Iterator[RunFolder | None]:
@@ -245,22 +235,23 @@ class Trainer:
             raise InputError(f"train_for is '{train_for}', which is less than one step; give more")
         return total_steps
 
-    def _loop(
+    def _session(
         self,
         source: Source,
         validation: Any,
         num_validation: int | None,
-        total_steps: int,
         target_val_loss: float | None,
+        total_steps: int,
         folder: RunFolder | None,
         log: Callable[[str], None],
-    ) -> Loop:
+        progress: TrainingProgress,
+    ) -> Session:
         epochs = -(-total_steps // source.steps_per_epoch)
-        params = {"epochs": epochs, "steps": source.steps_per_epoch, "verbose": 0}
         self.model.stop_training = False
+        params = {"epochs": epochs, "steps": source.steps_per_epoch, "verbose": 0}
         callbacks = Callbacks(self._callbacks, self.model, params)
         callbacks.call("on_train_begin")
-        available = 0 if validation is None else len(tf.nest.flatten(validation)[0])
+        available = 0 if validation is None else _length(validation)
         used = min(num_validation or available, available)
         loop = Loop(
             backend=self._backend,
@@ -270,72 +261,23 @@ class Trainer:
             names=["loss", *self._metrics],
             callbacks=callbacks,
             model=self.model,
-            validate=(lambda: self._validate(validation, used)) if available else None,
+            validate=(lambda: self._evaluate(validation, used)) if available else None,
             folder=folder,
             checkpoint_every=self._checkpoint_every,
             target_val_loss=target_val_loss,
-            progress=self._progress,
+            progress=progress,
             log=log,
         )
-        self._history_callbacks = callbacks
-        return loop
-
-    def _run(
-        self,
-        loop: Loop,
-        folder: RunFolder | None,
-        validation: Any,
-        total_steps: int,
-        log: Callable[[str], None],
-    ) -> RunResult:
-        if folder:
-            self._resume(loop, folder, log)
-        try:
-            with StopRequest() as stop:
-                reason = loop.run(stop)
-            self._history_callbacks.call("on_train_end")
-            record = dict(loop.position.last_record)
-            if validation is not None:
-                everything = len(tf.nest.flatten(validation)[0])
-                full = self._validate(validation, everything)
-                record |= {f"{name}_all": value for name, value in full.items()}
-            if folder:
-                loop.save()
-                self._backend.sync_model()
-                folder.save_model(self.model, "final.keras")
-                folder.set_status("done", reason, step=loop.position.step, last_record=record)
-            log(f"done: {reason}")
-        except Interrupted as error:
-            self._set_status(folder, "interrupted", str(error))
-            raise
-        except DivergedError as error:
-            self._set_status(folder, "diverged", str(error))
-            raise
-        except BaseException as error:
-            with contextlib.suppress(Exception):
-                self._set_status(folder, "failed", f"{type(error).__name__}: {error}")
-            raise
-        return RunResult(
-            reason, loop.position.step, total_steps, self._history_callbacks.history, record
+        return Session(
+            loop=loop,
+            backend=self._backend,
+            model=self.model,
+            callbacks=callbacks,
+            total_steps=total_steps,
+            validate_all=lambda: self._evaluate(validation, available) if available else {},
+            folder=folder,
+            log=log,
         )
-
-    def _resume(self, loop: Loop, folder: RunFolder, log: Callable[[str], None]) -> None:
-        checkpoint, complaints = folder.checkpoints.load_latest()
-        for complaint in complaints:
-            log(f"warning: {complaint}")
-        status = folder.status()
-        resumed = status.get("resumed_from_steps", [])
-        step = checkpoint.step if checkpoint else 0
-        if status:
-            resumed = [*resumed, step]
-            log(f"going on from step {step}")
-        if checkpoint:
-            loop.restore(checkpoint)
-        folder.truncate_metrics(step)
-        folder.set_status("running", resumed_from_steps=resumed)
-
-    def _validate(self, validation: Any, count: int) -> dict[str, float]:
-        return {f"val_{name}": value for name, value in self._evaluate(validation, count).items()}
 
     def _evaluate(self, data: Any, count: int) -> dict[str, float]:
         sums = np.zeros(1 + len(self._metrics))
@@ -343,10 +285,10 @@ class Trainer:
             sums += self._backend.evaluate(*block).sum(axis=0, dtype=np.float64)
         return dict(zip(["loss", *self._metrics], (sums / count).tolist(), strict=True))
 
-    def _set_status(self, folder: RunFolder | None, state: str, reason: str) -> None:
-        if folder:
-            folder.set_status(state, reason)
-
     def _show(self, line: str) -> None:
         if not self._quiet:
             (self._progress or TrainingProgress(1)).show(line)
+
+
+def _length(data: Any) -> int:
+    return len(tf.nest.flatten(data)[0])
