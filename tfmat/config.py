@@ -6,10 +6,11 @@ parameters, so they are free here and checked by the law.
 """
 
 import ast
-import importlib.util
 import math
 import os
 import pathlib
+import traceback
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -66,17 +67,7 @@ def load_config(path: str | os.PathLike) -> Config:
         raise InputError(
             f"config file {path} is not a Python file; give one that defines get_config()"
         )
-    spec = importlib.util.spec_from_file_location(f"tfmat_config_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-        config = module.get_config()
-    except InputError:
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"config file {path} failed: {type(error).__name__}: {reason}") from error
+    config = _run_get_config(path)
     if not isinstance(config, Config):
         raise InputError(
             f"get_config() of {path} returned {type(config).__name__}; return default_config() changed"
@@ -87,7 +78,9 @@ def load_config(path: str | os.PathLike) -> Config:
 def apply_override(config: Config, key: str, text: str) -> None:
     """Sets `key` (dotted) from the text after `--config.KEY=`; InputError names unknown keys and wrong values."""
     section, _, name = key.partition(".")
-    if section in FREE_SECTIONS and name:
+    if section in FREE_SECTIONS:
+        if not name.isidentifier():
+            raise InputError(f"--config.{key}={text}: write --config.{section}.NAME=VALUE")
         config[section][name] = _parse_free(section, name, text)
         return
     option = OPTIONS.get(key)
@@ -122,7 +115,24 @@ def check_config(config: Config) -> Config:
     for name, value in config.fixed.items():
         if not _is_number(value):
             raise InputError(f"config key fixed.{name} is {value!r}; give a number")
+    check_layers(config.model, config.data.num_points)
     return config
+
+
+def check_layers(model_config: Config, num_points: int) -> None:
+    """Raises InputError where the network that the `model` section describes cannot be built."""
+    filters, kernels = model_config.conv_filters, model_config.kernel_sizes
+    if len(filters) != len(kernels):
+        raise InputError(
+            f"model.conv_filters has {len(filters)} entries and model.kernel_sizes {len(kernels)}; "
+            "give one kernel size for each convolution"
+        )
+    left = num_points // model_config.pool_size ** len(filters)
+    if left < 1:
+        raise InputError(
+            f"{len(filters)} poolings by model.pool_size={model_config.pool_size} leave nothing of "
+            f"{num_points} points; use fewer convolutions or a smaller pool"
+        )
 
 
 def load_saved_config(path: str | os.PathLike) -> tuple[Config, dict[str, Any]]:
@@ -145,6 +155,27 @@ def load_saved_config(path: str | os.PathLike) -> tuple[Config, dict[str, Any]]:
 def describe_options() -> list[Option]:
     """Every key with default and meaning, for `--help`."""
     return list(OPTIONS.values())
+
+
+def _run_get_config(path: pathlib.Path) -> Any:
+    """What `get_config()` of the file returns. Compiled here: an import would leave a `__pycache__` beside the file."""
+    module = types.ModuleType(f"tfmat_config_{path.stem}")
+    module.__file__ = str(path)
+    try:
+        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
+        if not hasattr(module, "get_config"):
+            raise InputError(f"config file {path} does not define get_config()")
+        return module.get_config()
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        reason = " ".join(str(error).split())[:200]
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+        where = f" (line {lines[-1]})" if lines else ""  # a SyntaxError says it itself
+        raise InputError(
+            f"config file {path} failed: {type(error).__name__}: {reason}{where}"
+        ) from error
 
 
 def _section_and_key(config: Config, name: str) -> tuple[Config, str]:

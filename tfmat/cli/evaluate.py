@@ -45,12 +45,12 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
     prepare_tensorflow()
     from rich.console import Console
 
-    from tfmat.report.progress import progress_bar
     from tfmat.data.packed import PackedDataset
     from tfmat.files import write_json
     from tfmat.identification.evaluate import evaluate, find_test_data
     from tfmat.identification.identifier import Identifier
     from tfmat.report.evaluation import write_evaluation
+    from tfmat.report.progress import progress_bar
     from tfmat.report.tables import evaluation_table
 
     workdir = pathlib.Path(flag_values.workdir)

@@ -55,9 +55,9 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
     check_output_file("json", flag_values.json)
     check_output_folder("plot_dir", flag_values.plot_dir)
     # Files are read before TensorFlow is loaded: a bad one is named at once.
-    from tfmat.report.progress import progress_bar
     from tfmat.curves.measured import load_measured_curves
     from tfmat.identification.sidecar import read_sidecar
+    from tfmat.report.progress import progress_bar
 
     target = read_sidecar(flag_values.workdir).target
     with progress_bar("reading", "curves") as progress:
@@ -85,9 +85,9 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
 
 
 def _write_plots(results: "list[Identification]", plot_dir: str) -> None:
-    from tfmat.report.progress import progress_bar
     from tfmat.files import make_folder
     from tfmat.report.figures import curve_figure, save_figure
+    from tfmat.report.progress import progress_bar
 
     taken: collections.Counter[str] = collections.Counter()
     folder = make_folder(plot_dir)

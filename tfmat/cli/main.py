@@ -1,14 +1,21 @@
 """`tfmat COMMAND ...`: finds the command, parses its flags, and turns errors into one line and an exit status."""
 
+import contextlib
 import importlib
+import io
 import os
+import signal
 import sys
-from types import ModuleType
+import threading
+from collections.abc import Iterator
+from types import FrameType, ModuleType
+from typing import Any
 
 from absl import flags
 
 import tfmat
 from tfmat.errors import InputError, Interrupted, TfmatError, nearest
+from tfmat.files import write_error
 
 # Command -> one line for `tfmat --help`, here so that the list loads no command.
 COMMANDS = {
@@ -44,18 +51,64 @@ def usage() -> str:
 
 def main(arguments: list[str]) -> int:
     """Runs one command line (without the program's name). Returns the exit status."""
+    _show_what_the_encoding_lacks_as_question_marks()
     try:
-        return _dispatch(arguments)
+        with _signals_as_interruptions():
+            status = _dispatch(arguments)
+            _flush_output()
+            return status
     except TfmatError as error:
         _complain(str(error))
         return error.exit_status
     except KeyboardInterrupt:
-        _complain("interrupted; the same command starts again")
+        _complain("interrupted; start the same command again to go on")
         return Interrupted.exit_status
     except BrokenPipeError:
         # The reader of our output (head, say) has gone: not an error, and nothing can be told to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _show_what_the_encoding_lacks_as_question_marks() -> None:
+    """Terminals that are not UTF-8 cannot show an ε; that is no reason to fail."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _flush_output() -> None:
+    """Writes what is still buffered while a failure can still be told."""
+    if sys.stdout is None:  # closed by the caller, `>&-`
+        return
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # Or Python would try it once more at exit, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise write_error("standard output", error) from error
+
+
+@contextlib.contextmanager
+def _signals_as_interruptions() -> Iterator[None]:
+    """SIGTERM and SIGUSR1 end a command as Ctrl-C does. While it trains, the training room takes them, and saves."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for other in previous:
+            signal.signal(other, signal.SIG_IGN)
+        name = signal.Signals(number).name
+        raise Interrupted(f"{name} received; start the same command again to go on")
+
+    previous: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            previous[number] = signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def console_main() -> None:

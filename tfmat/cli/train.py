@@ -15,6 +15,7 @@ import pathlib
 from absl import flags
 
 from tfmat.cli.config_flags import config_help, define_config_flags, read_config, rewrite
+from tfmat.cli.outputs import check_output_folder
 from tfmat.errors import InputError
 
 __all__ = ["define_flags", "extra_help", "rewrite", "run"]
@@ -44,6 +45,7 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
     law = [] if flag_values.law is None else [f"law={flag_values.law}"]
     config = read_config(flag_values, first=law)
     workdir = flag_values.workdir or f"runs/{pathlib.Path(flag_values.config).stem}"
+    check_output_folder("workdir", workdir)
     from tfmat.workflow import main_job
 
     main_job(config, workdir=workdir, data_dir=flag_values.data_dir, backend=flag_values.backend)

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 
 
@@ -31,14 +30,14 @@ def prepare_tensorflow() -> None:
 
 @contextlib.contextmanager
 def _standard_error_held_back() -> Iterator[None]:
-    """Sends file descriptor 2 to a temporary file; copies it to the real one if the block raises."""
+    """Sends file descriptor 2 to memory; copies it to the real one if the block fails."""
     sys.stderr.flush()
     saved = os.dup(2)
-    with tempfile.TemporaryFile() as held:
+    with os.fdopen(os.memfd_create("stderr"), "r+b") as held:
         os.dup2(held.fileno(), 2)
         try:
             yield
-        except BaseException:
+        except Exception:
             os.dup2(saved, 2)
             held.seek(0)
             sys.stderr.write(held.read().decode(errors="replace"))

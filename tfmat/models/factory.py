@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import keras
 from keras import layers
 
-from tfmat.config import Config
-from tfmat.errors import InputError
+from tfmat.config import Config, check_layers
 from tfmat.models.normalization import ExampleWeightedBatchNormalization
 
 # max(f(x)) == f(max(x)) for these, exactly, because they never fall. Pooling first then costs nothing in
@@ -40,7 +39,7 @@ def build_model(
     Raises:
       InputError: where pooling leaves no point, or filters and kernels differ in number.
     """
-    _check(model_config, num_points)
+    check_layers(model_config, num_points)
     keras.utils.set_random_seed(seed)
     stack: list[layers.Layer] = [
         layers.Input((num_points, 3), name="curve"),
@@ -81,18 +80,3 @@ def _normalization(model_config: Config, name: str) -> list[layers.Layer]:
         return []
     synchronized = model_config.batch_normalization == "synchronized"
     return [ExampleWeightedBatchNormalization(synchronized=synchronized, name=name)]
-
-
-def _check(model_config: Config, num_points: int) -> None:
-    filters, kernels = model_config.conv_filters, model_config.kernel_sizes
-    if len(filters) != len(kernels):
-        raise InputError(
-            f"model.conv_filters has {len(filters)} entries and model.kernel_sizes {len(kernels)}; "
-            "give one kernel size for each convolution"
-        )
-    left = num_points // model_config.pool_size ** len(filters)
-    if left < 1:
-        raise InputError(
-            f"{len(filters)} poolings by model.pool_size={model_config.pool_size} leave nothing of "
-            f"{num_points} points; use fewer convolutions or a smaller pool"
-        )

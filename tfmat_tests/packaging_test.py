@@ -1,0 +1,106 @@
+"""What pip installs: every room, the configs and the examples, and every package that the code imports."""
+
+import ast
+import configparser
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+import pytest
+
+PROJECT = pathlib.Path(__file__).resolve().parents[1]
+# Where the name on the index differs from the name in an import.
+DISTRIBUTIONS = {
+    "absl": "absl-py",
+    "keras_tuner": "keras-tuner",
+    "tensorflow_datasets": "tensorflow-datasets",
+}
+LOADED_ON_REQUEST = {"tfmat/data/stress_strain.py"}
+# Built by a later part of tools/setup, not by pip.
+NOT_FROM_THE_INDEX = {"horovod"}
+
+
+@pytest.fixture(scope="module")
+def setup_cfg() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser()
+    parser.read(PROJECT / "setup.cfg", "utf-8")
+    return parser
+
+
+def names(requirements: str) -> set[str]:
+    """`tensorflow[and-cuda]>=2.21` -> `tensorflow`."""
+    found = (re.match(r"[A-Za-z0-9_.-]+", line.strip()) for line in requirements.splitlines())
+    return {match.group() for match in found if match}
+
+
+def test_every_room_is_installed(setup_cfg):
+    folders = {path.parent for path in (PROJECT / "tfmat").rglob("*.py")}
+    rooms = {".".join(folder.relative_to(PROJECT).parts) for folder in folders}
+    assert set(setup_cfg["options"]["packages"].split()) == rooms | {"tfmat.configs"}
+
+
+def imports_at(path: pathlib.Path, only_top_level: bool) -> set[str]:
+    tree = ast.parse(path.read_text("utf-8"))
+    found = set()
+    for node in tree.body if only_top_level else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {name.name.split(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add((node.module or "").split(".")[0])
+    return found - sys.stdlib_module_names - {"tfmat"} - NOT_FROM_THE_INDEX
+
+
+def test_every_import_is_required(setup_cfg):
+    required = names(setup_cfg["options"]["install_requires"])
+    extras = set().union(*(names(text) for text in setup_cfg["options.extras_require"].values()))
+    for path in sorted([*(PROJECT / "tfmat").rglob("*.py"), *(PROJECT / "configs").glob("*.py")]):
+        # A file may import at its top what only an extra brings, where it is itself loaded only on request.
+        optional = path.relative_to(PROJECT).as_posix() in LOADED_ON_REQUEST
+        for only_top_level in (True, False):
+            known = required | extras if optional or not only_top_level else required
+            used = {DISTRIBUTIONS.get(name, name) for name in imports_at(path, only_top_level)}
+            assert used <= known, f"{path} imports what setup.cfg does not require"
+
+
+def build(what: str, source: pathlib.Path, out: pathlib.Path) -> pathlib.Path:
+    """Calls the build backend as pip does; `what` is `sdist` or `wheel`."""
+    out.mkdir()
+    program = f"import setuptools.build_meta as backend; backend.build_{what}({str(out)!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=source, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    (built,) = out.iterdir()
+    return built
+
+
+def test_wheel_made_from_sdist_holds_configs_and_examples(tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ["setup.cfg", "pyproject.toml", "README.md", "LICENSE"]:
+        shutil.copy(PROJECT / name, source)
+    for name in ["tfmat", "configs"]:
+        shutil.copytree(PROJECT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+
+    with tarfile.open(build("sdist", source, tmp_path / "sdist")) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    with zipfile.ZipFile(build("wheel", unpacked, tmp_path / "wheel")) as wheel:
+        files = set(wheel.namelist())
+        (entry_points,) = (wheel.read(name) for name in files if name.endswith("entry_points.txt"))
+
+    expected = {path.relative_to(PROJECT) for path in (PROJECT / "tfmat").rglob("*.py")}
+    expected |= {path.relative_to(PROJECT) for path in (PROJECT / "tfmat" / "examples").iterdir()}
+    expected |= {
+        pathlib.Path("tfmat", "configs", path.name) for path in (PROJECT / "configs").glob("*.py")
+    }
+    expected |= {pathlib.Path("tfmat", "py.typed")}
+    assert {path.as_posix() for path in expected} == {
+        name for name in files if ".dist-info/" not in name
+    }
+    assert any(name.endswith("/LICENSE") for name in files)
+    assert b"tfmat = tfmat.cli.main:console_main" in entry_points

@@ -1,0 +1,200 @@
+"""Measures training: curves a second of the default network against other ways, or the whole job around it.
+
+  tools/benchmark                                       every way at batch 75 and 750, five rounds: about ten minutes
+  tools/benchmark --with_torch --with_jax --json=a.json PyTorch and JAX too (installs them), and every raw sample
+  tools/benchmark --quick                               one minute, to see that it works; the numbers mean little
+  tools/benchmark --part=job                            a million curves: generation, first step, epochs, memory
+
+In each round every way runs once, one after the other, each in a process of its own that holds the same curves; ratios
+are computed within a round. Compare only what one call measured, on a machine that does nothing else.
+"""
+
+import pathlib
+import sys
+import tempfile
+from typing import Any
+
+import numpy as np
+from absl import app, flags
+from rich.console import Console
+
+from benchmarks import machine
+from benchmarks.rounds import WayFailed, measure, summarize
+from benchmarks.tables import DESCRIPTIONS, job_table, step_table
+from tfmat.errors import TfmatError
+from tfmat.files import write_json
+
+_PART = flags.DEFINE_enum("part", "step", ["step", "job"], "what to measure")
+_BATCH_SIZES = flags.DEFINE_list(
+    "batch_sizes", ["75", "750"], "examples a step; for job the first one"
+)
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "rounds in which every way runs once", lower_bound=1)
+_SECONDS = flags.DEFINE_float(
+    "seconds", 5.0, "about how long a way runs in a round", lower_bound=0.01
+)
+_WAYS = flags.DEFINE_list("ways", list(DESCRIPTIONS), f"which ways: {', '.join(DESCRIPTIONS)}")
+_NUM_CURVES = flags.DEFINE_integer(
+    "num_curves",
+    None,
+    "curves to train on (default: step 150,000; job 1,000,000)",
+    lower_bound=1_000,
+)
+_DATA_DIR = flags.DEFINE_string(
+    "data_dir", None, "job: folder for data sets that stays (default: a temporary one)"
+)
+_EPOCHS = flags.DEFINE_integer("epochs", 3, "job: epochs, the first does not count", lower_bound=2)
+_QUICK = flags.DEFINE_bool("quick", False, "short, with few curves: only to see that it works")
+_JSON = flags.DEFINE_string("json", None, "file for every raw sample, versions and hardware")
+
+# batch size, way: (quantity, at least)
+GOALS = {
+    (75, "fit"): ("ratio", 1.7),
+    (75, "torch"): ("ratio", 1.6),
+    (750, "fit"): ("ratio", 2.5),
+    (750, "torch"): ("ratio", 2.5),
+    (750, "ours"): ("share", 0.6),
+}
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) > 1:
+        return _refuse(f"takes no argument '{arguments[1]}'; see tools/benchmark --help")
+    unknown = [name for name in _WAYS.value if name not in DESCRIPTIONS]
+    if unknown:
+        return _refuse(f"--ways: there is no '{unknown[0]}'; valid: {', '.join(DESCRIPTIONS)}")
+    if not all(size.isdecimal() and int(size) for size in _BATCH_SIZES.value):
+        return _refuse(
+            f"--batch_sizes={','.join(_BATCH_SIZES.value)}: give whole numbers, e.g. 75,750"
+        )
+    before = machine.describe()
+    _say(
+        f"{before['processors']} × {before['processor']}, {before['memory_gb']} GB; "
+        f"load {before['load'][0]:.2f}; {before['versions']}"
+    )
+    try:
+        content = _measure_steps() if _PART.value == "step" else _measure_job()
+    except (WayFailed, TfmatError) as error:
+        return _refuse(str(error))
+    if _JSON.value:
+        flag_values = {name: flags.FLAGS[name].value for name in _own_flags()}
+        write_json(_JSON.value, {"format": 1, "machine": before, "flags": flag_values, **content})
+        _say(f"raw samples: {_JSON.value}")
+    return 0
+
+
+def _measure_steps() -> dict[str, Any]:
+    batch_sizes = [int(size) for size in _BATCH_SIZES.value]
+    rounds, seconds = (2, 0.2) if _QUICK.value else (_ROUNDS.value, _SECONDS.value)
+    num_curves = _NUM_CURVES.value or (12_000 if _QUICK.value else 150_000)
+    # A multiple of every batch size: no way meets a partial batch.
+    multiple = int(np.lcm.reduce(batch_sizes))
+    num_curves = -(-num_curves // multiple) * multiple
+    samples: list[dict[str, Any]] = []
+    skipped: dict[str, str] = {}
+    with tempfile.TemporaryDirectory(prefix="tfmat_benchmark_") as name:
+        folder = pathlib.Path(name)
+        _say(f"simulating {num_curves:,} curves")
+        operations = _prepare(folder, num_curves)
+        for batch_size in batch_sizes:
+            _say(f"batch {batch_size}: starting {len(_WAYS.value)} processes")
+            names = [way for way in _WAYS.value if way not in skipped]
+            measured = measure(names, batch_size, folder, rounds, seconds, _say)
+            samples += measured["samples"]
+            skipped |= measured["skipped"]
+    rows = summarize(samples, operations)
+    checks = _step_checks(rows)
+    console = _console()
+    console.print(step_table(rows, checks))
+    others = max((row["processors_of_others"]["median"] for row in rows), default=0.0)
+    if others > 0.1:
+        console.print(
+            f"Other programs used up to {others:.1f} processors meanwhile: do not trust this."
+        )
+    return {
+        "part": "step",
+        "num_curves": num_curves,
+        "operations_a_curve": operations,
+        "skipped": skipped,
+        "samples": samples,
+        "summary": rows,
+        "goals": checks,
+    }
+
+
+def _prepare(folder: pathlib.Path, num_curves: int) -> float:
+    """Writes the arrays of `ways.Data`; returns floating-point operations of a training step per curve."""
+    from tfmat.curves.settings import CurveSettings
+    from tfmat.curves.simulate import Simulator
+
+    curves = Simulator(CurveSettings(), seed=0).curves(0, num_curves)
+    scale = np.array([*curves.features[:1024, :, :2].max(axis=(0, 1)), 1.0], np.float32)
+    for name, array in (("features", curves.features), ("labels", curves.labels), ("scale", scale)):
+        np.save(folder / f"{name}.npy", array)
+    from tfmat.launch.runtime import prepare_tensorflow
+
+    prepare_tensorflow()
+    from benchmarks.ways import training_operations
+    from tfmat.config import default_config
+    from tfmat.models import build_model
+
+    return training_operations(
+        build_model(default_config().model, num_outputs=curves.labels.shape[1])
+    )
+
+
+def _step_checks(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    checks = []
+    for row in rows:
+        name, goal = GOALS.get((row["batch_size"], row["way"]), ("", 0.0))
+        if name in row:
+            value = row[name]["median"]
+            checks.append(
+                {
+                    "batch_size": row["batch_size"],
+                    "way": row["way"],
+                    "what": name,
+                    "value": value,
+                    "relation": "≥",
+                    "goal": goal,
+                    "reached": value >= goal,
+                }
+            )
+    return checks
+
+
+def _measure_job() -> dict[str, Any]:
+    from benchmarks.job import measure_job
+
+    num_curves = _NUM_CURVES.value or (20_000 if _QUICK.value else 1_000_000)
+    with tempfile.TemporaryDirectory(prefix="tfmat_benchmark_") as temporary:
+        content = measure_job(
+            num_curves=num_curves,
+            batch_sizes=[int(size) for size in _BATCH_SIZES.value],
+            epochs=_EPOCHS.value,
+            folder=pathlib.Path(temporary),
+            data_dir=pathlib.Path(_DATA_DIR.value or temporary),
+            say=_say,
+        )
+    _console().print(job_table(content["quantities"]))
+    return {"part": "job", **content}
+
+
+def _own_flags() -> list[str]:
+    return [flag.name for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0])]
+
+
+def _console() -> Console:
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _refuse(message: str) -> int:
+    _say(f"tools/benchmark: error: {message}")
+    return 2
+
+
+if __name__ == "__main__":
+    app.run(main)

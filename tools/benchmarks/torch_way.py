@@ -1,0 +1,69 @@
+"""The same network in PyTorch, eager, with its fused Adam."""
+
+import time
+
+import numpy as np
+import torch
+from torch import nn
+
+from benchmarks.ways import LEARNING_RATE, Data, Timing
+
+
+class TorchEager:
+    """A plain PyTorch loop; the data is one tensor, channels first as PyTorch wants it, batches picked by index."""
+
+    least_steps = 2
+
+    def __init__(self, data: Data, batch_size: int):
+        torch.manual_seed(0)
+        self._batch_size = self.work_a_step = batch_size
+        self._scale = data.scale
+        self._features = self._tensor(data.features)
+        self._labels = torch.from_numpy(data.labels)
+        points = data.features.shape[1]
+        self._model = nn.Sequential(
+            nn.Conv1d(3, 16, 7, padding=3),
+            nn.ReLU(),
+            nn.MaxPool1d(2),
+            nn.Conv1d(16, 24, 7, padding=3),
+            nn.ReLU(),
+            nn.MaxPool1d(2),
+            nn.Flatten(),
+            nn.Linear(24 * (points // 4), 125),
+            nn.ReLU(),
+            nn.Linear(125, data.labels.shape[1]),
+        )
+        self._loss = nn.MSELoss()
+        self._optimizer = torch.optim.Adam(self._model.parameters(), lr=LEARNING_RATE, fused=True)
+        self._order = iter(())
+
+    def run(self, steps: int) -> Timing:
+        """Trains for that many steps."""
+        started = time.perf_counter()
+        for _ in range(steps):
+            rows = self._next_rows()
+            self._optimizer.zero_grad(set_to_none=True)
+            loss = self._loss(self._model(self._features[rows]), self._labels[rows])
+            loss.backward()
+            self._optimizer.step()
+        loss.item()
+        return Timing(steps * self._batch_size, time.perf_counter() - started)
+
+    def loss(self, features: np.ndarray, labels: np.ndarray) -> float:
+        """Mean squared error."""
+        with torch.no_grad():
+            return float(self._loss(self._model(self._tensor(features)), torch.from_numpy(labels)))
+
+    def _tensor(self, features: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(
+            np.ascontiguousarray((features / self._scale).transpose(0, 2, 1)).astype(np.float32)
+        )
+
+    def _next_rows(self) -> torch.Tensor:
+        rows = next(self._order, None)
+        if rows is None:
+            whole = len(self._labels) // self._batch_size * self._batch_size
+            order = torch.randperm(len(self._labels))[:whole]
+            self._order = iter(order.split(self._batch_size))
+            rows = next(self._order)
+        return rows

@@ -1,0 +1,251 @@
+"""Ways of training the default network in TensorFlow: ours, and Keras `fit` as a textbook has it."""
+
+import time
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tfmat
+from tfmat.config import default_config
+from tfmat.models import build_model
+from tfmat.optimizers import build_optimizer
+
+LEARNING_RATE = 1e-3
+EXECUTIONS = 100
+MATRIX_SIZE = 2048
+
+
+class Data(NamedTuple):
+    """features: float32 [curves, 200, 3] in physical units; labels: float32 [curves, 2]; scale: divides the features."""
+
+    features: np.ndarray
+    labels: np.ndarray
+    scale: np.ndarray
+
+    def scaled(self) -> np.ndarray:
+        """Features as a textbook feeds them: brought to about 1 before the training, which costs no step anything."""
+        return self.features / self.scale
+
+
+class Timing(NamedTuple):
+    """What one run took: work is examples, or floating-point operations where nothing is trained."""
+
+    work: float
+    seconds: float
+
+
+class BlockClock(keras.callbacks.Callback):
+    """Times a run from the end of its first call of the graph to the end of its last: tracing is left out."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Starts anew."""
+        self.ends: list[tuple[int, float]] = []
+        self._before, self._last = 0, -1
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Notes how many steps are done, also where each epoch counts from zero."""
+        if batch <= self._last:
+            self._before += self._last + 1
+        self._last = batch
+        self.ends.append((self._before + batch + 1, time.perf_counter()))
+
+    def timing(self, batch_size: int) -> Timing:
+        """Examples and seconds between the first and the last end."""
+        (first, started), (last, ended) = self.ends[0], self.ends[-1]
+        return Timing((last - first) * batch_size, ended - started)
+
+
+class Ours:
+    """The project's Trainer: many steps in one call, the data in memory and gathered by index in the graph."""
+
+    reading = "memory"
+
+    def __init__(self, data: Data, batch_size: int):
+        self._data, self._batch_size = data, batch_size
+        self.work_a_step = batch_size
+        self._model = build_model(
+            default_config().model,
+            num_outputs=data.labels.shape[1],
+            input_scale=data.scale.tolist(),
+        )
+        # About half a second's worth of steps go into one call: two calls at least, since the first is not timed.
+        self.least_steps = 2 * max(1, min(200, 15_000 // batch_size))
+
+    def run(self, steps: int) -> Timing:
+        """Trains for that many steps with Adam on a cosine schedule."""
+        clock = BlockClock()
+        config = default_config().optimizer
+        config.learning_rate = LEARNING_RATE
+        trainer = tfmat.Trainer(
+            self._model,
+            optimizer=lambda total_steps, steps_per_epoch: build_optimizer(
+                config, total_steps=total_steps, steps_per_epoch=steps_per_epoch
+            ),
+            callbacks=[clock],
+            quiet=True,
+        )
+        trainer.fit(
+            self._data.features,
+            self._data.labels,
+            global_batch_size=self._batch_size,
+            train_for=f"{steps}steps",
+            reading=self.reading,
+        )
+        return clock.timing(self._batch_size)
+
+    def loss(self, features: np.ndarray, labels: np.ndarray) -> float:
+        """Mean squared error."""
+        return _keras_loss(self._model, features, labels)
+
+
+class OursStreamed(Ours):
+    """The same order of examples, gathered ahead by tf.data, as for sets larger than memory."""
+
+    reading = "stream"
+
+
+class Fit:
+    """Keras `fit` on a tf.data pipeline: convolution with its activation, then pooling; stock Adam."""
+
+    executions = 1
+
+    def __init__(self, data: Data, batch_size: int):
+        self._data, self._batch_size = data, batch_size
+        self.work_a_step = batch_size
+        self.least_steps = 2 * self.executions
+        self._model = self._build()
+        self._model.compile(
+            keras.optimizers.Adam(LEARNING_RATE),
+            loss="mean_squared_error",
+            steps_per_execution=self.executions,
+        )
+        self._dataset = (
+            tf.data.Dataset.from_tensor_slices((self._features(data.features), data.labels))
+            .shuffle(10_000)
+            .batch(batch_size)
+            .repeat()
+            .prefetch(tf.data.AUTOTUNE)
+        )
+
+    def run(self, steps: int) -> Timing:
+        """Trains for that many steps, whole executions; the shuffle buffer is full before the clock starts."""
+        clock = BlockClock()
+        steps = -(-steps // self.executions) * self.executions
+        self._model.fit(self._dataset, steps_per_epoch=steps, verbose=0, callbacks=[clock])
+        return clock.timing(self._batch_size)
+
+    def loss(self, features: np.ndarray, labels: np.ndarray) -> float:
+        """Mean squared error."""
+        return _keras_loss(self._model, self._features(features), labels)
+
+    def _build(self) -> keras.Model:
+        keras.utils.set_random_seed(0)
+        layers = keras.layers
+        return keras.Sequential(
+            [
+                layers.Input(self._data.features.shape[1:]),
+                layers.Conv1D(16, 7, padding="same", activation="relu"),
+                layers.MaxPooling1D(2),
+                layers.Conv1D(24, 7, padding="same", activation="relu"),
+                layers.MaxPooling1D(2),
+                layers.Flatten(),
+                layers.Dense(125, activation="relu"),
+                layers.Dense(self._data.labels.shape[1]),
+            ]
+        )
+
+    def _features(self, features: np.ndarray) -> np.ndarray:
+        return features / self._data.scale
+
+
+class FitExecutions(Fit):
+    """`fit` with many steps in one call, for those who know that argument."""
+
+    executions = EXECUTIONS
+
+
+class FitArrays(Fit):
+    """`fit(x, y)` on the arrays themselves, without a tf.data pipeline."""
+
+    def run(self, steps: int) -> Timing:
+        """Trains for whole epochs of as many steps; Keras slices and shuffles the arrays itself."""
+        clock = BlockClock()
+        rows = min(steps * self._batch_size, len(self._data.labels))
+        epochs = -(-steps * self._batch_size // rows)
+        self._model.fit(
+            self._scaled[:rows],
+            self._data.labels[:rows],
+            batch_size=self._batch_size,
+            epochs=epochs,
+            verbose=0,
+            callbacks=[clock],
+        )
+        return clock.timing(self._batch_size)
+
+    def __init__(self, data: Data, batch_size: int):
+        super().__init__(data, batch_size)
+        self._scaled = data.scaled()
+
+
+class FitOurModel(Fit):
+    """`fit` on a tf.data pipeline with the project's own model: what is left then is the loop alone."""
+
+    def _build(self) -> keras.Model:
+        return build_model(
+            default_config().model,
+            num_outputs=self._data.labels.shape[1],
+            input_scale=self._data.scale.tolist(),
+        )
+
+    def _features(self, features: np.ndarray) -> np.ndarray:
+        return features
+
+
+class MatrixProduct:
+    """Not a way of training: TensorFlow's own float32 matrix product, in floating-point operations."""
+
+    least_steps = 1
+    work_a_step = 2.0 * MATRIX_SIZE**3
+
+    def __init__(self, data: Data, batch_size: int):
+        del data, batch_size
+        random = np.random.default_rng(0)
+        self._factor = tf.constant(
+            random.normal(0, MATRIX_SIZE**-0.5, (MATRIX_SIZE, MATRIX_SIZE)), tf.float32
+        )
+
+        @tf.function
+        def products(factor: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+            product = factor
+            for _ in tf.range(count):
+                product = tf.matmul(product, factor)
+            return product
+
+        self._products = products
+
+    def run(self, steps: int) -> Timing:
+        """That many products, one after the other."""
+        started = time.perf_counter()
+        self._products(self._factor, tf.constant(steps)).numpy()
+        return Timing(self.work_a_step * steps, time.perf_counter() - started)
+
+    def loss(self, features: np.ndarray, labels: np.ndarray) -> None:
+        """Nothing is trained."""
+
+
+def training_operations(model: keras.Model) -> float:
+    """Floating-point operations of a training step per example: 2 a multiply-add, backward twice as much as forward."""
+    forward = 0.0
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.Conv1D):
+            forward += layer.output.shape[1] * float(np.prod(layer.kernel.shape))
+        elif isinstance(layer, keras.layers.Dense):
+            forward += float(np.prod(layer.kernel.shape))
+    return 2 * 3 * forward
+
+
+def _keras_loss(model: keras.Model, features: np.ndarray, labels: np.ndarray) -> float:
+    outputs = np.asarray(model(features, training=False))
+    return float(np.mean((outputs - labels) ** 2))
