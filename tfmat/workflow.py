@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 from tfmat.config import Config, default_config
 from tfmat.curves.example import example_curve, write_example_curve
 from tfmat.curves.settings import CurveSettings
-from tfmat.data.packed import PackedDataset, find_dataset, generate_dataset, is_complete, is_dataset
+from tfmat.data.packed import (
+    PackedDataset,
+    dataset_folder,
+    generate_dataset,
+    is_complete,
+    is_dataset,
+)
 from tfmat.durations import Duration
 from tfmat.errors import InputError
 from tfmat.files import make_folder, write_json
@@ -33,7 +39,7 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
     Raises:
       InputError, DivergedError, Interrupted.
     """
-    from tfmat.backends.base import check_backend
+    from tfmat.backends import check_backend
     from tfmat.launch.runtime import prepare_tensorflow
     from tfmat.training.run_folder import check_same_config
 
@@ -49,7 +55,12 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
         config,
         dataset.num_train if dataset else config.data.num_curves - config.data.num_curves // 4,
     )
-    check_same_config(workdir, config.to_dict())
+    folder = (
+        dataset.folder
+        if dataset
+        else dataset_folder(data_dir, settings, **_seed_and_counts(config))
+    )
+    check_same_config(workdir, _saved_config(config, folder))
     dataset = dataset or make_dataset(config, settings, data_dir, _say)
     prepare_tensorflow()
     train(config, dataset, workdir=workdir, backend=backend)
@@ -78,18 +89,25 @@ def make_dataset(config: Config, settings: CurveSettings, data_dir: str, say: Sa
     """The verified data set that the config asks for, made if it is not there or not finished."""
     from tfmat.report.progress import progress_bar
 
-    seed = config.seed if config.data.seed is None else config.data.seed
-    counts = {"num_curves": config.data.num_curves, "num_test": config.data.num_test}
-    folder = find_dataset(data_dir, settings, seed, **counts)
+    counts = _seed_and_counts(config)
+    folder = dataset_folder(data_dir, settings, **counts)
     if is_complete(folder):
         # Not `generate_dataset`, which would mend a damaged shard without a word: the user must hear of it.
         return PackedDataset.open(folder)
-    say(f"simulating {config.data.num_curves:,} {settings.build_law().name} curves into {folder}")
     started = time.monotonic()
-    with progress_bar("simulating", "curves") as progress:
-        dataset = generate_dataset(
-            settings, seed=seed, data_dir=data_dir, progress=progress, **counts
-        )
+    announced = False
+    with progress_bar("simulating", "curves") as show:
+
+        def progress(done: int, total: int) -> None:
+            nonlocal announced
+            if not announced:  # not before it is certain that there is space
+                name = settings.build_law().name
+                say(f"simulating {config.data.num_curves:,} {name} curves into {folder}")
+                announced = True
+            if show:
+                show(done, total)
+
+        dataset = generate_dataset(settings, data_dir=data_dir, progress=progress, **counts)
     say(f"simulated in {time.monotonic() - started:.1f} s")
     return dataset
 
@@ -241,6 +259,17 @@ def _check_lengths(config: Config, num_train: int) -> None:
         )
 
 
+def _seed_and_counts(config: Config) -> dict[str, int]:
+    data = config.data
+    seed = config.seed if data.seed is None else data.seed
+    return {"seed": seed, "num_curves": data.num_curves, "num_test": data.num_test}
+
+
+def _saved_config(config: Config, dataset_folder: pathlib.Path) -> dict[str, Any]:
+    """What config.json says, besides what training adds. The folder tells an edited law file apart."""
+    return {**config.to_dict(), "data_dir": str(dataset_folder.resolve())}
+
+
 def _adopt(config: Config, dataset: PackedDataset) -> None:
     """Makes the config say what the data set is."""
     settings = dataset.settings
@@ -259,8 +288,7 @@ def _adopt(config: Config, dataset: PackedDataset) -> None:
         with config.data.ignore_type():
             config.data[name] = getattr(settings, name)
     for name, values in (("ranges", settings.ranges), ("fixed", settings.fixed)):
-        config[name].clear()
-        config[name].update(values)
+        config[name] = Config(dict(values))
 
 
 def _say(line: str) -> None:

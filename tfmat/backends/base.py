@@ -1,12 +1,11 @@
 """What training asks of a backend. A backend knows nothing of curves; training knows nothing of parallelism."""
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from tfmat.errors import InputError, nearest
 
 Arrays = dict[str, np.ndarray]
 PerExample = Callable[[Any, Any], Any]
@@ -94,22 +93,3 @@ class Backend(abc.ABC):
     def broadcast(self, decision: Any) -> Any:
         """Rank 0's `decision` (small, picklable) on every rank."""
         return decision
-
-
-def make_backend(name: str) -> Backend:
-    """The backend called `name`. Imports what it needs only now."""
-    check_backend(name)
-    if name == "single":
-        from tfmat.backends.single import SingleBackend
-
-        return SingleBackend()
-    raise AssertionError(f"backend {name} is listed but not made here")
-
-
-BACKENDS: Sequence[str] = ("single",)
-
-
-def check_backend(name: str) -> None:
-    """Raises InputError where there is no such backend."""
-    if name not in BACKENDS:
-        raise InputError(f"unknown backend '{name}'{nearest(name, BACKENDS)}")

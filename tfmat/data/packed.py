@@ -30,6 +30,7 @@ from tfmat.materials.law import Parameter
 # Row r >= num_curves of a data set is curve number TEST_START + r - num_curves: the test curves are the same however
 # many curves train, and no larger data set ever trains on them.
 TEST_START = 1 << 40
+MAX_ROWS = 2**31 - 1  # what the int32 indices of a batch can address
 _SCALE_CURVES = 1024  # curves that the input scale is taken from
 
 
@@ -246,8 +247,10 @@ def curve_numbers(start: int, stop: int, num_curves: int) -> list[tuple[int, int
 
 
 def _check_counts(seed: int, num_curves: int, num_test: int) -> None:
-    if not 4 <= num_curves <= TEST_START:
+    if num_curves < 4:
         raise InputError(f"num_curves is {num_curves}; give at least 4 (75 % train, 25 % validate)")
+    if num_curves + num_test > MAX_ROWS:
+        raise InputError(f"{num_curves + num_test} curves are too many; give at most {MAX_ROWS}")
     if num_test < 0:
         raise InputError(f"num_test is {num_test}; give 0 or more")
     if seed < 0:

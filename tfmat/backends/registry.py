@@ -1,0 +1,22 @@
+"""The backends by name; each is imported only when it is asked for."""
+
+import importlib
+
+from tfmat.backends.base import Backend
+from tfmat.errors import InputError, nearest
+
+# Name -> module and class.
+BACKENDS = {"single": ("tfmat.backends.single", "SingleBackend")}
+
+
+def check_backend(name: str) -> None:
+    """Raises InputError where there is no such backend."""
+    if name not in BACKENDS:
+        raise InputError(f"unknown backend '{name}'{nearest(name, BACKENDS)}")
+
+
+def make_backend(name: str) -> Backend:
+    """The backend called `name`; InputError where there is none."""
+    check_backend(name)
+    module, backend_class = BACKENDS[name]
+    return getattr(importlib.import_module(module), backend_class)()
