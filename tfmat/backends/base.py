@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-
 Arrays = dict[str, np.ndarray]
 PerExample = Callable[[Any, Any], Any]
 
