@@ -6,9 +6,9 @@ from typing import Any
 __version__ = "0.1.0"
 
 # Name -> module. TensorFlow is imported when one of them is first used, not by `import tfmat`.
-_PUBLIC = {"Trainer": "tfmat.training.trainer"}
+_PUBLIC = {"Trainer": "tfmat.training.trainer", "identify": "tfmat.identification.api"}
 
-__all__ = ["Trainer", "__version__"]
+__all__ = ["Trainer", "__version__", "identify"]
 
 
 def __getattr__(name: str) -> Any:

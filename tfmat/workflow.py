@@ -1,5 +1,6 @@
 """The main job: curves -> network -> accuracy -> the parameters of an example curve."""
 
+import contextlib
 import pathlib
 import sys
 import time
@@ -51,18 +52,16 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
     if is_dataset(data_dir):
         dataset = PackedDataset.open(data_dir)
         _adopt(config, dataset)
-    _check_lengths(
-        config,
-        dataset.num_train if dataset else config.data.num_curves - config.data.num_curves // 4,
-    )
-    folder = (
-        dataset.folder
-        if dataset
-        else dataset_folder(data_dir, settings, **_seed_and_counts(config))
-    )
-    check_same_config(workdir, _saved_config(config, folder))
+    num_curves, folder = config.data.num_curves, pathlib.Path(data_dir)
+    if not dataset:
+        folder = dataset_folder(data_dir, settings, **_seed_and_counts(config))
+    _check_lengths(config, num_curves - num_curves // 4)
+    # The folder's name tells an edited law file apart.
+    check_same_config(workdir, {**config.to_dict(), "data_dir": str(folder.resolve())})
     dataset = dataset or make_dataset(config, settings, data_dir, _say)
-    prepare_tensorflow()
+    # Layers with state keep a batch in one piece; then each operation had better use all processors.
+    in_pieces = config.model.dropout == 0 and config.model.batch_normalization == "none"
+    prepare_tensorflow(one_thread_an_operation=in_pieces)
     train(config, dataset, workdir=workdir, backend=backend)
     evaluate_run(workdir, dataset)
     identify_example(workdir, dataset.settings)
@@ -265,11 +264,6 @@ def _seed_and_counts(config: Config) -> dict[str, int]:
     return {"seed": seed, "num_curves": data.num_curves, "num_test": data.num_test}
 
 
-def _saved_config(config: Config, dataset_folder: pathlib.Path) -> dict[str, Any]:
-    """What config.json says, besides what training adds. The folder tells an edited law file apart."""
-    return {**config.to_dict(), "data_dir": str(dataset_folder.resolve())}
-
-
 def _adopt(config: Config, dataset: PackedDataset) -> None:
     """Makes the config say what the data set is."""
     settings = dataset.settings
@@ -292,7 +286,8 @@ def _adopt(config: Config, dataset: PackedDataset) -> None:
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # nobody reads it any more
+        print(line, file=sys.stderr, flush=True)
 
 
 def _print(table: Any) -> None:

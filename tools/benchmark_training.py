@@ -10,6 +10,7 @@ are computed within a round. Compare only what one call measured, on a machine t
 """
 
 import pathlib
+import signal
 import sys
 import tempfile
 from typing import Any
@@ -19,7 +20,7 @@ from absl import app, flags
 from rich.console import Console
 
 from benchmarks import machine
-from benchmarks.rounds import WayFailed, measure, summarize
+from benchmarks.rounds import BenchmarkFailed, measure, summarize
 from benchmarks.tables import DESCRIPTIONS, job_table, step_table
 from tfmat.errors import TfmatError
 from tfmat.files import write_json
@@ -71,13 +72,18 @@ def main(arguments: list[str]) -> int:
         f"{before['processors']} × {before['processor']}, {before['memory_gb']} GB; "
         f"load {before['load'][0]:.2f}; {before['versions']}"
     )
+    signal.signal(signal.SIGTERM, _end)
     try:
         content = _measure_steps() if _PART.value == "step" else _measure_job()
-    except (WayFailed, TfmatError) as error:
+    except (BenchmarkFailed, TfmatError) as error:
         return _refuse(str(error))
+    except KeyboardInterrupt:
+        _say("tools/benchmark: interrupted; nothing is written")
+        return 130
     if _JSON.value:
-        flag_values = {name: flags.FLAGS[name].value for name in _own_flags()}
-        write_json(_JSON.value, {"format": 1, "machine": before, "flags": flag_values, **content})
+        write_json(
+            _JSON.value, {"format": 1, "machine": before, "arguments": sys.argv[1:], **content}
+        )
         _say(f"raw samples: {_JSON.value}")
     return 0
 
@@ -113,6 +119,8 @@ def _measure_steps() -> dict[str, Any]:
     return {
         "part": "step",
         "num_curves": num_curves,
+        "rounds": rounds,
+        "seconds_a_run": seconds,
         "operations_a_curve": operations,
         "skipped": skipped,
         "samples": samples,
@@ -179,8 +187,10 @@ def _measure_job() -> dict[str, Any]:
     return {"part": "job", **content}
 
 
-def _own_flags() -> list[str]:
-    return [flag.name for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0])]
+def _end(number: int, frame: Any) -> None:
+    """Ended by a time limit it still stops its processes and removes its files; `timeout` sends the signal twice."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def _console() -> Console:

@@ -1,6 +1,6 @@
 """The training step as a pure function: state and batch in, new state and sums out. Every backend runs this one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -30,7 +30,7 @@ class State(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """One worker's part of a global batch.
+    """One worker's part of a global batch, or a piece of it.
 
     Attributes:
       features, labels: structures of tensors [batch, ...].
@@ -61,7 +61,9 @@ class Step:
         self._training_argument = {"training": True} if model._call_has_training_arg else {}
         self._inference_argument = {"training": False} if model._call_has_training_arg else {}
 
-    def compute(self, state: State, batch: Batch, reduce: Reduce) -> tuple[State, tf.Tensor]:
+    def compute(
+        self, state: State, pieces: Sequence[Batch], reduce: Reduce
+    ) -> tuple[State, tf.Tensor]:
         """One training step.
 
         The loss is the weighted sum over this worker's examples divided by the number of examples of the GLOBAL
@@ -70,12 +72,24 @@ class Step:
 
         Args:
           state: tensors.
-          batch: this worker's part.
+          pieces: this worker's part of the batch, whole or in pieces that may run side by side; several only for
+            models without non-trainable state, which would have to go from one piece to the next.
           reduce: sums a list of tensors over the workers; identity on one.
 
         Returns:
           The new state, and [1 + metrics] sums over the global batch of loss and metrics.
         """
+        results = [self._gradients(state, piece, reduce) for piece in pieces]
+        gradients = [_total(list(parts)) for parts in zip(*(r[0] for r in results), strict=True)]
+        # Gradients and sums travel together: one collective a step where workers must meet.
+        *gradients, sums = reduce([*gradients, _total([result[1] for result in results])])
+        weights, slots = self._optimizer.stateless_apply(state.slots, gradients, state.weights)
+        return State(weights, results[0][2], slots), sums
+
+    def _gradients(
+        self, state: State, batch: Batch, reduce: Reduce
+    ) -> tuple[list[tf.Tensor], tf.Tensor, list[tf.Tensor]]:
+        """Gradients, [1 + metrics] sums, and the new non-trainable state of one piece."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(state.weights)
             with batch_context(batch.weights, reduce):
@@ -89,22 +103,21 @@ class Step:
             sums = self._sums(batch, outputs)
             objective = sums[0] / tf.cast(batch.num_examples, sums[0].dtype)
             if penalties:
-                # Regularisers hold once a batch: each worker adds the share of its examples.
+                # Regularisers hold once a batch: each piece adds the share of its examples.
                 share = tf.reduce_sum(batch.weights) / batch.num_examples
                 objective += tf.cast(share, objective.dtype) * tf.add_n(penalties)
         gradients = tape.gradient(
             objective, state.weights, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
-        # Gradients and sums travel together: one collective a step where workers must meet.
-        *gradients, sums = reduce([*gradients, tf.stack(sums)])
-        weights, slots = self._optimizer.stateless_apply(state.slots, gradients, state.weights)
-        return State(weights, non_trainable, slots), sums
+        return gradients, tf.stack(sums), non_trainable
 
-    def evaluate(self, state: State, batch: Batch, reduce: Reduce) -> tf.Tensor:
+    def evaluate(self, state: State, pieces: Sequence[Batch], reduce: Reduce) -> tf.Tensor:
         """[1 + metrics] sums over the global batch of loss and metrics, in inference mode."""
-        outputs = self.predict(state, batch.features)
-        (sums,) = reduce([tf.stack(self._sums(batch, outputs))])
-        return sums
+        sums = [
+            tf.stack(self._sums(piece, self.predict(state, piece.features))) for piece in pieces
+        ]
+        (total,) = reduce([_total(sums)])
+        return total
 
     def predict(self, state: State, features: Any) -> Any:
         """Outputs in inference mode."""
@@ -121,6 +134,10 @@ class Step:
                 values = tf.reduce_mean(values, axis=range(1, values.shape.rank))
             sums.append(tf.reduce_sum(tf.cast(batch.weights, values.dtype) * values))
         return [tf.cast(value, sums[0].dtype) for value in sums]
+
+
+def _total(parts: list[tf.Tensor]) -> tf.Tensor:
+    return parts[0] if len(parts) == 1 else tf.add_n(parts)
 
 
 def per_example_function(function: Any) -> PerExample:

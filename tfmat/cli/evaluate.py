@@ -4,17 +4,30 @@
     tfmat evaluate --workdir=runs/voce --data_dir=data/voce-1000000-1a2b3c4d --json=voce.json
 
 For each parameter: mean squared error of the label scaled to 0-1, mean absolute error in its own unit, R²; for the
-curves: how far the re-simulated curve is from the noisy one, over its maximum stress and over the noise. The table is
-also written to evaluation.json in the run's folder, with pictures in its figures/.
+curves: how far the re-simulated curve is from the noisy one, over its maximum stress and over the noise.
+
+Then the yardstick, on the first --num_yardstick test curves: the Bayes risk, which is the mean squared error that no
+method can beat on average, how many times that error the network makes (η, 1 is perfect), and the same for classical
+least squares fitting (Levenberg-Marquardt); all and by maximum strain, noise and number of points. The first time it
+takes seconds for laws of two parameters and a minute or so for more; the data set's folder keeps the risk. Leave it out
+with --yardstick=false.
+
+The tables are also written to evaluation.json in the run's folder, with pictures in its figures/.
 """
 
 import pathlib
 import sys
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from tfmat.cli.outputs import check_output_file
 from tfmat.errors import InputError
+
+if TYPE_CHECKING:
+    from tfmat.data.packed import PackedDataset
+    from tfmat.identification.evaluate import Evaluation
+    from tfmat.identification.identifier import Identifier
 
 SUMMARY = "accuracy of a trained network on its test curves"
 
@@ -31,6 +44,19 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         ("json", None, "file to write the numbers to, besides WORKDIR/evaluation.json"),
     ):
         flags.DEFINE_string(name, default, description, flag_values=flag_values)
+    flags.DEFINE_boolean(
+        "yardstick",
+        True,
+        "compare with the best possible accuracy and with least squares",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_integer(
+        "num_yardstick",
+        2000,
+        "test curves that the yardstick is worked out for",
+        lower_bound=2,
+        flag_values=flag_values,
+    )
 
 
 def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
@@ -40,7 +66,12 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
             f"evaluate takes no argument '{arguments[0]}'; name the run with --workdir={arguments[0]}"
         )
     check_output_file("json", flag_values.json)
+    from tfmat.identification.sidecar import read_sidecar
     from tfmat.launch.runtime import prepare_tensorflow
+
+    read_sidecar(
+        flag_values.workdir
+    )  # a run that is not there is named before TensorFlow is loaded
 
     prepare_tensorflow()
     from rich.console import Console
@@ -51,17 +82,37 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
     from tfmat.identification.identifier import Identifier
     from tfmat.report.evaluation import write_evaluation
     from tfmat.report.progress import progress_bar
-    from tfmat.report.tables import evaluation_table
+    from tfmat.report.tables import evaluation_table, yardstick_bins_table, yardstick_table
 
     workdir = pathlib.Path(flag_values.workdir)
     identifier = Identifier.open(workdir)
     dataset = PackedDataset.open(find_test_data(workdir, flag_values.data_dir))
     with progress_bar("evaluating", "curves") as progress:
         evaluation = evaluate(identifier, dataset, progress)
+    if flag_values.yardstick:
+        evaluation = _with_yardstick(evaluation, identifier, dataset, flag_values.num_yardstick)
     content = evaluation.to_json()
     write_evaluation(workdir, content, evaluation.true_values, evaluation.identified_values)
     if flag_values.json is not None:
         write_json(flag_values.json, content)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     console.print(evaluation_table(content))
+    if content["yardstick"]:
+        console.print(yardstick_table(content))
+        console.print(yardstick_bins_table(content))
     return 0
+
+
+def _with_yardstick(
+    evaluation: "Evaluation", identifier: "Identifier", dataset: "PackedDataset", num_curves: int
+) -> "Evaluation":
+    """The evaluation with the yardstick, or, where there can be none, without it and with a word about why."""
+    from tfmat.identification.evaluate import add_yardstick
+    from tfmat.report.progress import progress_bar
+
+    try:
+        with progress_bar("working out the best possible accuracy", "curves") as progress:
+            return add_yardstick(evaluation, identifier, dataset, num_curves, progress)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return evaluation

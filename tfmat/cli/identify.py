@@ -1,23 +1,31 @@
 """Identifies the material parameters of measured stress-strain curves with a trained network.
 
     tfmat identify curve.csv
-    tfmat identify *.csv --workdir=runs/voce --stress_unit=ksi --json=out.json --plot_dir=plots
-    tfmat identify curve.csv --strain_column="Strain 1" --strain_unit=% --stress_column=Stress
+    tfmat identify lab/ --workdir=runs/voce --stress_unit=ksi --json=out.json --csv=out.csv --plot_dir=plots
+    tfmat identify "lab/*.xlsx" --workdir=runs/voce --fix=E=193000 --pool
+    tfmat identify machine.txt --area=24.5 --gauge_length=50 --strain_column=Extension --stress_column=Load
 
-A curve is a text file with one header line and `,`, `;` or tab between its columns. The strain and stress columns and
-their units (`stress [ksi]`, `strain (%)`) are found from the header where only one reading is possible; what the flags
-say wins. For a law in true stress and strain, engineering curves are cut after the maximum load and converted.
+Curves are text files (comma, semicolon, tab or blanks; decimal point or comma; lines and units before the numbers) and
+Excel sheets; files, folders and patterns may be mixed. Columns and units are found where only one reading is possible,
+and what was found is said; what the flags say wins. Then a curve is cleaned (failure, noise of the strain, toe; each
+step is said and can be switched off) and put on the points that the network knows.
 
-The table shows each parameter with its unit and how far the re-simulated curve is from the measured one. The JSON file
-is a list with one entry a curve, which also holds every step of the cleaning. If one file cannot be read, each bad
-file is named, nothing is written, and the exit status is 2.
+The answer: the network's value of each parameter; the same after two steps of least squares (polished); classical
+least squares with standard deviation and 95 % interval; and a warning wherever the answer should not be trusted. With
+--fix the other parameters are least squares from the network's answer; with --pool all curves are specimens of one
+material, and the last answer is theirs together.
+
+If one file cannot be read, each bad file is named, nothing is written, and the exit status is 2 (--skip_bad_files
+goes on with the others).
 """
 
-import collections
 import dataclasses
-import re
+import glob
+import math
+import os
+import pathlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
@@ -25,98 +33,183 @@ from tfmat.cli.outputs import check_output_file, check_output_folder
 from tfmat.errors import InputError
 
 if TYPE_CHECKING:
-    from tfmat.identification.identify import Identification
+    from tfmat.curves.measured import MeasuredCurve
+    from tfmat.curves.resampling import CurveTarget
 
-SUMMARY = "identify the parameters of measured curves (CSV)"
+SUMMARY = "identify the parameters of measured curves (CSV, Excel)"
+# What is taken for a curve inside a folder.
+CURVE_FILES = (".csv", ".tsv", ".txt", ".dat", ".asc", ".xlsx", ".xlsm")
+
+_STRINGS = (
+    ("workdir", "runs/quickstart", "folder of the run whose model.keras answers"),
+    ("strain_column", None, "name of the strain column, or its number from 1"),
+    ("stress_column", None, "name of the stress column, or its number from 1"),
+    ("specimen_column", None, "column that tells several curves of a file apart; none: one curve"),
+    ("sheet", None, "sheet of an Excel file; all that hold a curve if not given"),
+    ("strain_unit", None, "-, %, mm/mm, microstrain, stretch; of a displacement mm, um, m, in"),
+    ("stress_unit", None, "MPa, GPa, kPa, Pa, psi, ksi, N/mm2; of a load N, kN, lbf, kip"),
+    ("strain_measure", None, "engineering or true"),
+    ("stress_measure", None, "engineering or true"),
+    ("shear_strain", None, "engineering (gamma) or tensor (eps12 = gamma / 2)"),
+    ("decimal", None, "point or comma"),
+    ("toe", "auto", "auto: take off toe, strain offset and preload; off: never"),
+    ("json", None, "file to write the results to"),
+    ("csv", None, "file to write the results to, one row a curve"),
+    ("plot_dir", None, "folder for one picture a curve: measured against re-simulated"),
+)
+_NUMBERS = (
+    ("area", "cross-section in mm2, makes a load a stress"),
+    ("gauge_length", "in mm, makes a displacement a strain"),
+)
+_SWITCHES = (
+    ("cut_after_failure", True, "cut where the load drops for good, metals at the maximum load"),
+    ("envelope", True, "make the strain of noisy curves rise by averaging"),
+    ("least_squares", True, "also polish, fit by least squares, and compare with other laws"),
+    ("pool", False, "all curves are specimens of one material: one answer more, with scatter"),
+    ("skip_bad_files", False, "name files that cannot be read and go on with the others"),
+)
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines this command's flags."""
-    for name, default, description in (
-        ("workdir", "runs/quickstart", "folder of the run whose model.keras answers"),
-        ("strain_column", None, "name of the strain column, where the header leaves doubt"),
-        ("stress_column", None, "name of the stress column, where the header leaves doubt"),
-        ("strain_unit", None, "unit of the strain: - or %"),
-        ("stress_unit", None, "unit of the stress: MPa, GPa, kPa, Pa, psi, ksi, N/mm2"),
-        ("json", None, "file to write the results to"),
-        ("plot_dir", None, "folder for one picture a curve: measured against re-simulated"),
-    ):
+    for name, default, description in _STRINGS:
         flags.DEFINE_string(name, default, description, flag_values=flag_values)
+    for name, description in _NUMBERS:
+        flags.DEFINE_float(name, None, description, flag_values=flag_values)
+    for name, switch, description in _SWITCHES:
+        flags.DEFINE_boolean(name, switch, description, flag_values=flag_values)
+    flags.DEFINE_multi_string(
+        "fix", [], "a known parameter, E=193000; may be repeated", flag_values=flag_values
+    )
 
 
 def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
-    """Identifies every file named on the command line; returns the exit status."""
+    """Identifies every curve named on the command line; returns the exit status."""
     if not arguments:
-        raise InputError("no curve given; say: tfmat identify curve.csv [more.csv ...]")
-    from tfmat.curves.reading import ReadingOptions
-
-    names = [field.name for field in dataclasses.fields(ReadingOptions)]
-    options = ReadingOptions(**{name: flag_values[name].value for name in names})
-    check_output_file("json", flag_values.json)
+        raise InputError("no curve given; say: tfmat identify curve.csv [more.csv, folder ...]")
+    fixed = known_parameters(flag_values.fix)
+    for name in ("json", "csv"):
+        check_output_file(name, flag_values[name].value)
     check_output_folder("plot_dir", flag_values.plot_dir)
     # Files are read before TensorFlow is loaded: a bad one is named at once.
-    from tfmat.curves.measured import load_measured_curves
     from tfmat.identification.sidecar import read_sidecar
-    from tfmat.report.progress import progress_bar
 
-    target = read_sidecar(flag_values.workdir).target
-    with progress_bar("reading", "curves") as progress:
-        curves, errors = load_measured_curves(arguments, target, options, progress)
-    if errors:
-        for error in errors:
-            print(f"tfmat: {error}", file=sys.stderr)
+    sidecar = read_sidecar(flag_values.workdir)
+    if fixed and sidecar.law is not None:
+        from tfmat.identification.classical import conditioned
+
+        conditioned(sidecar.law, fixed)
+    curves, bad = _read(flag_values, find_files(arguments), sidecar.target)
+    if not curves or (bad and not flag_values.skip_bad_files):
         return InputError.exit_status
-    from tfmat.launch.runtime import prepare_tensorflow
-
-    prepare_tensorflow()
-    from tfmat.identification.identifier import Identifier
-    from tfmat.identification.identify import identify
-
-    identifier = Identifier.open(flag_values.workdir)
-    results = identify(identifier, curves)
-    if flag_values.plot_dir is not None:
-        _write_plots(results, flag_values.plot_dir)
-    if flag_values.json is not None:
-        from tfmat.files import write_json
-
-        write_json(flag_values.json, [result.to_json() for result in results])
-    _print(results)
+    if flag_values.pool and len(curves) < 2:
+        raise InputError("--pool needs at least two curves; one was given")
+    _identify(flag_values, curves, fixed)
     return 0
 
 
-def _write_plots(results: "list[Identification]", plot_dir: str) -> None:
-    from tfmat.files import make_folder
-    from tfmat.report.figures import curve_figure, save_figure
+def _read(
+    flag_values: flags.FlagValues, files: list[str], target: "CurveTarget"
+) -> "tuple[list[MeasuredCurve], int]":
+    """The curves of all files, and how many files were bad; those are named on standard error."""
+    from tfmat.curves.cleaning import CleaningOptions
+    from tfmat.curves.measured import load_measured_curves
+    from tfmat.curves.reading import ReadingOptions
     from tfmat.report.progress import progress_bar
 
-    taken: collections.Counter[str] = collections.Counter()
-    folder = make_folder(plot_dir)
-    with progress_bar("drawing", "curves") as progress:
-        for done, result in enumerate(results, start=1):
-            name = re.sub(r"[^\w.+=-]+", "_", result.curve.name).strip("_")
-            # Different curves may become one name; none overwrites another.
-            taken[name] += 1
-            name += f"-{taken[name]}" if taken[name] > 1 else ""
-            save_figure(curve_figure(**result.picture()), folder / f"{name}.png")
-            if progress:
-                progress(done, len(results))
+    options = ReadingOptions(**_flags_of(ReadingOptions, flag_values))
+    cleaning = CleaningOptions(**_flags_of(CleaningOptions, flag_values))
+    with progress_bar("reading", "files") as progress:
+        curves, errors = load_measured_curves(files, target, options, progress, cleaning)
+    for error in errors:
+        print(f"tfmat: {error}", file=sys.stderr)
+    return curves, len(errors)
 
 
-def _print(results: "list[Identification]") -> None:
-    """The table, and below it the steps (of a single curve) and every warning."""
-    from rich.console import Console
-    from rich.text import Text
+def _flags_of(kind: type, flag_values: flags.FlagValues) -> dict[str, Any]:
+    """The flags that have the names of a dataclass's fields."""
+    return {field.name: flag_values[field.name].value for field in dataclasses.fields(kind)}
 
-    from tfmat.report.tables import identification_table
 
-    # A pipe or a file has no width; rich would fold everything into 80 columns.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
-    console.print(identification_table([result.to_json() for result in results]))
-    if len(results) == 1:
-        for step in results[0].curve.steps:
-            console.print(Text(f"  · {step}", style="dim"), soft_wrap=True)
-    for result in results:
-        for warning in result.warnings:
-            console.print(
-                Text(f"warning: {result.curve.name}: {warning}", style="yellow"), soft_wrap=True
+def _identify(
+    flag_values: flags.FlagValues, curves: "list[MeasuredCurve]", fixed: dict[str, float]
+) -> None:
+    from tfmat.launch.runtime import prepare_tensorflow
+
+    prepare_tensorflow()
+    from tfmat.cli.identification_output import print_results, write_csv, write_plots
+    from tfmat.identification.identifier import Identifier
+    from tfmat.identification.identify import identify
+    from tfmat.report.progress import progress_bar
+
+    identifier = Identifier.open(flag_values.workdir)
+    known = {"fixed": fixed, "least_squares": flag_values.least_squares}
+    with progress_bar("identifying", "curves") as progress:
+        results = identify(identifier, curves, progress=progress, **known)
+    pooled = None
+    if flag_values.pool:
+        from tfmat.identification.pooling import pool
+
+        pooled = pool(identifier, results, **known)
+    every = [*results, *([pooled] if pooled else [])]
+    content = [result.to_json() for result in every]
+    if flag_values.plot_dir is not None:
+        write_plots(every, flag_values.plot_dir)
+    if flag_values.json is not None:
+        from tfmat.files import write_json
+
+        write_json(flag_values.json, content)
+    if flag_values.csv is not None:
+        write_csv(flag_values.csv, content)
+    print_results(results, pooled)
+
+
+def find_files(arguments: list[str]) -> list[str]:
+    """The files that the arguments mean, in order: a file itself, a folder's curves, or what a pattern matches.
+
+    Raises:
+      InputError: a folder without curves, or a pattern that matches nothing.
+    """
+    found: list[str] = []
+    for argument in arguments:
+        if os.path.isdir(argument):
+            files = sorted(
+                str(path)
+                for path in pathlib.Path(argument).rglob("*")
+                if path.is_file()
+                and path.suffix.lower() in CURVE_FILES
+                and not path.name.startswith((".", "~$"))
             )
+            if not files:
+                raise InputError(
+                    f"folder {argument} holds no curves (files that end in {', '.join(CURVE_FILES)})"
+                )
+            found += files
+        elif not os.path.exists(argument) and glob.has_magic(argument):
+            files = sorted(
+                path for path in glob.glob(argument, recursive=True) if os.path.isfile(path)
+            )
+            if not files:
+                raise InputError(f"no file matches '{argument}'")
+            found += files
+        else:
+            found.append(argument)
+    # A file that two arguments mean is read once.
+    return list(dict.fromkeys(found))
+
+
+def known_parameters(texts: list[str]) -> dict[str, float]:
+    """`["E=193000", "b=12"]` -> values; InputError for anything else."""
+    known: dict[str, float] = {}
+    for text in ",".join(texts).split(",") if texts else []:
+        name, equals, value = text.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not equals or not name.strip() or not math.isfinite(number):
+            raise InputError(
+                f"--fix={text} is not understood; write a name and a number, --fix=E=193000"
+            )
+        known[name.strip()] = number
+    return known

@@ -1,6 +1,7 @@
 """`tfmat COMMAND ...`: finds the command, parses its flags, and turns errors into one line and an exit status."""
 
 import contextlib
+import errno
 import importlib
 import io
 import os
@@ -51,11 +52,11 @@ def usage() -> str:
 
 def main(arguments: list[str]) -> int:
     """Runs one command line (without the program's name). Returns the exit status."""
-    _show_what_the_encoding_lacks_as_question_marks()
+    _prepare_output()
     try:
         with _signals_as_interruptions():
             status = _dispatch(arguments)
-            _flush_output()
+            sys.stdout.flush()  # while a failure can still be told
             return status
     except TfmatError as error:
         _complain(str(error))
@@ -65,29 +66,33 @@ def main(arguments: list[str]) -> int:
         return Interrupted.exit_status
     except BrokenPipeError:
         # The reader of our output (head, say) has gone: not an error, and nothing can be told to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        _discard_output()
+        _complain(str(write_error(error.filename or "the output", error)))
+        return InputError.exit_status
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # what rich makes of it
+            return 0
+        raise
 
 
-def _show_what_the_encoding_lacks_as_question_marks() -> None:
-    """Terminals that are not UTF-8 cannot show an ε; that is no reason to fail."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+def _prepare_output() -> None:
+    """A terminal that is not UTF-8 shows `?` for an ε, and output that the caller closed (`>&-`) goes nowhere."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (until the process ends)
+        elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
-def _flush_output() -> None:
-    """Writes what is still buffered while a failure can still be told."""
-    if sys.stdout is None:  # closed by the caller, `>&-`
-        return
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        # Or Python would try it once more at exit, and complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise write_error("standard output", error) from error
+def _discard_output() -> None:
+    """What is still buffered goes nowhere: Python would try to write it at exit, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextlib.contextmanager
@@ -113,7 +118,10 @@ def _signals_as_interruptions() -> Iterator[None]:
 
 def console_main() -> None:
     """Entry point of the installed program."""
-    sys.exit(main(sys.argv[1:]))
+    status = main(sys.argv[1:])
+    # What Python still does before it ends is not worth a traceback to an impatient Ctrl-C.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(status)
 
 
 def _complain(message: str) -> None:

@@ -1,54 +1,35 @@
 """A measured curve made into what a law and its network expect: cleaned, converted, on the law's own points.
 
-Every step is recorded in words. The cleaning is deliberately small: nothing is smoothed but by averaging points that
-share a grid cell, and nothing is fitted.
+Every step is recorded in words. Nothing is smoothed but by averaging points that share a grid cell or a noisy strain.
 """
 
 import collections
-import dataclasses
 import os
+import pathlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tfmat.curves.reading import MINIMUM_POINTS, RawCurve, ReadingOptions, read_curve
+from tfmat.curves.cleaning import (
+    CleaningOptions,
+    MeasuredCurve,
+    check_rises,
+    correct_start,
+    cut_after_failure,
+    cut_at_maximum_load,
+    keep,
+    make_strain_rise,
+    turn_negative_shear,
+)
+from tfmat.curves.plausibility import check_magnitude
+from tfmat.curves.reading import RawCurve, ReadingOptions, read_curves
 from tfmat.curves.resampling import CurveTarget, resample
+from tfmat.curves.tables import MINIMUM_POINTS
 from tfmat.errors import InputError
 from tfmat.materials.law import Array
 
-# A stress that stays this far under the maximum until the end is taken for what follows failure.
-FAILED_BELOW = 0.95
-
-
-@dataclasses.dataclass
-class MeasuredCurve:
-    """A cleaned curve in the law's own strain and stress.
-
-    Attributes:
-      name: for reports.
-      strain: [points], -, rising, within the trained range; stress_mpa: [points], MPa.
-      steps: what was done to it, in words, in order.
-      warnings: what should make the reader of an answer careful.
-    """
-
-    name: str
-    strain: Array
-    stress_mpa: Array
-    steps: list[str] = dataclasses.field(default_factory=list)
-    warnings: list[str] = dataclasses.field(default_factory=list)
-
-
-def load_measured_curve(
-    path: str | os.PathLike, target: CurveTarget, options: ReadingOptions | None = None
-) -> MeasuredCurve:
-    """Reads and cleans one file; raises InputError, one line that names the file, for what cannot be a curve."""
-    raw = read_curve(path, options)
-    try:
-        curve = clean(raw, target)
-        resample(curve.strain, curve.stress_mpa, target)
-        return curve
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+# A curve may leave the trained strains behind after a few points: it is answered for, with warnings.
+FEWEST_IN_RANGE = 4
 
 
 def load_measured_curves(
@@ -56,6 +37,7 @@ def load_measured_curves(
     target: CurveTarget,
     options: ReadingOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
+    cleaning: CleaningOptions | None = None,
 ) -> tuple[list[MeasuredCurve], list[InputError]]:
     """Reads every file, and goes on after a bad one, so that a user sees all of them at once.
 
@@ -63,14 +45,14 @@ def load_measured_curves(
       progress: called with (done, total) after each file.
 
     Returns:
-      The curves of the good files, and one error for each bad one. Curves whose files have the same name in
-      different folders are called by their paths.
+      The curves of the good files, and one error, a line that names the file, for each bad one. Curves that would
+      have the same name, from different folders, are called by their paths.
     """
-    curves, errors = [], []
+    curves: list[tuple[str | os.PathLike, MeasuredCurve]] = []
+    errors = []
     for done, path in enumerate(paths, start=1):
         try:
-            curve = load_measured_curve(path, target, options)
-            curves.append((path, curve))
+            curves.extend((path, c) for c in load_file(path, target, options, cleaning))
         except InputError as error:
             errors.append(error)
         if progress:
@@ -78,99 +60,108 @@ def load_measured_curves(
     names = collections.Counter(curve.name for _, curve in curves)
     for path, curve in curves:
         if names[curve.name] > 1:
-            curve.name = os.fspath(path)
+            rest = curve.name.removeprefix(pathlib.Path(path).stem)
+            curve.name = f"{os.fspath(path)}{rest}"
     return [curve for _, curve in curves], errors
 
 
-def clean(raw: RawCurve, target: CurveTarget) -> MeasuredCurve:
+def load_file(
+    path: str | os.PathLike,
+    target: CurveTarget,
+    options: ReadingOptions | None = None,
+    cleaning: CleaningOptions | None = None,
+) -> list[MeasuredCurve]:
+    """Reads and cleans the curves of one file; InputError, one line that names the file, for what cannot be a curve."""
+    raws = read_curves(path, options)
+    curves = []
+    for raw in raws:
+        try:
+            curve = clean(raw, target, cleaning)
+            resample(curve.strain, curve.stress_mpa, target)
+            curves.append(curve)
+        except InputError as error:
+            of = f"curve '{raw.name}': " if len(raws) > 1 else ""
+            raise InputError(f"{path}: {of}{error}") from error
+    return curves
+
+
+def load_measured_curve(
+    path: str | os.PathLike, target: CurveTarget, options: ReadingOptions | None = None
+) -> MeasuredCurve:
+    """The only curve of a file; see `load_file`. InputError where it holds several."""
+    curves = load_file(path, target, options)
+    if len(curves) > 1:
+        raise InputError(f"{path}: it holds {len(curves)} curves, one is expected")
+    return curves[0]
+
+
+def clean(
+    raw: RawCurve, target: CurveTarget, options: CleaningOptions | None = None
+) -> MeasuredCurve:
     """Cleans a curve as it was measured; raises InputError for what cannot be a curve."""
-    curve = MeasuredCurve(raw.name, raw.strain, raw.stress_mpa, list(raw.steps))
-    if len(curve.strain) < MINIMUM_POINTS:
-        raise InputError(
-            f"it has {len(curve.strain)} points; a curve needs at least {MINIMUM_POINTS}"
+    options = options or CleaningOptions()
+    curve = MeasuredCurve(
+        raw.name, np.asarray(raw.strain), np.asarray(raw.stress_mpa), list(raw.steps)
+    )
+    shear = target.strain_measure == "engineering shear"
+    if shear and len(curve.strain):
+        turn_negative_shear(curve)
+    check_rises(curve)
+    measures = _measures(raw, target)
+    if options.cut_after_failure and target.strain_measure is not None:
+        # Beyond the maximum load of an engineering curve the strain is no longer the same along the specimen.
+        (cut_at_maximum_load if measures[1] == "engineering" and not shear else cut_after_failure)(
+            curve
         )
-    if curve.strain.max() <= 0 or curve.stress_mpa.max() <= 0:
-        raise InputError(
-            "strain and stress never rise above zero; compression is given with positive numbers"
-        )
-    _start_at_zero(curve)
-    _keep_rising_strain(curve)
-    if target.strain_measure == "engineering shear":
-        _cut_after_failure(curve)
-        if raw.tensor_strain:
-            curve.warnings.append(
-                "its strain column is called epsilon but was taken as the engineering shear strain gamma; "
-                "if it is the tensor component (gamma / 2), double it"
-            )
+    make_strain_rise(curve, options.envelope)
+    correct_start(curve, options.toe == "auto")
+    if shear:
+        _to_engineering_shear(curve, raw)
     elif target.strain_measure is not None:
-        _cut_metal(curve, raw, target)
-    _cut_to_trained_stress(curve, target)
-    _cut_to_trained_range(curve, target)
+        _to_measures_of_the_law(curve, raw, measures, target)
+    doubt = check_magnitude(curve, target) if len(curve.strain) else ""
+    _cut_to_trained_stress(curve, target, doubt)
+    _cut_to_trained_range(curve, target, doubt)
     curve.steps.append(
         f"put it on {target.num_points} points: means where measured points are dense, lines between"
     )
     return curve
 
 
-def _keep(curve: MeasuredCurve, kept: np.ndarray, step: str) -> None:
-    """Keeps some points; says so only where points were dropped."""
-    dropped = np.count_nonzero(~kept)
-    if dropped:
-        curve.strain, curve.stress_mpa = curve.strain[kept], curve.stress_mpa[kept]
-        curve.steps.append(f"{step} ({dropped} point{'s' if dropped > 1 else ''} dropped)")
-
-
-def _start_at_zero(curve: MeasuredCurve) -> None:
-    """Takes off the reading of an extensometer that was not zeroed, then drops what lies before zero strain."""
-    offset = curve.strain[0]
-    unloaded = abs(curve.stress_mpa[:3].mean()) < 0.01 * curve.stress_mpa.max()
-    if unloaded and abs(offset) > 0.02 * np.ptp(curve.strain):
-        curve.strain = curve.strain - offset
-        curve.steps.append(f"took {offset:.4g} off the strain, its reading before the load")
-    _keep(curve, curve.strain >= 0, "dropped negative strains before the start")
-
-
-def _keep_rising_strain(curve: MeasuredCurve) -> None:
-    """Keeps the points whose strain exceeds that of every earlier point."""
-    if len(curve.strain):
-        earlier = np.maximum.accumulate(np.concatenate([[-np.inf], curve.strain[:-1]]))
-        _keep(curve, curve.strain > earlier, "kept the points where strain rises")
-    if len(curve.strain) < MINIMUM_POINTS:
-        raise InputError(
-            f"its strain rises at {len(curve.strain)} points only; a curve needs at least {MINIMUM_POINTS} "
-            "points of rising strain (are the columns the right ones?)"
-        )
-
-
-def _cut_after_failure(curve: MeasuredCurve) -> None:
-    standing = np.flatnonzero(curve.stress_mpa >= FAILED_BELOW * curve.stress_mpa.max())
-    _keep(curve, np.arange(len(curve.strain)) <= standing[-1], "cut after failure")
-
-
-def _cut_metal(curve: MeasuredCurve, raw: RawCurve, target: CurveTarget) -> None:
-    """Cuts a tension test where the specimen necks and converts it to the law's strain and stress."""
+def _measures(raw: RawCurve, target: CurveTarget) -> tuple[str, str]:
+    """Strain and stress measure of a curve: as it says, or engineering."""
     named = raw.strain_measure or raw.stress_measure
-    strain_measure = raw.strain_measure or named or "engineering"
-    stress_measure = raw.stress_measure or named or "engineering"
-    engineering_strain = np.expm1(curve.strain) if strain_measure == "true" else curve.strain
-    if stress_measure == "engineering":
-        # Beyond the maximum load the strain is no longer the same along the specimen.
-        last = int(curve.stress_mpa.argmax())
-        kept = np.arange(len(curve.strain)) <= last
-        engineering_strain = engineering_strain[kept]
-        _keep(curve, kept, f"cut after the maximum load at strain {curve.strain[last]:.4g}")
-    else:
-        kept = (
-            np.arange(len(curve.strain))
-            <= np.flatnonzero(curve.stress_mpa >= FAILED_BELOW * curve.stress_mpa.max())[-1]
+    return (
+        raw.strain_measure or named or "engineering",
+        raw.stress_measure or named or "engineering",
+    )
+
+
+def _to_engineering_shear(curve: MeasuredCurve, raw: RawCurve) -> None:
+    if raw.shear_strain == "tensor":
+        curve.strain = 2.0 * curve.strain
+        curve.steps.append("took the shear strain as the tensor component gamma / 2 and doubled it")
+    elif raw.shear_strain == "epsilon":
+        curve.warnings.append(
+            "its strain column is called epsilon but was taken as the engineering shear strain gamma; "
+            "if it is the tensor component gamma / 2, say --shear_strain=tensor"
         )
-        engineering_strain = engineering_strain[kept]
-        _keep(curve, kept, "cut after failure")
-    _convert(curve, engineering_strain, (strain_measure, stress_measure), target)
-    if named is None and target.stress_measure != "engineering":
-        curve.steps.append(
-            "the columns do not say so, but were taken as engineering strain and stress"
-        )
+    elif raw.shear_strain is None:
+        curve.steps.append("took the strain as the engineering shear strain gamma")
+
+
+def _to_measures_of_the_law(
+    curve: MeasuredCurve, raw: RawCurve, measures: tuple[str, str], target: CurveTarget
+) -> None:
+    engineering = np.expm1(curve.strain) if measures[0] == "true" else curve.strain
+    _convert(curve, engineering, measures, target)
+    if raw.strain_measure is None and raw.stress_measure is None:
+        wanted = (target.strain_measure, target.stress_measure)
+        if wanted != measures:
+            curve.steps.append(
+                "the columns do not say so, but were taken as engineering strain and stress "
+                "(--strain_measure, --stress_measure)"
+            )
 
 
 def _convert(
@@ -195,50 +186,49 @@ def _convert(
         )
 
 
-def _cut_to_trained_stress(curve: MeasuredCurve, target: CurveTarget) -> None:
-    if target.max_stress_mpa is None or curve.stress_mpa.max() <= target.max_stress_mpa:
+def _cut_to_trained_stress(curve: MeasuredCurve, target: CurveTarget, doubt: str) -> None:
+    limit = target.max_stress_mpa
+    if limit is None or not len(curve.strain) or curve.stress_mpa.max() <= limit:
         return
-    largest, limit = float(curve.stress_mpa.max()), target.max_stress_mpa
+    largest, before = float(curve.stress_mpa.max()), len(curve.strain)
     # Like the trained curves, which hold the first point above their strength.
     kept = np.arange(len(curve.strain)) <= int((curve.stress_mpa > limit).argmax())
-    _keep(curve, kept, f"cut at {limit:.4g} MPa, the largest trained strength")
+    keep(curve, kept, f"cut at {limit:.4g} MPa, the largest trained strength")
     curve.warnings.append(
         f"the stress goes on to {largest:.4g} MPa, beyond {limit:.4g} MPa, the largest trained strength; "
         "only the part before was used"
     )
     if len(curve.strain) < MINIMUM_POINTS:
+        why = doubt or f"its stress goes to {largest:.4g} MPa; is --stress_unit right?"
         raise InputError(
-            f"{len(curve.strain)} of its points lie below {limit:.4g} MPa, the largest trained strength; at least "
-            f"{MINIMUM_POINTS} are needed (its stress goes to {largest:.4g} MPa; is --stress_unit right?)"
+            f"{len(curve.strain)} of its {before} points lie below {limit:.4g} MPa, the largest trained "
+            f"strength ({why})"
         )
 
 
-def _cut_to_trained_range(curve: MeasuredCurve, target: CurveTarget) -> None:
-    end = float(curve.strain[-1])
-    if target.max_strain is not None:
-        low, high = target.max_strain
-        far = "; if it is in percent, say --strain_unit=%" if end > 10 * high else ""
-        if end > high:
-            _keep(
-                curve,
-                curve.strain <= high,
-                f"cut at strain {high:.4g}, the end of the trained range",
-            )
-            curve.warnings.append(
-                f"the curve goes on to strain {end:.4g}, beyond {high:.4g} where the trained range ends; "
-                f"only the part before was used{far}"
-            )
-        elif end < low:
-            curve.warnings.append(
-                f"the curve ends at strain {end:.4g}, before {low:.4g} where the shortest trained curves end; "
-                "the rest is padding and the answer is less certain"
-            )
-        if len(curve.strain) < MINIMUM_POINTS:
-            raise InputError(
-                f"{len(curve.strain)} of its points lie below strain {high:.4g}, the end of the trained range; "
-                f"at least {MINIMUM_POINTS} are needed (its strain goes to {end:.4g}{far})"
-            )
-    if len(curve.strain) < MINIMUM_POINTS:
+def _cut_to_trained_range(curve: MeasuredCurve, target: CurveTarget, doubt: str) -> None:
+    before = len(curve.strain)
+    if before < FEWEST_IN_RANGE:
+        raise InputError(f"{before} points are left of it; a curve needs at least {MINIMUM_POINTS}")
+    if target.max_strain is None:
+        return
+    end, (low, high) = float(curve.strain[-1]), target.max_strain
+    far = "; if it is in percent, say --strain_unit=%" if end > 10 * high and not doubt else ""
+    curve.implausible |= end > 10 * high
+    if end > high:
+        keep(curve, curve.strain <= high, f"cut at strain {high:.4g}, the end of the trained range")
+        few = f" ({len(curve.strain)} of {before} points)"
+        curve.warnings.append(
+            f"the curve goes on to strain {end:.4g}, beyond {high:.4g} where the trained range ends; "
+            f"only the part before was used{few if len(curve.strain) < 0.2 * before else ''}{far}"
+        )
+    elif end < low:
+        curve.warnings.append(
+            f"the curve ends at strain {end:.4g}, before {low:.4g} where the shortest trained curves end; "
+            "the rest is padding and the answer is less certain"
+        )
+    if len(curve.strain) < FEWEST_IN_RANGE:
         raise InputError(
-            f"{len(curve.strain)} points are left of it; a curve needs at least {MINIMUM_POINTS}"
+            f"{len(curve.strain)} of its {before} points lie below strain {high:.4g}, the end of the trained range; "
+            f"at least {FEWEST_IN_RANGE} are needed (its strain goes to {end:.4g}{far}{'; ' if doubt else ''}{doubt})"
         )

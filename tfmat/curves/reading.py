@@ -1,10 +1,8 @@
-"""A file that a testing machine exported -> the two columns of a stress-strain curve, in MPa and plain strain.
+"""A file that a testing machine exported -> its stress-strain curves, in MPa and plain strain.
 
-The file is text with one line of names at its head and `,`, `;` or tab between the columns. Nothing is guessed that
-could be guessed in two ways: then the error says which flag decides.
+Text files and Excel sheets. What is guessed is said in the curve's steps, and every guess can be replaced by a setting.
 """
 
-import csv
 import dataclasses
 import os
 import pathlib
@@ -13,70 +11,86 @@ from typing import Literal
 
 import numpy as np
 
-from tfmat.curves import units
-from tfmat.errors import InputError, nearest
+from tfmat.curves.columns import Axis, Column, Measure, find_axis, find_specimen_column
+from tfmat.curves.numbers import DecimalMark, decimal_mark, number
+from tfmat.curves.tables import MINIMUM_POINTS, Table, read_tables, shorten
+from tfmat.curves.units import axis_unit
+from tfmat.errors import InputError
 from tfmat.materials.law import Array
 
-Measure = Literal["engineering", "true"]
-MINIMUM_POINTS = 10
-
-_STRAIN_WORDS = {"strain", "gamma", "gamma12", "γ", "γ12", "epsilon", "eps", "ε"}
-_STRESS_WORDS = {"stress", "tau", "tau12", "τ", "τ12", "sigma", "σ"}
-# Columns that name a strain or a stress and are not the curve's own.
-_OTHER_WORDS = {
-    "rate",
-    "plastic",
-    "elastic",
-    "std",
-    "error",
-    "transverse",
-    "lateral",
-    "width",
-    "thickness",
-    "gauge",
+_CHOICES = {
+    "strain_measure": ("engineering", "true"),
+    "stress_measure": ("engineering", "true"),
+    "shear_strain": ("engineering", "tensor"),
+    "decimal": ("point", "comma"),
 }
-_MEASURE_WORDS: dict[str, Measure] = {
-    "engineering": "engineering",
-    "eng": "engineering",
-    "nominal": "engineering",
-    "true": "true",
-    "cauchy": "true",
-    "log": "true",
-    "logarithmic": "true",
-    "hencky": "true",
+# Notes before the table, as testing machines call them; mm² (mm) per unit.
+_AREA_NOTE = r"(initial )?(cross.?section(al)?( area)?|area|querschnitt(sfläche)?|a0|s0)( a0| s0)?"
+_LENGTH_NOTE = r"(initial |original )?(gau?ge.?length|messlänge|l0|le)( l0)?"
+_AREA_UNITS = {
+    "mm2": 1.0,
+    "mm²": 1.0,
+    "mm^2": 1.0,
+    "cm2": 100.0,
+    "in2": 645.16,
+    "in²": 645.16,
+    "in^2": 645.16,
 }
+_LENGTH_UNITS = {"mm": 1.0, "in": 25.4, "inch": 25.4, "cm": 10.0, "m": 1e3}
 
 
 @dataclasses.dataclass(frozen=True)
 class ReadingOptions:
-    """What the user says about the file; None means: find out from its header.
+    """What the user says about the files; None means: find out. Checked on creation, InputError names the flag.
 
     Attributes:
-      strain_column, stress_column: names of the columns.
-      strain_unit: `-` or `%`; stress_unit: one of `units.STRESS_UNITS`. They win over units in the header.
+      strain_column, stress_column: names of the columns, or their numbers counted from 1.
+      strain_unit, stress_unit: see `units`; a length (force) says that the column is a displacement (load).
+      specimen_column: name of the column that tells several curves of a file apart; `none` is one curve a table.
+      sheet: name of a workbook's sheet; None is every sheet that holds a table.
+      strain_measure, stress_measure: `engineering` or `true`.
+      shear_strain: `engineering` (gamma) or `tensor` (epsilon12 = gamma / 2).
+      area: cross-section in mm², for a load; gauge_length: in mm, for a displacement.
+      decimal: `point` or `comma`.
     """
 
     strain_column: str | None = None
     stress_column: str | None = None
     strain_unit: str | None = None
     stress_unit: str | None = None
+    specimen_column: str | None = None
+    sheet: str | None = None
+    strain_measure: str | None = None
+    stress_measure: str | None = None
+    shear_strain: str | None = None
+    area: float | None = None
+    gauge_length: float | None = None
+    decimal: str | None = None
 
     def __post_init__(self) -> None:
-        if self.strain_unit is not None:
-            units.strain_factor(self.strain_unit)
-        if self.stress_unit is not None:
-            units.stress_factor(self.stress_unit)
+        for axis, unit in (("strain", self.strain_unit), ("stress", self.stress_unit)):
+            if unit is not None:
+                axis_unit(unit, axis)  # type: ignore[arg-type]
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value is not None and value not in choices:
+                raise InputError(f"--{name} is '{value}'; give {' or '.join(choices)}")
+        for name, unit in (("area", "mm²"), ("gauge_length", "mm")):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < np.inf:
+                raise InputError(f"--{name} is {value:g}; give a positive number in {unit}")
 
 
 @dataclasses.dataclass(frozen=True)
 class RawCurve:
-    """The two columns of a file as they were measured, in plain strain and MPa.
+    """The two columns of a curve as they were measured, in plain strain and MPa.
 
     Attributes:
-      name: for reports; the file's name without its ending.
+      name: for reports; the file's name without its ending, and the sheet and specimen where it holds several.
       strain: [points], -; stress_mpa: [points], MPa.
-      strain_measure, stress_measure: what the column's name says, or None where it does not say.
-      tensor_strain: whether the strain column is called epsilon, which in shear would be half of gamma.
+      strain_measure, stress_measure: what is said of them, or None where nothing is.
+      shear_strain: how it counts where it is a shear strain: `engineering` (gamma), `tensor` (gamma / 2), `epsilon`
+        (called epsilon without indices: probably gamma, perhaps not), or None where nothing is said.
       steps: what was done, in words.
     """
 
@@ -85,191 +99,195 @@ class RawCurve:
     stress_mpa: Array
     strain_measure: Measure | None = None
     stress_measure: Measure | None = None
-    tensor_strain: bool = False
+    shear_strain: Literal["engineering", "tensor", "epsilon"] | None = None
     steps: tuple[str, ...] = ()
 
 
-def read_curve(path: str | os.PathLike, options: ReadingOptions | None = None) -> RawCurve:
-    """Reads one curve; raises InputError, in one line that names the file, for what cannot be a curve."""
+def read_curves(path: str | os.PathLike, options: ReadingOptions | None = None) -> list[RawCurve]:
+    """Reads the curves of a file; raises InputError, in one line that names the file, for what cannot be a curve."""
     options = options or ReadingOptions()
     path = pathlib.Path(path)
+    curves: list[RawCurve] = []
     try:
-        header, rows = _read_table(path)
-        strain_index = _find_column(header, "strain", _STRAIN_WORDS, options.strain_column)
-        stress_index = _find_column(header, "stress", _STRESS_WORDS, options.stress_column)
-        if strain_index == stress_index:
-            raise InputError(f"column '{header[strain_index]}' cannot be both strain and stress")
-        strain = _numbers(header, rows, strain_index)
-        stress = _numbers(header, rows, stress_index)
-        strain_unit, strain_source = _unit(header[strain_index], options.strain_unit, "-")
-        stress_unit, stress_source = _unit(header[stress_index], options.stress_unit, "MPa")
-        strain = strain * units.strain_factor(strain_unit)
-        stress = stress * units.stress_factor(stress_unit)
+        tables = read_tables(path, options.sheet)
+        skipped = []
+        for table in tables:
+            try:
+                curves.extend(_curves_of(table, path.stem, options, len(tables) > 1))
+            except InputError as error:
+                where = f"sheet '{table.sheet}': " if table.sheet and options.sheet is None else ""
+                # Sheets of results stand beside those of curves; only their columns tell them apart.
+                if len(tables) == 1 or not str(error).startswith("no column is named"):
+                    raise InputError(f"{where}{error}") from error
+                skipped.append(table.sheet)
+        if not curves:
+            raise InputError("none of its sheets has a strain and a stress column; set --sheet")
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    strain_words = _words(header[strain_index])
-    step = (
-        f"read {len(rows)} points; strain from column '{header[strain_index]}' in {strain_unit} "
-        f"({strain_source}), stress from column '{header[stress_index]}' in {stress_unit} ({stress_source})"
-    )
+    if skipped:
+        said = f"skipped the sheets without strain and stress: {', '.join(map(str, skipped))}"
+        curves = [dataclasses.replace(c, steps=(*c.steps, said)) for c in curves]
+    return curves
+
+
+def _curves_of(table: Table, stem: str, options: ReadingOptions, several: bool) -> list[RawCurve]:
+    """The curves of one table, one a specimen."""
+    axes: dict[Axis, Column] = {}
+    for axis in ("strain", "stress"):
+        wanted, unit = getattr(options, f"{axis}_column"), getattr(options, f"{axis}_unit")
+        measure = getattr(options, f"{axis}_measure")
+        axes[axis] = find_axis(table, axis, wanted, unit, measure)
+    if axes["strain"].index == axes["stress"].index:
+        raise InputError(f"column '{axes['strain'].name}' cannot be both strain and stress")
+    table, mark = _with_decimal_mark(table, [column.index for column in axes.values()], options)
+    groups, grouping = _groups(table, options)
+    curves = []
+    for label, rows in groups.items():
+        name = "_".join(
+            [stem, *([str(table.sheet)] if several else []), *([label] if label else [])]
+        )
+        if len(rows) < MINIMUM_POINTS:
+            of = f"specimen '{label}'" if label else "it"
+            raise InputError(
+                f"{of} has {len(rows)} points; a curve needs at least {MINIMUM_POINTS}"
+            )
+        part = dataclasses.replace(table, rows=rows, steps=[*table.steps, *grouping])
+        curves.append(_curve(name, part, axes, mark, options))
+    return curves
+
+
+def _with_decimal_mark(
+    table: Table, columns: list[int], options: ReadingOptions
+) -> tuple[Table, DecimalMark]:
+    """The table without rows that are empty in these columns, and the decimal mark of the others."""
+    rows = [row for row in table.rows if any(i < len(row[1]) and row[1][i] != "" for i in columns)]
+    if options.decimal is not None:
+        mark: DecimalMark = "," if options.decimal == "comma" else "."
+        steps = table.steps
+    else:
+        mark = decimal_mark(cells[i] for _, cells in rows for i in columns if i < len(cells))
+        steps = [*table.steps, *(["decimal commas"] if mark == "," else [])]
+    return dataclasses.replace(table, rows=rows, steps=steps), mark
+
+
+def _groups(table: Table, options: ReadingOptions) -> tuple[dict[str, list], list[str]]:
+    """Specimen -> rows, and what to say of it; everything under '' where there is one specimen."""
+    if options.specimen_column == "none":
+        return {"": table.rows}, []
+    column = find_specimen_column(table, options.specimen_column)
+    if column is None:
+        return {"": table.rows}, []
+    groups: dict[str, list] = {}
+    for line, cells in table.rows:
+        cell = cells[column] if column < len(cells) else ""
+        label = f"{cell:g}" if isinstance(cell, float) else cell.strip()
+        if not label:
+            raise InputError(f"line {line}, column '{table.header[column]}': no specimen")
+        groups.setdefault(label, []).append((line, cells))
+    if len(groups) == 1 and options.specimen_column is None:
+        return {"": table.rows}, []
+    name = table.header[column] if table.header else str(column + 1)
+    return groups, [f"{len(groups)} specimens by column '{name}'"]
+
+
+def _curve(
+    name: str, table: Table, axes: dict[Axis, Column], mark: DecimalMark, options: ReadingOptions
+) -> RawCurve:
+    strain, how_strain = _strain(table, axes["strain"], mark, options)
+    stress, how_stress = _stress(table, axes["stress"], mark, options)
+    shear, how_shear = _shear_strain(axes["strain"].name, options.shear_strain)
+    found = f" ({', '.join(table.steps)})" if table.steps else ""
+    steps = [
+        f"read {len(table.rows)} points{found}; strain from {how_strain}, stress from {how_stress}"
+    ]
     return RawCurve(
-        name=path.stem,
+        name=name,
         strain=strain,
         stress_mpa=stress,
-        strain_measure=_measure(strain_words),
-        stress_measure=_measure(_words(header[stress_index])),
-        tensor_strain=any(word.startswith(("eps", "ε")) for word in strain_words),
-        steps=(step,),
+        strain_measure=options.strain_measure or axes["strain"].measure,  # type: ignore[arg-type]
+        stress_measure=options.stress_measure or axes["stress"].measure,  # type: ignore[arg-type]
+        shear_strain=shear,
+        steps=(*steps, *how_shear),
     )
 
 
-def _read_table(path: pathlib.Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Header and rows (line number, cells) of a text table; what is no table is refused."""
-    text = _read_text(path)
-    lines = text.splitlines()
-    first = next((i for i, line in enumerate(lines) if line.strip()), None)
-    if first is None:
-        raise InputError("the file is empty; a header line and a curve are expected")
-    delimiter = max("\t;,", key=lines[first].count)
-    if delimiter not in lines[first]:
+def _strain(
+    table: Table, column: Column, mark: DecimalMark, options: ReadingOptions
+) -> tuple[Array, str]:
+    values = _numbers(table, column, mark) * column.unit.factor
+    if column.unit.name == "stretch":
+        return values - 1.0, f"{column.says}, less 1"
+    if column.unit.quantity != "displacement":
+        return values, column.says
+    length, source = options.gauge_length, "as given"
+    if length is None:
+        length, source = _noted(table, _LENGTH_NOTE, _LENGTH_UNITS), "from the file's head"
+    if length is None:
         raise InputError(
-            f"its first line '{_short(lines[first])}' is one column; "
-            "strain and stress columns separated by comma, semicolon or tab are expected"
+            f"column '{column.name}' is a displacement; give its length with --gauge_length=MM, or the strain with "
+            "--strain_column"
         )
-    try:
-        table = list(
-            csv.reader(lines[first:], delimiter=delimiter, skipinitialspace=True, strict=True)
-        )
-    except csv.Error as error:
-        raise InputError(f"not a readable table ({error})") from error
-    header = _checked_header(table[0], lines[first])
-    rows = [
-        (first + 1 + i, row)
-        for i, row in enumerate(table)
-        if i and any(cell.strip() for cell in row)
-    ]
-    for line, row in rows:
-        # A decimal comma in a comma-separated file shows only here.
-        if any(cell.strip() for cell in row[len(header) :]):
-            raise InputError(
-                f"line {line} has {len(row)} values, the header names {len(header)} columns"
-            )
-    if len(rows) < MINIMUM_POINTS:
-        raise InputError(f"it has {len(rows)} points; a curve needs at least {MINIMUM_POINTS}")
-    return header, rows
+    return values / length, f"{column.says} over the gauge length of {length:g} mm ({source})"
 
 
-def _checked_header(cells: list[str], line: str) -> list[str]:
-    """The names of the columns; refused where they are numbers or not unique."""
-    header = [cell.strip() for cell in cells]
-    if sum(_is_number(cell) for cell in header) >= 2:
+def _stress(
+    table: Table, column: Column, mark: DecimalMark, options: ReadingOptions
+) -> tuple[Array, str]:
+    values = _numbers(table, column, mark) * column.unit.factor
+    if column.unit.quantity != "load":
+        return values, column.says
+    area, source = options.area, "as given"
+    if area is None:
+        area, source = _noted(table, _AREA_NOTE, _AREA_UNITS), "from the file's head"
+    if area is None:
         raise InputError(
-            f"it has no header (its first line is '{_short(line)}'); add a line that names the columns, "
-            "e.g. strain,stress"
+            f"column '{column.name}' is a load; give its cross-section with --area=MM2, or the stress with "
+            "--stress_column"
         )
-    repeated = {name for name in header if name and header.count(name) > 1}
-    if repeated:
-        raise InputError(
-            f"column '{sorted(repeated)[0]}' appears more than once in the header; rename one"
-        )
-    return header
+    return values / area, f"{column.says} over the area of {area:g} mm² ({source})"
 
 
-def _read_text(path: pathlib.Path) -> str:
-    if path.is_dir():
-        raise InputError("it is a folder; give the file of a curve")
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError("no such file") from None
-    except OSError as error:
-        raise InputError(f"cannot be read ({error.strerror})") from error
-    if b"\0" in content or re.search(rb"[\x01-\x08\x0e-\x1f]", content[:65536]):
-        raise InputError("it is not a text file; a CSV table (UTF-8) is expected")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        # Older lab software writes headers such as N/mm² in this encoding.
-        return content.decode("cp1252", errors="replace")
+def _noted(table: Table, pattern: str, units: dict[str, float]) -> float | None:
+    """A size that stands before the table with its unit, `Area: 24,5 mm²`; None where it is not plain to read."""
+    for name, text in table.notes.items():
+        unit_of_name = re.search(r"[\[(](.*?)[\])]", name)
+        key = re.sub(r"[\[(].*?[\])]|_", " ", name)
+        match = re.fullmatch(r"([\d.,]+)\s*(.*)", text)
+        if not match or not re.fullmatch(pattern, " ".join(key.lower().split())):
+            continue
+        unit = (match[2] or (unit_of_name[1] if unit_of_name else "")).strip().lower().strip("[]()")
+        value = number(match[1], "," if re.fullmatch(r"\d+,\d+", match[1]) else ".")
+        if unit in units and value:
+            return value * units[unit]
+    return None
 
 
-def _find_column(header: list[str], quantity: str, words: set[str], wanted: str | None) -> int:
-    """Index of the strain or stress column: the one asked for, or the only one whose name says so."""
-    if wanted is not None:
-        for form in (lambda name: name, _plain, lambda name: _plain(units.split_header(name)[0])):
-            found = [i for i, name in enumerate(header) if name and form(name) == form(wanted)]
-            if len(found) == 1:
-                return found[0]
-        raise InputError(
-            f"no column '{wanted}' for the {quantity}{nearest(wanted, [n for n in header if n])}"
-        )
-    found = [
-        i
-        for i, name in enumerate(header)
-        if _words(name) & words and not _words(name) & _OTHER_WORDS
-    ]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        names = ", ".join(name for name in header if name)
-        raise InputError(
-            f"no column is named as a {quantity} (columns: {_short(names)}); set --{quantity}_column"
-        )
-    names = ", ".join(header[i] for i in found)
-    raise InputError(
-        f"several columns could be the {quantity} ({_short(names)}); set --{quantity}_column"
-    )
+def _shear_strain(
+    name: str, given: str | None
+) -> tuple[Literal["engineering", "tensor", "epsilon"] | None, list[str]]:
+    """What a strain column's name says about shear strain, and the step to tell."""
+    if given is not None:
+        return given, []  # type: ignore[return-value]
+    text = name.casefold()
+    if re.search(r"(eps|epsilon|ε|\be)[ _]?(12|xy)", text):
+        return "tensor", []
+    if "γ" in text or "gamma" in text:
+        return "engineering", []
+    return ("epsilon" if re.search(r"\b(eps|epsilon)|ε", text) else None), []
 
 
-def _numbers(header: list[str], rows: list[tuple[int, list[str]]], column: int) -> Array:
+def _numbers(table: Table, column: Column, mark: DecimalMark) -> Array:
     """One column as finite numbers, [points]; the first cell that is none is refused with its line."""
-    values = np.empty(len(rows))
-    for i, (line, row) in enumerate(rows):
-        cell = row[column].strip() if column < len(row) else ""
-        if not _is_number(cell):
-            found = f"'{_short(cell)}' is not a number" if cell else "no value"
-            hint = (
-                "; decimal commas are not read, use points"
-                if re.fullmatch(r"[+-]?\d+,\d+", cell)
-                else ""
-            )
-            raise InputError(f"line {line}, column '{header[column]}': {found}{hint}")
-        values[i] = float(cell)
-        if not np.isfinite(values[i]):
-            raise InputError(
-                f"line {line}, column '{header[column]}': '{cell}'; every value must be finite"
-            )
+    values = np.empty(len(table.rows))
+    row_word = "line" if table.sheet is None else "row"
+    for i, (line, row) in enumerate(table.rows):
+        cell = row[column.index] if column.index < len(row) else ""
+        value = number(cell, mark)
+        if value is None or not np.isfinite(value):
+            shown = shorten(str(cell).strip())
+            found = f"'{shown}' is not a number" if shown else "no value"
+            if value is not None:
+                found = f"'{shown}'; every value must be finite"
+            raise InputError(f"{row_word} {line}, column '{column.name}': {found}")
+        values[i] = value
     return values
-
-
-def _unit(header: str, wanted: str | None, default: str) -> tuple[str, str]:
-    """The unit of a column, and where it comes from."""
-    if wanted is not None:
-        return wanted, "as given"
-    unit = units.split_header(header)[1]
-    return (unit, "from the header") if unit else (default, "assumed")
-
-
-def _words(header: str) -> set[str]:
-    return set(re.split(r"[\W_]+", _plain(units.split_header(header)[0]))) - {""}
-
-
-def _measure(words: set[str]) -> Measure | None:
-    found = {measure for word, measure in _MEASURE_WORDS.items() if word in words}
-    return found.pop() if len(found) == 1 else None
-
-
-def _plain(name: str) -> str:
-    return name.strip().casefold()
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return "_" not in cell
-
-
-def _short(text: str, length: int = 60) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"

@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from tfmat.curves.reading import MINIMUM_POINTS
 from tfmat.curves.settings import CurveSettings
+from tfmat.curves.tables import MINIMUM_POINTS
 from tfmat.errors import InputError
 from tfmat.materials.law import Array, Law
 
@@ -20,6 +20,7 @@ class CurveTarget:
       max_strain: range of the trained curves' ends (-), or None where nothing is known of them.
       max_stress_mpa: the largest strength at which a trained curve broke off, or None without a cut-off.
       strain_measure, stress_measure: the law's own (see Law), or None where there is no law: nothing is converted.
+      law: with the trained ranges; what is implausible for it is warned about. None checks nothing.
     """
 
     num_points: int
@@ -28,6 +29,7 @@ class CurveTarget:
     max_stress_mpa: float | None = None
     strain_measure: str | None = None
     stress_measure: str | None = None
+    law: Law | None = None
 
     @classmethod
     def of(cls, settings: CurveSettings, law: Law) -> "CurveTarget":
@@ -40,6 +42,7 @@ class CurveTarget:
             max_stress_mpa=settings.strength_mpa[1] if settings.strength_mpa else None,
             strain_measure=law.strain_measure,
             stress_measure=law.stress_measure,
+            law=law,
         )
 
 

@@ -1,80 +1,160 @@
-"""Units of measured columns: what labs write, as factors to MPa and to plain strain."""
+"""Units of measured columns: what labs write, and the factor of each to plain strain, MPa, N or mm."""
 
 import re
+from typing import Literal, NamedTuple
 
 from tfmat.errors import InputError, nearest
 
+Quantity = Literal["strain", "stress", "load", "displacement"]
+
+_POUND_FORCE = 4.4482216152605  # N
+_INCH = 25.4  # mm
+
+STRAIN_UNITS: dict[str, float] = {
+    "-": 1.0,
+    "%": 1e-2,
+    "mm/mm": 1.0,
+    "microstrain": 1e-6,
+    "stretch": 1.0,  # and 1 is taken off: see `to_strain`
+}
 STRESS_UNITS: dict[str, float] = {
     "MPa": 1.0,
     "GPa": 1e3,
     "kPa": 1e-3,
     "Pa": 1e-6,
-    "psi": 6.894757293168361e-3,
-    "ksi": 6.894757293168361,
+    "psi": _POUND_FORCE / _INCH**2,
+    "ksi": 1000 * _POUND_FORCE / _INCH**2,
     "N/mm2": 1.0,
 }
-STRAIN_UNITS: dict[str, float] = {"-": 1.0, "%": 1e-2}
+LOAD_UNITS: dict[str, float] = {"N": 1.0, "kN": 1e3, "lbf": _POUND_FORCE, "kip": 1e3 * _POUND_FORCE}
+DISPLACEMENT_UNITS: dict[str, float] = {"mm": 1.0, "um": 1e-3, "m": 1e3, "in": _INCH}
+UNITS: dict[Quantity, dict[str, float]] = {
+    "strain": STRAIN_UNITS,
+    "stress": STRESS_UNITS,
+    "load": LOAD_UNITS,
+    "displacement": DISPLACEMENT_UNITS,
+}
 
 # Lower-case spellings found in headers, besides the names above.
 _SPELLINGS = {
-    "n/mm²": "N/mm2",
-    "n/mm^2": "N/mm2",
-    "n mm-2": "N/mm2",
-    "percent": "%",
-    "pct": "%",
-    "mm/mm": "-",
-    "m/m": "-",
-    "in/in": "-",
-    "1": "-",
-    "": "-",
+    **dict.fromkeys(("n/mm²", "n/mm^2", "n mm-2", "n/sqmm", "n/mm**2"), "N/mm2"),
+    **dict.fromkeys(("percent", "pct", "prozent", "% strain"), "%"),
+    **dict.fromkeys(("m/m", "in/in", "in./in.", "in/in.", "strain", "1", ""), "-"),
+    **dict.fromkeys(
+        ("µε", "με", "ue", "µm/m", "μm/m", "um/m", "µstrain", "ustrain"), "microstrain"
+    ),
+    **dict.fromkeys(("micro strain", "micro-strain", "1e-6", "ppm", "µɛ"), "microstrain"),
+    **dict.fromkeys(("lb", "lbs", "pounds", "lb-f", "lb_f"), "lbf"),
+    **dict.fromkeys(("kips", "klbf"), "kip"),
+    **dict.fromkeys(("newton", "newtons"), "N"),
+    **dict.fromkeys(("inch", "inches", '"', "in."), "in"),
+    **dict.fromkeys(("µm", "μm", "micron", "microns"), "um"),
+    **dict.fromkeys(("megapascal", "megapascals"), "MPa"),
 }
-_BRACKETS = re.compile(r"^(?P<name>.*?)\s*[\[(](?P<unit>[^\])]*)[\])]\s*$")
+# What stands in brackets behind a name and is no unit.
+_QUALIFIERS = {
+    *(
+        "engineering",
+        "eng",
+        "nominal",
+        "true",
+        "log",
+        "logarithmic",
+        "hencky",
+        "cauchy",
+        "technical",
+        "axial",
+    ),
+    *(
+        "average",
+        "avg",
+        "mean",
+        "corrected",
+        "extensometer",
+        "extenso",
+        "ext",
+        "gauge",
+        "gage",
+        "machine",
+    ),
+    *(
+        "crosshead",
+        "dic",
+        "video",
+        "filtered",
+        "raw",
+        "calculated",
+        "measured",
+        "shear",
+        "tensile",
+        "total",
+    ),
+}
+_BRACKETS = re.compile(r"[\[({]([^\[\](){}]*)[\])}]")
 
 
-def stress_factor(unit: str) -> float:
-    """MPa per `unit`; InputError for a unit that is not known."""
-    return STRESS_UNITS[_known(unit, STRESS_UNITS, "stress")]
+class Unit(NamedTuple):
+    """A known unit: what it measures, its name here, and its factor to -, MPa, N or mm."""
+
+    quantity: Quantity
+    name: str
+    factor: float
 
 
-def strain_factor(unit: str) -> float:
-    """Plain strain per `unit`; InputError for a unit that is not known."""
-    return STRAIN_UNITS[_known(unit, STRAIN_UNITS, "strain")]
+def find_unit(text: str) -> Unit | None:
+    """The unit that `text` is a spelling of, or None. Upper and lower case are the same."""
+    spelling = " ".join(text.strip().strip("[](){}").split()).lower()
+    spelling = _SPELLINGS.get(spelling, spelling).lower()
+    for quantity, units in UNITS.items():
+        for name, factor in units.items():
+            if name.lower() == spelling:
+                return Unit(quantity, name, factor)
+    return None
+
+
+def axis_unit(text: str, axis: Literal["strain", "stress"]) -> Unit:
+    """The unit of a strain axis (a strain or a displacement) or stress axis (a stress or a load).
+
+    Raises:
+      InputError: it is unknown, or one of the other axis.
+    """
+    quantities: tuple[Quantity, ...] = (
+        ("strain", "displacement") if axis == "strain" else ("stress", "load")
+    )
+    unit = find_unit(text)
+    if unit is None or unit.quantity not in quantities:
+        valid = [name for quantity in quantities for name in UNITS[quantity]]
+        hint = nearest(text, valid)
+        if "did you mean" in hint:
+            hint += f" (valid: {', '.join(valid)})"
+        raise InputError(f"unknown {axis} unit '{text}'{hint}; set it with --{axis}_unit")
+    return unit
 
 
 def split_header(header: str) -> tuple[str, str | None]:
-    """Splits a column's header into name and unit: `stress [ksi]`, `stress (MPa)`, `strain_%`, `stress_ksi`.
+    """Splits a column's header into name and unit: `stress [ksi]`, `strain_%`, `σ / MPa`, `Kraft in kN`.
 
-    The unit is as the user wrote it (so an unknown one in brackets can be refused by name), or None.
+    The unit is as the user wrote it (so that an unknown one in brackets can be refused by name), or None.
     """
-    header = header.strip()
-    brackets = _BRACKETS.match(header)
-    if brackets and brackets["name"]:
-        return brackets["name"].strip(), brackets["unit"].strip()
-    # Without brackets only a known unit counts, and only as the last word.
-    words = re.split(r"[\s_,]+", header)
-    if (
-        len(words) > 1
-        and words[-1] != "1"
-        and _spelled(words[-1], {**STRESS_UNITS, **STRAIN_UNITS})
-    ):
-        return header[: -len(words[-1])].rstrip(" _,"), words[-1]
+    header = " ".join(header.split())
+    for brackets in reversed(list(_BRACKETS.finditer(header))):
+        content, last = brackets[1].strip(), brackets.end() == len(header)
+        name = " ".join((header[: brackets.start()] + header[brackets.end() :]).split())
+        if name and (find_unit(content) or (last and _looks_like_a_unit(content))):
+            return name, content
+    # Without brackets only a known unit counts, and only at the end.
+    for separator in (" ", "_", ",", "/"):
+        for place in [m.start() for m in re.finditer(re.escape(separator), header)]:
+            name, text = header[:place], header[place + 1 :].strip()
+            known = not re.search(r"[\[\](){}]", text) and find_unit(text)
+            if name.strip() and text not in ("", "1", "strain") and known:
+                return re.sub(r"(\s+in|[\s_,/:]+)+$", "", name) or name, text
     return header, None
 
 
-def _spelled(unit: str, units: dict[str, float]) -> str | None:
-    """The name in `units` that `unit` is a spelling of, or None. Case counts only where it would change the unit."""
-    unit = unit.strip()
-    by_spelling = {name.lower(): name for name in units}
-    spelling = unit.lower()
-    name = by_spelling.get(spelling) or _SPELLINGS.get(spelling)
-    return name if name in units else None
-
-
-def _known(unit: str, units: dict[str, float], quantity: str) -> str:
-    name = _spelled(unit, units)
-    if name is None:
-        hint = nearest(unit, units)
-        if "did you mean" in hint:
-            hint += f" (valid: {', '.join(units)})"
-        raise InputError(f"unknown {quantity} unit '{unit}'{hint}; set it with --{quantity}_unit")
-    return name
+def _looks_like_a_unit(text: str) -> bool:
+    """Whether the last brackets of a header are rather an unknown unit than a remark."""
+    words = re.findall(r"[a-z]+", text.lower())
+    if any(word in _QUALIFIERS for word in words) or len(words) > 2:
+        return False
+    return not re.fullmatch(r"\d+|[A-Za-z]?\d+|.{9,}", text)

@@ -96,20 +96,17 @@ class StreamSource:
 
         signature = (tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None], tf.float32))
         dataset = tf.data.Dataset.from_generator(index_blocks, output_signature=signature)
-        dataset = dataset.map(
-            lambda indices, weights: (
-                tf.nest.map_structure(
-                    lambda rows: tf.gather(rows, tf.reshape(indices, [-1])), self._data
-                ),
-                weights,
-            ),
-            num_parallel_calls=1,
-            deterministic=True,
-        ).prefetch(2)
+        # Without autograph, which would leave files in the folder of temporary files.
+        gather = tf.autograph.experimental.do_not_convert(self._gather)
+        dataset = dataset.map(gather, num_parallel_calls=1, deterministic=True).prefetch(2)
         for data, weights in dataset:
             weights = weights.numpy()
             indices = np.arange(weights.size, dtype=np.int32).reshape(weights.shape)
             yield Block(data, indices, weights, weights.sum(axis=1))
+
+    def _gather(self, indices: tf.Tensor, weights: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        rows = tf.reshape(indices, [-1])
+        return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), self._data), weights
 
 
 class DatasetSource:

@@ -62,12 +62,16 @@ def write_dataset(
       InputError: the folder holds another data set, there is not enough space, or a write is refused.
     """
     num_threads = num_threads or available_threads()
+    layout = Layout.of(manifest)
+    if not (folder / MANIFEST).exists():
+        # A billion curves are refused without looking at each of their shards.
+        _check_space(folder, sum(layout.row_bytes(name) for name in ARRAYS) * layout.num_rows)
     current, damage = _compare(folder, manifest, num_threads, read=False)
     if not damage:
         current, damage = _compare(folder, manifest, num_threads, read=True)
     if not damage:
         return
-    _check_space(folder, current, damage)  # before anything is made
+    _check_space(folder, _missing_bytes(folder, layout, damage))  # before anything is made
     with locked(folder):
         current, damage = _compare(folder, manifest, num_threads, read=True)
         for shard, what in damage.items():
@@ -92,8 +96,7 @@ def _compare(
     return current, find_damage(folder, current, num_threads, read)
 
 
-def _check_space(folder: pathlib.Path, manifest: dict[str, Any], shards: Iterable[int]) -> None:
-    layout = Layout.of(manifest)
+def _missing_bytes(folder: pathlib.Path, layout: Layout, shards: Iterable[int]) -> int:
     needed = 0
     for shard in shards:
         for name in ARRAYS:
@@ -102,6 +105,10 @@ def _check_space(folder: pathlib.Path, manifest: dict[str, Any], shards: Iterabl
             needed += layout.shard_bytes(name, shard) - (
                 path.stat().st_size if path.is_file() else 0
             )
+    return needed
+
+
+def _check_space(folder: pathlib.Path, needed: int) -> None:
     existing = folder.absolute()
     while not existing.is_dir() and existing != existing.parent:
         existing = existing.parent

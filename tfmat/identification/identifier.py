@@ -41,6 +41,7 @@ class Identifier:
         self._predict = tf.function(
             lambda features: model(features, training=False),
             input_signature=[tf.TensorSpec([None, self.target.num_points, 3], tf.float32)],
+            autograph=False,
         )
 
     @classmethod

@@ -1,133 +1,180 @@
-"""Measured curves -> parameters with units, the error of the re-simulated curve, and what to be careful about."""
+"""Measured curves -> parameters with units and intervals, the re-simulated curve, and what to be careful about."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tfmat.curves.measured import MeasuredCurve
+from tfmat.curves.cleaning import MeasuredCurve
 from tfmat.curves.resampling import resample
 from tfmat.curves.simulate import features_of
 from tfmat.errors import InputError
+from tfmat.identification import doubts
+from tfmat.identification.answers import Identification, Value
+from tfmat.identification.classical import (
+    ClassicalAnswer,
+    classical_answers,
+    conditioned,
+    labels_of_others,
+    padded_points,
+)
 from tfmat.identification.identifier import Identifier
-from tfmat.identification.resimulation import rmse_percent
+from tfmat.identification.least_squares import fit
 from tfmat.materials.law import Array, Law
 
-# An answer this near to the end of its range (0-1) says little more than that the range ends there.
-EDGE = 0.005
-# Above this the law does not describe the curve, whatever its parameters mean.
-POOR_RMSE_PERCENT = 5.0
+# Curves whose least squares are computed together; between them the progress is told.
+_BLOCK = 128
 
 
-@dataclasses.dataclass(frozen=True)
-class Value:
-    """A parameter's value in its unit; `fixed` where it was given and not identified."""
+def identify(
+    identifier: Identifier,
+    curves: Sequence[MeasuredCurve],
+    *,
+    fixed: Mapping[str, float] | None = None,
+    least_squares: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Identification]:
+    """Identifies the parameters of cleaned curves: all in one call of the network, and of least squares.
 
-    value: float
-    unit: str
-    fixed: bool = False
+    Args:
+      fixed: parameters that are known, name -> value in its unit. The network was trained without this knowledge: the
+        others are then least squares from the network's answer.
+      least_squares: False leaves out everything that is not the network's.
+      progress: called with (done, total).
 
-
-@dataclasses.dataclass(frozen=True)
-class Identification:
-    """The answer for one curve.
-
-    Attributes:
-      curve: the measured points that the answer stands on, with the steps and warnings of its cleaning.
-      law: the law, or None where the network was trained on labelled curves of no known law.
-      parameters: name -> value.
-      resimulated_mpa: stress of the law at the measured strains, [points], MPa, or None without a law.
-      rmse_percent: its root mean square distance from the measured points over the maximum stress, %, or None.
-      warnings: those of the curve and those of the answer.
+    Raises:
+      InputError: the network is of no use, or a known parameter is not the law's.
     """
-
-    curve: MeasuredCurve
-    law: Law | None
-    parameters: dict[str, Value]
-    resimulated_mpa: Array | None
-    rmse_percent: float | None
-    warnings: list[str]
-
-    def to_json(self) -> dict[str, Any]:
-        """One entry of the list that `tfmat identify --json` writes."""
-        parameters = {
-            name: {
-                "value": value.value,
-                "unit": value.unit,
-                **({"fixed": True} if value.fixed else {}),
-            }
-            for name, value in self.parameters.items()
-        }
-        return {
-            "curve": self.curve.name,
-            "law": self.law.name if self.law else None,
-            "parameters": parameters,
-            "rmse_percent": self.rmse_percent,
-            "num_points": len(self.curve.strain),
-            "steps": list(self.curve.steps),
-            "warnings": list(self.warnings),
-        }
-
-    def picture(self) -> dict[str, Any]:
-        """The arguments of `tfmat.report.figures.curve_figure` for this answer."""
-        law = self.law
-        return {
-            "strain": self.curve.strain,
-            "stress_mpa": self.curve.stress_mpa,
-            "resimulated_mpa": self.resimulated_mpa,
-            "name": self.curve.name,
-            "law_title": law.title if law else "",
-            "parameters": {
-                name: (value.value, value.unit) for name, value in self.parameters.items()
-            },
-            "rmse_percent": self.rmse_percent,
-            "strain_label": f"{law.strain_measure} strain" if law else "strain",
-            "stress_label": f"{law.stress_measure} stress" if law else "stress",
-        }
-
-
-def identify(identifier: Identifier, curves: Sequence[MeasuredCurve]) -> list[Identification]:
-    """Identifies the parameters of cleaned curves, all in one call of the network."""
     if not curves:
         return []
+    fixed = dict(fixed or {})
+    labels = network_labels(identifier, curves)
+    if identifier.law is None:
+        if fixed:
+            raise InputError("the network is of no known law; nothing can be fixed")
+        return [
+            _without_law(identifier, curve, label)
+            for curve, label in zip(curves, labels, strict=True)
+        ]
+    law = conditioned(identifier.law, fixed)
+    labels = labels_of_others(identifier.law, labels, law)
+    results: list[Identification] = []
+    for start in range(0, len(curves), _BLOCK):
+        part, of_part = curves[start : start + _BLOCK], labels[start : start + _BLOCK]
+        if fixed:
+            of_part = fit(law, *padded_points(part), start=of_part).labels
+        found = classical_answers(law, part, of_part) if least_squares else [None] * len(part)
+        for curve, label, classical in zip(part, of_part, found, strict=True):
+            curve = _with_notes_on_fixed(curve, identifier, fixed)
+            results.append(_answer(law, identifier, curve, label, classical))
+        if progress:
+            progress(len(results), len(curves))
+    return results
+
+
+def network_labels(identifier: Identifier, curves: Sequence[MeasuredCurve]) -> Array:
+    """The network's answers for cleaned curves, cut to 0-1: [curves, identified]."""
     points = [resample(curve.strain, curve.stress_mpa, identifier.target) for curve in curves]
     features = features_of(*(np.stack(arrays) for arrays in zip(*points, strict=True)))
     raw = identifier.predict(features)
     if not np.isfinite(raw).all():
         raise InputError("the model answers with NaN; its training diverged, train again")
-    labels = np.clip(raw, 0.0, 1.0)
-    values = identifier.values(labels)
-    return [_answer(identifier, curve, labels[i], values[i]) for i, curve in enumerate(curves)]
+    return np.clip(raw, 0.0, 1.0)
 
 
-def _answer(
-    identifier: Identifier, curve: MeasuredCurve, label: Array, values: Array
-) -> Identification:
-    law = identifier.law
+def _without_law(identifier: Identifier, curve: MeasuredCurve, label: Array) -> Identification:
+    values = identifier.values(label[None])[0]
     found = {
         p.name: Value(float(v), p.unit) for p, v in zip(identifier.parameters, values, strict=True)
     }
+    warnings = [*curve.warnings, *doubts.edge_warnings(identifier.parameters, label)]
+    return Identification(curve, None, found, None, None, warnings, label)
+
+
+def _with_notes_on_fixed(
+    curve: MeasuredCurve, identifier: Identifier, fixed: Mapping[str, float]
+) -> MeasuredCurve:
+    """The curve with a step, and perhaps warnings, about the parameters that were given."""
+    if not fixed:
+        return curve
+    given = ", ".join(f"{name} = {value:g}" for name, value in fixed.items())
+    step = f"{given} given: the other parameters are least squares from the network's answer"
     warnings = list(curve.warnings)
-    for parameter, scaled in zip(identifier.parameters, label, strict=True):
-        if not EDGE < scaled < 1 - EDGE:
-            end, limit = ("low", parameter.low) if scaled < 0.5 else ("high", parameter.high)
+    for parameter in identifier.parameters:
+        value = fixed.get(parameter.name)
+        if value is not None and not parameter.low <= value <= parameter.high:
             warnings.append(
-                f"{parameter.name} is at the {end} end of its trained range ({limit:.4g} {parameter.unit}); "
-                "the true value may lie beyond"
+                f"{parameter.name} = {value:g} was given, outside of its trained range {parameter.low:g} to "
+                f"{parameter.high:g} {parameter.unit}"
             )
-    if law is None:
-        return Identification(curve, None, found, None, None, warnings)
-    every = {
-        p.name: found.get(p.name) or Value(float(p.fixed or 0.0), p.unit, True)
-        for p in law.parameters
-    }
-    parameters = np.array([[every[p.name].value for p in law.parameters]])
-    resimulated = law.stress(curve.strain[None], parameters)
-    error = rmse_percent(curve.stress_mpa[None], resimulated, np.ones(resimulated.shape, bool))
-    if error[0] > POOR_RMSE_PERCENT:
-        warnings.append(
-            f"the re-simulated curve is {error[0]:.1f} % of the maximum stress away from the measured one: "
-            f"law {law.name} does not describe this curve, a column or unit is wrong, or the network is too coarse"
-        )
-    return Identification(curve, law, every, resimulated[0], float(error[0]), warnings)
+    return dataclasses.replace(curve, steps=[*curve.steps, step], warnings=warnings)
+
+
+def _answer(
+    law: Law,
+    identifier: Identifier,
+    curve: MeasuredCurve,
+    label: Array,
+    classical: ClassicalAnswer | None,
+) -> Identification:
+    """The answer for one curve, whose identified parameters are `label` [identified]."""
+    values = law.from_labels(label[None])
+    resimulated = law.stress(curve.strain[None], values)[0]
+    largest = float(np.abs(curve.stress_mpa).max())
+    error = _rms(resimulated - curve.stress_mpa)
+    noise = doubts.noise_level(curve, identifier.settings)
+    edges = doubts.edge_warnings(law.identified, label)
+    warnings, fit_error = [*curve.warnings, *edges], None
+    if classical is not None:
+        best = law.stress(curve.strain[None], law.from_labels(classical.labels[None]))[0]
+        fit_error = _rms(best - curve.stress_mpa)
+        warnings += doubts.unidentifiable_warnings(law.identified, classical.unidentifiable)
+        # On the network's points, where a pause of the machine is one point and not many.
+        strain, stress, valid = resample(curve.strain, curve.stress_mpa, identifier.target)
+        model = law.stress(strain[None], law.from_labels(classical.labels[None]))[0]
+        local = doubts.local_warning(strain[valid], (model - stress)[valid], noise, largest)
+        warnings += [local] if local else []
+    warnings += doubts.error_warnings(law.name, error, fit_error, noise, largest)
+    if classical is not None and classical.better and fit_error is not None:
+        warnings.append(doubts.better_law_warning(law.name, fit_error, classical.better))
+    fit_percent = None if fit_error is None else 100 * fit_error / largest
+    verdict = doubts.verdict(curve.implausible, fit_percent, len(edges))
+    return Identification(
+        curve=curve,
+        law=law,
+        parameters=_values(law, values[0], classical),
+        resimulated_mpa=resimulated,
+        rmse_percent=100 * error / largest,
+        warnings=[*([verdict] if verdict else []), *warnings],
+        labels=label,
+    )
+
+
+def _values(law: Law, values: Array, classical: ClassicalAnswer | None) -> dict[str, Value]:
+    """Every parameter of the law, the fixed ones included; `values` are [all]."""
+    found, column = {}, 0
+    for parameter, value in zip(law.parameters, values, strict=True):
+        if parameter.fixed is not None:
+            found[parameter.name] = Value(float(value), parameter.unit, fixed=True)
+            continue
+        known: dict[str, Any] = {}
+        if classical is not None:
+            low, high = classical.interval[column]
+            known = {
+                "std": None if classical.unidentifiable[column] else float(classical.std[column]),
+                "polished": _finite(classical.polished[column]),
+                "least_squares": _finite(classical.values[column]),
+                "ci95": (float(low), float(high)) if np.isfinite([low, high]).all() else None,
+            }
+        found[parameter.name] = Value(float(value), parameter.unit, **known)
+        column += 1
+    return found
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _rms(values: Array) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))

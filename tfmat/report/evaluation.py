@@ -8,6 +8,7 @@ from typing import Any
 from tfmat.files import make_folder, write_json
 from tfmat.report.figures import Array, loss_figure, predicted_against_true_figure, save_figure
 from tfmat.report.metrics import read_metrics
+from tfmat.report.yardstick_figure import yardstick_figure
 
 
 def write_evaluation(
@@ -16,7 +17,10 @@ def write_evaluation(
     true_values: Array,
     identified_values: Array,
 ) -> None:
-    """Writes figures/predicted_against_true.png, figures/losses.png (where the run kept metrics), evaluation.json.
+    """Writes the pictures and evaluation.json.
+
+    Pictures, in figures/: predicted_against_true.png, losses.png (where the run kept metrics), yardstick.png (where
+    the evaluation has one).
 
     Args:
       evaluation: the content of evaluation.json.
@@ -33,4 +37,9 @@ def write_evaluation(
     metrics = read_metrics(workdir / "metrics.jsonl")
     if metrics:
         save_figure(loss_figure(metrics), figures / "losses.png")
+    if evaluation.get("yardstick"):
+        save_figure(yardstick_figure(evaluation["yardstick"]), figures / "yardstick.png")
+    else:
+        # One of an earlier evaluation would belong to other numbers.
+        (figures / "yardstick.png").unlink(missing_ok=True)
     write_json(workdir / "evaluation.json", evaluation)

@@ -54,7 +54,7 @@ def curve_figure(
       parameters: name -> (value, unit), written into the picture.
       rmse_percent: root mean square residual over the maximum stress, %.
     """
-    figure = _figure(7.0, 5.6 if resimulated_mpa is not None else 4.4)
+    figure = new_figure(7.0, 5.6 if resimulated_mpa is not None else 4.4)
     if resimulated_mpa is None:
         top = figure.subplots()
     else:
@@ -87,7 +87,7 @@ def predicted_against_true_figure(
     """
     columns = 2 if len(parameters) == 4 else min(len(parameters), 3)
     rows = -(-len(parameters) // columns)
-    figure = _figure(4.0 * columns + 0.4, 4.0 * rows)
+    figure = new_figure(4.0 * columns + 0.4, 4.0 * rows)
     panels = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
     for panel in panels[len(parameters) :]:
         panel.set_visible(False)
@@ -103,7 +103,7 @@ def loss_figure(metrics: Sequence[Mapping[str, Any]]) -> Figure:
     Args:
       metrics: the lines of `metrics.jsonl`: `seconds`, `epoch`, `loss`, `val_loss` (each may be missing in a line).
     """
-    figure = _figure(9.0, 4.0)
+    figure = new_figure(9.0, 4.0)
     by_time, by_epoch = figure.subplots(1, 2, sharey=True)
     longest = max((float(line.get("seconds") or 0.0) for line in metrics), default=0.0)
     scales = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
@@ -127,7 +127,7 @@ def loss_figure(metrics: Sequence[Mapping[str, Any]]) -> Figure:
                 )
         panel.set_yscale("log")
         panel.set_xlim(left=0.0)
-        _finish(panel)
+        finish(panel)
         panel.grid(True, which="minor", axis="y", color=GRID, lw=0.4)
     by_time.set_xlabel(f"training time ({unit})")
     by_epoch.set_xlabel("epoch")
@@ -160,7 +160,7 @@ def _draw_curve(
         panel.plot(strain, resimulated_mpa, "-", color=MODEL, lw=1.8, label="re-simulated")
         highest = max(highest, float(resimulated_mpa.max()))
     panel.set_ylim(bottom=min(0.0, float(stress_mpa.min())), top=1.06 * highest)
-    _finish(panel)
+    finish(panel)
 
 
 def _draw_residuals(panel: Axes, strain: Array, residual: Array) -> None:
@@ -177,7 +177,7 @@ def _draw_residuals(panel: Axes, strain: Array, residual: Array) -> None:
     limit = 1.15 * float(np.abs(residual).max()) or 1.0
     panel.set_ylim(-limit, limit)
     panel.set_ylabel("residual (MPa)")
-    _finish(panel)
+    finish(panel)
 
 
 def _draw_predicted(
@@ -203,7 +203,7 @@ def _draw_predicted(
     panel.set_box_aspect(1)
     panel.set_xlabel(f"true {label}")
     panel.set_ylabel(f"identified {label}")
-    _finish(panel)
+    finish(panel)
 
 
 def _points(metrics: Sequence[Mapping[str, Any]], key: str, quantity: str) -> Array:
@@ -214,14 +214,14 @@ def _points(metrics: Sequence[Mapping[str, Any]], key: str, quantity: str) -> Ar
     )
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
     """An empty figure of this size in inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
-def _finish(panel: Axes) -> None:
+def finish(panel: Axes) -> None:
     """Light grid behind the data, no box."""
     panel.grid(True, color=GRID, lw=0.8)
     panel.set_axisbelow(True)

@@ -4,6 +4,12 @@ import math
 import re
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+# What the yardstick is binned by, in evaluation.json's own words and for people.
+BIN_TITLES = {
+    "max_strain": "maximum strain (–)",
+    "noise_to_signal": "noise over maximum stress (–)",
+    "num_points": "points",
+}
 
 
 def format_value(value: float | None, digits: int = 4) -> str:
@@ -18,6 +24,15 @@ def format_value(value: float | None, digits: int = 4) -> str:
         return f"{rounded:.{max(digits - 1 - exponent, 0)}f}"
     mantissa, _, power = f"{rounded:.{digits - 1}e}".partition("e")
     return f"{mantissa}e{int(power)}"
+
+
+def format_limits(quantity: str, low: float, high: float, between: str, digits: int) -> str:
+    """The limits of a bin of a quantity of `BIN_TITLES`: `0.01 – 0.02`, or one number where they are the same."""
+    if quantity == "num_points":
+        texts = [f"{limit:.0f}" for limit in (low, high)]
+    else:
+        texts = [format_value(limit, digits) for limit in (low, high)]
+    return texts[0] if low == high else between.join(texts)
 
 
 def format_unit(unit: str) -> str:

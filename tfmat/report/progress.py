@@ -4,7 +4,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -12,10 +12,18 @@ from rich.progress import (
     ProgressColumn,
     Task,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.text import Text
+
+
+class _Console(Console):
+    """Leaves room for the `^C` that a terminal shows: on a full line it would begin a new one and shift the bar."""
+
+    @property  # type: ignore[misc]
+    def size(self) -> ConsoleDimensions:
+        width, height = super().size
+        return ConsoleDimensions(max(width - 3, 1), height)
 
 
 class _Rate(ProgressColumn):
@@ -39,10 +47,9 @@ def progress_bar(description: str, unit: str) -> Iterator[Callable[[int, int], N
         BarColumn(),
         MofNCompleteColumn(),
         _Rate(unit),
-        TimeElapsedColumn(),
-        TextColumn("left"),
         TimeRemainingColumn(),
+        TextColumn("left"),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with Progress(*columns, console=_Console(stderr=True), transient=True) as progress:
         task = progress.add_task(description, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)

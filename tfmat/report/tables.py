@@ -6,7 +6,13 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from tfmat.report.formatting import format_unit, format_value, with_unit
+from tfmat.report.formatting import (
+    BIN_TITLES,
+    format_limits,
+    format_unit,
+    format_value,
+    with_unit,
+)
 
 
 def identification_table(results: Sequence[Mapping[str, Any]]) -> Table:
@@ -57,6 +63,81 @@ def evaluation_table(evaluation: Mapping[str, Any]) -> Table:
     table.add_section()
     table.add_row("all", f"{evaluation['mse']:.3e}", "", "")
     return table
+
+
+def yardstick_table(evaluation: Mapping[str, Any]) -> Table:
+    """One row a parameter: the Bayes risk, and how many times that error the network and least squares make.
+
+    Args:
+      evaluation: what `evaluation.json` holds, with its yardstick.
+    """
+    yardstick = evaluation["yardstick"]
+    table = Table(
+        title=f"yardstick, {yardstick['num_curves']:,} test curves",
+        title_justify="left",
+        caption=_yardstick_caption(evaluation),
+        caption_justify="left",
+    )
+    table.add_column("parameter")
+    for heading in (
+        "Bayes risk\n(best possible MSE)",
+        "network\nMSE",
+        "network\nη = MSE / Bayes risk",
+        "least squares\nMSE",
+        "least squares\nη",
+        "least squares\n95 % intervals hold",
+        "unidentifiable\ncurves",
+    ):
+        table.add_column(heading, justify="right")
+    for name, entry in yardstick["parameters"].items():
+        table.add_row(
+            Text(name),
+            f"{entry['bayes_risk']:.2e} ± {entry['bayes_risk_error'] or 0.0:.1e}",
+            f"{entry['network_mse']:.2e}",
+            _with_error(entry["eta"], entry["eta_error"]),
+            f"{entry['least_squares_mse']:.2e}",
+            _with_error(entry["least_squares_eta"], entry["least_squares_eta_error"]),
+            f"{100 * entry['interval_coverage']:.1f} %",
+            f"{100 * entry['unidentifiable_share']:.1f} %",
+        )
+    return table
+
+
+def yardstick_bins_table(evaluation: Mapping[str, Any]) -> Table:
+    """One row a bin of maximum strain, noise and number of points: η of the network and of least squares."""
+    yardstick = evaluation["yardstick"]
+    table = Table(title="η by the kind of curve", title_justify="left")
+    table.add_column("curves with")
+    table.add_column("from – to", justify="right")
+    table.add_column("curves", justify="right")
+    for name in yardstick["parameters"]:
+        table.add_column(Text(f"{name}: network\n/ least squares"), justify="right")
+    for quantity, title in BIN_TITLES.items():
+        table.add_section()
+        for i, entry in enumerate(yardstick["bins"][quantity]):
+            etas = [
+                f"{format_value(scores['eta'], 3)} / {format_value(scores['least_squares_eta'], 3)}"
+                for scores in entry["parameters"].values()
+            ]
+            limits = format_limits(quantity, entry["low"], entry["high"], " – ", 3)
+            table.add_row("" if i else title, limits, f"{entry['num_curves']:,}", *etas)
+    return table
+
+
+def _yardstick_caption(evaluation: Mapping[str, Any]) -> str:
+    yardstick = evaluation["yardstick"]
+    fewest = yardstick["fewest_effective_samples"]
+    sampled = "" if fewest is None else f", at least {fewest:,.0f} effective samples a curve"
+    return (
+        f"network alone {evaluation['curves_per_second']:,.0f} curves/s, least squares (Levenberg–Marquardt, one core) "
+        f"{yardstick['least_squares_curves_per_second']:,.0f} curves/s; Bayes risk by {yardstick['method']}{sampled}"
+    )
+
+
+def _with_error(value: float, error: float | None) -> str:
+    if error is None:
+        return format_value(value, 3)
+    return f"{format_value(value, 3)} ± {format_value(error, 2)}"
 
 
 def _mean_absolute_error(score: Mapping[str, Any]) -> str:

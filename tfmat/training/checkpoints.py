@@ -60,10 +60,14 @@ class CheckpointFolder:
         text = json.dumps({"format": FORMAT, **meta})
         with atomic_write(self.path(step)) as file:
             np.savez(file, allow_pickle=False, **{"meta": np.array(text), **arrays})
-        for old in self.steps()[: -self.keep]:
-            self.path(old).unlink(missing_ok=True)
+        self.remove_old()
         for stale in self.folder.glob(".step-*.tmp"):
             stale.unlink(missing_ok=True)
+
+    def remove_old(self) -> None:
+        """Removes the oldest beyond `keep`."""
+        for old in self.steps()[: -self.keep]:
+            self.path(old).unlink(missing_ok=True)
 
     def load(self, step: int) -> Checkpoint:
         """Reads and verifies one checkpoint; InputError where it is damaged or of a newer tfmat."""

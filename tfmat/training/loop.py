@@ -31,6 +31,7 @@ class Position:
     best_val_loss: float = math.inf
     seconds: float = 0.0
     training_seconds: float = 0.0
+    validation_seconds: float = 0.0
     last_record: dict[str, Any] = dataclasses.field(default_factory=dict)
     end_reason: str = ""  # why training ended, once it has
 
@@ -236,7 +237,9 @@ class Loop:
         position = self.position
         logs = self._epoch_logs()
         if self._validate:
+            started = time.monotonic()
             logs |= {f"val_{name}": value for name, value in self._validate().items()}
+            position.validation_seconds += time.monotonic() - started
             if not math.isfinite(logs["val_loss"]):
                 raise self._diverged(f"val_loss became {logs['val_loss']} after", position.step - 1)
         epoch = (position.step - 1) // self._steps_per_epoch
@@ -246,6 +249,7 @@ class Loop:
             "epoch": position.step / self._steps_per_epoch,
             "seconds": round(position.seconds, 3),
             "training_seconds": round(position.training_seconds, 3),
+            "validation_seconds": round(position.validation_seconds, 3),
             "curves_per_second": round(self._rate(), 1),
             **logs,
         }

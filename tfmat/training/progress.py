@@ -1,10 +1,20 @@
 """What a training run shows: a bar with rate, remaining time and losses on a terminal, a line an epoch elsewhere."""
 
+import contextlib
 import sys
 from types import TracebackType
 
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.progress import BarColumn, Progress, TextColumn
+
+
+class _Console(Console):
+    """Leaves room for the `^C` that a terminal shows: on a full line it would begin a new one and shift the bar."""
+
+    @property  # type: ignore[misc]
+    def size(self) -> ConsoleDimensions:
+        width, height = super().size
+        return ConsoleDimensions(max(width - 3, 1), height)
 
 
 class TrainingProgress:
@@ -24,7 +34,7 @@ class TrainingProgress:
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=24),
                 TextColumn("{task.percentage:>3.0f} %  {task.fields[text]}"),
-                console=Console(stderr=True),
+                console=_Console(stderr=True),
                 transient=True,
             )
 
@@ -48,7 +58,9 @@ class TrainingProgress:
         if self._bar:
             self._bar.console.print(line, highlight=False, markup=False)
         elif self._shown:
-            print(line, file=sys.stderr, flush=True)
+            # A terminal that was closed, or a reader that has gone, must not end a run of hours; log.txt has the line.
+            with contextlib.suppress(OSError):
+                print(line, file=sys.stderr, flush=True)
 
     def update(
         self, *, step: int, description: str, rate: float, loss: float, seconds_left: float

@@ -10,6 +10,7 @@ import keras
 from tfmat.backends import Backend
 from tfmat.errors import DivergedError, Interrupted
 from tfmat.training.callbacks import Callbacks
+from tfmat.training.checkpoints import Checkpoint
 from tfmat.training.loop import Loop
 from tfmat.training.run_folder import RunFolder
 from tfmat.training.signals import StopRequest
@@ -62,7 +63,9 @@ class Session:
         Raises:
           Interrupted, DivergedError, or whatever a callback raises; status.json says which.
         """
-        self._resume()
+        checkpoint = self._latest_checkpoint()
+        self.callbacks.call("on_train_begin")
+        self._resume(checkpoint)
         try:
             with StopRequest() as stop:
                 reason = self.loop.run(stop)
@@ -78,12 +81,17 @@ class Session:
                 self._set_status("failed", f"{type(error).__name__}: {error}")
             raise
 
-    def _resume(self) -> None:
+    def _latest_checkpoint(self) -> Checkpoint | None:
         if self.folder is None:
-            return
+            return None
         checkpoint, complaints = self.folder.checkpoints.load_latest()
         for complaint in complaints:
             self.log(f"warning: {complaint}")
+        return checkpoint
+
+    def _resume(self, checkpoint: Checkpoint | None) -> None:
+        if self.folder is None:
+            return
         step = checkpoint.step if checkpoint else 0
         status = self.folder.status()
         resumed = status.get("resumed_from_steps", [])
@@ -105,6 +113,7 @@ class Session:
         if self.folder:
             self.backend.sync_model()
             self.folder.save_model(self.model, "final.keras")
+            self.folder.checkpoints.remove_old()  # where an earlier process was killed before it could
             self.folder.set_status("done", reason, step=position.step, last_record=record)
         self.log(f"done: {reason}")
         history = self.callbacks.history

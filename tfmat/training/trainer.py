@@ -22,6 +22,8 @@ from tfmat.training.session import RunResult, Session
 from tfmat.training.sources import make_source, measure_steps_per_second, steps_per_call
 
 EVALUATION_BATCH_SIZE = 500
+_ENDLESS = 2**40
+
 OptimizerFactory = Callable[[int, int], keras.optimizers.Optimizer]
 
 
@@ -226,7 +228,8 @@ class Trainer:
         if duration.seconds is None:
             total_steps = duration.steps(source.steps_per_epoch)
         else:
-            self._build(1, source.steps_per_epoch)
+            # For the trial the run is as good as endless: no schedule may find it too short.
+            self._build(_ENDLESS, source.steps_per_epoch)
             count = steps_per_call(source, self._steps_per_call)
             rate = measure_steps_per_second(self._backend, source, count)
             total_steps = int(duration.seconds * rate)
@@ -250,7 +253,6 @@ class Trainer:
         self.model.stop_training = False
         params = {"epochs": epochs, "steps": source.steps_per_epoch, "verbose": 0}
         callbacks = Callbacks(self._callbacks, self.model, params)
-        callbacks.call("on_train_begin")
         available = 0 if validation is None else _length(validation)
         used = min(num_validation or available, available)
         loop = Loop(

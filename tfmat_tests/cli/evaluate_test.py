@@ -6,6 +6,8 @@ import shutil
 import pytest
 
 from tfmat.cli.main import main
+from tfmat.curves.settings import CurveSettings
+from tfmat.data.packed import generate_dataset
 
 
 @pytest.fixture
@@ -14,7 +16,8 @@ def workdir(trained_run, tmp_path):
 
 
 def test_table_json_and_pictures(workdir, tmp_path, capsys):
-    assert main(["evaluate", f"--workdir={workdir}", f"--json={tmp_path / 'copy.json'}"]) == 0
+    arguments = [f"--workdir={workdir}", f"--json={tmp_path / 'copy.json'}", "--noyardstick"]
+    assert main(["evaluate", *arguments]) == 0
     captured = capsys.readouterr()
     for expected in (
         "1,000 test curves",
@@ -29,6 +32,9 @@ def test_table_json_and_pictures(workdir, tmp_path, capsys):
     content = json.loads((workdir / "evaluation.json").read_text())
     assert content == json.loads((tmp_path / "copy.json").read_text())
     assert content["num_curves"] == 1000
+    assert content["yardstick"] is None
+    assert "Bayes" not in captured.out
+    assert not (workdir / "figures" / "yardstick.png").exists()
     assert 0 < content["mse"] < 0.05
     for name in ("predicted_against_true.png", "losses.png"):
         assert (workdir / "figures" / name).read_bytes().startswith(b"\x89PNG")
@@ -38,11 +44,40 @@ def test_table_json_and_pictures(workdir, tmp_path, capsys):
 def test_another_data_dir(workdir, trained_run, capsys):
     (workdir / "config.json").unlink()
     (workdir / "metrics.jsonl").unlink()
-    assert (
-        main(["evaluate", f"--workdir={workdir}", f"--data_dir={trained_run.dataset.folder}"]) == 0
-    )
+    arguments = [f"--data_dir={trained_run.dataset.folder}", "--yardstick=false"]
+    assert main(["evaluate", f"--workdir={workdir}", *arguments]) == 0
     assert not (workdir / "figures" / "losses.png").exists()
     capsys.readouterr()
+
+
+def test_the_yardstick_is_in_the_table_the_json_and_a_picture(
+    workdir, trained_run, tmp_path, capsys
+):
+    folder = shutil.copytree(trained_run.dataset.folder, tmp_path / "data")
+    arguments = [f"--workdir={workdir}", f"--data_dir={folder}"]
+    assert main(["evaluate", *arguments, "--num_yardstick=60"]) == 0
+    captured = capsys.readouterr()
+    for expected in ("yardstick, 60 test curves", "Bayes risk", "η", "curves/s", "maximum strain"):
+        assert expected in captured.out
+    assert captured.err == ""
+    content = json.loads((workdir / "evaluation.json").read_text())
+    assert content["yardstick"]["num_curves"] == 60
+    assert (workdir / "figures" / "yardstick.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "bayes_risk.json").is_file()
+    assert main(["evaluate", *arguments, "--num_yardstick=1"]) == 2
+    assert "num_yardstick" in capsys.readouterr().err
+
+
+def test_without_noise_the_rest_is_evaluated_and_the_reason_said(workdir, tmp_path, capsys):
+    silent = generate_dataset(
+        CurveSettings(noise_mpa=0.0), seed=1, num_curves=8, num_test=20, data_dir=tmp_path
+    )
+    assert main(["evaluate", f"--workdir={workdir}", f"--data_dir={silent.folder}"]) == 0
+    captured = capsys.readouterr()
+    assert "20 test curves" in captured.out
+    assert captured.err.startswith("no yardstick: ")
+    assert len(captured.err.splitlines()) == 1
+    assert json.loads((workdir / "evaluation.json").read_text())["yardstick"] is None
 
 
 def test_a_wrong_call_gets_one_line_and_status_2(workdir, tmp_path, capsys):

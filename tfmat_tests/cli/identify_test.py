@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas
 import pytest
 
 from tfmat.cli.main import main
@@ -27,6 +28,8 @@ def test_one_curve(trained_run, curve, capsys):
     captured = capsys.readouterr()
     for expected in (
         "law hahn_tsai",
+        "least squares",
+        "95 % interval",
         "G0 (MPa)",
         "a (MPa⁻³)",
         "curve",
@@ -101,9 +104,74 @@ def test_every_bad_file_is_named_and_nothing_is_written(trained_run, curve, caps
     captured = capsys.readouterr()
     assert captured.out == ""
     first, second = captured.err.splitlines()
-    assert "bad.csv: its first line 'stress' is one column" in first
+    assert "bad.csv: it has one column of numbers" in first
     assert "none.csv: no such file" in second
     assert sorted(curve.parent.iterdir()) == before
+    flags = [f"--workdir={trained_run.workdir}", "--skip_bad_files", *outputs]
+    assert main(["identify", *files, *flags]) == 0
+    assert len(capsys.readouterr().err.splitlines()) == 2
+    assert [r["curve"] for r in json.loads((curve.parent / "out.json").read_text())] == ["curve"]
+
+
+def test_folders_and_patterns(trained_run, tmp_path, capsys):
+    law = find_law("hahn_tsai")
+    for name in ("a/1.csv", "a/deep/2.txt", "a/.hidden.csv", "b/3.csv", "b/[4].csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        write_example_curve(law, tmp_path / name)
+    (tmp_path / "a" / "notes.md").write_text("no curve")
+    output = tmp_path / "out.json"
+    arguments = [tmp_path / "a", tmp_path / "b" / "*.csv", tmp_path / "b" / "[4].csv"]
+    flags = [f"--workdir={trained_run.workdir}", f"--json={output}", "--noleast_squares"]
+    assert main(["identify", *map(str, arguments), *flags]) == 0
+    results = json.loads(output.read_text())
+    assert [result["curve"] for result in results] == ["1", "2", "3", "[4]"]
+    assert results[0]["parameters"]["G0"]["least_squares"] is None
+    capsys.readouterr()
+    (tmp_path / "empty").mkdir()
+    for wrong, message in (("empty", "holds no curves"), ("b/*.xlsx", "no file matches")):
+        assert main(["identify", str(tmp_path / wrong), *flags]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_pooled_and_given_parameters_in_table_json_and_csv(trained_run, tmp_path, capsys):
+    law = find_law("hahn_tsai")
+    paths = [str(write_example_curve(law, tmp_path / f"{i}.csv", seed=i)) for i in range(3)]
+    flags = [
+        f"--workdir={trained_run.workdir}",
+        "--fix=G0=5000",
+        "--pool",
+        f"--json={tmp_path / 'out.json'}",
+        f"--csv={tmp_path / 'out.csv'}",
+        f"--plot_dir={tmp_path / 'plots'}",
+    ]
+    assert main(["identify", *paths, *flags]) == 0
+    printed = capsys.readouterr().out
+    for expected in ("pooled (3 specimens)", "5000 fixed", "scatter (std)", "mean of specimens"):
+        assert expected in printed
+    results = json.loads((tmp_path / "out.json").read_text())
+    assert [result["curve"] for result in results] == ["0", "1", "2", "pooled (3 specimens)"]
+    frame = pandas.read_csv(tmp_path / "out.csv")
+    assert list(frame["curve"].astype(str)) == [result["curve"] for result in results]
+    for column, key in (
+        ("a [MPa^-3]", "value"),
+        ("a std [MPa^-3]", "std"),
+        ("a polished [MPa^-3]", "polished"),
+        ("a least_squares [MPa^-3]", "least_squares"),
+    ):
+        np.testing.assert_allclose(
+            frame[column], [result["parameters"]["a"][key] for result in results]
+        )
+    assert (frame["G0 [MPa]"] == 5000).all()
+    assert (tmp_path / "plots" / "pooled_3_specimens.png").is_file()
+
+
+def test_excel_and_cleaning_flags(trained_run, curve, capsys):
+    strain, stress = np.loadtxt(curve, delimiter=",", skiprows=1, unpack=True)
+    frame = pandas.DataFrame({"Strain [%]": 100 * strain + 0.1, "Stress [MPa]": stress})
+    frame.to_excel(curve.with_name("lab.xlsx"), index=False)
+    flags = [f"--workdir={trained_run.workdir}", "--toe=off", "--cut_after_failure=false"]
+    assert main(["identify", str(curve.with_name("lab.xlsx")), *flags]) == 0
+    assert "sheet 'Sheet1'" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -116,10 +184,20 @@ def test_every_bad_file_is_named_and_nothing_is_written(trained_run, curve, caps
         (["curve.csv", "--json=."], "is a folder"),
         (["curve.csv", "--plot_dir=curve.csv"], "is a file"),
         (["curve.csv", "--stress_units=ksi"], "did you mean '--stress_unit'?"),
+        (["curve.csv", "--toe=on"], "--toe is 'on'; give auto or off"),
+        (["curve.csv", "--fix=E"], "--fix=E is not understood"),
+        (["curve.csv", "--fix=G1=5000"], "has no parameter 'G1'; did you mean 'G0'?"),
+        (["curve.csv", "--pool"], "--pool needs at least two curves"),
+        (["curve.csv", "--csv=none/out.csv"], "there is no folder none"),
+        (["curve.csv", "--area=-3"], "--area is -3"),
     ],
 )
-def test_a_wrong_call_gets_one_line_and_status_2(arguments, message, curve, monkeypatch, capsys):
+def test_a_wrong_call_gets_one_line_and_status_2(
+    arguments, message, curve, monkeypatch, capsys, trained_run
+):
     monkeypatch.chdir(curve.parent)
+    if not any(argument.startswith("--workdir") for argument in arguments):
+        arguments = [*arguments, f"--workdir={trained_run.workdir}"]
     assert main(["identify", *arguments]) == 2
     captured = capsys.readouterr()
     assert message in captured.err

@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tfmat.curves.measured import clean, load_measured_curve
+from tfmat.curves.cleaning import CleaningOptions
+from tfmat.curves.measured import clean, load_measured_curve, load_measured_curves
 from tfmat.curves.reading import RawCurve, ReadingOptions
 from tfmat.curves.resampling import CurveTarget, resample
 from tfmat.errors import InputError
@@ -28,18 +29,39 @@ def test_a_clean_curve_is_left_alone():
     strain = np.linspace(0, 0.04, 50)
     curve = clean(RawCurve("a", strain, shear_stress(strain), steps=("read",)), SHEAR)
     np.testing.assert_array_equal(curve.strain, strain)
-    assert curve.steps[:-1] == ["read"]
+    assert curve.steps[:-1] == ["read", "took the strain as the engineering shear strain gamma"]
     assert "200 points" in curve.steps[-1]
     assert curve.warnings == []
 
 
-def test_jitter_in_strain_is_reduced_to_its_envelope():
-    strain = np.array([0, 1, 2, 3, 2.5, 2.9, 3, 3.5, 4, 5, 6, 7, 8, 9, 10]) * 1e-3
-    curve = clean(RawCurve("a", strain, shear_stress(strain)), SHEAR)
-    np.testing.assert_array_equal(
+def test_an_unloading_is_dropped():
+    strain = np.array([0, 1, 2, 3, 2, 1.5, 2.9, 3, 3.5, 4, 5, 6, 7, 8, 9, 10]) * 1e-3
+    stress = np.where(np.isin(np.arange(16), [4, 5, 6]), 2.0, shear_stress(strain))
+    curve = clean(RawCurve("a", strain, stress), SHEAR)
+    np.testing.assert_allclose(
         curve.strain, np.array([0, 1, 2, 3, 3.5, 4, 5, 6, 7, 8, 9, 10]) * 1e-3
     )
-    assert "strain rises (3 points dropped)" in curve.steps[0]
+    assert "dropped unloadings and slips, where strain falls (3 points dropped)" in curve.steps
+
+
+def test_noise_of_the_strain_is_averaged_without_bias():
+    random = np.random.default_rng(1)
+    true = np.linspace(0, 0.04, 4000)
+    strain = true + random.normal(0, 1e-4, len(true))
+    raw = RawCurve("a", strain, shear_stress(true) + random.normal(0, 0.2, len(true)))
+    averaged = clean(raw, SHEAR)
+    assert any("monotonic envelope of noisy strain: " in step for step in averaged.steps)
+    assert (np.diff(averaged.strain) > 0).all()
+    inner = (averaged.strain > 0.005) & (averaged.strain < 0.035)
+
+    def bias(curve, inner=slice(None)):
+        return np.mean((curve.stress_mpa - shear_stress(curve.strain))[inner])
+
+    assert abs(bias(averaged, inner)) < 0.05
+    # Only points above all before: those whose strain the noise has raised, so the stress seems too low.
+    highest = clean(raw, SHEAR, CleaningOptions(envelope=False))
+    assert "kept the points where strain exceeds all before" in " ".join(highest.steps)
+    assert bias(highest) < -0.25
 
 
 def test_offset_of_an_extensometer_that_was_not_zeroed_is_taken_off():
@@ -47,6 +69,9 @@ def test_offset_of_an_extensometer_that_was_not_zeroed_is_taken_off():
     curve = clean(RawCurve("a", strain + 0.02, shear_stress(strain)), SHEAR)
     np.testing.assert_allclose(curve.strain, strain, atol=1e-15)
     assert "took 0.02 off the strain" in curve.steps[0]
+    raw = RawCurve("a", strain + 0.02, shear_stress(strain))
+    off = clean(raw, SHEAR, CleaningOptions(toe="off"))
+    assert off.strain[0] == pytest.approx(0.02)
     late = strain[strain > 0.005]
     kept = clean(RawCurve("a", late, shear_stress(late)), SHEAR)
     np.testing.assert_array_equal(kept.strain, late)
@@ -65,7 +90,21 @@ def test_shear_curve_is_cut_after_failure_only():
     stress[70:] = 5.0
     curve = clean(RawCurve("a", strain, stress), SHEAR)
     assert len(curve.strain) == 70
-    assert "cut after failure (10 points dropped)" in curve.steps
+    assert "cut after failure, a drop of load (10 points dropped)" in curve.steps
+    left = clean(RawCurve("a", strain, stress), SHEAR, CleaningOptions(cut_after_failure=False))
+    assert len(left.strain) == 80
+
+
+def test_shear_of_the_other_sign_and_tensor_components():
+    strain = np.linspace(0, 0.04, 80)
+    raw = RawCurve("a", -strain / 2, -shear_stress(strain), shear_strain="tensor")
+    curve = clean(raw, SHEAR)
+    np.testing.assert_allclose(curve.strain, strain)
+    np.testing.assert_allclose(curve.stress_mpa, shear_stress(strain))
+    assert curve.steps[:2] == ["changed the sign of the strain", "changed the sign of the stress"]
+    assert "doubled it" in curve.steps[2]
+    doubtful = RawCurve("a", strain, shear_stress(strain), shear_strain="epsilon")
+    assert "--shear_strain=tensor" in clean(doubtful, SHEAR).warnings[0]
 
 
 def test_engineering_metal_curve_is_cut_at_maximum_load_and_converted():
@@ -75,8 +114,15 @@ def test_engineering_metal_curve_is_cut_at_maximum_load_and_converted():
     kept = engineering[:201]  # up to 0.2
     np.testing.assert_allclose(curve.strain, np.log(1 + kept), rtol=1e-14, atol=1e-15)
     np.testing.assert_allclose(curve.stress_mpa, load[:201] * (1 + kept), rtol=1e-14)
-    assert curve.steps[0].startswith("cut after the maximum load at strain 0.2 (100 points")
+    assert curve.steps[0].startswith("cut after the maximum load at strain 0.2, where")
     assert len(curve.steps) == 4
+    assert "the specimen necks" in curve.warnings[0]
+    left = clean(
+        RawCurve("a", engineering, load, "engineering", "engineering"),
+        METAL,
+        CleaningOptions(cut_after_failure=False),
+    )
+    assert len(left.strain) == 301
 
 
 def test_true_metal_curve_is_not_converted_and_comes_back_from_engineering():
@@ -102,7 +148,7 @@ def test_strain_beyond_the_trained_range_is_cut_and_warned_about():
     strain = np.linspace(0, 0.1, 101)
     curve = clean(RawCurve("a", strain, shear_stress(strain)), SHEAR)
     assert curve.strain[-1] == pytest.approx(0.05)
-    assert "cut at strain 0.05" in curve.steps[0]
+    assert "cut at strain 0.05" in curve.steps[1]
     assert "beyond 0.05" in curve.warnings[0]
 
 
@@ -126,14 +172,35 @@ def test_percent_taken_for_plain_strain_is_pointed_out():
     [
         (np.linspace(0, 0.04, 9), np.arange(9.0), "it has 9 points"),
         (np.zeros(20), np.arange(20.0), "never rise"),
+        (np.linspace(0, 0.04, 20), np.ones(20), "same at every point"),
         (np.full(20, 0.01), np.arange(20.0), "rises at 1 points only"),
         (np.linspace(0.04, 0, 20), np.arange(20.0), "rises at 1 points only"),
-        (-np.linspace(0, 0.04, 20), -np.arange(20.0), "compression"),
     ],
 )
 def test_what_cannot_be_a_curve_is_refused(strain, stress, message):
     with pytest.raises(InputError, match=message):
         clean(RawCurve("a", strain, stress), SHEAR)
+
+
+def test_compression_of_a_metal_is_refused():
+    with pytest.raises(InputError, match="compression"):
+        clean(RawCurve("a", -np.linspace(0, 0.04, 20), -np.arange(20.0)), METAL)
+
+
+def test_names_of_curves_are_unique(tmp_path):
+    strain = np.linspace(0, 0.04, 30)
+    rows = "".join(f"A,{e},{s}\n" for e, s in zip(strain, shear_stress(strain), strict=True))
+    rows += rows.replace("A", "B")
+    paths = [tmp_path / "x" / "lab.csv", tmp_path / "y" / "lab.csv", tmp_path / "z.csv"]
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"specimen,strain,stress\n{rows}")
+    curves, errors = load_measured_curves(paths, SHEAR)
+    assert errors == []
+    expected = [f"{path}_{specimen}" for path in paths[:2] for specimen in "AB"] + ["z_A", "z_B"]
+    assert [curve.name for curve in curves] == expected
+    with pytest.raises(InputError, match="it holds 2 curves, one is expected"):
+        load_measured_curve(paths[2], SHEAR)
 
 
 @pytest.mark.parametrize(

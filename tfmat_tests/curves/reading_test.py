@@ -1,27 +1,25 @@
-"""Reading measured curves: what is understood, and that each thing that is no curve gets one clear line."""
-
-import pathlib
+"""Reading measured curves: what is understood, and what is said of it."""
 
 import numpy as np
 import pytest
 
 from tfmat.curves import units
-from tfmat.curves.reading import ReadingOptions, read_curve
+from tfmat.curves.reading import ReadingOptions, read_curves
 from tfmat.errors import InputError
+from tfmat_tests.curves.files import (
+    STRAIN,
+    STRESS,
+    decimal_commas,
+    sheet_rows,
+    table,
+    write,
+    write_workbook,
+)
 
-STRAIN = np.linspace(0.0, 0.05, 20)
-STRESS = 1000.0 * STRAIN
 
-
-def table(header: str, separator: str = ",", strain=STRAIN, stress=STRESS) -> str:
-    rows = [f"{e:.8g}{separator}{s:.8g}" for e, s in zip(strain, stress, strict=True)]
-    return "\n".join([header, *rows]) + "\n"
-
-
-def write(folder: pathlib.Path, text: str | bytes, name: str = "curve.csv") -> pathlib.Path:
-    path = folder / name
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
+def read_one(path, **options):
+    (curve,) = read_curves(path, ReadingOptions(**options))
+    return curve
 
 
 @pytest.mark.parametrize(
@@ -30,6 +28,8 @@ def write(folder: pathlib.Path, text: str | bytes, name: str = "curve.csv") -> p
         ("strain,stress", ",", 1, 1),
         ("engineering_strain;engineering_stress", ";", 1, 1),
         ("Strain\tStress", "\t", 1, 1),
+        ("strain stress", " ", 1, 1),
+        ("  Strain (%)   Stress [MPa]", "    ", 0.01, 1),
         ("Strain (%),Stress (MPa)", ",", 0.01, 1),
         ("strain [-], stress [GPa]", ",", 1, 1000),
         ("gamma,tau [psi]", ",", 1, 0.00689475729),
@@ -39,10 +39,21 @@ def write(folder: pathlib.Path, text: str | bytes, name: str = "curve.csv") -> p
         ("epsilon [mm/mm],sigma [Pa]", ",", 1, 1e-6),
         ("True strain,True stress [kPa]", ",", 1, 1e-3),
         ("\ufeffstrain,stress", ",", 1, 1),
+        ('"Strain, µε","Stress, N/mm2"', ",", 1e-6, 1),
+        ("ε in %;σ / MPa", ";", 0.01, 1),
+        ("Dehnung (%);Zugspannung (N/mm²)", ";", 0.01, 1),
+        ("Tensile strain (Extensometer 1),Tensile stress (MPa)", ",", 1, 1),
+        ("microstrain strain [microstrain],stress", ",", 1e-6, 1),
+        ("strain,stress\n%,ksi", ",", 0.01, 6.89475729),
+        ("strain,stress\n(mm/mm),(GPa)", ",", 1, 1000),
+        ("# made by a machine\n# strain stress", "  ", 1, 1),
+        ('{"temperature": 293, "direction": "R1"}\nstrain,stress', ",", 1, 1),
+        ("{'temperature': 293}\nstrain stress", " ", 1, 1),
+        ("Operator: A. B.\nDate;2024-05-01\nWidth;12,5;mm\n\nStrain;Stress\n%;MPa", ";", 0.01, 1),
     ],
 )
 def test_columns_and_units_are_found(tmp_path, header, separator, strain_factor, stress_factor):
-    curve = read_curve(write(tmp_path, table(header, separator)))
+    curve = read_one(write(tmp_path, table(header, separator)))
     np.testing.assert_allclose(curve.strain, STRAIN * strain_factor, rtol=1e-7)
     np.testing.assert_allclose(curve.stress_mpa, STRESS * stress_factor, rtol=1e-7)
     assert curve.name == "curve"
@@ -51,92 +62,197 @@ def test_columns_and_units_are_found(tmp_path, header, separator, strain_factor,
 
 def test_units_agree_with_their_definitions():
     pound_force, inch = 0.45359237 * 9.80665, 0.0254  # N, m; both exact by international agreement
-    assert units.stress_factor("psi") == pytest.approx(pound_force / inch**2 / 1e6, rel=1e-14)
-    assert units.stress_factor("ksi") == pytest.approx(1000 * units.stress_factor("psi"), rel=1e-14)
-    assert (
-        units.stress_factor("GPa")
-        == 1000 * units.stress_factor("n/mm2")
-        == 1e9 * units.stress_factor("Pa")
-    )
+
+    def factor(name):
+        return units.find_unit(name).factor
+
+    assert factor("psi") == pytest.approx(pound_force / inch**2 / 1e6, rel=1e-14)
+    assert factor("ksi") == pytest.approx(1000 * factor("psi"), rel=1e-14)
+    assert factor("GPa") == 1000 * factor("n/mm²") == 1e9 * factor("Pa") == 1e6 * factor("kPa")
+    assert factor("lbf") == pytest.approx(pound_force, rel=1e-14)
+    assert factor("kN") == 1000 * factor("N")
+    assert factor("in") == pytest.approx(1000 * inch, rel=1e-14)
+    assert factor("%") == 1e4 * factor("µε") == 0.01 * factor("mm/mm")
+
+
+@pytest.mark.parametrize(
+    ("header", "name", "unit"),
+    [
+        ("stress [ksi]", "stress", "ksi"),
+        ("Strain (true)", "Strain (true)", None),
+        ("Load (kN) channel 1", "Load channel 1", "kN"),
+        ("Kraft in kN", "Kraft", "kN"),
+        ("σ/MPa", "σ", "MPa"),
+        ("Displacement in", "Displacement", "in"),
+        ("stress [bar]", "stress", "bar"),
+        ("strain 1", "strain 1", None),
+        ("Tensile strain", "Tensile strain", None),
+        ("Strain in/in", "Strain", "in/in"),
+    ],
+)
+def test_a_header_is_name_and_unit(header, name, unit):
+    assert units.split_header(header) == (name, unit)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "cp1252"])
+def test_encodings(tmp_path, encoding):
+    text = "\n" + decimal_commas(table("Déformation (%);Contrainte (N/mm²)", ";")) + "\r\n\n;\n"
+    curve = read_one(write(tmp_path, text.encode(encoding)))
+    np.testing.assert_allclose(curve.strain, STRAIN / 100, rtol=1e-7)
+    assert "decimal commas" in curve.steps[0]
+    assert ("UTF-16" in curve.steps[0]) == encoding.startswith("utf-16")
+
+
+@pytest.mark.parametrize(
+    ("separator", "strain", "stress"),
+    [
+        (";", "0,{0:02}", "1.{0:03},5"),
+        ("\t", "0,{0:02}", "1.{0:03},5"),
+        (" ", "0,{0:02}", "1.{0:03},5"),
+        (",", "0.{0:02}", '"1,{0:03}.5"'),
+        (";", "0.{0:02}", "1'{0:03}.5"),
+        (";", "0.{0:02}", "1 {0:03}.5"),
+        (",", '"0,{0:02}"', '"1.{0:03},5"'),
+    ],
+)
+def test_decimal_marks_and_thousands(tmp_path, separator, strain, stress):
+    rows = [separator.join([strain.format(i), stress.format(i)]) for i in range(20)]
+    text = "\n".join([f"strain{separator}stress", *rows])
+    curve = read_one(write(tmp_path, text))
+    np.testing.assert_allclose(curve.strain, np.arange(20) / 100)
+    np.testing.assert_allclose(curve.stress_mpa, 1000.5 + np.arange(20))
+
+
+def test_a_mark_that_may_be_both_is_asked_for_and_can_be_given(tmp_path):
+    rows = [f"{i};{i},125" for i in range(1, 20)]
+    path = write(tmp_path, "\n".join(["strain;stress", *rows]))
+    with pytest.raises(InputError, match="'1,125' may be a decimal comma or a separator"):
+        read_curves(path)
+    assert read_one(path, decimal="comma").stress_mpa[0] == 1.125
+    assert read_one(path, decimal="point").stress_mpa[0] == 1125
 
 
 def test_other_columns_do_not_confuse(tmp_path):
-    rows = "\n".join(f"{i},{i / 100},{i * 2},0.1,{i * 3},9" for i in range(20))
-    header = "time,engineering_strain,load,strain_rate,engineering_stress,transverse strain"
-    curve = read_curve(write(tmp_path, f"{header}\n{rows}\n"))
+    rows = "\n".join(f"{i},{i / 100},{i * 2},0.1,{i * 3},9,a {i}" for i in range(20))
+    header = "time,engineering_strain,load,strain_rate,engineering_stress,transverse strain,remark"
+    curve = read_one(write(tmp_path, f"{header}\n{rows}\n"))
     assert (curve.strain_measure, curve.stress_measure) == ("engineering", "engineering")
     np.testing.assert_allclose(curve.stress_mpa, 3.0 * np.arange(20))
 
 
+def test_two_measures_in_one_file_are_told_apart_by_the_flags(tmp_path):
+    rows = "\n".join(f"{i},{i + 1},{i + 2},{i + 3}" for i in range(20))
+    path = write(tmp_path, f"eng. strain,true strain,eng. stress,true stress\n{rows}\n")
+    with pytest.raises(InputError, match="several columns could be the strain"):
+        read_curves(path)
+    curve = read_one(path, strain_measure="true", stress_measure="engineering")
+    assert (curve.strain[0], curve.stress_mpa[0]) == (1, 2)
+    assert (curve.strain_measure, curve.stress_measure) == ("true", "engineering")
+
+
 def test_columns_and_units_can_be_given(tmp_path):
     path = write(tmp_path, table("Channel 1 [%],Channel 2 [MPa]"))
-    options = ReadingOptions("channel 1", "Channel 2 [MPa]", stress_unit="KSI")
-    curve = read_curve(path, options)
+    curve = read_one(
+        path, strain_column="channel 1", stress_column="Channel 2 [MPa]", stress_unit="KSI"
+    )
     np.testing.assert_allclose(curve.strain, STRAIN / 100, rtol=1e-7)
     np.testing.assert_allclose(curve.stress_mpa, STRESS * 6.894757293168361, rtol=1e-7)
     assert "as given" in curve.steps[0]
     assert "from the header" in curve.steps[0]
+    bare = write(tmp_path, table("").lstrip(), "bare.txt")
+    np.testing.assert_allclose(
+        read_one(bare, strain_column="2", stress_column="1").strain, STRESS, rtol=1e-7
+    )
 
 
-def test_old_encoding_and_blank_lines_are_read(tmp_path):
-    text = "\n" + table("strain,stress [N/mm²]") + "\n\n,\n"
-    assert len(read_curve(write(tmp_path, text.encode("cp1252"))).strain) == len(STRAIN)
+def test_load_and_displacement(tmp_path):
+    rows = table("Extension (mm),Load (kN)", strain=STRAIN * 50, stress=STRESS * 24.5 / 1000)
+    curve = read_one(write(tmp_path, rows), area=24.5, gauge_length=50.0)
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-7)
+    inches = table("stroke,force", strain=STRAIN, stress=STRESS)
+    curve = read_one(
+        write(tmp_path, inches), area=645.16, gauge_length=25.4, strain_unit="in", stress_unit="lbf"
+    )
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS * 0.00689475729, rtol=1e-7)
 
 
-GOOD = table("strain,stress")
-BAD_FILES: dict[str, tuple[str | bytes, str]] = {
-    "empty": ("", "empty"),
-    "blank": ("\n \n", "empty"),
-    "binary": (b"\x89PNG\r\n\x1a\n\0\0\0", "not a text file"),
-    "utf16": (GOOD.encode("utf-16"), "not a text file"),
-    "one column": ("stress\n" + "1\n" * 20, "one column"),
-    "spaces": (GOOD.replace(",", " "), "one column"),
-    "no header": ("\n".join(GOOD.splitlines()[1:]), "no header"),
-    "header only": ("strain,stress\n", "0 points"),
-    "nine points": ("\n".join(GOOD.splitlines()[:10]), "9 points"),
-    "nan": (GOOD + "nan,3\n", "line 22, column 'strain': 'nan'"),
-    "infinite": (GOOD + "1,inf\n", "line 22, column 'stress': 'inf'"),
-    "word": (GOOD + "0.06,broken\n", "line 22, column 'stress': 'broken' is not a number"),
-    "missing value": (GOOD + "0.06,\n", "line 22, column 'stress': no value"),
-    "short row": (GOOD + "0.06\n", "line 22, column 'stress': no value"),
-    "decimal comma": (GOOD + "0,06,60,1\n", "line 22 has 4 values"),
-    "decimal comma, semicolon": (table("strain;stress", ";") + "0,06;60\n", "decimal comma"),
-    "units in a row": (GOOD.replace("stress\n", "stress\n-,MPa\n"), "line 2, column 'strain': '-'"),
-    "two strains": (table("true strain,engineering strain"), "several columns could be the strain"),
-    "no stress": (table("strain,load"), "no column is named as a stress (columns: strain, load)"),
-    "repeated": (table("strain,strain"), "more than once"),
-    "unknown unit": (table("strain,stress [bar]"), "unknown stress unit 'bar'"),
-    "unclosed quote": (GOOD + '"0.06,60\n', "not a readable table"),
-}
+def test_sizes_are_taken_from_the_head_of_the_file(tmp_path):
+    head = "Prüfung 7\nMesslänge: 50 mm\nArea [mm²] = 24,5\n"
+    text = decimal_commas(
+        table("Standardweg;Standardkraft", ";", strain=STRAIN * 50, stress=STRESS * 24.5)
+    )
+    header, _, rows = text.partition("\n")
+    curve = read_one(write(tmp_path, f"{head}{header}\nmm;N\n{rows}"))
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-7)
+    assert "gauge length of 50 mm (from the file's head)" in curve.steps[0]
+    assert "area of 24.5 mm² (from the file's head)" in curve.steps[0]
 
 
-@pytest.mark.parametrize("kind", BAD_FILES)
-def test_bad_file_gets_one_line_that_names_it(tmp_path, kind):
-    content, expected = BAD_FILES[kind]
-    path = write(tmp_path, content)
-    with pytest.raises(InputError) as caught:
-        read_curve(path)
-    assert str(caught.value).startswith(f"{path}: ")
-    assert expected in str(caught.value)
-    assert "\n" not in str(caught.value)
+def test_stretch_is_strain_and_one(tmp_path):
+    curve = read_one(write(tmp_path, table("stretch,nominal stress [MPa]", strain=1 + STRAIN)))
+    np.testing.assert_allclose(curve.strain, STRAIN, atol=1e-7)
+    assert curve.stress_measure == "engineering"
 
 
-def test_missing_file_and_folder(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
-        read_curve(tmp_path / "none.csv")
-    with pytest.raises(InputError, match="is a folder"):
-        read_curve(tmp_path)
+@pytest.mark.parametrize(
+    ("header", "given", "found"),
+    [
+        ("gamma12", None, "engineering"),
+        ("eps12", None, "tensor"),
+        ("ε_xy", None, "tensor"),
+        ("epsilon", None, "epsilon"),
+        ("shear strain", None, None),
+        ("shear strain", "tensor", "tensor"),
+    ],
+)
+def test_what_a_name_says_of_shear_strain(tmp_path, header, given, found):
+    options = {"strain_column": header, "shear_strain": given}
+    assert read_one(write(tmp_path, table(f"{header},stress")), **options).shear_strain == found
 
 
-def test_unknown_column_and_unit_name_the_nearest(tmp_path):
-    path = write(tmp_path, table("strain,stress"))
-    with pytest.raises(
-        InputError, match=r"no column 'strian' for the strain; did you mean 'strain'\?"
-    ):
-        read_curve(path, ReadingOptions(strain_column="strian"))
-    with pytest.raises(InputError, match="cannot be both strain and stress"):
-        read_curve(path, ReadingOptions(strain_column="stress"))
+def test_several_curves_by_a_specimen_column(tmp_path):
+    rows = [f"A{k};{e};{s * k}" for k in (1, 2, 3) for e, s in zip(STRAIN, STRESS, strict=True)]
+    path = write(tmp_path, "\n".join(["Specimen ID;strain;stress", *rows]), "lab.csv")
+    curves = read_curves(path)
+    assert [curve.name for curve in curves] == ["lab_A1", "lab_A2", "lab_A3"]
+    for factor, curve in enumerate(curves, start=1):
+        np.testing.assert_allclose(curve.stress_mpa, factor * STRESS)
+        assert "3 specimens by column 'Specimen ID'" in curve.steps[0]
+    assert len(read_one(path, specimen_column="none").strain) == 60
+    renamed = write(tmp_path, path.read_text().replace("Specimen ID", "batch"), "other.csv")
+    assert len(read_curves(renamed)) == 1
+    assert len(read_curves(renamed, ReadingOptions(specimen_column="batch"))) == 3
+
+
+def test_workbooks(tmp_path):
+    one = write_workbook(tmp_path / "one.xlsx", {"S": sheet_rows()})
+    curve = read_one(one)
+    np.testing.assert_allclose(curve.strain, STRAIN)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS)
+    assert curve.name == "one"
+    results = [["Specimen", "Rm"], ["A", 500.0], ["B", 510.0], ["C", 505.0]]
+    summary = [["Load", "Time"], [1.0, 2.0], [2.0, 3.0]]
+    sheets = {"Results": results, "A": sheet_rows(), "B": sheet_rows(), "T": summary, "Empty": []}
+    many = write_workbook(tmp_path / "many.xlsx", sheets)
+    curves = read_curves(many)
+    assert [curve.name for curve in curves] == ["many_A", "many_B"]
+    assert "without a table: Results, Empty" in curves[0].steps[0]
+    assert "skipped the sheets without strain and stress: T" in curves[0].steps[1]
+    assert read_one(many, sheet="B").name == "many"
+    text = [["strain", "stress"], *[[f"0,{i:02}", f"{i},5"] for i in range(20)]]
+    commas = read_one(write_workbook(tmp_path / "text.xlsx", {"S": text}))
+    np.testing.assert_allclose(commas.stress_mpa, np.arange(20) + 0.5)
+
+
+def test_options_are_checked():
     with pytest.raises(InputError, match=r"unknown stress unit 'kssi'; did you mean 'ksi'\?"):
         ReadingOptions(stress_unit="kssi")
     with pytest.raises(InputError, match="unknown strain unit 'MPa'"):
         ReadingOptions(strain_unit="MPa")
+    with pytest.raises(InputError, match="--shear_strain is 'gamma'; give engineering or tensor"):
+        ReadingOptions(shear_strain="gamma")
+    with pytest.raises(InputError, match="--area is -1; give a positive number in mm²"):
+        ReadingOptions(area=-1.0)

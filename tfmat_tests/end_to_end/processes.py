@@ -171,7 +171,7 @@ def _become_program(request: dict[str, Any]) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         for descriptor, name in ((1, "out"), (2, "err")):
             os.dup2(os.open(request[name], flags), descriptor)
-        sys.stderr = open(2, "w", buffering=1, closefd=False)
+        sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
         if request["file_limit"] is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_limit"],) * 2)
         if request["die_at"] is not None:

@@ -2,15 +2,20 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 from tfmat.curves.settings import CurveSettings
-from tfmat.data.packed import generate_dataset
+from tfmat.data.packed import PackedDataset, generate_dataset
 from tfmat.errors import InputError
-from tfmat.identification.evaluate import evaluate, find_test_data
+from tfmat.identification.bayes_risk import bayes_risk
+from tfmat.identification.cramer_rao import cramer_rao_bound
+from tfmat.identification.evaluate import add_yardstick, evaluate, find_test_data
 from tfmat.identification.identifier import Identifier
+from tfmat.identification.label_space import split_features
+from tfmat.identification.least_squares import fit
 
 
 @pytest.fixture(scope="module")
@@ -157,3 +162,109 @@ def test_the_run_s_data_set_is_found(tmp_path, trained_run):
         find_test_data(trained_run.workdir, tmp_path)
     with pytest.raises(InputError, match=r"config\.json"):
         find_test_data(tmp_path)
+
+
+@pytest.fixture
+def copied(trained_run, tmp_path):
+    """The run's data set where a file may be written beside it."""
+    return PackedDataset.open(shutil.copytree(trained_run.dataset.folder, tmp_path / "data"))
+
+
+def test_the_yardstick_s_numbers_equal_their_formulas(copied, identifier):
+    count = 150
+    evaluation = add_yardstick(evaluate(identifier, copied), identifier, copied, count)
+    features = np.array(copied.features[-copied.num_test :][:count])
+    truth = np.array(copied.labels[-copied.num_test :][:count], np.float64)
+    strain, stress, valid = split_features(features)
+    law = copied.settings.build_law()
+    network = identifier.predict(features).clip(0, 1)
+    fitted = fit(law, strain, stress, valid)
+    risk = bayes_risk(copied.settings, features)
+    yardstick = evaluation.to_json()["yardstick"]
+    assert yardstick["num_curves"] == count
+    assert yardstick["method"] == "quadrature"
+    assert yardstick["fewest_effective_samples"] is None
+    for i, entry in enumerate(yardstick["parameters"].values()):
+        squares = (network - truth)[:, i] ** 2
+        variance = risk.variance[:, i]
+        eta = squares.mean() / variance.mean()
+        # The delta method for a ratio of two means, with their covariance.
+        covariance = np.cov(squares, variance)
+        error = np.sqrt(
+            (covariance[0, 0] - 2 * eta * covariance[0, 1] + eta**2 * covariance[1, 1]) / count
+        )
+        for name, expected in {
+            "network_mse": squares.mean(),
+            "bayes_risk": variance.mean(),
+            "bayes_risk_error": variance.std(ddof=1) / np.sqrt(count),
+            "least_squares_mse": ((fitted.labels - truth)[:, i] ** 2).mean(),
+            "eta": eta,
+            "eta_error": error / variance.mean(),
+            "least_squares_eta": ((fitted.labels - truth)[:, i] ** 2).mean() / variance.mean(),
+            "posterior_calibration": ((risk.mean - truth)[:, i] ** 2 / variance).mean(),
+            "unidentifiable_share": fitted.unidentifiable[:, i].mean(),
+        }.items():
+            assert entry[name] == pytest.approx(expected, rel=1e-6), name
+        bound = cramer_rao_bound(law, strain, truth, 1.0, valid=valid).label_variance[:, i]
+        assert entry["cramer_rao"] == pytest.approx(np.minimum(bound, 1 / 12).mean())
+        assert entry["eta"] > 1
+        assert 0.9 < entry["interval_coverage"] <= 1
+    assert yardstick["least_squares_curves_per_second"] > 1000
+    assert evaluation.curves_per_second > 100
+    for quantity, of_curves in {
+        "max_strain": strain.max(axis=1),
+        "noise_to_signal": 1 / np.where(valid, stress, 0).max(axis=1),
+        "num_points": valid.sum(axis=1),
+    }.items():
+        bins = yardstick["bins"][quantity]
+        assert sum(entry["num_curves"] for entry in bins) == count
+        assert bins[0]["low"] == pytest.approx(of_curves.min())
+        assert bins[-1]["high"] == pytest.approx(of_curves.max())
+        mean = sum(b["num_curves"] * b["parameters"]["a"]["network_mse"] for b in bins) / count
+        assert mean == pytest.approx(yardstick["parameters"]["a"]["network_mse"])
+    content = evaluation.to_json()
+    assert json.loads(json.dumps(content, allow_nan=False)) == content
+
+
+def test_the_risk_is_kept_beside_the_data_set(copied, identifier):
+    evaluation, calls = evaluate(identifier, copied), []
+    first, again = (
+        add_yardstick(evaluation, identifier, copied, 60, lambda *done: calls.append(done))
+        for _ in range(2)
+    )
+    assert calls == [(50, 60)]
+    np.testing.assert_array_equal(first.yardstick.bayes_variance, again.yardstick.bayes_variance)
+    content = json.loads((copied.folder / "bayes_risk.json").read_text())
+    assert content["settings"] == copied.settings.to_json()
+    assert PackedDataset.open(copied.folder).num_test == copied.num_test
+
+
+def test_errors_are_on_the_network_s_scale_whatever_ranges_the_data_have(tmp_path, identifier):
+    ranges = {"G0": (3000.0, 6000.0), "a": (1e-9, 1e-8)}
+    other = generate_dataset(
+        CurveSettings(ranges=ranges), seed=2, num_curves=8, num_test=40, data_dir=tmp_path
+    )
+    yardstick = add_yardstick(evaluate(identifier, other), identifier, other, 40).yardstick
+    own = bayes_risk(other.settings, other.features[-40:]).variance
+    # Half of G0's range, and one decade of two.
+    np.testing.assert_allclose(yardstick.bayes_variance, own / 4, rtol=1e-6)
+    evaluation = evaluate(identifier, other)
+    assert yardstick.network.mean(axis=0) == pytest.approx(
+        [score.mse for score in evaluation.parameters]
+    )
+    values = fit(other.settings.build_law(), *split_features(other.features[-40:])).values
+    error = (values[:, 0] - (3000 + 3000 * np.array(other.labels[-40:, 0], np.float64))) / 6000
+    np.testing.assert_allclose(yardstick.least_squares[:, 0], error**2, rtol=1e-3, atol=1e-12)
+
+
+def test_there_is_no_yardstick_without_noise_or_law(tmp_path, copied, identifier):
+    silent = generate_dataset(
+        CurveSettings(noise_mpa=0.0), seed=1, num_curves=8, num_test=50, data_dir=tmp_path
+    )
+    evaluation = evaluate(identifier, silent)
+    with pytest.raises(InputError, match="have no noise"):
+        add_yardstick(evaluation, identifier, silent, 10)
+    imported = dataclasses.replace(copied, settings=None)
+    with pytest.raises(InputError, match="were not simulated here"):
+        add_yardstick(evaluation, identifier, imported, 10)
+    assert evaluation.to_json()["yardstick"] is None

@@ -17,6 +17,33 @@ SCORE = {
     "r2": 0.99,
 }
 EVALUATION = {"format": 1, "mse": 1e-4, "parameters": {"G0": SCORE}}
+SCORES = {
+    "bayes_risk": 4e-5,
+    "bayes_risk_error": 1e-6,
+    "network_mse": 1e-4,
+    "least_squares_mse": 5e-5,
+    "eta": 2.5,
+    "eta_error": 0.1,
+    "least_squares_eta": 1.25,
+    "least_squares_eta_error": None,
+}
+BIN = {"low": 0.01, "high": 0.02, "num_curves": 60, "parameters": {"G0": SCORES}}
+YARDSTICK = {
+    "num_curves": 60,
+    "method": "quadrature",
+    "fewest_effective_samples": None,
+    "least_squares_curves_per_second": 25000.0,
+    "parameters": {
+        "G0": SCORES
+        | {
+            "cramer_rao": 4e-5,
+            "posterior_calibration": 1.0,
+            "interval_coverage": 0.95,
+            "unidentifiable_share": 0.02,
+        }
+    },
+    "bins": {"max_strain": [BIN, BIN], "noise_to_signal": [BIN], "num_points": [BIN]},
+}
 VALUES = np.linspace(2000.0, 8000.0, 20)[:, None]
 
 
@@ -31,6 +58,14 @@ def test_numbers_and_pictures_are_written(tmp_path):
     )
     write_evaluation(tmp_path, EVALUATION, VALUES, VALUES + 50)
     assert (tmp_path / "figures" / "losses.png").is_file()
+
+
+def test_a_yardstick_has_a_picture_that_goes_when_it_goes(tmp_path):
+    write_evaluation(tmp_path, EVALUATION | {"yardstick": YARDSTICK}, VALUES, VALUES + 50)
+    picture = tmp_path / "figures" / "yardstick.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    write_evaluation(tmp_path, EVALUATION | {"yardstick": None}, VALUES, VALUES + 50)
+    assert not picture.exists()
 
 
 def test_nothing_is_written_where_the_folder_cannot_be_made(tmp_path):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tfmat.report.formatting import format_unit, format_value, with_unit
+from tfmat.report.formatting import format_limits, format_unit, format_value, with_unit
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,9 @@ def test_units():
     assert format_unit("-") == ""
     assert with_unit("a", "MPa^-3") == "a (MPa⁻³)"
     assert with_unit("n", "-") == "n"
+
+
+def test_limits_of_bins():
+    assert format_limits("max_strain", 0.01, 0.0234, " – ", 3) == "0.0100 – 0.0234"
+    assert format_limits("num_points", 37.2, 99.0, " to ", 2) == "37 to 99"
+    assert format_limits("num_points", 200.0, 200.0, " – ", 2) == "200"

@@ -4,7 +4,13 @@ import io
 
 from rich.console import Console
 
-from tfmat.report.tables import evaluation_table, identification_table
+from tfmat.report.tables import (
+    evaluation_table,
+    identification_table,
+    yardstick_bins_table,
+    yardstick_table,
+)
+from tfmat_tests.report.evaluation_test import YARDSTICK
 
 
 def text_of(table, width=160) -> str:
@@ -91,3 +97,26 @@ def test_evaluation_table_has_a_row_a_parameter():
     assert "1.07 × the noise" in text
     without = content | {"law": None, "rmse_percent": None, "rmse_over_noise": None}
     assert "re-simulated" not in text_of(evaluation_table(without))
+
+
+def test_yardstick_tables_hold_every_number_with_its_error():
+    content = {"curves_per_second": 123456.7, "yardstick": YARDSTICK}
+    text = text_of(yardstick_table(content), 200)
+    for expected in (
+        "60 test curves",
+        "4.00e-05 ± 1.0e-06",
+        "2.50 ± 0.10",
+        "1.25",
+        "95.0 %",
+        "2.0 %",
+        "123,457 curves/s",
+        "25,000 curves/s",
+        "quadrature",
+    ):
+        assert expected in text
+    sampled = YARDSTICK | {"method": "importance sampling", "fewest_effective_samples": 213.7}
+    text = text_of(yardstick_table(content | {"yardstick": sampled}), 200)
+    assert "importance sampling, at least 214 effective samples" in " ".join(text.split())
+    text = text_of(yardstick_bins_table(content), 200)
+    for expected in ("maximum strain (–)", "0.0100 – 0.0200", "2.50 / 1.25", "noise", "points"):
+        assert expected in text

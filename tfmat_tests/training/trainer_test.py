@@ -11,8 +11,10 @@ import pytest
 import tensorflow as tf
 
 import tfmat
+from tfmat.config import apply_override, default_config
 from tfmat.data.order import ExampleOrder
 from tfmat.errors import DivergedError, InputError, Interrupted
+from tfmat.optimizers import build_optimizer
 
 RANDOM = np.random.default_rng(0)
 FEATURES = RANDOM.normal(size=(1000, 6)).astype(np.float32)
@@ -323,6 +325,22 @@ def test_a_time_is_turned_into_steps_once(tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["total_steps"] == result.step > 100
     assert time.monotonic() - started < 30
     np.testing.assert_array_equal(_weights(model), before)  # the trial left no trace
+
+
+def test_a_time_and_a_schedule_that_needs_the_length(tmp_path):
+    """The trial that measures the rate must not take its own length for that of the run."""
+    config = default_config()
+    apply_override(config, "optimizer.warmup", "1epochs")
+    lengths = []
+
+    def optimizer(total_steps, steps_per_epoch):
+        lengths.append(total_steps)
+        return build_optimizer(
+            config.optimizer, total_steps=total_steps, steps_per_epoch=steps_per_epoch
+        )
+
+    result = _trainer(optimizer=optimizer).fit(*TRAIN, global_batch_size=64, train_for="2s")
+    assert lengths[-1] == result.step > 100
 
 
 def test_callbacks_that_change_the_learning_rate_are_refused():

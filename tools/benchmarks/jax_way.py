@@ -1,6 +1,7 @@
 """The same network in JAX: one jitted call a step, Adam written out, weights donated."""
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -31,7 +32,7 @@ class JaxJit:
         self._state = (weights, zeros, jax.tree.map(jnp.zeros_like, weights), jnp.zeros(()))
         self._step = jax.jit(_train_step, donate_argnums=0)
         self._random = np.random.default_rng(0)
-        self._order = iter(())
+        self._order: Iterator[np.ndarray] = iter(())
 
     def run(self, steps: int) -> Timing:
         """Trains for that many steps."""

@@ -1,6 +1,8 @@
 """The whole job: making the data, the first step, what an epoch costs beside its training, and memory."""
 
+import itertools
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -8,6 +10,8 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any
+
+from benchmarks.rounds import BenchmarkFailed
 
 GENERATION_SECONDS, FIRST_STEP_SECONDS = 20.0, 15.0
 OVERHEAD_PERCENT = 3.0
@@ -29,7 +33,11 @@ class Watched:
         self.started = time.monotonic()
         with open(log, "w", encoding="utf-8") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "tfmat", *arguments], stdout=file, stderr=file
+                [sys.executable, "-P", "-m", "tfmat", *arguments],
+                stdout=file,
+                stderr=file,
+                # Some are killed, and TensorFlow then leaves generated files behind.
+                env={**os.environ, "TMPDIR": str(log.parent)},
             )
         self.peak_rss = self.peak_own = 0
         self.seconds = 0.0
@@ -37,26 +45,30 @@ class Watched:
         self._thread.start()
 
     def wait(self) -> "Watched":
-        """Until it ends; RuntimeError with what it said last where it failed."""
-        self._thread.join()
+        """Until it ends; BenchmarkFailed with what it said last where it failed."""
+        try:
+            self._thread.join()
+        finally:
+            self.process.kill()
         if self.process.returncode != 0:
             end = self._log.read_text("utf-8").strip().splitlines()[-3:]
-            raise RuntimeError(
+            raise BenchmarkFailed(
                 f"tfmat ended with status {self.process.returncode}: {' | '.join(end)}"
             )
         return self
 
     def wait_for(self, pattern: str, folder: pathlib.Path) -> float:
         """Seconds until a file of that name is there; then ends the process."""
-        while self.process.poll() is None:
-            if any(folder.glob(pattern)):
-                seconds = time.monotonic() - self.started
-                self.process.kill()
-                self._thread.join()
-                return seconds
-            time.sleep(_POLL_SECONDS)
+        try:
+            while self.process.poll() is None:
+                if any(folder.glob(pattern)):
+                    return time.monotonic() - self.started
+                time.sleep(_POLL_SECONDS)
+        finally:
+            self.process.kill()
+            self._thread.join()
         self.wait()
-        raise RuntimeError(f"tfmat ended without {folder}/{pattern}")
+        raise BenchmarkFailed(f"tfmat ended without {folder}/{pattern}")
 
     def _watch(self) -> None:
         while self.process.poll() is None:
@@ -149,7 +161,7 @@ def epoch_times(records: list[dict[str, Any]]) -> list[dict[str, float]]:
     A record is written at an epoch's end before its checkpoint, so each difference holds all that an epoch needs.
     """
     times = []
-    for before, after in zip(records, records[1:], strict=False):
+    for before, after in itertools.pairwise(records):
         whole, training, validation = (
             after[name] - before[name]
             for name in ("seconds", "training_seconds", "validation_seconds")

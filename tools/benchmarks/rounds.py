@@ -1,7 +1,8 @@
-"""Rounds in which every way runs once, one after the other, each in a process of its own; and what follows from them."""
+"""Rounds in which every way runs once, each in a process of its own; and what follows from them."""
 
 import contextlib
 import json
+import os
 import pathlib
 import random
 import statistics
@@ -19,8 +20,8 @@ Sample = dict[str, Any]
 WORKER = pathlib.Path(__file__).with_name("worker.py")
 
 
-class WayFailed(Exception):
-    """A way could not run; the message holds the end of what it printed."""
+class BenchmarkFailed(Exception):
+    """What was to be measured did not run; the message holds the end of what it printed."""
 
 
 class WayProcess:
@@ -28,7 +29,7 @@ class WayProcess:
 
     def __init__(self, name: str, batch_size: int, folder: pathlib.Path, seconds: float):
         self.name = name
-        self._errors = tempfile.TemporaryFile("w+")
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (open until stop)
         command = [sys.executable, str(WORKER), name, str(batch_size), str(folder), str(seconds)]
         self._process = subprocess.Popen(
             command,
@@ -37,6 +38,8 @@ class WayProcess:
             stderr=self._errors,
             text=True,
             bufsize=1,
+            # It is killed in the end, and TensorFlow then leaves generated files behind.
+            env={**os.environ, "TMPDIR": str(folder)},
         )
 
     def run(self) -> dict[str, Any]:
@@ -48,7 +51,7 @@ class WayProcess:
         return self.answer()
 
     def answer(self) -> dict[str, Any]:
-        """The next line that the worker says; WayFailed where it died."""
+        """The next line that the worker says; BenchmarkFailed where it died."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if line:
@@ -56,7 +59,7 @@ class WayProcess:
         self._process.wait()
         self._errors.seek(0)
         end = self._errors.read().strip().splitlines()[-3:]
-        raise WayFailed(
+        raise BenchmarkFailed(
             f"{self.name} ended with status {self._process.returncode}: {' | '.join(end)}"
         )
 
@@ -113,7 +116,7 @@ def measure(
       {"samples": [...], "skipped": {name: reason}}.
 
     Raises:
-      WayFailed: also where a way's loss is not finite or does not fall: it would not be training.
+      BenchmarkFailed: also where a way's loss is not finite or does not fall: it would not be training.
     """
     order = random.Random(batch_size)
     samples: list[Sample] = []
@@ -140,7 +143,9 @@ def measure(
 
 def _check_training(name: str, before: float | None, after: float | None) -> None:
     if before is not None and after is not None and not (np.isfinite(after) and after < before):
-        raise WayFailed(f"{name} does not train: the loss was {before:.4g} and is {after:.4g}")
+        raise BenchmarkFailed(
+            f"{name} does not train: the loss was {before:.4g} and is {after:.4g}"
+        )
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """The same network in PyTorch, eager, with its fused Adam."""
 
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -35,7 +36,7 @@ class TorchEager:
         )
         self._loss = nn.MSELoss()
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=LEARNING_RATE, fused=True)
-        self._order = iter(())
+        self._order: Iterator[torch.Tensor] = iter(())
 
     def run(self, steps: int) -> Timing:
         """Trains for that many steps."""

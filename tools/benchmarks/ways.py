@@ -18,7 +18,7 @@ MATRIX_SIZE = 2048
 
 
 class Data(NamedTuple):
-    """features: float32 [curves, 200, 3] in physical units; labels: float32 [curves, 2]; scale: divides the features."""
+    """features: float32 [curves, 200, 3], physical units; labels: float32 [curves, 2]; scale: divides the features."""
 
     features: np.ndarray
     labels: np.ndarray

@@ -30,7 +30,8 @@ def make_way(name: str, folder: pathlib.Path, batch_size: int) -> tuple[Any, Any
 
     from tfmat.launch.runtime import prepare_tensorflow
 
-    prepare_tensorflow()
+    # As `tfmat train` does; everybody else gets TensorFlow as it comes.
+    prepare_tensorflow(one_thread_an_operation=name.startswith("ours"))
     from benchmarks import ways
 
     data = ways.Data(*(np.load(folder / f"{part}.npy") for part in ways.Data._fields))

@@ -1,0 +1,197 @@
+"""The steps that clean a measured curve. Each is recorded in words, and most can be switched off."""
+
+import dataclasses
+
+import numpy as np
+
+from tfmat.curves.tables import MINIMUM_POINTS
+from tfmat.curves.toe import elastic_line, noise_of, toe_shift
+from tfmat.errors import InputError
+from tfmat.materials.law import Array
+
+# A stress that stays this far under the maximum until the end is taken for what follows failure.
+FAILED_BELOW = 0.95
+# A strain that dips by more than so many times its noise, or with a stress that falls by as much, is no noise.
+_NOISE_TIMES = 6.0
+
+
+@dataclasses.dataclass(frozen=True)
+class CleaningOptions:
+    """Which steps are taken. Checked on creation, InputError names the flag.
+
+    Attributes:
+      toe: `auto` takes off a toe, an offset of the strain and a preload where there is one; `off` never.
+      cut_after_failure: cuts where the load drops for good; an engineering curve of a metal at its maximum load.
+      envelope: makes the strain of noisy curves rise; off drops every point whose strain does not exceed all before.
+    """
+
+    toe: str = "auto"
+    cut_after_failure: bool = True
+    envelope: bool = True
+
+    def __post_init__(self) -> None:
+        if self.toe not in ("auto", "off"):
+            raise InputError(f"--toe is '{self.toe}'; give auto or off")
+
+
+@dataclasses.dataclass
+class MeasuredCurve:
+    """A cleaned curve in the law's own strain and stress.
+
+    Attributes:
+      name: for reports.
+      strain: [points], -, rising, within the trained range; stress_mpa: [points], MPa.
+      steps: what was done to it, in words, in order.
+      warnings: what should make the reader of an answer careful.
+      implausible: its modulus or strain is absurd for the law, see the warnings.
+    """
+
+    name: str
+    strain: Array
+    stress_mpa: Array
+    steps: list[str] = dataclasses.field(default_factory=list)
+    warnings: list[str] = dataclasses.field(default_factory=list)
+    implausible: bool = False
+
+
+def keep(curve: MeasuredCurve, kept: np.ndarray, step: str) -> None:
+    """Keeps some points; says so only where points were dropped."""
+    dropped = np.count_nonzero(~kept)
+    if dropped:
+        curve.strain, curve.stress_mpa = curve.strain[kept], curve.stress_mpa[kept]
+        curve.steps.append(f"{step} ({dropped} point{'s' if dropped > 1 else ''} dropped)")
+
+
+def turn_negative_shear(curve: MeasuredCurve) -> None:
+    """Shear to the other side is the same test: its signs are changed."""
+    for name in ("strain", "stress_mpa"):
+        values = getattr(curve, name)
+        if values.min() < -5 * max(values.max(), 0.0):
+            setattr(curve, name, -values)
+            curve.steps.append(f"changed the sign of the {name.partition('_')[0]}")
+
+
+def check_rises(curve: MeasuredCurve) -> None:
+    """Raises InputError for too few points and for strain or stress that never rises."""
+    if len(curve.strain) < MINIMUM_POINTS:
+        raise InputError(
+            f"it has {len(curve.strain)} points; a curve needs at least {MINIMUM_POINTS}"
+        )
+    if curve.strain.max() <= 0 or curve.stress_mpa.max() <= 0:
+        raise InputError(
+            "strain and stress never rise above zero; compression is given with positive numbers"
+        )
+    if np.ptp(curve.stress_mpa) == 0:
+        raise InputError("its stress is the same at every point (is --stress_column right?)")
+
+
+def cut_after_failure(curve: MeasuredCurve) -> None:
+    """Cuts behind the last point that still bears nearly the maximum stress."""
+    standing = np.flatnonzero(curve.stress_mpa >= FAILED_BELOW * curve.stress_mpa.max())
+    keep(curve, np.arange(len(curve.strain)) <= standing[-1], "cut after failure, a drop of load")
+
+
+def cut_at_maximum_load(curve: MeasuredCurve) -> None:
+    """Cuts a tension test where the specimen necks: beyond, the strain is no longer the same along it."""
+    last = int(curve.stress_mpa.argmax())
+    strain, end = curve.strain[last], curve.strain.max()
+    if end > 1.05 * strain:
+        curve.warnings.append(
+            f"from the maximum load at strain {strain:.3g} to the end at {end:.3g} the specimen necks, which the law "
+            "does not describe; only the part before was used"
+        )
+    keep(
+        curve,
+        np.arange(len(curve.strain)) <= last,
+        f"cut after the maximum load at strain {strain:.4g}, where necking starts",
+    )
+
+
+def make_strain_rise(curve: MeasuredCurve, envelope: bool) -> None:
+    """Drops unloadings, and makes the noise of the strain monotonic; InputError where strain does not rise.
+
+    Noise is removed by the nearest rising sequence in the sense of least squares (isotonic regression); points that
+    become equal are replaced by their mean. The running maximum alone would follow the noise's upper side.
+    """
+    strain = curve.strain
+    if (np.diff(strain) <= 0).any():
+        if envelope:
+            keep(curve, ~_unloadings(curve), "dropped unloadings and slips, where strain falls")
+            _average_noise(curve)
+        else:
+            earlier = np.maximum.accumulate(np.concatenate([[-np.inf], strain[:-1]]))
+            keep(curve, strain > earlier, "kept the points where strain exceeds all before")
+    if len(curve.strain) < MINIMUM_POINTS:
+        raise InputError(
+            f"its strain rises at {len(curve.strain)} points only; a curve needs at least {MINIMUM_POINTS} "
+            "points of rising strain (are the columns the right ones?)"
+        )
+
+
+def _unloadings(curve: MeasuredCurve) -> np.ndarray:
+    """True from where strain leaves its running maximum until it is back, unless that is but noise: [points]."""
+    highest = np.maximum.accumulate(curve.strain)
+    below = np.concatenate([[False], curve.strain < highest, [False]])
+    edges = np.diff(below.astype(int))
+    allowed_dip = _NOISE_TIMES * noise_of(curve.strain)
+    allowed_fall = _NOISE_TIMES * noise_of(curve.stress_mpa) + 0.01 * float(curve.stress_mpa.max())
+    found = np.zeros(len(curve.strain), bool)
+    for start, end in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True):
+        dip = float((highest - curve.strain)[start:end].max())
+        fall = float(curve.stress_mpa[start - 1] - curve.stress_mpa[start:end].min())
+        found[start:end] = dip > allowed_dip or fall > allowed_fall
+    return found
+
+
+def _average_noise(curve: MeasuredCurve) -> None:
+    if len(curve.strain) < 2 or (np.diff(curve.strain) > 0).all():
+        return
+    import scipy.optimize
+
+    fitted = scipy.optimize.isotonic_regression(curve.strain).x
+    starts = np.flatnonzero(np.diff(fitted, prepend=-np.inf) > 0)
+    count = np.diff([*starts, len(fitted)])
+    averaged = int((count - 1).sum())
+    curve.stress_mpa = np.add.reduceat(curve.stress_mpa, starts) / count
+    curve.strain = fitted[starts]
+    curve.steps.append(
+        f"monotonic envelope of noisy strain: {averaged + len(starts)} points became {len(starts)}"
+    )
+
+
+def correct_start(curve: MeasuredCurve, toe: bool) -> None:
+    """Takes off a strain that was not zeroed, a toe or a preload; drops what lies before zero strain."""
+    if toe:
+        _take_off_offset(curve)
+        _take_off_toe(curve)
+    keep(curve, curve.strain >= 0, "dropped negative strains before the start")
+    share = curve.stress_mpa[0] / curve.stress_mpa.max() if len(curve.strain) else 0.0
+    if share > 0.3 and curve.strain[0] < 1e-3 * curve.strain[-1]:
+        curve.warnings.append(
+            f"the curve begins at {100 * share:.0f} % of its maximum stress without strain; if this is plastic strain, "
+            "give the total strain"
+        )
+
+
+def _take_off_offset(curve: MeasuredCurve) -> None:
+    offset = curve.strain[0]
+    unloaded = abs(curve.stress_mpa[:3].mean()) < 0.01 * curve.stress_mpa.max()
+    if unloaded and abs(offset) > 0.02 * np.ptp(curve.strain):
+        curve.strain = curve.strain - offset
+        curve.steps.append(f"took {offset:.4g} off the strain, its reading before the load")
+
+
+def _take_off_toe(curve: MeasuredCurve) -> None:
+    line = elastic_line(curve.strain, curve.stress_mpa)
+    shift, kind = toe_shift(curve.strain, curve.stress_mpa, line)
+    if line is None or not kind:
+        return
+    start = line.start
+    slope = f"its elastic part ({line.slope:.4g} MPa) drawn on to zero stress"
+    curve.strain = curve.strain - shift
+    if kind == "toe":
+        curve.steps.append(f"took a toe of {shift:.3g} off the strain: {slope}")
+        # The line stands for the toe: from zero to the beginning of the elastic part.
+        keep(curve, curve.strain >= max(start - shift, 0.0), "dropped the points of the toe")
+    else:
+        curve.steps.append(f"added {-shift:.3g} to the strain for the load at its start: {slope}")

@@ -1,0 +1,178 @@
+"""Bayes risk: the mean squared error that no method can beat on average, curve by curve, kept in a file. NumPy only.
+
+The curves come with their law, ranges and noise, so that the posterior of each curve's labels is known (`likelihood`
+says what it is conditioned on; the prior is uniform in 0-1). Its mean is the estimate with the least mean squared error
+of scaled labels, and the mean of its variance over the curves is that error: the Bayes risk.
+"""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfmat.curves.settings import CurveSettings
+from tfmat.curves.simulate import SIMULATION_VERSION
+from tfmat.errors import InputError
+from tfmat.files import read_json, write_json
+from tfmat.identification.label_space import split_features
+from tfmat.identification.least_squares import fit_with_noise
+from tfmat.identification.likelihood import CurveLikelihood, NoiseModel, likelihoods
+from tfmat.identification.posterior_grid import posterior_moments
+from tfmat.identification.posterior_sampling import sampled_moments
+from tfmat.materials.law import Array
+
+# Goes up with every change that moves the numbers.
+BAYES_RISK_VERSION = 1
+# Up to this many identified parameters the posterior is integrated, beyond it is sampled.
+_MOST_INTEGRATED = 2
+# Curves between two calls of `progress`.
+_CHUNK = 50
+
+Progress = Callable[[int, int], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class BayesRisk:
+    """The posterior of each curve, on the scale of the labels (0-1).
+
+    Attributes:
+      method: `quadrature` (relative error of the risk below 0.001) or `importance sampling`.
+      mean, variance: [curves, p].
+      effective_samples: [curves], see `SampledMoments`; None for quadrature.
+    """
+
+    method: str
+    mean: Array
+    variance: Array
+    effective_samples: Array | None
+
+    @property
+    def risk(self) -> Array:
+        """Mean of the posterior variance, [p]: MSE of scaled labels that no method can beat on average."""
+        return self.variance.mean(axis=0)
+
+    @property
+    def standard_error(self) -> Array:
+        """Of `risk`, from the scatter over the curves (which holds the scatter of sampling, if any): [p]."""
+        return self.variance.std(axis=0, ddof=1) / np.sqrt(len(self.variance))
+
+    def calibration(self, labels: Array) -> Array:
+        """Mean of (true label - mean)² / variance, [p]; 1 where the posterior is right. `labels`: [curves, p]."""
+        return ((labels - self.mean) ** 2 / self.variance).mean(axis=0)
+
+    def first(self, count: int) -> "BayesRisk":
+        """That of the first `count` curves."""
+        samples = self.effective_samples
+        return BayesRisk(
+            self.method,
+            self.mean[:count],
+            self.variance[:count],
+            None if samples is None else samples[:count],
+        )
+
+
+def bayes_risk(
+    settings: CurveSettings,
+    features: NDArray[np.floating],
+    *,
+    start: Array | None = None,
+    progress: Progress | None = None,
+) -> BayesRisk:
+    """The posterior of curves that were simulated with `settings`.
+
+    Args:
+      features: [curves, points, 3], as simulated: strain (-), noisy stress (MPa), flag.
+      start: labels [curves, p] of the least squares fit, where it is at hand.
+      progress: called with (done, total) curves.
+
+    Raises:
+      InputError: the curves have no noise.
+    """
+    law, noise = settings.build_law(), NoiseModel.of(settings)
+    strain, stress, valid = split_features(features)
+    if start is None:
+        start = fit_with_noise(
+            law, strain, stress, valid, noise.noise_mpa, noise.noise_relative
+        ).labels
+    integrated = len(law.identified) <= _MOST_INTEGRATED
+    every = np.empty((len(start), 2 * start.shape[1] + 1))
+    for i, likelihood in enumerate(likelihoods(law, noise, strain, stress, valid)):
+        every[i] = np.concatenate(_moments(likelihood, start[i], i, integrated))
+        if progress and (i + 1) % _CHUNK == 0:
+            progress(i + 1, len(start))
+    mean, variance, samples = np.split(every, [start.shape[1], 2 * start.shape[1]], axis=1)
+    if integrated:
+        return BayesRisk("quadrature", mean, variance, None)
+    return BayesRisk("importance sampling", mean, variance, samples[:, 0])
+
+
+def _moments(
+    likelihood: CurveLikelihood, start: Array, index: int, integrated: bool
+) -> tuple[Array, Array, list[float]]:
+    if integrated:
+        exact = posterior_moments(likelihood, start)
+        return exact.mean, exact.variance, [0.0]
+    # A generator a curve: the answer to curve i is the same however many curves there are.
+    sampled = sampled_moments(likelihood, start, np.random.default_rng([BAYES_RISK_VERSION, index]))
+    return sampled.mean, sampled.variance, [sampled.effective_samples]
+
+
+def cached_bayes_risk(
+    file: str | os.PathLike,
+    settings: CurveSettings,
+    features: NDArray[np.floating],
+    *,
+    seed: int,
+    start: Array | None = None,
+    progress: Progress | None = None,
+) -> BayesRisk:
+    """`bayes_risk`, read from `file` where that holds it for these settings, this seed and at least as many curves.
+
+    Otherwise it is worked out and written there, whole or not at all; a folder that cannot be written to only means
+    that it is worked out again the next time.
+
+    Args:
+      features: the first curves of a frozen set that `settings` and `seed` fix.
+    """
+    key = {
+        "version": BAYES_RISK_VERSION,
+        "simulation_version": SIMULATION_VERSION,
+        "settings": settings.to_json(),
+        "seed": seed,
+    }
+    known = _read(pathlib.Path(file), key)
+    if known is not None and len(known.mean) >= len(features):
+        return known.first(len(features))
+    found = bayes_risk(settings, features, start=start, progress=progress)
+    content: dict[str, Any] = {**key, "num_curves": len(features), "method": found.method}
+    for name in ("mean", "variance", "effective_samples"):
+        values = getattr(found, name)
+        content[name] = None if values is None else values.tolist()
+    with contextlib.suppress(InputError):
+        write_json(file, content)
+    return found
+
+
+def _read(file: pathlib.Path, key: dict[str, Any]) -> BayesRisk | None:
+    """What the file holds for this key; None where there is no file, or one of something else."""
+    if not file.is_file():
+        return None
+    try:
+        content = read_json(file)
+        if any(content[name] != value for name, value in key.items()):
+            return None
+        samples = content["effective_samples"]
+        return BayesRisk(
+            content["method"],
+            np.array(content["mean"], np.float64),
+            np.array(content["variance"], np.float64),
+            None if samples is None else np.array(samples, np.float64),
+        )
+    except (InputError, KeyError, TypeError, ValueError):
+        # A file that someone else wrote or damaged is no reason to stop; it is made again.
+        return None

@@ -1,0 +1,188 @@
+"""Classical identification: least squares for many curves at once, with intervals. NumPy only.
+
+The yardstick that a network is measured with, and what polishes its answers.
+"""
+
+import dataclasses
+
+import numpy as np
+import scipy.special
+from numpy.typing import NDArray
+
+from tfmat.identification.cramer_rao import covariance_of
+from tfmat.identification.label_space import identified_values, label_slopes
+from tfmat.identification.levenberg_marquardt import Minimum, Residuals, minimise
+from tfmat.identification.profile import ends_not_ruled_out
+from tfmat.identification.start_values import start_labels
+from tfmat.materials.law import Array, Law
+
+COVERAGE = 0.95
+_MOST_ITERATIONS = 100
+# Of a variance by the other parameters; double precision resolves no more.
+_MOST_INFLATION = 1e12
+
+Flags = NDArray[np.bool_]
+
+
+@dataclasses.dataclass(frozen=True)
+class LeastSquaresFit:
+    """The parameters that fit each curve best, and how well they are known. p identified parameters, in label order.
+
+    Attributes:
+      labels: [curves, p], 0-1; the fit is bounded by the law's ranges.
+      values: [curves, p], in the parameters' units.
+      sigma: estimated standard deviation of the noise, [curves]: MPa, or over the given deviation (then ideally 1).
+        NaN where the curve has no more points than parameters.
+      label_covariance: [curves, p, p] = sigma² (JᵀJ)⁻¹ on the scale of the labels.
+      label_std: [curves, p], its roots; std: [curves, p], in the parameters' units (to first order).
+      interval_labels: 95 % interval by Student's t, [curves, p, 2], cut to 0-1. It reaches to an end of the range
+        that the curve does not rule out: at which, the others fitted anew, the sum of squares rises by less than
+        t² sigma². (A law that bends strongly in a parameter makes the interval from the slope alone too narrow.)
+      interval: the same in the parameters' units: of a parameter on a logarithmic scale not symmetric.
+      rmse_mpa: root mean square residual, [curves].
+      iterations, converged: of the search, [curves].
+      at_bound: [curves, p], the answer stands at the end of its range.
+      unidentifiable: [curves, p], the interval is wider than the range, or neither end of the range is ruled out, or
+        JᵀJ is singular but for rounding: the curve says nothing of this parameter.
+    """
+
+    labels: Array
+    values: Array
+    sigma: Array
+    label_covariance: Array
+    label_std: Array
+    std: Array
+    interval_labels: Array
+    interval: Array
+    rmse_mpa: Array
+    iterations: NDArray[np.int64]
+    converged: Flags
+    at_bound: Flags
+    unidentifiable: Flags
+
+
+def fit(
+    law: Law,
+    strain: Array,
+    stress: Array,
+    valid: Flags | None = None,
+    *,
+    start: Array | None = None,
+    deviation: Array | None = None,
+    max_iterations: int = _MOST_ITERATIONS,
+) -> LeastSquaresFit:
+    """Least squares with Levenberg-Marquardt inside the law's ranges.
+
+    Args:
+      strain, stress: [curves, points], - and MPa; what stands at points that are not valid does not count.
+      valid: [curves, points]; None is all.
+      start: labels [curves, p] to start from; None finds them (`start_labels`).
+      deviation: standard deviation of the noise of each point up to a factor, [curves, points], MPa; None is even.
+      max_iterations: steps tried at the most.
+    """
+    residuals = _residuals(law, strain, stress, valid, deviation)
+    if start is None:
+        start = start_labels(law, residuals.strain, residuals.stress, residuals.weights)
+    return _answer(residuals, minimise(residuals, start, max_iterations))
+
+
+def polish(
+    law: Law,
+    strain: Array,
+    stress: Array,
+    valid: Flags | None,
+    labels: Array,
+    *,
+    steps: int = 2,
+    deviation: Array | None = None,
+) -> LeastSquaresFit:
+    """Improves a network's labels [curves, p] by a few steps of least squares; never to a worse fit. See `fit`."""
+    return fit(law, strain, stress, valid, start=labels, deviation=deviation, max_iterations=steps)
+
+
+def fit_with_noise(
+    law: Law,
+    strain: Array,
+    stress: Array,
+    valid: Flags | None,
+    noise_mpa: float,
+    noise_relative: float,
+) -> LeastSquaresFit:
+    """`fit` for noise of `noise_mpa` and, in quadrature, `noise_relative` of the stress without noise.
+
+    The weights come from the stress of a first, even fit: weights from the measured stress would favour the points
+    that the noise has lowered.
+    """
+    if noise_relative == 0.0:
+        return fit(law, strain, stress, valid)
+    first = fit(law, strain, stress, valid)
+    model = law.stress(np.asarray(strain, np.float64), law.from_labels(first.labels))
+    deviation = np.hypot(noise_mpa, noise_relative * model)
+    # Purely relative noise vanishes at the origin, where the law is right whatever its parameters.
+    floor = 1e-3 * deviation.max(axis=1, keepdims=True)
+    return fit(
+        law, strain, stress, valid, start=first.labels, deviation=np.maximum(deviation, floor)
+    )
+
+
+def _residuals(
+    law: Law, strain: Array, stress: Array, valid: Flags | None, deviation: Array | None
+) -> Residuals:
+    strain, stress = np.asarray(strain, np.float64), np.asarray(stress, np.float64)
+    weights = np.ones(stress.shape) if deviation is None else 1.0 / np.asarray(deviation)
+    if valid is not None and not np.all(valid):
+        # Zeros, since NaN times a weight of zero is NaN.
+        strain, stress = np.where(valid, strain, 0.0), np.where(valid, stress, 0.0)
+        weights = np.where(valid, weights, 0.0)
+    return Residuals(law, np.broadcast_to(strain, stress.shape), stress, weights)
+
+
+def _answer(residuals: Residuals, found: Minimum) -> LeastSquaresFit:
+    law, labels = residuals.law, found.labels
+    counted = residuals.weights > 0
+    freedom = counted.sum(axis=1) - labels.shape[1]
+    sigma = np.sqrt(2.0 * found.cost / np.where(freedom > 0, freedom, np.nan))
+    covariance = sigma[:, None, None] ** 2 * covariance_of(found.normal)
+    label_std = np.sqrt(np.einsum("cii->ci", covariance))
+    quantile = scipy.special.stdtrit(np.maximum(freedom, 1), 0.5 + COVERAGE / 2)
+    half = quantile[:, None] * label_std
+    limits = np.clip(np.stack([labels - half, labels + half], axis=2), 0.0, 1.0)
+    possible = ends_not_ruled_out(residuals, found, half, (quantile * sigma) ** 2)
+    interval_labels = np.where(possible, [0.0, 1.0], limits)
+    ends = [identified_values(law, interval_labels[:, :, side]) for side in (0, 1)]
+    slopes = label_slopes(law, law.from_labels(labels))
+    return LeastSquaresFit(
+        labels=labels,
+        values=identified_values(law, labels),
+        sigma=sigma,
+        label_covariance=covariance,
+        label_std=label_std,
+        std=label_std * slopes,
+        interval_labels=interval_labels,
+        interval=np.stack(ends, axis=2),
+        rmse_mpa=_rmse(residuals, found, counted),
+        iterations=found.iterations,
+        converged=found.converged,
+        at_bound=(labels <= 0.0) | (labels >= 1.0),
+        # Not `half >= 0.5`, so that a NaN (too few points) is unidentifiable too.
+        unidentifiable=~(half < 0.5) | possible.all(axis=2) | _singular(found.normal),
+    )
+
+
+def _singular(normal: Array) -> Flags:
+    """Parameters that change nothing, or nothing that the others do not change too: [curves, p]."""
+    diagonal = np.einsum("cii->ci", normal)
+    inflation = diagonal * np.einsum("cii->ci", covariance_of(normal))
+    nothing = diagonal <= 1e-18 * diagonal.max(axis=1, keepdims=True)
+    return nothing | (inflation > _MOST_INFLATION)
+
+
+def _rmse(residuals: Residuals, found: Minimum, counted: Flags) -> Array:
+    """Root mean square of the residuals that count, MPa: [curves]."""
+    count = counted.sum(axis=1)
+    weights = residuals.weights
+    if np.all((weights == 1.0) | ~counted):
+        return np.sqrt(2.0 * found.cost / count)
+    model = residuals.law.stress(residuals.strain, residuals.law.from_labels(found.labels))
+    difference = np.where(counted, model - residuals.stress, 0.0)
+    return np.sqrt((difference**2).sum(axis=1) / count)

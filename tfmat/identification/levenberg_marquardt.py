@@ -1,0 +1,220 @@
+"""Levenberg-Marquardt for many curves at once, inside the box 0-1 of the labels. NumPy only.
+
+K. Levenberg, Quart. Appl. Math. 2 (1944) 164-168; D. W. Marquardt, J. SIAM 11 (1963) 431-441. Bounds by an active set:
+a label that stands at its bound and is pushed outwards is held there for the step, one that the step would carry
+out stops at the bound, and the others are solved for again.
+"""
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfmat.identification.label_space import label_derivatives, label_stress
+from tfmat.materials.law import Array, Law
+
+# A step that promises to lower the sum of squares by less than this fraction is the last one. It is still taken,
+# and convergence is nearly quadratic: what remains is far smaller.
+TOLERANCE = 1e-8
+_FIRST_DAMPING = 1e-3
+_LEAST_DAMPING, _MOST_DAMPING = 1e-9, 1e12
+# Curves that are worked on together: their derivatives stay in the cache.
+_CHUNK = 256
+
+Flags = NDArray[np.bool_]
+
+
+@dataclasses.dataclass
+class Residuals:
+    """Weighted residuals w (model - measured) of many curves.
+
+    Attributes:
+      strain, stress: [curves, points], - and MPa.
+      weights: [curves, points], 0 where padded, otherwise 1 / standard deviation (or 1).
+    """
+
+    law: Law
+    strain: Array
+    stress: Array
+    weights: Array
+
+    def __post_init__(self) -> None:
+        # Nothing to multiply by where every point counts alike; that saves a tenth of the time.
+        self._plain = bool(np.all(self.weights == 1.0))
+
+    def __len__(self) -> int:
+        return len(self.strain)
+
+    def rows(self, rows: NDArray[np.integer] | Flags | slice) -> "Residuals":
+        """Some of the curves."""
+        return Residuals(self.law, self.strain[rows], self.stress[rows], self.weights[rows])
+
+    def values(self, labels: Array) -> Array:
+        """Residuals at labels [curves, identified]: [curves, points]."""
+        values = label_stress(self.law, self.strain, labels)
+        values -= self.stress
+        if not self._plain:
+            values *= self.weights
+        return values
+
+    def normal_equations(self, labels: Array, values: Array | None = None) -> tuple[Array, Array]:
+        """JᵀJ [curves, p, p] and Jᵀr [curves, p] with J = d residual / d label; `values` are the residuals there."""
+        if values is None:
+            values = self.values(labels)
+        jacobian = label_derivatives(self.law, self.strain, labels)
+        if not self._plain:
+            jacobian *= self.weights[:, :, None]
+        transposed = np.swapaxes(jacobian, 1, 2)
+        return transposed @ jacobian, (transposed @ values[:, :, None])[:, :, 0]
+
+
+@dataclasses.dataclass
+class Minimum:
+    """Where the search ended.
+
+    Attributes:
+      labels: [curves, p], 0-1.
+      cost: half the weighted sum of squares, [curves].
+      normal: JᵀJ, [curves, p, p]; of converged curves at the last but one labels, a vanishing step away.
+      iterations: steps tried, [curves].
+      converged: [curves].
+    """
+
+    labels: Array
+    cost: Array
+    normal: Array
+    iterations: NDArray[np.int64]
+    converged: Flags
+
+
+def minimise(
+    residuals: Residuals,
+    start: Array,
+    max_iterations: int = 100,
+    tolerance: float = TOLERANCE,
+    held: Flags | None = None,
+) -> Minimum:
+    """Least squares from labels `start` [curves, p] (clipped to 0-1); each curve stops by itself.
+
+    `held` [curves, p]: labels that stay as they are.
+    """
+    held = np.zeros(start.shape, np.bool_) if held is None else held
+    curves, parameters = start.shape
+    found = Minimum(
+        np.clip(np.asarray(start, np.float64), 0.0, 1.0),
+        np.empty(curves),
+        np.empty((curves, parameters, parameters)),
+        np.zeros(curves, np.int64),
+        np.zeros(curves, np.bool_),
+    )
+    for first in range(0, curves, _CHUNK):
+        rows = slice(first, first + _CHUNK)
+        _minimise(
+            residuals.rows(rows),
+            Minimum(*(array[rows] for array in vars(found).values())),
+            max_iterations,
+            tolerance,
+            held[rows],
+        )
+    return found
+
+
+def _minimise(
+    residuals: Residuals, found: Minimum, max_iterations: int, tolerance: float, held: Flags
+) -> None:
+    """Works on `found` in place."""
+    values = residuals.values(found.labels)
+    found.cost[:] = _half_square(values)
+    found.normal[:], gradient = residuals.normal_equations(found.labels, values)
+    damping = np.full(len(found.cost), _FIRST_DAMPING)
+    active, part = np.arange(len(found.cost)), residuals
+    for _ in range(max_iterations):
+        labels, normal, slope = found.labels[active], found.normal[active], gradient[active]
+        step = bounded_step(normal, slope, labels, damping[active], held[active])
+        trial = np.clip(labels + step, 0.0, 1.0)
+        values = part.values(trial)
+        cost = _half_square(values)
+        promised = -((slope + 0.5 * (normal @ step[:, :, None])[:, :, 0]) * step).sum(axis=1)
+        # A NaN from an overflowing law compares false: such a step is never taken.
+        better = cost <= found.cost[active]
+        gain = (found.cost[active] - cost) / np.maximum(promised, 1e-300)
+        last = promised <= tolerance * found.cost[active]
+        taken = active[better]
+        found.labels[taken], found.cost[taken] = trial[better], cost[better]
+        found.iterations[active] += 1
+        damping[active] = _next_damping(damping[active], gain, better)
+        found.converged[active] = last
+        stays = ~last & (damping[active] < _MOST_DAMPING)
+        moved = better & stays
+        if moved.any():
+            rows = active[moved]
+            found.normal[rows], gradient[rows] = part.rows(moved).normal_equations(
+                found.labels[rows], values[moved]
+            )
+        active = active[stays]
+        if not len(active):
+            break
+        if not stays.all():
+            part = residuals.rows(active)
+
+
+def bounded_step(normal: Array, slope: Array, labels: Array, damping: Array, held: Flags) -> Array:
+    """The step that minimises the damped quadratic model inside the box: [curves, p].
+
+    Args:
+      normal: JᵀJ [curves, p, p]; slope: Jᵀr [curves, p]; labels: [curves, p]; damping: [curves].
+      held: [curves, p], labels that do not move.
+    """
+    parameters = labels.shape[1]
+    diagonal = np.einsum("cii->ci", normal)
+    # The floor keeps a label that changes nothing from making the system singular.
+    floor = 1e-14 * diagonal.max(axis=1, keepdims=True) + 1e-300
+    damped = normal.copy()
+    np.einsum("cii->ci", damped)[:] += damping[:, None] * diagonal + floor
+    held = held | ((labels <= 0.0) & (slope > 0.0)) | ((labels >= 1.0) & (slope < 0.0))
+    step = np.zeros_like(labels)
+    for _ in range(parameters):
+        step = np.where(held, step, 0.0)
+        right = -slope - (damped @ step[:, :, None])[:, :, 0] if held.any() else -slope
+        system = damped
+        if held.any():
+            free = ~held
+            system = np.where(free[:, :, None] & free[:, None, :], damped, 0.0)
+            np.einsum("cii->ci", system)[:] += held
+            right = np.where(held, step, right)
+        step = _solve(system, right)
+        outside = ~held & ((labels + step < 0.0) | (labels + step > 1.0))
+        if not outside.any():
+            return step
+        step = np.where(outside, np.where(step < 0.0, -labels, 1.0 - labels), step)
+        held |= outside
+    return step
+
+
+def _solve(system: Array, right: Array) -> Array:
+    """Solves many small symmetric systems: [curves, p, p], [curves, p] -> [curves, p]."""
+    if system.shape[1] == 1:
+        return right / system[:, 0]
+    if system.shape[1] == 2:
+        a, b, c = system[:, 0, 0], system[:, 0, 1], system[:, 1, 1]
+        determinant = a * c - b * b
+        # Damping keeps it positive but for rounding.
+        determinant = np.maximum(determinant, 1e-15 * a * c)
+        first, second = right[:, 0], right[:, 1]
+        return (
+            np.stack([c * first - b * second, a * second - b * first], axis=1)
+            / determinant[:, None]
+        )
+    scale = 1.0 / np.sqrt(np.einsum("cii->ci", system))
+    scaled = system * scale[:, :, None] * scale[:, None, :]
+    return np.linalg.solve(scaled, (right * scale)[:, :, None])[:, :, 0] * scale
+
+
+def _next_damping(damping: Array, gain: Array, better: Flags) -> Array:
+    """Less where the model foretold the gain, more where it did not."""
+    factor = np.where(gain > 0.75, 0.1, np.where(gain > 0.25, 1.0, 3.0))
+    return np.maximum(damping * np.where(better, factor, 10.0), _LEAST_DAMPING)
+
+
+def _half_square(values: Array) -> Array:
+    return 0.5 * np.einsum("cn,cn->c", values, values)

@@ -1,0 +1,126 @@
+"""How probable a simulated curve is, given its parameters: exactly as the simulation draws it. NumPy only."""
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfmat.curves.settings import CurveSettings
+from tfmat.errors import InputError
+from tfmat.identification.label_space import label_derivatives, label_stress
+from tfmat.materials.law import Array, Law
+
+# Of a label, uniform between 0 and 1: it bounds what can be unknown.
+PRIOR_VARIANCE = 1.0 / 12.0
+# Stands in for the standard deviation of a point without noise: relative noise where the stress is zero.
+_LEAST_DEVIATION = 1e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class NoiseModel:
+    """What `CurveSettings` says of chance.
+
+    Attributes:
+      noise_mpa, noise_relative: standard deviation in MPa, and as a fraction of the noise-free stress, in quadrature.
+      strength_mpa: range of the uniformly drawn strength, or None without a cut-off.
+      num_points: points of a whole curve.
+    """
+
+    noise_mpa: float
+    noise_relative: float
+    strength_mpa: tuple[float, float] | None
+    num_points: int
+
+    @classmethod
+    def of(cls, settings: CurveSettings) -> "NoiseModel":
+        """The noise of these settings; raises InputError where there is none, since then nothing is uncertain."""
+        settings = settings.resolved()
+        if not settings.noise_mpa and not settings.noise_relative:
+            raise InputError("the curves have no noise: no answer to them is uncertain")
+        return cls(
+            settings.noise_mpa or 0.0,
+            settings.noise_relative,
+            settings.strength_mpa,
+            settings.num_points,
+        )
+
+
+class CurveLikelihood:
+    """The likelihood of one curve as a function of its labels.
+
+    What is known of a curve is all that a network gets: strain and noisy stress of the points, and how many points
+    there are. The strains tell the grid of the curve exactly, so that its drawn maximum strain is known, and says
+    nothing of the parameters, which were drawn apart from it. The number of points m of n does tell of them: with
+    strength S drawn uniformly, apart from all else, the curve ends with the first point (of noise-free stress τ) that
+    exceeds S, so
+
+        m < n: p(m | labels) = P(max(τ_1 … τ_{m-1}) <= S < τ_m);   m = n: P(S >= max(τ_1 … τ_{n-1})).
+
+    The likelihood is this times the Gaussian density of the valid stresses, whose standard deviation follows the
+    noise-free stress where there is relative noise. Without a cut-off the first factor is missing.
+    """
+
+    def __init__(self, law: Law, noise: NoiseModel, strain: Array, stress: Array):
+        """Takes the valid points of one curve: strain (-), stress (MPa), [points]."""
+        self.law, self.noise = law, noise
+        self.strain, self.stress = strain[None], stress
+        self._broke = len(strain) < noise.num_points
+
+    def log_density(self, labels: Array) -> Array:
+        """Logarithm of the likelihood up to a constant, at labels [k, p] inside 0-1: [k]; -inf where impossible."""
+        model = label_stress(self.law, self.strain, labels)
+        cut = 0.0 if self.noise.strength_mpa is None else self._log_cut_probability(model)
+        noise = self.noise
+        difference = model - self.stress
+        if noise.noise_relative == 0.0:
+            fit = -0.5 / noise.noise_mpa**2 * np.einsum("kn,kn->k", difference, difference)
+        else:
+            deviation = np.maximum(
+                np.hypot(noise.noise_mpa, noise.noise_relative * model), _LEAST_DEVIATION
+            )
+            difference /= deviation
+            fit = -0.5 * np.einsum("kn,kn->k", difference, difference)
+            fit -= np.log(deviation).sum(axis=1)
+        total: Array = fit + cut
+        # A user's law may overflow in a corner of its ranges, where no curve lies.
+        return np.where(np.isnan(total), -np.inf, total)
+
+    def slope_and_curvature(self, labels: Array) -> tuple[Array, Array]:
+        """Gradient [k, p] of the log density and Fisher information [k, p, p], the cut and the spread left out."""
+        model = label_stress(self.law, self.strain, labels)
+        jacobian = label_derivatives(self.law, self.strain, labels)
+        noise = self.noise
+        deviation = np.hypot(noise.noise_mpa, noise.noise_relative * model)
+        deviation = np.maximum(deviation, _LEAST_DEVIATION)[:, :, None]
+        jacobian /= deviation
+        transposed = np.swapaxes(jacobian, 1, 2)
+        residual = (self.stress - model)[:, :, None] / deviation
+        return (transposed @ residual)[:, :, 0], transposed @ jacobian
+
+    def _log_cut_probability(self, model: Array) -> Array:
+        probability: Array
+        before = model[:, :-1].max(axis=1)
+        if self._broke:
+            probability = self._strength_below(model[:, -1]) - self._strength_below(before)
+        else:
+            probability = 1.0 - self._strength_below(before)
+        with np.errstate(divide="ignore"):
+            return np.log(np.maximum(probability, 0.0))
+
+    def _strength_below(self, stress: Array) -> Array:
+        """P(S < stress)."""
+        assert self.noise.strength_mpa is not None
+        low, high = self.noise.strength_mpa
+        if high == low:
+            return (stress > low).astype(np.float64)
+        return np.clip((stress - low) / (high - low), 0.0, 1.0)
+
+
+def likelihoods(
+    law: Law, noise: NoiseModel, strain: Array, stress: Array, valid: NDArray[np.bool_]
+) -> list[CurveLikelihood]:
+    """One for each curve; strain, stress and valid are [curves, points]."""
+    return [
+        CurveLikelihood(law, noise, one_strain[counts], one_stress[counts])
+        for one_strain, one_stress, counts in zip(strain, stress, valid, strict=True)
+    ]

@@ -1,0 +1,256 @@
+"""The yardstick: a network's errors beside the best that is possible, and beside classical fitting. NumPy only."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfmat.curves.settings import CurveSettings
+from tfmat.data.packed import PackedDataset
+from tfmat.errors import InputError
+from tfmat.identification.bayes_risk import cached_bayes_risk
+from tfmat.identification.binning import bins_of
+from tfmat.identification.cramer_rao import cramer_rao_bound
+from tfmat.identification.label_space import split_features
+from tfmat.identification.least_squares import LeastSquaresFit, fit_with_noise
+from tfmat.identification.likelihood import PRIOR_VARIANCE, NoiseModel
+from tfmat.materials.law import Array, Parameter
+
+# Beside the data set's manifest.
+CACHE_FILE = "bayes_risk.json"
+
+Progress = Callable[[int, int], None]
+Flags = NDArray[np.bool_]
+
+
+@dataclasses.dataclass(frozen=True)
+class Yardstick:
+    """Errors of the first test curves, one row a curve. p identified parameters; labels on the network's scale.
+
+    Attributes:
+      parameters: their names.
+      method: of the Bayes risk, `quadrature` or `importance sampling`.
+      network, least_squares, bayes: squared error of scaled labels, [curves, p]; `bayes` is that of the posterior mean.
+      bayes_variance: posterior variance; its mean is the Bayes risk.
+      cramer_rao: Cramér-Rao bound at the true labels, not above the prior's variance.
+      inside: whether the least squares fit's 95 % interval holds the truth, [curves, p].
+      unidentifiable: what the least squares fit calls so, [curves, p].
+      effective_samples: of the sampled posteriors, [curves], or None.
+      max_strain, noise_to_signal, num_points: of each curve, [curves]: largest strain; standard deviation of the noise
+        at its largest stress over that stress; points that are not padding.
+      least_squares_curves_per_second: from nothing, on one core.
+    """
+
+    parameters: tuple[str, ...]
+    method: str
+    network: Array
+    least_squares: Array
+    bayes: Array
+    bayes_variance: Array
+    cramer_rao: Array
+    inside: Flags
+    unidentifiable: Flags
+    effective_samples: Array | None
+    max_strain: Array
+    noise_to_signal: Array
+    num_points: NDArray[np.int64]
+    least_squares_curves_per_second: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry `yardstick` of evaluation.json.
+
+        `num_curves`; `method`; `fewest_effective_samples` (None for quadrature); `least_squares_curves_per_second`;
+        `parameters`: name -> `bayes_risk` and its standard error `bayes_risk_error`, `cramer_rao`, `network_mse`,
+        `least_squares_mse`, `eta` (network) and `least_squares_eta` = MSE / Bayes risk with standard errors `eta_error`
+        and `least_squares_eta_error`, `posterior_calibration` (1 where the yardstick is right: mean squared error of
+        the posterior mean over its variance), `interval_coverage` (share of the fit's 95 % intervals that hold the
+        truth), `unidentifiable_share`; `bins`: `max_strain`, `noise_to_signal`, `num_points` -> list of `low`, `high`,
+        `num_curves` and `parameters` as above, of which only the risk and the two MSE and eta.
+        """
+        samples = self.effective_samples
+        by_parameter = {}
+        for i, name in enumerate(self.parameters):
+            by_parameter[name] = {
+                **self._scores(i, np.ones(len(self.network), bool)),
+                "cramer_rao": float(self.cramer_rao[:, i].mean()),
+                "posterior_calibration": float(
+                    (self.bayes[:, i] / self.bayes_variance[:, i]).mean()
+                ),
+                "interval_coverage": float(self.inside[:, i].mean()),
+                "unidentifiable_share": float(self.unidentifiable[:, i].mean()),
+            }
+        return {
+            "num_curves": len(self.network),
+            "method": self.method,
+            "fewest_effective_samples": None if samples is None else float(samples.min()),
+            "least_squares_curves_per_second": self.least_squares_curves_per_second,
+            "parameters": by_parameter,
+            "bins": {
+                name: self._binned(getattr(self, name))
+                for name in ("max_strain", "noise_to_signal", "num_points")
+            },
+        }
+
+    def _binned(self, quantity: Array) -> list[dict[str, Any]]:
+        return [
+            {
+                "low": low,
+                "high": high,
+                "num_curves": int(inside.sum()),
+                "parameters": {
+                    name: self._scores(i, inside) for i, name in enumerate(self.parameters)
+                },
+            }
+            for low, high, inside in bins_of(quantity)
+        ]
+
+    def _scores(self, column: int, rows: Flags) -> dict[str, float | None]:
+        """Of one parameter over some of the curves."""
+        variance = self.bayes_variance[rows, column]
+        network, fitted = self.network[rows, column], self.least_squares[rows, column]
+        eta, eta_error = ratio_of_means(network, variance)
+        fitted_eta, fitted_error = ratio_of_means(fitted, variance)
+        count = len(variance)
+        return {
+            "bayes_risk": float(variance.mean()),
+            "bayes_risk_error": float(variance.std(ddof=1) / np.sqrt(count)) if count > 1 else None,
+            "network_mse": float(network.mean()),
+            "least_squares_mse": float(fitted.mean()),
+            "eta": eta,
+            "eta_error": eta_error,
+            "least_squares_eta": fitted_eta,
+            "least_squares_eta_error": fitted_error,
+        }
+
+
+def ratio_of_means(above: Array, below: Array) -> tuple[float, float | None]:
+    """mean(above) / mean(below) of paired values, and its standard error.
+
+    Curves that are hard for one are hard for the other, so that the ratio of paired means is known much better than
+    either mean (W. G. Cochran, Sampling Techniques, 3rd ed. (1977), eq. 6.13). None for a single curve.
+    """
+    ratio = float(above.mean() / below.mean())
+    if len(above) < 2:
+        return ratio, None
+    rest = above - ratio * below
+    return ratio, float(rest.std(ddof=1) / np.sqrt(len(rest)) / below.mean())
+
+
+def check_yardstick(dataset: PackedDataset) -> None:
+    """Raises InputError, saying why, where there can be no yardstick for this data set."""
+    if dataset.settings is None:
+        raise InputError(
+            "no yardstick: the data set's curves were not simulated here, so their law and noise are not known"
+        )
+    settings = dataset.settings.resolved()
+    if not settings.noise_mpa and not settings.noise_relative:
+        raise InputError("no yardstick: the data set's curves have no noise, the best error is 0")
+
+
+def measure(
+    dataset: PackedDataset,
+    parameters: tuple[Parameter, ...],
+    network_labels: Array,
+    progress: Progress | None = None,
+) -> Yardstick:
+    """Least squares and the Bayes risk on the first test curves, beside a network's answers to them.
+
+    Args:
+      dataset: simulated, with noise (see `check_yardstick`); the Bayes risk is kept in a file in its folder.
+      parameters: of the network, whose ranges are the scale of all errors.
+      network_labels: [curves, p], of the first test curves, clipped to 0-1.
+      progress: called with (done, total) curves.
+    """
+    settings = dataset.settings
+    assert settings is not None
+    start, count = dataset.num_train + dataset.num_validation, len(network_labels)
+    features = np.asarray(dataset.features[start : start + count])
+    true = np.asarray(dataset.labels[start : start + count], np.float64)
+    strain, stress, valid = split_features(features)
+    fitted, seconds = _timed_fit(settings, strain, stress, valid)
+    risk = cached_bayes_risk(
+        dataset.folder / CACHE_FILE,
+        settings,
+        features,
+        seed=dataset.manifest["seed"],
+        start=fitted.labels,
+        progress=progress,
+    )
+    scale = _scale(dataset.parameters, parameters)
+    network_error = network_labels - _rescaled(true, dataset.parameters, parameters)
+    low, high = fitted.interval_labels[:, :, 0], fitted.interval_labels[:, :, 1]
+    return Yardstick(
+        parameters=tuple(parameter.name for parameter in parameters),
+        method=risk.method,
+        network=network_error**2,
+        least_squares=(fitted.labels - true) ** 2 * scale,
+        bayes=(risk.mean - true) ** 2 * scale,
+        bayes_variance=risk.variance * scale,
+        cramer_rao=_bound(settings, strain, true, valid) * scale,
+        inside=(low <= true) & (true <= high),
+        unidentifiable=fitted.unidentifiable,
+        effective_samples=risk.effective_samples,
+        max_strain=strain.max(axis=1),
+        noise_to_signal=_noise_to_signal(settings, stress, valid),
+        num_points=valid.sum(axis=1),
+        least_squares_curves_per_second=count / seconds,
+    )
+
+
+def _bound(settings: CurveSettings, strain: Array, labels: Array, valid: Flags) -> Array:
+    """Cramér-Rao bound at the true labels, where it is smaller than the prior's variance: [curves, p]."""
+    noise = NoiseModel.of(settings)
+    bound = cramer_rao_bound(
+        settings.build_law(), strain, labels, noise.noise_mpa, noise.noise_relative, valid
+    )
+    return np.minimum(bound.label_variance, PRIOR_VARIANCE)
+
+
+def _noise_to_signal(settings: CurveSettings, stress: Array, valid: Flags) -> Array:
+    noise = NoiseModel.of(settings)
+    largest = np.abs(np.where(valid, stress, 0.0)).max(axis=1)
+    return np.hypot(noise.noise_mpa / largest, noise.noise_relative)
+
+
+def _rescaled(
+    labels: Array, of_dataset: tuple[Parameter, ...], of_network: tuple[Parameter, ...]
+) -> Array:
+    """Labels on the data set's scale -> on the network's, [curves, p]."""
+    pairs = zip(of_dataset, of_network, strict=True)
+    columns = [
+        other.to_unit_interval(one.from_unit_interval(labels[:, i]))
+        for i, (one, other) in enumerate(pairs)
+    ]
+    return np.stack(columns, axis=1)
+
+
+def _timed_fit(
+    settings: CurveSettings, strain: Array, stress: Array, valid: Flags
+) -> tuple[LeastSquaresFit, float]:
+    """The fits, and how long they took in seconds."""
+    law, noise = settings.build_law(), NoiseModel.of(settings)
+    arguments = noise.noise_mpa, noise.noise_relative
+    # The first call of everything loads and reserves; it is no part of the rate.
+    fit_with_noise(law, strain[:8], stress[:8], valid[:8], *arguments)
+    started = time.perf_counter()
+    fitted = fit_with_noise(law, strain, stress, valid, *arguments)
+    return fitted, time.perf_counter() - started
+
+
+def _scale(of_dataset: tuple[Parameter, ...], of_network: tuple[Parameter, ...]) -> Array:
+    """Squared ratio of the label scales, [p]: from the data set's to the network's."""
+
+    def width(parameter: Parameter) -> float:
+        if parameter.scale == "log":
+            return float(np.log(parameter.high / parameter.low))
+        return parameter.high - parameter.low
+
+    return np.array(
+        [
+            (width(one) / width(other)) ** 2
+            for one, other in zip(of_dataset, of_network, strict=True)
+        ]
+    )

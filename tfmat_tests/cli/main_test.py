@@ -1,0 +1,159 @@
+"""The entry point: commands, flags, errors, exit status."""
+
+import os
+import pathlib
+import signal
+import threading
+import types
+
+import pytest
+from absl import flags
+
+from tfmat import __version__, errors
+from tfmat.cli import laws
+from tfmat.cli import main as module
+from tfmat.cli.main import COMMANDS, main
+
+Capture = pytest.CaptureFixture[str]
+
+
+def _raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Makes `tfmat laws` raise it."""
+
+    def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(laws, "run", run)
+
+
+@pytest.mark.parametrize("argument", ["--help", "-h", "help", "--helpfull"])
+def test_help(capsys: Capture, argument: str) -> None:
+    assert main([argument]) == 0
+    out = capsys.readouterr().out
+    assert all(f"  {name} " in out for name in COMMANDS)
+    assert "exit status: 0 done; 1 a defect of tfmat; 2 something in the input" in out
+
+
+def test_nothing_at_all_is_a_mistake_that_teaches(capsys: Capture) -> None:
+    assert main([]) == 2
+    assert "usage: tfmat COMMAND" in capsys.readouterr().out
+
+
+def test_version(capsys: Capture) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"tfmat {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["lows"], "tfmat: unknown command 'lows'; did you mean 'laws'?\n"),
+        (["--jsn"], "tfmat: unknown flag '--jsn'; a command comes first, see `tfmat --help`\n"),
+        (["laws", "--jsn"], "tfmat: unknown flag --jsn; did you mean '--json'? (see `tfmat laws --help`)\n"),
+        (["laws", "--json=5"], None),
+        (["generate", "--seed"], None),
+    ],
+)  # fmt: skip
+def test_one_line_for_a_mistake(capsys: Capture, arguments: list[str], line: str | None) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1
+    assert captured.err.startswith("tfmat: ")
+    if line:
+        assert captured.err == line
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.TfmatError, errors.InputError, errors.DivergedError, errors.WorkerLostError,
+        errors.Interrupted,
+    ],
+)  # fmt: skip
+def test_errors_become_their_exit_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, error: type[errors.TfmatError]
+) -> None:
+    _raising(monkeypatch, error("what is wrong"))
+    assert main(["laws"]) == error.exit_status
+    assert capsys.readouterr().err == "tfmat: what is wrong\n"
+
+
+def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    _raising(monkeypatch, KeyboardInterrupt())
+    assert main(["laws"]) == 75
+    assert capsys.readouterr().err == "tfmat: interrupted; start the same command again to go on\n"
+
+
+def test_a_defect_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (ZeroDivisionError(), FileNotFoundError(2, "none"), SystemExit(5)):
+        _raising(monkeypatch, error)
+        with pytest.raises(type(error)):
+            main(["laws"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_signals(monkeypatch: pytest.MonkeyPatch, capsys: Capture, number: signal.Signals) -> None:
+    def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
+        os.kill(os.getpid(), number)
+        return 0
+
+    monkeypatch.setattr(laws, "run", run)
+    before = signal.getsignal(number)
+    assert main(["laws"]) == 75
+    assert capsys.readouterr().err == (
+        f"tfmat: {number.name} received; start the same command again to go on\n"
+    )
+    assert signal.getsignal(number) == before
+
+
+def test_from_a_thread_of_another_program(capsys: Capture) -> None:
+    statuses: list[int] = []
+    thread = threading.Thread(target=lambda: statuses.append(main(["laws", "voce"])))
+    thread.start()
+    thread.join()
+    assert statuses == [0] and "Voce 1948" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_the_agreed_form(name: str, capsys: Capture) -> None:
+    command = __import__(f"tfmat.cli.{name}", fromlist=["run"])
+    assert isinstance(command, types.ModuleType) and command.__doc__
+    flag_values = flags.FlagValues()
+    command.define_flags(flag_values)
+    assert main([name, "--help"]) == 0
+    text = capsys.readouterr().out
+    for flag in flag_values:
+        if flag_values[flag].help and not flag_values[flag].help.startswith("(no help"):
+            assert f"  --{flag}: " in text
+
+
+def test_flags_and_arguments_in_any_order(capsys: Capture) -> None:
+    assert main(["laws", "voce", "--json"]) == 0
+    first = capsys.readouterr().out
+    assert main(["laws", "--json", "voce"]) == 0
+    assert capsys.readouterr().out == first
+
+
+def test_the_program_ends_with_the_status(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr("sys.argv", ["tfmat", "--nothing"])
+    with pytest.raises(SystemExit) as caught:
+        module.console_main()
+    assert caught.value.code == 2
+
+
+def test_a_full_disk_behind_standard_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    _raising(monkeypatch, OSError(28, os.strerror(28)))
+    monkeypatch.setattr(module, "_discard_output", lambda: None)
+    assert main(["laws"]) == 2
+    assert "cannot write the output: No space left on device" in capsys.readouterr().err
+
+
+def test_the_project_folder_is_not_needed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "--help"]) == 0
+    assert "configs/quickstart.py" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())

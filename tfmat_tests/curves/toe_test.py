@@ -1,0 +1,90 @@
+"""Toe, preload and the noise estimate: found where they are, and nowhere else."""
+
+import numpy as np
+import pytest
+
+from tfmat.curves.cleaning import CleaningOptions
+from tfmat.curves.measured import clean
+from tfmat.curves.reading import RawCurve
+from tfmat.curves.resampling import CurveTarget
+from tfmat.curves.settings import CurveSettings
+from tfmat.curves.simulate import Simulator
+from tfmat.curves.toe import elastic_line, noise_of, toe_shift
+from tfmat.materials import find_law
+
+SHEAR = CurveTarget(200, 1.0, (0.01, 0.05), None, "engineering shear", "shear")
+METAL = CurveTarget(200, 2.0, (0.02, 0.6), None, "true", "true")
+
+
+def with_toe(strain, stress, length):
+    """Strain of a machine with slack: it lags by `length` until the load has taken it up."""
+    return strain + length * (1 - np.exp(-stress / (0.03 * stress.max())))
+
+
+@pytest.mark.parametrize(
+    ("law", "parameters", "end", "length"),
+    [
+        ("tanh_shear", [5000.0, 80.0], 0.04, 0.002),
+        ("tanh_shear", [5000.0, 80.0], 0.04, 0.004),
+        ("hahn_tsai", [5000.0, 3e-8], 0.04, 0.003),
+        ("voce", [70e3, 200.0, 150.0, 12.0], 0.05, 0.002),
+    ],
+)
+@pytest.mark.parametrize("num_points", [400, 4000])
+def test_a_toe_is_taken_off(law, parameters, end, length, num_points):
+    true = np.linspace(0, end, num_points)
+    stress = find_law(law).stress(true[None], np.array([parameters]))[0]
+    noise = np.random.default_rng(0).normal(0, 0.002 * stress.max(), num_points)
+    target = METAL if law == "voce" else SHEAR
+    raw = RawCurve("a", with_toe(true, stress, length), stress + noise, "true", "true")
+    curve = clean(raw, target)
+    (said,) = [step for step in curve.steps if step.startswith("took a toe of ")]
+    assert float(said.split()[4]) == pytest.approx(length, rel=0.15)
+    middle = (stress > 0.3 * stress.max()) & (stress < 0.8 * stress.max())
+    expected = np.interp(true[middle], true, stress)
+    found = np.interp(true[middle], curve.strain, curve.stress_mpa)
+    np.testing.assert_allclose(found, expected, atol=0.03 * stress.max())
+    kept = clean(raw, target, CleaningOptions(toe="off"))
+    assert not any("toe" in step for step in kept.steps)
+
+
+@pytest.mark.parametrize("law", ["hahn_tsai", "tanh_shear", "exponential_shear", "voce", "swift"])
+def test_simulated_curves_have_no_toe(law):
+    """Noise of a few percent included: at most one in a hundred is moved, and that by little."""
+    curves = Simulator(CurveSettings(law=law), seed=3).curves(0, 200)
+    shifts = []
+    for curve in np.array(curves.features, np.float64):
+        strain, stress = curve[curve[:, 2] == 0, :2].T
+        shifts.append(toe_shift(strain, stress, elastic_line(strain, stress))[0] / strain[-1])
+    moved = np.abs(shifts) > 0
+    assert moved.mean() <= 0.01
+    assert np.abs(shifts).max() < 0.02
+
+
+def test_a_preload_with_zeroed_strain_is_put_back():
+    true = np.linspace(0, 0.04, 300)
+    stress = 80 * np.tanh(5000 * true / 80)
+    loaded = stress > 6.0
+    zeroed = true[loaded] - true[loaded][0]
+    curve = clean(RawCurve("a", zeroed, stress[loaded]), SHEAR)
+    assert any("for the load at its start" in step for step in curve.steps)
+    np.testing.assert_allclose(curve.strain, true[loaded], atol=1e-4)
+
+
+def test_plastic_strain_is_pointed_out():
+    strain = np.linspace(0, 0.2, 100)
+    curve = clean(RawCurve("a", strain, 250 + 800 * strain, "true", "true"), METAL)
+    assert any("if this is plastic strain" in line for line in curve.warnings)
+
+
+def test_rubber_like_upturn_is_no_toe():
+    strain = np.linspace(0, 6, 60)
+    stress = 0.4 * (1 + strain - (1 + strain) ** -2) + 0.0004 * np.exp(1.4 * strain)
+    assert toe_shift(strain, stress, elastic_line(strain, stress))[1] == ""
+
+
+def test_noise_is_estimated_on_a_smooth_curve():
+    strain = np.linspace(0, 0.04, 2000)
+    noise = np.random.default_rng(0).normal(0, 0.7, len(strain))
+    assert noise_of(80 * np.tanh(60 * strain) + noise) == pytest.approx(0.7, rel=0.08)
+    assert noise_of(80 * np.tanh(60 * strain)) < 1e-3

@@ -1,0 +1,143 @@
+"""Laws and labelled curves that are not tfmat's own, from their file to the identified parameters."""
+
+import json
+import pathlib
+import re
+import shutil
+
+import numpy as np
+
+from tfmat_tests.end_to_end.processes import PROJECT, Ended, ForkServer
+from tfmat_tests.end_to_end.runs import leftovers, status
+
+SHORT = (
+    "--config=configs/smoke.py",
+    "--config.data.num_curves=4000",
+    "--config.data.num_test=200",
+    "--config.train_for=6epochs",
+    "--workdir=run",
+)
+
+
+def _succeed(programs: ForkServer, folder: pathlib.Path, *arguments: str) -> Ended:
+    ended = programs.run(*arguments, cwd=folder)
+    assert ended.status == 0, ended.err
+    assert not leftovers(folder)
+    assert "Traceback" not in ended.err and "tensorflow" not in ended.err.lower()
+    return ended
+
+
+def _write_hardening_curves(file: pathlib.Path, num_curves: int) -> None:
+    """A formula that tfmat does not have: stress = K (1 - exp(-strain / c)), both drawn at random, 80 points."""
+    random = np.random.default_rng(0)
+    strength = random.uniform(200.0, 800.0, num_curves)
+    constant = random.uniform(0.01, 0.05, num_curves)
+    strain = np.linspace(0.0, 0.1, 80)
+    stress = strength[:, None] * (1 - np.exp(-strain / constant[:, None]))
+    np.savez(
+        file,
+        strain=strain,
+        stress=stress + random.normal(0.0, 1.0, stress.shape),
+        parameters=np.stack([strength, constant], axis=1),
+        names=["K", "c"],
+        units=["MPa", "-"],
+    )
+
+
+def _write_curve(file: pathlib.Path, strain: np.ndarray, stress: np.ndarray) -> None:
+    lines = [
+        "strain,stress [MPa]",
+        *(f"{e:.6g},{s:.6g}" for e, s in zip(strain, stress, strict=True)),
+    ]
+    file.write_text("\n".join(lines) + "\n")
+
+
+def test_own_labelled_curves_of_no_law(programs: ForkServer, tmp_path: pathlib.Path) -> None:
+    _write_hardening_curves(tmp_path / "mine.npz", 4000)
+    _succeed(programs, tmp_path, "generate", "--from=mine.npz")
+    (folder,) = (tmp_path / "data").iterdir()
+    data = f"--data_dir={folder.relative_to(tmp_path)}"
+    ended = _succeed(programs, tmp_path, "train", *SHORT[:1], *SHORT[3:], data)
+    assert re.search(r"\bK\b.* MPa", ended.out) and "re-simulated" not in ended.out
+    run = tmp_path / "run"
+    assert status(run)["state"] == "done"
+    config = json.loads((run / "config.json").read_text())
+    assert config["law"] == "imported" and config["data"]["num_points"] == 200
+    scores = json.loads((run / "evaluation.json").read_text())
+    assert scores["parameters"]["K"]["r2"] > 0.5  # it learns
+    _succeed(programs, tmp_path, "evaluate", "--workdir=run")
+    strain = np.linspace(0.0, 0.1, 60)
+    _write_curve(tmp_path / "curve.csv", strain, 500 * (1 - np.exp(-strain / 0.03)))
+    ended = _succeed(
+        programs, tmp_path, "identify", "curve.csv", "--workdir=run", "--json=out.json"
+    )
+    (answer,) = json.loads((tmp_path / "out.json").read_text())
+    assert abs(answer["parameters"]["K"]["value"] - 500) < 150
+    # The same again goes on with nothing to do.
+    ended = _succeed(programs, tmp_path, "train", *SHORT[:1], *SHORT[3:], data)
+    assert "is done: all" in ended.err
+
+
+def test_own_labelled_curves_of_a_law(programs: ForkServer, tmp_path: pathlib.Path) -> None:
+    """Curves of Voce's law with E known, computed here; answers can be simulated again."""
+    random = np.random.default_rng(1)
+    count, strain = 3000, np.linspace(0.0, 0.3, 120)
+    yield_stress, gain = random.uniform(100, 400, count), random.uniform(100, 600, count)
+    rate = random.uniform(3, 20, count)
+    plastic = np.linspace(0.0, 0.3, 400)
+    stress = np.empty((count, 120))
+    for i in range(count):
+        curve = yield_stress[i] + gain[i] * (1 - np.exp(-rate[i] * plastic))
+        total = plastic + curve / 200_000.0
+        stress[i] = np.where(strain < total[0], 200_000.0 * strain, np.interp(strain, total, curve))
+    np.savez(
+        tmp_path / "voce.npz",
+        strain=strain,
+        stress=stress,
+        parameters=np.stack([yield_stress, gain, rate], axis=1),
+        names=["sigma0", "Q", "b"],
+        units=["MPa", "MPa", "-"],
+    )
+    _succeed(programs, tmp_path, "generate", "--from=voce.npz", "--law=voce", "--fix=E=200000")
+    (folder,) = (tmp_path / "data").iterdir()
+    ended = _succeed(
+        programs, tmp_path, "train", *SHORT[:1], *SHORT[3:], f"--data_dir={folder}", "--law=voce"
+    )
+    assert "re-simulated curves:" in ended.out and "sigma0" in ended.out
+    _write_curve(tmp_path / "curve.csv", strain, stress[0])
+    ended = _succeed(
+        programs, tmp_path, "identify", "curve.csv", "--workdir=run", "--json=out.json"
+    )
+    (answer,) = json.loads((tmp_path / "out.json").read_text())
+    assert answer["rmse_percent"] < 30
+
+
+def test_another_law(programs: ForkServer, tmp_path: pathlib.Path) -> None:
+    ended = _succeed(
+        programs, tmp_path, "train", *SHORT, "--law=voce", "--config.fixed.E=193000",
+        "--config.ranges.Q=50,1600",
+    )  # fmt: skip
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["law"] == "voce" and config["fixed"] == {"E": 193000.0}
+    assert "law voce, 200 test curves" in ended.out
+    sidecar = json.loads((tmp_path / "run" / "model.json").read_text())
+    assert [p["name"] for p in sidecar["parameters"]] == ["sigma0", "Q", "b"]
+    assert (tmp_path / "run" / "figures" / "example.png").stat().st_size > 1000
+
+
+def test_the_law_of_the_guide(programs: ForkServer, tmp_path: pathlib.Path) -> None:
+    """The file that docs/adding_a_law.md prints, and the commands that it gives for it."""
+    guide = (PROJECT / "docs" / "adding_a_law.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    (tmp_path / "my_law.py").write_text(code)
+    ended = _succeed(programs, tmp_path, "laws", "my_law.py:Hollomon")
+    assert "FAILED" not in ended.out
+    assert "tfmat train --law=my_law.py:Hollomon" in guide
+    _succeed(programs, tmp_path, "train", *SHORT, "--law=my_law.py:Hollomon")
+    shutil.copy(tmp_path / "run" / "example_curve.csv", tmp_path / "curve.csv")
+    ended = _succeed(programs, tmp_path, "identify", "curve.csv", "--workdir=run")
+    assert "K (MPa)" in ended.out
+    # A changed law is another law: what was trained on the old one is not used for it.
+    (tmp_path / "my_law.py").write_text(code.replace("1500.0", "2500.0"))
+    ended = programs.run("train", *SHORT, "--law=my_law.py:Hollomon", cwd=tmp_path)
+    assert ended.status == 2 and "was started with" in ended.err

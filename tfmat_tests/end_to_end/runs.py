@@ -1,0 +1,81 @@
+"""What runs of `tfmat train` leave, read for comparison."""
+
+import json
+import pathlib
+import tempfile
+import zipfile
+from typing import Any
+
+import h5py
+import numpy as np
+
+# A run of seconds that has everything: several epochs and checkpoints, partial batches, dropout, moving statistics,
+# a callback with a memory.
+SMALL_RUN = (
+    "train",
+    "--config=configs/smoke.py",
+    "--config.data.num_curves=2010",
+    "--config.data.num_test=100",
+    "--config.data.num_validation=400",
+    "--config.global_batch_size=50",
+    "--config.train_for=3epochs",
+    "--config.steps_per_call=4",
+    "--config.checkpoint.every=11steps",
+    "--config.model.dropout=0.1",
+    "--config.model.batch_normalization=synchronized",
+    "--config.callbacks.early_stopping_patience=2",
+    "--workdir=run",
+)
+TOTAL_STEPS = 3 * 31
+
+
+def weights(model_file: pathlib.Path) -> dict[str, np.ndarray]:
+    """Every array in a .keras file, by its path."""
+    found: dict[str, np.ndarray] = {}
+    with zipfile.ZipFile(model_file) as archive, tempfile.TemporaryDirectory() as folder:
+        archive.extract("model.weights.h5", folder)
+        with h5py.File(pathlib.Path(folder) / "model.weights.h5") as file:
+            file.visititems(
+                lambda name, item: (
+                    found.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None
+                )
+            )
+    assert found
+    return found
+
+
+def assert_same_weights(first: pathlib.Path, second: pathlib.Path) -> None:
+    """Bit by bit."""
+    one, other = weights(first), weights(second)
+    assert one.keys() == other.keys()
+    for name, array in one.items():
+        assert array.tobytes() == other[name].tobytes(), name
+
+
+def metrics(workdir: pathlib.Path) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl without what depends on the clock."""
+    clock = ("seconds", "training_seconds", "validation_seconds", "curves_per_second")
+    lines = (workdir / "metrics.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k not in clock} for line in lines]
+
+
+def status(workdir: pathlib.Path) -> dict[str, Any]:
+    """status.json."""
+    return json.loads((workdir / "status.json").read_text())
+
+
+def leftovers(folder: pathlib.Path) -> list[str]:
+    """Files that have a temporary name."""
+    return [
+        str(path)
+        for path in folder.rglob("*")
+        if ".tmp" in path.name or "unfinished" in path.name or "~" in path.name
+    ]
+
+
+def listing(folder: pathlib.Path) -> dict[str, tuple[int, int]]:
+    """Every path below a folder with time of change and size, to see whether anything was touched."""
+    return {
+        str(path.relative_to(folder)): (path.lstat().st_mtime_ns, path.lstat().st_size)
+        for path in sorted(folder.rglob("*"))
+    }

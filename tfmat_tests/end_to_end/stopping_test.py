@@ -1,0 +1,292 @@
+"""Runs that are stopped in every way and started again: the same weights to the last bit."""
+
+import itertools
+import pathlib
+import random
+import shutil
+import signal
+import time
+
+import pytest
+
+from tfmat_tests.end_to_end.processes import ForkServer, Program
+from tfmat_tests.end_to_end.runs import (
+    SMALL_RUN,
+    TOTAL_STEPS,
+    assert_same_weights,
+    leftovers,
+    listing,
+    metrics,
+    status,
+)
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(programs: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The run folder of SMALL_RUN, never stopped; its data lie beside it."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    ended = programs.run(*SMALL_RUN, cwd=folder)
+    assert ended.status == 0, ended.err
+    assert status(folder / "run")["resumed_from_steps"] == []
+    assert not leftovers(folder)
+    return folder / "run"
+
+
+def _assert_as_if_never_stopped(folder: pathlib.Path, uninterrupted: pathlib.Path) -> None:
+    run = folder / "run"
+    for name in ("final.keras", "model.keras"):
+        assert_same_weights(run / name, uninterrupted / name)
+    assert metrics(run) == metrics(uninterrupted)
+    ours, theirs = status(run), status(uninterrupted)
+    assert (ours["state"], ours["reason"], ours["step"]) == ("done", theirs["reason"], TOTAL_STEPS)
+    for name, value in theirs["last_record"].items():
+        if "second" not in name:
+            assert ours["last_record"][name] == value, name
+    assert sorted(path.name for path in run.rglob("*") if "events" not in path.name) == sorted(
+        path.name for path in uninterrupted.rglob("*") if "events" not in path.name
+    )
+    assert not leftovers(folder)
+    data, other_data = (next((f / "data").iterdir()) for f in (folder, uninterrupted.parent))
+    assert sorted(p.name for p in data.iterdir()) == sorted(p.name for p in other_data.iterdir())
+    for path in data.glob("shard-*"):
+        assert path.read_bytes() == (other_data / path.name).read_bytes(), path
+
+
+def _finish(programs: ForkServer, folder: pathlib.Path) -> None:
+    ended = programs.run(*SMALL_RUN, cwd=folder)
+    assert ended.status == 0, ended.err
+
+
+def test_killed_at_every_stage(
+    programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    run = tmp_path / "run"
+    checkpoints = run / "checkpoints"
+
+    def kill_when(condition, delay: float = 0.0) -> None:
+        program = programs.start(*SMALL_RUN, cwd=tmp_path)
+        program.wait_for(condition)
+        time.sleep(delay)
+        program.kill()
+        assert program.wait().status == -signal.SIGKILL
+
+    def new_checkpoint():
+        before = {path.name for path in checkpoints.glob("step-*")}
+        return lambda: {path.name for path in checkpoints.glob("step-*")} - before
+
+    def new_line():
+        before = len(_lines(run / "metrics.jsonl"))
+        return lambda: len(_lines(run / "metrics.jsonl")) > before
+
+    kill_when(lambda: list(tmp_path.glob("data/*/.shard*.tmp")))  # while curves are simulated
+    kill_when(lambda: (run / "config.json").exists())  # at the start
+    kill_when(lambda: list(checkpoints.glob(".step-*.tmp")))  # while a checkpoint is written
+    kill_when(new_checkpoint(), delay=0.02)  # in the middle of an epoch
+    kill_when(new_checkpoint())
+    kill_when(new_line())  # right after the validation
+    kill_when(lambda: (run / ".unfinished.model.keras").exists())  # while the best model is saved
+    kill_when(lambda: (run / ".unfinished.final.keras").exists())  # while the last one is saved
+    kill_when(lambda: status(run)["state"] == "done")  # while it evaluates
+    assert status(run)["state"] == "done"
+    resumed = status(run)["resumed_from_steps"]
+    assert len(resumed) in (6, 7) and resumed == sorted(resumed) and resumed[-1] == TOTAL_STEPS
+    assert set(resumed) <= {*range(0, TOTAL_STEPS, 11), TOTAL_STEPS}
+    _finish(programs, tmp_path)
+    _assert_as_if_never_stopped(tmp_path, uninterrupted)
+
+
+def _lines(path: pathlib.Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.mark.parametrize(
+    "operations", [20, *(pytest.param(n, marks=pytest.mark.large) for n in (1, 3, 5, 8, 13))]
+)
+def test_killed_again_and_again_at_a_file_operation(
+    programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path, operations: int
+) -> None:
+    """Each process dies at its file operation of this number (a later one where no progress can be made so early)."""
+    _die_until_done(programs, tmp_path, itertools.count(operations))
+    _assert_as_if_never_stopped(tmp_path, uninterrupted)
+
+
+@pytest.mark.large
+@pytest.mark.timeout(3600)
+def test_killed_at_any_file_operation(
+    programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Once at every fourth of the operations of a whole run, and then to the end."""
+    for number in itertools.count(1, 4):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        if programs.run(*SMALL_RUN, cwd=folder, die_at=number).status == 0:
+            break
+        _finish(programs, folder)
+        _assert_as_if_never_stopped(folder, uninterrupted)
+        shutil.rmtree(folder)
+    assert number > 50
+
+
+def _die_until_done(programs: ForkServer, folder: pathlib.Path, numbers) -> None:
+    for number in numbers:
+        ended = programs.run(*SMALL_RUN, cwd=folder, die_at=number)
+        if ended.status == 0:
+            return
+        assert ended.status == -signal.SIGKILL, ended.err
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("seed", range(10))
+def test_killed_at_random_times(
+    programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path, seed: int
+) -> None:
+    generator = random.Random(seed)
+    for _ in range(8):
+        program = programs.start(*SMALL_RUN, cwd=tmp_path)
+        deadline = time.monotonic() + generator.uniform(0.0, 5.0)
+        while program.running() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        program.kill()
+        assert program.wait().status in (0, -signal.SIGKILL)
+    _finish(programs, tmp_path)
+    _assert_as_if_never_stopped(tmp_path, uninterrupted)
+
+
+def _first_checkpoint(program: Program, folder: pathlib.Path) -> None:
+    program.wait_for(lambda: list(folder.glob("run/checkpoints/step-*.npz")))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_while_training(
+    programs: ForkServer,
+    uninterrupted: pathlib.Path,
+    tmp_path: pathlib.Path,
+    number: signal.Signals,
+    run_all: bool,
+) -> None:
+    program = programs.start(*SMALL_RUN, cwd=tmp_path)
+    _first_checkpoint(program, tmp_path)
+    program.kill(number)
+    ended = program.wait()
+    assert ended.status == 75 and not ended.out
+    line = ended.err.splitlines()[-1]
+    assert line.startswith(f"tfmat: {number.name} received; saved at step ")
+    assert line.endswith("start the same command again to go on")
+    saved = status(tmp_path / "run")
+    assert saved["state"] == "interrupted" and number.name in saved["reason"]
+    if number != signal.SIGTERM and not run_all:
+        return  # the same code from here on
+    ended = programs.run(*SMALL_RUN, cwd=tmp_path)
+    assert ended.status == 0, ended.err
+    (step,) = status(tmp_path / "run")["resumed_from_steps"]
+    assert f"saved at step {step} of {TOTAL_STEPS}" in line
+    assert f"going on from step {step}\n" in ended.err
+    _assert_as_if_never_stopped(tmp_path, uninterrupted)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_while_curves_are_simulated(
+    programs: ForkServer, tmp_path: pathlib.Path, number: signal.Signals
+) -> None:
+    arguments = [*SMALL_RUN, "--config.data.num_curves=150000"]
+    program = programs.start(*arguments, cwd=tmp_path)
+    program.wait_for(lambda: list(tmp_path.glob("data/*/.shard*.tmp")))
+    program.kill(number)
+    ended = program.wait()
+    assert ended.status == 75 and not ended.out
+    assert ended.err.splitlines()[-1].endswith("start the same command again to go on")
+    assert len(ended.err.splitlines()) == 2, ended.err  # that it simulates, and that it was stopped
+    assert not leftovers(tmp_path) and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("pause", [0.02, pytest.param(0.3, marks=pytest.mark.large)])
+def test_an_impatient_ctrl_c(
+    programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path, pause: float
+) -> None:
+    """Again and again: it leaves at once, saved or not, and the run goes on all the same."""
+    program = programs.start(*SMALL_RUN, cwd=tmp_path)
+    _first_checkpoint(program, tmp_path)
+    started = time.monotonic()
+    while program.running():
+        program.kill(signal.SIGINT)
+        time.sleep(pause)
+    assert time.monotonic() - started < 10
+    ended = program.wait()
+    assert ended.status == 75 and "Traceback" not in ended.err
+    assert ended.err.splitlines()[-1].endswith("start the same command again to go on")
+    assert not leftovers(tmp_path)
+    _finish(programs, tmp_path)
+    _assert_as_if_never_stopped(tmp_path, uninterrupted)
+
+
+def test_a_finished_run_says_so_and_changes_nothing_that_it_learned(
+    programs: ForkServer, uninterrupted: pathlib.Path
+) -> None:
+    before = listing(uninterrupted)
+    ended = programs.run(*SMALL_RUN, cwd=uninterrupted.parent)
+    assert ended.status == 0
+    assert f"the run in run is done: all {TOTAL_STEPS} steps done\n" in ended.err
+    after = listing(uninterrupted)
+    for name in ("final.keras", "model.keras", "model.json", "config.json", "metrics.jsonl"):
+        assert after[name] == before[name]
+    assert set(after) == set(before)
+
+
+def test_what_changes_no_number_may_change_on_the_way(
+    programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    program = programs.start(*SMALL_RUN, cwd=tmp_path)
+    _first_checkpoint(program, tmp_path)
+    program.kill(signal.SIGTERM)
+    assert program.wait().status == 75
+    before = listing(tmp_path)
+    for change, message in (
+        ("--config.optimizer.learning_rate=0.5", "optimizer.learning_rate=0.001, not 0.5"),
+        ("--config.model.hidden_units=20", "model.hidden_units=[125], not [20]"),
+        ("--config.data.num_curves=3000", "data.num_curves=2010, not 3000"),
+        ("--law=voce", "law=hahn_tsai, not voce"),
+    ):
+        ended = programs.run(*SMALL_RUN, change, cwd=tmp_path)
+        assert ended.status == 2 and f"the run in run was started with {message}; use" in ended.err
+        assert len(ended.err.splitlines()) == 1
+        assert listing(tmp_path) == before
+    ended = programs.run(
+        *SMALL_RUN,
+        "--config.steps_per_call=9",
+        "--config.checkpoint.keep=30",
+        "--config.checkpoint.every=5steps",
+        "--config.data.reading=stream",
+        cwd=tmp_path,
+    )
+    assert ended.status == 0, ended.err
+    assert len(list(tmp_path.glob("run/checkpoints/step-*"))) > 3
+    assert_same_weights(tmp_path / "run" / "final.keras", uninterrupted / "final.keras")
+    assert metrics(tmp_path / "run") == metrics(uninterrupted)
+
+
+def test_a_second_training_in_the_same_folder(programs: ForkServer, tmp_path: pathlib.Path) -> None:
+    first = programs.start(*SMALL_RUN, "--config.train_for=500epochs", cwd=tmp_path)
+    _first_checkpoint(first, tmp_path)
+    second = programs.run(*SMALL_RUN, "--config.train_for=500epochs", cwd=tmp_path)
+    assert second.status == 2
+    assert second.err.splitlines()[-1] == (
+        "tfmat: another process is training in run; wait for it or choose another --workdir"
+    )
+    assert first.running()
+    first.kill()
+    first.wait()
+
+
+def test_a_diverging_run(programs: ForkServer, tmp_path: pathlib.Path) -> None:
+    arguments = [*SMALL_RUN, "--config.optimizer.name=sgd", "--config.optimizer.learning_rate=1e30"]
+    arguments.append("--config.model.batch_normalization=none")
+    for again in (False, True):
+        ended = programs.run(*arguments, cwd=tmp_path)
+        assert ended.status == 3 and not ended.out
+        line = ended.err.splitlines()[-1]
+        assert line.startswith(
+            "tfmat: the run in run diverged" if again else "tfmat: the loss became"
+        )
+        assert "step " in line and "there is no checkpoint yet" in line and "learning_rate" in line
+        assert status(tmp_path / "run")["state"] == "diverged"
+        assert not (tmp_path / "run" / "final.keras").exists()

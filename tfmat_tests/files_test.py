@@ -1,0 +1,129 @@
+"""Files are whole or absent, whatever happens while they are written."""
+
+import errno
+import json
+import math
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from tfmat.errors import InputError
+from tfmat.files import atomic_write, make_folder, read_json, write_error, write_json
+
+
+def test_a_file_appears_whole(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "a.bin"
+    with atomic_write(path) as file:
+        file.write(b"12")
+        file.flush()
+        assert not path.exists()
+    assert path.read_bytes() == b"12"
+    with atomic_write(path, "w") as file:
+        file.write("ε")
+        assert path.read_bytes() == b"12"
+    assert path.read_bytes() == "ε".encode()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def _fail_while_writing(path: pathlib.Path, error: type[BaseException]) -> None:
+    with atomic_write(path) as file:
+        file.write(b"new")
+        raise error
+
+
+def test_a_failure_leaves_what_was_there(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("old")
+    for error in (RuntimeError, KeyboardInterrupt):
+        with pytest.raises(error):
+            _fail_while_writing(path, error)
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_rights_are_those_of_any_new_file(tmp_path: pathlib.Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        write_json(tmp_path / "a", 1)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o666 & ~mask
+
+
+def test_a_process_that_is_killed_leaves_no_half_file(tmp_path: pathlib.Path) -> None:
+    program = f"""
+import os, signal
+from tfmat.files import atomic_write
+with atomic_write({str(tmp_path / "a")!r}) as file:
+    file.write(b"x" * 100_000)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=pathlib.Path(__file__).parents[1])
+    assert done.returncode == -9
+    assert not (tmp_path / "a").exists()
+
+
+def test_what_the_operating_system_refuses_is_an_input_error(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(
+        InputError, match="cannot write .*none/a: No such file or directory; check the path"
+    ):
+        write_json(tmp_path / "none" / "a", 1)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write .*: Not a directory; choose another folder"):
+        write_json(tmp_path / "file" / "a", 1)
+    with pytest.raises(InputError, match="cannot write .*: File exists; choose another folder"):
+        make_folder(tmp_path / "file")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="cannot write .*folder: Is a directory"):
+        write_json(tmp_path / "folder", 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "free some space"),
+        (errno.EDQUOT, "quota"),
+        (errno.EFBIG, "file size limit"),
+        (errno.EROFS, "a folder that can be written"),
+        (errno.EACCES, "a folder that can be written"),
+        (errno.EIO, "check the path"),
+    ],
+)
+def test_every_refusal_says_what_to_do(number: int, remedy: str) -> None:
+    line = str(write_error("a/b", OSError(number, os.strerror(number))))
+    assert line.startswith(f"cannot write a/b: {os.strerror(number)}; ")
+    assert remedy in line and "\n" not in line
+
+
+def test_make_folder_makes_parents_and_may_find_it_there(tmp_path: pathlib.Path) -> None:
+    for _ in range(2):
+        assert make_folder(tmp_path / "a" / "b").is_dir()
+
+
+def test_json_comes_back(tmp_path: pathlib.Path) -> None:
+    content = {"ε": [1, 2.5, None, True], "nested": {"a": "b"}}
+    write_json(tmp_path / "a.json", content)
+    assert (
+        read_json(tmp_path / "a.json") == content == json.loads((tmp_path / "a.json").read_text())
+    )
+    assert (tmp_path / "a.json").read_text().endswith("}\n")
+
+
+def test_no_json_that_other_programs_cannot_read(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "a.json", math.nan)
+    assert not list(tmp_path.iterdir())
+
+
+def test_json_that_cannot_be_read(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(InputError, match="cannot read .*a.json: No such file or directory"):
+        read_json(tmp_path / "a.json")
+    for content in (b"", b"{", b"\xff\xfe"):
+        (tmp_path / "a.json").write_bytes(content)
+        with pytest.raises(InputError, match="a.json is not valid JSON .*; it may be damaged"):
+            read_json(tmp_path / "a.json")

@@ -1,0 +1,100 @@
+"""tools/benchmark: what it computes from samples, and one short real run. Never how fast anything is."""
+
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+import pytest
+
+TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
+
+
+@pytest.fixture
+def rounds(monkeypatch):
+    monkeypatch.syspath_prepend(str(TOOLS))
+    from benchmarks import rounds
+
+    yield rounds
+    for name in [name for name in sys.modules if name.partition(".")[0] == "benchmarks"]:
+        del sys.modules[name]
+
+
+def sample(way, number, rate):
+    return {
+        "batch_size": 10,
+        "round": number,
+        "way": way,
+        "rate": rate,
+        "processors_of_others": 0.0,
+    }
+
+
+def test_ratios_are_those_within_a_round(rounds):
+    """The machine is twice as slow in the second round: rates spread, ratios do not."""
+    samples = [sample("ours", 0, 200.0), sample("fit", 0, 100.0), sample("matmul", 0, 4e3)]
+    samples += [sample("fit", 1, 50.0), sample("matmul", 1, 2e3), sample("ours", 1, 100.0)]
+    rows = {row["way"]: row for row in rounds.summarize(samples, operations=10.0)}
+    assert rows["fit"]["rate"] == {"median": 75.0, "low": 50.0, "high": 100.0}
+    assert rows["fit"]["ratio"] == {"median": 2.0, "low": 2.0, "high": 2.0}
+    assert rows["ours"]["share"] == {"median": 0.5, "low": 0.5, "high": 0.5}
+    assert "ratio" not in rows["matmul"] and "share" not in rows["matmul"]
+
+
+def test_overhead_is_what_is_left_of_an_epoch(rounds):
+    from benchmarks.job import epoch_times
+
+    names = ("seconds", "training_seconds", "validation_seconds")
+    records = [dict(zip(names, values, strict=True)) for values in [(9, 5, 1), (20, 14, 2)]]
+    assert epoch_times(records) == [{"all": 11, "training": 9, "validation": 1, "overhead": 1}]
+
+
+def test_a_failing_way_says_why(rounds, tmp_path):
+    """There is no data in the folder."""
+    with (
+        pytest.raises(rounds.BenchmarkFailed, match="matmul ended with status 1: .*features.npy"),
+        rounds.started(["matmul"], 8, tmp_path, 0.1, print),
+    ):
+        pass
+
+
+def test_a_quick_run(tmp_path):
+    path = tmp_path / "benchmark.json"
+    command = [sys.executable, str(TOOLS / "benchmark_training.py"), "--quick", f"--json={path}"]
+    command += ["--ways=ours,fit,matmul", "--batch_sizes=50", "--num_curves=2000"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
+    assert done.returncode == 0, done.stderr
+    content = json.loads(path.read_text())
+    # By hand: 7 × 3 × 16 at 200 points, 7 × 16 × 24 at 100, 1200 × 125, 125 × 2; two operations, three passes.
+    assert content["operations_a_curve"] == 6 * (67_200 + 268_800 + 150_000 + 250)
+    samples = content["samples"]
+    assert [s["round"] for s in samples] == [0, 0, 0, 1, 1, 1]
+    for row in content["summary"]:
+        own = [s["work"] / s["seconds"] for s in samples if s["way"] == row["way"]]
+        assert len(own) == 2 and row["rate"]["median"] == pytest.approx(statistics.median(own))
+        shown = row["rate"]["median"] * (1e-9 if row["way"] == "matmul" else 1)
+        assert f"{shown:,.0f} (" in done.stdout
+    (fit,) = [row for row in content["summary"] if row["way"] == "fit"]
+    rates = {(s["way"], s["round"]): s["rate"] for s in samples}
+    ratios = [rates["ours", i] / rates["fit", i] for i in range(2)]
+    assert fit["ratio"]["median"] == pytest.approx(statistics.median(ratios))
+    assert content["machine"]["versions"]["tensorflow"] and content["rounds"] == 2
+    assert sorted(os.listdir(tmp_path)) == ["benchmark.json"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--ways=fits", "--ways: there is no 'fits'; valid: ours, "),
+        ("--batch_sizes=0", "--batch_sizes=0: give whole numbers"),
+        ("stray", "takes no argument 'stray'"),
+    ],
+)
+def test_a_wrong_flag_is_refused_at_once(flag, message):
+    command = [sys.executable, str(TOOLS / "benchmark_training.py"), flag]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,144 @@
+"""The main job's parts; whole runs are in end_to_end/."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from tfmat.config import apply_override, default_config
+from tfmat.curves.settings import CurveSettings
+from tfmat.data.packed import PackedDataset, dataset_folder, generate_dataset
+from tfmat.errors import InputError
+from tfmat.workflow import curve_settings, main_job, make_dataset, sidecar
+
+
+def _config(**changes: str):
+    config = default_config()
+    for key, text in {
+        "data.num_curves": "400", "data.num_test": "20", "data.num_validation": "50",
+        "global_batch_size": "50", "train_for": "2epochs", **{k.replace("__", "."): v for k, v in changes.items()},
+    }.items():  # fmt: skip
+        apply_override(config, key, text)
+    return config
+
+
+def test_the_config_says_what_is_simulated(tmp_path: pathlib.Path) -> None:
+    config = _config(
+        law="voce", ranges__Q="50,1600", fixed__E="193000", data__noise_mpa="2",
+        data__max_strain="0.1,0.4", data__num_points="64", data__noise_relative="0.01",
+    )  # fmt: skip
+    expected = CurveSettings(
+        law="voce", ranges={"Q": (50.0, 1600.0)}, fixed={"E": 193_000.0}, noise_mpa=2.0,
+        max_strain=(0.1, 0.4), num_points=64, noise_relative=0.01,
+    )  # fmt: skip
+    assert curve_settings(config).to_json() == expected.to_json()
+    said: list[str] = []
+    dataset = make_dataset(config, curve_settings(config), str(tmp_path), said.append)
+    assert dataset.folder == dataset_folder(tmp_path, expected, 0, 400, 20)
+    assert said[0] == f"simulating 400 voce curves into {dataset.folder}" and len(said) == 2
+    # Complete: checked, and not a word.
+    again = make_dataset(config, curve_settings(config), str(tmp_path), said.append)
+    assert again.folder == dataset.folder and len(said) == 2
+
+
+def test_the_curves_may_have_a_seed_of_their_own(tmp_path: pathlib.Path) -> None:
+    folders = [
+        make_dataset(config, curve_settings(config), str(tmp_path), lambda line: None).folder
+        for config in (_config(seed="5"), _config(seed="1", data__seed="5"), _config(seed="1"))
+    ]
+    assert folders[0] == folders[1] != folders[2]
+
+
+def test_the_sidecar_gives_the_numbers_a_meaning(tmp_path: pathlib.Path) -> None:
+    config = _config(law="voce", fixed__E="193000")
+    dataset = make_dataset(config, curve_settings(config), str(tmp_path), lambda line: None)
+    content = json.loads(json.dumps(sidecar(config, dataset)))
+    assert content["format"] == 1 and content["law"] == "voce" and content["num_points"] == 200
+    assert [p["name"] for p in content["parameters"]] == ["sigma0", "Q", "b"]
+    assert CurveSettings.from_json(content["curves"]).to_json() == curve_settings(config).to_json()
+    assert content["input_scale"] == list(dataset.input_scale)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"law": "vooce"}, "did you mean 'voce'"),
+        ({"global_batch_size": "301"}, "data.num_curves=400 leaves 300 for training"),
+        ({"train_for": "0epochs"}, "less than one step"),
+        ({"train_for": "0.001epochs"}, "less than one step"),
+        ({"train_for": "0h"}, "less than one step"),
+        ({"optimizer.warmup": "2epochs"}, "takes 12 steps, the whole run 12; shorten the warm-up"),
+        ({"ranges.a": "5,1"}, "range of a"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_is_made(
+    tmp_path: pathlib.Path, changes: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        main_job(_config(**changes), workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_such_backend(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(InputError, match="unknown backend 'singel'; did you mean 'single'"):
+        main_job(
+            _config(), workdir=str(tmp_path / "r"), data_dir=str(tmp_path / "d"), backend="singel"
+        )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The folder of a run on a data set that was named itself: its settings replace the config's."""
+    folder = tmp_path_factory.mktemp("finished")
+    settings = CurveSettings(law="voce", fixed={"E": 193_000.0}, ranges={"Q": (50.0, 1600.0)})
+    dataset = generate_dataset(
+        settings, seed=3, num_curves=800, num_test=40, data_dir=folder / "data"
+    )
+    main_job(_config(), workdir=str(folder / "run"), data_dir=str(dataset.folder))
+    return folder / "run"
+
+
+def test_files_of_a_run(finished: pathlib.Path) -> None:
+    names = {path.name for path in finished.iterdir()}
+    assert {
+        "config.json", "status.json", "metrics.jsonl", "checkpoints", "model.keras", "final.keras", "model.json",
+        "tensorboard", "figures", "log.txt", "evaluation.json", "example.json", "example_curve.csv",
+    } <= names  # fmt: skip
+    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [12, 24]
+    for line in lines:
+        assert {
+            "epoch",
+            "seconds",
+            "curves_per_second",
+            "loss",
+            "val_loss",
+            "mse_Q",
+            "val_mse_b",
+        } <= set(line)
+        parts = [line[f"val_mse_{name}"] for name in ("sigma0", "Q", "b")]
+        assert line["val_loss"] == pytest.approx(np.mean(parts), rel=1e-5)
+
+
+def test_a_named_data_set_replaces_the_settings(finished: pathlib.Path) -> None:
+    config = json.loads((finished / "config.json").read_text())
+    assert config["law"] == "voce" and config["data"]["num_curves"] == 800
+    assert config["fixed"] == {"E": 193_000.0} and config["ranges"]["Q"] == [50.0, 1600.0]
+    assert config["num_examples"] == 600 and config["total_steps"] == 24
+    PackedDataset.open(config["data_dir"])
+
+
+def test_the_best_model_is_the_one_of_the_best_epoch(finished: pathlib.Path) -> None:
+    """Computed here, by Keras, over the validation examples that were used."""
+    import keras
+
+    config = json.loads((finished / "config.json").read_text())
+    dataset = PackedDataset.open(config["data_dir"])
+    model = keras.saving.load_model(finished / "model.keras")
+    rows = slice(dataset.num_train, dataset.num_train + 50)
+    outputs = model.predict(np.array(dataset.features[rows]), verbose=0)
+    loss = float(np.mean((outputs - dataset.labels[rows]) ** 2))
+    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    assert loss == pytest.approx(min(line["val_loss"] for line in lines), rel=1e-4)
