@@ -86,7 +86,7 @@ class Law(abc.ABC):
         ranges: Mapping[str, tuple[float, float]] | None = None,
         fixed: Mapping[str, float] | None = None,
     ):
-        """Takes the law's own ranges, with `ranges` (name -> (low, high)) and `fixed` (name -> value) in their place."""
+        """Takes the law's own ranges; `ranges` (name -> (low, high)) and `fixed` (name -> value) replace them."""
         ranges, fixed = dict(ranges or {}), dict(fixed or {})
         known = [parameter.name for parameter in type(self).parameters]
         for name in [*ranges, *fixed]:

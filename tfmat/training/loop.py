@@ -225,12 +225,9 @@ class Loop:
             for name, value in zip(self._names, self.position.epoch_sums, strict=True)
         }
 
-    def _epoch(self) -> int:
-        return self.position.step // self._steps_per_epoch
-
     def _begin_epoch(self) -> None:
         self._calls = []
-        self._callbacks.call("on_epoch_begin", self._epoch())
+        self._callbacks.call("on_epoch_begin", self.position.step // self._steps_per_epoch)
 
     def _end_epoch(self) -> str | None:
         """Validates, records, keeps the best model, calls the callbacks; returns a reason to end, if there is one."""
