@@ -164,6 +164,8 @@ def _serve(requests: IO[str], answers: IO[str]) -> None:
 
 def _become_program(request: dict[str, Any]) -> None:
     """What `python -m tfmat` does, in a fork; never returns."""
+    # A shell starts background jobs with Ctrl-C ignored, and that is inherited; a program at a terminal has it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     status = 1
     try:
         os.setsid()

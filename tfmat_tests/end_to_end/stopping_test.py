@@ -188,7 +188,8 @@ def test_a_signal_while_training(
 def test_a_signal_while_curves_are_simulated(
     programs: ForkServer, tmp_path: pathlib.Path, number: signal.Signals
 ) -> None:
-    arguments = [*SMALL_RUN, "--config.data.num_curves=150000"]
+    # So many that the signal surely comes while they are simulated, however late this process looks.
+    arguments = [*SMALL_RUN, "--config.data.num_curves=1000000"]
     program = programs.start(*arguments, cwd=tmp_path)
     program.wait_for(lambda: list(tmp_path.glob("data/*/.shard*.tmp")))
     program.kill(number)

@@ -10,7 +10,7 @@ from tfmat.report.tables import (
     yardstick_bins_table,
     yardstick_table,
 )
-from tfmat_tests.report.evaluation_test import YARDSTICK
+from tfmat_tests.report.yardstick import YARDSTICK
 
 
 def text_of(table, width=160) -> str:

@@ -5,7 +5,7 @@ import copy
 import numpy as np
 
 from tfmat.report.yardstick_figure import yardstick_figure
-from tfmat_tests.report.evaluation_test import YARDSTICK
+from tfmat_tests.report.yardstick import YARDSTICK
 
 
 def test_a_row_a_parameter_and_a_column_a_quantity():
