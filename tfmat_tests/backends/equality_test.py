@@ -92,9 +92,29 @@ def test_weights_of_a_plain_keras_loop(optimizer, source_class, precision, data)
     assert int(functional.iterations) == STEPS
 
 
-def test_sums_are_those_of_the_true_examples(data):
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_batch_in_pieces_trains_the_same_weights(optimizer, precision, data, monkeypatch):
+    """As `tfmat train` runs it; here the number is set, since TensorFlow's threads are fixed once it has started."""
+    expected = _plain_keras_loop(_model(), OPTIMIZERS[optimizer](), data)
+    model, backend = _model(), make_backend("single")
+    monkeypatch.setattr(
+        backend, "_num_pieces", lambda width: 7
+    )  # 600 examples: pieces of 85 and 86
+    functional = make_functional(OPTIMIZERS[optimizer]())
+    backend.build(model, functional, per_example_function("mse"), {})
+    source = MemorySource(backend.place(data), ExampleOrder(NUM_EXAMPLES, 5, 1024), BATCH)
+    for block in source.blocks(_blocks(source, [14, 6])):
+        backend.train(*block)
+    for reference, found in zip(expected, model.get_weights(), strict=True):
+        error = np.linalg.norm(found - reference) / np.linalg.norm(reference)
+        assert error < (1e-9 if precision == "float64" else 1e-4), error
+
+
+@pytest.mark.parametrize("pieces", [1, 5])
+def test_sums_are_those_of_the_true_examples(data, pieces, monkeypatch):
     """The last, padded batch: sum of squared errors before the update, by NumPy."""
     model, backend = _model(), make_backend("single")
+    monkeypatch.setattr(backend, "_num_pieces", lambda width: pieces)
     backend.build(
         model,
         make_functional(keras.optimizers.SGD(0.0)),
@@ -113,7 +133,8 @@ def test_sums_are_those_of_the_true_examples(data):
     np.testing.assert_allclose(backend.evaluate(*block)[0], expected, rtol=1e-5)
 
 
-def test_regularisers_count_once_a_batch(data):
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_regularisers_count_once_a_batch(data, pieces, monkeypatch):
     """Against Keras's own train_on_batch with an L2 penalty."""
 
     def model():
@@ -126,6 +147,7 @@ def test_regularisers_count_once_a_batch(data):
 
     expected = _plain_keras_loop(model(), keras.optimizers.SGD(0.01), data)
     ours, backend = model(), make_backend("single")
+    monkeypatch.setattr(backend, "_num_pieces", lambda width: pieces)
     backend.build(
         ours, make_functional(keras.optimizers.SGD(0.01)), per_example_function("mse"), {}
     )
