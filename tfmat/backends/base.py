@@ -1,6 +1,7 @@
 """What training asks of a backend. A backend knows nothing of curves; training knows nothing of parallelism."""
 
 import abc
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,6 +9,25 @@ import numpy as np
 
 Arrays = dict[str, np.ndarray]
 PerExample = Callable[[Any, Any], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class BackendOptions:
+    """What the backends can be told; each takes what concerns it, and refuses the rest where it is not the default.
+
+    Attributes:
+      mesh: DTensor: named axes with their devices, `batch:4,model:2`.
+      layouts: DTensor: (regular expression over variable paths, layout) in order, the first match wins.
+      zero_stage: DTensor: 0 nothing, 1 slots, 2 slots and gradients, 3 those and weights sharded over the batch axis.
+      compression: Horovod: `none`, or `fp16` for the way of the gradients between workers.
+      accumulate: Horovod: parts of a local batch that go through one after the other.
+    """
+
+    mesh: str = "batch:1"
+    layouts: tuple[tuple[str, str], ...] = ()
+    zero_stage: int = 0
+    compression: str = "none"
+    accumulate: int = 1
 
 
 class Backend(abc.ABC):
@@ -23,6 +43,25 @@ class Backend(abc.ABC):
     world_size: int = 1
     rank: int = 0
 
+    def __init__(self, options: BackendOptions = BackendOptions()):
+        self.options = options
+
+    def start(self) -> None:  # noqa: B027 (nothing to do alone)
+        """Joins the other workers; once, before `build` and after `prepare_tensorflow`."""
+
+    def close(self, error: BaseException | None = None) -> None:  # noqa: B027 (nothing to do alone)
+        """Leaves them: in order, or because of `error`, which they are told."""
+
+    def announce(self, phase: str, step: int) -> None:  # noqa: B027 (nothing to do alone)
+        """Says what this worker does from now on, for the message if it is lost."""
+
+    def __enter__(self) -> "Backend":
+        self.start()
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        self.close(error)
+
     @abc.abstractmethod
     def build(
         self,
@@ -31,6 +70,7 @@ class Backend(abc.ABC):
         loss: PerExample,
         metrics: Mapping[str, PerExample],
         *,
+        auxiliary_loss: PerExample | None = None,
         jit_compile: bool = False,
     ) -> None:
         """Takes a built Keras model and a functional optimizer, makes the slots, and compiles nothing yet.
@@ -40,6 +80,7 @@ class Backend(abc.ABC):
           optimizer: see `tfmat.optimizers.make_functional`.
           loss: (labels, outputs) -> [batch], one value an example.
           metrics: name -> function like `loss`.
+          auxiliary_loss: like `loss`; added to what is minimised, not to what is reported as the loss.
           jit_compile: compile the step with XLA.
         """
 

@@ -2,7 +2,7 @@
 
 import importlib
 
-from tfmat.backends.base import Backend
+from tfmat.backends.base import Backend, BackendOptions
 from tfmat.errors import InputError, nearest
 
 # Name -> module and class.
@@ -15,8 +15,8 @@ def check_backend(name: str) -> None:
         raise InputError(f"unknown backend '{name}'{nearest(name, BACKENDS)}")
 
 
-def make_backend(name: str) -> Backend:
+def make_backend(name: str, options: BackendOptions | None = None) -> Backend:
     """The backend called `name`; InputError where there is none."""
     check_backend(name)
     module, backend_class = BACKENDS[name]
-    return getattr(importlib.import_module(module), backend_class)()
+    return getattr(importlib.import_module(module), backend_class)(options or BackendOptions())

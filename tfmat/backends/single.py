@@ -29,11 +29,12 @@ class SingleBackend(Backend):
         loss: PerExample,
         metrics: Mapping[str, PerExample],
         *,
+        auxiliary_loss: PerExample | None = None,
         jit_compile: bool = False,
     ) -> None:
         """See Backend.build."""
         optimizer.build(model.trainable_variables)
-        self._step = Step(model, optimizer, loss, metrics)
+        self._step = Step(model, optimizer, loss, metrics, auxiliary_loss)
         self._variables = State.variables_of(model, optimizer)
         compute = self._step.compute
         self._compute = (

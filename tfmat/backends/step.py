@@ -53,10 +53,12 @@ class Step:
         optimizer: keras.optimizers.Optimizer,
         loss: PerExample,
         metrics: Mapping[str, PerExample],
+        auxiliary_loss: PerExample | None = None,
     ):
         self._model = model
         self._optimizer = optimizer
         self._loss = loss
+        self._auxiliary_loss = auxiliary_loss
         self._metrics = dict(metrics)
         self._training_argument = {"training": True} if model._call_has_training_arg else {}
         self._inference_argument = {"training": False} if model._call_has_training_arg else {}
@@ -101,7 +103,10 @@ class Step:
                     **self._training_argument,
                 )
             sums = self._sums(batch, outputs)
-            objective = sums[0] / tf.cast(batch.num_examples, sums[0].dtype)
+            objective = sums[0]
+            if self._auxiliary_loss:
+                objective += _weighted_sum(self._auxiliary_loss, batch, outputs)
+            objective /= tf.cast(batch.num_examples, objective.dtype)
             if penalties:
                 # Regularisers hold once a batch: each piece adds the share of its examples.
                 share = tf.reduce_sum(batch.weights) / batch.num_examples
@@ -127,13 +132,16 @@ class Step:
         return outputs
 
     def _sums(self, batch: Batch, outputs: Any) -> list[tf.Tensor]:
-        sums = []
-        for function in (self._loss, *self._metrics.values()):
-            values = function(batch.labels, outputs)
-            if values.shape.rank > 1:
-                values = tf.reduce_mean(values, axis=range(1, values.shape.rank))
-            sums.append(tf.reduce_sum(tf.cast(batch.weights, values.dtype) * values))
+        functions = (self._loss, *self._metrics.values())
+        sums = [_weighted_sum(function, batch, outputs) for function in functions]
         return [tf.cast(value, sums[0].dtype) for value in sums]
+
+
+def _weighted_sum(function: PerExample, batch: Batch, outputs: Any) -> tf.Tensor:
+    values = function(batch.labels, outputs)
+    if values.shape.rank > 1:
+        values = tf.reduce_mean(values, axis=range(1, values.shape.rank))
+    return tf.reduce_sum(tf.cast(batch.weights, values.dtype) * values)
 
 
 def _total(parts: list[tf.Tensor]) -> tf.Tensor:

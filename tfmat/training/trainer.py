@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends import make_backend
+from tfmat.backends import Backend, make_backend
 from tfmat.backends.step import per_example_function
 from tfmat.data.pipeline import Source, sequential_blocks
 from tfmat.durations import Duration
@@ -43,7 +43,8 @@ class Trainer:
       optimizer: name, Keras optimizer that is not built yet, or a function (total_steps, steps_per_epoch) -> optimizer
         for schedules that depend on the length of the run.
       metrics: name -> what `loss` may be; logged beside the loss, for validation as `val_NAME`.
-      backend: see `tfmat train --help`.
+      auxiliary_loss: what `loss` may be; minimised together with it, but no part of the logged loss.
+      backend: a name (see `tfmat train --help`), or a backend made by `tfmat.backends.make_backend`.
       workdir: folder of the run; None leaves no files.
       callbacks: `keras.callbacks`, called once a block (batch events), and at epoch and run ends.
       seed: of the order of examples.
@@ -63,7 +64,8 @@ class Trainer:
         loss: Any = "mean_squared_error",
         optimizer: str | keras.optimizers.Optimizer | OptimizerFactory = "adam",
         metrics: Mapping[str, Any] | None = None,
-        backend: str = "single",
+        auxiliary_loss: Any = None,
+        backend: str | Backend = "single",
         workdir: str | None = None,
         callbacks: Sequence[keras.callbacks.Callback] = (),
         seed: int = 0,
@@ -85,7 +87,8 @@ class Trainer:
             name: per_example_function(value) for name, value in (metrics or {}).items()
         }
         self._optimizer = optimizer
-        self._backend = make_backend(backend)
+        self._auxiliary_loss = per_example_function(auxiliary_loss) if auxiliary_loss else None
+        self._backend = make_backend(backend) if isinstance(backend, str) else backend
         self._workdir = workdir
         self._callbacks = list(callbacks)
         self._seed = seed
@@ -216,7 +219,12 @@ class Trainer:
             optimizer = optimizer(total_steps, steps_per_epoch)
         optimizer = make_functional(optimizer)
         self._backend.build(
-            self.model, optimizer, self._loss, self._metrics, jit_compile=self._jit_compile
+            self.model,
+            optimizer,
+            self._loss,
+            self._metrics,
+            auxiliary_loss=self._auxiliary_loss,
+            jit_compile=self._jit_compile,
         )
         self._built = True
         # Where Keras callbacks look for it.
