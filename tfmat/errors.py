@@ -5,9 +5,15 @@ from collections.abc import Iterable
 
 
 class TfmatError(Exception):
-    """Base of every error that is not a defect of tfmat. Its message is one line: what is wrong, what to do."""
+    """Base of every error that is not a defect of tfmat. Its message is one line: what is wrong, what to do.
+
+    Attributes:
+      exit_status: of the command.
+      said_elsewhere: all workers of a run raise it, and another one says it.
+    """
 
     exit_status = 1
+    said_elsewhere = False
 
 
 class InputError(TfmatError, ValueError):

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType, ModuleType
 from typing import Any
@@ -17,6 +18,7 @@ from absl import flags
 import tfmat
 from tfmat.errors import InputError, Interrupted, TfmatError, nearest
 from tfmat.files import write_error
+from tfmat.launch.processes import find_processes
 
 # Command -> one line for `tfmat --help`, here so that the list loads no command.
 COMMANDS = {
@@ -24,8 +26,12 @@ COMMANDS = {
     "generate": "simulate labelled curves, or pack your own, into a data set",
     "evaluate": "accuracy of a trained network on curves that it never saw",
     "identify": "material parameters of measured stress-strain curves",
+    "report": "a page on a run: verdict, accuracy, pictures, provenance",
     "laws": "the material laws with formulas, units, ranges and sources",
+    "doctor": "what this machine can do, and how to get what is missing",
 }
+
+_SECONDS_FOR_RANK_0 = 3.0
 
 _USAGE = """tfmat: parameters of material laws from stress-strain curves
 
@@ -59,7 +65,9 @@ def main(arguments: list[str]) -> int:
             sys.stdout.flush()  # while a failure can still be told
             return status
     except TfmatError as error:
-        _complain(str(error))
+        if not error.said_elsewhere:
+            _let_rank_0_speak()
+            _complain(str(error))
         return error.exit_status
     except KeyboardInterrupt:
         _complain("interrupted; start the same command again to go on")
@@ -122,6 +130,13 @@ def console_main() -> None:
     # What Python still does before it ends is not worth a traceback to an impatient Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(status)
+
+
+def _let_rank_0_speak() -> None:
+    """What all ranks found wrong is said once: by the time the others would say it, mpirun or srun has ended them."""
+    with contextlib.suppress(InputError):
+        if find_processes().rank > 0:
+            time.sleep(_SECONDS_FOR_RANK_0)
 
 
 def _complain(message: str) -> None:

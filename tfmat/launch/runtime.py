@@ -4,15 +4,23 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 
-def prepare_tensorflow(*, one_thread_an_operation: bool = False) -> None:
+def prepare_tensorflow(
+    *,
+    one_thread_an_operation: bool = False,
+    processors: int | None = None,
+    gpu: int | None = None,
+) -> None:
     """Imports TensorFlow and Keras quietly; call it once before a command's own imports of them.
 
     Args:
       one_thread_an_operation: several operations run side by side, each on one processor, where TensorFlow would
         spread each one over all. A training step that comes in pieces (see SingleBackend) is then up to 1.7 times
         faster on a CPU. Without effect where TensorFlow has started already.
+      processors: how many to use; None for all that this process may use.
+      gpu: the one to use (its memory is taken as it is needed), where several processes share a node's; None for all.
 
     TensorFlow 2.21 prints through absl before absl's logging is set up, so TF_CPP_MIN_LOG_LEVEL alone does not
     silence it. What it prints is shown after all when the import fails, or with TFMAT_VERBOSE=1.
@@ -30,10 +38,24 @@ def prepare_tensorflow(*, one_thread_an_operation: bool = False) -> None:
 
         if one_thread_an_operation:
             tf.config.threading.set_intra_op_parallelism_threads(1)
-            tf.config.threading.set_inter_op_parallelism_threads(len(os.sched_getaffinity(0)))
+            available = len(os.sched_getaffinity(0))
+            tf.config.threading.set_inter_op_parallelism_threads(processors or available)
+        elif processors:
+            tf.config.threading.set_intra_op_parallelism_threads(processors)
+        if gpu is not None:
+            _pin_gpu(tf, gpu)
         # The first operation loads the devices, which prints once more.
         tf.constant(0)
     tf.get_logger().setLevel("ERROR")
+
+
+def _pin_gpu(tf: Any, local_rank: int) -> None:
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        return
+    mine = gpus[local_rank % len(gpus)]
+    tf.config.set_visible_devices(mine, "GPU")
+    tf.config.experimental.set_memory_growth(mine, True)
 
 
 @contextlib.contextmanager

@@ -34,9 +34,11 @@ def test_table_json_and_pictures(workdir, tmp_path, capsys):
     assert content["num_curves"] == 1000
     assert content["yardstick"] is None
     assert "Bayes" not in captured.out
-    assert not (workdir / "figures" / "yardstick.png").exists()
+    page = (workdir / "report.html").read_text("utf-8")
+    assert f"report: {workdir / 'report.html'}" in captured.out
+    assert "left out because they take a minute" in page
     assert 0 < content["mse"] < 0.05
-    for name in ("predicted_against_true.png", "losses.png"):
+    for name in ("predicted_against_true.png", "kinds_of_curves.png", "losses.png"):
         assert (workdir / "figures" / name).read_bytes().startswith(b"\x89PNG")
     assert not list(workdir.rglob("*.tmp"))
 
@@ -62,7 +64,8 @@ def test_the_yardstick_is_in_the_table_the_json_and_a_picture(
     assert captured.err == ""
     content = json.loads((workdir / "evaluation.json").read_text())
     assert content["yardstick"]["num_curves"] == 60
-    assert (workdir / "figures" / "yardstick.png").read_bytes().startswith(b"\x89PNG")
+    assert (workdir / "figures" / "kinds_of_curves.png").read_bytes().startswith(b"\x89PNG")
+    assert "Bayes risk" in (workdir / "report.html").read_text("utf-8")
     assert (folder / "bayes_risk.json").is_file()
     assert main(["evaluate", *arguments, "--num_yardstick=1"]) == 2
     assert "num_yardstick" in capsys.readouterr().err

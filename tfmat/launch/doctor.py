@@ -1,0 +1,278 @@
+"""What this machine can do, found by doing it: each library is tried in a process of its own, with a time-out."""
+
+import concurrent.futures
+import dataclasses
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# Seconds. Two processes that load TensorFlow on busy processors take long; SLURM retries for a minute where no
+# controller answers.
+PATIENCE = 60.0
+SLURM_PATIENCE = 5.0
+
+SETUP = "./tools/setup"
+SETUP_HOROVOD = "./tools/setup horovod"
+GET_MPI = "apt-get install openmpi-bin libopenmpi-dev (on a cluster: module load openmpi)"
+GET_GPU_LIBRARIES = ".venv/bin/pip install --editable '.[gpu]'"
+GET_SLURM = "apt-get install slurm-client (on a cluster: use a login node)"
+GET_CONTROLLER = "use a login node, or set SLURM_CONF to the cluster's slurm.conf"
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One row of the doctor's table.
+
+    Attributes:
+      part: of the machine or of the software.
+      state: "ok"; "missing": it is not here; "failed": it is here and does not work.
+      detail: version and whereabouts, or what went wrong.
+      remedy: the one line that gets it, where it is missing or fails and there is such a line.
+      milliseconds: that its trial took, where there is one (the median of 20).
+    """
+
+    part: str
+    state: str
+    detail: str
+    remedy: str | None = None
+    milliseconds: float | None = None
+
+
+# The processes below are programs of their own, because Horovod and DTensor may only be imported by their backends, and
+# because one that hangs or crashes must not take the doctor with it. Each prints one JSON object a line.
+_TIMING = """
+import json, statistics, time
+def median_milliseconds(call):
+    times = []
+    for _ in range(20):
+        start = time.perf_counter()
+        call()
+        times.append(1000 * (time.perf_counter() - start))
+    return statistics.median(times)
+"""
+_TENSORFLOW_PROBE = (
+    _TIMING
+    + """
+import tensorflow as tf, keras
+gpus = tf.config.list_physical_devices("GPU")
+names = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
+print(json.dumps({"tensorflow": tf.__version__, "keras": keras.__version__, "gpus": names}), flush=True)
+
+import numpy as np
+from tensorflow.experimental import dtensor
+tf.config.set_visible_devices([], "GPU")
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+mesh = dtensor.create_mesh([("batch", 2)], devices=["CPU:0", "CPU:1"])
+left, right = np.random.default_rng(0).normal(size=(2, 128, 128)).astype("float32")
+halves = dtensor.pack(list(np.split(left, 2)), dtensor.Layout(["batch", dtensor.UNSHARDED], mesh))
+whole = dtensor.copy_to_mesh(right, dtensor.Layout.replicated(mesh, rank=2))
+# Each device multiplies its half of the rows; their sum over all rows needs an all-reduce.
+product = tf.function(lambda x, y: tf.reduce_sum(tf.matmul(x, y), axis=0))
+found = [part.numpy() for part in dtensor.unpack(product(halves, whole))]
+right_answer = all(np.allclose(part, (left @ right).sum(0), rtol=1e-3, atol=1e-3) for part in found)
+milliseconds = median_milliseconds(lambda: dtensor.unpack(product(halves, whole))[0].numpy())
+print(json.dumps({"right": right_answer, "milliseconds": milliseconds}), flush=True)
+"""
+)
+_HOROVOD_PROBE = (
+    _TIMING
+    + """
+import horovod, horovod.tensorflow as hvd, tensorflow as tf
+hvd.init()
+gradients = tf.fill([153441], hvd.rank() + 1.0)
+def reduce():
+    return hvd.allreduce(gradients, op=hvd.Sum, name="doctor").numpy()
+right_answer = bool((reduce() == hvd.size() * (hvd.size() + 1) / 2).all())
+milliseconds = median_milliseconds(reduce)
+built = [name for name in ("MPI", "Gloo", "NCCL") if getattr(hvd, name.lower() + "_built")()]
+if hvd.rank() == 0:
+    print(json.dumps({"version": horovod.__version__, "built": built, "size": hvd.size(),
+                      "right": right_answer, "milliseconds": milliseconds}), flush=True)
+hvd.shutdown()
+"""
+)
+
+
+def examine() -> list[Finding]:
+    """Examines this machine; takes about ten seconds, most of it loading TensorFlow three times."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        tensorflow = pool.submit(_examine_tensorflow)
+        horovod = pool.submit(_examine_horovod)
+        slurm = pool.submit(_examine_slurm)
+        *libraries, dtensor = tensorflow.result()
+        return [
+            _examine_python(),
+            _examine_hardware(),
+            *libraries,
+            _examine_mpi(),
+            horovod.result(),
+            dtensor,
+            slurm.result(),
+        ]
+
+
+def _examine_python() -> Finding:
+    return Finding("Python", "ok", f"{platform.python_version()}, {sys.executable}")
+
+
+def _examine_hardware() -> Finding:
+    usable, all_of_them = len(os.sched_getaffinity(0)), os.cpu_count()
+    text = f"{usable}" if usable == all_of_them else f"{usable} of {all_of_them}"
+    with open("/proc/meminfo") as file:
+        memory = dict(re.findall(r"^(\w+): +([0-9]+) kB$", file.read(), re.MULTILINE))
+    total, free = (int(memory[name]) / 2**20 for name in ("MemTotal", "MemAvailable"))
+    return Finding("processors", "ok", f"{text}; memory {total:.1f} GiB, {free:.1f} GiB of it free")
+
+
+def _examine_tensorflow() -> list[Finding]:
+    """TensorFlow, Keras, GPUs, DTensor."""
+    names = ("TensorFlow", "Keras", "GPUs", "DTensor")
+    if importlib.util.find_spec("tensorflow") is None:
+        return [Finding(name, "missing", "not installed", SETUP) for name in names]
+    answers, complaint = _ask([sys.executable, "-P", "-c", _TENSORFLOW_PROBE])
+    if not answers:
+        broken = Finding("TensorFlow", "failed", complaint, SETUP)
+        return [broken, *(Finding(name, "failed", "needs TensorFlow") for name in names[1:])]
+    libraries = answers[0]
+    if len(answers) < 2:
+        dtensor = Finding("DTensor", "failed", complaint, SETUP)
+    else:
+        trial = "matrix product with all-reduce on two virtual devices"
+        dtensor = _trial_finding("DTensor", trial, answers[1], SETUP)
+    return [
+        Finding("TensorFlow", "ok", libraries["tensorflow"]),
+        Finding("Keras", "ok", libraries["keras"]),
+        _gpus(libraries["gpus"]),
+        dtensor,
+    ]
+
+
+def _gpus(names: Sequence[str]) -> Finding:
+    if names:
+        kinds = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
+        return Finding("GPUs", "ok", kinds)
+    if shutil.which("nvidia-smi"):
+        return Finding(
+            "GPUs", "failed", "nvidia-smi is here, but TensorFlow sees none", GET_GPU_LIBRARIES
+        )
+    return Finding("GPUs", "missing", "none; training uses the processors")
+
+
+def _examine_mpi() -> Finding:
+    path = shutil.which("mpirun")
+    if path is None:
+        return Finding("MPI", "missing", "there is no mpirun", GET_MPI)
+    said, complaint = _output([path, "--version"], SLURM_PATIENCE)
+    if not said:
+        return Finding("MPI", "failed", complaint, GET_MPI)
+    # `mpirun (Open MPI) 4.1.4`; MPICH needs two lines.
+    match = re.search(r"\((Open MPI)\) (\S+)|(HYDRA).*?Version: +(\S+)", said, re.DOTALL)
+    kind = " ".join(filter(None, match.groups())) if match else said.splitlines()[0]
+    return Finding("MPI", "ok", f"{kind}, {path}")
+
+
+def _examine_horovod() -> Finding:
+    if importlib.util.find_spec("horovod") is None:
+        return Finding("Horovod", "missing", "not installed", SETUP_HOROVOD)
+    mpirun = shutil.which("mpirun")
+    if mpirun is None:
+        version = importlib.metadata.version("horovod")
+        return Finding("Horovod", "failed", f"{version}, but there is no mpirun", GET_MPI)
+    # More ranks than a small machine has processors are fine here, and so is root.
+    said, _ = _output([mpirun, "--version"], SLURM_PATIENCE)
+    options = ["--oversubscribe", "--bind-to", "none"] if "Open MPI" in said else []
+    answers, complaint = _ask(
+        [mpirun, *options, "-np", "2", sys.executable, "-P", "-c", _HOROVOD_PROBE],
+        {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+    )
+    if not answers:
+        return Finding("Horovod", "failed", complaint, SETUP_HOROVOD)
+    answer = answers[0]
+    built = f"{answer['version']} with {', '.join(answer['built']) or 'neither MPI nor Gloo'}"
+    if answer["size"] != 2:
+        return Finding(
+            "Horovod",
+            "failed",
+            f"{built}: two ranks of mpirun do not see each other",
+            SETUP_HOROVOD,
+        )
+    return _trial_finding(
+        "Horovod", f"{built}: all-reduce of 0.61 MB over two ranks", answer, SETUP_HOROVOD
+    )
+
+
+def _examine_slurm() -> Finding:
+    if shutil.which("sinfo") is None:
+        return Finding("SLURM", "missing", "there is no sinfo", GET_SLURM)
+    said, complaint = _output(["sinfo", "--version"], SLURM_PATIENCE)
+    if not said:
+        return Finding("SLURM", "failed", complaint, GET_CONTROLLER)
+    version = said.split()[-1]
+    # Nodes and their state, one line for each state.
+    said, complaint = _output(["sinfo", "--noheader", "--format=%D %T"], SLURM_PATIENCE)
+    if not said:
+        detail = f"{version}, but no controller answers ({complaint})"
+        return Finding("SLURM", "failed", detail, GET_CONTROLLER)
+    nodes = ", ".join(f"{line.split()[0]} {line.split()[1]}" for line in said.splitlines())
+    return Finding("SLURM", "ok", f"{version}; nodes: {nodes}")
+
+
+def _trial_finding(part: str, trial: str, answer: Mapping[str, Any], remedy: str) -> Finding:
+    milliseconds = answer["milliseconds"]
+    if not answer["right"]:
+        return Finding(part, "failed", f"{trial}: wrong sum", remedy, milliseconds)
+    return Finding(part, "ok", f"{trial}, {milliseconds:.2g} ms", milliseconds=milliseconds)
+
+
+def _ask(
+    command: Sequence[str], environment: Mapping[str, str] | None = None
+) -> tuple[list[dict[str, Any]], str]:
+    """Runs a probe; returns the objects that it printed, and what went wrong if they are not all there."""
+    said, complaint = _output(command, PATIENCE, environment)
+    return [json.loads(line) for line in said.splitlines() if line.startswith("{")], complaint
+
+
+def _output(
+    command: Sequence[str], patience: float, environment: Mapping[str, str] | None = None
+) -> tuple[str, str]:
+    """Standard output of a command, and one line about its failure ("" where it went well)."""
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    try:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **quiet, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # so that all of it can be killed
+        )
+    except OSError as error:
+        return "", f"{command[0]}: {error.strerror}"
+    try:
+        said, errors = process.communicate(timeout=patience)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        said, _ = process.communicate()
+        return said, f"no answer within {patience:.0f} s"
+    if process.returncode == 0:
+        return said, ""
+    return said, _reason(errors) or f"ended with status {process.returncode}"
+
+
+def _reason(errors: str) -> str:
+    """The line of a program's complaints that says most: a Python exception's, or else the last one."""
+    lines = [line.strip() for line in errors.splitlines() if line.strip(" -")]
+    exceptions = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+    return (exceptions or lines or [""])[-1][:200]

@@ -1,0 +1,86 @@
+"""A network's own intervals in `tfmat identify` and `tfmat evaluate`, and the networks that come with tfmat."""
+
+import csv
+import json
+import shutil
+
+import pytest
+
+from tfmat.cli.main import main
+from tfmat.curves.example import example_curve, write_example_curve
+from tfmat.materials import find_law
+
+
+@pytest.fixture
+def curve(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = example_curve("hahn_tsai")
+    assert path is not None
+    return shutil.copy(path, tmp_path / "curve.csv")
+
+
+def test_identify_shows_both_intervals(uncertain_run, curve, tmp_path, capsys):
+    outputs = [f"--json={tmp_path / 'out.json'}", f"--csv={tmp_path / 'out.csv'}"]
+    assert main(["identify", str(curve), f"--workdir={uncertain_run}", *outputs]) == 0
+    text = capsys.readouterr().out
+    assert text.count("95 % interval") == 2
+    assert f"network: {uncertain_run}" in text.replace("\n", "")
+    (result,) = json.loads((tmp_path / "out.json").read_text())
+    entry = result["parameters"]["a"]
+    with open(tmp_path / "out.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    unit = "[MPa^-3]"
+    assert float(row[f"a {unit}"]) == entry["value"]
+    for key in ("std", "least_squares_std"):
+        assert float(row[f"a {key} {unit}"]) == entry[key]
+    for key in ("ci95", "least_squares_ci95"):
+        assert [float(row[f"a {key}_{end} {unit}"]) for end in ("low", "high")] == entry[key]
+
+
+def test_before_any_training_a_network_that_comes_with_tfmat_answers(curve, tmp_path, capsys):
+    assert main(["identify", str(curve), f"--json={tmp_path / 'out.json'}"]) == 0
+    assert "network: hahn_tsai that comes with tfmat" in capsys.readouterr().out
+    (result,) = json.loads((tmp_path / "out.json").read_text())
+    low, high = result["parameters"]["G0"]["ci95"]
+    assert low < 6964 < high
+    metal = write_example_curve(find_law("swift"), tmp_path / "metal.csv")
+    assert main(["identify", str(metal), "--law=swift"]) == 0
+    assert "network: swift that comes with tfmat" in capsys.readouterr().out
+    for law, message in (("voce", "comes with tfmat (only for"), ("swfit", "mean 'swift'?")):
+        assert main(["identify", str(metal), f"--law={law}"]) == 2
+        captured = capsys.readouterr()
+        assert message in captured.err
+        assert len(captured.err.splitlines()) == 1
+
+
+def test_a_tanh_curve_identified_as_hahn_tsai_says_so_by_name(curve, tmp_path, capsys):
+    path = write_example_curve(find_law("tanh_shear"), tmp_path / "shear.csv", max_strain=0.05)
+    assert main(["identify", str(path)]) == 0
+    assert "tanh_shear fits clearly better than hahn_tsai" in capsys.readouterr().out
+
+
+def test_the_eight_304l_curves_before_any_training(real_curves, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    files = sorted(map(str, real_curves.glob("304L_astm_e8/*.dat")))
+    flags = ["--law=swift", "--stress_unit=ksi", f"--json={tmp_path / 'out.json'}"]
+    assert main(["identify", *files, *flags]) == 0
+    results = json.loads((tmp_path / "out.json").read_text())
+    assert len(results) == 8
+    for result in results:
+        assert result["rmse_percent"] < 6
+        assert any("the specimen necks" in line for line in result["warnings"])
+        assert any("the curve leaves the law at" in line for line in result["warnings"])
+        assert not any("DO NOT USE" in line for line in result["warnings"])
+    capsys.readouterr()
+
+
+def test_evaluate_reports_the_coverage(uncertain_run, tmp_path, capsys):
+    workdir = shutil.copytree(uncertain_run, tmp_path / "run")
+    assert main(["evaluate", f"--workdir={workdir}", "--noyardstick"]) == 0
+    text = capsys.readouterr().out
+    assert "the network's own intervals" in text
+    content = json.loads((workdir / "evaluation.json").read_text())
+    for scores in content["coverage"].values():
+        assert f"{100 * scores['95']:.1f} %" in text
+        assert {"50", "90", "95", "z_std", "nll", "mean_std"} <= set(scores)
+    assert (workdir / "figures" / "calibration.png").read_bytes().startswith(b"\x89PNG")

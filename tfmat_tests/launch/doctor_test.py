@@ -1,0 +1,145 @@
+"""What the doctor finds: here with the real libraries, and on machines where something is missing or broken."""
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tfmat.launch import doctor
+
+
+def command(folder, name, text):
+    """An executable in `folder`."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def bare(tmp_path, monkeypatch):
+    """PATH holds nothing but this folder."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def here():
+    return {finding.part: finding for finding in doctor.examine()}
+
+
+def test_this_machine(here):
+    assert [*here] == [
+        *(
+            "Python",
+            "processors",
+            "TensorFlow",
+            "Keras",
+            "GPUs",
+            "MPI",
+            "Horovod",
+            "DTensor",
+            "SLURM",
+        )
+    ]
+    for part in ("TensorFlow", "Keras"):
+        assert here[part] == doctor.Finding(part, "ok", importlib.metadata.version(part.lower()))
+    assert here["DTensor"].state == "ok", here["DTensor"]
+    assert here["DTensor"].milliseconds > 0
+    assert here["processors"].detail.startswith(str(len(os.sched_getaffinity(0))))
+
+
+@pytest.mark.skipif(
+    not (importlib.util.find_spec("horovod") and shutil.which("mpirun")),
+    reason="there is no Horovod or no mpirun: ./tools/setup horovod",
+)
+def test_two_ranks_of_horovod_add_up(here):
+    found = here["Horovod"]
+    assert found.state == "ok", found
+    assert found.detail.startswith(f"{importlib.metadata.version('horovod')} with MPI, Gloo")
+    assert found.milliseconds > 0
+    version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
+    assert here["MPI"].detail.split(",")[0].split()[-1] in version
+
+
+def test_what_is_missing_comes_with_the_line_that_gets_it(bare, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert doctor._examine_mpi().remedy == doctor.GET_MPI
+    assert doctor._examine_slurm().remedy == doctor.GET_SLURM
+    assert doctor._examine_horovod() == doctor.Finding(
+        "Horovod", "missing", "not installed", "./tools/setup horovod"
+    )
+    assert {finding.remedy for finding in doctor._examine_tensorflow()} == {"./tools/setup"}
+
+
+def test_broken_horovod_is_told_with_its_own_complaint(bare, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    command(
+        bare,
+        "mpirun",
+        'if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit; fi\n'
+        "echo 'Traceback (most recent call last):' >&2\n"
+        "echo 'ImportError: mpi_lib.so: undefined symbol: _ZN10tensorflow' >&2\n"
+        "echo '-----' >&2; echo 'mpirun: one process ended' >&2; exit 1",
+    )
+    found = doctor._examine_horovod()
+    assert (found.state, found.remedy) == ("failed", doctor.SETUP_HOROVOD)
+    assert found.detail == "ImportError: mpi_lib.so: undefined symbol: _ZN10tensorflow"
+    assert doctor._examine_mpi().detail == f"Open MPI 4.1.4, {bare}/mpirun"
+
+
+def test_ranks_that_do_not_see_each_other_are_told(bare, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    answer = '{"version": "0.28.1", "built": ["Gloo"], "size": 1, "right": true, "milliseconds": 1}'
+    command(bare, "mpirun", f"echo '{answer}'; echo '{answer}'")
+    found = doctor._examine_horovod()
+    assert found.state == "failed"
+    assert "with Gloo: two ranks of mpirun do not see each other" in found.detail
+
+
+def test_mpich_is_recognised(bare):
+    # From `mpiexec --version` of MPICH 4.0.2.
+    text = "HYDRA build details:\n    Version:                                 4.0.2\n    Release Date: 2022"
+    command(bare, "mpirun", f"echo '{text}'")
+    assert doctor._examine_mpi().detail.startswith("HYDRA 4.0.2, ")
+
+
+def test_slurm_is_asked_and_not_waited_for(bare, monkeypatch):
+    command(
+        bare,
+        "sinfo",
+        'if [ "$1" = --version ]; then echo "slurm-wlm 22.05.8"; else echo "2 idle"; echo "1 down"; fi',
+    )
+    assert doctor._examine_slurm() == doctor.Finding(
+        "SLURM", "ok", "22.05.8; nodes: 2 idle, 1 down"
+    )
+    monkeypatch.setattr(doctor, "SLURM_PATIENCE", 0.3)
+    command(
+        bare,
+        "sinfo",
+        'if [ "$1" = --version ]; then echo "slurm-wlm 22.05.8"; else /bin/sleep 60; fi',
+    )
+    found = doctor._examine_slurm()
+    assert found.state == "failed"
+    assert "no controller answers (no answer within" in found.detail
+
+
+def test_a_probe_that_hangs_is_killed_with_its_children():
+    program = (
+        "import subprocess, time; child = subprocess.Popen(['sleep', '600']); "
+        "print(child.pid, flush=True); time.sleep(600)"
+    )
+    said, complaint = doctor._output([sys.executable, "-c", program], 2.0)
+    assert complaint == "no answer within 2 s"
+    deadline = time.monotonic() + 10
+    while os.path.exists(f"/proc/{int(said)}"):
+        with open(f"/proc/{int(said)}/stat") as file:
+            if file.read().rpartition(")")[2].split()[0] == "Z":
+                break
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

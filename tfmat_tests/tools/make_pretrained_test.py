@@ -1,0 +1,62 @@
+"""tools/make_pretrained: what it says of a network, and what it refuses. The training itself is tested elsewhere."""
+
+import importlib.util
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tfmat.identification.pretrained import find_network, pretrained_laws
+
+TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "make_pretrained.py"
+
+
+@pytest.fixture(scope="module")
+def tool():
+    spec = importlib.util.spec_from_file_location("make_pretrained", TOOL)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("law", pretrained_laws())
+def test_the_page_has_command_data_and_accuracy(tool, law, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = shutil.copytree(find_network(None, law), tmp_path / "run")
+    config = {
+        "data": {"num_curves": 400_000},
+        "seed": 0,
+        "train_for": "6epochs",
+        "global_batch_size": 150,
+        "total_steps": 12_000,
+    }
+    (run / "config.json").write_text(json.dumps(config))
+    page = tool.readme(law, ["--config.train_for=6epochs", "--data_dir=/somewhere"], run)
+    assert f"    tools/make_pretrained {law} --config.train_for=6epochs\n" in page
+    assert "400,000 simulated curves" in page and "12,000 steps" in page and "noise 1 MPa" in page
+    evaluation = json.loads((run / "evaluation.json").read_text())
+    for name, scores in evaluation["coverage"].items():
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| {name} |")]
+        assert f"{100 * scores['95']:.1f} %" in row
+        assert f"{evaluation['yardstick']['parameters'][name]['eta']:.2f} ±" in row
+
+
+def test_every_network_that_comes_with_tfmat_can_be_made_again(tool):
+    assert set(tool.LAWS) == set(pretrained_laws())
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("hahn_tasi", "did you mean 'hahn_tsai'"),
+        ("--workdir=runs/x", "--workdir=runs/x cannot be given here"),
+        ("--quiet", "--quiet cannot be given here"),
+    ],
+)
+def test_a_wrong_argument_is_refused_at_once(argument, message):
+    done = subprocess.run([sys.executable, str(TOOL), argument], capture_output=True, text=True)
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr

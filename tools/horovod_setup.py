@@ -1,0 +1,351 @@
+"""What `tools/setup horovod` does: a Horovod that works with the TensorFlow of .venv.
+
+Horovod's last release, 0.28.1, does not build against TensorFlow 2.21: one of its sources, an operation for XLA on
+GPUs, needs headers that TensorFlow's package no longer ships. Without it all else builds and works.
+
+.venv's Python runs this, with the log as argument.
+
+Status 0: Horovod is there; 1: something failed, and the log says what; 2: something in the input (the cache's folder,
+the package index's archive); 3: it cannot be had here (a tool is missing).
+"""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+from collections.abc import Iterator
+
+VERSION = "0.28.1"
+ARCHIVE_SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
+PATCHED_FILE = "horovod/tensorflow/CMakeLists.txt"
+LEFT_OUT = "xla_mpi_ops.cc"
+PATCH = 1  # counts changes to what is built here, so that kept wheels of before are not taken
+DEFAULTS = {
+    "HOROVOD_WITH_MPI": "1",
+    "HOROVOD_WITH_GLOO": "1",
+    "HOROVOD_WITH_TENSORFLOW": "1",
+    "HOROVOD_WITHOUT_PYTORCH": "1",
+    "HOROVOD_WITHOUT_MXNET": "1",
+}
+# Those of Horovod's variables that say how to build it, not how to run it.
+BUILD_SETTING = re.compile(
+    r"HOROVOD_(WITH|WITHOUT|GPU|CUDA|ROCM|NCCL|NVTX|BUILD|ALLOW)(_.*)?|HOROVOD_(CPU_OPERATIONS|CMAKE)"
+)
+# setuptools: the last before pkg_resources went. The rest Horovod's own setup.py wants.
+BUILD_TOOLS = ("setuptools<81", "wheel", "packaging", "cloudpickle", "psutil", "pyyaml")
+PROBE = """
+import importlib.metadata, horovod, horovod.tensorflow as hvd
+with_ = [name for name in ("MPI", "Gloo", "NCCL") if getattr(hvd, name.lower() + "_built")()]
+print("Horovod", horovod.__version__, "with", ", ".join(with_) or "neither MPI nor Gloo", "from", horovod.__path__[0])
+"""
+
+tools = pathlib.Path(__file__).resolve().parent
+site_packages = pathlib.Path(sysconfig.get_path("platlib"))
+state = pathlib.Path(sys.prefix) / ".tfmat"
+
+
+class Failed(Exception):
+    """Ends the program with `status` and one line."""
+
+    def __init__(self, status: int, message: str):
+        super().__init__(message)
+        self.status = status
+
+
+def say(message: str) -> None:
+    print(f"tfmat setup: {message}", file=sys.stderr, flush=True)
+
+
+def main(log: pathlib.Path) -> None:
+    """Uses the Horovod that is there, else a kept wheel, else builds one."""
+    settings = {name: value for name, value in os.environ.items() if BUILD_SETTING.fullmatch(name)}
+    ours = state / "horovod_wheel"  # the key of the wheel that an earlier call installed
+    wanted = ours.exists() and settings and ours.read_text() != wheel_key(settings)
+    if not wanted:
+        found = importable() or link_to_base()
+        if found:
+            say(f"{found}: used as it is")
+            return
+    folder = kept_wheels(settings, log)
+    install(folder, log)
+    ours.write_text(folder.name)
+    found = importable(log)
+    if not found:
+        raise Failed(1, "Horovod was installed but cannot be imported")
+    say(found)
+
+
+def importable(log: pathlib.Path | None = None) -> str:
+    """What .venv's Python says of a Horovod that it can use, also one of PYTHONPATH's (a module's); "" without one."""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", PROBE], env=environment, capture_output=True, text=True
+    )
+    if log and done.returncode:
+        log.open("a").write(done.stderr)
+    return done.stdout.strip().rpartition("\n")[2] if done.returncode == 0 else ""
+
+
+def remove_links() -> None:
+    """Takes links to another Python's Horovod away; pip would follow them and remove what is not ours."""
+    for path in site_packages.glob("horovod*"):
+        if path.is_symlink():
+            path.unlink()
+
+
+def link_to_base() -> str:
+    """Makes the Horovod of the Python that .venv was made from (a container's, say) visible in .venv, if it works."""
+    program = (
+        "import horovod, importlib.metadata as metadata; "
+        "print(horovod.__path__[0]); print(metadata.distribution('horovod')._path)"
+    )
+    base = subprocess.run(
+        [str(sys._base_executable), "-I", "-c", program],  # type: ignore[attr-defined]
+        capture_output=True,
+        text=True,
+    )
+    remove_links()
+    links = []
+    for line in base.stdout.splitlines() if base.returncode == 0 else []:
+        link = site_packages / pathlib.Path(line).name
+        if not link.exists() and not link.is_symlink():
+            link.symlink_to(line)
+            links.append(link)
+    found = importable() if links else ""
+    if not found:
+        remove_links()
+    return found
+
+
+def wheel_key(settings: dict[str, str]) -> str:
+    """A name for everything that a built wheel depends on."""
+    mpirun = shutil.which("mpirun") or ""
+    said = (
+        subprocess.run([mpirun, "--version"], capture_output=True, text=True).stdout
+        if mpirun
+        else ""
+    )
+    parts = {
+        "horovod": [VERSION, ARCHIVE_SHA256, PATCH],
+        "tensorflow": importlib.metadata.version("tensorflow"),
+        "python": sys.implementation.cache_tag,
+        "platform": [sysconfig.get_platform(), *platform.libc_ver()],
+        "mpi": [os.path.realpath(mpirun), said.partition("\n")[0]],
+        "settings": sorted({**DEFAULTS, **settings}.items()),
+    }
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def kept_wheels(settings: dict[str, str], log: pathlib.Path) -> pathlib.Path:
+    """Folder with Horovod's wheel and those that it needs; built now unless it was kept."""
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    need("mpirun")
+    folder = cache / "tfmat" / "wheels" / wheel_key(settings)
+    if folder.is_dir():
+        say(f"installing the Horovod that was built before ({folder})")
+        return folder
+    need("mpirun", "mpicxx", "cmake", "g++", "make")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = pathlib.Path(tempfile.mkdtemp(prefix="building-", dir=folder.parent))
+    except OSError as error:
+        raise Failed(
+            2,
+            f"cannot write in {folder.parent} ({error.strerror}); set XDG_CACHE_HOME to a folder that is yours",
+        ) from error
+    try:
+        build(made, settings, log)
+        made.chmod(0o755)
+        with contextlib.suppress(OSError):  # another set-up has built the same meanwhile
+            made.rename(folder)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return folder
+
+
+def need(*commands: str) -> None:
+    """Installs what is missing of these where that can be done, else ends."""
+    if not lacking(commands):
+        return
+    subprocess.run([tools / "system_packages", "mpi"])
+    missing = lacking(commands)
+    if missing:
+        raise Failed(
+            3,
+            f"Horovod needs {', '.join(missing)}; "
+            "on a cluster load its MPI and compiler modules first (module load openmpi)",
+        )
+
+
+def lacking(commands: tuple[str, ...]) -> list[str]:
+    """Which of these are not on PATH; Debian's mpicxx is there before MPI's headers are."""
+    missing = [command for command in commands if not shutil.which(command)]
+    if "mpicxx" in commands and not missing:
+        include = ["mpicxx", "-E", "-include", "mpi.h", "-x", "c++", os.devnull]
+        if subprocess.run(include, capture_output=True).returncode:
+            missing = ["MPI's headers"]
+    return missing
+
+
+def build(folder: pathlib.Path, settings: dict[str, str], log: pathlib.Path) -> None:
+    """Builds Horovod's wheel into `folder`, with the wheels of what it needs."""
+    if " " in sys.prefix:
+        raise Failed(
+            3, f"Horovod cannot be built against what lies in {sys.prefix}: its path has a space"
+        )
+    with tempfile.TemporaryDirectory(prefix="tfmat-horovod-") as name:
+        scratch = pathlib.Path(name)
+        say(f"fetching Horovod {VERSION} and what builds it")
+        packages = scratch / "tools"
+        run_pip(log, "install", "--target", str(packages), *BUILD_TOOLS)
+        # Before .venv's own packages, which stay as they are.
+        environment = {"PYTHONPATH": str(packages)}
+        source = unpack(fetch(scratch, environment, log), scratch)
+        leave_out_xla(source / PATCHED_FILE)
+        environment |= DEFAULTS | settings
+        environment.setdefault("MAKEFLAGS", f"-j{len(os.sched_getaffinity(0))}")
+        # CMake 4 refuses what the sources that come with Horovod ask for.
+        environment.setdefault("CMAKE_POLICY_VERSION_MINIMUM", "3.5")
+        against = f"TensorFlow {importlib.metadata.version('tensorflow')}"
+        shown = "".join(f", {key}={value}" for key, value in sorted(settings.items()))
+        say(f"building Horovod against {against} (minutes){shown}")
+        run_pip(
+            log,
+            *("wheel", "--verbose", "--no-build-isolation", "--use-pep517"),
+            *("--wheel-dir", str(folder), str(source)),
+            environment=environment,
+            show_progress=True,
+        )
+
+
+def fetch(folder: pathlib.Path, environment: dict[str, str], log: pathlib.Path) -> pathlib.Path:
+    """Horovod's source archive from the package index, its checksum compared before anything of it is run."""
+    requirement = folder / "requirement.txt"
+    requirement.write_text(f"horovod=={VERSION} --hash=sha256:{ARCHIVE_SHA256}\n")
+    try:
+        run_pip(
+            log,
+            *(
+                "download",
+                "--no-deps",
+                "--no-binary",
+                "horovod",
+                "--no-build-isolation",
+                "--use-pep517",
+            ),
+            *("--require-hashes", "--dest", str(folder), "--requirement", str(requirement)),
+            environment=environment,
+        )
+    except Failed:
+        if "DO NOT MATCH THE HASHES" in log.read_text(errors="replace"):
+            raise Failed(
+                2,
+                f"horovod-{VERSION}.tar.gz from the package index is not the one known here (sha256 differs); not used",
+            ) from None
+        raise
+    return folder / f"horovod-{VERSION}.tar.gz"
+
+
+def unpack(archive: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    with tarfile.open(archive) as opened:
+        opened.extractall(folder, filter="data")
+    return folder / f"horovod-{VERSION}"
+
+
+def leave_out_xla(path: pathlib.Path) -> None:
+    """Takes the line out that names the source which cannot be built."""
+    lines = path.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if LEFT_OUT not in line]
+    if len(kept) != len(lines) - 1:
+        raise Failed(
+            1,
+            f"{PATCHED_FILE} names {LEFT_OUT} {len(lines) - len(kept)} times, not once as expected",
+        )
+    path.write_text("".join(kept))
+
+
+def install(folder: pathlib.Path, log: pathlib.Path) -> None:
+    """Installs the wheels of `folder` into .venv, without an index."""
+    wheel = next(folder.glob("horovod-*.whl"))
+    # By itself first: what a killed call left half installed would count as installed.
+    run_pip(log, "install", "--no-index", "--no-deps", "--force-reinstall", str(wheel))
+    run_pip(log, "install", "--no-index", "--find-links", str(folder), str(wheel))
+
+
+def run_pip(
+    log: pathlib.Path,
+    *arguments: str,
+    environment: dict[str, str] | None = None,
+    show_progress: bool = False,
+) -> None:
+    """pip with its output in the log; where it fails, says the lines that name an error."""
+    unwanted = {
+        f"PIP_{name}" for name in ("USER", "TARGET", "PREFIX", "ROOT", "REQUIRE_VIRTUALENV")
+    }
+    unwanted.add("PYTHONPATH")  # as they would send packages elsewhere, or find others first
+    inherited = {name: value for name, value in os.environ.items() if name not in unwanted}
+    command = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    process = subprocess.Popen(
+        [*command, *arguments],
+        env={**inherited, **(environment or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    assert process.stdout is not None
+    errors: list[str] = []
+    with log.open("a") as file:
+        for line in progress(process.stdout) if show_progress else process.stdout:
+            # What follows are the tracebacks of setup.py and pip: the reason stands before them.
+            if line.strip() == "Traceback (most recent call last):":
+                break
+            file.write(line)
+            if re.search(r": (fatal )?error: |CMake Error|^ERROR: ", line):
+                errors.append(line.strip())
+        for _ in process.stdout:
+            pass
+    if process.wait():
+        for line in errors[:3]:
+            print(f"    {line[:200]}", file=sys.stderr)
+        raise Failed(1, f"pip {arguments[0]} failed")
+
+
+def progress(lines: Iterator[str]) -> Iterator[str]:
+    """Passes the lines on, and shows how far make has come: on one line of a terminal, elsewhere at each quarter."""
+    terminal, shown = sys.stderr.isatty(), 0
+    for line in lines:
+        match = re.match(r"\s*\[ *([0-9]+)%\]", line)
+        # Gloo, which is built inside, counts for itself as well: only upwards.
+        if match and int(match[1]) >= shown + (1 if terminal else 25):
+            shown = int(match[1])
+            if terminal:
+                print(f"\r\033[Kbuilding Horovod: {shown} %", end="", file=sys.stderr, flush=True)
+            else:
+                say(f"building Horovod: {shown} %")
+        yield line
+    if terminal:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        pathlib.Path(sys.argv[1]).write_text("")
+        main(pathlib.Path(sys.argv[1]))
+    except Failed as failure:
+        say(f"error: {failure}")
+        sys.exit(failure.status)
+    except KeyboardInterrupt:
+        sys.exit(130)
