@@ -1,4 +1,4 @@
-"""The pictures: a curve with its answer, predicted against true, losses over time and epochs.
+"""The pictures: a curve with its answers, losses over time and epochs; and what all pictures share.
 
 Object-oriented Matplotlib on Agg: no window, no global state, safe in threads.
 """
@@ -6,23 +6,24 @@ Object-oriented Matplotlib on Agg: no window, no global state, safe in threads.
 import io
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
 from tfmat.files import atomic_write
-from tfmat.report.formatting import format_unit, format_value, with_unit
+from tfmat.report.formatting import format_power, format_unit, format_value
 
 Array = NDArray[np.floating]
 
 INK, GRID, MEASURED, MODEL, SECOND = "#1f2933", "#dde3ea", "#52606d", "#c2410c", "#1d4ed8"
-# More scattered points than this only make a picture slow and black.
-MAX_SCATTER = 5000
+# Behind the data, such as the error that no method can avoid.
+BAND = "#9fb3c8"
 # Of a curve, so that the title stays inside the picture.
 MAX_NAME = 50
 
@@ -44,26 +45,31 @@ def curve_figure(
     law_title: str,
     parameters: Mapping[str, tuple[float, str]],
     rmse_percent: float | None,
+    refined: Mapping[str, Any] | None = None,
     strain_label: str = "strain",
     stress_label: str = "stress",
+    width: float = 7.0,
 ) -> Figure:
-    """Measured points and the law's curve with the identified parameters, residuals below.
+    """Measured points and the law's curve with the network's parameters and with refined ones, residuals below.
 
     Args:
       strain: [points], -; stress_mpa, resimulated_mpa: [points], MPa (re-simulated None: measured points only).
-      parameters: name -> (value, unit), written into the picture.
+      parameters: name -> (value, unit) of the network, written into the picture.
       rmse_percent: root mean square residual over the maximum stress, %.
+      refined: an answer found from the network's by least squares, drawn thin and dashed: `name` (what it is called),
+        `stress_mpa` [points], `rmse_percent`, and `values`, parameter name -> value, written where they differ.
+      width: of the picture, inches.
     """
-    figure = new_figure(7.0, 5.6 if resimulated_mpa is not None else 4.4)
+    figure = new_figure(width, 5.6 if resimulated_mpa is not None else 4.4)
     if resimulated_mpa is None:
         top = figure.subplots()
     else:
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3.2, 1])
-        _draw_residuals(bottom, strain, stress_mpa - resimulated_mpa)
-    _draw_curve(top, strain, stress_mpa, resimulated_mpa)
+        _draw_residuals(bottom, strain, stress_mpa, resimulated_mpa, refined)
+    _draw_curve(top, strain, stress_mpa, resimulated_mpa, rmse_percent, refined)
     # Curves rise from the lower left to the upper right: only the lower right corner is always free.
     legend = top.legend(
-        loc="lower right", title=_answer(parameters, rmse_percent), alignment="left", framealpha=1.0
+        loc="lower right", title=_answer(parameters, refined), alignment="left", framealpha=1.0
     )
     legend.get_frame().set(edgecolor=GRID)
     name = name if len(name) <= MAX_NAME else f"…{name[1 - MAX_NAME :]}"
@@ -76,27 +82,6 @@ def curve_figure(
     return figure
 
 
-def predicted_against_true_figure(
-    parameters: Sequence[tuple[str, str, str]], true_values: Array, predicted_values: Array
-) -> Figure:
-    """One panel a parameter: identified over true value, with the line where they are equal.
-
-    Args:
-      parameters: (name, unit, scale: `linear` or `log`) of each.
-      true_values, predicted_values: [curves, parameters], in their units.
-    """
-    columns = 2 if len(parameters) == 4 else min(len(parameters), 3)
-    rows = -(-len(parameters) // columns)
-    figure = new_figure(4.0 * columns + 0.4, 4.0 * rows)
-    panels = np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
-    for panel in panels[len(parameters) :]:
-        panel.set_visible(False)
-    for i, (name, unit, scale) in enumerate(parameters):
-        true, predicted = true_values[:MAX_SCATTER, i], predicted_values[:MAX_SCATTER, i]
-        _draw_predicted(panels[i], true, predicted, with_unit(name, unit), scale == "log")
-    return figure
-
-
 def loss_figure(metrics: Sequence[Mapping[str, Any]]) -> Figure:
     """Training and validation loss, on the left over time, on the right over epochs.
 
@@ -105,104 +90,107 @@ def loss_figure(metrics: Sequence[Mapping[str, Any]]) -> Figure:
     """
     figure = new_figure(9.0, 4.0)
     by_time, by_epoch = figure.subplots(1, 2, sharey=True)
-    longest = max((float(line.get("seconds") or 0.0) for line in metrics), default=0.0)
-    scales = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
-    unit, seconds = next((scale for scale in scales if longest >= 2 * scale[1]), scales[-1])
-    for panel, key, divisor in ((by_time, "seconds", seconds), (by_epoch, "epoch", 1.0)):
-        for quantity, label, color in (
-            ("loss", "training", MEASURED),
-            ("val_loss", "validation", MODEL),
-        ):
-            points = _points(metrics, key, quantity)
-            if len(points):
-                marker = "o" if len(points) < 60 else ""
-                panel.plot(
-                    points[:, 0] / divisor,
-                    points[:, 1],
-                    marker=marker,
-                    ms=3.5,
-                    lw=1.5,
-                    color=color,
-                    label=label,
-                )
-        panel.set_yscale("log")
-        panel.set_xlim(left=0.0)
-        finish(panel)
-        panel.grid(True, which="minor", axis="y", color=GRID, lw=0.4)
-    by_time.set_xlabel(f"training time ({unit})")
-    by_epoch.set_xlabel("epoch")
-    by_epoch.xaxis.set_major_locator(MaxNLocator(integer=True))
-    by_time.set_ylabel("mean squared error of scaled labels (–)")
-    if by_time.lines or by_epoch.lines:
-        (by_epoch if by_epoch.lines else by_time).legend(frameon=False)
+    draw_losses(by_time, metrics, over="seconds")
+    draw_losses(by_epoch, metrics, over="epoch")
+    by_epoch.set_ylabel("")
     return figure
 
 
-def _answer(parameters: Mapping[str, tuple[float, str]], rmse_percent: float | None) -> str:
+def draw_losses(panel: Axes, metrics: Sequence[Mapping[str, Any]], over: str) -> None:
+    """Training and validation loss over `seconds` or `epoch`, as `loss_figure` says."""
+    label, divisor = "epoch", 1.0
+    if over == "seconds":
+        longest = max((float(line.get("seconds") or 0.0) for line in metrics), default=0.0)
+        scales = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
+        unit, divisor = next((scale for scale in scales if longest >= 2 * scale[1]), scales[-1])
+        label = f"training time ({unit})"
+    for quantity, name, color in (
+        ("loss", "training", MEASURED),
+        ("val_loss", "validation", MODEL),
+    ):
+        points = _points(metrics, over, quantity)
+        if len(points):
+            marker = "o" if len(points) < 60 else ""
+            x, y = points[:, 0] / divisor, points[:, 1]
+            panel.plot(x, y, marker=marker, ms=3.5, lw=1.5, color=color, label=name)
+    panel.set_xlim(left=0.0)
+    finish(panel)
+    logarithmic(panel.yaxis)
+    panel.set_xlabel(label)
+    panel.set_ylabel("mean squared error of scaled labels (–)")
+    if over == "epoch":
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if panel.lines:
+        panel.legend(frameon=False)
+
+
+def _answer(parameters: Mapping[str, tuple[float, str]], refined: Mapping[str, Any] | None) -> str:
     """The text of the answer, one parameter a line."""
-    lines = [
-        f"{name} = {format_value(value)} {format_unit(unit)}".rstrip()
-        for name, (value, unit) in parameters.items()
-    ]
-    if rmse_percent is not None:
-        lines.append(f"RMSE = {format_value(rmse_percent, 3)} % of maximum stress")
+    lines = []
+    for name, (value, unit) in parameters.items():
+        line = f"{name} = {format_value(value)} {format_unit(unit)}".rstrip()
+        better = None if refined is None else refined["values"].get(name)
+        if (
+            refined is not None
+            and better is not None
+            and format_value(better) != format_value(value)
+        ):
+            line += f" ({refined['name']} {format_value(better)})"
+        lines.append(line)
     return "\n".join(lines)
 
 
 def _draw_curve(
-    panel: Axes, strain: Array, stress_mpa: Array, resimulated_mpa: Array | None
+    panel: Axes,
+    strain: Array,
+    stress_mpa: Array,
+    resimulated_mpa: Array | None,
+    rmse_percent: float | None,
+    refined: Mapping[str, Any] | None,
 ) -> None:
     size = 4.0 if len(strain) < 400 else 2.0
     marks: dict[str, Any] = {"ms": size, "mfc": "none", "mec": MEASURED, "mew": 0.8}
     panel.plot(strain, stress_mpa, "o", label="measured", **marks)
-    highest = float(stress_mpa.max())
+    curves = [stress_mpa]
     if resimulated_mpa is not None:
-        panel.plot(strain, resimulated_mpa, "-", color=MODEL, lw=1.8, label="re-simulated")
-        highest = max(highest, float(resimulated_mpa.max()))
+        label = _with_rmse("network", rmse_percent)
+        panel.plot(strain, resimulated_mpa, "-", color=MODEL, lw=1.8, label=label)
+        curves.append(resimulated_mpa)
+    if refined is not None:
+        label = _with_rmse(refined["name"], refined["rmse_percent"])
+        panel.plot(strain, refined["stress_mpa"], "--", color=SECOND, lw=1.1, label=label)
+        curves.append(refined["stress_mpa"])
+    highest = max(float(curve.max()) for curve in curves)
     panel.set_ylim(bottom=min(0.0, float(stress_mpa.min())), top=1.06 * highest)
     finish(panel)
 
 
-def _draw_residuals(panel: Axes, strain: Array, residual: Array) -> None:
-    panel.axhline(0.0, color=MODEL, lw=1.2)
-    panel.plot(
-        strain,
-        residual,
-        "o",
-        ms=2.5 if len(strain) < 400 else 1.5,
-        mfc="none",
-        mec=MEASURED,
-        mew=0.7,
-    )
-    limit = 1.15 * float(np.abs(residual).max()) or 1.0
+def _with_rmse(name: str, rmse_percent: float | None) -> str:
+    if rmse_percent is None:
+        return name
+    return f"{name}: RMSE {format_value(rmse_percent, 3)} % of maximum stress"
+
+
+def _draw_residuals(
+    panel: Axes,
+    strain: Array,
+    stress_mpa: Array,
+    resimulated_mpa: Array,
+    refined: Mapping[str, Any] | None,
+) -> None:
+    """Measured minus re-simulated: points for the network's answer, a thin line for the refined one."""
+    residual = stress_mpa - resimulated_mpa
+    size = 2.5 if len(strain) < 400 else 1.5
+    panel.axhline(0.0, color=INK, lw=0.8)
+    panel.plot(strain, residual, "o", ms=size, mfc="none", mec=MODEL, mew=0.7)
+    largest = float(np.abs(residual).max())
+    if refined is not None:
+        other = stress_mpa - refined["stress_mpa"]
+        panel.plot(strain, other, "--", color=SECOND, lw=0.9)
+        largest = max(largest, float(np.abs(other).max()))
+    limit = 1.15 * largest or 1.0
     panel.set_ylim(-limit, limit)
     panel.set_ylabel("residual (MPa)")
-    finish(panel)
-
-
-def _draw_predicted(
-    panel: Axes, true: Array, predicted: Array, label: str, logarithmic: bool
-) -> None:
-    low, high = float(min(true.min(), predicted.min())), float(max(true.max(), predicted.max()))
-    margin = 0.04 * (np.log(high / low) if logarithmic else high - low) or 0.5
-    limits = (
-        (low * np.exp(-margin), high * np.exp(margin))
-        if logarithmic
-        else (low - margin, high + margin)
-    )
-    if logarithmic:
-        panel.set_xscale("log")
-        panel.set_yscale("log")
-    else:
-        panel.xaxis.set_major_locator(MaxNLocator(5))
-        panel.yaxis.set_major_locator(MaxNLocator(5))
-    panel.plot(true, predicted, ".", ms=3, color=SECOND, alpha=0.25, mew=0, rasterized=True)
-    panel.plot(limits, limits, "-", color=INK, lw=0.9)
-    panel.set_xlim(limits)
-    panel.set_ylim(limits)
-    panel.set_box_aspect(1)
-    panel.set_xlabel(f"true {label}")
-    panel.set_ylabel(f"identified {label}")
     finish(panel)
 
 
@@ -219,6 +207,20 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def logarithmic(axis: Axis) -> None:
+    """Makes an axis logarithmic, with ticks that neither run into each other nor are missing; call it after drawing."""
+    which: Literal["x", "y"] = "x" if axis is axis.axes.xaxis else "y"
+    axis.axes.set(**{f"{which}scale": "log"})
+    low, high = sorted(axis.get_view_interval())
+    decades = np.log10(high / low) if low > 0 and np.isfinite(high) else 0.0
+    axis.set_major_formatter(FuncFormatter(lambda value, place: format_power(value)))
+    axis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
+    labelled = FuncFormatter(lambda value, place: format_power(value))
+    axis.set_minor_formatter(labelled if decades < 1.75 else NullFormatter())
+    axis.axes.grid(True, which="minor", axis=which, color=GRID, lw=0.4)
+    axis.axes.tick_params(which="minor", colors=INK)
 
 
 def finish(panel: Axes) -> None:

@@ -26,6 +26,15 @@ def format_value(value: float | None, digits: int = 4) -> str:
     return f"{mantissa}e{int(power)}"
 
 
+def format_power(value: float) -> str:
+    """A place on a logarithmic axis: 0.01, 500, 10⁻⁵, 2·10⁶."""
+    if 0.005 <= value < 20000:
+        return f"{value:g}"
+    mantissa, _, exponent = f"{value:.1e}".partition("e")
+    power = f"10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+    return power if mantissa == "1.0" else f"{mantissa.removesuffix('.0')}·{power}"
+
+
 def format_limits(quantity: str, low: float, high: float, between: str, digits: int) -> str:
     """The limits of a bin of a quantity of `BIN_TITLES`: `0.01 – 0.02`, or one number where they are the same."""
     if quantity == "num_points":

@@ -14,9 +14,14 @@ from tfmat.report.formatting import (
     with_unit,
 )
 
+# Relative difference up to which two values of a parameter are called the same.
+_SAME = 0.005
+
 
 def identification_table(results: Sequence[Mapping[str, Any]]) -> Table:
     """One row a curve: parameters with units, error of the re-simulated curve, number of points used.
+
+    Where two steps of least squares change a value by more than 0.5 %, the polished one stands below the network's.
 
     Args:
       results: the entries that `tfmat identify --json` writes.
@@ -32,13 +37,21 @@ def identification_table(results: Sequence[Mapping[str, Any]]) -> Table:
     table.add_column("points", justify="right")
     table.add_column("warnings", justify="right")
     for result in results:
-        values = [format_value(entry["value"]) for entry in result["parameters"].values()]
+        values = [_with_polished(entry) for entry in result["parameters"].values()]
         error, warnings = format_value(result["rmse_percent"], 3), len(result["warnings"])
         # As Text, so that a file called `[a].csv` is not taken for a style.
         table.add_row(
             Text(result["curve"]), *values, error, str(result["num_points"]), str(warnings or "–")
         )
     return table
+
+
+def _with_polished(entry: Mapping[str, Any]) -> str:
+    """A parameter's value, and below it the polished one where that is another."""
+    value, polished = entry["value"], entry.get("polished")
+    if polished is None or abs(polished - value) <= _SAME * abs(value):
+        return format_value(value)
+    return f"{format_value(value)}\npolished {format_value(polished)}"
 
 
 def evaluation_table(evaluation: Mapping[str, Any]) -> Table:
@@ -62,6 +75,40 @@ def evaluation_table(evaluation: Mapping[str, Any]) -> Table:
         )
     table.add_section()
     table.add_row("all", f"{evaluation['mse']:.3e}", "", "")
+    return table
+
+
+def coverage_table(evaluation: Mapping[str, Any]) -> Table:
+    """One row a parameter: how often the network's own intervals hold the truth, and how wide they are.
+
+    Args:
+      evaluation: what `evaluation.json` holds, with its coverage.
+    """
+    table = Table(
+        title="the network's own intervals",
+        title_justify="left",
+        caption="calibrated on validation curves, measured on test curves; widths on the scale of the labels, 0–1",
+        caption_justify="left",
+    )
+    table.add_column("parameter")
+    for percent in (50, 90, 95):
+        table.add_column(f"{percent} % intervals\nhold the truth", justify="right")
+    for heading in (
+        "error / std\n(root mean square)",
+        "negative log\nlikelihood",
+        "mean std",
+        "mean width of\nthe 95 % interval",
+    ):
+        table.add_column(heading, justify="right")
+    for name, scores in evaluation["coverage"].items():
+        table.add_row(
+            Text(name),
+            *(f"{100 * scores[percent]:.1f} %" for percent in ("50", "90", "95")),
+            f"{scores['z_std']:.3f}",
+            f"{scores['nll']:.3f}",
+            format_value(scores["mean_std"], 3),
+            format_value(scores["mean_width_95"], 3),
+        )
     return table
 
 

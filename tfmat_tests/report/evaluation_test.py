@@ -6,44 +6,41 @@ import numpy as np
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.report.evaluation import write_evaluation
-from tfmat_tests.report.yardstick import YARDSTICK
+from tfmat.report.evaluation import read_answers, write_evaluation
 
-SCORE = {
-    "unit": "MPa",
-    "mse": 1e-4,
-    "mae": 45.67,
-    "mae_percent": 1.2,
-    "mae_decades": None,
-    "r2": 0.99,
-}
-EVALUATION = {"format": 1, "mse": 1e-4, "parameters": {"G0": SCORE}}
+EVALUATION = {"format": 1, "mse": 1e-4, "parameters": {}}
 VALUES = np.linspace(2000.0, 8000.0, 20)[:, None]
+FEATURES = np.zeros((20, 5, 3), np.float32)
+FEATURES[:, :3, 0] = [0.0, 0.01, 0.02]  # two padded points
+FEATURES[:, :3, 1] = [0.0, 50.0, 80.0]
 
 
-def test_numbers_and_pictures_are_written(tmp_path):
-    write_evaluation(tmp_path, EVALUATION, VALUES, VALUES + 50)
+def test_numbers_and_answers_come_back(tmp_path):
+    write_evaluation(tmp_path, EVALUATION, VALUES, VALUES + 50, FEATURES)
     assert json.loads((tmp_path / "evaluation.json").read_text()) == EVALUATION
-    assert [file.name for file in (tmp_path / "figures").iterdir()] == [
-        "predicted_against_true.png"
-    ]
-    (tmp_path / "metrics.jsonl").write_text(
-        '{"step": 1, "seconds": 2, "epoch": 1, "loss": 0.1, "val_loss": 0.2}\n'
+    answers = read_answers(tmp_path)
+    np.testing.assert_allclose(answers.true, VALUES, rtol=1e-6)
+    np.testing.assert_allclose(answers.identified, VALUES + 50, rtol=1e-6)
+    np.testing.assert_allclose(answers.max_strain, np.full(20, 0.02), rtol=1e-6)
+    np.testing.assert_allclose(answers.max_stress_mpa, np.full(20, 80.0), rtol=1e-6)
+    assert answers.floor_variance.shape == (0, 1)
+
+    write_evaluation(tmp_path, EVALUATION, VALUES, VALUES, FEATURES, np.full((7, 1), 1e-4))
+    np.testing.assert_allclose(
+        read_answers(tmp_path).floor_variance, np.full((7, 1), 1e-4), rtol=1e-6
     )
-    write_evaluation(tmp_path, EVALUATION, VALUES, VALUES + 50)
-    assert (tmp_path / "figures" / "losses.png").is_file()
+    assert {file.name for file in tmp_path.iterdir()} == {"evaluation.json", "test_answers.npz"}
 
 
-def test_a_yardstick_has_a_picture_that_goes_when_it_goes(tmp_path):
-    write_evaluation(tmp_path, EVALUATION | {"yardstick": YARDSTICK}, VALUES, VALUES + 50)
-    picture = tmp_path / "figures" / "yardstick.png"
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    write_evaluation(tmp_path, EVALUATION | {"yardstick": None}, VALUES, VALUES + 50)
-    assert not picture.exists()
+@pytest.mark.parametrize("content", [None, b"", b"not an archive"])
+def test_answers_that_are_missing_or_damaged_are_none(tmp_path, content):
+    if content is not None:
+        (tmp_path / "test_answers.npz").write_bytes(content)
+    assert read_answers(tmp_path) is None
 
 
 def test_nothing_is_written_where_the_folder_cannot_be_made(tmp_path):
-    (tmp_path / "figures").write_text("a file in the way")
+    (tmp_path / "run").write_text("a file in the way")
     with pytest.raises(InputError, match="cannot write"):
-        write_evaluation(tmp_path, EVALUATION, VALUES, VALUES)
-    assert [file.name for file in tmp_path.iterdir()] == ["figures"]
+        write_evaluation(tmp_path / "run", EVALUATION, VALUES, VALUES, FEATURES)
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]

@@ -9,7 +9,6 @@ from tfmat.errors import InputError
 from tfmat.report.figures import (
     curve_figure,
     loss_figure,
-    predicted_against_true_figure,
     save_figure,
 )
 
@@ -36,6 +35,7 @@ def test_curve_figure_shows_points_curve_residuals_units_and_parameters():
     figure = make_curve_figure()
     top, bottom = figure.axes
     measured, model = top.lines
+    assert model.get_label() == "network: RMSE 1.55 % of maximum stress"
     np.testing.assert_array_equal(measured.get_ydata(), STRESS)
     np.testing.assert_array_equal(model.get_ydata(), STRESS + 1.5)
     np.testing.assert_allclose(bottom.lines[-1].get_ydata(), -1.5)
@@ -43,17 +43,30 @@ def test_curve_figure_shows_points_curve_residuals_units_and_parameters():
     assert bottom.get_xlabel() == "engineering shear strain (–)"
     text = top.get_legend().get_title().get_text()
     assert text.splitlines()[:3] == ["G0 = 6964 MPa", "a = 2.440e-8 MPa⁻³", "n = 0.2500"]
-    assert "1.55 %" in text
+
+
+def test_the_refined_answer_is_a_thin_dashed_curve_and_its_values_stand_behind_the_network_s():
+    refined = {
+        "name": "least squares",
+        "stress_mpa": STRESS + 0.4,
+        "rmse_percent": 0.4,
+        "values": {"G0": 7010.0, "a": 2.44e-8, "n": 0.25},
+    }
+    top, bottom = make_curve_figure(refined=refined).axes
+    model, second = top.lines[1:]
+    np.testing.assert_array_equal(second.get_ydata(), STRESS + 0.4)
+    assert second.get_linestyle() == "--" and second.get_linewidth() < model.get_linewidth()
+    assert second.get_color() != model.get_color()
+    assert second.get_label() == "least squares: RMSE 0.400 % of maximum stress"
+    np.testing.assert_allclose(bottom.lines[-1].get_ydata(), -0.4)
+    lines = top.get_legend().get_title().get_text().splitlines()
+    assert lines == ["G0 = 6964 MPa (least squares 7010)", "a = 2.440e-8 MPa⁻³", "n = 0.2500"]
 
 
 def test_any_file_name_can_stand_in_the_title(tmp_path):
     figure = make_curve_figure(name="$a_{$" + "long " * 30)
     save_figure(figure, tmp_path / "a.png")
     assert figure.axes[0].get_tightbbox().x1 <= figure.bbox.width
-    single = np.array([[5000.0]])
-    save_figure(
-        predicted_against_true_figure([("G0", "MPa", "linear")], single, single), tmp_path / "b.png"
-    )
 
 
 def test_curve_figure_without_a_law_has_one_panel():
@@ -80,22 +93,6 @@ def test_text_lies_inside_the_picture_and_off_the_data(scale):
         assert extent.y1 <= figure.bbox.height
 
 
-def test_predicted_against_true_has_a_panel_a_parameter_and_log_axes_for_log_parameters():
-    random = np.random.default_rng(0)
-    true = np.stack([random.uniform(2000, 8000, 300), 10 ** random.uniform(-9, -7, 300)], 1)
-    figure = predicted_against_true_figure(
-        [("G0", "MPa", "linear"), ("a", "MPa^-3", "log")], true, true * 1.05
-    )
-    linear, logarithmic = figure.axes
-    assert linear.get_xscale() == "linear"
-    assert logarithmic.get_yscale() == "log"
-    assert linear.get_xlabel() == "true G0 (MPa)"
-    np.testing.assert_array_equal(logarithmic.lines[0].get_ydata(), true[:, 1] * 1.05)
-    many = [(f"p{i}", "-", "linear") for i in range(5)]
-    figure = predicted_against_true_figure(many, random.random((20, 5)), random.random((20, 5)))
-    assert [panel.get_visible() for panel in figure.axes] == [True] * 5 + [False]
-
-
 def test_losses_are_drawn_over_time_and_over_epochs():
     metrics = [
         {"step": 1, "seconds": 60.0, "epoch": 0.5, "loss": 0.1},
@@ -108,6 +105,8 @@ def test_losses_are_drawn_over_time_and_over_epochs():
     np.testing.assert_allclose(by_epoch.lines[0].get_xdata(), [0.5, 1])
     np.testing.assert_allclose(by_epoch.lines[1].get_ydata(), [0.06])
     assert by_time.get_yscale() == "log"
+    labels = [label.get_text() for label in by_time.get_yticklabels() if label.get_text()]
+    assert len(labels) == len(set(labels))
     assert loss_figure([]).axes  # a run that has not written a line yet
 
 

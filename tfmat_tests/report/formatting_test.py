@@ -4,7 +4,13 @@ import math
 
 import pytest
 
-from tfmat.report.formatting import format_limits, format_unit, format_value, with_unit
+from tfmat.report.formatting import (
+    format_limits,
+    format_power,
+    format_unit,
+    format_value,
+    with_unit,
+)
 
 
 @pytest.mark.parametrize(
@@ -47,3 +53,18 @@ def test_limits_of_bins():
     assert format_limits("max_strain", 0.01, 0.0234, " – ", 3) == "0.0100 – 0.0234"
     assert format_limits("num_points", 37.2, 99.0, " to ", 2) == "37 to 99"
     assert format_limits("num_points", 200.0, 200.0, " – ", 2) == "200"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1e-5, "10⁻⁵"),
+        (2e-9, "2·10⁻⁹"),
+        (3.5e6, "3.5·10⁶"),
+        (0.01, "0.01"),
+        (500.0, "500"),
+        (1.0, "1"),
+    ],
+)
+def test_places_on_a_logarithmic_axis(value, text):
+    assert format_power(value) == text

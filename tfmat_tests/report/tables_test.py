@@ -57,6 +57,15 @@ def test_identification_table_has_a_row_a_curve():
     assert text_of(identification_table([]))
 
 
+def test_polished_values_stand_below_where_they_are_others():
+    first, second = result("one", 6964.2), result("two", 5123.4)
+    first["parameters"]["G0"]["polished"] = 7010.0
+    second["parameters"]["G0"]["polished"] = 5124.0
+    text = text_of(identification_table([first, second]))
+    assert "6964" in text and "polished 7010" in text
+    assert text.count("polished") == 1
+
+
 def test_evaluation_table_has_a_row_a_parameter():
     score = {
         "unit": "MPa",

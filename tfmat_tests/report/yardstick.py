@@ -1,5 +1,7 @@
 """A yardstick as `evaluation.json` holds it, small and made up."""
 
+from typing import Any
+
 SCORES = {
     "bayes_risk": 4e-5,
     "bayes_risk_error": 1e-6,
@@ -11,7 +13,7 @@ SCORES = {
     "least_squares_eta_error": None,
 }
 BIN = {"low": 0.01, "high": 0.02, "num_curves": 60, "parameters": {"G0": SCORES}}
-YARDSTICK = {
+YARDSTICK: dict[str, Any] = {
     "num_curves": 60,
     "method": "quadrature",
     "fewest_effective_samples": None,

@@ -1,28 +1,34 @@
-"""The picture of the yardstick holds what it was given."""
-
-import copy
+"""The picture of the errors by the kind of curve holds what it was given."""
 
 import numpy as np
 
+from tfmat.report.figures import save_figure
 from tfmat.report.yardstick_figure import yardstick_figure
-from tfmat_tests.report.yardstick import YARDSTICK
+from tfmat_tests.report.yardstick import BIN, SCORES
 
 
-def test_a_row_a_parameter_and_a_column_a_quantity():
-    yardstick = copy.deepcopy(YARDSTICK)
-    yardstick["parameters"]["$a_{"] = yardstick["parameters"]["G0"]
-    for bins in yardstick["bins"].values():
-        for entry in bins:
-            entry["parameters"]["$a_{"] = entry["parameters"]["G0"]
-    figure = yardstick_figure(yardstick)
-    assert len(figure.axes) == 6
-    first = figure.axes[0]
-    network, least_squares, best = first.lines
-    np.testing.assert_array_equal(network.get_ydata(), [1e-4, 1e-4])
-    np.testing.assert_array_equal(least_squares.get_ydata(), [5e-5, 5e-5])
-    np.testing.assert_array_equal(best.get_ydata(), [4e-5, 4e-5])
-    assert first.get_yscale() == "log"
-    assert first.get_ylabel() == "MSE of G0 (scaled 0–1)"
-    assert [label.get_text() for label in first.get_xticklabels()] == ["0.010\nto 0.020"] * 2
-    assert figure.axes[5].get_xlabel() == "points"
-    figure.canvas.draw()
+def test_a_panel_for_each_parameter_and_quantity(tmp_path):
+    other = {
+        **BIN,
+        "low": 0.02,
+        "high": 0.04,
+        "parameters": {"G0": {**SCORES, "network_mse": 3e-4}},
+    }
+    figure = yardstick_figure({"max_strain": [BIN, other], "noise_to_signal": [BIN, other]})
+    assert len(figure.axes) == 2
+    network, least_squares, best = figure.axes[0].lines
+    np.testing.assert_allclose(network.get_ydata(), [1e-4, 3e-4])
+    np.testing.assert_allclose(network.get_xdata(), [0.015, 0.03])
+    np.testing.assert_allclose(least_squares.get_ydata(), [5e-5] * 2)
+    np.testing.assert_allclose(best.get_ydata(), [4e-5] * 2)
+    # The noise is skewed: a logarithmic axis, and the middle of a bin is its geometric one.
+    np.testing.assert_allclose(figure.axes[1].lines[0].get_xdata(), np.sqrt([2e-4, 8e-4]))
+    assert figure.axes[1].get_xscale() == "log"
+    assert figure.axes[0].get_xlabel() == "maximum strain (–)"
+    save_figure(figure, tmp_path / "yardstick.png")
+
+
+def test_what_was_not_worked_out_is_not_drawn():
+    alone = {**BIN, "parameters": {"G0": {"network_mse": 1e-4}}}
+    (panel,) = yardstick_figure({"max_strain": [alone]}).axes
+    assert [line.get_label() for line in panel.lines] == ["network"]

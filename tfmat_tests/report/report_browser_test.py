@@ -1,0 +1,113 @@
+"""The report in a real browser: nothing asked for, nothing complained of, readable light, dark, narrow and on paper.
+
+The pictures of the page are kept: in $TFMAT_SCREENSHOTS where that is set, else in pytest's folder of the test.
+"""
+
+import os
+import pathlib
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from tfmat.report.training_report import write_training_report
+from tfmat_tests.report import run_folder
+from tfmat_tests.report.browser import Browser, find_browser, open_browser
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A page with every section."""
+    coverage = {"G0": run_folder.COVERAGE_OF_ONE, "a": run_folder.COVERAGE_OF_ONE}
+    content = run_folder.evaluation(yardstick=run_folder.yardstick(), coverage=coverage)
+    folder = tmp_path_factory.mktemp("run")
+    return write_training_report(run_folder.write_run(folder, content=content, with_floor=True))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = find_browser()
+    if program is None:
+        reason = "there is no Chromium; as root: ./tools/system_packages browser"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with open_browser(program) as found:
+        yield found
+
+
+@pytest.fixture
+def screenshots(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Where pictures are kept."""
+    folder = pathlib.Path(os.environ.get("TFMAT_SCREENSHOTS") or tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme", "width"),
+    [("light", "light", 1100), ("dark", "dark", 1100), ("phone", "light", 390)],
+)
+def test_the_page_loads_nothing_complains_of_nothing_and_is_not_blank(
+    browser, page, screenshots, name, scheme, width
+):
+    seen = browser.open(page, scheme=scheme, width=width)
+    assert seen.complaints == []
+    assert seen.requests[0] == page.resolve().as_uri()
+    assert {address.partition(":")[0] for address in seen.requests[1:]} <= {"data"}
+    # No bar at the bottom: the page is as wide as the window.
+    assert browser.evaluate("document.documentElement.scrollWidth") == width
+
+    picture = screenshots / f"report_{name}.png"
+    browser.screenshot(picture)
+    pixels = imread(picture)[:, :, :3]
+    assert pixels.shape[1] == width
+    background = pixels[2, 2]
+    assert (background.mean() > 0.8) == (scheme == "light")
+    # Something is drawn from top to bottom.
+    for part in np.array_split(pixels, 8):
+        assert np.abs(part - background).max(axis=2).mean() > 0.005
+
+
+def test_pictures_take_their_colours_from_the_page(browser, page):
+    colour = "getComputedStyle(document.querySelector('svg.plot text')).fill"
+    browser.open(page, scheme="light")
+    light = browser.evaluate(colour)
+    browser.open(page, scheme="dark")
+    assert browser.evaluate(colour) != light
+    assert browser.evaluate("document.querySelectorAll('svg.plot').length") >= 12
+    # Every picture is really drawn, with room of its own.
+    sizes = browser.evaluate(
+        "[...document.querySelectorAll('svg.plot')].map(e => e.getBoundingClientRect().height)"
+    )
+    assert min(sizes) > 150
+
+
+def test_text_is_large_enough_on_a_telephone(browser, page):
+    browser.open(page, width=390)
+    texts = (
+        "[...document.querySelectorAll('svg.plot text')].map(e => e.getBoundingClientRect().height)"
+    )
+    assert np.quantile(browser.evaluate(texts), 0.05) > 7
+
+
+def test_paper_is_white_also_from_a_dark_screen(browser, page, screenshots):
+    browser.open(page, scheme="dark", media="print")
+    assert (
+        browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    )
+    assert browser.evaluate("getComputedStyle(document.body).color") == "rgb(31, 41, 51)"
+    browser.print_to_pdf(screenshots / "report.pdf")
+    assert (screenshots / "report.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_an_external_request_would_be_seen(browser, tmp_path):
+    """What the other tests rely on."""
+    file = tmp_path / "page.html"
+    file.write_text(
+        '<!DOCTYPE html><img src="http://127.0.0.1:9/a.png"><script>console.log("hello")</script>'
+    )
+    seen = browser.open(file)
+    assert "http://127.0.0.1:9/a.png" in seen.requests
+    assert seen.complaints

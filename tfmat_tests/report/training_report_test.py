@@ -1,0 +1,137 @@
+"""The report on a run: what it says, also where parts of the run are missing."""
+
+import pytest
+
+from tfmat.errors import InputError
+from tfmat.report.training_report import duration_text, write_training_report
+from tfmat_tests.report.html_check import checked
+from tfmat_tests.report.run_folder import (
+    CONFIG,
+    COVERAGE_OF_ONE,
+    PARAMETERS,
+    SESSION,
+    STATUS,
+    evaluation,
+    write_run,
+    yardstick,
+)
+
+
+def page_of(folder) -> tuple[str, str]:
+    """The page, and its text in one line."""
+    page = write_training_report(folder).read_text("utf-8")
+    return page, " ".join(" ".join(checked(page).texts).split())
+
+
+def test_a_whole_run(tmp_path):
+    content = evaluation(yardstick=yardstick(), coverage={"G0": COVERAGE_OF_ONE})
+    page, text = page_of(write_run(tmp_path / "mine", content=content, with_floor=True))
+    for words in (
+        "mine: a network for the law hahn_tsai", "finished", "2.5 times the least that any method can reach",
+        "400 noisy test curves", "G0 (MPa)", "a (MPa⁻³)", "2.50 ± 0.10", "95 %, best possible", "grey band",
+        "maximum strain (–)", "noise over maximum stress (–)", "network: RMSE 2.50 % of maximum stress",
+        "least squares: RMSE 0.500 % of maximum stress", "take the least squares values", "the example is made up",
+        "4.0 times as many curves per second", "25,000",
+        "hold the truth as often as they say, to within 1.0 percentage",
+        "training time (s)", "epoch", "30,000 curves/s", "after epoch 4", "tfmat train --workdir=run", "AMD EPYC",
+        "git revision 0123456789abcdef, with changes", "optimizer.schedule", "cosine", "global_batch_size",
+    ):  # fmt: skip
+        assert words in text, words
+    # One quantity is the same for all curves: no picture of it.
+    assert page.count("<svg") == 4 + 4 + 1 + 2 + 2
+    names = {file.name for file in (tmp_path / "mine" / "figures").iterdir()}
+    assert names == {
+        "predicted_against_true.png", "kinds_of_curves.png", "example.png", "losses.png", "calibration.png",
+    }  # fmt: skip
+
+
+def test_pictures_of_an_earlier_evaluation_go(tmp_path):
+    write_run(tmp_path, content=evaluation(coverage={"G0": COVERAGE_OF_ONE}))
+    write_training_report(tmp_path)
+    write_run(tmp_path)
+    write_training_report(tmp_path)
+    assert not (tmp_path / "figures" / "calibration.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "left out because they take a minute or more for this law. Add them with: tfmat evaluate"),
+        ({"content": evaluation(rmse_over_noise=None)}, "the test curves have no noise"),
+        ({"content": {}}, "Measure it with: tfmat evaluate"),
+        ({"content": {}, "status": {**STATUS, "state": "interrupted"}, "example": False}, "comes after the training"),
+        ({"content": {}, "metrics": [], "status": {**STATUS, "state": "running"}}, "No epoch has been finished yet"),
+        ({"provenance": None}, "were not recorded"),
+        ({"config": None, "status": None, "provenance": None, "metrics": []}, "How accurate it is"),
+        ({"config": None, "status": None, "model": None, "example": False}, "pictures come with: tfmat evaluate"),
+        (
+            {"model": {"parameters": PARAMETERS, "curves": None}, "content": evaluation(law=None)},
+            "the curves were not simulated here",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_said_in_words(tmp_path, arguments, words):
+    _, text = page_of(write_run(tmp_path, **arguments))
+    assert words in text
+
+
+def test_damaged_files_are_as_good_as_missing(tmp_path):
+    write_run(tmp_path)
+    for name in (
+        "provenance.json",
+        "example.json",
+        "example_picture.json",
+        "model.json",
+        "test_answers.npz",
+    ):
+        (tmp_path / name).write_text("{")
+    _, text = page_of(tmp_path)
+    assert "were not recorded" in text
+    (tmp_path / "example_picture.json").write_text('{"strain": [1, 2]}')
+    (tmp_path / "status.json").write_text("[]")
+    page_of(tmp_path)
+
+
+def test_a_run_that_went_on_elsewhere_tells_both_machines(tmp_path):
+    machine = {**SESSION["machine"], "name": "cluster", "gpus": ["NVIDIA H200"]}
+    sessions = [SESSION, SESSION, {**SESSION, "machine": machine, "git": None}]
+    status = {**STATUS, "resumed_from_steps": [30, 60]}
+    _, text = page_of(write_run(tmp_path, provenance={"sessions": sessions}, status=status))
+    for words in (
+        "command (1 of 3",
+        "command (3 of 3",
+        "cluster",
+        "NVIDIA H200",
+        "not run from a git checkout",
+        "2 times",
+    ):
+        assert words in text
+    assert text.count("lab: AMD EPYC") == 1
+
+
+def test_names_and_values_of_the_user_are_escaped(tmp_path):
+    config = {**CONFIG, "law": "<b>law.py:Law</b>", "note": "<script>alert(1)</script>"}
+    page, text = page_of(write_run(tmp_path / "<run>", config=config))
+    assert "<b>law" not in page
+    assert "<script>alert(1)</script>" in text
+
+
+def test_the_same_files_give_the_same_page(tmp_path):
+    write_run(tmp_path)
+    pages = [
+        write_training_report(tmp_path).read_text("utf-8").rpartition("Made by")[0]
+        for _ in range(2)
+    ]
+    assert pages[0] == pages[1]
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(InputError, match="holds no run"):
+        write_training_report(tmp_path)
+    with pytest.raises(InputError, match="does not exist"):
+        write_training_report(tmp_path / "none")
+    assert not list(tmp_path.iterdir())
+
+
+def test_durations_in_words():
+    assert [duration_text(s) for s in (58.2, 192, 7500)] == ["58 s", "3 min 12 s", "2 h 5 min"]
