@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import math
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -50,6 +52,34 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
     ]
     (workdir / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return TrainedRun(workdir, dataset)
+
+
+@pytest.fixture(scope="session")
+def uncertain_run(trained_run: TrainedRun, tmp_path_factory: pytest.TempPathFactory):
+    """The trained run's folder with a head that says 0.02 and 0.05 of every curve; not to be written into either."""
+    import keras
+
+    workdir = tmp_path_factory.getbasetemp() / "trained_run" / "uncertain"
+    if workdir.is_dir():  # made by the fixture of another folder's conftest
+        return workdir
+    shutil.copytree(trained_run.workdir, workdir)
+    model = keras.saving.load_model(workdir / "model.keras", compile=False)
+    bias = keras.initializers.Constant([math.log(0.02**2), math.log(0.05**2)])
+    head = keras.layers.Dense(2, kernel_initializer="zeros", bias_initializer=bias, name="head")
+    mean = model.outputs[0]
+    outputs = keras.layers.Concatenate()([mean, head(mean)])
+    keras.Model(model.inputs[0], outputs).save(workdir / "model.keras")
+    sidecar = json.loads((workdir / "model.json").read_text())
+    sidecar |= {"format": 2, "uncertainty": "gaussian"}
+    (workdir / "model.json").write_text(json.dumps(sidecar))
+    from tfmat.identification.calibrate import calibrate
+    from tfmat.identification.identifier import Identifier
+    from tfmat.identification.sidecar import write_calibration
+
+    calibration = calibrate(Identifier.open(workdir), trained_run.dataset)
+    assert calibration is not None
+    write_calibration(workdir, calibration)
+    return workdir
 
 
 def _train(dataset: PackedDataset):

@@ -1,9 +1,14 @@
 """Measures training: curves a second of the default network against other ways, or the whole job around it.
 
+Or identification: how fast arrays are answered, and whether curves of other laws are told apart.
+
   tools/benchmark                                       every way at batch 75 and 750, five rounds: about ten minutes
   tools/benchmark --with_torch --with_jax --json=a.json PyTorch and JAX too (installs them), and every raw sample
   tools/benchmark --quick                               one minute, to see that it works; the numbers mean little
   tools/benchmark --part=job                            a million curves: generation, first step, epochs, memory
+  tools/benchmark --part=horovod --with_mpi4py          two ranks against two processes alone: three minutes
+  tools/benchmark --part=identify                       curves a second of tfmat.identify on arrays: half a minute
+  tools/benchmark --part=other_laws                     AUROC for other shear laws and false alarms: half a minute
 
 In each round every way runs once, one after the other, each in a process of its own that holds the same curves; ratios
 are computed within a round. Compare only what one call measured, on a machine that does nothing else.
@@ -25,7 +30,9 @@ from benchmarks.tables import DESCRIPTIONS, job_table, step_table
 from tfmat.errors import TfmatError
 from tfmat.files import write_json
 
-_PART = flags.DEFINE_enum("part", "step", ["step", "job"], "what to measure")
+_PART = flags.DEFINE_enum(
+    "part", "step", ["step", "job", "identify", "other_laws", "horovod"], "what to measure"
+)
 _BATCH_SIZES = flags.DEFINE_list(
     "batch_sizes", ["75", "750"], "examples a step; for job the first one"
 )
@@ -37,13 +44,19 @@ _WAYS = flags.DEFINE_list("ways", list(DESCRIPTIONS), f"which ways: {', '.join(D
 _NUM_CURVES = flags.DEFINE_integer(
     "num_curves",
     None,
-    "curves to train on (default: step 150,000; job 1,000,000)",
+    "curves (default: step 150,000; job 1,000,000; identify 100,000; other_laws 4,000)",
     lower_bound=1_000,
 )
 _DATA_DIR = flags.DEFINE_string(
     "data_dir", None, "job: folder for data sets that stays (default: a temporary one)"
 )
+_WORKDIR = flags.DEFINE_string(
+    "workdir", None, "identify: folder of the run that answers (default: what tfmat identify takes)"
+)
 _EPOCHS = flags.DEFINE_integer("epochs", 3, "job: epochs, the first does not count", lower_bound=2)
+_ALL_WAYS = flags.DEFINE_bool(
+    "all_ways", False, "horovod: also the settings and ways of summing that are not the default"
+)
 _QUICK = flags.DEFINE_bool("quick", False, "short, with few curves: only to see that it works")
 _JSON = flags.DEFINE_string("json", None, "file for every raw sample, versions and hardware")
 
@@ -74,7 +87,12 @@ def main(arguments: list[str]) -> int:
     )
     signal.signal(signal.SIGTERM, _end)
     try:
-        content = _measure_steps() if _PART.value == "step" else _measure_job()
+        measure_part = {
+            "step": _measure_steps,
+            "job": _measure_job,
+            "horovod": _measure_horovod,
+        }
+        content = measure_part.get(_PART.value, _measure_identification)()
     except (BenchmarkFailed, TfmatError) as error:
         return _refuse(str(error))
     except KeyboardInterrupt:
@@ -185,6 +203,34 @@ def _measure_job() -> dict[str, Any]:
         )
     _console().print(job_table(content["quantities"]))
     return {"part": "job", **content}
+
+
+def _measure_horovod() -> dict[str, Any]:
+    from benchmarks.parallel import DESCRIPTIONS as DESCRIPTIONS_OF_RANKS
+    from benchmarks.parallel import SHORT, measure_parallel, parallel_table
+
+    ways = list(DESCRIPTIONS_OF_RANKS) if _ALL_WAYS.value else list(SHORT)
+    rounds, seconds = (1, 0.5) if _QUICK.value else (_ROUNDS.value, _SECONDS.value)
+    content = measure_parallel(
+        ways, [int(size) for size in _BATCH_SIZES.value], rounds, seconds, _say
+    )
+    _console().print(parallel_table(content["summary"]))
+    return {"part": "horovod", **content}
+
+
+def _measure_identification() -> dict[str, Any]:
+    from benchmarks.identification import measure_other_laws, measure_rate
+    from tfmat.launch.runtime import prepare_tensorflow
+
+    if _PART.value == "other_laws":
+        content = measure_other_laws(_NUM_CURVES.value or (1_000 if _QUICK.value else 4_000))
+    else:
+        prepare_tensorflow()
+        workdir = pathlib.Path(_WORKDIR.value) if _WORKDIR.value else None
+        num_curves = _NUM_CURVES.value or (5_000 if _QUICK.value else 100_000)
+        content = measure_rate(num_curves, _ROUNDS.value, workdir)
+    _console().print(job_table(content["quantities"], _PART.value.replace("_", " ")))
+    return {"part": _PART.value, **content}
 
 
 def _end(number: int, frame: Any) -> None:

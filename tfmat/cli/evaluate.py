@@ -6,13 +6,15 @@
 For each parameter: mean squared error of the label scaled to 0-1, mean absolute error in its own unit, R²; for the
 curves: how far the re-simulated curve is from the noisy one, over its maximum stress and over the noise.
 
+For a network that gives intervals (model.uncertainty): the share of its 50, 90 and 95 % intervals that hold the truth.
+
 Then the yardstick, on the first --num_yardstick test curves: the Bayes risk, which is the mean squared error that no
 method can beat on average, how many times that error the network makes (η, 1 is perfect), and the same for classical
 least squares fitting (Levenberg-Marquardt); all and by maximum strain, noise and number of points. The first time it
 takes seconds for laws of two parameters and a minute or so for more; the data set's folder keeps the risk. Leave it out
 with --yardstick=false.
 
-The tables are also written to evaluation.json in the run's folder, with pictures in its figures/.
+The tables are also written to evaluation.json in the run's folder, and with pictures into its report.html.
 """
 
 import pathlib
@@ -82,7 +84,13 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
     from tfmat.identification.identifier import Identifier
     from tfmat.report.evaluation import write_evaluation
     from tfmat.report.progress import progress_bar
-    from tfmat.report.tables import evaluation_table, yardstick_bins_table, yardstick_table
+    from tfmat.report.tables import (
+        coverage_table,
+        evaluation_table,
+        yardstick_bins_table,
+        yardstick_table,
+    )
+    from tfmat.report.training_report import write_training_report
 
     workdir = pathlib.Path(flag_values.workdir)
     identifier = Identifier.open(workdir)
@@ -92,14 +100,18 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
     if flag_values.yardstick:
         evaluation = _with_yardstick(evaluation, identifier, dataset, flag_values.num_yardstick)
     content = evaluation.to_json()
-    write_evaluation(workdir, content, evaluation.true_values, evaluation.identified_values)
+    write_evaluation(workdir, content, **evaluation.arrays(dataset))
+    report = write_training_report(workdir)
     if flag_values.json is not None:
         write_json(flag_values.json, content)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
     console.print(evaluation_table(content))
+    if content["coverage"]:
+        console.print(coverage_table(content))
     if content["yardstick"]:
         console.print(yardstick_table(content))
         console.print(yardstick_bins_table(content))
+    console.print(f"report: {report}", soft_wrap=True, markup=False)
     return 0
 
 

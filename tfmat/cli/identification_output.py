@@ -24,8 +24,12 @@ def write_csv(path: str, results: Sequence[Mapping[str, Any]]) -> None:
         name: entry["unit"] for result in results for name, entry in result["parameters"].items()
     }
     header = ["curve", "law"]
+    intervals = ("ci95", *(["least_squares_ci95"] if _both(results) else []))
+    keys = ["value", "std", "polished", "least_squares"]
+    keys += ["least_squares_std"] if _both(results) else []
     for name, unit in names.items():
-        parts = ("", " std", " polished", " least_squares", " ci95_low", " ci95_high")
+        parts = ["", *(f" {key}" for key in keys[1:])]
+        parts += [f" {interval}_{end}" for interval in intervals for end in ("low", "high")]
         header += [f"{name}{part} [{unit}]" for part in parts]
     header += ["rmse_percent", "num_points", "warnings"]
     with atomic_write(path, "w") as file:
@@ -35,9 +39,9 @@ def write_csv(path: str, results: Sequence[Mapping[str, Any]]) -> None:
             row: list[Any] = [result["curve"], result["law"]]
             for name in names:
                 entry = result["parameters"].get(name, {})
-                low, high = entry.get("ci95") or (None, None)
-                keys = ("value", "std", "polished", "least_squares")
-                row += [*(entry.get(key) for key in keys), low, high]
+                row += [entry.get(key) for key in keys]
+                for interval in intervals:
+                    row += entry.get(interval) or (None, None)
             warnings = " | ".join(result["warnings"])
             writer.writerow([*row, result["rmse_percent"], result["num_points"], warnings])
 
@@ -61,9 +65,9 @@ def write_plots(results: "Sequence[Identification]", plot_dir: str) -> None:
 
 
 def print_results(
-    results: "Sequence[Identification]", pooled: "Identification | None" = None
+    results: "Sequence[Identification]", pooled: "Identification | None" = None, *, network: str
 ) -> None:
-    """The tables, and below them the steps (of a single curve) and every warning."""
+    """The tables, and below them the steps (of a single curve), every warning, and which network answered."""
     from rich.console import Console
     from rich.text import Text
 
@@ -87,6 +91,7 @@ def print_results(
         console.print(
             f"and {len(lines) - _MOST_WARNINGS} more warnings; --json or --csv holds them all"
         )
+    console.print(Text(f"network: {network}", style="dim"), soft_wrap=True)
 
 
 def parameter_table(result: Mapping[str, Any], pooled: bool = False) -> "Table":
@@ -107,22 +112,38 @@ def parameter_table(result: Mapping[str, Any], pooled: bool = False) -> "Table":
     table.add_column("parameter")
     given = any(entry.get("fixed") for entry in result["parameters"].values())
     first = "mean of specimens" if pooled else "answer" if given else "network"
-    for heading in (first, "polished", "least squares"):
+    spread = "scatter (std)" if pooled else "± std"
+    interval = "95 % interval" + (" of the mean" if pooled else "")
+    both = _both([result])
+    # The interval stands beside the value that it belongs to.
+    values = ("polished", "least squares")
+    errors = (spread, interval)
+    for heading in (first, *(errors + values + errors if both else values + errors)):
         table.add_column(heading, justify="right")
-    table.add_column("scatter (std)" if pooled else "± std", justify="right")
-    table.add_column("95 % interval" + (" of the mean" if pooled else ""), justify="right")
     for name, entry in result["parameters"].items():
-        ci95 = entry["ci95"]
-        interval = f"{format_value(ci95[0])} … {format_value(ci95[1])}" if ci95 else "–"
         fixed = " fixed" if entry.get("fixed") else ""
+        refined = [format_value(entry[key]) for key in ("polished", "least_squares")]
+        own = [format_value(entry["std"], 3), "–" if fixed else _interval(entry["ci95"])]
+        cells = [*refined, *own]
+        if both:
+            ci95 = _interval(entry.get("least_squares_ci95"))
+            cells = [*own, *refined, format_value(entry.get("least_squares_std"), 3), ci95]
         table.add_row(
-            Text(with_unit(name, entry["unit"])),
-            f"{format_value(entry['value'])}{fixed}",
-            *(format_value(entry[key]) for key in ("polished", "least_squares")),
-            format_value(entry["std"], 3),
-            "–" if fixed else interval,
+            Text(with_unit(name, entry["unit"])), f"{format_value(entry['value'])}{fixed}", *cells
         )
     return table
+
+
+def _interval(ends: Sequence[float] | None) -> str:
+    from tfmat.report.formatting import format_value
+
+    return f"{format_value(ends[0])} … {format_value(ends[1])}" if ends else "–"
+
+
+def _both(results: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the network and least squares each give errors of their own."""
+    entries = [entry for result in results for entry in result["parameters"].values()]
+    return any("least_squares_ci95" in entry or "least_squares_std" in entry for entry in entries)
 
 
 def _caption(result: Mapping[str, Any]) -> str:

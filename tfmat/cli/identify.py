@@ -10,8 +10,12 @@ Excel sheets; files, folders and patterns may be mixed. Columns and units are fo
 and what was found is said; what the flags say wins. Then a curve is cleaned (failure, noise of the strain, toe; each
 step is said and can be switched off) and put on the points that the network knows.
 
-The answer: the network's value of each parameter; the same after two steps of least squares (polished); classical
-least squares with standard deviation and 95 % interval; and a warning wherever the answer should not be trusted. With
+The network of runs/quickstart answers, or, before any training, one that comes with tfmat (--law says which);
+--workdir names another.
+
+The answer: the network's value of each parameter, with its own standard deviation and 95 % interval where it was
+trained to give them; the same after two steps of least squares (polished); classical least squares with standard
+deviation and 95 % interval; and a warning wherever the answer should not be trusted. With
 --fix the other parameters are least squares from the network's answer; with --pool all curves are specimens of one
 material, and the last answer is theirs together.
 
@@ -41,7 +45,12 @@ SUMMARY = "identify the parameters of measured curves (CSV, Excel)"
 CURVE_FILES = (".csv", ".tsv", ".txt", ".dat", ".asc", ".xlsx", ".xlsm")
 
 _STRINGS = (
-    ("workdir", "runs/quickstart", "folder of the run whose model.keras answers"),
+    (
+        "workdir",
+        None,
+        "folder of the run whose network answers; if not given runs/quickstart, or a network that comes with tfmat",
+    ),
+    ("law", None, "law of the network that answers; hahn_tsai of those that come with tfmat"),
     ("strain_column", None, "name of the strain column, or its number from 1"),
     ("stress_column", None, "name of the stress column, or its number from 1"),
     ("specimen_column", None, "column that tells several curves of a file apart; none: one curve"),
@@ -92,9 +101,11 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
         check_output_file(name, flag_values[name].value)
     check_output_folder("plot_dir", flag_values.plot_dir)
     # Files are read before TensorFlow is loaded: a bad one is named at once.
+    from tfmat.identification.pretrained import find_network
     from tfmat.identification.sidecar import read_sidecar
 
-    sidecar = read_sidecar(flag_values.workdir)
+    network = find_network(flag_values.workdir, flag_values.law)
+    sidecar = read_sidecar(network)
     if fixed and sidecar.law is not None:
         from tfmat.identification.classical import conditioned
 
@@ -104,7 +115,7 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
         return InputError.exit_status
     if flag_values.pool and len(curves) < 2:
         raise InputError("--pool needs at least two curves; one was given")
-    _identify(flag_values, curves, fixed)
+    _identify(flag_values, network, curves, fixed)
     return 0
 
 
@@ -132,7 +143,10 @@ def _flags_of(kind: type, flag_values: flags.FlagValues) -> dict[str, Any]:
 
 
 def _identify(
-    flag_values: flags.FlagValues, curves: "list[MeasuredCurve]", fixed: dict[str, float]
+    flag_values: flags.FlagValues,
+    network: pathlib.Path,
+    curves: "list[MeasuredCurve]",
+    fixed: dict[str, float],
 ) -> None:
     from tfmat.launch.runtime import prepare_tensorflow
 
@@ -142,7 +156,7 @@ def _identify(
     from tfmat.identification.identify import identify
     from tfmat.report.progress import progress_bar
 
-    identifier = Identifier.open(flag_values.workdir)
+    identifier = Identifier.open(network)
     known = {"fixed": fixed, "least_squares": flag_values.least_squares}
     with progress_bar("identifying", "curves") as progress:
         results = identify(identifier, curves, progress=progress, **known)
@@ -161,7 +175,13 @@ def _identify(
         write_json(flag_values.json, content)
     if flag_values.csv is not None:
         write_csv(flag_values.csv, content)
-    print_results(results, pooled)
+    print_results(results, pooled, network=_described(network))
+
+
+def _described(network: pathlib.Path) -> str:
+    from tfmat.identification.pretrained import is_pretrained
+
+    return f"{network.name} that comes with tfmat" if is_pretrained(network) else str(network)
 
 
 def find_files(arguments: list[str]) -> list[str]:

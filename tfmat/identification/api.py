@@ -2,18 +2,21 @@
 
     import tfmat
 
-    answer = tfmat.identify(strain, stress, workdir="runs/quickstart")   # [points] or [curves, points], - and MPa
+    answer = tfmat.identify(strain, stress, law="hahn_tsai")   # [points] or [curves, points], - and MPa
     answer.values["G0"], answer.units["G0"]
+    answer.std["G0"], answer.ci95["G0"]              # of a network with an uncertainty head
 
 Arrays are taken as they are: the strain and stress measure of the network's law (`answer.law`), rising strain, no toe.
 Files, with all that can be wrong with them, are for `tfmat identify`.
 """
 
+import collections
+import concurrent.futures
 import dataclasses
 import functools
 import os
 import pathlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,15 +25,16 @@ from tfmat.curves.resampling import CurveTarget, resample
 from tfmat.curves.simulate import features_of
 from tfmat.curves.tables import MINIMUM_POINTS
 from tfmat.errors import InputError
+from tfmat.identification.doubts import unidentifiable
+from tfmat.identification.pretrained import find_network
+from tfmat.identification.uncertainty import in_units
 from tfmat.materials.law import Array, Law
-from tfmat.materials.registry import law_class
 
 if TYPE_CHECKING:
     from tfmat.identification.identifier import Identifier
 
-DEFAULT_WORKDIR = "runs/quickstart"
-# Curves that are prepared and answered together: their features stay around 10 MB.
-_BLOCK = 4096
+# Curves that are prepared and answered together, a block on each processor: what is made for one stays in its cache.
+_BLOCK = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,12 +46,19 @@ class ArrayAnswer:
       values: parameter name -> value in its unit, an array [curves], or a number for a single curve.
       units: parameter name -> unit.
       labels: [curves, identified], scaled to 0-1; 0 and 1 are the ends of the trained ranges.
+      std: parameter name -> standard deviation in its unit, as `values`; None where the network has no head for it.
+      ci95: parameter name -> calibrated 95 % interval in its unit, [curves, 2], or [2] for a single curve; None with
+        `std`.
+      unidentifiable: parameter name -> whether the curve says next to nothing of it, as `values`; None with `std`.
     """
 
     law: Law | None
     values: dict[str, Array | float]
     units: dict[str, str]
     labels: Array
+    std: dict[str, Array | float] | None = None
+    ci95: dict[str, Array] | None = None
+    unidentifiable: dict[str, NDArray[np.bool_] | bool] | None = None
 
     def stress(self, strain: ArrayLike) -> Array:
         """The re-simulated stress, MPa, at strains [points] or [curves, points].
@@ -77,52 +88,69 @@ def identify(
     Args:
       strain: [points] (of one curve, or the same for all) or [curves, points], -, rising.
       stress: [points] or [curves, points], MPa. Shorter curves of a set end in NaN.
-      law: name of the law that is expected; an error where the network is of another. None takes any.
-      workdir: folder of the run whose network answers; None is runs/quickstart.
+      law: name of the law. None takes any, and hahn_tsai of the networks that come with tfmat.
+      workdir: folder of the run whose network answers, an error where it is of another law. None is runs/quickstart,
+        or, where there is none or of another law, the network that comes with tfmat.
 
     Raises:
       InputError: no network there, another law, or arrays that are no curves.
     """
-    identifier = _identifier_of(law, workdir)
+    folder = find_network(workdir, law)
+    identifier = _identifier(folder, _changed(folder))
     strain, stress = _arrays(strain, stress)
     single = stress.ndim == 1
-    labels = _labels(identifier, strain, np.atleast_2d(stress))
-    columns = identifier.values(labels)
-    parameters = identifier.parameters
+    labels, std = _labels(identifier, strain, np.atleast_2d(stress))
+
+    def by_name(columns: NDArray[Any]) -> dict[str, Any]:
+        rows = columns[0] if single else np.moveaxis(columns, 1, 0)
+        return {
+            p.name: row.item() if row.ndim == 0 else row
+            for p, row in zip(identifier.parameters, rows, strict=True)
+        }
+
+    known: dict[str, Any] = {}
+    if std is not None and identifier.calibration is not None:
+        calibrated = identifier.calibration.std(std)
+        limits = identifier.calibration.interval(labels, std)
+        deviations, limits = in_units(identifier.parameters, labels, calibrated, limits)
+        known = {
+            "std": by_name(deviations),
+            "ci95": by_name(limits),
+            "unidentifiable": by_name(unidentifiable(calibrated, None)),
+        }
     return ArrayAnswer(
         law=identifier.law,
-        values={
-            p.name: float(columns[0, i]) if single else columns[:, i]
-            for i, p in enumerate(parameters)
-        },
-        units={p.name: p.unit for p in parameters},
+        values=by_name(identifier.values(labels)),
+        units={p.name: p.unit for p in identifier.parameters},
         labels=labels,
+        **known,
     )
 
 
-def _identifier_of(law: str | None, workdir: str | os.PathLike | None) -> "Identifier":
-    workdir = pathlib.Path(DEFAULT_WORKDIR if workdir is None else workdir)
-    identifier = _identifier(workdir, _changed(workdir))
-    found = identifier.law.name if identifier.law else None
-    if law is not None and law_class(law).name != found:
-        raise InputError(
-            f"the network in {workdir} is of law {found}, not {law}; name another run with workdir=..."
-        )
-    return identifier
-
-
-def _labels(identifier: "Identifier", strain: Array, stress: Array) -> Array:
-    """The network's answers, cut to 0-1: [curves, identified]."""
+def _labels(identifier: "Identifier", strain: Array, stress: Array) -> tuple[Array, Array | None]:
+    """The network's answers, cut to 0-1, and its std or None: [curves, identified] each."""
     strain = np.broadcast_to(strain, stress.shape)
     labels = np.empty((len(stress), len(identifier.parameters)))
-    for start in range(0, len(stress), _BLOCK):
+    std = None if identifier.calibration is None else np.empty_like(labels)
+
+    def answer(start: int) -> None:
         rows = slice(start, start + _BLOCK)
-        valid = _valid(strain[rows], stress[rows])
-        features = _features(strain[rows], stress[rows], valid, identifier.target)
-        labels[rows] = identifier.predict(features)
+        features = _features(strain[rows], stress[rows], identifier.target)
+        labels[rows], block_std = identifier.predict_with_std(features)
+        if std is not None:
+            std[rows] = block_std
+
+    starts = range(0, len(stress), _BLOCK)
+    threads = min(len(os.sched_getaffinity(0)), len(starts))
+    if threads > 1:
+        # NumPy and TensorFlow both let other threads run while they compute.
+        with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+            collections.deque(pool.map(answer, starts), maxlen=0)
+    else:
+        collections.deque(map(answer, starts), maxlen=0)
     if not np.isfinite(labels).all():
         raise InputError("the model answers with NaN; its training diverged, train again")
-    return np.clip(labels, 0.0, 1.0, out=labels)
+    return np.clip(labels, 0.0, 1.0, out=labels), std
 
 
 def _arrays(strain: ArrayLike, stress: ArrayLike) -> tuple[Array, Array]:
@@ -142,26 +170,15 @@ def _arrays(strain: ArrayLike, stress: ArrayLike) -> tuple[Array, Array]:
     return strain, stress
 
 
-def _valid(strain: Array, stress: Array) -> NDArray[np.bool_]:
-    """False behind the end of a curve, [curves, points]; InputError for values that are no curves."""
-    valid = np.isfinite(strain + stress)
-    if not valid.all():
-        if (valid[:, 1:] > valid[:, :-1]).any() or not valid[:, 0].all():
-            raise InputError("strain or stress holds NaN or infinity before the end of a curve")
-        if (valid.sum(axis=1) < MINIMUM_POINTS).any():
-            raise InputError(f"a curve needs at least {MINIMUM_POINTS} points")
+def _features(strain: Array, stress: Array, target: CurveTarget) -> Array:
+    """[curves, num_points, 3] on the points of the trained curves; InputError for values that are no curves."""
+    valid = _valid(strain, stress)
+    if _on_the_grid(strain, stress, valid, target):
+        return features_of(strain, stress, valid)
     if (np.diff(strain, axis=1) < 0).any() or np.any(strain[:, 0] < 0):
         raise InputError(
             "strain must rise from zero or more; clean the curves first (tfmat identify does)"
         )
-    return valid
-
-
-def _features(strain: Array, stress: Array, valid: NDArray[np.bool_], target: CurveTarget) -> Array:
-    """[curves, num_points, 3] on the points of the trained curves."""
-    ready = _on_the_grid(strain, stress, valid, target)
-    if ready is not None:
-        return ready
     points = []
     for e, s, kept in zip(strain, stress, valid.copy(), strict=True):
         if target.max_strain is not None:
@@ -176,12 +193,23 @@ def _features(strain: Array, stress: Array, valid: NDArray[np.bool_], target: Cu
     return features_of(*(np.stack(arrays) for arrays in zip(*points, strict=True)))
 
 
+def _valid(strain: Array, stress: Array) -> NDArray[np.bool_]:
+    """False behind the end of a curve, [curves, points]; InputError where numbers are missing before it."""
+    valid = np.isfinite(strain + stress)
+    if not valid.all():
+        if (valid[:, 1:] > valid[:, :-1]).any() or not valid[:, 0].all():
+            raise InputError("strain or stress holds NaN or infinity before the end of a curve")
+        if (valid.sum(axis=1) < MINIMUM_POINTS).any():
+            raise InputError(f"a curve needs at least {MINIMUM_POINTS} points")
+    return valid
+
+
 def _on_the_grid(
     strain: Array, stress: Array, valid: NDArray[np.bool_], target: CurveTarget
-) -> Array | None:
-    """The features at once where every curve stands on the trained points already; otherwise None."""
+) -> bool:
+    """Whether every curve stands on the trained points already."""
     if target.max_strain is None or strain.shape[1] != target.num_points:
-        return None
+        return False
     low, high = target.max_strain
     grid = np.linspace(0.0, 1.0, target.num_points) ** target.strain_spacing
     grid = grid.astype(strain.dtype)
@@ -191,13 +219,15 @@ def _on_the_grid(
     if not (
         valid[:, at].all() and (end >= low * (1 - 1e-6)).all() and (end <= high * (1 + 1e-6)).all()
     ):
-        return None
-    difference = np.abs(strain - end[:, None] * grid)
-    if np.any((difference > 1e-5 * end[:, None]) & valid):
-        return None
-    if target.max_stress_mpa is not None and np.any(stress[valid] > 1.1 * target.max_stress_mpa):
-        return None
-    return features_of(np.where(valid, strain, 0.0), np.where(valid, stress, 0.0), valid)
+        return False
+    difference = end[:, None] * grid
+    difference -= strain
+    np.abs(difference, out=difference)
+    # NaN behind the end of a curve compares false.
+    if (difference > (1e-5 * end)[:, None]).any():
+        return False
+    limit = target.max_stress_mpa
+    return limit is None or not (stress > 1.1 * limit).any()
 
 
 def _changed(workdir: pathlib.Path) -> int:

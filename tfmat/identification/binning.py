@@ -32,7 +32,9 @@ def bins_of(
         edges = np.unique(np.quantile(others, np.linspace(0.0, 1.0, count + 1 - alone)))
         for low, high in itertools.pairwise(edges):
             below = quantity <= high if high == edges[-1] else quantity < high
-            bins.append((float(low), float(high), (quantity >= low) & below))
+            inside = (quantity >= low) & below
+            if inside.any():  # limits between a few curves may hold none
+                bins.append((float(low), float(high), inside))
         if len(edges) == 1:
             bins.append((float(edges[0]), float(edges[0]), quantity == edges[0]))
     if alone:

@@ -7,15 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.curves.cleaning import MeasuredCurve
-from tfmat.identification.least_squares import LeastSquaresFit, fit, polish
+from tfmat.identification.least_squares import fit, polish
+from tfmat.identification.other_laws import compare_laws
 from tfmat.materials.law import Array, Law
-from tfmat.materials.registry import LAWS
 
 # A longer curve is averaged in groups of neighbours: the fit is the same, and many curves fit into memory.
 _MOST_POINTS = 400
-# Another law fits clearly better when its error is this share of the own law's or less, and the logarithm of the
-# likelihoods' ratio exceeds this (a Bayesian information criterion with a wide margin).
-_BETTER, _EVIDENCE = 0.85, 20.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +42,7 @@ def classical_answers(
     points = padded_points(curves)
     best = fit(law, *points)
     polished = polish(law, *points, labels)
-    better = better_laws(law, best, *points)
+    better = compare_laws(law, best, *points).better()
     return [
         ClassicalAnswer(
             polished=polished.values[i],
@@ -95,32 +92,3 @@ def labels_of_others(law: Law, labels: Array, conditioned_law: Law) -> Array:
     remaining = {parameter.name for parameter in conditioned_law.identified}
     columns = [i for i, parameter in enumerate(law.identified) if parameter.name in remaining]
     return labels[:, columns]
-
-
-def better_laws(
-    law: Law, own: LeastSquaresFit, strain: Array, stress: Array, valid: NDArray[np.bool_]
-) -> list[tuple[str, float] | None]:
-    """For each curve the registered law of the same family that fits clearly better, with its error in MPa; or None.
-
-    The family are the laws of the same strain and stress measure, within their own ranges.
-    """
-    best: list[tuple[str, float] | None] = [None] * len(strain)
-    count = valid.sum(axis=1)
-    for name, other_class in LAWS.items():
-        other = other_class()
-        same = (other.strain_measure, other.stress_measure) == (
-            law.strain_measure,
-            law.stress_measure,
-        )
-        if not same or name == law.name:
-            continue
-        error = fit(other, strain, stress, valid).rmse_mpa
-        more = len(other.identified) - len(law.identified)
-        with np.errstate(divide="ignore"):
-            evidence = 2 * count * np.log(own.rmse_mpa / error) - more * np.log(count)
-        clearly = (error < _BETTER * own.rmse_mpa) & (evidence > _EVIDENCE)
-        for i in np.flatnonzero(clearly):
-            found = best[i]
-            if found is None or error[i] < found[1]:
-                best[i] = name, float(error[i])
-    return best

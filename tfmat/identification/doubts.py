@@ -14,6 +14,9 @@ from tfmat.materials.law import Array, Parameter
 EDGE = 0.005
 # Above this (% of the maximum stress) the law does not describe the curve, whatever its parameters mean.
 POOR_RMSE_PERCENT = 5.0
+# Of the range of a label. A value of which only the range is known has 0.29, one that is known to lie in some
+# two thirds of it has 0.2.
+UNIDENTIFIABLE_STD = 0.2
 VERDICT = "DO NOT USE THIS ANSWER"
 # The best fit of the right law is as far from the curve as the noise; this many times is something else.
 _ABOVE_NOISE = 2.0
@@ -49,15 +52,37 @@ def edge_warnings(parameters: Sequence[Parameter], labels: Array) -> list[str]:
     return warnings
 
 
+def unidentifiable(
+    predicted_std: Array | None, by_least_squares: NDArray[np.bool_] | None
+) -> NDArray[np.bool_]:
+    """Parameters [p] of which a curve says next to nothing: the one rule.
+
+    Args:
+      predicted_std: the network's, calibrated, on the labels' scale, [p]; None where it gives none.
+      by_least_squares: those whose least-squares interval is as wide as their range, [p]; None where not fitted.
+    """
+    flags = [] if predicted_std is None else [predicted_std > UNIDENTIFIABLE_STD]
+    flags += [] if by_least_squares is None else [by_least_squares]
+    return np.logical_or.reduce(flags) if flags else np.zeros(0, np.bool_)
+
+
 def unidentifiable_warnings(
-    parameters: Sequence[Parameter], unidentifiable: NDArray[np.bool_]
+    parameters: Sequence[Parameter],
+    predicted_std: Array | None,
+    by_least_squares: NDArray[np.bool_] | None,
 ) -> list[str]:
-    """Parameters [p] of which the curve says nothing."""
-    return [
-        f"{parameter.name} cannot be identified from this curve: its 95 % interval is as wide as its range"
-        for parameter, unknown in zip(parameters, unidentifiable, strict=True)
-        if unknown
-    ]
+    """Parameters [p] of which the curve says next to nothing; arguments as in `unidentifiable`."""
+    warnings = []
+    for i in map(int, np.flatnonzero(unidentifiable(predicted_std, by_least_squares))):
+        said = []
+        if predicted_std is not None:
+            share = 100 * predicted_std[i]
+            said.append(f"the network's standard deviation is {share:.0f} % of its range")
+        if by_least_squares is not None and by_least_squares[i]:
+            said.append("its 95 % interval by least squares is as wide as its range")
+        name = parameters[i].name
+        warnings.append(f"{name} cannot be identified from this curve: {' and '.join(said)}")
+    return warnings
 
 
 def error_warnings(
@@ -122,7 +147,7 @@ def better_law_warning(law_name: str, fit_mpa: float, better: tuple[str, float])
     """Another law of the family fits clearly better: (its name, its error in MPa)."""
     name, error = better
     return (
-        f"law {name} fits this curve clearly better than {law_name}: {error:.3g} MPa against {fit_mpa:.3g} MPa "
+        f"{name} fits clearly better than {law_name}: {error:.3g} MPa against {fit_mpa:.3g} MPa "
         f"(root mean square, least squares); train it with: tfmat train --law={name}"
     )
 

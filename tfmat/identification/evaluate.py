@@ -12,6 +12,7 @@ import numpy as np
 from tfmat.data.packed import PackedDataset, is_dataset
 from tfmat.errors import InputError
 from tfmat.files import read_json
+from tfmat.identification.coverage import coverage
 from tfmat.identification.identifier import CURVES_PER_CALL, Identifier
 from tfmat.identification.resimulation import resimulate, rmse_over_noise, rmse_percent
 from tfmat.identification.yardstick import Yardstick, check_yardstick, measure
@@ -49,6 +50,7 @@ class Evaluation:
         curves, %; rmse_percent_p95: exceeded by 5 % of the curves. None without a law.
       rmse_over_noise: the same distance over the noise, mean over the curves; 1 is perfect. None without noise.
       curves_per_second: of the network alone, for curves in memory.
+      coverage: of the network's intervals, see `tfmat.identification.coverage`; None without an uncertainty head.
       yardstick: the same network beside the best that is possible and beside least squares
         (`add_yardstick`); None without it.
       true_values, identified_values: [curves, parameters], in the parameters' units, for pictures.
@@ -62,6 +64,7 @@ class Evaluation:
     rmse_percent_p95: float | None
     rmse_over_noise: float | None
     curves_per_second: float
+    coverage: dict[str, dict[str, Any]] | None
     yardstick: Yardstick | None
     true_values: Array
     identified_values: Array
@@ -77,6 +80,16 @@ class Evaluation:
         content["parameters"] = {score.pop("name"): score for score in scores}
         content["yardstick"] = self.yardstick.to_json() if self.yardstick else None
         return {"format": 1, **content}
+
+    def arrays(self, dataset: PackedDataset) -> dict[str, Any]:
+        """The arguments of `tfmat.report.evaluation.write_evaluation` that tell of single curves."""
+        start = dataset.num_train + dataset.num_validation
+        return {
+            "true_values": self.true_values,
+            "identified_values": self.identified_values,
+            "features": dataset.features[start : start + self.num_curves],
+            "floor_variance": self.yardstick.bayes_variance if self.yardstick else None,
+        }
 
 
 def evaluate(
@@ -99,11 +112,13 @@ def evaluate(
     start = dataset.num_train + dataset.num_validation
     total = dataset.num_test
     noise = _noise(dataset)
-    labels, errors = [], []
+    labels, deviations, errors = [], [], []
     for first in range(0, total, CURVES_PER_CALL):
         rows = slice(start + first, start + min(first + CURVES_PER_CALL, total))
         features = dataset.features[rows]
-        labels.append(np.clip(identifier.predict(features), 0.0, 1.0))
+        raw, std = identifier.predict_with_std(features)
+        labels.append(np.clip(raw, 0.0, 1.0))
+        deviations += [] if std is None else [std]
         errors.append(_curve_errors(identifier, features, labels[-1], noise))
         if progress:
             progress(min(first + CURVES_PER_CALL, total), total)
@@ -112,7 +127,8 @@ def evaluate(
         [p.from_unit_interval(stored[:, i]) for i, p in enumerate(dataset.parameters)], axis=1
     )
     rate = _network_rate(identifier, dataset.features[start : start + CURVES_PER_CALL])
-    return _summary(identifier, true_values, np.concatenate(labels), errors, rate)
+    std = np.concatenate(deviations) if deviations else None
+    return _summary(identifier, true_values, np.concatenate(labels), std, errors, rate)
 
 
 def add_yardstick(
@@ -228,6 +244,7 @@ def _summary(
     identifier: Identifier,
     true_values: Array,
     labels: Array,
+    std: Array | None,
     errors: list[tuple[Array, Array | None] | None],
     curves_per_second: float,
 ) -> Evaluation:
@@ -248,10 +265,22 @@ def _summary(
         rmse_percent_p95=None if percent is None else float(np.percentile(percent, 95)),
         rmse_over_noise=float(np.concatenate(over_noise).mean()) if over_noise else None,
         curves_per_second=curves_per_second,
+        coverage=_coverage(identifier, true_values, labels, std),
         yardstick=None,
         true_values=true_values,
         identified_values=values,
     )
+
+
+def _coverage(
+    identifier: Identifier, true_values: Array, labels: Array, std: Array | None
+) -> dict[str, dict[str, Any]] | None:
+    if std is None or identifier.calibration is None:
+        return None
+    parameters = identifier.parameters
+    true_labels = [p.to_unit_interval(true_values[:, i]) for i, p in enumerate(parameters)]
+    names = [p.name for p in parameters]
+    return coverage(names, identifier.calibration, np.stack(true_labels, axis=1), labels, std)
 
 
 def _score(parameter: Parameter, true: Array, identified: Array, label: Array) -> ParameterScore:

@@ -11,6 +11,7 @@ from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
 from tfmat.identification.sidecar import Sidecar, model_files, read_sidecar
+from tfmat.identification.uncertainty import Calibration
 from tfmat.materials.law import Array, Law, Parameter
 
 # Large enough to keep the cores busy, small enough that the activations stay around 50 MB.
@@ -21,8 +22,10 @@ class Identifier:
     """A network that turns curves into parameters.
 
     Attributes:
-      parameters, settings, law, target: see `Sidecar`.
+      parameters, settings, law, target, calibration: see `Sidecar`.
     """
+
+    calibration: Calibration | None = None
 
     def __init__(self, model: keras.Model, sidecar: Sidecar):
         """Raises InputError where the model's shapes are not those that its sidecar describes."""
@@ -30,7 +33,9 @@ class Identifier:
         self.settings: CurveSettings | None = sidecar.settings
         self.law: Law | None = sidecar.law
         self.target: CurveTarget = sidecar.target
-        expected = ((None, self.target.num_points, 3), (None, len(self.parameters)))
+        self.calibration = sidecar.calibration
+        columns = len(self.parameters) * (1 if sidecar.calibration is None else 2)
+        expected = ((None, self.target.num_points, 3), (None, columns))
         found = (model.input_shape, model.output_shape)
         if found != expected:
             raise InputError(
@@ -69,11 +74,22 @@ class Identifier:
         Returns:
           [curves, identified parameters], labels scaled to 0-1.
         """
-        labels = np.empty((len(features), len(self.parameters)))
+        return self._outputs(features)[:, : len(self.parameters)]
+
+    def predict_with_std(self, features: np.ndarray) -> tuple[Array, Array | None]:
+        """As `predict`, and the standard deviations as the network gives them, same shape; None where it gives none."""
+        if self.calibration is None:
+            return self.predict(features), None
+        outputs, count = self._outputs(features), len(self.parameters)
+        return outputs[:, :count], np.exp(0.5 * outputs[:, count:])
+
+    def _outputs(self, features: np.ndarray) -> Array:
+        count = len(self.parameters) * (1 if self.calibration is None else 2)
+        outputs = np.empty((len(features), count))
         for start in range(0, len(features), CURVES_PER_CALL):
             block = np.asarray(features[start : start + CURVES_PER_CALL], np.float32)
-            labels[start : start + len(block)] = self._predict(tf.constant(block)).numpy()
-        return labels
+            outputs[start : start + len(block)] = self._predict(tf.constant(block)).numpy()
+        return outputs
 
     def values(self, labels: Array) -> Array:
         """Labels [curves, identified parameters] -> values in the parameters' units, same shape."""

@@ -9,10 +9,12 @@ from typing import Any
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
-from tfmat.files import read_json
+from tfmat.files import read_json, write_json
+from tfmat.identification.uncertainty import Calibration
 from tfmat.materials.law import Law, Parameter
 
-FORMAT = 1
+# 2 says of the uncertainty too; what has none is still written as 1.
+FORMATS = (1, 2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Sidecar:
       settings: the simulation that the model was trained on, or None for a user's own labelled curves.
       law: its law, or None where no law is known (then nothing can be re-simulated).
       target: the form of the curves that the model takes.
+      calibration: of the standard deviations that the model answers beside the labels, or None where it answers none.
     """
 
     file: pathlib.Path
@@ -32,6 +35,7 @@ class Sidecar:
     settings: CurveSettings | None
     law: Law | None
     target: CurveTarget
+    calibration: Calibration | None = None
 
 
 def model_files(workdir: str | os.PathLike) -> tuple[pathlib.Path, pathlib.Path]:
@@ -52,13 +56,14 @@ def read_sidecar(workdir: str | os.PathLike) -> Sidecar:
     file = model_files(workdir)[1]
     content: Any = read_json(file)
     try:
-        if content["format"] != FORMAT:
+        if content["format"] not in FORMATS:
             raise InputError(
-                f"{file} has format {content['format']}; this tfmat reads format {FORMAT}"
+                f"{file} has format {content['format']}; this tfmat reads formats up to {FORMATS[-1]}"
             )
         parameters = tuple(_parameter(entry) for entry in content["parameters"])
         num_points = int(content["num_points"])
         settings = CurveSettings.from_json(content["curves"]) if content["curves"] else None
+        calibration = _calibration(content, [parameter.name for parameter in parameters])
     except InputError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -73,7 +78,23 @@ def read_sidecar(workdir: str | os.PathLike) -> Sidecar:
         )
     if law and [p.name for p in law.identified] != [p.name for p in parameters]:
         raise InputError(f"{file}: its parameters are not those of law {law.name}; train again")
-    return Sidecar(file, parameters, settings, law, target)
+    return Sidecar(file, parameters, settings, law, target, calibration)
+
+
+def write_calibration(workdir: str | os.PathLike, calibration: Calibration) -> None:
+    """Adds the calibration of a run's best model to its sidecar."""
+    file = model_files(workdir)[1]
+    names = [parameter.name for parameter in read_sidecar(workdir).parameters]
+    content: Any = read_json(file)
+    write_json(file, {**content, "calibration": calibration.to_json(names)})
+
+
+def _calibration(content: Mapping[str, Any], names: list[str]) -> Calibration | None:
+    if content.get("uncertainty", "none") == "none":
+        return None
+    stored = content.get("calibration")
+    # None where the training is not over.
+    return Calibration.from_json(stored, names) if stored else Calibration.gaussian(len(names))
 
 
 def _parameter(entry: Mapping[str, Any]) -> Parameter:

@@ -7,6 +7,7 @@ from keras import layers
 
 from tfmat.config import Config, check_layers
 from tfmat.models.normalization import ExampleWeightedBatchNormalization
+from tfmat.models.uncertainty import with_log_variance
 
 # max(f(x)) == f(max(x)) for these, exactly, because they never fall. Pooling first then costs nothing in
 # accuracy and halves the work of the activation and of its gradient (measured: 10 % of a training step).
@@ -24,7 +25,8 @@ def build_model(
     """Builds the network with seeded initial weights.
 
     The default config gives 153,441 parameters for two outputs: 352 + 2,712 in two convolutions, 150,125 + 252 in
-    two dense layers (input scaling has none).
+    two dense layers (input scaling has none). `model.uncertainty="gaussian"` adds a variance head of 4,098 beside them;
+    the others start from the same weights then.
 
     Args:
       model_config: the `model` section of a config.
@@ -34,7 +36,8 @@ def build_model(
       seed: of the initial weights and of dropout.
 
     Returns:
-      A built model: float [batch, num_points, 3] in physical units -> [batch, num_outputs], labels scaled to 0-1.
+      A built model: float [batch, num_points, 3] in physical units -> [batch, num_outputs], labels scaled to 0-1. With
+      `model.uncertainty="gaussian"` as many columns follow: the logarithms of the labels' variances.
 
     Raises:
       InputError: where pooling leaves no point, or filters and kernels differ in number.
@@ -58,8 +61,15 @@ def build_model(
         if model_config.dropout:
             name = f"hidden{suffix}_dropout"
             stack.append(layers.Dropout(model_config.dropout, seed=seed + i, name=name))
-    stack.append(layers.Dense(num_outputs, name="labels"))
-    return keras.Sequential(stack, name="curve_to_parameters")
+    labels = layers.Dense(num_outputs, name="labels")
+    if model_config.uncertainty == "none":
+        return keras.Sequential([*stack, labels], name="curve_to_parameters")
+    curve, *hidden = stack
+    body = keras.Sequential([curve, *hidden], name="curve_to_parameters")
+    features = body.outputs[0]
+    with keras.name_scope("curve_to_parameters"):  # as in a Sequential model's paths
+        outputs = with_log_variance(features, labels(features), model_config.activation)
+    return keras.Model(body.inputs[0], outputs, name="curve_to_parameters")
 
 
 def _convolution(model_config: Config, i: int, filters: int, kernel: int) -> list[layers.Layer]:

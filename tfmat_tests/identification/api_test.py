@@ -69,3 +69,19 @@ def test_the_wrong_network_is_refused(trained_run, tmp_path):
         tfmat.identify(*curve, law="voce", workdir=trained_run.workdir)
     with pytest.raises(InputError, match="holds no trained model"):
         tfmat.identify(*curve, workdir=tmp_path)
+
+
+def test_blocks_side_by_side_answer_as_one_by_one(trained_run):
+    features = np.array(trained_run.dataset.features[:2500])
+    padded = features[:, :, 2] > 0
+    strain, stress = (np.where(padded, np.nan, features[:, :, i]) for i in (0, 1))
+    expected = Identifier.open(trained_run.workdir).predict(features).clip(0, 1)
+    answer = tfmat.identify(strain, stress, workdir=trained_run.workdir)
+    np.testing.assert_allclose(answer.labels, expected, atol=1e-6)
+    strain[2000, 3] = np.nan
+    with pytest.raises(InputError, match="NaN or infinity before the end"):
+        tfmat.identify(strain, stress, workdir=trained_run.workdir)
+    # Falling strain, near no grid that the network knows.
+    strain[2000] = np.linspace(0.03, 0.0, 200)
+    with pytest.raises(InputError, match="strain must rise"):
+        tfmat.identify(strain, stress, workdir=trained_run.workdir)

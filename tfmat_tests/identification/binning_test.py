@@ -33,3 +33,13 @@ def test_bins_are_about_even_and_a_common_largest_value_has_its_own():
     bins = bins_of(points)
     assert [inside.sum() for _, _, inside in bins] == [100] * 4 + [600]
     assert bins[-1][:2] == (200, 200)
+
+
+def test_no_bin_is_empty_however_few_the_curves():
+    random = np.random.default_rng(0)
+    for count in range(1, 12):
+        for _ in range(30):
+            quantity = random.integers(0, 4, count)
+            bins = bins_of(quantity)
+            assert all(inside.any() for _, _, inside in bins)
+            assert sum(inside.sum() for _, _, inside in bins) == count

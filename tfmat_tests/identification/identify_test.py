@@ -75,6 +75,24 @@ def test_many_curves_are_answered_as_one_by_one(tmp_path, identifier):
     assert identify(identifier, []) == []
 
 
+def test_the_picture_holds_the_least_squares_curve_too(tmp_path, identifier):
+    path = write_example_curve(find_law("hahn_tsai"), tmp_path / "a.csv")
+    curve = load_measured_curve(path, identifier.target)
+    (result,) = identify(identifier, [curve])
+    refined = result.picture()["refined"]
+    found = {name: value.least_squares for name, value in result.parameters.items()}
+    assert refined["name"] == "least squares" and refined["values"] == found
+    expected = find_law("hahn_tsai").stress(
+        curve.strain[None], np.array([[found["G0"], found["a"]]])
+    )
+    np.testing.assert_allclose(refined["stress_mpa"], expected[0], rtol=1e-6)
+    error = np.sqrt(np.mean((expected[0] - curve.stress_mpa) ** 2)) / curve.stress_mpa.max()
+    assert refined["rmse_percent"] == pytest.approx(100 * error, rel=1e-6)
+    assert refined["rmse_percent"] <= result.rmse_percent * (1 + 1e-6)
+    (alone,) = identify(identifier, [curve], least_squares=False)
+    assert alone.picture()["refined"] is None
+
+
 def test_json_form(tmp_path, identifier):
     path = write_example_curve(find_law("hahn_tsai"), tmp_path / "lab 1.csv")
     (result,) = identify(identifier, [load_measured_curve(path, identifier.target)])
@@ -209,8 +227,8 @@ def test_given_parameters_condition_the_others(tmp_path, identifier):
 def test_a_curve_of_another_law_says_which(tmp_path, identifier, other):
     path = shear_curve(tmp_path, other, parameters={"G0": 5000.0, "S": 80.0}, max_strain=0.05)
     (result,) = identify(identifier, [load_measured_curve(path, identifier.target)])
-    (said,) = [line for line in result.warnings if "fits this curve clearly better" in line]
-    assert f"law {other} fits" in said
+    (said,) = [line for line in result.warnings if "fits clearly better" in line]
+    assert said.startswith(f"{other} fits clearly better than hahn_tsai")
     assert f"tfmat train --law={other}" in said
 
 

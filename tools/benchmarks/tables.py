@@ -52,9 +52,9 @@ def step_table(rows: Sequence[Mapping[str, Any]], checks: Sequence[Mapping[str, 
     return table
 
 
-def job_table(checks: Sequence[Mapping[str, Any]]) -> Table:
+def job_table(checks: Sequence[Mapping[str, Any]], title: str = "the whole job") -> Table:
     """One row a measured quantity."""
-    table = Table(title="the whole job")
+    table = Table(title=title)
     for name in ("what", "measured", "goal"):
         table.add_column(name, justify="left" if name == "what" else "right")
     for check in checks:

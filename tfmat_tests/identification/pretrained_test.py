@@ -1,0 +1,80 @@
+"""The networks that come with tfmat, and which one answers when nobody says."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import tfmat
+from tfmat.curves.settings import CurveSettings
+from tfmat.curves.simulate import Simulator
+from tfmat.errors import InputError
+from tfmat.identification.coverage import coverage
+from tfmat.identification.identifier import Identifier
+from tfmat.identification.pretrained import find_network, is_pretrained, pretrained_laws
+
+
+@pytest.fixture
+def empty(tmp_path, monkeypatch):
+    """A working directory without any run."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("law", pretrained_laws())
+def test_it_is_as_good_as_its_evaluation_says_on_curves_of_another_seed(empty, law):
+    folder = find_network(None, law)
+    assert is_pretrained(folder)
+    assert f"tools/make_pretrained {law}" in (folder / "README.md").read_text("utf-8")
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 1e6
+    evaluation = json.loads((folder / "evaluation.json").read_text())
+    network = Identifier.open(folder)
+    assert network.settings.to_json() == CurveSettings(law).to_json()
+    curves = Simulator(CurveSettings(law), seed=12345).curves(0, 3000)
+    labels, std = network.predict_with_std(curves.features)
+    labels = labels.clip(0, 1)
+    squares = np.mean((labels - curves.labels) ** 2, axis=0)
+    names = [parameter.name for parameter in network.parameters]
+    scores = coverage(names, network.calibration, curves.labels.astype(float), labels, std)
+    for name, square in zip(names, squares, strict=True):
+        assert square == pytest.approx(evaluation["parameters"][name]["mse"], rel=0.25)
+        for percent in ("50", "90", "95"):
+            # Two points are the goal; three standard deviations of 3,000 curves at 50 % another 2.7.
+            assert scores[name][percent] == pytest.approx(int(percent) / 100, abs=0.045)
+
+
+def test_a_metal_and_the_default_law_come_with_it():
+    laws = {CurveSettings(law=law).build_law().strain_measure for law in pretrained_laws()}
+    assert "hahn_tsai" in pretrained_laws()
+    assert laws >= {"engineering shear", "true"}
+
+
+def test_who_answers(empty, trained_run):
+    assert find_network(None).name == "hahn_tsai"
+    assert is_pretrained(find_network(None))
+    with pytest.raises(InputError, match=r"no network for law tanh_shear .*hahn_tsai, swift"):
+        find_network(None, "tanh_shear")
+    with pytest.raises(InputError, match="no law 'vooce'; did you mean 'voce'"):
+        find_network(None, "vooce")
+    # A run of one's own comes first, for its law.
+    own = shutil.copytree(trained_run.workdir, empty / "runs" / "quickstart")
+    assert (empty / find_network(None)) == own
+    assert (empty / find_network(None, "hahn_tsai")) == own
+    assert is_pretrained(find_network(None, "swift"))
+    assert find_network(own, "hahn_tsai") == own
+    with pytest.raises(InputError, match="is of law hahn_tsai, not swift"):
+        find_network(own, "swift")
+
+
+def test_arrays_are_answered_before_any_training(empty):
+    strain = np.linspace(0, 0.1, 300)
+    stress = np.minimum(200e3 * strain, 1000 * (0.01 + np.maximum(strain - 0.002, 0)) ** 0.3)
+    answer = tfmat.identify(strain, stress, law="swift")
+    assert answer.law.name == "swift"
+    assert answer.units["K"] == "MPa"
+    low, high = answer.ci95["K"]
+    assert low < answer.values["K"] < high
+    shear = tfmat.identify(np.linspace(0, 0.02, 50), np.linspace(0, 80, 50))
+    assert shear.law.name == "hahn_tsai"
+    assert shear.values["G0"] == pytest.approx(4000, rel=0.1)
