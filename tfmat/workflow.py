@@ -22,9 +22,13 @@ from tfmat.errors import InputError
 from tfmat.files import make_folder, write_json
 
 if TYPE_CHECKING:
+    from tfmat.backends import Backend, BackendOptions
+    from tfmat.launch.processes import Processes
     from tfmat.training.trainer import RunResult
 
-SIDECAR_FORMAT = 1
+# Up to this many parameters the Bayes risk is integrated: 4 s of one processor for 2,000 curves, once a data set. The
+# sampled risk of more parameters takes a minute or so; `tfmat evaluate` adds it.
+_QUICK_YARDSTICK, YARDSTICK_CURVES = 2, 2000
 Say = Callable[[str], None]
 
 
@@ -35,17 +39,20 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
       config: checked; see `tfmat.config`.
       workdir: folder of the run.
       data_dir: folder of data sets, or one data set, whose settings then replace those of the config.
-      backend: how steps run.
+      backend: how steps run. With several processes each of them calls this; rank 0 alone writes.
 
     Raises:
       InputError, DivergedError, Interrupted.
     """
-    from tfmat.backends import check_backend
-    from tfmat.launch.runtime import prepare_tensorflow
+    from tfmat.backends import check_backend, make_backend
+    from tfmat.launch.processes import find_processes
+    from tfmat.report.training_report import write_training_report
     from tfmat.training.run_folder import check_same_config
 
     # Everything that can be refused is refused before anything is made.
     check_backend(backend)
+    processes = find_processes()
+    _check_alone(backend, processes)
     settings = curve_settings(config)
     settings.build_law()
     dataset = None
@@ -58,14 +65,74 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
     _check_lengths(config, num_curves - num_curves // 4)
     # The folder's name tells an edited law file apart.
     check_same_config(workdir, {**config.to_dict(), "data_dir": str(folder.resolve())})
-    dataset = dataset or make_dataset(config, settings, data_dir, _say)
-    # Layers with state keep a batch in one piece; then each operation had better use all processors.
-    in_pieces = config.model.dropout == 0 and config.model.batch_normalization == "none"
-    prepare_tensorflow(one_thread_an_operation=in_pieces)
-    train(config, dataset, workdir=workdir, backend=backend)
+    if processes.size == 1:  # a single worker needs no TensorFlow for this
+        dataset = dataset or make_dataset(config, settings, data_dir, _say)
+    _prepare_tensorflow(config, processes, backend)
+    with make_backend(backend, _backend_options(config)) as workers:
+        dataset = dataset or _dataset_for_all(config, settings, data_dir, workers)
+        train(config, dataset, workdir=workdir, backend=workers)
+    if workers.rank != 0:
+        return
+    calibrate_run(workdir, dataset)
     evaluate_run(workdir, dataset)
     identify_example(workdir, dataset.settings)
-    _say(f"results: {workdir}")
+    _say(f"report: {write_training_report(workdir)}")
+
+
+def _check_alone(backend: str, processes: "Processes") -> None:
+    if backend == "single" and processes.size > 1:
+        raise InputError(
+            f"{processes.launcher} started {processes.size} processes, but --backend=single is for one: each would "
+            "train for itself in the same folder; use --backend=horovod"
+        )
+
+
+def _prepare_tensorflow(config: Config, processes: "Processes", backend: str) -> None:
+    from tfmat.launch.processes import processors_per_rank
+    from tfmat.launch.runtime import prepare_tensorflow
+
+    # Layers with state keep a batch in one piece; then each operation had better use all processors.
+    in_pieces = config.model.dropout == 0 and config.model.batch_normalization == "none"
+    several = processes.size > 1
+    prepare_tensorflow(
+        one_thread_an_operation=in_pieces,
+        processors=processors_per_rank(processes) if several else None,
+        gpu=processes.local_rank if several and backend == "horovod" else None,
+    )
+
+
+def _backend_options(config: Config) -> "BackendOptions":
+    from tfmat.backends import BackendOptions
+
+    return BackendOptions(
+        mesh=config.mesh,
+        zero_stage=config.zero_stage,
+        compression=config.compression,
+        accumulate=config.accumulate,
+    )
+
+
+def _dataset_for_all(
+    config: Config, settings: CurveSettings, data_dir: str, workers: "Backend"
+) -> PackedDataset:
+    """The data set, made by rank 0 while the others wait, and then mapped by each: a node holds it in memory once."""
+    if workers.rank == 0:
+        workers.announce("simulating curves", 0)
+        dataset = make_dataset(config, settings, data_dir, _say)
+        workers.announce("starting", 0)
+        workers.broadcast(str(dataset.folder))
+        return dataset
+    from tfmat.launch.processes import find_processes
+
+    workers.announce("starting", 0)
+    folder = workers.broadcast(None)
+    try:
+        # Once a node is enough; rank 0 has read it too.
+        return PackedDataset.open(folder, verify=find_processes().local_rank == 0)
+    except InputError as error:
+        raise InputError(
+            f"rank {workers.rank}: {error}; every node must see the data set"
+        ) from error
 
 
 def curve_settings(config: Config) -> CurveSettings:
@@ -112,11 +179,12 @@ def make_dataset(config: Config, settings: CurveSettings, data_dir: str, say: Sa
 
 
 def train(
-    config: Config, dataset: PackedDataset, *, workdir: str, backend: str = "single"
+    config: Config, dataset: PackedDataset, *, workdir: str, backend: "Backend"
 ) -> "RunResult":
     """Trains the config's network on the data set into `workdir`, with the sidecar that gives its numbers a meaning."""
     import keras
 
+    from tfmat.launch.provenance import record_session
     from tfmat.models import build_model
     from tfmat.optimizers import build_optimizer
     from tfmat.training.trainer import Trainer
@@ -129,11 +197,21 @@ def train(
         input_scale=dataset.input_scale,
         seed=config.seed,
     )
-    _say(f"network: {model.count_params():,} parameters, {num_outputs} outputs")
-    workdir_path = make_folder(workdir)
-    callbacks: list[keras.callbacks.Callback] = [
-        keras.callbacks.TensorBoard(str(workdir_path / "tensorboard"), write_graph=False)
-    ]
+    callbacks: list[keras.callbacks.Callback] = []
+    if backend.rank == 0:
+        _say(f"network: {model.count_params():,} parameters, {num_outputs} outputs")
+        if backend.world_size > 1:
+            _say(
+                f"{backend.name}: {backend.world_size} workers share each batch of {config.global_batch_size}"
+            )
+        workdir_path = make_folder(workdir)
+        callbacks = [
+            keras.callbacks.TensorBoard(str(workdir_path / "tensorboard"), write_graph=False),
+            # Called once it is certain that this process trains.
+            keras.callbacks.LambdaCallback(
+                on_train_begin=lambda logs: record_session(workdir_path)
+            ),
+        ]
     if config.callbacks.early_stopping_patience:
         callbacks.append(
             keras.callbacks.EarlyStopping(patience=config.callbacks.early_stopping_patience)
@@ -143,7 +221,7 @@ def train(
         optimizer=lambda total_steps, steps_per_epoch: build_optimizer(
             config.optimizer, total_steps=total_steps, steps_per_epoch=steps_per_epoch
         ),
-        metrics=_metrics(dataset),
+        **_losses_and_metrics(config, dataset),
         backend=backend,
         workdir=workdir,
         callbacks=callbacks,
@@ -170,32 +248,60 @@ def train(
         target_val_loss=config.target_val_loss,
         reading=config.data.reading,
         shard_size=dataset.shard_size,
+        sharding=config.data.sharding,
     )
 
 
 def sidecar(config: Config, dataset: PackedDataset) -> dict[str, Any]:
     """What the network's inputs and outputs mean: `model.json`."""
+    uncertainty = config.model.uncertainty
     return {
-        "format": SIDECAR_FORMAT,
+        "format": 1 if uncertainty == "none" else 2,
         "law": config.law,
         "parameters": [vars(parameter) for parameter in dataset.parameters],
         "curves": dataset.settings.to_json() if dataset.settings else None,
         "num_points": int(dataset.features.shape[1]),
         "input_scale": list(dataset.input_scale),
+        **({} if uncertainty == "none" else {"uncertainty": uncertainty}),
     }
 
 
+def calibrate_run(workdir: str, dataset: PackedDataset) -> None:
+    """Makes the best model's intervals true on validation curves, once; on rank 0 and after the training."""
+    from tfmat.identification.calibrate import calibrate
+    from tfmat.identification.identifier import Identifier
+    from tfmat.identification.sidecar import read_sidecar, write_calibration
+
+    known = read_sidecar(workdir).calibration
+    if known is None or known.num_curves:
+        return
+    calibration = calibrate(Identifier.open(workdir), dataset)
+    if calibration is None:
+        _say("too few validation curves to calibrate the network's intervals")
+        return
+    write_calibration(workdir, calibration)
+    _say(f"the network's intervals are calibrated on {calibration.num_curves:,} validation curves")
+
+
 def evaluate_run(workdir: str, dataset: PackedDataset) -> None:
-    """Accuracy on the test curves: printed, and written into the run's folder."""
-    from tfmat.identification.evaluate import evaluate
+    """Accuracy on the test curves, with the yardstick where that is quick: printed, and kept in the run's folder."""
+    from tfmat.identification.evaluate import add_yardstick, evaluate
     from tfmat.identification.identifier import Identifier
     from tfmat.report.evaluation import write_evaluation
-    from tfmat.report.tables import evaluation_table
+    from tfmat.report.tables import coverage_table, evaluation_table, yardstick_table
 
-    evaluation = evaluate(Identifier.open(workdir), dataset)
+    identifier = Identifier.open(workdir)
+    evaluation = evaluate(identifier, dataset)
+    if len(dataset.parameters) <= _QUICK_YARDSTICK:
+        with contextlib.suppress(InputError):  # there can be none, as the report says
+            evaluation = add_yardstick(evaluation, identifier, dataset, YARDSTICK_CURVES)
     content = evaluation.to_json()
-    write_evaluation(workdir, content, evaluation.true_values, evaluation.identified_values)
+    write_evaluation(workdir, content, **evaluation.arrays(dataset))
     _print(evaluation_table(content))
+    if content["coverage"]:
+        _print(coverage_table(content))
+    if content["yardstick"]:
+        _print(yardstick_table(content))
 
 
 def identify_example(workdir: str, settings: CurveSettings | None) -> None:
@@ -206,7 +312,7 @@ def identify_example(workdir: str, settings: CurveSettings | None) -> None:
     from tfmat.identification.identifier import Identifier
     from tfmat.identification.identify import identify
     from tfmat.identification.sidecar import read_sidecar
-    from tfmat.report.figures import curve_figure, save_figure
+    from tfmat.report.run_files import write_example_picture
     from tfmat.report.tables import identification_table
 
     law = settings.build_law()
@@ -219,21 +325,38 @@ def identify_example(workdir: str, settings: CurveSettings | None) -> None:
         raise InputError(str(errors[0]))
     results = identify(Identifier.open(workdir), curves)
     write_json(pathlib.Path(workdir) / "example.json", [result.to_json() for result in results])
-    folder = make_folder(pathlib.Path(workdir) / "figures")
-    save_figure(curve_figure(**results[0].picture()), folder / "example.png")
+    write_example_picture(workdir, results[0].picture())
     _print(identification_table([result.to_json() for result in results]))
     _say(f"the example curve is simulated: {path}")
 
 
-def _metrics(dataset: PackedDataset) -> dict[str, Any]:
-    """One mean squared error a parameter, where there are several."""
-    if len(dataset.parameters) == 1:
-        return {}
+def _losses_and_metrics(config: Config, dataset: PackedDataset) -> dict[str, Any]:
+    """The Trainer's: the mean squared error, one more a parameter where there are several, and `nll` of a variance."""
+    from tfmat.models.uncertainty import negative_log_likelihood, squared_error_of_mean
 
     def squared_error(column: int) -> Callable[[Any, Any], Any]:
         return lambda labels, outputs: (labels[:, column] - outputs[:, column]) ** 2
 
-    return {f"mse_{p.name}": squared_error(i) for i, p in enumerate(dataset.parameters)}
+    count, metrics = len(dataset.parameters), {}
+    if count > 1:
+        metrics = {f"mse_{p.name}": squared_error(i) for i, p in enumerate(dataset.parameters)}
+    _check_loss_weights(config.loss_weights, count)
+    loss = squared_error_of_mean(count, config.loss_weights)
+    if config.model.uncertainty == "none":
+        return {"loss": loss, "metrics": metrics}
+    likelihood = negative_log_likelihood(count)
+    return {
+        "loss": loss,
+        "auxiliary_loss": likelihood,
+        "metrics": {**metrics, "nll": likelihood},
+    }
+
+
+def _check_loss_weights(weights: tuple[float, ...] | None, count: int) -> None:
+    if weights is not None and len(weights) != count:
+        raise InputError(
+            f"loss_weights has {len(weights)} numbers, the law has {count} parameters to identify; give one for each"
+        )
 
 
 def _check_lengths(config: Config, num_train: int) -> None:

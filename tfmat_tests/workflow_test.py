@@ -10,7 +10,7 @@ from tfmat.config import apply_override, default_config
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset, dataset_folder, generate_dataset
 from tfmat.errors import InputError
-from tfmat.workflow import curve_settings, main_job, make_dataset, sidecar
+from tfmat.workflow import calibrate_run, curve_settings, main_job, make_dataset, sidecar
 
 
 def _config(**changes: str):
@@ -105,6 +105,7 @@ def test_files_of_a_run(finished: pathlib.Path) -> None:
     assert {
         "config.json", "status.json", "metrics.jsonl", "checkpoints", "model.keras", "final.keras", "model.json",
         "tensorboard", "figures", "log.txt", "evaluation.json", "example.json", "example_curve.csv",
+        "test_answers.npz", "example_picture.json", "provenance.json", "report.html",
     } <= names  # fmt: skip
     lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [12, 24]
@@ -142,3 +143,31 @@ def test_the_best_model_is_the_one_of_the_best_epoch(finished: pathlib.Path) -> 
     loss = float(np.mean((outputs - dataset.labels[rows]) ** 2))
     lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
     assert loss == pytest.approx(min(line["val_loss"] for line in lines), rel=1e-4)
+
+
+def test_a_variance_head_is_trained_calibrated_once_and_evaluated(tmp_path: pathlib.Path) -> None:
+    config = _config(data__num_curves="1600", train_for="20steps", model__uncertainty="gaussian")
+    folders = {"workdir": str(tmp_path / "run"), "data_dir": str(tmp_path / "data")}
+    main_job(config, **folders)
+    sidecar_file = tmp_path / "run" / "model.json"
+    content = json.loads(sidecar_file.read_text())
+    assert content["format"] == 2 and content["uncertainty"] == "gaussian"
+    # All validation curves, the test curves never.
+    assert content["calibration"]["num_curves"] == 400
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    record = json.loads(lines[-1])
+    assert record["val_loss"] == pytest.approx(
+        (record["val_mse_G0"] + record["val_mse_a"]) / 2, rel=1e-5
+    )
+    assert {"nll", "val_nll"} <= set(record)
+    evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert set(evaluation["coverage"]) == {"G0", "a"}
+    before = sidecar_file.read_bytes()
+    # Interrupted before it was calibrated: the same command makes up for it, and then leaves it alone.
+    del content["calibration"]
+    sidecar_file.write_text(json.dumps(content))
+    main_job(config, **folders)
+    assert sidecar_file.read_bytes() == before
+    (folder,) = (tmp_path / "data").iterdir()
+    calibrate_run(folders["workdir"], PackedDataset.open(folder))
+    assert sidecar_file.read_bytes() == before

@@ -46,13 +46,16 @@ class Backend(abc.ABC):
     def __init__(self, options: BackendOptions = BackendOptions()):
         self.options = options
 
-    def start(self) -> None:  # noqa: B027 (nothing to do alone)
+    def start(self) -> None:  # noqa: B027
         """Joins the other workers; once, before `build` and after `prepare_tensorflow`."""
 
-    def close(self, error: BaseException | None = None) -> None:  # noqa: B027 (nothing to do alone)
+    def close(self, error: BaseException | None = None) -> None:  # noqa: B027
         """Leaves them: in order, or because of `error`, which they are told."""
 
-    def announce(self, phase: str, step: int) -> None:  # noqa: B027 (nothing to do alone)
+    def when_lost(self, record: Callable[[str], None]) -> None:  # noqa: B027
+        """Has `record(message)` called, from another thread, when a worker is lost and this process is to end."""
+
+    def announce(self, phase: str, step: int) -> None:  # noqa: B027
         """Says what this worker does from now on, for the message if it is lost."""
 
     def __enter__(self) -> "Backend":
@@ -130,6 +133,28 @@ class Backend(abc.ABC):
     def sync_model(self) -> None:
         """Brings the Keras model's own variables up to date, for callbacks and for saving."""
 
+    def columns(self, global_batch_size: int) -> slice:
+        """This worker's contiguous part of each global batch; InputError where a worker would have none."""
+        return slice(0, global_batch_size)
+
     def broadcast(self, decision: Any) -> Any:
         """Rank 0's `decision` (small, picklable) on every rank."""
         return decision
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's `value` (small, picklable), in the order of the ranks, on every rank."""
+        return [value]
+
+    def maximum(self, number: int) -> int:
+        """The largest of the ranks' numbers, on every rank; cheap enough for every block."""
+        return number
+
+    def synchronize(self) -> None:  # noqa: B027
+        """Rank 0's whole state on every rank: before the first step, and after `write` on rank 0."""
+
+    def check_agreement(self, step: int) -> None:  # noqa: B027
+        """Compares the workers' states by a hash.
+
+        Raises:
+          WorkerLostError: they differ; names the steps between which they began to.
+        """

@@ -6,7 +6,10 @@ from tfmat.backends.base import Backend, BackendOptions
 from tfmat.errors import InputError, nearest
 
 # Name -> module and class.
-BACKENDS = {"single": ("tfmat.backends.single", "SingleBackend")}
+BACKENDS = {
+    "single": ("tfmat.backends.single", "SingleBackend"),
+    "horovod": ("tfmat.backends.horovod", "HorovodBackend"),
+}
 
 
 def check_backend(name: str) -> None:

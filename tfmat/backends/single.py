@@ -1,6 +1,5 @@
 """One process, one device: many steps in one call of a graph, the data gathered by index inside it."""
 
-import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends.base import Arrays, Backend, PerExample
+from tfmat.backends.batches import each_batch, each_batch_in_parts, row_spec, share_or_copy
 from tfmat.backends.step import Batch, State, Step
 from tfmat.errors import InputError
 
@@ -34,7 +34,15 @@ class SingleBackend(Backend):
     ) -> None:
         """See Backend.build."""
         optimizer.build(model.trainable_variables)
-        self._step = Step(model, optimizer, loss, metrics, auxiliary_loss)
+        self._step = Step(
+            model,
+            optimizer,
+            loss,
+            metrics,
+            auxiliary_loss,
+            worker=self.rank,
+            compression=self.options.compression if self.world_size > 1 else "none",
+        )
         self._variables = State.variables_of(model, optimizer)
         compute = self._step.compute
         self._compute = (
@@ -52,12 +60,15 @@ class SingleBackend(Backend):
 
     def share(self, data: Any) -> Any:
         """See Backend.share."""
-        return tf.nest.map_structure(_share_or_copy, data)
+        return tf.nest.map_structure(share_or_copy, data)
 
     def train(
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
     ) -> np.ndarray:
         """See Backend.train."""
+        missing = -indices.shape[1] % self.options.accumulate
+        if missing:  # the parts of a batch have one width
+            indices, weights = (np.pad(a, ((0, 0), (0, missing))) for a in (indices, weights))
         return self._run(self._train_steps, data, indices, weights, num_examples)
 
     def evaluate(
@@ -113,7 +124,7 @@ class SingleBackend(Backend):
     ) -> np.ndarray:
         """Runs `steps`, compiled once for each kind of rows and width of batch, whatever the number of steps."""
         width = indices.shape[1]
-        rows = tf.nest.map_structure(_row_spec, data)
+        rows = tf.nest.map_structure(row_spec, data)
         key = (steps.__name__, width, str(rows))
         if key not in self._functions:
             signature = [
@@ -130,22 +141,40 @@ class SingleBackend(Backend):
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
     ) -> tf.Tensor:
         def step(pieces: list[Batch]) -> tf.Tensor:
-            state, sums = self._compute(self._read(), pieces, _identity)
-            # Every write after every read: see contracts on DTensor, which runs the same step.
-            for variables, values in zip(self._variables, state, strict=True):
-                for variable, value in zip(variables, values, strict=True):
-                    variable.assign(value)
-            return sums
+            return self._assign(*self._compute(self._read(), pieces, self._reduce))
 
-        return _each_batch(step, self._num_pieces, data, indices, weights, num_examples)
+        def step_in_parts(part: Callable[[tf.Tensor], Batch]) -> tf.Tensor:
+            return self._assign(
+                *self._step.compute_in_parts(self._read(), part, num_parts, self._reduce)
+            )
+
+        num_parts = self.options.accumulate
+        if num_parts > 1:
+            return each_batch_in_parts(
+                step_in_parts, num_parts, data, indices, weights, num_examples
+            )
+        return each_batch(step, self._num_pieces, data, indices, weights, num_examples)
+
+    def _assign(self, state: State, sums: tf.Tensor) -> tf.Tensor:
+        # Every write after every read: see contracts on DTensor, which runs the same step.
+        for variables, values in zip(self._variables, state, strict=True):
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(value)
+        return sums
 
     def _evaluate_steps(
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
     ) -> tf.Tensor:
         def step(pieces: list[Batch]) -> tf.Tensor:
-            return self._step.evaluate(self._read(), pieces, _identity)
+            return self._step.evaluate(self._read(), pieces, lambda tensors: tensors)
 
-        return _each_batch(step, self._num_pieces, data, indices, weights, num_examples)
+        sums = each_batch(step, self._num_pieces, data, indices, weights, num_examples)
+        # One collective a call, not one a batch: nothing here waits for the other workers' sums.
+        return self._reduce([sums])[0]
+
+    def _reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Sums over the workers: alone there is nothing to do."""
+        return tensors
 
     def _num_pieces(self, width: int) -> int:
         """Pieces of a batch that run side by side, one on each processor.
@@ -163,47 +192,3 @@ class SingleBackend(Backend):
 
     def _read(self) -> State:
         return State(*([tf.convert_to_tensor(v) for v in part] for part in self._variables))
-
-
-def _identity(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-    return tensors
-
-
-def _each_batch(
-    step: Callable[[list[Batch]], tf.Tensor],
-    num_pieces: Callable[[int], int],
-    data: Any,
-    indices: tf.Tensor,
-    weights: tf.Tensor,
-    num_examples: tf.Tensor,
-) -> tf.Tensor:
-    """Runs `step` on one batch after the other, in the graph; what it returns, stacked: [steps, ...]."""
-    num_steps, width = tf.shape(indices)[0], indices.shape[1]
-    pieces = num_pieces(width)
-    cuts = [width * i // pieces for i in range(pieces + 1)]
-
-    def piece(i: tf.Tensor, start: int, stop: int) -> Batch:
-        rows = indices[i, start:stop]
-        features, labels = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), data)
-        return Batch(features, labels, weights[i, start:stop], num_examples[i])
-
-    def body(i: tf.Tensor, records: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        sums = step([piece(i, *cut) for cut in itertools.pairwise(cuts)])
-        return i + 1, records.write(i, tf.cast(sums, records.dtype))
-
-    records = tf.TensorArray(keras.backend.floatx(), size=num_steps)
-    _, records = tf.while_loop(lambda i, _: i < num_steps, body, [tf.constant(0), records])
-    return records.stack()
-
-
-def _row_spec(tensor: tf.Tensor) -> tf.TensorSpec:
-    return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
-
-
-def _share_or_copy(array: Any) -> tf.Tensor:
-    """A tensor over the array's own memory where TensorFlow can share it (CPU, aligned), else a copy of it."""
-    if isinstance(array, np.ndarray) and array.flags.c_contiguous and array.flags.writeable:
-        aligned = array.ctypes.data % 64 == 0
-        if aligned and array.dtype != np.bool_ and array.size:
-            return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
-    return tf.convert_to_tensor(array)

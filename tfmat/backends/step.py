@@ -10,6 +10,8 @@ from tfmat.backends.base import PerExample
 from tfmat.models.normalization import batch_context
 
 Reduce = Callable[[list[tf.Tensor]], list[tf.Tensor]]
+# Between the dropout seeds of two workers.
+_SEED_SHIFT = 1_000_003
 
 
 class State(NamedTuple):
@@ -54,12 +56,21 @@ class Step:
         loss: PerExample,
         metrics: Mapping[str, PerExample],
         auxiliary_loss: PerExample | None = None,
+        *,
+        worker: int = 0,
+        compression: str = "none",
     ):
+        self._compression = compression
         self._model = model
         self._optimizer = optimizer
         self._loss = loss
         self._auxiliary_loss = auxiliary_loss
         self._metrics = dict(metrics)
+        # Workers see different examples, so their dropout must differ too: a function of (seed, step, worker).
+        self._seed_shifts = [
+            worker * _SEED_SHIFT if "seed_generator_state" in variable.path else 0
+            for variable in model.non_trainable_variables
+        ]
         self._training_argument = {"training": True} if model._call_has_training_arg else {}
         self._inference_argument = {"training": False} if model._call_has_training_arg else {}
 
@@ -83,10 +94,63 @@ class Step:
         """
         results = [self._gradients(state, piece, reduce) for piece in pieces]
         gradients = [_total(list(parts)) for parts in zip(*(r[0] for r in results), strict=True)]
-        # Gradients and sums travel together: one collective a step where workers must meet.
-        *gradients, sums = reduce([*gradients, _total([result[1] for result in results])])
+        sums = _total([result[1] for result in results])
+        return self._update(state, gradients, sums, results[0][2], reduce)
+
+    def compute_in_parts(
+        self,
+        state: State,
+        part: Callable[[tf.Tensor], Batch],
+        num_parts: int,
+        reduce: Reduce,
+    ) -> tuple[State, tf.Tensor]:
+        """As `compute`, with the parts of the batch one after the other: only one is in memory at a time.
+
+        Args:
+          state, reduce: as for `compute`.
+          part: j -> part j of this worker's batch, all of one width.
+          num_parts: how many there are.
+        """
+
+        def add(j: tf.Tensor, totals: Any, non_trainable: Any) -> Any:
+            gradients, sums, non_trainable = self._gradients(
+                state._replace(non_trainable=non_trainable), part(j), reduce
+            )
+            return (
+                j + 1,
+                [total + new for total, new in zip(totals, [*gradients, sums], strict=True)],
+                non_trainable,
+            )
+
+        zeros = [tf.zeros_like(weight) for weight in state.weights]
+        zero_sums = tf.zeros([1 + len(self._metrics)], keras.backend.floatx())
+        _, (*gradients, sums), non_trainable = tf.while_loop(
+            lambda j, *_: j < num_parts,
+            add,
+            (tf.constant(0), [*zeros, zero_sums], list(state.non_trainable)),
+        )
+        return self._update(state, gradients, sums, non_trainable, reduce)
+
+    def _update(
+        self,
+        state: State,
+        gradients: list[tf.Tensor],
+        sums: tf.Tensor,
+        non_trainable: list[tf.Tensor],
+        reduce: Reduce,
+    ) -> tuple[State, tf.Tensor]:
+        if self._compression == "fp16":
+            halves = reduce([tf.cast(gradient, tf.float16) for gradient in gradients])
+            gradients = [tf.cast(half, g.dtype) for half, g in zip(halves, gradients, strict=True)]
+            (sums,) = reduce([sums])
+            # The next step must not sum before this one has: nothing else of it needs the sums.
+            with tf.control_dependencies([sums]):
+                gradients = [tf.identity(gradient) for gradient in gradients]
+        else:
+            # Gradients and sums travel together: one collective a step where workers must meet.
+            *gradients, sums = reduce([*gradients, sums])
         weights, slots = self._optimizer.stateless_apply(state.slots, gradients, state.weights)
-        return State(weights, results[0][2], slots), sums
+        return State(weights, non_trainable, slots), sums
 
     def _gradients(
         self, state: State, batch: Batch, reduce: Reduce
@@ -97,7 +161,7 @@ class Step:
             with batch_context(batch.weights, reduce):
                 outputs, non_trainable, penalties = self._model.stateless_call(
                     state.weights,
-                    state.non_trainable,
+                    self._shift_seeds(state.non_trainable, 1),
                     batch.features,
                     return_losses=True,
                     **self._training_argument,
@@ -114,7 +178,14 @@ class Step:
         gradients = tape.gradient(
             objective, state.weights, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
-        return gradients, tf.stack(sums), non_trainable
+        return gradients, tf.stack(sums), self._shift_seeds(non_trainable, -1)
+
+    def _shift_seeds(self, non_trainable: list[tf.Tensor], sign: int) -> list[tf.Tensor]:
+        """The state with this worker's seeds (sign 1), or the common ones back from them (sign -1)."""
+        return [
+            value + tf.cast([sign * shift, 0], value.dtype) if shift else value
+            for value, shift in zip(non_trainable, self._seed_shifts, strict=True)
+        ]
 
     def evaluate(self, state: State, pieces: Sequence[Batch], reduce: Reduce) -> tf.Tensor:
         """[1 + metrics] sums over the global batch of loss and metrics, in inference mode."""

@@ -7,7 +7,7 @@
 
 Data sets are made once and kept in --data_dir. A run that was interrupted goes on when the same command is
 given again; one that is done says so. Results lie in --workdir: config.json, status.json, metrics.jsonl,
-model.keras (best), final.keras, evaluation.json, figures/, tensorboard/, checkpoints/, log.txt.
+model.keras (best), final.keras, report.html, evaluation.json, figures/, tensorboard/, checkpoints/, log.txt.
 """
 
 import pathlib
@@ -33,7 +33,12 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         "data_dir", "data", "folder of data sets, or one data set", flag_values=flag_values
     )
     flags.DEFINE_string("law", None, "material law, same as --config.law", flag_values=flag_values)
-    flags.DEFINE_string("backend", "single", "how steps run: single", flag_values=flag_values)
+    flags.DEFINE_string(
+        "backend",
+        "single",
+        "how steps run: single; horovod, under mpirun or srun",
+        flag_values=flag_values,
+    )
 
 
 def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:

@@ -49,9 +49,17 @@ class ExampleOrder:
       seed: any integer.
       shard_size: examples in a shard; the last shard may be shorter.
       window: positions shuffled together.
+      worker: None for the one order that all workers share; else each worker has its own.
     """
 
-    def __init__(self, num_examples: int, seed: int, shard_size: int, window: int = 65536):
+    def __init__(
+        self,
+        num_examples: int,
+        seed: int,
+        shard_size: int,
+        window: int = 65536,
+        worker: int | None = None,
+    ):
         for name, value in (
             ("num_examples", num_examples),
             ("shard_size", shard_size),
@@ -63,6 +71,7 @@ class ExampleOrder:
         self.seed = seed
         self.shard_size = shard_size
         self.window = window
+        self._words = (seed,) if worker is None else (seed, worker)
         # The last answers, since batches are mostly asked for in sequence. Replaced whole, so threads may share it.
         self._shards: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None
         self._last_window: tuple[int, int, NDArray[np.int64]] | None = None
@@ -121,7 +130,7 @@ class ExampleOrder:
         # The low bits of each hash make room for its offset in the window: one plain sort gives the permutation, and
         # equal hashes are still in a defined order.
         bits = np.uint64(max(stop - start - 1, 1).bit_length())
-        hashes = _hashes(_key(self.seed, epoch, _WITHIN), start, stop) >> bits << bits
+        hashes = _hashes(_key(*self._words, epoch, _WITHIN), start, stop) >> bits << bits
         hashes |= np.arange(stop - start, dtype=np.uint64)
         hashes.sort()
         offsets = hashes & ((np.uint64(1) << bits) - np.uint64(1))
@@ -132,7 +141,7 @@ class ExampleOrder:
         shards = self._shards
         if shards is None or shards[0] != epoch:
             count = -(-self.num_examples // self.shard_size)
-            hashes = _hashes(_key(self.seed, epoch, _SHARDS), 0, count)
+            hashes = _hashes(_key(*self._words, epoch, _SHARDS), 0, count)
             order = np.argsort(hashes, kind="stable").astype(np.int64)
             sizes = np.minimum(self.num_examples - order * self.shard_size, self.shard_size)
             shards = (epoch, order * self.shard_size, np.cumsum(sizes) - sizes)

@@ -25,7 +25,7 @@ class Span(NamedTuple):
 
 
 class Block(NamedTuple):
-    """The examples of a span, in the order of the arguments of `Backend.train`.
+    """One worker's examples of a span, in the order of the arguments of `Backend.train`.
 
     Attributes:
       data: (features, labels), each a tensor or a structure of tensors with the same first axis: a whole data set
@@ -48,14 +48,22 @@ class MemorySource:
       data: (features, labels) as `Backend.place` returned them; rows beyond the order's are never touched.
       order: which row stands where.
       global_batch_size: examples a step.
+      columns: this worker's part of a global batch; None for all of it.
     """
 
     max_steps = np.iinfo(np.int32).max
 
-    def __init__(self, data: tuple[Any, Any], order: ExampleOrder, global_batch_size: int):
+    def __init__(
+        self,
+        data: tuple[Any, Any],
+        order: ExampleOrder,
+        global_batch_size: int,
+        columns: slice | None = None,
+    ):
         self._data = data
         self._order = order
         self._global_batch_size = global_batch_size
+        self._columns = columns or slice(None)
         self.steps_per_epoch = order.num_batches(global_batch_size)
         self.num_examples = order.num_examples
 
@@ -65,7 +73,8 @@ class MemorySource:
             indices, weights = self._order.batches(
                 span.epoch, span.first, span.steps, self._global_batch_size
             )
-            yield Block(self._data, indices, weights, weights.sum(axis=1))
+            columns = self._columns
+            yield Block(self._data, indices[:, columns], weights[:, columns], weights.sum(axis=1))
 
 
 class StreamSource:
@@ -75,10 +84,17 @@ class StreamSource:
       data: (features, labels) as tensors over mapped memory: reading a row loads its pages, the kernel may drop them.
       order: which row stands where; its windows keep the reads of a while within a few shards.
       global_batch_size: examples a step.
+      columns: this worker's part of a global batch; no other row is read.
     """
 
-    def __init__(self, data: tuple[Any, Any], order: ExampleOrder, global_batch_size: int):
-        self._memory = MemorySource(data, order, global_batch_size)
+    def __init__(
+        self,
+        data: tuple[Any, Any],
+        order: ExampleOrder,
+        global_batch_size: int,
+        columns: slice | None = None,
+    ):
+        self._memory = MemorySource(data, order, global_batch_size, columns)
         self._data = data
         self.steps_per_epoch = self._memory.steps_per_epoch
         self.num_examples = self._memory.num_examples
@@ -90,23 +106,30 @@ class StreamSource:
     def blocks(self, spans: Iterable[Span]) -> Iterator[Block]:
         """The rows of each span, in order, read ahead."""
 
-        def index_blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        def index_blocks() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
             for block in self._memory.blocks(spans):
-                yield block.indices, block.weights
+                yield block.indices, block.weights, block.num_examples
 
-        signature = (tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None], tf.float32))
+        signature = (
+            tf.TensorSpec([None, None], tf.int32),
+            tf.TensorSpec([None, None], tf.float32),
+            tf.TensorSpec([None], tf.float32),
+        )
         dataset = tf.data.Dataset.from_generator(index_blocks, output_signature=signature)
         # Without autograph, which would leave files in the folder of temporary files.
         gather = tf.autograph.experimental.do_not_convert(self._gather)
         dataset = dataset.map(gather, num_parallel_calls=1, deterministic=True).prefetch(2)
-        for data, weights in dataset:
+        for data, weights, num_examples in dataset:
             weights = weights.numpy()
             indices = np.arange(weights.size, dtype=np.int32).reshape(weights.shape)
-            yield Block(data, indices, weights, weights.sum(axis=1))
+            yield Block(data, indices, weights, num_examples.numpy())
 
-    def _gather(self, indices: tf.Tensor, weights: tf.Tensor) -> tuple[Any, tf.Tensor]:
+    def _gather(
+        self, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
+    ) -> tuple[Any, tf.Tensor, tf.Tensor]:
         rows = tf.reshape(indices, [-1])
-        return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), self._data), weights
+        data = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), self._data)
+        return data, weights, num_examples
 
 
 class DatasetSource:
@@ -116,10 +139,15 @@ class DatasetSource:
       dataset: yields (features, labels) or (features, labels, weights) in batches of at most `global_batch_size`.
       global_batch_size: width of a batch; shorter ones are padded with weight zero.
       steps_per_epoch: needed where the set does not know its own length.
+      columns: this worker's part of a global batch; every worker reads the whole set.
     """
 
     def __init__(
-        self, dataset: tf.data.Dataset, global_batch_size: int, steps_per_epoch: int | None = None
+        self,
+        dataset: tf.data.Dataset,
+        global_batch_size: int,
+        steps_per_epoch: int | None = None,
+        columns: slice | None = None,
     ):
         cardinality = int(dataset.cardinality())
         if steps_per_epoch is None and cardinality < 0:
@@ -129,6 +157,7 @@ class DatasetSource:
             )
         self._dataset = dataset
         self._global_batch_size = global_batch_size
+        self._columns = columns or slice(None)
         self.steps_per_epoch = steps_per_epoch or cardinality
         self.num_examples = self.steps_per_epoch * global_batch_size
         self.max_steps = np.iinfo(np.int32).max
@@ -148,7 +177,9 @@ class DatasetSource:
             indices = np.arange(weights.size, dtype=np.int32).reshape(weights.shape)
             counts = np.array([t[2] for t in taken], np.float32)
             position = (span.epoch, span.first + span.steps)
-            yield Block(tf.nest.map_structure(tf.convert_to_tensor, data), indices, weights, counts)
+            data = tf.nest.map_structure(tf.convert_to_tensor, data)
+            columns = self._columns
+            yield Block(data, indices[:, columns], weights[:, columns], counts)
 
     def _padded(self, batch: Any) -> tuple[tuple[Any, Any], np.ndarray, int]:
         """(features, labels) filled up to the global batch, weights, and the number of true examples."""
@@ -192,14 +223,17 @@ def sequential_blocks(
     num_rows: int,
     batch_size: int,
     batches_per_block: int = 16,
+    columns: slice | None = None,
 ) -> Iterator[Block]:
     """Rows `first_row` to `first_row + num_rows` in order, for evaluation; the last batch is padded."""
+    columns = columns or slice(None)
     positions = np.arange(-(-num_rows // batch_size) * batch_size).reshape(-1, batch_size)
     weights = (positions < num_rows).astype(np.float32)
     indices = np.where(weights > 0, first_row + positions, first_row).astype(np.int32)
     for i in range(0, len(positions), batches_per_block):
         part = slice(i, i + batches_per_block)
-        yield Block(data, indices[part], weights[part], weights[part].sum(axis=1))
+        num_examples = weights[part].sum(axis=1)
+        yield Block(data, indices[part, columns], weights[part, columns], num_examples)
 
 
 def fits_in_memory(num_bytes: int, available: Callable[[], int] | None = None) -> bool:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -48,7 +49,7 @@ class Loop:
       callbacks: see Callbacks.
       model: the Keras model, for `stop_training` and saving.
       validate: returns loss and metrics of the validation examples by name; or None.
-      folder: None for a run that leaves no files.
+      folder: None for a run that leaves no files, and on every rank but 0.
       checkpoint_every: between checkpoints.
       target_val_loss: the run is done as soon as val_loss is at or below it.
       progress, log: where lines go.
@@ -80,6 +81,8 @@ class Loop:
         self._total_steps, self._names, self._validate = total_steps, names, validate
         self._steps_per_epoch = source.steps_per_epoch
         self._steps_per_call = min(steps_per_call, source.max_steps)
+        # Every worker of a run that keeps files takes part in what leads to one; rank 0 alone has the folder.
+        self._keeps = backend.broadcast(folder is not None)
         self._folder, self._target, self._progress, self._log = (
             folder,
             target_val_loss,
@@ -126,6 +129,7 @@ class Loop:
         self._begin_epoch()
         for block in self._source.blocks(self._spans()):
             self._callbacks.call("on_train_batch_begin", position.step)
+            self._backend.announce("training", position.step)
             started = time.monotonic()
             sums = self._backend.train(*block)
             self._count_time(block.num_examples, time.monotonic() - started)
@@ -141,28 +145,35 @@ class Loop:
             if reason or position.step == self._total_steps:
                 position.end_reason = reason or f"all {self._total_steps} steps done"
                 return position.end_reason
-            interrupted = self._backend.broadcast(stop.received)
-            if interrupted or self._checkpoint_is_due():
+            # A signal to any worker stops all of them, after the same step.
+            received = self._backend.maximum(stop.received)
+            if received or self._checkpoint_is_due():
                 self.save()
-            if interrupted:
-                raise Interrupted(
-                    f"{interrupted} received; saved at step {position.step} of {self._total_steps}: "
-                    "start the same command again to go on"
-                    if self._folder
-                    else f"{interrupted} received; nothing is saved without a workdir"
-                )
+            if received:
+                raise self._interrupted(received)
         return f"all {self._total_steps} steps were done already"
+
+    def _interrupted(self, received: int) -> Interrupted:
+        name = signal.Signals(received).name
+        step = self.position.step
+        return Interrupted(
+            f"{name} received; saved at step {step} of {self._total_steps}: "
+            "start the same command again to go on"
+            if self._keeps
+            else f"{name} received; nothing is saved without a workdir"
+        )
 
     def save(self) -> None:
         """Writes a checkpoint of the present position."""
-        if self._folder is None or self._last_saved_step == self.position.step:
+        if not self._keeps or self._last_saved_step == self.position.step:
             return
+        self._backend.announce("checkpoint", self.position.step)
         state = self._backend.read()
         if not all(np.isfinite(array).all() for array in state.values()):
             raise self._diverged("the weights are not finite after", self.position.step - 1)
         values, arrays = self._callbacks.state()
         self.position.seconds = time.monotonic() - self._clock
-        if self._backend.rank == 0:
+        if self._folder:
             meta = {"position": dataclasses.asdict(self.position), "callbacks": values}
             self._folder.checkpoints.save(self.position.step, {**state, **arrays}, meta)
         self._last_saved_step = self.position.step
@@ -233,7 +244,9 @@ class Loop:
         """Validates, records, keeps the best model, calls the callbacks; returns a reason to end, if there is one."""
         position = self.position
         logs = self._epoch_logs()
+        self._backend.check_agreement(position.step)
         if self._validate:
+            self._backend.announce("validation", position.step)
             started = time.monotonic()
             logs |= {f"val_{name}": value for name, value in self._validate().items()}
             position.validation_seconds += time.monotonic() - started
@@ -255,10 +268,11 @@ class Loop:
         monitored = logs.get("val_loss", logs["loss"])
         improved = monitored < position.best_val_loss
         position.best_val_loss = min(monitored, position.best_val_loss)
-        if self._folder and self._backend.rank == 0:
+        if improved and self._keeps:
+            self._backend.sync_model()
+        if self._folder:
             self._folder.append_metrics(record)
             if improved:
-                self._backend.sync_model()
                 self._folder.save_model(self._model, "model.keras")
         self._callbacks.call("on_epoch_end", epoch, logs)
         position.epoch_sums, position.epoch_examples = [], 0.0
@@ -297,4 +311,6 @@ class Loop:
         if self._checkpoint_steps is not None:
             return self.position.step % self._checkpoint_steps == 0
         waited = time.monotonic() - self._checkpoint_clock
-        return self._backend.broadcast(waited >= (self._checkpoint_seconds or 0.0))
+        return self._backend.broadcast(
+            waited >= (self._checkpoint_seconds or 0.0)
+        )  # by rank 0's clock

@@ -63,7 +63,7 @@ class Session:
         Raises:
           Interrupted, DivergedError, or whatever a callback raises; status.json says which.
         """
-        checkpoint = self._latest_checkpoint()
+        checkpoint = self.backend.broadcast(self._latest_checkpoint())
         self.callbacks.call("on_train_begin")
         self._resume(checkpoint)
         try:
@@ -90,6 +90,9 @@ class Session:
         return checkpoint
 
     def _resume(self, checkpoint: Checkpoint | None) -> None:
+        if checkpoint:
+            self.loop.restore(checkpoint)
+        self.backend.synchronize()
         if self.folder is None:
             return
         step = checkpoint.step if checkpoint else 0
@@ -98,8 +101,6 @@ class Session:
         if status:
             resumed = [*resumed, step]
             self.log(f"going on from step {step}")
-        if checkpoint:
-            self.loop.restore(checkpoint)
         self.folder.truncate_metrics(step)
         self.folder.set_status("running", resumed_from_steps=resumed)
 
@@ -107,11 +108,12 @@ class Session:
         self.loop.save()  # first, so that an interruption from here on costs no step
         self.callbacks.call("on_train_end")
         position = self.loop.position
+        self.backend.announce("validation", position.step)
         record = position.last_record | {
             f"val_{name}_all": value for name, value in self.validate_all().items()
         }
+        self.backend.sync_model()
         if self.folder:
-            self.backend.sync_model()
             self.folder.save_model(self.model, "final.keras")
             self.folder.checkpoints.remove_old()  # where an earlier process was killed before it could
             self.folder.set_status("done", reason, step=position.step, last_record=record)

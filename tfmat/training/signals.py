@@ -9,14 +9,14 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 
 class StopRequest:
-    """Context manager; inside it `received` names the signal that came, if any.
+    """Context manager; inside it `received` is the signal that came, 0 for none.
 
     A second Ctrl-C stops at once, without saving. Outside the main thread, where Python takes no signals, it does
     nothing.
     """
 
     def __init__(self) -> None:
-        self.received: str | None = None
+        self.received: int = 0
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "StopRequest":
@@ -35,6 +35,6 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and self.received == "SIGINT":
+        if number == signal.SIGINT and self.received == signal.SIGINT:
             raise KeyboardInterrupt
-        self.received = signal.Signals(number).name
+        self.received = number

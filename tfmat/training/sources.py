@@ -1,6 +1,7 @@
 """Where the training examples come from, and how many steps fit into a time."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -33,14 +34,16 @@ def make_source(
     reading: str,
     shard_size: int,
     steps_per_epoch: int | None = None,
+    sharding: str = "partition",
 ) -> Source:
     """Arrays in memory or streamed, or a user's tf.data set; see `Trainer.fit` for the arguments.
 
     Raises:
       InputError: where lengths differ, or a batch is larger than the set.
     """
+    columns = backend.columns(global_batch_size)
     if isinstance(features, tf.data.Dataset):
-        return DatasetSource(features, global_batch_size, steps_per_epoch)
+        return DatasetSource(features, global_batch_size, steps_per_epoch, columns)
     arrays = tf.nest.flatten((features, labels))
     num_examples = len(arrays[0])
     if any(len(array) != num_examples for array in arrays):
@@ -52,18 +55,36 @@ def make_source(
             f"global_batch_size is {global_batch_size}, there are {num_examples} training examples; "
             "use a smaller batch or more examples"
         )
-    order = ExampleOrder(num_examples, seed, shard_size)
+    # Each for itself: every worker takes its columns of batches of its own order over the whole set.
+    worker = backend.rank if sharding == "independent" and backend.world_size > 1 else None
+    order = ExampleOrder(num_examples, seed, shard_size, worker=worker)
     num_bytes = sum(array.nbytes for array in arrays)
-    if reading == "stream" or (reading == "auto" and not fits_in_memory(num_bytes)):
+    fits = all(backend.gather(fits_in_memory(num_bytes)))
+    if reading == "stream" or (reading == "auto" and not fits):
         with tf.device("CPU:0"):
-            return StreamSource(backend.share((features, labels)), order, global_batch_size)
-    return MemorySource(backend.place((features, labels)), order, global_batch_size)
+            data = backend.share((features, labels))
+            return StreamSource(data, order, global_batch_size, columns)
+    return MemorySource(backend.place((features, labels)), order, global_batch_size, columns)
 
 
-def steps_per_call(source: Source, wanted: int | None) -> int:
+def check_same_everywhere(backend: Backend, config: Mapping[str, Any]) -> None:
+    """Refuses workers that would not do the same steps: the others would wait for them for ever."""
+    names = ("num_examples", "steps_per_epoch", "global_batch_size", "seed", "train_for")
+    answers = backend.gather({name: config.get(name) for name in names})
+    for rank, answer in enumerate(answers):
+        for name in names:
+            if answer[name] != answers[0][name]:
+                raise InputError(
+                    f"rank {rank} has {name}={answer[name]}, rank 0 has {name}={answers[0][name]}; "
+                    "give every worker the same data and the same settings"
+                )
+
+
+def steps_per_call(source: Source, wanted: int | None, world_size: int) -> int:
     """Steps in one call of the graph: what the user wants, or about half a second's worth."""
     examples_per_step = max(1, source.num_examples // source.steps_per_epoch)
-    automatic = max(1, min(_STEPS_PER_CALL, _EXAMPLES_PER_CALL // examples_per_step))
+    examples_per_call = _EXAMPLES_PER_CALL * world_size
+    automatic = max(1, min(_STEPS_PER_CALL, examples_per_call // examples_per_step))
     return min(wanted or automatic, source.max_steps)
 
 
@@ -81,6 +102,8 @@ def measure_steps_per_second(backend: Backend, source: Source, count: int) -> fl
             if steps >= 0:
                 elapsed += time.monotonic() - started
             steps += count
+            # Rank 0's clock decides, or the others would wait for steps that it does not do.
+            elapsed = backend.broadcast(elapsed)
             if elapsed >= _PROBE_SECONDS:
                 break
     backend.write(before)

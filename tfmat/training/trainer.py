@@ -1,6 +1,9 @@
 """The public trainer: any Keras model, loss, optimizer and data; resumable, on any backend."""
 
+import atexit
 import contextlib
+import pathlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +22,12 @@ from tfmat.training.loop import Loop
 from tfmat.training.progress import TrainingProgress
 from tfmat.training.run_folder import RunFolder
 from tfmat.training.session import RunResult, Session
-from tfmat.training.sources import make_source, measure_steps_per_second, steps_per_call
+from tfmat.training.sources import (
+    check_same_everywhere,
+    make_source,
+    measure_steps_per_second,
+    steps_per_call,
+)
 
 EVALUATION_BATCH_SIZE = 500
 _ENDLESS = 2**40
@@ -88,7 +96,11 @@ class Trainer:
         }
         self._optimizer = optimizer
         self._auxiliary_loss = per_example_function(auxiliary_loss) if auxiliary_loss else None
-        self._backend = make_backend(backend) if isinstance(backend, str) else backend
+        if isinstance(backend, str):
+            backend = make_backend(backend)
+            backend.start()
+            atexit.register(lambda: backend.close(getattr(sys, "last_value", None)))
+        self._backend = backend
         self._workdir = workdir
         self._callbacks = list(callbacks)
         self._seed = seed
@@ -115,6 +127,7 @@ class Trainer:
         reading: str = "auto",
         shard_size: int = 131_072,
         steps_per_epoch: int | None = None,
+        sharding: str = "partition",
     ) -> RunResult:
         """Trains to the end of `train_for`, from the last checkpoint of the workdir if there is one.
 
@@ -129,6 +142,8 @@ class Trainer:
           reading: memory, stream, or auto.
           shard_size: examples in a shard of stored data; part of the order of examples.
           steps_per_epoch: for tf.data sets that do not know their length.
+          sharding: `partition`: the workers share each global batch, whose examples are the same for any number of
+            them; `independent`: each worker draws for itself from the whole set.
 
         Returns:
           Why and where the run ended, and its history.
@@ -145,6 +160,7 @@ class Trainer:
             reading=reading,
             shard_size=shard_size,
             steps_per_epoch=steps_per_epoch,
+            sharding=sharding,
         )
         validation = None if validation is None else self._backend.place(validation)
         config = self._config or {
@@ -158,10 +174,13 @@ class Trainer:
             "steps_per_epoch": source.steps_per_epoch,
         }
         with self._run_folder() as folder:
-            saved = folder.check_config(config) if folder else None
             log = folder.logger(self._show) if folder else self._show
-            if folder and saved and folder.status().get("state") in ("done", "diverged"):
-                return self._ended(folder, saved)
+            # Rank 0 knows what was done before, and all do as it says.
+            saved = self._backend.broadcast(folder.check_config(config) if folder else None)
+            status = self._backend.broadcast(folder.status() if folder else {})
+            if saved and status.get("state") in ("done", "diverged"):
+                return self._ended(status, saved)
+            check_same_everywhere(self._backend, config)
             if saved:
                 total_steps = saved["total_steps"]
             else:
@@ -169,7 +188,8 @@ class Trainer:
             if folder and not saved:
                 folder.start({**config, "total_steps": total_steps}, self._sidecar)
             self._build(total_steps, source.steps_per_epoch)
-            with TrainingProgress(total_steps, not self._quiet) as progress:
+            visible = not self._quiet and self._backend.rank == 0
+            with TrainingProgress(total_steps, visible) as progress:
                 self._progress = progress
                 session = self._session(
                     source,
@@ -196,19 +216,21 @@ class Trainer:
             yield None
             return
         folder = RunFolder(self._workdir, self._keep_checkpoints)
+        self._backend.when_lost(lambda message: folder.set_status("failed", message))
         try:
             yield folder
         finally:
             folder.close()
 
-    def _ended(self, folder: RunFolder, saved: dict[str, Any]) -> RunResult:
+    def _ended(self, status: dict[str, Any], saved: dict[str, Any]) -> RunResult:
         """The result of a run that had ended before; its weights are put into the model."""
-        status = folder.status()
         if status["state"] == "diverged":
-            raise DivergedError(f"the run in {folder.path} diverged: {status['reason']}")
-        self.model.optimizer = None  # or Keras would look for its slots in the file
-        self.model.load_weights(folder.path / "final.keras")
-        self._show(f"the run in {folder.path} is done: {status['reason']}")
+            raise DivergedError(f"the run in {self._workdir} diverged: {status['reason']}")
+        if self._backend.rank == 0:
+            self.model.optimizer = None  # or Keras would look for its slots in the file
+            self.model.load_weights(pathlib.Path(self._workdir or "") / "final.keras")
+        self.model.set_weights(self._backend.broadcast(self.model.get_weights()))
+        self._show(f"the run in {self._workdir} is done: {status['reason']}")
         return RunResult(
             status["reason"], status["step"], saved["total_steps"], {}, status["last_record"]
         )
@@ -238,7 +260,7 @@ class Trainer:
         else:
             # For the trial the run is as good as endless: no schedule may find it too short.
             self._build(_ENDLESS, source.steps_per_epoch)
-            count = steps_per_call(source, self._steps_per_call)
+            count = steps_per_call(source, self._steps_per_call, self._backend.world_size)
             rate = measure_steps_per_second(self._backend, source, count)
             total_steps = int(duration.seconds * rate)
             log(f"{duration} are {total_steps} steps at the measured {rate:.1f} steps/s")
@@ -267,7 +289,7 @@ class Trainer:
             backend=self._backend,
             source=source,
             total_steps=total_steps,
-            steps_per_call=steps_per_call(source, self._steps_per_call),
+            steps_per_call=steps_per_call(source, self._steps_per_call, self._backend.world_size),
             names=["loss", *self._metrics],
             callbacks=callbacks,
             model=self.model,
@@ -291,12 +313,15 @@ class Trainer:
 
     def _evaluate(self, data: Any, count: int) -> dict[str, float]:
         sums = np.zeros(1 + len(self._metrics))
-        for block in sequential_blocks(data, 0, count, min(EVALUATION_BATCH_SIZE, count)):
+        world_size = self._backend.world_size
+        batch_size = min(EVALUATION_BATCH_SIZE * world_size, max(count, world_size))
+        columns = self._backend.columns(batch_size)
+        for block in sequential_blocks(data, 0, count, batch_size, columns=columns):
             sums += self._backend.evaluate(*block).sum(axis=0, dtype=np.float64)
         return dict(zip(["loss", *self._metrics], (sums / count).tolist(), strict=True))
 
     def _show(self, line: str) -> None:
-        if not self._quiet:
+        if not self._quiet and self._backend.rank == 0:
             (self._progress or TrainingProgress(1)).show(line)
 
 

@@ -6,27 +6,27 @@ import pytest
 
 from tfmat.backends import make_backend
 from tfmat.backends.step import per_example_function
-from tfmat.config import default_config
 from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import MemorySource, Span, StreamSource
 from tfmat.errors import InputError
-from tfmat.models import build_model
 from tfmat.optimizers import make_functional
-
-# Nothing divides 7,919; batch 600 makes the 14th batch of an epoch a partial one, so 20 steps meet it.
-NUM_EXAMPLES, BATCH, STEPS = 7_919, 600, 20
-OPTIMIZERS = {
-    "nesterov": lambda: keras.optimizers.SGD(0.02, momentum=0.9, nesterov=True),
-    "adam": lambda: keras.optimizers.Adam(1e-3),
-    "adamw": lambda: keras.optimizers.AdamW(1e-3, weight_decay=0.01),
-}
+from tfmat_tests.backends.problem import (
+    BATCH,
+    NUM_EXAMPLES,
+    OPTIMIZERS,
+    STEPS,
+    make_data,
+    make_model,
+    plain_keras_loop,
+    set_precision,
+    spans,
+)
 
 
 @pytest.fixture(params=["float32", "float64"])
 def precision(request):
     before = keras.config.floatx(), keras.config.dtype_policy()
-    keras.config.set_floatx(request.param)
-    keras.config.set_dtype_policy(request.param)
+    set_precision(request.param)
     yield request.param
     keras.config.set_floatx(before[0])
     keras.config.set_dtype_policy(before[1])
@@ -34,53 +34,19 @@ def precision(request):
 
 @pytest.fixture(scope="module")
 def data():
-    random = np.random.default_rng(0)
-    labels = random.uniform(0, 1, (NUM_EXAMPLES, 2)).astype(np.float32)
-    strain = np.linspace(0, 1, 48, dtype=np.float32)
-    stress = np.tanh(labels[:, :1] * 3 * strain) + labels[:, 1:] * strain
-    stress += random.normal(0, 0.02, stress.shape)
-    features = np.stack(
-        [np.broadcast_to(strain, stress.shape), stress, np.zeros_like(stress)], axis=2
-    )
-    return features.astype(np.float32), labels
-
-
-def _model():
-    config = default_config().model
-    config.conv_filters, config.hidden_units = (4, 6), (25,)
-    return build_model(config, num_outputs=2, num_points=48, seed=3)
-
-
-def _plain_keras_loop(model, optimizer, data):
-    """Keras's own train_on_batch; the batches as the contract on order defines them."""
-    model.compile(optimizer, loss="mse")
-    order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
-    steps_per_epoch = -(-NUM_EXAMPLES // BATCH)
-    for step in range(STEPS):
-        epoch, i = divmod(step, steps_per_epoch)
-        rows = order.indices(epoch, i * BATCH, min((i + 1) * BATCH, NUM_EXAMPLES))
-        dtype = keras.config.floatx()
-        model.train_on_batch(data[0][rows].astype(dtype), data[1][rows].astype(dtype))
-    return [np.asarray(weight) for weight in model.get_weights()]
-
-
-def _blocks(source, calls):
-    position = 0
-    for count in calls:
-        yield Span(*divmod(position, source.steps_per_epoch), count)
-        position += count
+    return make_data()
 
 
 @pytest.mark.parametrize("source_class", [MemorySource, StreamSource])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_weights_of_a_plain_keras_loop(optimizer, source_class, precision, data):
-    expected = _plain_keras_loop(_model(), OPTIMIZERS[optimizer](), data)
-    model, backend = _model(), make_backend("single")
+def test_weights_of_aplain_keras_loop(optimizer, source_class, precision, data):
+    expected = plain_keras_loop(make_model(), OPTIMIZERS[optimizer](), data)
+    model, backend = make_model(), make_backend("single")
     functional = make_functional(OPTIMIZERS[optimizer]())
     backend.build(model, functional, per_example_function("mse"), {})
     order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
     source = source_class(backend.place(data), order, BATCH)
-    for block in source.blocks(_blocks(source, [5, 9, 6])):
+    for block in source.blocks(spans(source, [5, 9, 6])):
         sums = backend.train(*block)
         assert np.isfinite(sums).all()
     for name, reference, found in zip(
@@ -95,15 +61,15 @@ def test_weights_of_a_plain_keras_loop(optimizer, source_class, precision, data)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_batch_in_pieces_trains_the_same_weights(optimizer, precision, data, monkeypatch):
     """As `tfmat train` runs it; here the number is set, since TensorFlow's threads are fixed once it has started."""
-    expected = _plain_keras_loop(_model(), OPTIMIZERS[optimizer](), data)
-    model, backend = _model(), make_backend("single")
+    expected = plain_keras_loop(make_model(), OPTIMIZERS[optimizer](), data)
+    model, backend = make_model(), make_backend("single")
     monkeypatch.setattr(
         backend, "_num_pieces", lambda width: 7
     )  # 600 examples: pieces of 85 and 86
     functional = make_functional(OPTIMIZERS[optimizer]())
     backend.build(model, functional, per_example_function("mse"), {})
     source = MemorySource(backend.place(data), ExampleOrder(NUM_EXAMPLES, 5, 1024), BATCH)
-    for block in source.blocks(_blocks(source, [14, 6])):
+    for block in source.blocks(spans(source, [14, 6])):
         backend.train(*block)
     for reference, found in zip(expected, model.get_weights(), strict=True):
         error = np.linalg.norm(found - reference) / np.linalg.norm(reference)
@@ -113,7 +79,7 @@ def test_a_batch_in_pieces_trains_the_same_weights(optimizer, precision, data, m
 @pytest.mark.parametrize("pieces", [1, 5])
 def test_sums_are_those_of_the_true_examples(data, pieces, monkeypatch):
     """The last, padded batch: sum of squared errors before the update, by NumPy."""
-    model, backend = _model(), make_backend("single")
+    model, backend = make_model(), make_backend("single")
     monkeypatch.setattr(backend, "_num_pieces", lambda width: pieces)
     backend.build(
         model,
@@ -145,21 +111,21 @@ def test_regularisers_count_once_a_batch(data, pieces, monkeypatch):
             [layers.Input((48, 3)), layers.Flatten(), layers.Dense(2, kernel_regularizer=penalty)]
         )
 
-    expected = _plain_keras_loop(model(), keras.optimizers.SGD(0.01), data)
+    expected = plain_keras_loop(model(), keras.optimizers.SGD(0.01), data)
     ours, backend = model(), make_backend("single")
     monkeypatch.setattr(backend, "_num_pieces", lambda width: pieces)
     backend.build(
         ours, make_functional(keras.optimizers.SGD(0.01)), per_example_function("mse"), {}
     )
     source = MemorySource(backend.place(data), ExampleOrder(NUM_EXAMPLES, 5, 1024), BATCH)
-    for block in source.blocks(_blocks(source, [14, 6])):
+    for block in source.blocks(spans(source, [14, 6])):
         backend.train(*block)
     for a, b in zip(expected, ours.get_weights(), strict=True):
         np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-6)
 
 
 def test_state_travels_as_plain_arrays(data):
-    model, backend = _model(), make_backend("single")
+    model, backend = make_model(), make_backend("single")
     backend.build(model, make_functional("adam"), per_example_function("mse"), {})
     source = MemorySource(backend.place(data), ExampleOrder(NUM_EXAMPLES, 5, 1024), BATCH)
     blocks = list(source.blocks([Span(0, 0, 3), Span(0, 3, 3)]))
@@ -167,14 +133,14 @@ def test_state_travels_as_plain_arrays(data):
     saved = backend.read()
     first = backend.train(*blocks[1])
     other = make_backend("single")
-    other.build(_model(), make_functional("adam"), per_example_function("mse"), {})
+    other.build(make_model(), make_functional("adam"), per_example_function("mse"), {})
     other.write(saved)
     np.testing.assert_array_equal(other.train(*blocks[1]), first)
 
 
 def test_a_state_that_does_not_fit_is_refused_whole():
     backend = make_backend("single")
-    backend.build(_model(), make_functional("adam"), per_example_function("mse"), {})
+    backend.build(make_model(), make_functional("adam"), per_example_function("mse"), {})
     before = backend.read()
     wrong = {**before, "weights/0": before["weights/0"] + 1, "weights/1": np.zeros(99)}
     with pytest.raises(InputError, match=r"weights 1 .* has shape \[4\], saved is shape \[99\]"):

@@ -1,0 +1,85 @@
+"""What the backends share: one batch after the other inside a graph, and arrays as tensors without a copy."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfmat.backends.step import Batch
+
+
+def each_batch(
+    step: Callable[[list[Batch]], tf.Tensor],
+    num_pieces: Callable[[int], int],
+    data: Any,
+    indices: tf.Tensor,
+    weights: tf.Tensor,
+    num_examples: tf.Tensor,
+) -> tf.Tensor:
+    """Runs `step` on one batch after the other, in the graph; what it returns, stacked: [steps, ...]."""
+    width = indices.shape[1]
+    pieces = num_pieces(width)
+    cuts = [width * i // pieces for i in range(pieces + 1)]
+
+    def piece(i: tf.Tensor, start: int, stop: int) -> Batch:
+        return _gather(data, indices[i, start:stop], weights[i, start:stop], num_examples[i])
+
+    return _each(
+        tf.shape(indices)[0],
+        lambda i: step([piece(i, *cut) for cut in itertools.pairwise(cuts)]),
+    )
+
+
+def each_batch_in_parts(
+    step: Callable[[Callable[[tf.Tensor], Batch]], tf.Tensor],
+    num_parts: int,
+    data: Any,
+    indices: tf.Tensor,
+    weights: tf.Tensor,
+    num_examples: tf.Tensor,
+) -> tf.Tensor:
+    """As `each_batch`, for batches larger than memory: `step` gets a function that gathers part `j` of the batch.
+
+    The width of the batch must be a multiple of `num_parts`.
+    """
+    width = indices.shape[1] // num_parts
+    indices = tf.reshape(indices, [-1, num_parts, width])
+    weights = tf.reshape(weights, [-1, num_parts, width])
+
+    def one(i: tf.Tensor) -> tf.Tensor:
+        return step(lambda j: _gather(data, indices[i, j], weights[i, j], num_examples[i]))
+
+    return _each(tf.shape(indices)[0], one)
+
+
+def _gather(data: Any, rows: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor) -> Batch:
+    features, labels = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), data)
+    return Batch(features, labels, weights, num_examples)
+
+
+def _each(num_steps: tf.Tensor, step: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+    """`step(i)` for i = 0, 1, ... one after the other, stacked."""
+
+    def body(i: tf.Tensor, records: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+        return i + 1, records.write(i, tf.cast(step(i), records.dtype))
+
+    records = tf.TensorArray(keras.backend.floatx(), size=num_steps)
+    _, records = tf.while_loop(lambda i, _: i < num_steps, body, [tf.constant(0), records])
+    return records.stack()
+
+
+def row_spec(tensor: tf.Tensor) -> tf.TensorSpec:
+    """The tensor's type and shape, whatever its number of rows."""
+    return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
+
+
+def share_or_copy(array: Any) -> tf.Tensor:
+    """A tensor over the array's own memory where TensorFlow can share it (CPU, aligned), else a copy of it."""
+    if isinstance(array, np.ndarray) and array.flags.c_contiguous and array.flags.writeable:
+        aligned = array.ctypes.data % 64 == 0
+        if aligned and array.dtype != np.bool_ and array.size:
+            return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    return tf.convert_to_tensor(array)

@@ -1,0 +1,257 @@
+"""Data parallel training with Horovod: each worker computes its part of the global batch, gradients are summed.
+
+A worker is a `SingleBackend` that takes its columns of each global batch and sums over the others where the step says
+`reduce`. The loss is divided by the global batch, so unequal parts are right without further ado. Horovod is loaded
+only where a launcher started more than one process: alone, this is the single backend.
+"""
+
+import hashlib
+import itertools
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfmat.backends.base import Arrays, PerExample
+from tfmat.backends.single import SingleBackend
+from tfmat.errors import DivergedError, InputError, Interrupted, TfmatError, WorkerLostError
+from tfmat.launch.horovod_settings import GET_HOROVOD, prepare_horovod
+from tfmat.launch.processes import Processes, find_processes
+from tfmat.launch.watchdog import Watchdog, start_timer
+from tfmat.models.normalization import ExampleWeightedBatchNormalization
+
+# What all workers raise at the same step: each ends by itself, and rank 0 says why.
+_ALIKE = (Interrupted, DivergedError, WorkerLostError)
+# In these a worker is by itself, and may take its time.
+_ALONE = frozenset({"simulating curves", "checkpoint"})
+# For the watchdog to end this process, when an error says that another one has gone.
+_SECONDS_FOR_THE_WATCHDOG = 10.0
+
+
+class HorovodBackend(SingleBackend):
+    """See the module.
+
+    Attributes:
+      processes: this process among those of the run.
+    """
+
+    name = "horovod"
+
+    def start(self) -> None:
+        """See Backend.start."""
+        self.processes: Processes = find_processes()
+        self.rank, self.world_size = self.processes.rank, self.processes.size
+        self._watchdog: Watchdog | None = None
+        self._record: Callable[[str], None] | None = None
+        self._collective = ""
+        self._last_agreement = 0
+        if self.world_size == 1:
+            return
+        prepare_horovod()
+        # The watchdog tells better, and knows what is no fault: rank 0 may simulate curves while the others wait.
+        os.environ.setdefault("HOROVOD_STALL_CHECK_DISABLE", "1")
+        self._horovod = _load_horovod()
+        with start_timer(self.rank):
+            self._horovod.init()
+        if (self._horovod.rank(), self._horovod.size()) != (self.rank, self.world_size):
+            raise InputError(
+                f"{self.processes.launcher} started {self.world_size} processes, but Horovod sees "
+                f"{self._horovod.size()}: it was built for another MPI; {GET_HOROVOD}"
+            )
+        self._watchdog = Watchdog.start(
+            self.rank,
+            self.world_size,
+            self.broadcast,
+            on_loss=self._on_loss,
+            one_node=self.processes.local_size == self.world_size,
+        )
+
+    def close(self, error: BaseException | None = None) -> None:
+        """See Backend.close."""
+        if self._watchdog is None:
+            return
+        if error is None or isinstance(error, _ALIKE):
+            if isinstance(error, TfmatError):
+                error.said_elsewhere = self.rank > 0
+            self._horovod.shutdown()  # a collective too: still watched
+            self._watchdog.close()
+        else:
+            self._watchdog.fail(error)
+        self._watchdog = None
+
+    def when_lost(self, record: Callable[[str], None]) -> None:
+        """See Backend.when_lost."""
+        self._record = record
+
+    def announce(self, phase: str, step: int) -> None:
+        """See Backend.announce."""
+        if self._watchdog:
+            self._watchdog.announce(phase, step, collective=phase not in _ALONE)
+
+    def build(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        loss: PerExample,
+        metrics: Mapping[str, PerExample],
+        *,
+        auxiliary_loss: PerExample | None = None,
+        jit_compile: bool = False,
+    ) -> None:
+        """See Backend.build."""
+        if jit_compile and self.world_size > 1:
+            raise InputError(
+                "jit_compile is not for several workers: Horovod's XLA operation is not built; leave it out"
+            )
+        super().build(
+            model, optimizer, loss, metrics, auxiliary_loss=auxiliary_loss, jit_compile=jit_compile
+        )
+        self._local_statistics = _local_statistics(model)
+
+    def columns(self, global_batch_size: int) -> slice:
+        """See Backend.columns."""
+        if global_batch_size < self.world_size:
+            raise InputError(
+                f"global_batch_size is {global_batch_size}, fewer than the {self.world_size} workers; "
+                "use a larger batch or fewer workers"
+            )
+        start, stop = (
+            global_batch_size * rank // self.world_size for rank in (self.rank, self.rank + 1)
+        )
+        return slice(start, stop)
+
+    def broadcast(self, decision: Any) -> Any:
+        """See Backend.broadcast."""
+        if self.world_size == 1:
+            return decision
+        return self._horovod.broadcast_object(decision, 0, name="decision")
+
+    def gather(self, value: Any) -> list[Any]:
+        """See Backend.gather."""
+        if self.world_size == 1:
+            return [value]
+        return list(self._horovod.allgather_object(value, name="values"))
+
+    def maximum(self, number: int) -> int:
+        """See Backend.maximum."""
+        if self.world_size == 1:
+            return number
+        numbers = tf.constant([number], tf.int32)
+        return int(self._horovod.allreduce(numbers, op=self._horovod.Max, name="maximum")[0])
+
+    def synchronize(self) -> None:
+        """See Backend.synchronize."""
+        if self.world_size == 1:
+            return
+        for part, variables in self._variables._asdict().items():
+            for i, variable in enumerate(variables):
+                value = self._horovod.broadcast(variable, 0, name=f"{part}.{i}")
+                variable.assign(value)
+
+    def read(self) -> Arrays:
+        """See Backend.read; statistics that each worker keeps for itself are averaged first."""
+        self._average_local_statistics()
+        return super().read()
+
+    def check_agreement(self, step: int) -> None:
+        """See Backend.check_agreement."""
+        if self.world_size == 1:
+            return
+        self.announce("comparing weights", step)
+        digest = hashlib.blake2b(digest_size=16)
+        for array in self.read().values():
+            digest.update(np.ascontiguousarray(array).data)
+        digests = self.gather(digest.hexdigest())
+        different = [rank for rank, other in enumerate(digests) if other != digests[0]]
+        if different:
+            names = ", ".join(map(str, different[:8])) + (" ..." if len(different) > 8 else "")
+            raise WorkerLostError(
+                f"the weights of rank {names} differ from those of rank 0; they began to between step "
+                f"{self._last_agreement} and step {step}. Start the same command again to go on from the last "
+                "checkpoint; where it happens again, a worker computes or communicates wrongly"
+            )
+        self._last_agreement = step
+
+    def write(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """See Backend.write."""
+        super().write(arrays)
+        if "slots/0" in arrays:  # Keras's `iterations`
+            self._last_agreement = int(arrays["slots/0"])
+
+    def _run(self, steps: Any, *arguments: Any) -> np.ndarray:
+        try:
+            return super()._run(steps, *arguments)
+        except tf.errors.OpError as error:
+            if self.world_size == 1 or "Horovod" not in str(error):
+                raise
+            time.sleep(_SECONDS_FOR_THE_WATCHDOG)  # it knows which worker has gone, and ends us
+            raise WorkerLostError(
+                "a worker has left; start the same command again to go on from the last checkpoint"
+            ) from error
+
+    def _train_steps(self, *arguments: Any) -> tf.Tensor:
+        self._name_collectives("train")
+        return super()._train_steps(*arguments)
+
+    def _evaluate_steps(self, *arguments: Any) -> tf.Tensor:
+        self._name_collectives("evaluate")
+        return super()._evaluate_steps(*arguments)
+
+    def _name_collectives(self, function: str) -> None:
+        # While a graph is traced: the same names on every worker, whatever else each of them traced before.
+        self._names = (f"{function}.{i}" for i in itertools.count())
+
+    def _reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Sums over the workers: one flat buffer, one collective, since the model is small and latency is everything.
+
+        Measured against one collective a variable and Horovod's groups, see docs/horovod.md.
+        """
+        if self.world_size == 1:
+            return tensors
+        flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
+        total = self._horovod.allreduce(flat, op=self._horovod.Sum, name=next(self._names))
+        parts = tf.split(total, [tensor.shape.num_elements() or -1 for tensor in tensors])
+        return [
+            tf.reshape(part, tf.shape(tensor)) for part, tensor in zip(parts, tensors, strict=True)
+        ]
+
+    def _average_local_statistics(self) -> None:
+        if self.world_size == 1:
+            return
+        for i, variable in enumerate(self._local_statistics):
+            name = f"statistics.{i}"
+            total = self._horovod.allreduce(variable, op=self._horovod.Sum, name=name)
+            variable.assign(total / self.world_size)
+
+    def _on_loss(self, message: str) -> None:
+        if self._record:
+            self._record(message)
+
+
+def _load_horovod() -> Any:
+    try:
+        import horovod.tensorflow as horovod
+    except ImportError as error:
+        raise InputError(
+            f"--backend=horovod with several processes needs Horovod ({error}); {GET_HOROVOD}"
+        ) from error
+    return horovod
+
+
+def _local_statistics(model: keras.Model) -> list[Any]:
+    """State that each worker changes by what it alone sees: moving statistics, where not synchronised."""
+    synchronized = {
+        id(variable)
+        for layer in model._flatten_layers()
+        if isinstance(layer, ExampleWeightedBatchNormalization) and layer.synchronized
+        for variable in layer.non_trainable_variables
+    }
+    return [
+        variable.value
+        for variable in model.non_trainable_variables
+        if id(variable) not in synchronized and variable.value.dtype.is_floating
+    ]

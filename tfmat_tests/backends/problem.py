@@ -1,0 +1,75 @@
+"""A small problem with its answer from a plain Keras loop: what every backend must reproduce."""
+
+import keras
+import numpy as np
+
+from tfmat.config import default_config
+from tfmat.data.order import ExampleOrder
+from tfmat.data.pipeline import Span
+from tfmat.models import build_model
+
+# Nothing divides 7,919; batch 600 makes the 14th batch of an epoch a partial one, so 20 steps meet it.
+NUM_EXAMPLES, BATCH, STEPS = 7_919, 600, 20
+OPTIMIZERS = {
+    "nesterov": lambda: keras.optimizers.SGD(0.02, momentum=0.9, nesterov=True),
+    "adam": lambda: keras.optimizers.Adam(1e-3),
+    "adamw": lambda: keras.optimizers.AdamW(1e-3, weight_decay=0.01),
+}
+
+
+TOLERANCE = {"float64": 1e-9, "float32": 1e-4}  # of each tensor's norm
+
+
+def set_precision(name):
+    """Everything that Keras makes from now on is of this type."""
+    keras.config.set_floatx(name)
+    keras.config.set_dtype_policy(name)
+
+
+def make_data():
+    """(features [examples, 48, 3], labels [examples, 2])."""
+    random = np.random.default_rng(0)
+    labels = random.uniform(0, 1, (NUM_EXAMPLES, 2)).astype(np.float32)
+    strain = np.linspace(0, 1, 48, dtype=np.float32)
+    stress = np.tanh(labels[:, :1] * 3 * strain) + labels[:, 1:] * strain
+    stress += random.normal(0, 0.02, stress.shape)
+    features = np.stack(
+        [np.broadcast_to(strain, stress.shape), stress, np.zeros_like(stress)], axis=2
+    )
+    return features.astype(np.float32), labels
+
+
+def make_model():
+    config = default_config().model
+    config.conv_filters, config.hidden_units = (4, 6), (25,)
+    return build_model(config, num_outputs=2, num_points=48, seed=3)
+
+
+def plain_keras_loop(model, optimizer, data):
+    """Keras's own train_on_batch; the batches as the contract on order defines them."""
+    model.compile(optimizer, loss="mse")
+    num_examples = len(data[0])
+    order = ExampleOrder(num_examples, seed=5, shard_size=1024)
+    steps_per_epoch = -(-num_examples // BATCH)
+    for step in range(STEPS):
+        epoch, i = divmod(step, steps_per_epoch)
+        rows = order.indices(epoch, i * BATCH, min((i + 1) * BATCH, num_examples))
+        dtype = keras.config.floatx()
+        model.train_on_batch(data[0][rows].astype(dtype), data[1][rows].astype(dtype))
+    return [np.asarray(weight) for weight in model.get_weights()]
+
+
+def spans(source, calls):
+    """Spans of as many steps as `calls` says, cut where an epoch ends."""
+    position = 0
+    for count in calls:
+        while count:
+            epoch, first = divmod(position, source.steps_per_epoch)
+            steps = min(count, source.steps_per_epoch - first)
+            yield Span(epoch, first, steps)
+            position, count = position + steps, count - steps
+
+
+def relative_error(found, reference):
+    """Of a tensor, in norm."""
+    return np.linalg.norm(found - reference) / np.linalg.norm(reference)

@@ -1,0 +1,152 @@
+"""One rank of a run of the Trainer that stops or fails where a test wants it.
+
+`[mpirun -np N] python -m tfmat_tests.training.rank_of_run '{"workdir": ..., ...}'`; see `Settings`.
+"""
+
+import dataclasses
+import json
+import os
+import signal
+import sys
+
+from tfmat.errors import TfmatError
+from tfmat.launch.processes import find_processes
+from tfmat.launch.runtime import prepare_tensorflow
+
+
+@dataclasses.dataclass
+class Settings:
+    """What the run does.
+
+    Attributes:
+      workdir: of the run.
+      backend: its name.
+      total_steps: of 100 examples each, in epochs of 10 steps; a checkpoint every 5.
+      signal_at: the last rank sends itself SIGUSR1 after this step.
+      fault: "exception", "SIGKILL", "SIGSTOP", "disk" or none, met by `rank` in `phase`.
+      phase: "start", "training", "validation" or "checkpoint".
+      skip_reduce: on the last rank, step 12 is done with its own gradients alone.
+    """
+
+    workdir: str
+    backend: str = "horovod"
+    total_steps: int = 30
+    signal_at: int = -1
+    fault: str = ""
+    rank: int = 0
+    phase: str = ""
+    skip_reduce: bool = False
+
+
+def meet(fault):
+    """Here it happens."""
+    if fault == "exception":
+        raise RuntimeError("a defect in one rank")
+    if fault == "disk":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    elif fault:
+        os.kill(os.getpid(), getattr(signal, fault))
+
+
+def before(function, action):
+    """`function`, after `action`."""
+
+    def both(*arguments):
+        action()
+        return function(*arguments)
+
+    return both
+
+
+def callback(settings, backend):
+    """A Keras callback for what happens after a step, or before the first."""
+    import keras
+
+    class Events(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            if settings.phase == "start" and backend.rank == settings.rank:
+                meet(settings.fault)
+
+        def on_train_batch_end(self, batch, logs=None):
+            if settings.phase == "training" and backend.rank == settings.rank and batch >= 12:
+                meet(settings.fault)
+            if batch + 1 >= settings.signal_at >= 0 and backend.rank == backend.world_size - 1:
+                os.kill(os.getpid(), signal.SIGUSR1)
+
+    return Events()
+
+
+def skip_one_reduction(backend, train):
+    """The defect that Horovod's own Keras wrapper can have: a step without the others' gradients."""
+    import tensorflow as tf
+
+    steps, reduce = 0, backend._reduce
+
+    def train_and_skip(*block):
+        nonlocal steps
+        if steps <= 12 < steps + len(block[1]):
+            # As many collectives as the others do, and their result thrown away.
+            backend._reduce = lambda tensors: [
+                tensor + 0 * total for tensor, total in zip(tensors, reduce(tensors), strict=True)
+            ]
+            backend._functions.clear()
+            tf.get_logger().setLevel("ERROR")
+        steps += len(block[1])
+        sums = train(*block)
+        if backend._reduce is not reduce:
+            backend._reduce = reduce
+            backend._functions.clear()
+        return sums
+
+    return train_and_skip
+
+
+def main(settings):
+    """Trains; ends with the exit status of the error, as the command line does."""
+    processes = find_processes()
+    prepare_tensorflow(one_thread_an_operation=True, processors=1, gpu=processes.local_rank)
+    import tfmat
+    from tfmat.backends import make_backend
+    from tfmat_tests.backends.problem import OPTIMIZERS, make_data, make_model, set_precision
+
+    set_precision("float64")
+    features, labels = (array[:1000] for array in make_data())
+    backend = make_backend(settings.backend)
+    with backend:
+        mine = backend.rank == settings.rank
+        for phase, name in (("validation", "evaluate"), ("checkpoint", "read")):
+            if mine and settings.phase == phase:
+                wrapped = before(getattr(backend, name), lambda: meet(settings.fault))
+                setattr(backend, name, wrapped)
+        if settings.skip_reduce and backend.rank == backend.world_size - 1:
+            backend.train = skip_one_reduction(backend, backend.train)
+        trainer = tfmat.Trainer(
+            make_model(),
+            optimizer=OPTIMIZERS["nesterov"](),
+            backend=backend,
+            workdir=settings.workdir,
+            callbacks=[callback(settings, backend)],
+            seed=5,
+            steps_per_call=5,
+            checkpoint_every="5steps",
+        )
+        trainer.fit(
+            features,
+            labels,
+            global_batch_size=100,
+            train_for=f"{settings.total_steps}steps",
+            validation=(features[:200], labels[:200]),
+            shard_size=1024,
+        )
+
+
+if __name__ == "__main__":
+    try:
+        main(Settings(**json.loads(sys.argv[1])))
+    except TfmatError as error:
+        if not error.said_elsewhere:
+            print(f"tfmat: {error}", file=sys.stderr, flush=True)
+        sys.exit(error.exit_status)

@@ -1,0 +1,127 @@
+"""Runs of several workers that stop, go on elsewhere, or lose a worker; under real mpirun."""
+
+import itertools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tfmat.training.checkpoints import CheckpointFolder
+from tfmat_tests.mpi import PROJECT, mpirun
+
+MODULE = "tfmat_tests.training.rank_of_run"
+RANKS = 3
+# Seconds in which everything must have ended, TensorFlow's start on shared processors included.
+PATIENCE = 60 + 60
+
+FAULTS = ("exception", "SIGKILL", "SIGSTOP")
+PHASES = ("start", "training", "validation", "checkpoint")
+DEFAULT = {
+    ("exception", RANKS - 1, "training"),
+    ("SIGKILL", 0, "validation"),
+    ("SIGSTOP", RANKS - 1, "checkpoint"),
+}
+
+
+def _run(ranks, **settings):
+    arguments = ("-m", MODULE, json.dumps({**settings, "workdir": str(settings["workdir"])}))
+    if ranks:
+        environment = {"TFMAT_WORKER_TIMEOUT": "6"}
+        return mpirun(ranks, *arguments, timeout=PATIENCE, environment=environment)
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=PROJECT)
+
+
+def _weights(workdir, step):
+    arrays = CheckpointFolder(pathlib.Path(workdir) / "checkpoints").load(step).arrays
+    return [array for name, array in sorted(arrays.items()) if name.startswith("weights/")]
+
+
+def _processes_of(workdir):
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            text = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if str(workdir).encode() in text and int(folder.name) != os.getpid():
+            found.append(folder.name)
+    return found
+
+
+def _nothing_is_left(workdir):
+    deadline = time.monotonic() + 10
+    while _processes_of(workdir):
+        assert time.monotonic() < deadline, _processes_of(workdir)
+        time.sleep(0.1)
+
+
+def test_goes_on_with_other_workers(tmp_path):
+    """4 ranks, then 2, then the single backend: the same examples in every batch, so the same weights as alone.
+
+    The signal comes to the last rank, and stops all of them after the same step.
+    """
+    ended = _run(4, workdir=tmp_path / "a", signal_at=10)
+    assert ended.returncode == 75, ended.stderr
+    assert ended.stderr.count("SIGUSR1 received; saved at step 10 of 30") == 1, ended.stderr
+    assert json.loads((tmp_path / "a/status.json").read_text())["state"] == "interrupted"
+    assert _run(2, workdir=tmp_path / "a", signal_at=20).returncode == 75
+    ended = _run(0, workdir=tmp_path / "a", backend="single")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads((tmp_path / "a/status.json").read_text())["resumed_from_steps"] == [10, 20]
+    ended = _run(0, workdir=tmp_path / "b", backend="single")
+    assert ended.returncode == 0, ended.stderr
+    pairs = zip(_weights(tmp_path / "a", 30), _weights(tmp_path / "b", 30), strict=True)
+    for mine, reference in pairs:
+        assert np.linalg.norm(mine - reference) < 1e-9 * np.linalg.norm(reference)
+    losses = [
+        [json.loads(line)["val_loss"] for line in (tmp_path / run / "metrics.jsonl").open()]
+        for run in "ab"
+    ]
+    np.testing.assert_allclose(*losses, rtol=1e-9)
+    # A run that is done says so, whoever asks.
+    ended = _run(2, workdir=tmp_path / "a")
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_skipped_reduction_is_found_within_an_epoch(tmp_path):
+    """The last rank does one step, between 10 and 20, with its own gradients only."""
+    ended = _run(2, workdir=tmp_path / "run", skip_reduce=True)
+    assert ended.returncode == 4, ended.stderr
+    assert "the weights of rank 1 differ from those of rank 0" in ended.stderr
+    assert "between step 10 and step 20" in ended.stderr
+    assert not (tmp_path / "run/checkpoints/step-0000000020.npz").exists()
+
+
+@pytest.mark.parametrize(
+    ("fault", "rank", "phase"),
+    [
+        pytest.param(*case, marks=[] if case in DEFAULT else [pytest.mark.large])
+        for case in itertools.product(FAULTS, (0, RANKS - 1), PHASES)
+    ],
+)
+def test_a_lost_worker_ends_all(fault, rank, phase, tmp_path):
+    ended = _run(RANKS, workdir=tmp_path / "run", fault=fault, rank=rank, phase=phase)
+    assert ended.returncode not in (0, 75), ended.stderr
+    lines = [line for line in ended.stderr.splitlines() if line.startswith("tfmat: ")]
+    assert len(lines) == 1, ended.stderr
+    assert f"rank {rank} of {RANKS}" in lines[0] and "phase" in lines[0], lines
+    if phase != "start":
+        assert "step" in lines[0], lines
+    _nothing_is_left(tmp_path / "run")
+    status = json.loads((tmp_path / "run/status.json").read_text())
+    assert status["state"] in (("running", "failed") if fault != "exception" else ("failed",))
+    # And the same command goes on.
+    ended = _run(2, workdir=tmp_path / "run")
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_full_disk_on_rank_0_ends_all(tmp_path):
+    ended = _run(2, workdir=tmp_path / "run", fault="disk", rank=0, phase="checkpoint")
+    assert ended.returncode == 2, ended.stderr
+    _nothing_is_left(tmp_path / "run")
