@@ -1,7 +1,8 @@
 """What `tools/setup horovod` does: a Horovod that works with the TensorFlow of .venv.
 
 Horovod's last release, 0.28.1, does not build against TensorFlow 2.21: one of its sources, an operation for XLA on
-GPUs, needs headers that TensorFlow's package no longer ships. Without it all else builds and works.
+GPUs, needs headers that TensorFlow's package no longer ships. Without it all else builds and works. One more change
+makes its sums of small gradients faster; `horovod_changes` holds both.
 
 .venv's Python runs this, with the log as argument.
 
@@ -26,11 +27,11 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))  # `python -I` leaves it out
+import horovod_changes
+
 VERSION = "0.28.1"
 ARCHIVE_SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
-PATCHED_FILE = "horovod/tensorflow/CMakeLists.txt"
-LEFT_OUT = "xla_mpi_ops.cc"
-PATCH = 1  # counts changes to what is built here, so that kept wheels of before are not taken
 DEFAULTS = {
     "HOROVOD_WITH_MPI": "1",
     "HOROVOD_WITH_GLOO": "1",
@@ -137,7 +138,7 @@ def wheel_key(settings: dict[str, str]) -> str:
         else ""
     )
     parts = {
-        "horovod": [VERSION, ARCHIVE_SHA256, PATCH],
+        "horovod": [VERSION, ARCHIVE_SHA256, horovod_changes.CHANGES],
         "tensorflow": importlib.metadata.version("tensorflow"),
         "python": sys.implementation.cache_tag,
         "platform": [sysconfig.get_platform(), *platform.libc_ver()],
@@ -212,7 +213,10 @@ def build(folder: pathlib.Path, settings: dict[str, str], log: pathlib.Path) -> 
         # Before .venv's own packages, which stay as they are.
         environment = {"PYTHONPATH": str(packages)}
         source = unpack(fetch(scratch, environment, log), scratch)
-        leave_out_xla(source / PATCHED_FILE)
+        try:
+            horovod_changes.change(source)
+        except horovod_changes.UnexpectedSource as error:
+            raise Failed(1, str(error)) from None
         environment |= DEFAULTS | settings
         environment.setdefault("MAKEFLAGS", f"-j{len(os.sched_getaffinity(0))}")
         # CMake 4 refuses what the sources that come with Horovod ask for.
@@ -261,18 +265,6 @@ def unpack(archive: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
     with tarfile.open(archive) as opened:
         opened.extractall(folder, filter="data")
     return folder / f"horovod-{VERSION}"
-
-
-def leave_out_xla(path: pathlib.Path) -> None:
-    """Takes the line out that names the source which cannot be built."""
-    lines = path.read_text().splitlines(keepends=True)
-    kept = [line for line in lines if LEFT_OUT not in line]
-    if len(kept) != len(lines) - 1:
-        raise Failed(
-            1,
-            f"{PATCHED_FILE} names {LEFT_OUT} {len(lines) - len(kept)} times, not once as expected",
-        )
-    path.write_text("".join(kept))
 
 
 def install(folder: pathlib.Path, log: pathlib.Path) -> None:

@@ -3,14 +3,13 @@
 The real build takes minutes: --all.
 """
 
-import importlib.util
+import importlib
 import io
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
-import textwrap
 import zipfile
 
 import pytest
@@ -30,11 +29,9 @@ STUB = "#!/bin/sh\necho 'tfmat system packages: missing for mpi' >&2\nexit 3\n"
 @pytest.fixture(scope="module")
 def module():
     """tools/horovod_setup.py, imported."""
-    spec = importlib.util.spec_from_file_location("horovod_setup", TOOLS / "horovod_setup.py")
-    assert spec is not None and spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(TOOLS))
+        return importlib.import_module("horovod_setup")
 
 
 def write(folder, files):
@@ -47,7 +44,8 @@ def write(folder, files):
 def project(tmp_path):
     """A project whose environment needs nothing from the network; its root is on the path of its .venv."""
     folder = make_project(tmp_path / "project")
-    shutil.copy2(TOOLS / "horovod_setup.py", folder / "tools")
+    for name in ("horovod_setup.py", "horovod_changes.py"):
+        shutil.copy2(TOOLS / name, folder / "tools")
     write(folder, {"tools/system_packages": STUB})
     (folder / "tools" / "system_packages").chmod(0o755)
     write(folder, {"tensorflow-2.21.0.dist-info/METADATA": "Name: tensorflow\nVersion: 2.21.0\n"})
@@ -187,23 +185,25 @@ def test_archive_with_another_checksum_is_not_used(module, tmp_path, monkeypatch
     assert not (tmp_path / "horovod-0.28.1.tar.gz").exists()
 
 
-def test_the_one_source_is_left_out(module, tmp_path):
-    # Lines 77 to 83 of the real file.
-    text = textwrap.dedent("""\
-        # TF SOURCES
-        list(APPEND TF_SOURCES "${PROJECT_SOURCE_DIR}/horovod/tensorflow/mpi_ops.cc")
-        list(APPEND TF_SOURCES "${PROJECT_SOURCE_DIR}/horovod/tensorflow/xla_mpi_ops.cc")
+def write_source(module, folder):
+    """A source tree that holds just what is to be changed."""
+    for name, replacements in module.horovod_changes.CHANGES.items():
+        text = "".join(old + "\n" for old, _ in replacements if old != "protected:\n")
+        write(folder, {name: text if "tensor_queue.h" not in name else text + "protected:\n"})
+    return folder
 
-        # Create library
-        """)
-    path = tmp_path / "CMakeLists.txt"
-    path.write_text(text)
-    module.leave_out_xla(path)
-    assert path.read_text().splitlines() == [
-        line for line in text.splitlines() if not line.endswith('/xla_mpi_ops.cc")')
-    ]
-    with pytest.raises(module.Failed, match="names xla_mpi_ops.cc 0 times, not once"):
-        module.leave_out_xla(path)
+
+def test_the_source_is_changed_whole_or_not_at_all(module, tmp_path):
+    changes = module.horovod_changes
+    source = write_source(module, tmp_path)
+    changes.change(source)
+    assert "xla_mpi_ops" not in (source / "horovod/tensorflow/CMakeLists.txt").read_text()
+    assert "WaitForTensor" in (source / "horovod/common/operations.cc").read_text()
+    assert changes.MARKED_VERSION in (source / "horovod/__init__.py").read_text()
+    before = {path: path.read_text() for path in source.rglob("*") if path.is_file()}
+    with pytest.raises(changes.UnexpectedSource, match=r"xla_mpi_ops.cc\"\)' 0 times, not once"):
+        changes.change(source)  # a second time nothing fits
+    assert before == {path: path.read_text() for path in source.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
