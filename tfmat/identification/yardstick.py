@@ -35,6 +35,7 @@ class Yardstick:
       method: of the Bayes risk, `quadrature` or `importance sampling`.
       network, least_squares, bayes: squared error of scaled labels, [curves, p]; `bayes` is that of the posterior mean.
       bayes_variance: posterior variance; its mean is the Bayes risk.
+      network_excess, least_squares_excess: squared distance from the posterior mean, [curves, p].
       cramer_rao: Cramér-Rao bound at the true labels, not above the prior's variance.
       inside: whether the least squares fit's 95 % interval holds the truth, [curves, p].
       unidentifiable: what the least squares fit calls so, [curves, p].
@@ -50,6 +51,8 @@ class Yardstick:
     least_squares: Array
     bayes: Array
     bayes_variance: Array
+    network_excess: Array
+    least_squares_excess: Array
     cramer_rao: Array
     inside: Flags
     unidentifiable: Flags
@@ -64,8 +67,8 @@ class Yardstick:
 
         `num_curves`; `method`; `fewest_effective_samples` (None for quadrature); `least_squares_curves_per_second`;
         `parameters`: name -> `bayes_risk` and its standard error `bayes_risk_error`, `cramer_rao`, `network_mse`,
-        `least_squares_mse`, `eta` (network) and `least_squares_eta` = MSE / Bayes risk with standard errors `eta_error`
-        and `least_squares_eta_error`, `posterior_calibration` (1 where the yardstick is right: mean squared error of
+        `least_squares_mse`, `eta` (network) and `least_squares_eta` = expected MSE / Bayes risk with standard errors
+        `eta_error` and `least_squares_eta_error` (see `_eta`), `posterior_calibration` (1 where the yardstick is right: mean squared error of
         the posterior mean over its variance), `interval_coverage` (share of the fit's 95 % intervals that hold the
         truth), `unidentifiable_share`; `bins`: `max_strain`, `noise_to_signal`, `num_points` -> list of `low`, `high`,
         `num_curves` and `parameters` as above, of which only the risk and the two MSE and eta.
@@ -111,8 +114,8 @@ class Yardstick:
         """Of one parameter over some of the curves."""
         variance = self.bayes_variance[rows, column]
         network, fitted = self.network[rows, column], self.least_squares[rows, column]
-        eta, eta_error = ratio_of_means(network, variance)
-        fitted_eta, fitted_error = ratio_of_means(fitted, variance)
+        eta, eta_error = _eta(self.network_excess[rows, column], variance)
+        fitted_eta, fitted_error = _eta(self.least_squares_excess[rows, column], variance)
         count = len(variance)
         return {
             "bayes_risk": float(variance.mean()),
@@ -124,6 +127,17 @@ class Yardstick:
             "least_squares_eta": fitted_eta,
             "least_squares_eta_error": fitted_error,
         }
+
+
+def _eta(excess: Array, variance: Array) -> tuple[float, float | None]:
+    """Expected MSE over the Bayes risk, and its standard error.
+
+    Given a curve, the squared error of an answer is on average the posterior variance plus the answer's squared distance
+    from the posterior mean. Taking that average, instead of the one true label that each curve happens to have, leaves
+    the luck of the draw out: a few thousand curves then tell 1.1 from 1.2.
+    """
+    ratio, error = ratio_of_means(excess, variance)
+    return 1.0 + ratio, error
 
 
 def ratio_of_means(above: Array, below: Array) -> tuple[float, float | None]:
@@ -180,6 +194,10 @@ def measure(
         progress=progress,
     )
     scale = _scale(dataset.parameters, parameters)
+    sampled = risk.effective_samples
+    # What the error of a sampled posterior mean adds to a distance from it.
+    luck = 0.0 if sampled is None else risk.variance * scale / sampled[:, None]
+    from_mean = network_labels - _rescaled(risk.mean, dataset.parameters, parameters)
     network_error = network_labels - _rescaled(true, dataset.parameters, parameters)
     low, high = fitted.interval_labels[:, :, 0], fitted.interval_labels[:, :, 1]
     return Yardstick(
@@ -189,6 +207,8 @@ def measure(
         least_squares=(fitted.labels - true) ** 2 * scale,
         bayes=(risk.mean - true) ** 2 * scale,
         bayes_variance=risk.variance * scale,
+        network_excess=from_mean**2 - luck,
+        least_squares_excess=(fitted.labels - risk.mean) ** 2 * scale - luck,
         cramer_rao=_bound(settings, strain, true, valid) * scale,
         inside=(low <= true) & (true <= high),
         unidentifiable=fitted.unidentifiable,

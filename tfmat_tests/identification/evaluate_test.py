@@ -187,20 +187,23 @@ def test_the_yardstick_s_numbers_equal_their_formulas(copied, identifier):
     for i, entry in enumerate(yardstick["parameters"].values()):
         squares = (network - truth)[:, i] ** 2
         variance = risk.variance[:, i]
-        eta = squares.mean() / variance.mean()
+        # An answer's expected squared error is the posterior variance and its squared distance from the posterior mean.
+        excess = (network - risk.mean)[:, i] ** 2
+        share = excess.mean() / variance.mean()
         # The delta method for a ratio of two means, with their covariance.
-        covariance = np.cov(squares, variance)
+        covariance = np.cov(excess, variance)
         error = np.sqrt(
-            (covariance[0, 0] - 2 * eta * covariance[0, 1] + eta**2 * covariance[1, 1]) / count
+            (covariance[0, 0] - 2 * share * covariance[0, 1] + share**2 * covariance[1, 1]) / count
         )
         for name, expected in {
             "network_mse": squares.mean(),
             "bayes_risk": variance.mean(),
             "bayes_risk_error": variance.std(ddof=1) / np.sqrt(count),
             "least_squares_mse": ((fitted.labels - truth)[:, i] ** 2).mean(),
-            "eta": eta,
+            "eta": 1 + share,
             "eta_error": error / variance.mean(),
-            "least_squares_eta": ((fitted.labels - truth)[:, i] ** 2).mean() / variance.mean(),
+            "least_squares_eta": 1
+            + ((fitted.labels - risk.mean)[:, i] ** 2).mean() / variance.mean(),
             "posterior_calibration": ((risk.mean - truth)[:, i] ** 2 / variance).mean(),
             "unidentifiable_share": fitted.unidentifiable[:, i].mean(),
         }.items():
