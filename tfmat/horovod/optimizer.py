@@ -1,0 +1,185 @@
+"""DistributedOptimizer: a Keras 3 optimizer whose gradients are reduced over the ranks before it uses them."""
+
+import itertools
+from typing import Any
+
+import horovod.tensorflow as horovod
+import keras
+import tensorflow as tf
+from horovod.tensorflow.mpi_ops import global_process_set
+
+from tfmat.errors import InputError
+from tfmat.horovod.collectives import require_init
+from tfmat.horovod.reduction import GradientReduction
+
+# In the order of wrapping, the same on every rank; Keras's names also count optimizers that one rank makes alone.
+_number = itertools.count()
+
+
+class _Distributed:
+    """What the class of every distributed optimizer has in front of its Keras class."""
+
+    # Set past Keras's tracking: it is no part of the optimizer's saved state.
+    _reduction: GradientReduction
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "loss_scale_factor":
+            # So begins LossScaleOptimizer; it would skip a step on the one rank whose gradients overflowed.
+            raise InputError(
+                "a LossScaleOptimizer (which model.compile adds with mixed_float16) goes inside, not outside: "
+                "hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer)); "
+                "a loss_scale_factor is given to the optimizer before it is wrapped"
+            )
+        super().__setattr__(name, value)
+
+
+class _ReducesBeforeClipping(_Distributed):
+    """For optimizers with Keras's own `apply`: it calls `_clip_gradients` once an update, when accumulation is done."""
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        grads = list(grads)
+        before = self._reduction.calls
+        super().apply(grads, trainable_variables)  # type: ignore[misc]
+        accumulates = bool(self.gradient_accumulation_steps)  # type: ignore[attr-defined]
+        # An accumulating step reduces nothing; in a graph both of its branches are traced.
+        may_skip = not grads or (accumulates and tf.executing_eagerly())
+        if self._reduction.calls == before and not may_skip:
+            raise RuntimeError(
+                f"Keras {keras.__version__} updated the weights without reducing the gradients; "
+                "tfmat.horovod is for the versions of Keras that setup.cfg names"
+            )
+
+    def _clip_gradients(self, grads: Any) -> Any:
+        return super()._clip_gradients(self._reduction(grads))  # type: ignore[misc]
+
+
+class _ReducesFirst(_Distributed):
+    """For optimizers with an `apply` of their own, as LossScaleOptimizer: all that it decides is decided alike."""
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        super().apply(self._reduction(list(grads)), trainable_variables)  # type: ignore[misc]
+
+
+def DistributedOptimizer(  # noqa: N802
+    optimizer: keras.optimizers.Optimizer,
+    name: str | None = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = horovod.Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: Any = horovod.Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: Any = global_process_set,
+    scale_local_gradients: bool = True,
+) -> keras.optimizers.Optimizer:
+    """Returns the optimizer with its gradients reduced over the ranks, once an update, before clipping.
+
+    It is of the given optimizer's class and shares its state (slots, learning rate, step), so that it can be wrapped
+    after a restore too; use it in the given one's place. A model that is saved with it loads without Horovod.
+
+    Args:
+      optimizer: of Keras 3, built or not.
+      name: prefix of the operations; "Distributed" and the class by default. The same on every rank.
+      device_dense: device of the operations on dense gradients; "" for Horovod's own choice.
+      device_sparse: the same for gradients of embeddings.
+      compression: Compression.fp16 sends dense gradients in half precision.
+      sparse_as_dense: gradients of embeddings travel whole, not as the rows that were used.
+      gradient_predivide_factor: divides before the sum and multiplies after it; with op=Average.
+      op: Average or Sum.
+      backward_passes_per_step: k: gradients of k batches are added up on each rank, reduced once, and used once.
+        Keras counts k batches as one iteration then (so that Adam's bias correction is that of one large batch).
+      average_aggregated_gradients: divide that sum by k: as one batch of k times the size.
+      num_groups: not supported, as groups.
+      groups: not supported: all gradients of a type go in one buffer.
+      process_set: the ranks that take part.
+      scale_local_gradients: not supported, but for its default: there are no local variables.
+
+    Raises:
+      InputError: Horovod is not initialized, or an argument cannot be used.
+    """
+    require_init("hvd.DistributedOptimizer")
+    own_apply = _check_optimizer(optimizer)
+    if num_groups or groups is not None:
+        raise InputError("groups is not supported: one buffer takes all gradients; leave it out")
+    if not scale_local_gradients:
+        raise InputError("scale_local_gradients=False is not supported; leave it out")
+    if op not in (horovod.Average, horovod.Sum):
+        raise InputError("op is neither hvd.Average nor hvd.Sum; gradients can only be these")
+    if gradient_predivide_factor != 1.0 and op != horovod.Average:
+        raise InputError("gradient_predivide_factor is only for op=hvd.Average")
+    accumulates = _check_passes(backward_passes_per_step, optimizer, own_apply)
+    sums = accumulates and not average_aggregated_gradients
+    reduction = GradientReduction(
+        name=f"{name or f'Distributed{type(optimizer).__name__}'}.{next(_number)}",
+        op=op,
+        compression=compression,
+        predivide_factor=gradient_predivide_factor,
+        # Keras divides by the number of batches.
+        factor=float(backward_passes_per_step) if sums else 1.0,
+        sparse_as_dense=sparse_as_dense,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+        process_set=process_set,
+    )
+    distributed = _share_state(optimizer, _ReducesFirst if own_apply else _ReducesBeforeClipping)
+    distributed.__dict__["_reduction"] = reduction
+    if accumulates:
+        distributed.gradient_accumulation_steps = backward_passes_per_step
+    return distributed
+
+
+def _check_optimizer(optimizer: Any) -> bool:
+    """Returns whether its class has an `apply` of its own; raises InputError where it is no optimizer to wrap."""
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise InputError(
+            f"hvd.DistributedOptimizer takes an optimizer of Keras 3, not {type(optimizer).__name__}; "
+            "give it, say, keras.optimizers.Adam(1e-3)"
+        )
+    if isinstance(optimizer, _Distributed):
+        raise InputError("the optimizer is distributed already; wrap it once")
+    return type(optimizer).apply is not keras.optimizers.Optimizer.apply
+
+
+def _check_passes(passes: int, optimizer: keras.optimizers.Optimizer, own_apply: bool) -> bool:
+    """Returns whether several batches make one update; raises InputError where they cannot."""
+    if passes < 1:
+        raise InputError(f"backward_passes_per_step is {passes}; it is a whole number from 1")
+    if passes == 1:
+        return False
+    if own_apply:
+        raise InputError(
+            f"backward_passes_per_step is not for {type(optimizer).__name__}; "
+            f"give the optimizer inside gradient_accumulation_steps={passes}"
+        )
+    if optimizer.gradient_accumulation_steps:
+        raise InputError(
+            "backward_passes_per_step and the optimizer's gradient_accumulation_steps are the same thing; give one"
+        )
+    if optimizer.built:
+        raise InputError(
+            "backward_passes_per_step needs an optimizer that has made no step; "
+            f"give it gradient_accumulation_steps={passes} when it is made"
+        )
+    return True
+
+
+def _share_state(optimizer: keras.optimizers.Optimizer, front: type) -> Any:
+    """Returns an optimizer with the given one's attributes, of a class with `front` before its class.
+
+    A copy by `get_config` would lose slots, excluded variables and callable learning rates.
+    """
+    base = type(optimizer)
+    namespace = {
+        # Keras writes the name of this class into a saved model: it loads without Horovod, as what it is.
+        "__class__": property(lambda self: base),
+        "__module__": base.__module__,
+        "__qualname__": base.__qualname__,
+        "__doc__": base.__doc__,
+    }
+    distributed: Any = object.__new__(type(base.__name__, (front, base), namespace))
+    distributed.__dict__.update(optimizer.__dict__)
+    return distributed

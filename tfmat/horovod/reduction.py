@@ -1,0 +1,106 @@
+"""The reduction of a step's gradients: one flat buffer, one collective, for each type of number."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import horovod.tensorflow as horovod
+import tensorflow as tf
+
+# A tf.Tensor, a tf.IndexedSlices (of an embedding), or None (of a variable that the loss does not depend on).
+Gradient = Any
+
+
+@dataclasses.dataclass
+class GradientReduction:
+    """Sums or averages gradients over the ranks.
+
+    Attributes:
+      name: of the operations; the same on every rank, and of no other reduction that may run at the same time.
+      op: Horovod's Average or Sum.
+      compression: Horovod's Compression.none or Compression.fp16, for dense gradients.
+      predivide_factor: divides before the sum and multiplies after it (for half precision).
+      factor: multiplies the result.
+      sparse_as_dense: gradients of embeddings travel whole, not as the rows that were used.
+      device_dense: device of the operations on dense gradients; "" for Horovod's own choice.
+      device_sparse: the same for gradients of embeddings.
+      process_set: the ranks that take part.
+      calls: how often a reduction was computed or traced.
+    """
+
+    name: str
+    op: Any
+    compression: Any
+    predivide_factor: float
+    factor: float
+    sparse_as_dense: bool
+    device_dense: str
+    device_sparse: str
+    process_set: Any
+    calls: int = 0
+
+    def __call__(self, gradients: Sequence[Gradient]) -> list[Gradient]:
+        """Returns the reduced gradients, in the same order; None stays None."""
+        self.calls += 1
+        reduced = list(gradients)
+        if self.sparse_as_dense:
+            reduced = [None if each is None else tf.convert_to_tensor(each) for each in reduced]
+        if self.process_set.size() == 1:
+            return [each if each is None else self._scale(each, self.factor) for each in reduced]
+        dense: dict[tf.DType, list[int]] = {}
+        for i, gradient in enumerate(reduced):
+            if isinstance(gradient, tf.IndexedSlices):
+                reduced[i] = self._reduce_rows(gradient, f"{self.name}.rows.{i}")
+            elif gradient is not None:
+                dense.setdefault(gradient.dtype, []).append(i)
+        for dtype, places in dense.items():
+            parts = self._reduce_flat([reduced[i] for i in places], f"{self.name}.{dtype.name}")
+            for i, part in zip(places, parts, strict=True):
+                reduced[i] = part
+        return reduced
+
+    def _reduce_flat(self, gradients: list[Any], name: str) -> list[tf.Tensor]:
+        flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
+        total = horovod.allreduce(
+            flat,
+            name=name,
+            op=self.op,
+            device_dense=self.device_dense,
+            prescale_factor=1.0 / self.predivide_factor,
+            postscale_factor=self.predivide_factor,
+            compression=self.compression,
+            process_set=self.process_set,
+        )
+        # After the collective, and not as its factor: in half precision it would overflow.
+        total = self._scale(total, self.factor)
+        parts = tf.split(total, [tf.size(gradient) for gradient in gradients], num=len(gradients))
+        return [
+            tf.ensure_shape(tf.reshape(part, tf.shape(gradient)), gradient.shape)
+            for part, gradient in zip(parts, gradients, strict=True)
+        ]
+
+    def _reduce_rows(self, gradient: tf.IndexedSlices, name: str) -> tf.IndexedSlices:
+        """Gathers the rows that any rank used; a row that several used comes once, with its sum."""
+        with tf.device(self.device_sparse or None):
+            rows, values = (
+                horovod.allgather(part, name=f"{name}.{what}", process_set=self.process_set)
+                for what, part in (("indices", gradient.indices), ("values", gradient.values))
+            )
+        # Keras squares the rows' values: that is right only where each row comes once.
+        unique, place = tf.unique(rows)
+        summed = tf.math.unsorted_segment_sum(values, place, tf.size(unique))
+        divisor = self.process_set.size() if self.op == horovod.Average else 1
+        return tf.IndexedSlices(
+            self._scale(summed, self.factor / divisor), unique, gradient.dense_shape
+        )
+
+    @staticmethod
+    def _scale(gradient: Gradient, factor: float) -> Gradient:
+        if factor == 1.0:
+            return gradient
+        # Not tf.cast, which goes through float32.
+        exact = tf.constant(factor, gradient.dtype)
+        if isinstance(gradient, tf.IndexedSlices):
+            scaled = gradient.values * exact
+            return tf.IndexedSlices(scaled, gradient.indices, gradient.dense_shape)
+        return gradient * exact

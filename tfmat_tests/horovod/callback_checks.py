@@ -1,0 +1,295 @@
+"""The callbacks against closed forms and against one process that has all the data."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+
+import tfmat.horovod as hvd
+from tfmat.errors import InputError
+from tfmat_tests.horovod.problem import (
+    SHARD_BATCH,
+    STEPS,
+    assert_alike,
+    assert_near,
+    distributed_fit,
+    fit,
+    make_data,
+    make_model,
+    shard,
+)
+
+
+class _Recorder(keras.callbacks.Callback):
+    """Learning rates at every call of steps, and the logs that a callback late in the list sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.rates, self.logs = [], []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.rates.append(float(self.model.optimizer.learning_rate))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.logs.append(dict(logs))
+
+
+def check_broadcast_of_all_state(folder):
+    """Weights, moving statistics, slots, step and learning rate of the root; other random numbers on each rank."""
+
+    def make(seed):
+        keras.utils.set_random_seed(seed)
+        layers = [
+            keras.layers.Dense(4),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dropout(0.5),
+        ]
+        return keras.Sequential([keras.layers.Input((3,)), *layers, keras.layers.Dense(1)])
+
+    rank, root = hvd.rank(), hvd.size() - 1
+    model = make(rank)
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.01 * (1 + rank))), loss="mse")
+    if rank == root:  # as after a restore, on one rank alone
+        model.optimizer.build(model.trainable_variables)
+        model.optimizer.iterations.assign(17)
+        for i, variable in enumerate(model.optimizer.variables[2:]):
+            variable.assign(0 * variable.value + i)
+    state = [each for each in model.variables if not each.path.endswith("generator_state")]
+    expected = hvd.broadcast_object([each.numpy() for each in state], root)
+
+    callback = hvd.callbacks.BroadcastGlobalVariablesCallback(root)
+    callback.set_params({"epochs": 1, "steps": 5})
+    callback.set_model(model)
+    callback.on_train_begin()
+    slots = model.optimizer.variables
+    assert_alike([*state, *slots])
+    assert_near([each.numpy() for each in state], expected, 1e-300)
+    assert int(model.optimizer.iterations) == 17
+    assert math.isclose(float(model.optimizer.learning_rate), 0.01 * hvd.size(), rel_tol=1e-6)
+    assert all((each.numpy() == i).all() for i, each in enumerate(slots[2:]))
+
+    (seed,) = (each for each in model.variables if each.path.endswith("generator_state"))
+    seeds = hvd.allgather_object(seed.numpy().tolist())
+    assert len({first for first, _ in seeds}) == hvd.size()
+    callback.on_train_begin()  # again, in the next fit: still functions of the root's
+    assert hvd.allgather_object(seed.numpy().tolist()) == seeds
+
+
+def check_local_variables_are_kept(folder):
+    """What is registered as local is not broadcast."""
+    model = make_model(seed=hvd.rank())
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD()), loss="mse")
+    kept, sent = model.layers[0].kernel, model.layers[1].kernel
+    before = kept.numpy()
+    callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0, "", [kept])
+    callback.set_params({"epochs": 1, "steps": 5})
+    callback.set_model(model)
+    callback.on_train_begin()
+    np.testing.assert_array_equal(kept.numpy(), before)
+    assert_alike([sent])
+
+
+def check_lengths_are_compared(folder):
+    """Ranks with other numbers of batches end with an error and not in waiting."""
+    model = make_model()
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD()), loss="mse")
+    count = 20 + 10 * hvd.rank()
+    callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    with pytest.raises(InputError, match=r"batches an epoch \(2, 3"):
+        fit(model, make_data(count), 10, [callback])
+
+
+def check_jit_compile_is_switched_off(folder):
+    """Horovod's operation is not built for XLA, which Keras asks for by itself on GPUs."""
+    model = make_model()
+    model.compile(
+        hvd.DistributedOptimizer(keras.optimizers.SGD(0.05)), loss="mse", jit_compile=True
+    )
+    callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    fit(model, tuple(map(shard, make_data())), SHARD_BATCH, [callback])
+    assert not model.jit_compile
+    assert_alike(model.get_weights())
+
+
+def check_metrics_over_unequal_shards(folder):
+    """The metrics of an epoch are those of one process that has all examples, also where they are no means."""
+
+    def compiled(optimizer):
+        model = make_model()
+        metrics = ["mae", keras.metrics.RootMeanSquaredError(), keras.metrics.R2Score()]
+        model.compile(optimizer, loss="mse", metrics=metrics)
+        return model
+
+    # Three batches on every rank, but of other sizes; validation has other numbers again.
+    counts = [12 + 9 * rank for rank in range(hvd.size())]
+    scales = [1.0 + rank for rank in range(hvd.size())]
+
+    def parts(extra):
+        data = [make_data(count + extra, seed=9 + count + extra) for count in counts]
+        return [(x * scale, y * scale) for (x, y), scale in zip(data, scales, strict=True)]
+
+    training, validation = parts(0), parts(1)
+    recorder, rank = _Recorder(), hvd.rank()
+    # A rate of zero: all batches of the epoch see the same weights.
+    model = compiled(hvd.DistributedOptimizer(keras.optimizers.SGD(0.0)))
+    callbacks = [
+        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        hvd.callbacks.MetricAverageCallback(),
+        recorder,
+    ]
+    history = fit(
+        model,
+        training[rank],
+        4 + 3 * rank,
+        callbacks,
+        validation_data=validation[rank],
+        validation_freq=2,
+    ).history
+
+    alone = compiled(keras.optimizers.SGD(0.0))
+    for prefix, data, of_epoch in (("", training, 0), ("val_", validation, 1)):
+        union = [np.concatenate(arrays) for arrays in zip(*data, strict=True)]
+        expected = alone.evaluate(*union, verbose=0, return_dict=True)
+        assert len(expected) == 4
+        for name, value in expected.items():
+            assert math.isclose(recorder.logs[of_epoch][prefix + name], value, rel_tol=1e-9), name
+            assert math.isclose(history[prefix + name][0], value, rel_tol=1e-9), name
+    # Horovod's mean of the ranks' means is another number.
+    means = [alone.evaluate(*part, verbose=0)[0] for part in training]
+    assert abs(np.mean(means) - recorder.logs[0]["loss"]) > 0.01 * recorder.logs[0]["loss"]
+
+
+def check_other_logs_are_averaged(folder):
+    """What is no metric of the model: mean over the ranks, weighted by their examples."""
+
+    class Own(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logs["own"] = 10.0 * hvd.rank()
+
+    recorder = _Recorder()
+    model = make_model()
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+    counts = [4 + 2 * rank for rank in range(hvd.size())]
+    callbacks = [Own(), hvd.callbacks.MetricAverageCallback(), recorder]
+    fit(model, make_data(counts[hvd.rank()]), 100, callbacks, epochs=1)
+    expected = np.average(10.0 * np.arange(hvd.size()), weights=counts)
+    assert math.isclose(recorder.logs[0]["own"], expected)
+
+
+def _ramp(peak, factor, steps):
+    """Horovod's formula at each of the first `steps` batches (counted from 1)."""
+    return [peak / factor * (1 + (factor - 1) * (i + 1) / steps) for i in range(steps)]
+
+
+def check_warmup_rates(folder):
+    """Horovod's formula, for both scalings; then the rate is left alone."""
+    for scaling, factor in (("linear", hvd.size()), ("sqrt", math.sqrt(hvd.size()))):
+        recorder = _Recorder()
+        warmup = hvd.callbacks.LearningRateWarmupCallback(0.04, 2, scaling=scaling)
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.04))
+        distributed_fit(optimizer, callbacks=[warmup, recorder], epochs=3)
+        expected = [*_ramp(0.04, factor, 2 * STEPS), *[0.04] * STEPS]
+        np.testing.assert_allclose(recorder.rates, expected, rtol=1e-6)
+        assert math.isclose(recorder.logs[0]["lr"], expected[STEPS - 1], rel_tol=1e-6)
+    # With 7 steps a call: the value for the first of them, and the end value from the end on.
+    recorder = _Recorder()
+    warmup = hvd.callbacks.LearningRateWarmupCallback(0.04, 2, steps_per_epoch=STEPS)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.04))
+    distributed_fit(optimizer, 7, [warmup, recorder], epochs=3)
+    ramp = _ramp(0.04, hvd.size(), 2 * STEPS)
+    expected = [ramp[0], ramp[7], ramp[9], ramp[16], 0.04, 0.04]
+    np.testing.assert_allclose(recorder.rates, expected, rtol=1e-6)
+
+
+def check_momentum_correction(folder):
+    """A loop in NumPy with velocities that do not hold the rate (Goyal et al. 2017)."""
+    features, labels = make_data()
+    batch = SHARD_BATCH * hvd.size()
+    rates = [*_ramp(0.05, hvd.size(), 2 * STEPS), *[0.05] * STEPS]
+    momentum = float(np.float32(0.9))  # so Keras casts it, whatever the weights are
+    for nesterov in (False, True):
+        weights, velocity = np.zeros((3, 1)), np.zeros((3, 1))
+        for i, rate in enumerate(rates):
+            part = slice(i % STEPS * batch, (i % STEPS + 1) * batch)
+            error = features[part] @ weights - labels[part]
+            gradient = 2 * features[part].T @ error / batch
+            velocity = momentum * velocity + gradient
+            weights = weights - rate * (momentum * velocity + gradient if nesterov else velocity)
+
+        layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+        model = keras.Sequential([keras.layers.Input((3,)), layer])
+        optimizer = keras.optimizers.SGD(0.05, momentum=0.9, nesterov=nesterov)
+        model.compile(hvd.DistributedOptimizer(optimizer), loss="mse")
+        warmup = hvd.callbacks.LearningRateWarmupCallback(0.05, warmup_epochs=2)
+        fit(model, (shard(features), shard(labels)), SHARD_BATCH, [warmup], epochs=3)
+        assert_near(model.get_weights(), [weights])
+
+
+def check_warmup_of_a_run_that_goes_on(folder):
+    """Saved within the warm-up and at its end: rates and weights are those of a run that never stopped."""
+    data = tuple(map(shard, make_data()))
+
+    def callbacks(recorder):
+        return [hvd.callbacks.LearningRateWarmupCallback(0.05, warmup_epochs=3), recorder]
+
+    def optimizer():
+        return hvd.DistributedOptimizer(keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True))
+
+    straight = _Recorder()
+    expected = distributed_fit(optimizer(), callbacks=callbacks(straight), epochs=5).get_weights()
+    for stop in (2, 3):
+        model = distributed_fit(optimizer(), callbacks=callbacks(_Recorder()), epochs=stop)
+        path = folder / f"stopped-{stop}.keras"
+        if hvd.rank() == 0:
+            model.save(path)
+        hvd.broadcast_object(None, 0)
+        # Told by fit where it goes on, or by the optimizer's step alone.
+        ways = [{"initial_epoch": stop, "epochs": 5}, {"epochs": 5 - stop}]
+        for options in ways if stop == 2 else ways[:1]:
+            recorder = _Recorder()
+            loaded = hvd.load_model(path)
+            fit(loaded, data, SHARD_BATCH, callbacks(recorder), **options)
+            np.testing.assert_allclose(recorder.rates, straight.rates[stop * STEPS :], rtol=1e-6)
+            assert_near(loaded.get_weights(), expected)
+    # Weights alone were restored: fit tells.
+    recorder, model = _Recorder(), make_model()
+    model.compile(optimizer(), loss="mse")
+    fit(model, data, SHARD_BATCH, callbacks(recorder), initial_epoch=2, epochs=5)
+    np.testing.assert_allclose(recorder.rates, straight.rates[2 * STEPS :], rtol=1e-6)
+
+
+def check_schedule(folder):
+    """Steps and ramps between two epochs, and the rate of Horovod's exponential decay."""
+
+    def rates(*schedules, epochs=4):
+        recorder = _Recorder()
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.5))
+        distributed_fit(optimizer, callbacks=[*schedules, recorder], epochs=epochs)
+        return recorder.rates
+
+    schedule = hvd.callbacks.LearningRateScheduleCallback
+    found = rates(
+        schedule(0.2, lambda epoch: 1.0, 1, 2), schedule(0.2, lambda epoch: 0.1**epoch, 2)
+    )
+    expected = [0.5] * STEPS + [0.2] * STEPS + [0.2 * 0.01] * STEPS + [0.2 * 0.001] * STEPS
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    found = rates(schedule(0.2, 0.5, start_epoch=1), epochs=3)
+    np.testing.assert_allclose(found[::STEPS], [0.5, 0.2, 0.1], rtol=1e-6)
+    found = rates(schedule(0.2, lambda epoch: 1 + epoch, staircase=False), epochs=2)
+    np.testing.assert_allclose(found, [0.2 * (1 + i / STEPS) for i in range(2 * STEPS)], rtol=1e-6)
+
+
+def check_learning_rate_refusals(folder):
+    """One line for what cannot be done."""
+    decay = keras.optimizers.schedules.CosineDecay(0.1, 100)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(decay))
+    warmup = hvd.callbacks.LearningRateWarmupCallback
+    cases = [
+        ("has a schedule", lambda: distributed_fit(optimizer, callbacks=[warmup(0.1)])),
+        ("'linear' or 'sqrt'", lambda: warmup(0.1, scaling="cubic")),
+        ("initial_lr is needed", lambda: warmup(None)),
+    ]
+    for part, function in cases:
+        with pytest.raises(InputError, match=part):
+            function()

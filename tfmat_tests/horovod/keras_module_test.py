@@ -1,0 +1,102 @@
+"""tfmat.horovod under real mpirun: the checks that the ranks run (see rank.py), and Horovod's own example."""
+
+import ast
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from tfmat_tests.mpi import PROJECT, mpirun
+
+# What three ranks could do otherwise than two; --all runs the others with three too.
+WITH_THREE = {
+    "check_arguments",
+    "check_broadcast_of_all_state",
+    "check_collectives",
+    "check_embeddings",
+    "check_lengths_are_compared",
+    "check_metrics_over_unequal_shards",
+    "check_process_set",
+}
+EXAMPLE = "docs/examples/horovod_keras_mnist.py"
+
+
+def _checks():
+    """Names of the checks, without importing Horovod here."""
+    files = sorted(pathlib.Path(__file__).parent.glob("*_checks.py"))
+    nodes = [node for file in files for node in ast.parse(file.read_text("utf-8")).body]
+    functions = [node.name for node in nodes if isinstance(node, ast.FunctionDef)]
+    return [name for name in functions if name.startswith("check_")]
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory, run_all):
+    """Number of ranks -> folder with what each of them wrote; mpirun is started once for each number."""
+    folders = {}
+
+    def run(ranks):
+        if ranks not in folders:
+            folders[ranks] = folder = tmp_path_factory.mktemp(f"ranks-{ranks}")
+            names = _checks() if ranks == 2 or run_all else sorted(WITH_THREE)
+            program = "-m", "tfmat_tests.horovod.rank", str(folder), *names
+            ended = mpirun(ranks, *program, timeout=240)
+            assert ended.returncode == 0, ended.stderr[-4000:]
+        return folders[ranks]
+
+    return run
+
+
+def _cases():
+    for ranks in (2, 3):
+        for check in _checks():
+            large = ranks == 3 and check not in WITH_THREE
+            yield pytest.param(ranks, check, marks=[pytest.mark.large] if large else [])
+
+
+@pytest.mark.parametrize(("ranks", "check"), list(_cases()))
+def test_checks(ranks, check, outcomes):
+    folder = outcomes(ranks)
+    for rank in range(ranks):
+        result = json.loads((folder / f"{rank}.json").read_text())
+        assert check in result["ran"], "a check before it failed"
+        assert check not in result["failed"], f"rank {rank}: {result['failed'][check]}"
+
+
+def test_saved_model_loads_without_horovod(outcomes):
+    """As the plain optimizer that was wrapped, with its slots."""
+    folder = outcomes(2)
+    model = keras.models.load_model(folder / "model.keras")
+    assert type(model.optimizer) is keras.optimizers.Adam
+    assert "horovod" not in sys.modules
+    with np.load(folder / "model.npz") as saved:
+        found = [*model.get_weights(), *(each.numpy() for each in model.optimizer.variables)]
+        assert len(found) == len(saved.files)
+        for i, array in enumerate(found):
+            # The ranks computed in float64.
+            np.testing.assert_allclose(array, saved[f"arr_{i}"], rtol=1e-6, atol=1e-30)
+
+
+def test_example_of_the_documentation(tmp_path):
+    """It learns, and its checkpoints load without Horovod."""
+    ended = mpirun(2, EXAMPLE, str(tmp_path))
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    assert "Epoch 2: finished gradual learning rate warmup to 0.002." in ended.stdout
+    (accuracy,) = re.findall(r"test accuracy ([0-9.]+)", ended.stdout)
+    assert float(accuracy) > 0.9
+    model = keras.models.load_model(tmp_path / "checkpoint-4.keras")
+    assert model.optimizer.iterations == 4 * 50
+
+
+def test_without_horovod_the_import_says_how_to_get_it():
+    program = "import sys; sys.modules['horovod'] = None; import tfmat.horovod"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True
+    )
+    assert ended.returncode == 1
+    assert "./tools/setup horovod" in ended.stderr.splitlines()[-1]
+    assert ended.stderr.splitlines()[-1].startswith("ImportError: tfmat.horovod needs Horovod")

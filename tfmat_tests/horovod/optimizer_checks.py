@@ -1,0 +1,307 @@
+"""DistributedOptimizer against a plain Keras fit of one process on the concatenated batches."""
+
+import math
+import pathlib
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfmat.horovod as hvd
+from tfmat.errors import InputError
+from tfmat_tests.horovod.problem import (
+    PAIR,
+    SHARD_BATCH,
+    assert_alike,
+    assert_near,
+    distributed_fit,
+    fit,
+    make_data,
+    make_model,
+    plain_fit,
+    shard,
+)
+
+
+def _nesterov(**options):
+    return keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True, **options)
+
+
+def _raises(part, function, *arguments, **options):
+    with pytest.raises(InputError, match=re.escape(part)) as caught:
+        function(*arguments, **options)
+    assert "\n" not in str(caught.value)
+
+
+def check_equals_plain_fit(folder):
+    """Also with many steps a call, where 7 does not divide the 9 steps of an epoch; ranks begin differently."""
+    make_adam, make_adamw = keras.optimizers.Adam, keras.optimizers.AdamW
+    optimizers = {
+        "nesterov": (_nesterov, (1, 7)),
+        "adam": (lambda: make_adam(0.02, use_ema=True, ema_overwrite_frequency=4), (7,)),
+        # Clipped after the reduction: the norm of the mean is not the mean of the clipped.
+        "clipped": (lambda: make_adamw(0.02, global_clipnorm=0.1, loss_scale_factor=8.0), (7,)),
+    }
+    for make, executions in optimizers.values():
+        expected = plain_fit(make())
+        for steps_per_execution in executions:
+            optimizer = hvd.DistributedOptimizer(make())
+            model = distributed_fit(optimizer, steps_per_execution)
+            assert_alike([*model.get_weights(), *optimizer.variables])
+            assert_near(model.get_weights(), expected)
+
+
+def check_without_reduction_ranks_would_differ(folder):
+    """What the other checks rest on: the ranks' batches are different enough."""
+    model = distributed_fit(_nesterov())
+    with pytest.raises(AssertionError):
+        assert_alike(model.get_weights())
+
+
+def check_model_without_input(folder):
+    """As in Horovod's documentation: only the first batch tells the shapes."""
+
+    def make(seed):
+        keras.utils.set_random_seed(seed)
+        return keras.Sequential([keras.layers.Dense(4, "tanh"), keras.layers.Dense(1)])
+
+    expected = plain_fit(_nesterov(), make(0))
+    model = make(hvd.rank())
+    optimizer = hvd.DistributedOptimizer(_nesterov())
+    model.compile(optimizer, loss="mse", metrics=["mae"], steps_per_execution=7)
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+    fit(model, tuple(map(shard, make_data())), SHARD_BATCH, callbacks)
+    assert_alike(model.get_weights())
+    assert_near(model.get_weights(), expected)
+
+
+def check_custom_loop(folder):
+    """tf.GradientTape and apply_gradients, in a function and without."""
+    expected = plain_fit(_nesterov(), epochs=1)
+    features, labels = (tf.constant(shard(array)) for array in make_data())
+    for wrap in (tf.function, lambda function: function):
+        model, optimizer = make_model(), hvd.DistributedOptimizer(_nesterov())
+        optimizer.build(model.trainable_variables)
+
+        @wrap
+        def step(x, y, model=model, optimizer=optimizer):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+        for start in range(0, len(features), SHARD_BATCH):
+            step(features[start : start + SHARD_BATCH], labels[start : start + SHARD_BATCH])
+        assert_alike(model.get_weights())
+        assert_near(model.get_weights(), expected)
+
+
+def check_several_batches_an_update(folder):
+    """Three batches a rank, reduced once, are one batch of all of them; added up, three times its gradient."""
+    adam = keras.optimizers.Adam
+    expected = plain_fit(adam(0.02), batches=3)
+    averaged = hvd.DistributedOptimizer(
+        adam(0.02), backward_passes_per_step=3, average_aggregated_gradients=True
+    )
+    in_keras = hvd.DistributedOptimizer(adam(0.02, gradient_accumulation_steps=3))
+    for optimizer, steps_per_execution in ((averaged, 1), (in_keras, 7)):
+        model = distributed_fit(optimizer, steps_per_execution)
+        assert_alike(model.get_weights())
+        assert_near(model.get_weights(), expected)
+        assert int(optimizer.iterations) == 2 * 9 // 3
+    summed = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01), backward_passes_per_step=3)
+    found = distributed_fit(summed, 7).get_weights()
+    assert_near(found, plain_fit(keras.optimizers.SGD(0.03), batches=3))
+
+
+def check_reduces_once_an_update(folder):
+    """Counted where every step is Python: two of three batches cost no collective."""
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.SGD(0.01), backward_passes_per_step=3, average_aggregated_gradients=True
+    )
+    variable = keras.Variable([1.0, 2.0], dtype="float64")
+    counts = []
+    for _ in range(6):
+        optimizer.apply_gradients([(tf.ones(2, variable.dtype), variable)])
+        counts.append(optimizer._reduction.calls)
+    assert counts == [0, 0, 1, 1, 1, 2]
+    assert_near([variable.numpy()], [[0.98, 1.98]])
+
+
+def check_loss_scale_optimizer(folder):
+    """Equal to the plain one; an overflow on one rank is skipped on all."""
+    make = keras.optimizers.LossScaleOptimizer
+    expected = plain_fit(_nesterov())
+    optimizer = hvd.DistributedOptimizer(make(_nesterov(), initial_scale=2.0**10))
+    model = distributed_fit(optimizer, 7)
+    assert_near(model.get_weights(), expected)
+    before, scale = model.get_weights(), float(optimizer.dynamic_scale)
+    big = np.inf if hvd.rank() == hvd.size() - 1 else 1.0
+    gradients = [big * tf.ones_like(each.value) for each in model.trainable_variables]
+    optimizer.apply(gradients, model.trainable_variables)
+    assert_near(model.get_weights(), before, 1e-300)
+    assert float(optimizer.dynamic_scale) == scale / 2
+    _raises("inside, not outside", make, hvd.DistributedOptimizer(_nesterov()))
+
+
+def check_embeddings(folder):
+    """Only the rows that a batch used travel, or whole gradients: the same weights, also with repeated rows."""
+    random = np.random.default_rng(3)
+    words = random.integers(0, 7, (6 * SHARD_BATCH * hvd.size(), 4))
+    labels = random.normal(size=(len(words), 1))
+
+    def train(optimizer, data, batch_size):
+        keras.utils.set_random_seed(0)
+        layers = [keras.layers.Embedding(7, 3), keras.layers.Flatten(), keras.layers.Dense(1)]
+        model = keras.Sequential([keras.layers.Input((4,), dtype="int32"), *layers])
+        model.compile(optimizer, loss="mse", steps_per_execution=4)
+        fit(model, data, batch_size)
+        return model.get_weights()
+
+    shards = shard(words), shard(labels)
+    expected = train(_nesterov(), (words, labels), SHARD_BATCH * hvd.size())
+    assert_near(train(hvd.DistributedOptimizer(_nesterov()), shards, SHARD_BATCH), expected)
+    # Adam squares the rows.
+    adam = keras.optimizers.Adam
+    rows = train(hvd.DistributedOptimizer(adam(0.02)), shards, SHARD_BATCH)
+    whole = hvd.DistributedOptimizer(adam(0.02), sparse_as_dense=True)
+    assert_near(rows, train(whole, shards, SHARD_BATCH))
+
+
+def check_arguments(folder):
+    """Sum is Average times the ranks; dividing before changes nothing; half precision is near."""
+    make = keras.optimizers.SGD
+    expected = plain_fit(make(0.03))
+    distributed = hvd.DistributedOptimizer
+    summed = distributed(make(0.03 / hvd.size()), op=hvd.Sum, name="summed")
+    assert_near(distributed_fit(summed).get_weights(), expected)
+    divided = distributed(make(0.03), gradient_predivide_factor=4.0)
+    assert_near(distributed_fit(divided).get_weights(), expected)
+    # fp16 has 11 bits.
+    halved = distributed_fit(distributed(make(0.03), compression=hvd.Compression.fp16))
+    assert_alike(halved.get_weights())
+    begin = make_model().get_weights()
+    moved = [
+        np.subtract(one, other) for one, other in zip(halved.get_weights(), begin, strict=True)
+    ]
+    should = [np.subtract(one, other) for one, other in zip(expected, begin, strict=True)]
+    assert_near(moved, should, 2e-3)
+
+
+def check_process_set(folder):
+    """Two of three ranks reduce with each other, and the third alone."""
+    if hvd.size() == 2:
+        return
+    variable = keras.Variable([1.0], dtype="float64")
+    # Wrapped on every rank, since operations are named by the order of wrapping.
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), process_set=PAIR)
+    if hvd.rank() < 2:
+        gradient = tf.constant([float(1 + hvd.rank())], tf.float64)
+        optimizer.apply_gradients([(gradient, variable)])
+    assert_near([variable], [[-0.5 if hvd.rank() < 2 else 1.0]])
+
+
+def check_refusals(folder):
+    """One line for what cannot be done."""
+    wrap, sgd = hvd.DistributedOptimizer, keras.optimizers.SGD
+    _raises("groups is not supported", wrap, sgd(), num_groups=2)
+    _raises("groups is not supported", wrap, sgd(), groups=[[]])
+    _raises("scale_local_gradients", wrap, sgd(), scale_local_gradients=False)
+    _raises("neither hvd.Average nor hvd.Sum", wrap, sgd(), op=hvd.Max)
+    _raises("only for op=hvd.Average", wrap, sgd(), op=hvd.Sum, gradient_predivide_factor=2.0)
+    _raises("whole number from 1", wrap, sgd(), backward_passes_per_step=0)
+    _raises("give one", wrap, sgd(gradient_accumulation_steps=2), backward_passes_per_step=2)
+    _raises("already", wrap, wrap(sgd()))
+    _raises("takes an optimizer of Keras 3", wrap, "sgd")
+    scaled = keras.optimizers.LossScaleOptimizer(sgd())
+    _raises("gradient_accumulation_steps=2", wrap, scaled, backward_passes_per_step=2)
+    built = sgd()
+    built.build([keras.Variable([1.0])])
+    _raises("no step", wrap, built, backward_passes_per_step=2)
+    _raises("legacy_opts", hvd.load_model, "model.keras", legacy_opts=True)
+    for name in ("elastic", "PartialDistributedOptimizer", "nonsense"):
+        with pytest.raises(AttributeError, match=name):
+            getattr(hvd, name)
+
+
+def check_saved_model(folder):
+    """A model goes on after hvd.load_model as if never saved; pytest loads it without Horovod."""
+    data = tuple(map(shard, make_data()))
+    whole = distributed_fit(hvd.DistributedOptimizer(keras.optimizers.Adam(0.02)), 7, epochs=4)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.02))
+    assert isinstance(optimizer, keras.optimizers.Adam)
+    model = distributed_fit(optimizer, 7)
+    if hvd.rank() == 0:
+        model.save(folder / "model.keras")
+        np.savez(folder / "model.npz", *model.get_weights(), *optimizer.variables)
+    hvd.broadcast_object(None, 0)  # the others read after it is written
+    loaded = hvd.load_model(str(folder / "model.keras"))
+    assert_near([*loaded.optimizer.variables], [*optimizer.variables], 1e-300)
+    fit(loaded, data, SHARD_BATCH)
+    assert_alike(loaded.get_weights())
+    assert_near(loaded.get_weights(), whole.get_weights())
+
+
+def check_own_optimizer_class(folder):
+    """A registered class of the user's keeps its name in a saved model, and what its config does not hold."""
+
+    @keras.saving.register_keras_serializable("tests")
+    class Halving(keras.optimizers.SGD):
+        def _get_current_learning_rate(self):
+            return super()._get_current_learning_rate() / 2
+
+    inner = Halving(0.1)
+    inner.exclude_from_weight_decay(var_names=["bias"])
+    optimizer = hvd.DistributedOptimizer(inner)
+    config = keras.saving.serialize_keras_object(optimizer)
+    assert config["registered_name"] == "tests>Halving", config
+    assert type(keras.saving.deserialize_keras_object(config)) is Halving
+    assert optimizer._exclude_from_weight_decay_pattern
+    model = distributed_fit(optimizer)
+    assert_near(model.get_weights(), plain_fit(keras.optimizers.SGD(0.05)))
+
+
+def check_horovods_own_wrapper(folder):
+    """Why this module is there: with Keras 3 Horovod's own trains every rank for itself, and says nothing."""
+    import horovod.tensorflow.keras as own
+
+    model = make_model()
+    model.compile(own.DistributedOptimizer(keras.optimizers.SGD(0.05)), loss="mse")
+    fit(model, tuple(map(shard, make_data())), SHARD_BATCH)
+    (first, *others) = hvd.allgather_object(model.get_weights()[0])
+    assert all(np.abs(other - first).max() > 1e-3 for other in others)
+    callbacks = [
+        (own.callbacks.BroadcastGlobalVariablesCallback(0), "'ref'"),
+        (own.callbacks.MetricAverageCallback(), "'constant'"),
+        (own.callbacks.LearningRateWarmupCallback(0.1), "'get_value'"),
+    ]
+    for callback, missing in callbacks:
+        model.compile(keras.optimizers.SGD(0.05), loss="mse")
+        with pytest.raises(AttributeError, match=missing):
+            fit(model, make_data(), 18, [callback])
+
+
+def check_collectives(folder):
+    """Horovod's operations on what Keras holds."""
+    rank, size = hvd.rank(), hvd.size()
+    mine = keras.Variable([1.0 + rank, -2.0 * rank])
+    ranks = np.arange(size)
+    assert_near([hvd.allreduce(mine)], [[1 + ranks.mean(), -2 * ranks.mean()]])
+    assert_near([hvd.allreduce(mine, op=hvd.Sum)], [[size + ranks.sum(), -2 * ranks.sum()]])
+    assert_near([hvd.allreduce(mine, op=hvd.Max)], [[size, 0]])
+    assert_near([hvd.allreduce(mine, op=hvd.Min)], [[1, -2 * (size - 1)]])
+    assert hvd.allgather(np.full((rank + 1, 2), rank)).shape == (math.comb(size + 1, 2), 2)
+    assert_near([hvd.broadcast(mine, size - 1)], [[size, -2 * (size - 1)]])
+    assert hvd.broadcast_object({"rank": rank}, 1) == {"rank": 1}
+    assert hvd.allgather_object(rank) == [*ranks]
+    unsigned = keras.Variable(np.array([7, 2**32 - 1 - rank]), dtype="uint32")
+    hvd.broadcast_variables([mine, unsigned, tf.Variable(rank > 0)], 0)
+    assert_near([mine, unsigned], [[1, 0], [7, 2**32 - 1]])
+    _raises("has 2 variables", hvd.broadcast_variables, [mine, mine][: 1 + (rank > 0)], 0)
+    shapes = [keras.Variable(np.zeros(2 + rank))]
+    _raises("variable 0 is", hvd.broadcast_variables, shapes, 0)
+    assert (hvd.local_rank(), hvd.local_size()) == (rank, size)
+    assert hvd.mpi_built()
+    assert pathlib.Path(folder).is_dir()
