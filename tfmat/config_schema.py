@@ -166,6 +166,7 @@ _ALL = (
     Option("steps_per_call", None, "int", "training steps in one call of the graph (none: about half a second's worth)", "1 or more", _positive, optional=True),
     Option("jit_compile", False, "bool", "compile the step with XLA (slower on CPUs; measure)"),
     Option("mesh", "batch:1", "str", "dtensor: named axes and their devices, such as batch:4,model:2"),
+    Option("layouts", "", "str", "dtensor: rules REGEX=LAYOUT;... over variable paths before the default, such as hidden/kernel=-,model"),
     Option("zero_stage", 0, "int", "dtensor: shard over the batch axis 0 nothing, 1 slots, 2 and gradients, 3 and weights", "0, 1, 2 or 3", lambda v: v in (0, 1, 2, 3)),
     Option("compression", "none", "str", "horovod: of the gradients on their way between workers", choices=("none", "fp16")),
     Option("accumulate", 1, "int", "horovod: parts of a worker's batch that go through one after the other, for batches larger than memory", "1 or more", _positive),

@@ -51,6 +51,8 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
 
     # Everything that can be refused is refused before anything is made.
     check_backend(backend)
+    _backend_options(config)
+    _mesh_devices(config, backend)
     processes = find_processes()
     _check_alone(backend, processes)
     settings = curve_settings(config)
@@ -71,6 +73,7 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
     with make_backend(backend, _backend_options(config)) as workers:
         dataset = dataset or _dataset_for_all(config, settings, data_dir, workers)
         train(config, dataset, workdir=workdir, backend=workers)
+        _report_devices(workers, workdir)
     if workers.rank != 0:
         return
     calibrate_run(workdir, dataset)
@@ -80,9 +83,9 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
 
 
 def _check_alone(backend: str, processes: "Processes") -> None:
-    if backend == "single" and processes.size > 1:
+    if backend in ("single", "dtensor") and processes.size > 1:
         raise InputError(
-            f"{processes.launcher} started {processes.size} processes, but --backend=single is for one: each would "
+            f"{processes.launcher} started {processes.size} processes, but --backend={backend} is for one: each would "
             "train for itself in the same folder; use --backend=horovod"
         )
 
@@ -98,14 +101,23 @@ def _prepare_tensorflow(config: Config, processes: "Processes", backend: str) ->
         one_thread_an_operation=in_pieces,
         processors=processors_per_rank(processes) if several else None,
         gpu=processes.local_rank if several and backend == "horovod" else None,
+        virtual_devices=_mesh_devices(config, backend),
     )
+
+
+def _mesh_devices(config: Config, backend: str) -> int:
+    from tfmat.backends.mesh import MeshShape
+
+    return MeshShape.parse(config.mesh).num_devices if backend == "dtensor" else 1
 
 
 def _backend_options(config: Config) -> "BackendOptions":
     from tfmat.backends import BackendOptions
+    from tfmat.backends.layouts import parse_rules
 
     return BackendOptions(
         mesh=config.mesh,
+        layouts=parse_rules(config.layouts),
         zero_stage=config.zero_stage,
         compression=config.compression,
         accumulate=config.accumulate,
@@ -133,6 +145,22 @@ def _dataset_for_all(
         raise InputError(
             f"rank {workers.rank}: {error}; every node must see the data set"
         ) from error
+
+
+def _report_devices(workers: "Backend", workdir: str) -> None:
+    """What each device of a mesh held: printed, and in `devices.json`."""
+    if workers.name != "dtensor" or not getattr(workers, "plan", None):
+        return
+    held = workers.bytes_per_device()  # type: ignore[attr-defined]
+    notices = list(workers.plan.notices)  # type: ignore[attr-defined]
+    write_json(
+        pathlib.Path(workdir) / "devices.json",
+        {"mesh": workers.options.mesh, "bytes_per_device": held, "notices": notices},
+    )
+    for notice in notices:
+        _say(f"note: {notice}")
+    parts = ", ".join(f"{part} {max(values):,}" for part, values in held.items() if values)
+    _say(f"bytes on each device of mesh {workers.options.mesh}: {parts}")
 
 
 def curve_settings(config: Config) -> CurveSettings:

@@ -77,7 +77,7 @@ class HorovodBackend(SingleBackend):
         if error is None or isinstance(error, _ALIKE):
             if isinstance(error, TfmatError):
                 error.said_elsewhere = self.rank > 0
-            self._horovod.shutdown()  # a collective too: still watched
+            # Horovod itself ends with the process: it cannot be started twice in one.
             self._watchdog.close()
         else:
             self._watchdog.fail(error)

@@ -7,6 +7,7 @@ from tfmat.errors import InputError, nearest
 
 # Name -> module and class.
 BACKENDS = {
+    "dtensor": ("tfmat.backends.dtensor", "DTensorBackend"),
     "single": ("tfmat.backends.single", "SingleBackend"),
     "horovod": ("tfmat.backends.horovod", "HorovodBackend"),
 }

@@ -36,7 +36,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     flags.DEFINE_string(
         "backend",
         "single",
-        "how steps run: single; horovod, under mpirun or srun",
+        "how steps run: single; horovod, under mpirun or srun; dtensor, on --config.mesh",
         flag_values=flag_values,
     )
 

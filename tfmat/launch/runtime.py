@@ -12,6 +12,7 @@ def prepare_tensorflow(
     one_thread_an_operation: bool = False,
     processors: int | None = None,
     gpu: int | None = None,
+    virtual_devices: int = 1,
 ) -> None:
     """Imports TensorFlow and Keras quietly; call it once before a command's own imports of them.
 
@@ -21,6 +22,7 @@ def prepare_tensorflow(
         faster on a CPU. Without effect where TensorFlow has started already.
       processors: how many to use; None for all that this process may use.
       gpu: the one to use (its memory is taken as it is needed), where several processes share a node's; None for all.
+      virtual_devices: how many CPU devices TensorFlow is to see; for meshes (fixed once it has started).
 
     TensorFlow 2.21 prints through absl before absl's logging is set up, so TF_CPP_MIN_LOG_LEVEL alone does not
     silence it. What it prints is shown after all when the import fails, or with TFMAT_VERBOSE=1.
@@ -44,6 +46,11 @@ def prepare_tensorflow(
             tf.config.threading.set_intra_op_parallelism_threads(processors)
         if gpu is not None:
             _pin_gpu(tf, gpu)
+        if virtual_devices > 1:
+            tf.config.set_logical_device_configuration(
+                tf.config.list_physical_devices("CPU")[0],
+                [tf.config.LogicalDeviceConfiguration()] * virtual_devices,
+            )
         # The first operation loads the devices, which prints once more.
         tf.constant(0)
     tf.get_logger().setLevel("ERROR")

@@ -22,9 +22,12 @@ def train(case, backend, data):
     from tfmat_tests.backends.problem import BATCH, OPTIMIZERS, make_model, set_precision, spans
 
     set_precision(case["precision"])
-    model = make_model()
+    model = make_model(**case.get("model", {}))
     if backend.rank:
-        model.set_weights([0 * weight + 0.1 for weight in model.get_weights()])
+        # What rank 0 does not say must not matter. (The state of a random generator is no weight.)
+        for weight in model.weights:
+            if weight.dtype.startswith("float"):
+                weight.assign(0.1 * np.ones(weight.shape))
     backend.build(
         model, make_functional(OPTIMIZERS[case["optimizer"]]()), per_example_function("mse"), {}
     )

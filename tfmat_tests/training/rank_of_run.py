@@ -9,6 +9,8 @@ import os
 import signal
 import sys
 
+import numpy as np
+
 from tfmat.errors import TfmatError
 from tfmat.launch.processes import find_processes
 from tfmat.launch.runtime import prepare_tensorflow
@@ -25,6 +27,9 @@ class Settings:
       signal_at: the last rank sends itself SIGUSR1 after this step.
       fault: "exception", "SIGKILL", "SIGSTOP", "disk" or none, met by `rank` in `phase`.
       phase: "start", "training", "validation" or "checkpoint".
+      fewer_examples: the last rank has one example less than the others.
+      sharding: see `Trainer.fit`.
+      record_batches: each rank writes the labels that it trained on to WORKDIR-RANK.npy, in their order.
       skip_reduce: on the last rank, step 12 is done with its own gradients alone.
     """
 
@@ -36,6 +41,9 @@ class Settings:
     rank: int = 0
     phase: str = ""
     skip_reduce: bool = False
+    fewer_examples: bool = False
+    sharding: str = "partition"
+    record_batches: bool = False
 
 
 def meet(fault):
@@ -104,6 +112,18 @@ def skip_one_reduction(backend, train):
     return train_and_skip
 
 
+def record_batches(backend):
+    """A list that receives the labels of each training block, [steps * batch, 2]."""
+    train, found = backend.train, []
+
+    def train_and_record(data, indices, *rest):
+        found.append(np.asarray(data[1])[indices.ravel()])
+        return train(data, indices, *rest)
+
+    backend.train = train_and_record
+    return found
+
+
 def main(settings):
     """Trains; ends with the exit status of the error, as the command line does."""
     processes = find_processes()
@@ -123,6 +143,9 @@ def main(settings):
                 setattr(backend, name, wrapped)
         if settings.skip_reduce and backend.rank == backend.world_size - 1:
             backend.train = skip_one_reduction(backend, backend.train)
+        if settings.fewer_examples and backend.rank == backend.world_size - 1:
+            features, labels = features[:-1], labels[:-1]
+        batches = record_batches(backend) if settings.record_batches else []
         trainer = tfmat.Trainer(
             make_model(),
             optimizer=OPTIMIZERS["nesterov"](),
@@ -140,7 +163,10 @@ def main(settings):
             train_for=f"{settings.total_steps}steps",
             validation=(features[:200], labels[:200]),
             shard_size=1024,
+            sharding=settings.sharding,
         )
+        if settings.record_batches:
+            np.save(f"{settings.workdir}-{backend.rank}.npy", np.concatenate(batches))
 
 
 if __name__ == "__main__":

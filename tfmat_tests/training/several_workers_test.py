@@ -98,6 +98,45 @@ def test_a_skipped_reduction_is_found_within_an_epoch(tmp_path):
     assert not (tmp_path / "run/checkpoints/step-0000000020.npz").exists()
 
 
+def test_ranks_with_different_data_are_refused(tmp_path):
+    ended = _run(2, workdir=tmp_path / "run", fewer_examples=True)
+    assert ended.returncode == 2, ended.stderr
+    lines = [line for line in ended.stderr.splitlines() if line.startswith("tfmat: ")]
+    assert (
+        len(lines) == 1 and "rank 1 has num_examples=999, rank 0 has num_examples=1000" in lines[0]
+    )
+    assert not (tmp_path / "run/config.json").exists()
+
+
+@pytest.mark.parametrize("sharding", ["partition", "independent"])
+def test_what_each_rank_draws(sharding, tmp_path):
+    """Shared: each example once an epoch over all ranks. Independent: once in each rank's own whole order."""
+    run = {"sharding": sharding, "record_batches": True, "total_steps": 10}
+    assert _run(2, workdir=tmp_path / "run", **run).returncode == 0
+    first, second = (np.load(f"{tmp_path}/run-{rank}.npy") for rank in (0, 1))
+    assert first.shape == second.shape == (500, 2)
+    for drawn in (first, second):
+        assert len(np.unique(drawn, axis=0)) == 500
+    both = len(np.unique(np.concatenate([first, second]), axis=0))
+    assert both == 1000 if sharding == "partition" else 600 < both < 900  # 750 expected
+
+
+@pytest.mark.parametrize("hosts", ["localhost:2", f"localhost:1,{os.uname().nodename}:1"])
+def test_named_hosts(hosts, tmp_path):
+    """As on several machines, with the names of this one."""
+    arguments = json.dumps({"workdir": str(tmp_path / "run"), "total_steps": 10})
+    ended = mpirun(2, "-m", MODULE, arguments, timeout=PATIENCE, hosts=hosts)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads((tmp_path / "run/status.json").read_text())["state"] == "done"
+
+
+@pytest.mark.large
+def test_eight_ranks_on_one_host(tmp_path):
+    arguments = json.dumps({"workdir": str(tmp_path / "run"), "total_steps": 10})
+    ended = mpirun(8, "-m", MODULE, arguments, timeout=300, hosts="localhost:8")
+    assert ended.returncode == 0, ended.stderr
+
+
 @pytest.mark.parametrize(
     ("fault", "rank", "phase"),
     [

@@ -1,0 +1,225 @@
+"""Which dimension of which variable is divided over which axis of a mesh. No TensorFlow in here.
+
+A rule is a regular expression over variable paths and a layout: for each dimension the name of an axis, or `-` for
+whole; or just `replicated`. The first rule that matches a path holds. Without a rule of the user's, dense layers are
+divided over the axis `model` as in Megatron-LM (Shoeybi et al., 2019, arXiv:1909.08053, section 3): the first of two by
+columns, the second by rows, so that nothing must be exchanged between them. Everything else stays whole.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Sequence
+
+from tfmat.backends.mesh import BATCH, MODEL, MeshShape
+from tfmat.errors import InputError, nearest
+
+Spec = tuple[str | None, ...]
+Rules = tuple[tuple[str, str], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Weight:
+    """A trainable variable: its path in the model (`hidden/kernel`), shape, and bytes of a number."""
+
+    path: str
+    shape: tuple[int, ...]
+    itemsize: int = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightLayout:
+    """What one weight looks like on the mesh. An axis' name for each dimension; None where it is whole.
+
+    Attributes:
+      weight: what this is about.
+      compute: in the forward and backward pass.
+      stored: between steps; differs from `compute` in ZeRO stage 3.
+      gradient: as the optimizer gets it; differs from `compute` from ZeRO stage 2 on.
+      slots: of the optimizer, and of the update; differs from `compute` from ZeRO stage 1 on.
+    """
+
+    weight: Weight
+    compute: Spec
+    stored: Spec
+    gradient: Spec
+    slots: Spec
+
+    def bytes(self, spec: Spec, mesh: MeshShape) -> int:
+        """Bytes of one device's part in that layout."""
+        return math.prod(self.weight.shape) * self.weight.itemsize // num_shards(spec, mesh)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Layouts of all weights, in the model's order, and what the user should know about them."""
+
+    mesh: MeshShape
+    zero_stage: int
+    layouts: tuple[WeightLayout, ...]
+    notices: tuple[str, ...]
+
+
+def parse_rules(text: str) -> Rules:
+    """`REGEX=LAYOUT;REGEX=LAYOUT`, as in the config, as rules; InputError where it is not that."""
+    rules = []
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        pattern, separator, layout = part.rpartition("=")
+        if not (pattern and separator and layout):
+            raise InputError(
+                f"layouts: '{part}' is no rule; write REGEX=LAYOUT, such as hidden/kernel=-,{MODEL}"
+            )
+        rules.append((pattern.strip(), layout.strip()))
+    return tuple(rules)
+
+
+def make_plan(
+    weights: Sequence[Weight], mesh: MeshShape, rules: Rules = (), zero_stage: int = 0
+) -> Plan:
+    """Lays every weight out.
+
+    Args:
+      weights: all trainable variables of a model, in order.
+      mesh: named axes.
+      rules: the user's, before the default.
+      zero_stage: what is divided over the axis `batch` as well: 1 slots, 2 slots and gradients, 3 those and weights
+        (Rajbhandari et al., 2020, arXiv:1910.02054).
+
+    Raises:
+      InputError: where a rule cannot be followed, with what can.
+    """
+    specs, notices = default_specs(weights, mesh)
+    compiled = [(pattern, _compile(pattern), layout) for pattern, layout in rules]
+    used = set()
+    for i, weight in enumerate(weights):
+        for pattern, expression, layout in compiled:
+            if expression.search(weight.path):
+                specs[i] = _parse_layout(layout, weight, mesh, pattern)
+                notices.pop(weight.path, None)
+                used.add(pattern)
+                break
+    for pattern, _, _ in compiled:
+        if pattern not in used:
+            raise InputError(_no_match(pattern, weights, compiled))
+    if zero_stage and mesh.size(BATCH) == 1:
+        notices["zero_stage"] = (
+            f"zero_stage={zero_stage} changes nothing: mesh {mesh} has no axis {BATCH} to divide over"
+        )
+    layouts = []
+    for weight, spec in zip(weights, specs, strict=True):
+        divided = zero_spec(spec, weight.shape, mesh) if zero_stage else spec
+        stages = {stage: divided if zero_stage >= stage else spec for stage in (1, 2, 3)}
+        layouts.append(WeightLayout(weight, spec, stages[3], stages[2], stages[1]))
+    return Plan(mesh, zero_stage, tuple(layouts), tuple(notices.values()))
+
+
+def default_specs(weights: Sequence[Weight], mesh: MeshShape) -> tuple[list[Spec], dict[str, str]]:
+    """Columns, then rows, over the axis `model`; notices by path where a dimension does not divide.
+
+    A dense layer is a kernel [inputs, units], with the bias [units] beside it. The last one stays whole where it
+    would begin a new pair: its few columns are the labels.
+    """
+    specs: list[Spec] = [(None,) * len(weight.shape) for weight in weights]
+    notices: dict[str, str] = {}
+    size = mesh.size(MODEL)
+    kernels = [i for i, w in enumerate(weights) if len(w.shape) == 2 and _name(w.path) == "kernel"]
+    divided_units = 0  # of the layer before, where it is divided by columns
+    for i in kernels if size > 1 else []:
+        inputs, units = weights[i].shape
+        if divided_units == inputs:
+            specs[i] = (MODEL, None)
+            divided_units = 0
+        elif i == kernels[-1]:
+            continue
+        elif units % size:
+            divided_units = 0
+            notices[weights[i].path] = (
+                f"{weights[i].path} stays whole on every device: its {units} units do not divide by {MODEL}:{size} "
+                f"(the nearest that do: {_nearest_multiples(units, size)})"
+            )
+        else:
+            specs[i], divided_units = (None, MODEL), units
+            bias = i + 1
+            beside = bias < len(weights) and _layer(weights[bias].path) == _layer(weights[i].path)
+            if beside and weights[bias].shape == (units,):
+                specs[bias] = (MODEL,)
+    return specs, notices
+
+
+def zero_spec(spec: Spec, shape: Sequence[int], mesh: MeshShape) -> Spec:
+    """`spec` with the first whole dimension that divides also divided over the axis `batch`; as it is if none does."""
+    size = mesh.size(BATCH)
+    if len(shape) > 2:  # DTensor wants the filters of a convolution, and their gradients, whole
+        return spec
+    for i, (axis, length) in enumerate(zip(spec, shape, strict=True)):
+        if axis is None and size > 1 and length % size == 0:
+            return (*spec[:i], BATCH, *spec[i + 1 :])
+    return spec
+
+
+def num_shards(spec: Spec, mesh: MeshShape) -> int:
+    """Parts that a tensor of that layout is divided into."""
+    return math.prod(mesh.size(axis) for axis in spec)
+
+
+def format_spec(spec: Spec) -> str:
+    """As rules write it: `-,model`, or `replicated`."""
+    return ",".join(axis or "-" for axis in spec) if any(spec) else "replicated"
+
+
+def _compile(pattern: str) -> re.Pattern:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise InputError(f"layouts: '{pattern}' is no regular expression: {error}") from error
+
+
+def _parse_layout(layout: str, weight: Weight, mesh: MeshShape, pattern: str) -> Spec:
+    rule = f"layouts: rule '{pattern}={layout}'"
+    if layout == "replicated":
+        return (None,) * len(weight.shape)
+    axes = [axis.strip() for axis in layout.split(",")]
+    for axis in axes:
+        if axis != "-" and axis not in mesh.names:
+            raise InputError(
+                f"{rule} names the axis '{axis}', which mesh {mesh} has not"
+                f"{nearest(axis, [*mesh.names, '-'])}"
+            )
+        if axis != "-" and axes.count(axis) > 1:
+            raise InputError(f"{rule} names the axis '{axis}' twice; one dimension an axis")
+    if len(axes) != len(weight.shape):
+        raise InputError(
+            f"{rule} is for {len(axes)} dimensions, {weight.path} has {len(weight.shape)} {list(weight.shape)}; "
+            "write an axis or - for each"
+        )
+    for axis, length in zip(axes, weight.shape, strict=True):
+        size = mesh.size(axis if axis != "-" else None)
+        if length % size:
+            raise InputError(
+                f"{rule}: {weight.path} {list(weight.shape)} has a dimension of {length}, which does not divide by "
+                f"{axis}:{size}; the nearest that do: {_nearest_multiples(length, size)}; or '{pattern}=replicated'"
+            )
+    return tuple(None if axis == "-" else axis for axis in axes)
+
+
+def _no_match(
+    pattern: str, weights: Sequence[Weight], compiled: list[tuple[str, re.Pattern, str]]
+) -> str:
+    paths = [weight.path for weight in weights]
+    expression = next(e for p, e, _ in compiled if p == pattern)
+    if any(expression.search(path) for path in paths):
+        return f"layouts: rule '{pattern}' never holds: earlier rules match all that it matches; move it up"
+    return f"layouts: rule '{pattern}' matches no variable{nearest(pattern, paths)}"
+
+
+def _nearest_multiples(length: int, size: int) -> str:
+    below = length // size * size
+    return " and ".join(str(value) for value in (below, below + size) if value)
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _layer(path: str) -> str:
+    return path.rpartition("/")[0]
