@@ -1,0 +1,172 @@
+"""The main job: curves -> network -> accuracy -> the parameters of an example curve."""
+
+import pathlib
+from typing import TYPE_CHECKING
+
+from tfmat.config import Config
+from tfmat.curves.settings import CurveSettings
+from tfmat.data.packed import PackedDataset, dataset_folder, is_dataset
+from tfmat.durations import Duration
+from tfmat.errors import InputError
+from tfmat.files import write_json
+from tfmat.workflow.dataset import adopt, curve_settings, make_dataset, seed_and_counts
+from tfmat.workflow.lines import say
+from tfmat.workflow.results import calibrate_run, evaluate_run, identify_example
+from tfmat.workflow.train import train
+
+if TYPE_CHECKING:
+    from tfmat.backends import Backend, BackendOptions
+    from tfmat.launch.processes import Processes
+
+
+def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "single") -> None:
+    """Makes the data set if it is not there, trains, evaluates, identifies an example; goes on where it was stopped.
+
+    Args:
+      config: checked; see `tfmat.config`.
+      workdir: folder of the run.
+      data_dir: folder of data sets, or one data set, whose settings then replace those of the config.
+      backend: how steps run. With several processes each of them calls this; rank 0 alone writes.
+
+    Raises:
+      InputError, DivergedError, Interrupted.
+    """
+    from tfmat.backends import check_backend, make_backend
+    from tfmat.launch.processes import find_processes
+    from tfmat.report.training_report import write_training_report
+    from tfmat.training.run_folder import check_same_config
+
+    # Everything that can be refused is refused before anything is made.
+    check_backend(backend)
+    _backend_options(config)
+    _mesh_devices(config, backend)
+    processes = find_processes()
+    _check_alone(backend, processes)
+    settings = curve_settings(config)
+    settings.build_law()
+    dataset = None
+    if is_dataset(data_dir):
+        dataset = PackedDataset.open(data_dir)
+        adopt(config, dataset)
+    num_curves, folder = config.data.num_curves, pathlib.Path(data_dir)
+    if not dataset:
+        folder = dataset_folder(data_dir, settings, **seed_and_counts(config))
+    _check_lengths(config, num_curves - num_curves // 4)
+    # The folder's name tells an edited law file apart.
+    check_same_config(workdir, {**config.to_dict(), "data_dir": str(folder.resolve())})
+    if processes.size == 1:  # a single worker needs no TensorFlow for this
+        dataset = dataset or make_dataset(config, settings, data_dir, say)
+    _prepare_tensorflow(config, processes, backend)
+    with make_backend(backend, _backend_options(config)) as workers:
+        dataset = dataset or _dataset_for_all(config, settings, data_dir, workers)
+        train(config, dataset, workdir=workdir, backend=workers)
+        _report_devices(workers, workdir)
+    if workers.rank != 0:
+        return
+    calibrate_run(workdir, dataset)
+    evaluate_run(workdir, dataset)
+    identify_example(workdir, dataset.settings)
+    say(f"report: {write_training_report(workdir)}")
+
+
+def _check_alone(backend: str, processes: "Processes") -> None:
+    if backend in ("single", "dtensor") and processes.size > 1:
+        raise InputError(
+            f"{processes.launcher} started {processes.size} processes, but --backend={backend} is for one: each would "
+            "train for itself in the same folder; use --backend=horovod"
+        )
+
+
+def _prepare_tensorflow(config: Config, processes: "Processes", backend: str) -> None:
+    from tfmat.launch.processes import processors_per_rank
+    from tfmat.launch.runtime import prepare_tensorflow
+
+    # Layers with state keep a batch in one piece; then each operation had better use all processors.
+    in_pieces = config.model.dropout == 0 and config.model.batch_normalization == "none"
+    several = processes.size > 1
+    prepare_tensorflow(
+        one_thread_an_operation=in_pieces,
+        processors=processors_per_rank(processes) if several else None,
+        gpu=processes.local_rank if several and backend == "horovod" else None,
+        virtual_devices=_mesh_devices(config, backend),
+    )
+
+
+def _mesh_devices(config: Config, backend: str) -> int:
+    from tfmat.backends.mesh import MeshShape
+
+    return MeshShape.parse(config.mesh).num_devices if backend == "dtensor" else 1
+
+
+def _backend_options(config: Config) -> "BackendOptions":
+    from tfmat.backends import BackendOptions
+    from tfmat.backends.layouts import parse_rules
+
+    return BackendOptions(
+        mesh=config.mesh,
+        layouts=parse_rules(config.layouts),
+        zero_stage=config.zero_stage,
+        compression=config.compression,
+        accumulate=config.accumulate,
+    )
+
+
+def _dataset_for_all(
+    config: Config, settings: CurveSettings, data_dir: str, workers: "Backend"
+) -> PackedDataset:
+    """The data set, made by rank 0 while the others wait, and then mapped by each: a node holds it in memory once."""
+    if workers.rank == 0:
+        workers.announce("simulating curves", 0)
+        dataset = make_dataset(config, settings, data_dir, say)
+        workers.announce("starting", 0)
+        workers.broadcast(str(dataset.folder))
+        return dataset
+    from tfmat.launch.processes import find_processes
+
+    workers.announce("starting", 0)
+    folder = workers.broadcast(None)
+    try:
+        # Once a node is enough; rank 0 has read it too.
+        return PackedDataset.open(folder, verify=find_processes().local_rank == 0)
+    except InputError as error:
+        raise InputError(
+            f"rank {workers.rank}: {error}; every node must see the data set"
+        ) from error
+
+
+def _report_devices(workers: "Backend", workdir: str) -> None:
+    """What each device of a mesh held: printed, and in `devices.json`."""
+    if workers.name != "dtensor" or not getattr(workers, "plan", None):
+        return
+    held = workers.bytes_per_device()  # type: ignore[attr-defined]
+    notices = list(workers.plan.notices)  # type: ignore[attr-defined]
+    write_json(
+        pathlib.Path(workdir) / "devices.json",
+        {"mesh": workers.options.mesh, "bytes_per_device": held, "notices": notices},
+    )
+    for notice in notices:
+        say(f"note: {notice}")
+    parts = ", ".join(f"{part} {max(values):,}" for part, values in held.items() if values)
+    say(f"bytes on each device of mesh {workers.options.mesh}: {parts}")
+
+
+def _check_lengths(config: Config, num_train: int) -> None:
+    """Refuses, before anything is made, what cannot be trained."""
+    if config.global_batch_size > num_train:
+        raise InputError(
+            f"global_batch_size is {config.global_batch_size}, but data.num_curves={config.data.num_curves} leaves "
+            f"{num_train} for training; use a smaller batch or more curves"
+        )
+    duration = Duration.parse(config.train_for)
+    steps_per_epoch = -(-num_train // config.global_batch_size)
+    total_steps = (
+        duration.value if duration.seconds is not None else duration.steps(steps_per_epoch)
+    )
+    if not total_steps:
+        raise InputError(f"train_for is '{config.train_for}', less than one step; give more")
+    warmup_steps = Duration.parse(config.optimizer.warmup).steps(steps_per_epoch)
+    if duration.seconds is None and warmup_steps and warmup_steps >= total_steps:
+        raise InputError(
+            f"optimizer.warmup='{config.optimizer.warmup}' takes {warmup_steps} steps, the whole run {total_steps}; "
+            "shorten the warm-up"
+        )

@@ -1,0 +1,79 @@
+"""What follows a training: calibrated intervals, the accuracy, an example; each left in the run's folder."""
+
+import contextlib
+import pathlib
+
+from tfmat.curves.example import example_curve, write_example_curve
+from tfmat.curves.settings import CurveSettings
+from tfmat.data.packed import PackedDataset
+from tfmat.errors import InputError
+from tfmat.files import write_json
+from tfmat.workflow.lines import say, show_table
+
+# Up to this many parameters the Bayes risk is integrated: 4 s of one processor for 2,000 curves, once a data set. The
+# sampled risk of more parameters takes a minute or so; `tfmat evaluate` adds it.
+_QUICK_YARDSTICK, YARDSTICK_CURVES = 2, 2000
+
+
+def calibrate_run(workdir: str, dataset: PackedDataset) -> None:
+    """Makes the best model's intervals true on validation curves, once; on rank 0 and after the training."""
+    from tfmat.identification.calibrate import calibrate
+    from tfmat.identification.identifier import Identifier
+    from tfmat.identification.sidecar import read_sidecar, write_calibration
+
+    known = read_sidecar(workdir).calibration
+    if known is None or known.num_curves:
+        return
+    calibration = calibrate(Identifier.open(workdir), dataset)
+    if calibration is None:
+        say("too few validation curves to calibrate the network's intervals")
+        return
+    write_calibration(workdir, calibration)
+    say(f"the network's intervals are calibrated on {calibration.num_curves:,} validation curves")
+
+
+def evaluate_run(workdir: str, dataset: PackedDataset) -> None:
+    """Accuracy on the test curves, with the yardstick where that is quick: printed, and kept in the run's folder."""
+    from tfmat.identification.evaluate import add_yardstick, evaluate
+    from tfmat.identification.identifier import Identifier
+    from tfmat.report.evaluation import write_evaluation
+    from tfmat.report.tables import coverage_table, evaluation_table, yardstick_table
+
+    identifier = Identifier.open(workdir)
+    evaluation = evaluate(identifier, dataset)
+    if len(dataset.parameters) <= _QUICK_YARDSTICK:
+        with contextlib.suppress(InputError):  # there can be none, as the report says
+            evaluation = add_yardstick(evaluation, identifier, dataset, YARDSTICK_CURVES)
+    content = evaluation.to_json()
+    write_evaluation(workdir, content, **evaluation.arrays(dataset))
+    show_table(evaluation_table(content))
+    if content["coverage"]:
+        show_table(coverage_table(content))
+    if content["yardstick"]:
+        show_table(yardstick_table(content))
+
+
+def identify_example(workdir: str, settings: CurveSettings | None) -> None:
+    """Identifies the law's example curve; leaves its picture and its answer in the run's folder."""
+    if settings is None:
+        return
+    from tfmat.curves.measured import load_measured_curves
+    from tfmat.identification.identifier import Identifier
+    from tfmat.identification.identify import identify
+    from tfmat.identification.sidecar import read_sidecar
+    from tfmat.report.run_files import write_example_picture
+    from tfmat.report.tables import identification_table
+
+    law = settings.build_law()
+    own_ranges = law.parameters == type(law).parameters
+    path = example_curve(law.name) if own_ranges else None
+    if path is None:
+        path = write_example_curve(law, pathlib.Path(workdir) / "example_curve.csv")
+    curves, errors = load_measured_curves([str(path)], read_sidecar(workdir).target)
+    if errors:
+        raise InputError(str(errors[0]))
+    results = identify(Identifier.open(workdir), curves)
+    write_json(pathlib.Path(workdir) / "example.json", [result.to_json() for result in results])
+    write_example_picture(workdir, results[0].picture())
+    show_table(identification_table([result.to_json() for result in results]))
+    say(f"the example curve is simulated: {path}")

@@ -1,0 +1,131 @@
+"""The network of a config, trained on a data set into a run's folder."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tfmat.config import Config
+from tfmat.data.packed import PackedDataset
+from tfmat.errors import InputError
+from tfmat.files import make_folder
+from tfmat.workflow.lines import say
+
+if TYPE_CHECKING:
+    from tfmat.backends import Backend
+    from tfmat.training.trainer import RunResult
+
+
+def train(
+    config: Config, dataset: PackedDataset, *, workdir: str, backend: "Backend"
+) -> "RunResult":
+    """Trains the config's network on the data set into `workdir`, with the sidecar that gives its numbers a meaning."""
+    import keras
+
+    from tfmat.launch.provenance import record_session
+    from tfmat.models import build_model
+    from tfmat.optimizers import build_optimizer
+    from tfmat.training.trainer import Trainer
+
+    num_outputs = len(dataset.parameters)
+    model = build_model(
+        config.model,
+        num_outputs=num_outputs,
+        num_points=dataset.features.shape[1],
+        input_scale=dataset.input_scale,
+        seed=config.seed,
+    )
+    callbacks: list[keras.callbacks.Callback] = []
+    if backend.rank == 0:
+        say(f"network: {model.count_params():,} parameters, {num_outputs} outputs")
+        if backend.world_size > 1:
+            say(
+                f"{backend.name}: {backend.world_size} workers share each batch of {config.global_batch_size}"
+            )
+        workdir_path = make_folder(workdir)
+        callbacks = [
+            keras.callbacks.TensorBoard(str(workdir_path / "tensorboard"), write_graph=False),
+            # Called once it is certain that this process trains.
+            keras.callbacks.LambdaCallback(
+                on_train_begin=lambda logs: record_session(workdir_path)
+            ),
+        ]
+    if config.callbacks.early_stopping_patience:
+        callbacks.append(
+            keras.callbacks.EarlyStopping(patience=config.callbacks.early_stopping_patience)
+        )
+    trainer = Trainer(
+        model,
+        optimizer=lambda total_steps, steps_per_epoch: build_optimizer(
+            config.optimizer, total_steps=total_steps, steps_per_epoch=steps_per_epoch
+        ),
+        **_losses_and_metrics(config, dataset),
+        backend=backend,
+        workdir=workdir,
+        callbacks=callbacks,
+        seed=config.seed,
+        steps_per_call=config.steps_per_call,
+        checkpoint_every=config.checkpoint.every,
+        keep_checkpoints=config.checkpoint.keep,
+        jit_compile=config.jit_compile,
+        config={
+            **config.to_dict(),
+            "data_dir": str(dataset.folder.resolve()),
+            "data_id": dataset.manifest["id"],
+        },
+        sidecar=sidecar(config, dataset),
+    )
+    split = dataset.num_train, dataset.num_train + dataset.num_validation
+    return trainer.fit(
+        dataset.features[: split[0]],
+        dataset.labels[: split[0]],
+        global_batch_size=config.global_batch_size,
+        train_for=config.train_for,
+        validation=(dataset.features[split[0] : split[1]], dataset.labels[split[0] : split[1]]),
+        num_validation=config.data.num_validation,
+        target_val_loss=config.target_val_loss,
+        reading=config.data.reading,
+        shard_size=dataset.shard_size,
+        sharding=config.data.sharding,
+    )
+
+
+def sidecar(config: Config, dataset: PackedDataset) -> dict[str, Any]:
+    """What the network's inputs and outputs mean: `model.json`."""
+    uncertainty = config.model.uncertainty
+    return {
+        "format": 1 if uncertainty == "none" else 2,
+        "law": config.law,
+        "parameters": [vars(parameter) for parameter in dataset.parameters],
+        "curves": dataset.settings.to_json() if dataset.settings else None,
+        "num_points": int(dataset.features.shape[1]),
+        "input_scale": list(dataset.input_scale),
+        **({} if uncertainty == "none" else {"uncertainty": uncertainty}),
+    }
+
+
+def _losses_and_metrics(config: Config, dataset: PackedDataset) -> dict[str, Any]:
+    """The Trainer's: the mean squared error, one more a parameter where there are several, and `nll` of a variance."""
+    from tfmat.models.uncertainty import negative_log_likelihood, squared_error_of_mean
+
+    def squared_error(column: int) -> Callable[[Any, Any], Any]:
+        return lambda labels, outputs: (labels[:, column] - outputs[:, column]) ** 2
+
+    count, metrics = len(dataset.parameters), {}
+    if count > 1:
+        metrics = {f"mse_{p.name}": squared_error(i) for i, p in enumerate(dataset.parameters)}
+    _check_loss_weights(config.loss_weights, count)
+    loss = squared_error_of_mean(count, config.loss_weights)
+    if config.model.uncertainty == "none":
+        return {"loss": loss, "metrics": metrics}
+    likelihood = negative_log_likelihood(count)
+    return {
+        "loss": loss,
+        "auxiliary_loss": likelihood,
+        "metrics": {**metrics, "nll": likelihood},
+    }
+
+
+def _check_loss_weights(weights: tuple[float, ...] | None, count: int) -> None:
+    if weights is not None and len(weights) != count:
+        raise InputError(
+            f"loss_weights has {len(weights)} numbers, the law has {count} parameters to identify; give one for each"
+        )
