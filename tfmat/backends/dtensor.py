@@ -5,7 +5,7 @@ the loop over steps inside the graph, meshes with a batch axis hung now and then
 waited for another that never came.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -15,9 +15,10 @@ from tensorflow.experimental import dtensor
 
 from tfmat.backends.base import Arrays, Backend, BackendOptions, PerExample
 from tfmat.backends.batches import share_or_copy
-from tfmat.backends.layouts import Plan, Spec, Weight, make_plan
+from tfmat.backends.layouts import Plan, Spec, device_parts, make_plan, slot_specs, weights_of
 from tfmat.backends.mesh import BATCH, MeshShape
 from tfmat.backends.step import Batch, State, Step
+from tfmat.backends.zero import DividedOptimizer, GatheringModel
 from tfmat.errors import InputError
 
 
@@ -74,16 +75,14 @@ class DTensorBackend(Backend):
         self.start()
         optimizer.build(model.trainable_variables)
         self._plain = State.variables_of(model, optimizer)
-        weights = [
-            Weight(variable.path, tuple(variable.shape), variable.value.dtype.size)
-            for variable in model.trainable_variables
-        ]
         options = self.options
-        self.plan = make_plan(weights, self.mesh_shape, options.layouts, options.zero_stage)
+        self.plan = make_plan(
+            weights_of(model), self.mesh_shape, options.layouts, options.zero_stage
+        )
         self._specs = State(
             [layout.stored for layout in self.plan.layouts],
             [(None,) * len(variable.shape) for variable in self._plain.non_trainable],
-            _slot_specs(optimizer, self.plan),
+            slot_specs(optimizer, self.plan),
         )
         self._variables = State(
             *(
@@ -94,9 +93,12 @@ class DTensorBackend(Backend):
                 for variables, specs in zip(self._plain, self._specs, strict=True)
             )
         )
-        divided = _DividedOptimizer(optimizer, self.plan, self._specs.slots, self._mesh)
         self._step = Step(
-            _GatheringModel(model, self.plan, self._mesh), divided, loss, metrics, auxiliary_loss
+            GatheringModel(model, self.plan, self._relayout),
+            DividedOptimizer(optimizer, self.plan, self._specs.slots, self._relayout),
+            loss,
+            metrics,
+            auxiliary_loss,
         )
         self._functions = {
             kind: tf.function(function, autograph=False)
@@ -222,9 +224,7 @@ class DTensorBackend(Backend):
 
     def _predict(self, features: Any) -> Any:
         outputs = self._step.predict(self._read(), features)
-        return dtensor.relayout(
-            outputs, dtensor.Layout.replicated(self._mesh, rank=len(outputs.shape))
-        )
+        return self._relayout(outputs, (None,) * len(outputs.shape))
 
     def _read(self) -> State:
         return State(*([variable.read_value() for variable in part] for part in self._variables))
@@ -235,6 +235,9 @@ class DTensorBackend(Backend):
     def _batch_spec(self, rank: int) -> Spec:
         return (BATCH if BATCH in self.mesh_shape.names else None, *[None] * (rank - 1))
 
+    def _relayout(self, tensor: Any, spec: Spec) -> Any:
+        return dtensor.relayout(tensor, _layout(spec, self._mesh))
+
     def _replicate(self, data: Any) -> Any:
         if tf.is_tensor(data) and dtensor.is_dtensor(data):
             return data
@@ -244,106 +247,24 @@ class DTensorBackend(Backend):
 
     def _pack(self, array: np.ndarray, spec: Spec) -> Any:
         # A copy for each device: tf.constant may keep an array's own memory, which two devices must not write to.
-        parts = [tf.constant(np.array(array[part])) for part in self._parts(array.shape, spec)]
-        return dtensor.pack(parts, _layout(spec, self._mesh))
+        copies = [
+            tf.constant(np.array(array[part]))
+            for part in device_parts(array.shape, spec, self.mesh_shape)
+        ]
+        return dtensor.pack(copies, _layout(spec, self._mesh))
 
     def _whole(self, variable: Any, spec: Spec) -> np.ndarray:
         whole = np.empty(variable.shape, variable.dtype.as_numpy_dtype)
         shards = dtensor.unpack(variable.read_value())
-        for shard, part in zip(shards, self._parts(variable.shape, spec), strict=True):
+        for shard, part in zip(
+            shards, device_parts(variable.shape, spec, self.mesh_shape), strict=True
+        ):
             whole[part] = shard.numpy()
         return whole
-
-    def _parts(self, shape: Sequence[int], spec: Spec) -> list[tuple[slice, ...]]:
-        """Which part of an array each device holds."""
-        sizes = [size for _, size in self.mesh_shape.axes]
-        parts = []
-        for device in range(self.mesh_shape.num_devices):
-            at = dict(zip(self.mesh_shape.names, np.unravel_index(device, sizes), strict=True))
-            lengths = [
-                length // self.mesh_shape.size(axis)
-                for length, axis in zip(shape, spec, strict=True)
-            ]
-            parts.append(
-                tuple(
-                    slice(length * int(at[axis]), length * (int(at[axis]) + 1))
-                    if axis
-                    else slice(None)
-                    for length, axis in zip(lengths, spec, strict=True)
-                )
-            )
-        return parts
-
-
-class _GatheringModel:
-    """The model as Step calls it; weights that are stored in parts (ZeRO stage 3) are gathered first.
-
-    In stages 1 and 2 it only says so: else the layout of the update would travel back through the model.
-    """
-
-    def __init__(self, model: keras.Model, plan: Plan, mesh: Any):
-        self._model = model
-        self._call_has_training_arg = model._call_has_training_arg
-        self.non_trainable_variables = model.non_trainable_variables
-        self._layouts = [
-            _layout(layout.compute, mesh) if plan.zero_stage else None for layout in plan.layouts
-        ]
-
-    def stateless_call(self, weights: list[Any], *arguments: Any, **options: Any) -> Any:
-        return self._model.stateless_call(_relaid(weights, self._layouts), *arguments, **options)
-
-
-class _DividedOptimizer:
-    """The optimizer as Step calls it; each device updates the part whose slots it holds."""
-
-    def __init__(self, optimizer: Any, plan: Plan, slot_specs: list[Spec], mesh: Any):
-        self._optimizer = optimizer
-        divided = plan.zero_stage > 0
-        self._gathered_gradients = (
-            plan.zero_stage < 3
-        )  # in stage 3 they come divided, as the weights do
-
-        def layouts(specs: Sequence[Spec]) -> list[Any]:
-            return [_layout(spec, mesh) if divided else None for spec in specs]
-
-        # Whole first: a divided gradient of a bias would divide the channels of its convolution.
-        self._computed = layouts([layout.compute for layout in plan.layouts])
-        self._gradients = layouts([layout.gradient for layout in plan.layouts])
-        self._updates = layouts([layout.slots for layout in plan.layouts])
-        self._stored = layouts([layout.stored for layout in plan.layouts])
-        self._slots = layouts(slot_specs)
-
-    def stateless_apply(
-        self, slots: list[Any], gradients: list[Any], weights: list[Any]
-    ) -> tuple[list[Any], list[Any]]:
-        if self._gathered_gradients:
-            gradients = _relaid(gradients, self._computed)
-        gradients = _relaid(_relaid(gradients, self._gradients), self._updates)
-        weights = _relaid(weights, self._updates)
-        weights, slots = self._optimizer.stateless_apply(slots, gradients, weights)
-        return _relaid(weights, self._stored), _relaid(slots, self._slots)
-
-
-def _slot_specs(optimizer: Any, plan: Plan) -> list[Spec]:
-    """The layout of each optimizer variable: of the weight that it belongs to, or whole."""
-    specs: dict[int, Spec] = {}
-    for value in vars(optimizer).values():
-        if isinstance(value, list | tuple) and len(value) == len(plan.layouts):
-            for layout, variable in zip(plan.layouts, value, strict=True):
-                if tuple(getattr(variable, "shape", ())) == layout.weight.shape:
-                    specs[id(variable)] = layout.slots
-    return [specs.get(id(v), (None,) * len(v.shape)) for v in optimizer.variables]
 
 
 def _layout(spec: Spec, mesh: Any) -> Any:
     return dtensor.Layout([axis or dtensor.UNSHARDED for axis in spec], mesh)
-
-
-def _relaid(tensors: Sequence[Any], layouts: Sequence[Any]) -> list[Any]:
-    return [
-        tensor if layout is None else dtensor.relayout(tensor, layout)
-        for tensor, layout in zip(tensors, layouts, strict=True)
-    ]
 
 
 def _batch(data: Any, rows: Any, weights: Any, num_examples: Any) -> Batch:

@@ -10,6 +10,9 @@ import dataclasses
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from tfmat.backends.mesh import BATCH, MODEL, MeshShape
 from tfmat.errors import InputError, nearest
@@ -116,34 +119,42 @@ def make_plan(
 def default_specs(weights: Sequence[Weight], mesh: MeshShape) -> tuple[list[Spec], dict[str, str]]:
     """Columns, then rows, over the axis `model`; notices by path where a dimension does not divide.
 
-    A dense layer is a kernel [inputs, units], with the bias [units] beside it. The last one stays whole where it
-    would begin a new pair: its few columns are the labels.
+    A dense layer is a kernel [inputs, units], with the bias [units] beside it. One whose units no other layer takes
+    begins no pair: its few columns are the labels.
     """
     specs: list[Spec] = [(None,) * len(weight.shape) for weight in weights]
     notices: dict[str, str] = {}
     size = mesh.size(MODEL)
-    kernels = [i for i, w in enumerate(weights) if len(w.shape) == 2 and _name(w.path) == "kernel"]
-    divided_units = 0  # of the layer before, where it is divided by columns
-    for i in kernels if size > 1 else []:
+    kernels = dense_kernels(weights) if size > 1 else []
+    for place, i in enumerate(kernels):
         inputs, units = weights[i].shape
-        if divided_units == inputs:
+        before = layer_before(weights, kernels[:place], inputs)
+        if before is not None and specs[before] == (None, MODEL):
             specs[i] = (MODEL, None)
-            divided_units = 0
-        elif i == kernels[-1]:
+        elif all(weights[j].shape[0] != units for j in kernels[place + 1 :]):
             continue
         elif units % size:
-            divided_units = 0
             notices[weights[i].path] = (
                 f"{weights[i].path} stays whole on every device: its {units} units do not divide by {MODEL}:{size} "
                 f"(the nearest that do: {_nearest_multiples(units, size)})"
             )
         else:
-            specs[i], divided_units = (None, MODEL), units
+            specs[i] = (None, MODEL)
             bias = i + 1
             beside = bias < len(weights) and _layer(weights[bias].path) == _layer(weights[i].path)
             if beside and weights[bias].shape == (units,):
                 specs[bias] = (MODEL,)
     return specs, notices
+
+
+def dense_kernels(weights: Sequence[Weight]) -> list[int]:
+    """Where the kernels [inputs, units] of dense layers are."""
+    return [i for i, w in enumerate(weights) if len(w.shape) == 2 and _name(w.path) == "kernel"]
+
+
+def layer_before(weights: Sequence[Weight], kernels: Sequence[int], inputs: int) -> int | None:
+    """The last of `kernels` with as many units as the next layer has `inputs`; None where that is no dense layer."""
+    return next((i for i in reversed(kernels) if weights[i].shape[1] == inputs), None)
 
 
 def zero_spec(spec: Spec, shape: Sequence[int], mesh: MeshShape) -> Spec:
@@ -155,6 +166,50 @@ def zero_spec(spec: Spec, shape: Sequence[int], mesh: MeshShape) -> Spec:
         if axis is None and size > 1 and length % size == 0:
             return (*spec[:i], BATCH, *spec[i + 1 :])
     return spec
+
+
+def weights_of(model: Any) -> list[Weight]:
+    """The trainable variables of a built Keras model, in order."""
+    return [
+        Weight(variable.path, tuple(variable.shape), variable.value.dtype.size)
+        for variable in model.trainable_variables
+    ]
+
+
+def slot_owners(optimizer: Any, weights: Sequence[Weight]) -> list[int | None]:
+    """For each variable of a built Keras optimizer the weight that it is a slot of; None for counters."""
+    owners: dict[int, int] = {}
+    for value in vars(optimizer).values():
+        if isinstance(value, list | tuple) and len(value) == len(weights):
+            for i, (weight, variable) in enumerate(zip(weights, value, strict=True)):
+                if tuple(getattr(variable, "shape", ())) == weight.shape:
+                    owners[id(variable)] = i
+    return [owners.get(id(variable)) for variable in optimizer.variables]
+
+
+def slot_specs(optimizer: Any, plan: Plan) -> list[Spec]:
+    """The layout of each variable of a built Keras optimizer: of its weight's slots, or whole."""
+    owners = slot_owners(optimizer, [layout.weight for layout in plan.layouts])
+    return [
+        (None,) * len(variable.shape) if owner is None else plan.layouts[owner].slots
+        for variable, owner in zip(optimizer.variables, owners, strict=True)
+    ]
+
+
+def device_parts(shape: Sequence[int], spec: Spec, mesh: MeshShape) -> list[tuple[slice, ...]]:
+    """Which part of an array of that shape and layout each device holds, in the order of the devices."""
+    sizes = [size for _, size in mesh.axes]
+    found = []
+    for device in range(mesh.num_devices):
+        at = dict(zip(mesh.names, np.unravel_index(device, sizes), strict=True))
+        part = []
+        for length, axis in zip(shape, spec, strict=True):
+            width = length // mesh.size(axis)
+            part.append(
+                slice(width * int(at[axis]), width * int(at[axis] + 1)) if axis else slice(None)
+            )
+        found.append(tuple(part))
+    return found
 
 
 def num_shards(spec: Spec, mesh: MeshShape) -> int:

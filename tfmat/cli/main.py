@@ -27,6 +27,7 @@ COMMANDS = {
     "evaluate": "accuracy of a trained network on curves that it never saw",
     "identify": "material parameters of measured stress-strain curves",
     "report": "a page on a run: verdict, accuracy, pictures, provenance",
+    "layouts": "how --backend=dtensor would divide a network over a mesh, and what that costs",
     "laws": "the material laws with formulas, units, ranges and sources",
     "doctor": "what this machine can do, and how to get what is missing",
 }

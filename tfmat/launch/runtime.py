@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+_THREADS_A_VIRTUAL_DEVICE = 4
+
 
 def prepare_tensorflow(
     *,
@@ -50,6 +52,10 @@ def prepare_tensorflow(
             tf.config.set_logical_device_configuration(
                 tf.config.list_physical_devices("CPU")[0],
                 [tf.config.LogicalDeviceConfiguration()] * virtual_devices,
+            )
+            # They share these threads and wait for each other: none may go short because of another that waits.
+            tf.config.threading.set_inter_op_parallelism_threads(
+                _THREADS_A_VIRTUAL_DEVICE * virtual_devices
             )
         # The first operation loads the devices, which prints once more.
         tf.constant(0)

@@ -15,7 +15,7 @@ from tfmat.workflow.results import calibrate_run, evaluate_run, identify_example
 from tfmat.workflow.train import train
 
 if TYPE_CHECKING:
-    from tfmat.backends import Backend, BackendOptions
+    from tfmat.backends import Backend
     from tfmat.launch.processes import Processes
 
 
@@ -32,14 +32,16 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
       InputError, DivergedError, Interrupted.
     """
     from tfmat.backends import check_backend, make_backend
+    from tfmat.backends.planning import backend_options, check_dtensor
     from tfmat.launch.processes import find_processes
     from tfmat.report.training_report import write_training_report
     from tfmat.training.run_folder import check_same_config
 
     # Everything that can be refused is refused before anything is made.
     check_backend(backend)
-    _backend_options(config)
-    _mesh_devices(config, backend)
+    options = backend_options(config)
+    if backend == "dtensor":
+        check_dtensor(config)
     processes = find_processes()
     _check_alone(backend, processes)
     settings = curve_settings(config)
@@ -54,10 +56,12 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
     _check_lengths(config, num_curves - num_curves // 4)
     # The folder's name tells an edited law file apart.
     check_same_config(workdir, {**config.to_dict(), "data_dir": str(folder.resolve())})
+    if backend == "dtensor":
+        _check_mesh(config, processes, len(settings.build_law().identified))
     if processes.size == 1:  # a single worker needs no TensorFlow for this
         dataset = dataset or make_dataset(config, settings, data_dir, say)
     _prepare_tensorflow(config, processes, backend)
-    with make_backend(backend, _backend_options(config)) as workers:
+    with make_backend(backend, options) as workers:
         dataset = dataset or _dataset_for_all(config, settings, data_dir, workers)
         train(config, dataset, workdir=workdir, backend=workers)
         _report_devices(workers, workdir)
@@ -71,10 +75,22 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
 
 def _check_alone(backend: str, processes: "Processes") -> None:
     if backend in ("single", "dtensor") and processes.size > 1:
+        is_for = "one process for now" if backend == "dtensor" else "one"
         raise InputError(
-            f"{processes.launcher} started {processes.size} processes, but --backend={backend} is for one: each would "
-            "train for itself in the same folder; use --backend=horovod"
+            f"{processes.launcher} started {processes.size} processes, but --backend={backend} is for {is_for}: each "
+            "would train for itself in the same folder; use --backend=horovod"
         )
+
+
+def _check_mesh(config: Config, processes: "Processes", num_outputs: int) -> None:
+    """InputError where the mesh is larger than the devices, or a layout cannot be followed."""
+    from tfmat.backends import make_backend
+    from tfmat.backends.planning import backend_options, plan_of_config
+
+    _prepare_tensorflow(config, processes, "dtensor")
+    options = backend_options(config)
+    make_backend("dtensor", options).start()
+    plan_of_config(config, options, num_outputs)
 
 
 def _prepare_tensorflow(config: Config, processes: "Processes", backend: str) -> None:
@@ -96,19 +112,6 @@ def _mesh_devices(config: Config, backend: str) -> int:
     from tfmat.backends.mesh import MeshShape
 
     return MeshShape.parse(config.mesh).num_devices if backend == "dtensor" else 1
-
-
-def _backend_options(config: Config) -> "BackendOptions":
-    from tfmat.backends import BackendOptions
-    from tfmat.backends.layouts import parse_rules
-
-    return BackendOptions(
-        mesh=config.mesh,
-        layouts=parse_rules(config.layouts),
-        zero_stage=config.zero_stage,
-        compression=config.compression,
-        accumulate=config.accumulate,
-    )
 
 
 def _dataset_for_all(

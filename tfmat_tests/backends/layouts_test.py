@@ -35,12 +35,27 @@ def test_dense_layers_by_columns_then_rows():
 
 
 def test_125_units_stay_whole_with_a_notice():
-    weights = [Weight("hidden/kernel", (1200, 125)), Weight("hidden/bias", (125,)), WEIGHTS[4]]
+    weights = [
+        Weight("hidden/kernel", (1200, 125)),
+        Weight("hidden/bias", (125,)),
+        Weight("labels/kernel", (125, 2)),
+    ]
     plan = make_plan(weights, MeshShape.parse("model:2"))
     assert not any(any(layout.compute) for layout in plan.layouts)
     assert (
         "125 units do not divide by model:2 (the nearest that do: 124 and 126)" in plan.notices[0]
     )
+
+
+def test_a_head_beside_the_labels_takes_the_divided_features_too():
+    head = [
+        Weight("uncertainty_hidden/kernel", (124, 32)),
+        Weight("uncertainty_hidden/bias", (32,)),
+    ]
+    end = Weight("log_variance/kernel", (32, 2))
+    specs = _specs("model:2", weights=[*WEIGHTS[:4], *head, *WEIGHTS[4:], end])
+    assert specs["labels/kernel"] == specs["uncertainty_hidden/kernel"] == "model,-"
+    assert "log_variance/kernel" not in specs and "uncertainty_hidden/bias" not in specs
 
 
 def test_the_first_rule_that_matches_holds():

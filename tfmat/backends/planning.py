@@ -1,0 +1,120 @@
+"""The layouts of a config's network before anything is made: what will be refused is refused, and bytes are counted."""
+
+import dataclasses
+import math
+from typing import Any
+
+from tfmat.backends.base import BackendOptions
+from tfmat.backends.layouts import Plan, Spec, make_plan, parse_rules, slot_owners, weights_of
+from tfmat.backends.mesh import MeshShape
+from tfmat.config import Config
+from tfmat.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Footprint:
+    """What one device of the mesh holds of a variable.
+
+    Attributes:
+      path, shape: of the variable.
+      layout: in the forward and backward pass.
+      slots_layout: of its slots in the optimizer, and of the update.
+      weights, gradients, slots: bytes.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    layout: Spec
+    slots_layout: Spec
+    weights: int
+    gradients: int = 0
+    slots: int = 0
+
+
+def backend_options(config: Config) -> BackendOptions:
+    """What the config tells the backends; InputError where its rules for layouts cannot be read."""
+    return BackendOptions(
+        mesh=config.mesh,
+        layouts=parse_rules(config.layouts),
+        zero_stage=config.zero_stage,
+        compression=config.compression,
+        accumulate=config.accumulate,
+    )
+
+
+def check_dtensor(config: Config) -> None:
+    """InputError where the config asks for what --backend=dtensor does not do, with the nearest that it does."""
+    MeshShape.parse(config.mesh)
+    for key, value, default in (
+        ("compression", config.compression, "none"),
+        ("accumulate", config.accumulate, 1),
+        ("data.sharding", config.data.sharding, "partition"),
+    ):
+        if value != default:
+            raise InputError(
+                f"{key}={value} is for --backend=horovod; with --backend=dtensor leave it at {default}"
+            )
+    if config.jit_compile:
+        raise InputError("jit_compile does not work with --backend=dtensor; leave it out")
+    if config.model.batch_normalization == "local":
+        raise InputError(
+            "model.batch_normalization=local does not work with --backend=dtensor, whose layers see the global batch; "
+            "use synchronized"
+        )
+
+
+def plan_of_config(
+    config: Config, options: BackendOptions, num_outputs: int
+) -> tuple[Plan, tuple[Footprint, ...]]:
+    """Layouts and bytes of the config's network and optimizer; the network is built, and thrown away.
+
+    Args:
+      config: checked.
+      options: mesh, layouts and ZeRO stage.
+      num_outputs: parameters that the network identifies.
+
+    Raises:
+      InputError: see `make_plan`.
+    """
+    from tfmat.models import build_model
+    from tfmat.optimizers import build_optimizer
+
+    model = build_model(config.model, num_outputs=num_outputs, num_points=config.data.num_points)
+    # The number of steps changes no slot; a warm-up must be shorter.
+    optimizer = build_optimizer(config.optimizer, total_steps=2**31, steps_per_epoch=1)
+    optimizer.build(model.trainable_variables)
+    mesh = MeshShape.parse(options.mesh)
+    plan = make_plan(weights_of(model), mesh, options.layouts, options.zero_stage)
+    return plan, _footprints(model, optimizer, plan)
+
+
+def _footprints(model: Any, optimizer: Any, plan: Plan) -> tuple[Footprint, ...]:
+    owners = slot_owners(optimizer, [layout.weight for layout in plan.layouts])
+    found = [
+        Footprint(
+            layout.weight.path,
+            layout.weight.shape,
+            layout.compute,
+            layout.slots,
+            layout.bytes(layout.stored, plan.mesh),
+            layout.bytes(layout.gradient, plan.mesh),
+            owners.count(i) * layout.bytes(layout.slots, plan.mesh),
+        )
+        for i, layout in enumerate(plan.layouts)
+    ]
+    for variable in model.non_trainable_variables:
+        whole = (None,) * len(variable.shape)
+        found.append(
+            Footprint(variable.path, tuple(variable.shape), whole, whole, _bytes(variable))
+        )
+    counters = [v for v, owner in zip(optimizer.variables, owners, strict=True) if owner is None]
+    for variable in counters:
+        whole = (None,) * len(variable.shape)
+        found.append(
+            Footprint(variable.path, tuple(variable.shape), whole, whole, 0, slots=_bytes(variable))
+        )
+    return tuple(found)
+
+
+def _bytes(variable: Any) -> int:
+    return math.prod(variable.shape) * variable.value.dtype.size
