@@ -6,6 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
+from tfmat.backends import make_backend
 from tfmat.config import apply_override, default_config
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset, dataset_folder, generate_dataset
@@ -171,3 +172,25 @@ def test_a_variance_head_is_trained_calibrated_once_and_evaluated(tmp_path: path
     (folder,) = (tmp_path / "data").iterdir()
     calibrate_run(folders["workdir"], PackedDataset.open(folder))
     assert sidecar_file.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"accumulate": "2"}, "accumulate=2 is for --backend=horovod"),
+        ({"data__sharding": "independent"}, "data.sharding=independent is for --backend=horovod"),
+        ({"mesh": "batch"}, "'batch' is no axis"),
+        ({"layouts": "hidden/kernl=-,batch"}, "matches no variable"),
+        ({"mesh": "batch:4096"}, "mesh batch:4096 needs 4096 devices, there are"),
+    ],
+)  # fmt: skip
+def test_what_a_mesh_cannot_do_is_refused_before_anything_is_made(changes, message, tmp_path):
+    make_backend("single")  # TensorFlow has started: no more devices can be had
+    with pytest.raises(InputError, match=message):
+        main_job(
+            _config(**changes),
+            workdir=str(tmp_path / "run"),
+            data_dir=str(tmp_path / "data"),
+            backend="dtensor",
+        )
+    assert list(tmp_path.iterdir()) == []

@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from tfmat.cli.main import COMMANDS
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset, generate_dataset
 from tfmat_tests.end_to_end.conftest import Refuse
@@ -28,7 +29,7 @@ def voce_set(tmp_path_factory: pytest.TempPathFactory) -> PackedDataset:
     ("arguments", "message"),
     [
         (["trian"], "unknown command 'trian'; did you mean 'train'?"),
-        (["xyz"], "unknown command 'xyz'; valid: evaluate, generate, identify, laws, train"),
+        (["xyz"], f"unknown command 'xyz'; valid: {', '.join(sorted(COMMANDS))}"),
         (["--workdir=x"], "unknown flag '--workdir=x'; a command comes first, see `tfmat --help`"),
         (["train", "--workdri=x"], "unknown flag --workdri; did you mean '--workdir'?"),
         (["train", "smoke.py"], "train takes no argument 'smoke.py'"),
@@ -60,7 +61,7 @@ def voce_set(tmp_path_factory: pytest.TempPathFactory) -> PackedDataset:
         (["train", "--config.seed=-1"], "seed is -1; it must be 0 or more"),
         (["train", "--law=vocee"], "did you mean 'voce'?"),
         (["train", "--law=none.py:My"], "cannot read law file none.py"),
-        (["train", "--backend=horovd"], "unknown backend 'horovd'; valid: single"),
+        (["train", "--backend=horovd"], "unknown backend 'horovd'; did you mean 'horovod'?"),
         (["train", "--config=configs/smok.py"], "did you mean 'configs/smoke.py'?"),
         (["generate", "--num_curves=1000000000"], "free some space or choose another folder"),
         (["generate", "--num_curves=1000000000000"], "too many; give at most 2147483647"),

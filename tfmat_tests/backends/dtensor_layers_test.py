@@ -1,0 +1,62 @@
+"""Every activation, layer and optimizer that a config can name runs on a mesh and agrees with the single backend."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import sys
+mesh = sys.argv[1]
+from tfmat.backends.mesh import MeshShape
+from tfmat.launch.runtime import prepare_tensorflow
+prepare_tensorflow(virtual_devices=MeshShape.parse(mesh).num_devices)
+import numpy as np
+from tfmat.backends import BackendOptions, make_backend
+from tfmat.config import default_config
+from tfmat.config_schema import ACTIVATIONS, OPTIONS
+from tfmat.models import build_model
+from tfmat.models.uncertainty import squared_error_of_mean
+from tfmat.optimizers import build_optimizer
+random = np.random.default_rng(0)
+arrays = random.normal(size=(100, 48, 3)).astype("f"), random.uniform(size=(100, 2)).astype("f")
+indices, weights = random.integers(0, 100, (1, 20)).astype(np.int32), np.ones((1, 20), np.float32)
+
+def sums(name, **changes):
+    config = default_config()
+    config.model.conv_filters, config.model.hidden_units = (4, 6), (24,)
+    config.optimizer.clip_norm = 1.0
+    config.model.update({k: v for k, v in changes.items() if k != "optimizer"})
+    config.optimizer.name = changes.get("optimizer", "adam")
+    model = build_model(config.model, num_outputs=2, num_points=48, seed=3)
+    optimizer = build_optimizer(config.optimizer, total_steps=5, steps_per_epoch=5)
+    backend = make_backend(name, BackendOptions(mesh=mesh if name == "dtensor" else "batch:1", zero_stage=0))
+    backend.build(model, optimizer, squared_error_of_mean(2), {})
+    data = backend.place(arrays)
+    for _ in range(2):
+        backend.train(data, indices, weights, weights.sum(axis=1))
+    return backend.evaluate(data, indices, weights, weights.sum(axis=1))
+
+changes = [{"activation": name} for name in ACTIVATIONS]
+changes += [{"optimizer": name} for name in OPTIONS["optimizer.name"].choices]
+changes += [{"batch_normalization": "synchronized"}, {"pool_size": 1}, {"uncertainty": "gaussian"}]
+for change in changes:
+    np.testing.assert_allclose(sums("dtensor", **change), sums("single", **change), rtol=1e-3, err_msg=str(change))
+assert np.isfinite(sums("dtensor", dropout=0.2)).all()
+print("TRACED", len(changes) + 1)
+"""
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("mesh", ["batch:2", "batch:2,model:2"])
+def test_all_that_a_config_can_name_runs_on_a_mesh(mesh):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, mesh],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout.split("TRACED")[1]) >= 20
