@@ -1,5 +1,6 @@
 """A network too wide for one device to be cheap: three dense layers of 4,096 units, which 2, 4 or 8 devices divide.
 
+tfmat train --config=configs/wide.py
 tfmat layouts --config=configs/wide.py --config.mesh=model:2
 tfmat train --config=configs/wide.py --backend=dtensor --config.mesh=model:2
 """

@@ -64,7 +64,7 @@ def check_dtensor(config: Config) -> None:
 
 
 def plan_of_config(
-    config: Config, options: BackendOptions, num_outputs: int
+    config: Config, options: BackendOptions, *, num_outputs: int, num_points: int
 ) -> tuple[Plan, tuple[Footprint, ...]]:
     """Layouts and bytes of the config's network and optimizer; the network is built, and thrown away.
 
@@ -72,6 +72,7 @@ def plan_of_config(
       config: checked.
       options: mesh, layouts and ZeRO stage.
       num_outputs: parameters that the network identifies.
+      num_points: points a curve.
 
     Raises:
       InputError: see `make_plan`.
@@ -79,7 +80,7 @@ def plan_of_config(
     from tfmat.models import build_model
     from tfmat.optimizers import build_optimizer
 
-    model = build_model(config.model, num_outputs=num_outputs, num_points=config.data.num_points)
+    model = build_model(config.model, num_outputs=num_outputs, num_points=num_points)
     # The number of steps changes no slot; a warm-up must be shorter.
     optimizer = build_optimizer(config.optimizer, total_steps=2**31, steps_per_epoch=1)
     optimizer.build(model.trainable_variables)
@@ -103,16 +104,16 @@ def _footprints(model: Any, optimizer: Any, plan: Plan) -> tuple[Footprint, ...]
         for i, layout in enumerate(plan.layouts)
     ]
     for variable in model.non_trainable_variables:
-        whole = (None,) * len(variable.shape)
-        found.append(
-            Footprint(variable.path, tuple(variable.shape), whole, whole, _bytes(variable))
-        )
+        shape = tuple(variable.shape)
+        whole = (None,) * len(shape)
+        found.append(Footprint(variable.path, shape, whole, whole, _bytes(variable)))
     counters = [v for v, owner in zip(optimizer.variables, owners, strict=True) if owner is None]
     for variable in counters:
-        whole = (None,) * len(variable.shape)
-        found.append(
-            Footprint(variable.path, tuple(variable.shape), whole, whole, 0, slots=_bytes(variable))
-        )
+        shape = tuple(variable.shape)
+        whole = (None,) * len(shape)
+        # Not its path, which says how many optimizers this process has made.
+        path = f"optimizer/{variable.name}"
+        found.append(Footprint(path, shape, whole, whole, 0, slots=_bytes(variable)))
     return tuple(found)
 
 

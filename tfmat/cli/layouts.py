@@ -63,7 +63,9 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
 
     options = backend_options(config)
     check_dtensor(config)
-    plan, footprints = plan_of_config(config, options, num_outputs)
+    plan, footprints = plan_of_config(
+        config, options, num_outputs=num_outputs, num_points=config.data.num_points
+    )
     notices = list(plan.notices)
     if config.layouts:
         notices.append(

@@ -18,6 +18,7 @@ from tfmat.materials.law import Array, Law
 
 COVERAGE = 0.95
 _MOST_ITERATIONS = 100
+_TRIES_A_STEP = 8
 # Of a variance by the other parameters; double precision resolves no more.
 _MOST_INFLATION = 1e12
 
@@ -70,6 +71,7 @@ def fit(
     start: Array | None = None,
     deviation: Array | None = None,
     max_iterations: int = _MOST_ITERATIONS,
+    max_taken: int | None = None,
 ) -> LeastSquaresFit:
     """Least squares with Levenberg-Marquardt inside the law's ranges.
 
@@ -78,12 +80,12 @@ def fit(
       valid: [curves, points]; None is all.
       start: labels [curves, p] to start from; None finds them (`start_labels`).
       deviation: standard deviation of the noise of each point up to a factor, [curves, points], MPa; None is even.
-      max_iterations: steps tried at the most.
+      max_iterations: steps tried at the most; max_taken: of these, steps that made the fit better (None: all).
     """
     residuals = _residuals(law, strain, stress, valid, deviation)
     if start is None:
         start = start_labels(law, residuals.strain, residuals.stress, residuals.weights)
-    return _answer(residuals, minimise(residuals, start, max_iterations))
+    return _answer(residuals, minimise(residuals, start, max_iterations, max_taken=max_taken))
 
 
 def polish(
@@ -96,8 +98,20 @@ def polish(
     steps: int = 2,
     deviation: Array | None = None,
 ) -> LeastSquaresFit:
-    """Improves a network's labels [curves, p] by a few steps of least squares; never to a worse fit. See `fit`."""
-    return fit(law, strain, stress, valid, start=labels, deviation=deviation, max_iterations=steps)
+    """Improves a network's labels [curves, p] by a few steps of least squares; never to a worse fit. See `fit`.
+
+    A step that would make it worse is tried again, shorter, and does not count.
+    """
+    return fit(
+        law,
+        strain,
+        stress,
+        valid,
+        start=labels,
+        deviation=deviation,
+        max_iterations=_TRIES_A_STEP * steps,
+        max_taken=steps,
+    )
 
 
 def fit_with_noise(

@@ -93,10 +93,11 @@ def minimise(
     max_iterations: int = 100,
     tolerance: float = TOLERANCE,
     held: Flags | None = None,
+    max_taken: int | None = None,
 ) -> Minimum:
     """Least squares from labels `start` [curves, p] (clipped to 0-1); each curve stops by itself.
 
-    `held` [curves, p]: labels that stay as they are.
+    `held` [curves, p]: labels that stay as they are. `max_taken`: steps that lower the cost, after which a curve stops.
     """
     held = np.zeros(start.shape, np.bool_) if held is None else held
     curves, parameters = start.shape
@@ -115,18 +116,25 @@ def minimise(
             max_iterations,
             tolerance,
             held[rows],
+            max_iterations if max_taken is None else max_taken,
         )
     return found
 
 
 def _minimise(
-    residuals: Residuals, found: Minimum, max_iterations: int, tolerance: float, held: Flags
+    residuals: Residuals,
+    found: Minimum,
+    max_iterations: int,
+    tolerance: float,
+    held: Flags,
+    max_taken: int,
 ) -> None:
     """Works on `found` in place."""
     values = residuals.values(found.labels)
     found.cost[:] = _half_square(values)
     found.normal[:], gradient = residuals.normal_equations(found.labels, values)
     damping = np.full(len(found.cost), _FIRST_DAMPING)
+    num_taken = np.zeros(len(found.cost), np.int64)
     active, part = np.arange(len(found.cost)), residuals
     for _ in range(max_iterations):
         labels, normal, slope = found.labels[active], found.normal[active], gradient[active]
@@ -142,10 +150,12 @@ def _minimise(
         taken = active[better]
         found.labels[taken], found.cost[taken] = trial[better], cost[better]
         found.iterations[active] += 1
+        num_taken[taken] += 1
         damping[active] = _next_damping(damping[active], gain, better)
         found.converged[active] = last
-        stays = ~last & (damping[active] < _MOST_DAMPING)
-        moved = better & stays
+        goes_on = ~last & (damping[active] < _MOST_DAMPING)
+        stays = goes_on & (num_taken[active] < max_taken)
+        moved = better & goes_on
         if moved.any():
             rows = active[moved]
             found.normal[rows], gradient[rows] = part.rows(moved).normal_equations(

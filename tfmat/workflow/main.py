@@ -57,7 +57,9 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
     # The folder's name tells an edited law file apart.
     check_same_config(workdir, {**config.to_dict(), "data_dir": str(folder.resolve())})
     if backend == "dtensor":
-        _check_mesh(config, processes, len(settings.build_law().identified))
+        parameters = dataset.parameters if dataset else settings.build_law().identified
+        num_points = dataset.features.shape[1] if dataset else config.data.num_points
+        _check_mesh(config, processes, num_outputs=len(parameters), num_points=num_points)
     if processes.size == 1:  # a single worker needs no TensorFlow for this
         dataset = dataset or make_dataset(config, settings, data_dir, say)
     _prepare_tensorflow(config, processes, backend)
@@ -82,7 +84,9 @@ def _check_alone(backend: str, processes: "Processes") -> None:
         )
 
 
-def _check_mesh(config: Config, processes: "Processes", num_outputs: int) -> None:
+def _check_mesh(
+    config: Config, processes: "Processes", *, num_outputs: int, num_points: int
+) -> None:
     """InputError where the mesh is larger than the devices, or a layout cannot be followed."""
     from tfmat.backends import make_backend
     from tfmat.backends.planning import backend_options, plan_of_config
@@ -90,7 +94,7 @@ def _check_mesh(config: Config, processes: "Processes", num_outputs: int) -> Non
     _prepare_tensorflow(config, processes, "dtensor")
     options = backend_options(config)
     make_backend("dtensor", options).start()
-    plan_of_config(config, options, num_outputs)
+    plan_of_config(config, options, num_outputs=num_outputs, num_points=num_points)
 
 
 def _prepare_tensorflow(config: Config, processes: "Processes", backend: str) -> None:
