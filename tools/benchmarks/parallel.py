@@ -79,10 +79,11 @@ def _run(way: str, batch_sizes: Sequence[int], seconds: float) -> list[dict[str,
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
     except FileNotFoundError as error:
         raise BenchmarkFailed("there is no mpirun; ./tools/setup horovod gets it") from error
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode or len(lines) != 2:
+    # mpirun may put what two ranks say on one line.
+    answers = [json.loads("{" + text.strip()) for text in done.stdout.split("{")[1:]]
+    if done.returncode or len(answers) != 2:
         raise BenchmarkFailed(f"{way}: {' '.join(done.stderr.strip().splitlines()[-3:])}")
-    return lines
+    return answers
 
 
 def _summarize(

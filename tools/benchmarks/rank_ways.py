@@ -78,11 +78,18 @@ class Silent(Alone):
         return _Silent()
 
 
+def _together(totals: list[tf.Tensor]) -> list[tf.Tensor]:
+    """All or none: the next step must not sum the losses before this one has, under the same name."""
+    with tf.control_dependencies(totals):
+        return [tf.identity(total) for total in totals]
+
+
 class _Grouped(HorovodBackend):
     def _reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        return self._horovod.grouped_allreduce(
+        totals = self._horovod.grouped_allreduce(
             tensors, op=self._horovod.Sum, name=next(self._names)
         )
+        return _together(totals)
 
 
 class Grouped(Alone):
@@ -94,10 +101,11 @@ class Grouped(Alone):
 
 class _EachVariable(HorovodBackend):
     def _reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        return [
+        totals = [
             self._horovod.allreduce(tensor, op=self._horovod.Sum, name=next(self._names))
             for tensor in tensors
         ]
+        return _together(totals)
 
 
 class EachVariable(Alone):
