@@ -68,8 +68,9 @@ class Yardstick:
         `num_curves`; `method`; `fewest_effective_samples` (None for quadrature); `least_squares_curves_per_second`;
         `parameters`: name -> `bayes_risk` and its standard error `bayes_risk_error`, `cramer_rao`, `network_mse`,
         `least_squares_mse`, `eta` (network) and `least_squares_eta` = expected MSE / Bayes risk with standard errors
-        `eta_error` and `least_squares_eta_error` (see `_eta`), `posterior_calibration` (1 where the yardstick is right: mean squared error of
-        the posterior mean over its variance), `interval_coverage` (share of the fit's 95 % intervals that hold the
+        `eta_error` and `least_squares_eta_error` (see `_eta`), `posterior_calibration` (1 where the yardstick is right:
+        mean squared error of the posterior mean over its variance), `interval_coverage` (share of the fit's 95 %
+        intervals that hold the
         truth), `unidentifiable_share`; `bins`: `max_strain`, `noise_to_signal`, `num_points` -> list of `low`, `high`,
         `num_curves` and `parameters` as above, of which only the risk and the two MSE and eta.
         """
@@ -132,9 +133,9 @@ class Yardstick:
 def _eta(excess: Array, variance: Array) -> tuple[float, float | None]:
     """Expected MSE over the Bayes risk, and its standard error.
 
-    Given a curve, the squared error of an answer is on average the posterior variance plus the answer's squared distance
-    from the posterior mean. Taking that average, instead of the one true label that each curve happens to have, leaves
-    the luck of the draw out: a few thousand curves then tell 1.1 from 1.2.
+    Given a curve, the squared error of an answer is on average the posterior variance plus the answer's squared
+    distance from the posterior mean. Taking that average, instead of the one true label that each curve happens to
+    have, leaves the luck of the draw out: a few thousand curves then tell 1.1 from 1.2.
     """
     ratio, error = ratio_of_means(excess, variance)
     return 1.0 + ratio, error
