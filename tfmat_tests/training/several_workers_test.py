@@ -153,8 +153,9 @@ def test_a_lost_worker_ends_all(fault, rank, phase, tmp_path):
     if phase != "start":
         assert "step" in lines[0], lines
     _nothing_is_left(tmp_path / "run")
-    status = json.loads((tmp_path / "run/status.json").read_text())
-    assert status["state"] in (("running", "failed") if fault != "exception" else ("failed",))
+    if phase != "start":  # then rank 0 may not have come to write it
+        status = json.loads((tmp_path / "run/status.json").read_text())
+        assert status["state"] in (("running", "failed") if fault != "exception" else ("failed",))
     # And the same command goes on.
     ended = _run(2, workdir=tmp_path / "run")
     assert ended.returncode == 0, ended.stderr
