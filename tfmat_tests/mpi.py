@@ -17,11 +17,16 @@ ENVIRONMENT = {
 }
 
 
-def command(ranks, *arguments, hosts=None):
-    """The mpirun command line of `python ARGUMENTS`."""
+def need_mpirun():
+    """Skips a test where there is no mpirun; CI must have one."""
     if shutil.which("mpirun") is None:
         message = "there is no mpirun; ./tools/setup horovod gets it"
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+
+
+def command(ranks, *arguments, hosts=None):
+    """The mpirun command line of `python ARGUMENTS`."""
+    need_mpirun()
     where = ["-H", hosts] if hosts else ["--oversubscribe"]
     return ["mpirun", "-np", str(ranks), *where, "--bind-to", "none", sys.executable, *arguments]
 

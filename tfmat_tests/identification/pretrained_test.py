@@ -38,11 +38,15 @@ def test_it_is_as_good_as_its_evaluation_says_on_curves_of_another_seed(empty, l
     names = [parameter.name for parameter in network.parameters]
     scores = coverage(names, network.calibration, curves.labels.astype(float), labels, std)
     for name, square in zip(names, squares, strict=True):
-        # Few curves of a law with four parameters make most of the error: a mean over 3,000 wanders.
-        assert 0.5 < square / evaluation["parameters"][name]["mse"] < 1.5
+        # Few curves make most of the squared error of four parameters: one that is larger counts here, and the
+        # absolute error, which does not wander, is held on both sides below.
+        assert square < 1.25 * evaluation["parameters"][name]["mse"]
         for percent in ("50", "90", "95"):
             # Two points are the goal; three standard deviations of 3,000 curves at 50 % another 2.7.
             assert scores[name][percent] == pytest.approx(int(percent) / 100, abs=0.045)
+    errors = np.abs(network.values(labels) - network.values(curves.labels.astype(float)))
+    for name, error in zip(names, errors.mean(axis=0), strict=True):
+        assert error == pytest.approx(evaluation["parameters"][name]["mae"], rel=0.1)
 
 
 def test_a_metal_and_the_default_law_come_with_it():

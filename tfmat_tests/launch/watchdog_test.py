@@ -4,7 +4,6 @@ import concurrent.futures
 import dataclasses
 import os
 import pathlib
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +17,7 @@ from tfmat.errors import InputError
 from tfmat.launch import watchdog_links as links
 from tfmat.launch.watchdog import Watchdog, start_timer
 from tfmat.launch.watchdog_verdict import AGAIN, Evidence, Member, deadlock, describe, name_ranks
+from tfmat_tests.mpi import need_mpirun
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = [sys.executable, "-m", "tfmat_tests.launch.watched_rank"]
@@ -257,8 +257,7 @@ def is_running(pid: str) -> bool:
     ],
 )
 def test_under_mpirun_the_line_comes_before_mpirun_kills(tmp_path, case, culprit, status):
-    if shutil.which("mpirun") is None:
-        pytest.skip("there is no mpirun")
+    need_mpirun()
     done = subprocess.run(
         [
             "mpirun",
