@@ -1,25 +1,47 @@
-"""Writes the report on a run: one HTML page that opens offline, with a verdict in plain words.
+"""Writes the report on a run or a scaling study: one HTML page that opens offline, with a verdict in plain words.
 
     tfmat report --workdir=runs/quickstart
+    tfmat report --workdir=runs/scaling --price_per_hour=2.5 --watts_a_worker=300
 
-The page, report.html in the run's folder, says first how good the network is and by which rules; then its accuracy
+The page of a run, report.html in its folder, says first how good the network is and by which rules; then its accuracy
 for each parameter beside the best that is possible, which curves are hard, an example, when classical fitting is the
 better choice, how the training went, and what the run was made with. Its pictures are also in figures/.
 
 `tfmat train` and `tfmat evaluate` write it by themselves; this command makes it again from the files in the folder, at
 any time: also while the run goes on, or after it was interrupted.
+
+The page of a study, scaling_report.html, says what several workers bought and where the time went, and predicts more
+workers. The flags after --workdir are for it alone; they are kept in the folder for the next page.
 """
 
 from absl import flags
 
 from tfmat.errors import InputError
 
-SUMMARY = "a page on a run: verdict, accuracy, pictures, provenance"
+SUMMARY = "a page on a run or a scaling study: verdict, pictures, provenance"
+# Flag -> what it means, for a scaling study; the names are those of `tfmat.scaling.assumptions.Assumptions`.
+_NUMBERS = {
+    "price_per_hour": "of one worker's device, in any currency",
+    "watts_a_worker": "electric power of one worker, where it was not measured",
+    "target_val_loss": "accuracy up to which time and cost are counted",
+    "network_latency": "seconds, of the network between nodes, where it was not measured",
+    "network_bytes_per_second": "of that network",
+}
 
 
 def define_flags(flag_values: flags.FlagValues) -> None:
     """Defines this command's flags."""
-    flags.DEFINE_string("workdir", "runs/quickstart", "folder of the run", flag_values=flag_values)
+    flags.DEFINE_string(
+        "workdir", "runs/quickstart", "folder of the run or study", flag_values=flag_values
+    )
+    for name, text in _NUMBERS.items():
+        flags.DEFINE_float(name, None, text, flag_values=flag_values)
+    flags.DEFINE_string(
+        "baseline_hardware",
+        None,
+        "divide by the single worker of this hardware instead of the same one",
+        flag_values=flag_values,
+    )
 
 
 def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
@@ -27,6 +49,19 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
     if arguments:
         raise InputError(
             f"report takes no argument '{arguments[0]}'; name the run with --workdir={arguments[0]}"
+        )
+    names = [*_NUMBERS, "baseline_hardware"]
+    given = {name: flag_values[name].value for name in names if flag_values[name].value is not None}
+    from tfmat.scaling.measurement_files import is_study
+
+    if is_study(flag_values.workdir):
+        from tfmat.scaling.scaling_report import write_report_with
+
+        print(write_report_with(flag_values.workdir, given))
+        return 0
+    if given:
+        raise InputError(
+            f"--{next(iter(given))} is for a scaling study, and {flag_values.workdir} is none; leave it out"
         )
     from tfmat.report.training_report import write_training_report
 

@@ -4,6 +4,8 @@
   tfmat train --law=voce --workdir=runs/voce       another material law
   tfmat train --config=configs/baseline.py --config.global_batch_size=750
   tfmat train --config.train_for=10m               as many steps as fit into ten minutes
+  tfmat train --config.profile=true                where the time of a step goes: a table, profile.json
+  tfmat train --launcher=slurm --time_limit=2:00:00 --gpus=1     as a job of a cluster; --dry_run shows it first
 
 Data sets are made once and kept in --data_dir. A run that was interrupted goes on when the same command is
 given again; one that is done says so. Results lie in --workdir: config.json, status.json, metrics.jsonl,
@@ -15,7 +17,17 @@ import pathlib
 from absl import flags
 
 from tfmat.cli.config_flags import config_help, define_config_flags, read_config, rewrite
+from tfmat.cli.launcher_flags import (
+    define_launcher_flags,
+    job_of_flags,
+    launch,
+    number_of_ranks,
+    own_command,
+    site_of_flags,
+    wants_slurm,
+)
 from tfmat.cli.outputs import check_output_folder
+from tfmat.config import Config
 from tfmat.errors import InputError
 
 __all__ = ["define_flags", "extra_help", "rewrite", "run"]
@@ -39,6 +51,7 @@ def define_flags(flag_values: flags.FlagValues) -> None:
         "how steps run: single; horovod, under mpirun or srun; dtensor, on --config.mesh",
         flag_values=flag_values,
     )
+    define_launcher_flags(flag_values)
 
 
 def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
@@ -51,7 +64,42 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
     config = read_config(flag_values, first=law)
     workdir = flag_values.workdir or f"runs/{pathlib.Path(flag_values.config).stem}"
     check_output_folder("workdir", workdir)
+    if wants_slurm(flag_values):
+        _submit(flag_values, config, workdir)
+        return 0
     from tfmat.workflow import main_job
 
     main_job(config, workdir=workdir, data_dir=flag_values.data_dir, backend=flag_values.backend)
     return 0
+
+
+def _submit(flag_values: flags.FlagValues, config: Config, workdir: str) -> None:
+    """The same training as a SLURM job, checked here as far as it can be."""
+    from tfmat.launch.processes import Processes
+    from tfmat.workflow import check_main_job
+
+    site = site_of_flags(flag_values)
+    backend = flag_values.backend
+    ranks = number_of_ranks(flag_values, backend)
+    if backend != "dtensor" and (flag_values.gpus or 0) > ranks:
+        raise InputError(
+            f"--gpus={flag_values.gpus}, but --backend={backend} with {ranks} rank(s) uses {ranks}; "
+            "use --backend=horovod, which starts one rank a GPU, or fewer GPUs"
+        )
+    _, _, data = check_main_job(
+        config,
+        workdir=workdir,
+        data_dir=flag_values.data_dir,
+        backend=backend,
+        processes=Processes(size=ranks, local_size=ranks, launcher=site.launcher),
+    )
+    job = job_of_flags(
+        flag_values,
+        name=f"tfmat-{pathlib.Path(workdir).name}",
+        folder=pathlib.Path(workdir),
+        site=site,
+        command=own_command("train", flag_values, site),
+        ranks=ranks,
+        data=data,
+    )
+    launch(job, site, dry_run=flag_values.dry_run)

@@ -1,6 +1,7 @@
 """Packed data sets: a few large shards that are mapped, not read, and a manifest that says what they are."""
 
 import dataclasses
+import os
 import pathlib
 from typing import Any
 
@@ -67,6 +68,8 @@ class PackedDataset:
     def open(cls, folder: str | pathlib.Path, verify: bool = True) -> "PackedDataset":
         """Opens the data set in `folder`.
 
+        Its shards are read from a copy of it in the folder TFMAT_LOCAL_DATA, where a SLURM job has put one on the node.
+
         Args:
           folder: holds `manifest.json`.
           verify: reads every shard once and compares checksums; without it only names and sizes are checked.
@@ -77,21 +80,24 @@ class PackedDataset:
         """
         folder = pathlib.Path(folder)
         manifest = read_manifest(folder)
-        damage = find_damage(folder, manifest, available_threads(), read=verify)
+        copy = _local_copy(folder, manifest)
+        damage = find_damage(copy, manifest, available_threads(), read=verify)
         if damage:
             what = damage[min(damage)]
             others = f" (and {len(damage) - 1} more)" if len(damage) > 1 else ""
             raise InputError(
-                f"{folder}: {what}{others}; run `tfmat generate --data_dir={folder}` to make what is wrong again"
+                f"{copy}: {what}{others}; run `tfmat generate --data_dir={folder}` to make what is wrong again"
             )
-        return cls._mapped(folder, manifest)
+        return cls._mapped(folder, manifest, copy)
 
     @classmethod
-    def _mapped(cls, folder: pathlib.Path, manifest: dict[str, Any]) -> "PackedDataset":
+    def _mapped(
+        cls, folder: pathlib.Path, manifest: dict[str, Any], copy: pathlib.Path
+    ) -> "PackedDataset":
         layout = Layout.of(manifest)
 
         def array(name: str, shape: tuple[int, ...]) -> Floats:
-            paths = [layout.path(folder, name, shard) for shard in range(layout.num_shards)]
+            paths = [layout.path(copy, name, shard) for shard in range(layout.num_shards)]
             return map_shards(paths, layout.shard_bytes(name, 0)).reshape(shape)
 
         settings = manifest["settings"]
@@ -119,6 +125,13 @@ def is_dataset(folder: str | pathlib.Path) -> bool:
 def is_complete(folder: str | pathlib.Path) -> bool:
     """Whether every shard of the data set in `folder` was written once; `PackedDataset.open` says if they still are."""
     return is_dataset(folder) and None not in read_manifest(pathlib.Path(folder))["shards"]
+
+
+def _local_copy(folder: pathlib.Path, manifest: dict[str, Any]) -> pathlib.Path:
+    """The same data set in TFMAT_LOCAL_DATA, or `folder` itself."""
+    local = os.environ.get("TFMAT_LOCAL_DATA")
+    copy = pathlib.Path(local or "") / folder.resolve().name
+    return copy if local and is_dataset(copy) and read_manifest(copy) == manifest else folder
 
 
 def dataset_folder(

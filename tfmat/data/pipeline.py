@@ -9,11 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfmat.batch_growth import EpochPlan, Growth
 from tfmat.data.order import ExampleOrder
 from tfmat.errors import InputError
 
 # A streamed block is gathered on the host while the one before it trains; two of them wait at most.
 STREAM_BLOCK_BYTES = 32 * 2**20
+
+
+# This worker's part of a global batch: the same always, or as a function of the batch's size; None for all of it.
+Columns = slice | Callable[[int], slice] | None
 
 
 class Span(NamedTuple):
@@ -48,7 +53,8 @@ class MemorySource:
       data: (features, labels) as `Backend.place` returned them; rows beyond the order's are never touched.
       order: which row stands where.
       global_batch_size: examples a step.
-      columns: this worker's part of a global batch; None for all of it.
+      columns: this worker's part of a global batch, or of one of a given size; None for all of it.
+      growth: of the batch, see `tfmat.batch_growth`.
     """
 
     max_steps = np.iinfo(np.int32).max
@@ -58,22 +64,22 @@ class MemorySource:
         data: tuple[Any, Any],
         order: ExampleOrder,
         global_batch_size: int,
-        columns: slice | None = None,
+        columns: Columns = None,
+        growth: Growth = (),
     ):
         self._data = data
         self._order = order
-        self._global_batch_size = global_batch_size
-        self._columns = columns or slice(None)
-        self.steps_per_epoch = order.num_batches(global_batch_size)
+        self._columns = columns
+        self.plan = EpochPlan(order.num_examples, global_batch_size, growth)
+        self.steps_per_epoch = self.plan.steps_in(0)
         self.num_examples = order.num_examples
 
     def blocks(self, spans: Iterable[Span]) -> Iterator[Block]:
         """The rows of each span, in order."""
         for span in spans:
-            indices, weights = self._order.batches(
-                span.epoch, span.first, span.steps, self._global_batch_size
-            )
-            columns = self._columns
+            batch_size = self.plan.batch_size(span.epoch)
+            indices, weights = self._order.batches(span.epoch, span.first, span.steps, batch_size)
+            columns = _columns(self._columns, batch_size)
             yield Block(self._data, indices[:, columns], weights[:, columns], weights.sum(axis=1))
 
 
@@ -84,7 +90,8 @@ class StreamSource:
       data: (features, labels) as tensors over mapped memory: reading a row loads its pages, the kernel may drop them.
       order: which row stands where; its windows keep the reads of a while within a few shards.
       global_batch_size: examples a step.
-      columns: this worker's part of a global batch; no other row is read.
+      columns: this worker's part of a global batch, or of one of a given size; no other row is read.
+      growth: of the batch, see `tfmat.batch_growth`.
     """
 
     def __init__(
@@ -92,10 +99,12 @@ class StreamSource:
         data: tuple[Any, Any],
         order: ExampleOrder,
         global_batch_size: int,
-        columns: slice | None = None,
+        columns: Columns = None,
+        growth: Growth = (),
     ):
-        self._memory = MemorySource(data, order, global_batch_size, columns)
+        self._memory = MemorySource(data, order, global_batch_size, columns, growth)
         self._data = data
+        self.plan = self._memory.plan
         self.steps_per_epoch = self._memory.steps_per_epoch
         self.num_examples = self._memory.num_examples
         row_bytes = sum(
@@ -160,6 +169,7 @@ class DatasetSource:
         self._columns = columns or slice(None)
         self.steps_per_epoch = steps_per_epoch or cardinality
         self.num_examples = self.steps_per_epoch * global_batch_size
+        self.plan = EpochPlan(self.num_examples, global_batch_size)
         self.max_steps = np.iinfo(np.int32).max
 
     def blocks(self, spans: Iterable[Span]) -> Iterator[Block]:
@@ -204,6 +214,10 @@ class DatasetSource:
 
 
 Source = MemorySource | StreamSource | DatasetSource
+
+
+def _columns(columns: Columns, batch_size: int) -> slice:
+    return columns(batch_size) if callable(columns) else columns or slice(None)
 
 
 def _take(batches: Iterator[Any], span: Span, steps_per_epoch: int) -> Iterator[Any]:

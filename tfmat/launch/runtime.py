@@ -15,6 +15,7 @@ def prepare_tensorflow(
     processors: int | None = None,
     gpu: int | None = None,
     virtual_devices: int = 1,
+    start: bool = True,
 ) -> None:
     """Imports TensorFlow and Keras quietly; call it once before a command's own imports of them.
 
@@ -25,6 +26,7 @@ def prepare_tensorflow(
       processors: how many to use; None for all that this process may use.
       gpu: the one to use (its memory is taken as it is needed), where several processes share a node's; None for all.
       virtual_devices: how many CPU devices TensorFlow is to see; for meshes (fixed once it has started).
+      start: False where it may not start yet: the processes of a mesh must join before it does.
 
     TensorFlow 2.21 prints through absl before absl's logging is set up, so TF_CPP_MIN_LOG_LEVEL alone does not
     silence it. What it prints is shown after all when the import fails, or with TFMAT_VERBOSE=1.
@@ -36,7 +38,7 @@ def prepare_tensorflow(
         import tensorflow  # noqa: F401
 
         return
-    with _standard_error_held_back():
+    with standard_error_held_back():
         import keras  # noqa: F401
         import tensorflow as tf
 
@@ -49,17 +51,21 @@ def prepare_tensorflow(
         if gpu is not None:
             _pin_gpu(tf, gpu)
         if virtual_devices > 1:
-            tf.config.set_logical_device_configuration(
-                tf.config.list_physical_devices("CPU")[0],
-                [tf.config.LogicalDeviceConfiguration()] * virtual_devices,
-            )
-            # They share these threads and wait for each other: none may go short because of another that waits.
-            tf.config.threading.set_inter_op_parallelism_threads(
-                _THREADS_A_VIRTUAL_DEVICE * virtual_devices
-            )
-        # The first operation loads the devices, which prints once more.
-        tf.constant(0)
+            make_virtual_devices(virtual_devices)
+        if start:  # the first operation loads the devices, which prints once more
+            tf.constant(0)
     tf.get_logger().setLevel("ERROR")
+
+
+def make_virtual_devices(number: int) -> None:
+    """Lets TensorFlow see so many CPU devices; RuntimeError where it has started already."""
+    import tensorflow as tf
+
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * number
+    )
+    # They share these threads and wait for each other: none may go short because of another that waits.
+    tf.config.threading.set_inter_op_parallelism_threads(_THREADS_A_VIRTUAL_DEVICE * number)
 
 
 def _pin_gpu(tf: Any, local_rank: int) -> None:
@@ -72,7 +78,7 @@ def _pin_gpu(tf: Any, local_rank: int) -> None:
 
 
 @contextlib.contextmanager
-def _standard_error_held_back() -> Iterator[None]:
+def standard_error_held_back() -> Iterator[None]:
     """Sends file descriptor 2 to memory; copies it to the real one if the block fails."""
     sys.stderr.flush()
     saved = os.dup(2)

@@ -92,7 +92,7 @@ class Watchdog:
         seconds = timeout_seconds
         if seconds is None:
             seconds = _seconds_from_environment("TFMAT_WORKER_TIMEOUT", 20.0)
-        start_seconds = _start_seconds()
+        start_seconds = start_timeout()
         deadline = time.monotonic() + start_seconds
         settings = Settings(rank, size, seconds, on_loss)
         with start_timer(rank, start_seconds + 5):  # `exchange` may wait for ever, too
@@ -182,7 +182,7 @@ def start_timer(rank: int, seconds: float | None = None) -> Iterator[None]:
       rank: this process among all, from its environment. Rank 0 writes a line, rank 1 where rank 0 is stopped.
       seconds: HOROVOD_START_TIMEOUT or 45 where it is None.
     """
-    seconds = _start_seconds() if seconds is None else seconds
+    seconds = start_timeout() if seconds is None else seconds
     message = (
         f"not all ranks appeared within {seconds:g} s (seen from rank {rank}, host {socket.gethostname()}) in phase "
         "starting; look whether every node runs its processes, or allow more seconds with HOROVOD_START_TIMEOUT"
@@ -198,7 +198,8 @@ def start_timer(rank: int, seconds: float | None = None) -> Iterator[None]:
         timer.cancel()
 
 
-def _start_seconds() -> float:
+def start_timeout() -> float:
+    """Seconds in which all ranks must have found each other: HOROVOD_START_TIMEOUT, or 45."""
     return _seconds_from_environment("HOROVOD_START_TIMEOUT", 45.0)
 
 

@@ -1,8 +1,10 @@
 """The main job: curves -> network -> accuracy -> the parameters of an example curve."""
 
+import dataclasses
 import pathlib
 from typing import TYPE_CHECKING
 
+from tfmat.batch_growth import EpochPlan, parse_growth
 from tfmat.config import Config
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset, dataset_folder, is_dataset
@@ -31,19 +33,56 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
     Raises:
       InputError, DivergedError, Interrupted.
     """
-    from tfmat.backends import check_backend, make_backend
-    from tfmat.backends.planning import backend_options, check_dtensor
+    from tfmat.backends import make_backend
+    from tfmat.backends.planning import backend_options, plan_of_config
     from tfmat.launch.processes import find_processes
     from tfmat.report.training_report import write_training_report
+
+    processes = find_processes()
+    settings, dataset, _ = check_main_job(
+        config, workdir=workdir, data_dir=data_dir, backend=backend, processes=processes
+    )
+    options = dataclasses.replace(backend_options(config), folder=workdir)
+    if processes.size == 1 and backend != "dtensor":  # it needs no TensorFlow for this
+        dataset = dataset or make_dataset(config, settings, data_dir, say)
+    _prepare_tensorflow(config, processes, backend)
+    with make_backend(backend, options) as workers:
+        if backend == "dtensor":
+            parameters = dataset.parameters if dataset else settings.build_law().identified
+            num_points = dataset.features.shape[1] if dataset else config.data.num_points
+            plan_of_config(config, options, num_outputs=len(parameters), num_points=num_points)
+        dataset = dataset or _dataset_for_all(config, settings, data_dir, workers)
+        train(config, dataset, workdir=workdir, backend=workers)
+        _report_devices(workers, workdir)
+    if workers.rank != 0:
+        return
+    calibrate_run(workdir, dataset)
+    evaluate_run(workdir, dataset)
+    identify_example(workdir, dataset.settings)
+    say(f"report: {write_training_report(workdir)}")
+
+
+def check_main_job(
+    config: Config, *, workdir: str, data_dir: str, backend: str, processes: "Processes"
+) -> tuple[CurveSettings, PackedDataset | None, pathlib.Path]:
+    """Refuses what can be refused before anything is made, and without TensorFlow: here, or on another machine.
+
+    Returns:
+      What the curves are simulated with; the data set where `data_dir` is one; the data set's folder.
+
+    Raises:
+      InputError.
+    """
+    from tfmat.backends import check_backend
+    from tfmat.backends.planning import backend_options, check_dtensor, check_profile
     from tfmat.training.run_folder import check_same_config
 
-    # Everything that can be refused is refused before anything is made.
     check_backend(backend)
-    options = backend_options(config)
+    backend_options(config)
+    check_profile(config, backend)
     if backend == "dtensor":
         check_dtensor(config)
-    processes = find_processes()
-    _check_alone(backend, processes)
+    _check_processes(backend, processes, config.mesh)
     settings = curve_settings(config)
     settings.build_law()
     dataset = None
@@ -56,45 +95,19 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
     _check_lengths(config, num_curves - num_curves // 4)
     # The folder's name tells an edited law file apart.
     check_same_config(workdir, {**config.to_dict(), "data_dir": str(folder.resolve())})
-    if backend == "dtensor":
-        parameters = dataset.parameters if dataset else settings.build_law().identified
-        num_points = dataset.features.shape[1] if dataset else config.data.num_points
-        _check_mesh(config, processes, num_outputs=len(parameters), num_points=num_points)
-    if processes.size == 1:  # a single worker needs no TensorFlow for this
-        dataset = dataset or make_dataset(config, settings, data_dir, say)
-    _prepare_tensorflow(config, processes, backend)
-    with make_backend(backend, options) as workers:
-        dataset = dataset or _dataset_for_all(config, settings, data_dir, workers)
-        train(config, dataset, workdir=workdir, backend=workers)
-        _report_devices(workers, workdir)
-    if workers.rank != 0:
-        return
-    calibrate_run(workdir, dataset)
-    evaluate_run(workdir, dataset)
-    identify_example(workdir, dataset.settings)
-    say(f"report: {write_training_report(workdir)}")
+    return settings, dataset, folder
 
 
-def _check_alone(backend: str, processes: "Processes") -> None:
-    if backend in ("single", "dtensor") and processes.size > 1:
-        is_for = "one process for now" if backend == "dtensor" else "one"
+def _check_processes(backend: str, processes: "Processes", mesh: str) -> None:
+    from tfmat.backends.mesh import MeshShape
+
+    if backend == "single" and processes.size > 1:
         raise InputError(
-            f"{processes.launcher} started {processes.size} processes, but --backend={backend} is for {is_for}: each "
-            "would train for itself in the same folder; use --backend=horovod"
+            f"{processes.launcher} started {processes.size} processes, but --backend=single is for one: each would "
+            "train for itself in the same folder; use --backend=horovod, or --backend=dtensor with a mesh"
         )
-
-
-def _check_mesh(
-    config: Config, processes: "Processes", *, num_outputs: int, num_points: int
-) -> None:
-    """InputError where the mesh is larger than the devices, or a layout cannot be followed."""
-    from tfmat.backends import make_backend
-    from tfmat.backends.planning import backend_options, plan_of_config
-
-    _prepare_tensorflow(config, processes, "dtensor")
-    options = backend_options(config)
-    make_backend("dtensor", options).start()
-    plan_of_config(config, options, num_outputs=num_outputs, num_points=num_points)
+    if backend == "dtensor":
+        MeshShape.parse(mesh).devices_per_process(processes.size)
 
 
 def _prepare_tensorflow(config: Config, processes: "Processes", backend: str) -> None:
@@ -108,14 +121,16 @@ def _prepare_tensorflow(config: Config, processes: "Processes", backend: str) ->
         one_thread_an_operation=in_pieces,
         processors=processors_per_rank(processes) if several else None,
         gpu=processes.local_rank if several and backend == "horovod" else None,
-        virtual_devices=_mesh_devices(config, backend),
+        virtual_devices=_mesh_devices(config, processes) if backend == "dtensor" else 1,
+        start=not (several and backend == "dtensor"),
     )
 
 
-def _mesh_devices(config: Config, backend: str) -> int:
+def _mesh_devices(config: Config, processes: "Processes") -> int:
+    """Those of this process."""
     from tfmat.backends.mesh import MeshShape
 
-    return MeshShape.parse(config.mesh).num_devices if backend == "dtensor" else 1
+    return MeshShape.parse(config.mesh).devices_per_process(processes.size)
 
 
 def _dataset_for_all(
@@ -146,6 +161,8 @@ def _report_devices(workers: "Backend", workdir: str) -> None:
     if workers.name != "dtensor" or not getattr(workers, "plan", None):
         return
     held = workers.bytes_per_device()  # type: ignore[attr-defined]
+    if workers.rank != 0:
+        return
     notices = list(workers.plan.notices)  # type: ignore[attr-defined]
     write_json(
         pathlib.Path(workdir) / "devices.json",
@@ -165,13 +182,11 @@ def _check_lengths(config: Config, num_train: int) -> None:
             f"{num_train} for training; use a smaller batch or more curves"
         )
     duration = Duration.parse(config.train_for)
-    steps_per_epoch = -(-num_train // config.global_batch_size)
-    total_steps = (
-        duration.value if duration.seconds is not None else duration.steps(steps_per_epoch)
-    )
+    plan = EpochPlan(num_train, config.global_batch_size, parse_growth(config.batch_growth))
+    total_steps = duration.value if duration.seconds is not None else plan.steps(duration)
     if not total_steps:
         raise InputError(f"train_for is '{config.train_for}', less than one step; give more")
-    warmup_steps = Duration.parse(config.optimizer.warmup).steps(steps_per_epoch)
+    warmup_steps = plan.steps(Duration.parse(config.optimizer.warmup))
     if duration.seconds is None and warmup_steps and warmup_steps >= total_steps:
         raise InputError(
             f"optimizer.warmup='{config.optimizer.warmup}' takes {warmup_steps} steps, the whole run {total_steps}; "

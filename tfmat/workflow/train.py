@@ -20,12 +20,14 @@ def train(
     """Trains the config's network on the data set into `workdir`, with the sidecar that gives its numbers a meaning."""
     import keras
 
+    from tfmat.batch_growth import EpochPlan, parse_growth
     from tfmat.launch.provenance import record_session
     from tfmat.models import build_model
     from tfmat.optimizers import build_optimizer
     from tfmat.training.trainer import Trainer
 
     num_outputs = len(dataset.parameters)
+    plan = EpochPlan(dataset.num_train, config.global_batch_size, parse_growth(config.batch_growth))
     model = build_model(
         config.model,
         num_outputs=num_outputs,
@@ -55,9 +57,14 @@ def train(
     trainer = Trainer(
         model,
         optimizer=lambda total_steps, steps_per_epoch: build_optimizer(
-            config.optimizer, total_steps=total_steps, steps_per_epoch=steps_per_epoch
+            config.optimizer,
+            total_steps=total_steps,
+            steps_per_epoch=steps_per_epoch,
+            global_batch_size=config.global_batch_size,
+            plan=plan,
+            seed=config.seed,
         ),
-        **_losses_and_metrics(config, dataset),
+        **losses_and_metrics(config, dataset),
         backend=backend,
         workdir=workdir,
         callbacks=callbacks,
@@ -66,6 +73,8 @@ def train(
         checkpoint_every=config.checkpoint.every,
         keep_checkpoints=config.checkpoint.keep,
         jit_compile=config.jit_compile,
+        profile=config.profile,
+        trace_steps=config.trace_steps,
         config={
             **config.to_dict(),
             "data_dir": str(dataset.folder.resolve()),
@@ -85,6 +94,7 @@ def train(
         reading=config.data.reading,
         shard_size=dataset.shard_size,
         sharding=config.data.sharding,
+        batch_growth=config.batch_growth,
     )
 
 
@@ -102,7 +112,7 @@ def sidecar(config: Config, dataset: PackedDataset) -> dict[str, Any]:
     }
 
 
-def _losses_and_metrics(config: Config, dataset: PackedDataset) -> dict[str, Any]:
+def losses_and_metrics(config: Config, dataset: PackedDataset) -> dict[str, Any]:
     """The Trainer's: the mean squared error, one more a parameter where there are several, and `nll` of a variance."""
     from tfmat.models.uncertainty import negative_log_likelihood, squared_error_of_mean
 

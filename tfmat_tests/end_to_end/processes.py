@@ -6,6 +6,7 @@ real as any other: own memory, own signals, own exit status.
 
 import contextlib
 import dataclasses
+import importlib
 import json
 import os
 import pathlib
@@ -15,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
@@ -67,13 +68,13 @@ class Program:
 
 
 class ForkServer:
-    """Starts programs; see the module. `folder` takes what they print."""
+    """Starts programs; see the module. `folder` takes what they print; `modules` are loaded beforehand."""
 
-    def __init__(self, folder: pathlib.Path):
+    def __init__(self, folder: pathlib.Path, modules: Sequence[str] = ()):
         self._folder = folder
         self._count = 0
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "tfmat_tests.end_to_end.processes"],
+            [sys.executable, "-m", "tfmat_tests.end_to_end.processes", *modules],
             cwd=PROJECT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -131,9 +132,9 @@ class ForkServer:
 
 
 @contextlib.contextmanager
-def fork_server(folder: pathlib.Path) -> Iterator[ForkServer]:
+def fork_server(folder: pathlib.Path, modules: Sequence[str] = ()) -> Iterator[ForkServer]:
     """A server that ends with the block."""
-    server = ForkServer(folder)
+    server = ForkServer(folder, modules)
     try:
         yield server
     finally:
@@ -225,4 +226,6 @@ def _load() -> None:
 
 if __name__ == "__main__":
     _load()
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
     _serve(sys.stdin, sys.stdout)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tfmat.launch.runtime import _standard_error_held_back
+from tfmat.launch.runtime import standard_error_held_back
 
 PROJECT = pathlib.Path(__file__).parents[2]
 
@@ -37,7 +37,7 @@ print("loud", file=sys.stderr)
 
 
 def _hold_back(text: bytes, error: type[BaseException] | None) -> None:
-    with _standard_error_held_back():
+    with standard_error_held_back():
         os.write(2, text)
         if error:
             raise error

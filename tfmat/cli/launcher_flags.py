@@ -1,0 +1,164 @@
+"""`--launcher=slurm` and what goes with it: the flags, the job that they describe, and handing it to SLURM."""
+
+import os
+import pathlib
+import sys
+
+from absl import flags
+
+from tfmat.errors import InputError
+from tfmat.files import atomic_write, make_folder, read_json, write_json
+from tfmat.launch.site import Site, read_site
+from tfmat.launch.slurm_job import (
+    SlurmJob,
+    job_script,
+    job_states,
+    submit,
+    with_size_of_nodes,
+)
+
+_JOB_FILE = "job.json"
+_TEXTS = {
+    "account": "account that pays for the job",
+    "partition": "partition (queue) of the cluster",
+    "time_limit": "of the job: minutes (90), hours (1:30:00) or days (2-12); shortly before it the job saves and "
+    "goes into the queue again",
+    "site": "file on what a cluster wants of every job (docs/slurm.md) [~/.config/tfmat/site.toml]",
+}
+_NUMBERS = {
+    "nodes": "nodes [as many as the GPUs fill, or SLURM's choice]",
+    "ranks": "processes [one a GPU with --backend=horovod, else 1]",
+    "cpus_per_rank": "processors of each process [with GPUs, their share of the node's]",
+    "gpus": "GPUs of the whole job, taken node by node",
+}
+_SWITCHES = {"dry_run": "print the job instead of submitting it", "exclusive": "share no node"}
+LAUNCHER_FLAGS = ("launcher", *_TEXTS, *_NUMBERS, *_SWITCHES)
+
+# A job in one of these states is over.
+_ENDED = {
+    "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED",
+    "REVOKED", "UNKNOWN",
+}  # fmt: skip
+
+
+def define_launcher_flags(flag_values: flags.FlagValues) -> None:
+    """Adds `--launcher` and the flags of a job."""
+    flags.DEFINE_enum(
+        "launcher", "local", ["local", "slurm"],
+        "where it runs: in this process, or as a job of a SLURM cluster", flag_values=flag_values,
+    )  # fmt: skip
+    for name, meaning in _TEXTS.items():
+        flags.DEFINE_string(name, None, meaning, flag_values=flag_values)
+    for name, meaning in _NUMBERS.items():
+        flags.DEFINE_integer(
+            name, None, meaning, lower_bound=0 if name == "gpus" else 1, flag_values=flag_values
+        )
+    for name, meaning in _SWITCHES.items():
+        flags.DEFINE_boolean(name, False, meaning, flag_values=flag_values)
+
+
+def wants_slurm(flag_values: flags.FlagValues) -> bool:
+    """Whether `--launcher=slurm` was given; InputError where a flag of a job was given without it."""
+    if flag_values.launcher == "slurm":
+        return True
+    for name in LAUNCHER_FLAGS[1:]:
+        if flag_values[name].present:
+            raise InputError(f"--{name} describes a SLURM job; add --launcher=slurm")
+    return False
+
+
+def number_of_ranks(flag_values: flags.FlagValues, backend: str) -> int:
+    """`--ranks`, or one a GPU where the backend has a process for each."""
+    if flag_values.ranks is not None:
+        return int(flag_values.ranks)
+    return max(1, flag_values.gpus or 0) if backend == "horovod" else 1
+
+
+def job_of_flags(
+    flag_values: flags.FlagValues,
+    *,
+    name: str,
+    folder: pathlib.Path,
+    site: Site,
+    command: tuple[str, ...],
+    ranks: int = 1,
+    data: pathlib.Path | None = None,
+    array: int | None = None,
+    starts_ranks: bool = False,
+) -> SlurmJob:
+    """The job of the command line's flags; it starts where this command was started."""
+    return SlurmJob(
+        name=name,
+        command=command,
+        folder=folder.resolve(),
+        start_in=pathlib.Path.cwd(),
+        data=data.resolve() if data else None,
+        ranks=ranks,
+        starts_ranks=starts_ranks,
+        nodes=flag_values.nodes,
+        cpus_per_rank=flag_values.cpus_per_rank,
+        gpus=flag_values.gpus or 0,
+        account=flag_values.account,
+        partition=flag_values.partition,
+        time_limit=flag_values.time_limit,
+        exclusive=flag_values.exclusive,
+        array=array,
+    )
+
+
+def site_of_flags(flag_values: flags.FlagValues) -> Site:
+    """The site of `--site`, or the user's own; what it does not say about nodes with GPUs is asked of SLURM."""
+    site = read_site(flag_values.site)
+    if flag_values.gpus and not (site.cores_per_node and site.gpus_per_node):
+        return with_size_of_nodes(site, flag_values.partition or site.partition)
+    return site
+
+
+def own_command(command: str, flag_values: flags.FlagValues, site: Site) -> tuple[str, ...]:
+    """`tfmat COMMAND` with the flags of this command line, without those that describe the job."""
+    arguments = []
+    for name in sorted(flag_values):
+        if not flag_values[name].present or name in LAUNCHER_FLAGS:
+            continue
+        if name == "config_override":
+            arguments += [f"--config.{override}" for override in flag_values.config_override]
+        else:
+            arguments.append(flag_values[name].serialize())
+    python = site.python or sys.executable
+    return (python, "-P", "-m", "tfmat", command, *arguments)
+
+
+def launch(job: SlurmJob, site: Site, *, dry_run: bool) -> None:
+    """Writes job.sh and submits it, and says how to watch it; with `dry_run` it prints the script only.
+
+    Raises:
+      InputError: no cluster can run the job, SLURM refuses it, or one waits or runs in this folder already.
+    """
+    script = job_script(job, site)
+    if dry_run:
+        print(script, end="")
+        return
+    _check_not_queued(job.folder)
+    make_folder(job.folder)
+    path = job.folder / "job.sh"
+    with atomic_write(path, "w") as file:
+        file.write(script)
+    job_id = submit(path)
+    write_json(job.folder / _JOB_FILE, {"format": 1, "job": job_id})
+    output = f"job-{job_id}.out" if job.array is None else f"job-{job_id}_0.out"
+    print(f"job {job_id}: {job.name}, submitted with {os.path.relpath(path)}")
+    print(f"  watch   squeue --jobs={job_id}; tail -F {os.path.relpath(job.folder / output)}")
+    print(f"  cancel  scancel {job_id}     (the same command then goes on where it was)")
+
+
+def _check_not_queued(folder: pathlib.Path) -> None:
+    path = folder / _JOB_FILE
+    if not path.exists():
+        return
+    states = job_states([str(read_json(path)["job"])])
+    for job_id, state in states.items():
+        if state not in _ENDED:
+            raise InputError(
+                f"job {job_id} is {state} in {os.path.relpath(folder)} already; watch it with squeue, or end it first: "
+                f"scancel {job_id}"
+            )

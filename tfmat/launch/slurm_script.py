@@ -1,0 +1,228 @@
+"""The text of a SLURM job's script, made of a job and a site without looking at anything else."""
+
+import dataclasses
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+from tfmat.errors import InputError
+from tfmat.launch.site import Site
+
+if TYPE_CHECKING:
+    from tfmat.launch.slurm_job import SlurmJob
+
+ARRAY_INDEX = "{array_index}"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shape:
+    """Of a job: nodes (None for SLURM's choice), GPUs on each, and processors of each rank (None for the default)."""
+
+    nodes: int | None
+    gpus_per_node: int
+    cpus_per_rank: int | None
+
+
+def render(job: "SlurmJob", site: Site) -> str:
+    """See `job_script`."""
+    shape = _shape(job, site)
+    parts = [
+        "#!/bin/bash",
+        *_directives(job, site, shape),
+        "",
+        _FORGET_OUTER_LAUNCHERS,
+        _TAKE_SIGNALS,
+        *_preparation(site),
+        *_staging(job, site, shape),
+        "",
+        _RUN.format(
+            command=_command_line(job, site, shape),
+            requeue="yes" if job.requeue else "no",
+            script=shlex.quote(str(job.folder / "job.sh")),
+        ),
+    ]
+    return "\n".join(parts)
+
+
+def _shape(job: "SlurmJob", site: Site) -> _Shape:
+    if job.ranks < 1 or (job.nodes or 1) < 1 or job.gpus < 0:
+        raise InputError(f"ranks={job.ranks}, nodes={job.nodes}, gpus={job.gpus}: too few")
+    nodes = job.nodes
+    if job.gpus and nodes is None:
+        # Node by node: the next one is begun when this one's are all taken.
+        nodes = -(-job.gpus // (site.gpus_per_node or job.gpus))
+    gpus_per_node = job.gpus // (nodes or 1)
+    if gpus_per_node * (nodes or 1) != job.gpus or gpus_per_node > (site.gpus_per_node or job.gpus):
+        of_each = f" of {site.gpus_per_node} GPUs" if site.gpus_per_node else ""
+        raise InputError(
+            f"gpus={job.gpus} cannot be spread evenly over {nodes} nodes{of_each}; change gpus or nodes"
+        )
+    if job.ranks < (nodes or 1):
+        raise InputError(f"nodes={nodes} are more than ranks={job.ranks}; some would do nothing")
+    ranks_per_node = -(-job.ranks // (nodes or 1))
+    cpus = job.cpus_per_rank
+    if cpus is None and site.cores_per_node and gpus_per_node and site.gpus_per_node:
+        share = site.cores_per_node * gpus_per_node // site.gpus_per_node
+        cpus = max(1, share // ranks_per_node)
+    elif cpus is None and site.cores_per_node and job.exclusive and nodes:
+        cpus = max(1, site.cores_per_node // ranks_per_node)
+    return _Shape(nodes, gpus_per_node, cpus)
+
+
+def _directives(job: "SlurmJob", site: Site, shape: _Shape) -> list[str]:
+    """The #SBATCH lines."""
+    output = "job-%j.out" if job.array is None else "job-%A_%a.out"
+    even = shape.nodes and job.ranks % shape.nodes == 0
+    options = {
+        "job-name": job.name,
+        "chdir": job.start_in,
+        # % stands for itself when it is doubled.
+        "output": f"{str(job.folder).replace('%', '%%')}/{output}",
+        "open-mode": "append",
+        "account": job.account or site.account,
+        "partition": job.partition or site.partition,
+        "nodes": shape.nodes,
+        "ntasks": job.ranks,
+        "ntasks-per-node": job.ranks // shape.nodes if even and shape.nodes else None,
+        "cpus-per-task": shape.cpus_per_rank,
+        "gres": f"gpu:{shape.gpus_per_node}" if shape.gpus_per_node else None,
+        "mem": site.memory,
+        "exclusive": "" if job.exclusive else None,
+        "time": job.time_limit,
+        "array": f"0-{job.array - 1}" if job.array else None,
+        "requeue" if job.requeue else "no-requeue": "",
+        "signal": _signal(job),
+    }
+    lines = []
+    for name, value in options.items():
+        if value is not None:
+            lines.append(f"#SBATCH --{name}" + (f"={_quoted(str(value))}" if value != "" else ""))
+    return lines + [f"#SBATCH {option}" for option in site.options]
+
+
+def _quoted(value: str) -> str:
+    """A value as sbatch reads it in a script: in quotes where there is a space."""
+    if set('"\\\n') & set(value):
+        raise InputError(f'{value!r}: SLURM takes no ", no \\ and no line break in names')
+    return value if re.fullmatch(r"[\w./:@%,=+\-]+", value) else f'"{value}"'
+
+
+def _signal(job: "SlurmJob") -> str | None:
+    """Only to the batch shell (B:), which hands it on."""
+    limit = limit_seconds(job.time_limit)
+    if limit is None or not job.signal_seconds:
+        return None
+    return f"B:USR1@{min(job.signal_seconds, max(1, limit // 4))}"
+
+
+def limit_seconds(time_limit: str | None) -> int | None:
+    """Seconds of a time limit in one of sbatch's forms: M, M:S, H:M:S, D-H, D-H:M, D-H:M:S; None for none."""
+    if time_limit is None:
+        return None
+    days, dash, rest = time_limit.rpartition("-")
+    parts = rest.split(":")
+    if (
+        not all(re.fullmatch("[0-9]{1,6}", part) for part in [*parts, days or "0"])
+        or len(parts) > 3
+    ):
+        raise InputError(
+            f"time limit '{time_limit}': give minutes (90), hours (1:30:00) or days (2-12)"
+        )
+    numbers = list(map(int, parts))
+    if dash:
+        hours, minutes, seconds = [*numbers, 0, 0][:3]
+    else:
+        hours, minutes, seconds = [[0, *numbers, 0], [0, *numbers], numbers][len(numbers) - 1]
+    total = ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+    if not total:
+        raise InputError(f"time limit '{time_limit}' is no time at all; give minutes (90)")
+    return total
+
+
+def _preparation(site: Site) -> list[str]:
+    lines = [f"module load {shlex.quote(module)}" for module in site.modules]
+    lines += site.setup
+    # Google's libraries look for a metadata server, and pip for an index, until they give up.
+    offline = {"NO_GCE_CHECK": "true", "PIP_NO_INDEX": "1"} if site.offline else {}
+    for name, value in {**offline, **site.environment}.items():
+        lines.append(f"export {name}={shlex.quote(value)}")
+    return ["", *lines] if lines else []
+
+
+def _staging(job: "SlurmJob", site: Site, shape: _Shape) -> list[str]:
+    if job.data is None or site.local_disk is None:
+        return []
+    on_each = "srun --mpi=none --ntasks=$SLURM_NNODES --ntasks-per-node=1 --cpus-per-task=1 "
+    text = _STAGE.format(
+        data=shlex.quote(str(job.data)),
+        disk=site.local_disk,
+        on_each="" if shape.nodes == 1 or job.ranks == 1 else on_each,
+    )
+    return ["", text]
+
+
+def _command_line(job: "SlurmJob", site: Site, shape: _Shape) -> str:
+    one = " ".join(_word(argument) for argument in job.command)
+    if site.container:
+        one = f"{site.container} {one}"
+    if job.ranks == 1 or job.starts_ranks:
+        return one
+    if site.launcher == "mpirun":
+        return f"mpirun -np {job.ranks} --bind-to none {one}"
+    # srun does not take the job's --cpus-per-task for its own since SLURM 22.05.
+    cpus = f" --cpus-per-task={shape.cpus_per_rank}" if shape.cpus_per_rank else ""
+    return f"srun --mpi={site.mpi} --ntasks={job.ranks}{cpus} {one}"
+
+
+def _word(argument: str) -> str:
+    parts = [shlex.quote(part) if part else "" for part in argument.split(ARRAY_INDEX)]
+    return '"$SLURM_ARRAY_TASK_ID"'.join(parts) or "''"
+
+
+_FORGET_OUTER_LAUNCHERS = """\
+# A job may be submitted from inside of another one, or of mpirun: their marks are not this job's.
+unset "${!OMPI_COMM_WORLD_@}" "${!PMIX_@}" "${!PMI_@}" "${!SLURM_STEP_@}\""""
+
+_TAKE_SIGNALS = """
+signals=0 save=no stop=no process=
+hand_on() { ((signals += 1)); [[ -z $process ]] || kill -s "$1" "$process" 2>/dev/null; }
+trap 'save=yes; hand_on USR1' USR1 # the time limit is near
+trap 'stop=yes; hand_on TERM' TERM # cancelled"""
+
+_STAGE = """\
+# A copy of the data set on each node's own disk; without it the shared one is read.
+data={data} disk="{disk}"
+copy=$disk/tfmat-$SLURM_JOB_ID
+if [[ -d $data && -d $disk ]] &&
+    {on_each}bash -c 'mkdir -p "$2" && cp -r -- "$1" "$2"' copy "$data" "$copy"; then
+    export TFMAT_LOCAL_DATA=$copy
+    trap '{on_each}rm -rf -- "$copy"' EXIT
+else
+    echo "tfmat job: the data set was not copied to $copy; reading $data"
+fi"""
+
+_RUN = """\
+status=75
+if [[ $save$stop == nono ]]; then
+    {command} &
+    process=$!
+    [[ $save == no ]] || kill -s USR1 "$process"
+    # A signal ends `wait` early.
+    while
+        before=$signals
+        wait "$process"
+        status=$?
+        ((signals != before))
+    do :; done
+fi
+# Asked to save before it could take signals, a process ends by the signal itself: nothing new is lost.
+[[ $save == yes && $status == 138 ]] && status=75
+if [[ $status == 75 ]]; then
+    if [[ {requeue}$stop == yesno ]] && scontrol requeue "$SLURM_JOB_ID"; then
+        echo "tfmat job: saved; job $SLURM_JOB_ID waits in the queue again"
+    else
+        echo "tfmat job: saved; to go on: sbatch "{script}
+    fi
+fi
+exit "$status"
+"""

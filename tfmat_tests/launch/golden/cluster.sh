@@ -1,0 +1,69 @@
+#!/bin/bash
+#SBATCH --job-name=tfmat-large
+#SBATCH --chdir=/home/ada
+#SBATCH --output="/shared/my runs/100%%/job-%j.out"
+#SBATCH --open-mode=append
+#SBATCH --account=mechanics
+#SBATCH --partition=gpu-big
+#SBATCH --nodes=2
+#SBATCH --ntasks=8
+#SBATCH --ntasks-per-node=4
+#SBATCH --cpus-per-task=16
+#SBATCH --gres=gpu:4
+#SBATCH --mem=0
+#SBATCH --exclusive
+#SBATCH --time=1-12
+#SBATCH --requeue
+#SBATCH --signal=B:USR1@120
+#SBATCH --qos=long
+
+# A job may be submitted from inside of another one, or of mpirun: their marks are not this job's.
+unset "${!OMPI_COMM_WORLD_@}" "${!PMIX_@}" "${!PMI_@}" "${!SLURM_STEP_@}"
+
+signals=0 save=no stop=no process=
+hand_on() { ((signals += 1)); [[ -z $process ]] || kill -s "$1" "$process" 2>/dev/null; }
+trap 'save=yes; hand_on USR1' USR1 # the time limit is near
+trap 'stop=yes; hand_on TERM' TERM # cancelled
+
+module load gcc/13
+module load openmpi/4.1
+ulimit -c 0
+export NO_GCE_CHECK=true
+export PIP_NO_INDEX=1
+export NCCL_SOCKET_IFNAME=ib0
+export NOTE='two words'
+
+# A copy of the data set on each node's own disk; without it the shared one is read.
+data=/shared/data/voce-1000000-1a2b3c4d disk="$TMPDIR"
+copy=$disk/tfmat-$SLURM_JOB_ID
+if [[ -d $data && -d $disk ]] &&
+    srun --mpi=none --ntasks=$SLURM_NNODES --ntasks-per-node=1 --cpus-per-task=1 bash -c 'mkdir -p "$2" && cp -r -- "$1" "$2"' copy "$data" "$copy"; then
+    export TFMAT_LOCAL_DATA=$copy
+    trap 'srun --mpi=none --ntasks=$SLURM_NNODES --ntasks-per-node=1 --cpus-per-task=1 rm -rf -- "$copy"' EXIT
+else
+    echo "tfmat job: the data set was not copied to $copy; reading $data"
+fi
+
+status=75
+if [[ $save$stop == nono ]]; then
+    srun --mpi=pmix --ntasks=8 --cpus-per-task=16 apptainer exec --nv /shared/tfmat.sif /venv/bin/python -P -m tfmat train '--config=my configs/a.py' --backend=horovod &
+    process=$!
+    [[ $save == no ]] || kill -s USR1 "$process"
+    # A signal ends `wait` early.
+    while
+        before=$signals
+        wait "$process"
+        status=$?
+        ((signals != before))
+    do :; done
+fi
+# Asked to save before it could take signals, a process ends by the signal itself: nothing new is lost.
+[[ $save == yes && $status == 138 ]] && status=75
+if [[ $status == 75 ]]; then
+    if [[ yes$stop == yesno ]] && scontrol requeue "$SLURM_JOB_ID"; then
+        echo "tfmat job: saved; job $SLURM_JOB_ID waits in the queue again"
+    else
+        echo "tfmat job: saved; to go on: sbatch "'/shared/my runs/100%/job.sh'
+    fi
+fi
+exit "$status"

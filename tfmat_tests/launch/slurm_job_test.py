@@ -1,0 +1,139 @@
+"""Job scripts without a SLURM: text against recorded files, and what cannot be a job."""
+
+import dataclasses
+import pathlib
+import subprocess
+
+import pytest
+
+from tfmat.errors import InputError
+from tfmat.launch.site import Site
+from tfmat.launch.slurm_job import SlurmJob, job_script, job_states, submit
+from tfmat.launch.slurm_script import limit_seconds
+
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+TRAIN = ("/venv/bin/python", "-P", "-m", "tfmat", "train", "--config=my configs/a.py")
+
+SMALL = SlurmJob("tfmat-smoke", TRAIN, pathlib.Path("/shared/runs/smoke"))
+CLUSTER = Site(
+    modules=("gcc/13", "openmpi/4.1"),
+    setup=("ulimit -c 0",),
+    container="apptainer exec --nv /shared/tfmat.sif",
+    environment={"NCCL_SOCKET_IFNAME": "ib0", "NOTE": "two words"},
+    offline=True,
+    local_disk="$TMPDIR",
+    memory="0",
+    cores_per_node=64,
+    gpus_per_node=4,
+    account="mechanics",
+    partition="gpu",
+    options=("--qos=long",),
+)
+LARGE = SlurmJob(
+    "tfmat-large",
+    (*TRAIN, "--backend=horovod"),
+    pathlib.Path("/shared/my runs/100%"),
+    start_in=pathlib.Path("/home/ada"),
+    data=pathlib.Path("/shared/data/voce-1000000-1a2b3c4d"),
+    ranks=8,
+    gpus=8,
+    partition="gpu-big",
+    time_limit="1-12",
+    exclusive=True,
+)
+JOBS = {
+    "small": (SMALL, Site()),
+    "cluster": (LARGE, CLUSTER),
+    "mpirun": (
+        dataclasses.replace(LARGE, gpus=0, nodes=2, cpus_per_rank=4, data=None, requeue=False),
+        Site(launcher="mpirun"),
+    ),
+    "array": (
+        dataclasses.replace(
+            SMALL,
+            command=("tfmat", "tune", "--worker={array_index}", "it's"),
+            array=4,
+            gpus=1,
+            time_limit="3",
+        ),
+        Site(cores_per_node=24, gpus_per_node=3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_script_is_as_recorded(name):
+    assert job_script(*JOBS[name]) == (GOLDEN / f"{name}.sh").read_text()
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_bash_can_read_the_script(name):
+    done = subprocess.run(
+        ["bash", "-n"], input=job_script(*JOBS[name]), text=True, capture_output=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def lines(job, site=Site()):  # noqa: B008
+    return job_script(job, site).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("gpus", "ranks", "nodes", "gpus_per_node", "cpus_per_rank"),
+    [
+        # A node of 64 processors and 4 GPUs: each GPU comes with 16 processors.
+        (1, 1, 1, 1, 16),
+        (2, 2, 1, 2, 16),
+        (4, 4, 1, 4, 16),
+        (8, 8, 2, 4, 16),
+        (4, 2, 1, 4, 32),
+        (2, 4, 1, 2, 8),
+        (6, 6, 2, 3, 16),
+    ],
+)
+def test_gpus_are_taken_node_by_node(gpus, ranks, nodes, gpus_per_node, cpus_per_rank):
+    job = dataclasses.replace(SMALL, gpus=gpus, ranks=ranks)
+    script = lines(job, Site(cores_per_node=64, gpus_per_node=4))
+    assert f"#SBATCH --nodes={nodes}" in script
+    assert f"#SBATCH --gres=gpu:{gpus_per_node}" in script
+    assert f"#SBATCH --cpus-per-task={cpus_per_rank}" in script
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gpus": 7, "ranks": 7}, "gpus=7 cannot be spread evenly over 2 nodes of 4 GPUs"),
+        (
+            {"gpus": 8, "ranks": 8, "nodes": 1},
+            "gpus=8 cannot be spread evenly over 1 nodes of 4 GPUs",
+        ),
+        ({"gpus": 3, "ranks": 4, "nodes": 2}, "gpus=3 cannot be spread evenly"),
+        ({"gpus": 8, "ranks": 1}, "nodes=2 are more than ranks=1"),
+        ({"ranks": 0}, "ranks=0"),
+        ({"time_limit": "4h"}, "time limit '4h': give minutes"),
+        ({"time_limit": "0"}, "time limit '0' is no time at all"),
+        ({"folder": pathlib.Path('/a"b')}, "SLURM takes no"),
+    ],
+)
+def test_what_no_cluster_can_run_is_one_line(changes, message):
+    with pytest.raises(InputError, match=message) as caught:
+        job_script(dataclasses.replace(SMALL, **changes), Site(gpus_per_node=4))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    # The forms that sbatch's manual page lists under --time.
+    [("90", 5400), ("1:30", 90), ("1:30:00", 5400), ("2-12", 216_000), ("1-0:30", 88_200), ("1-0:0:5", 86_405)],
+)  # fmt: skip
+def test_time_limits(text, seconds):
+    assert limit_seconds(text) == seconds
+
+
+def test_without_slurm_one_line_says_so(tmp_path, monkeypatch):
+    (tmp_path / "job.sh").write_text("#!/bin/bash\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="there is no sbatch on this machine; use a login node"):
+        submit(tmp_path / "job.sh")
+    with pytest.raises(InputError, match="there is no squeue"):
+        job_states(["1"])
