@@ -6,9 +6,14 @@ from typing import Any
 __version__ = "0.1.0"
 
 # Name -> module. TensorFlow is imported when one of them is first used, not by `import tfmat`.
-_PUBLIC = {"Trainer": "tfmat.training.trainer", "identify": "tfmat.identification.api"}
+_PUBLIC = {
+    "ParallelSteps": "tfmat.training.parallel_steps",
+    "Trainer": "tfmat.training.trainer",
+    "identify": "tfmat.identification.api",
+    "mesh_backend": "tfmat.backends.own_mesh",
+}
 
-__all__ = ["Trainer", "__version__", "identify"]
+__all__ = ["ParallelSteps", "Trainer", "__version__", "identify", "mesh_backend"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,8 @@ PROJECT = pathlib.Path(__file__).resolve().parents[1]
 DISTRIBUTIONS = {
     "absl": "absl-py",
     "keras_tuner": "keras-tuner",
+    "pynvml": "nvidia-ml-py",
+    "sklearn": "scikit-learn",
     "tensorflow_datasets": "tensorflow-datasets",
 }
 LOADED_ON_REQUEST = {"tfmat/data/stress_strain.py"}

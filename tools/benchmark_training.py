@@ -7,6 +7,8 @@ Or identification: how fast arrays are answered, and whether curves of other law
   tools/benchmark --quick                               one minute, to see that it works; the numbers mean little
   tools/benchmark --part=job                            a million curves: generation, first step, epochs, memory
   tools/benchmark --part=horovod --with_mpi4py          two ranks against two processes alone: three minutes
+  tools/benchmark --part=counters --rounds=300          what measuring itself adds to a step: some minutes
+  tools/benchmark --part=dtensor                        meshes of CPU devices against one: ten minutes a round
   tools/benchmark --part=identify                       curves a second of tfmat.identify on arrays: half a minute
   tools/benchmark --part=other_laws                     AUROC for other shear laws and false alarms: half a minute
 
@@ -31,7 +33,10 @@ from tfmat.errors import TfmatError
 from tfmat.files import write_json
 
 _PART = flags.DEFINE_enum(
-    "part", "step", ["step", "job", "identify", "other_laws", "horovod"], "what to measure"
+    "part",
+    "step",
+    ["step", "job", "identify", "other_laws", "horovod", "counters", "dtensor"],
+    "what to measure",
 )
 _BATCH_SIZES = flags.DEFINE_list(
     "batch_sizes", ["75", "750"], "examples a step; for job the first one"
@@ -91,6 +96,8 @@ def main(arguments: list[str]) -> int:
             "step": _measure_steps,
             "job": _measure_job,
             "horovod": _measure_horovod,
+            "dtensor": _measure_dtensor,
+            "counters": _measure_counters,
         }
         content = measure_part.get(_PART.value, _measure_identification)()
     except (BenchmarkFailed, TfmatError) as error:
@@ -216,6 +223,29 @@ def _measure_horovod() -> dict[str, Any]:
     )
     _console().print(parallel_table(content["summary"]))
     return {"part": "horovod", **content}
+
+
+def _measure_counters() -> dict[str, Any]:
+    from tfmat.launch.runtime import prepare_tensorflow
+
+    prepare_tensorflow(one_thread_an_operation=True)
+    from benchmarks.counters import counters_table, measure_counters
+
+    rounds, steps = (2, 10) if _QUICK.value else (_ROUNDS.value, 50)
+    batch_sizes = [int(size) for size in _BATCH_SIZES.value]
+    content = measure_counters(batch_sizes, rounds, steps, _say)
+    _console().print(counters_table(content["summary"]))
+    return {"part": "counters", "rounds": rounds, "steps_a_block": steps, **content}
+
+
+def _measure_dtensor() -> dict[str, Any]:
+    from benchmarks.meshes import NETWORKS, measure_meshes, meshes_table
+
+    rounds, seconds = (1, 0.1) if _QUICK.value else (_ROUNDS.value, _SECONDS.value)
+    networks = ["default"] if _QUICK.value else list(NETWORKS)
+    content = measure_meshes(networks, rounds, seconds, _say)
+    _console().print(meshes_table(content["summary"]))
+    return {"part": "dtensor", **content}
 
 
 def _measure_identification() -> dict[str, Any]:

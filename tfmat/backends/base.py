@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tfmat.backends.clocks import ClockOffset
+from tfmat.backends.step_times import StepTimes
+from tfmat.errors import InputError
+
 Arrays = dict[str, np.ndarray]
 PerExample = Callable[[Any, Any], Any]
 
@@ -19,15 +23,19 @@ class BackendOptions:
       mesh: DTensor: named axes with their devices, `batch:4,model:2`.
       layouts: DTensor: (regular expression over variable paths, layout) in order, the first match wins.
       zero_stage: DTensor: 0 nothing, 1 slots, 2 slots and gradients, 3 those and weights sharded over the batch axis.
+      folder: DTensor: one that all processes can see, by which those of several nodes find each other.
       compression: Horovod: `none`, or `fp16` for the way of the gradients between workers.
       accumulate: Horovod: parts of a local batch that go through one after the other.
+      timeline: Horovod: whether `start_timeline` will be called.
     """
 
     mesh: str = "batch:1"
     layouts: tuple[tuple[str, str], ...] = ()
     zero_stage: int = 0
+    folder: str = "."
     compression: str = "none"
     accumulate: int = 1
+    timeline: bool = False
 
 
 class Backend(abc.ABC):
@@ -37,11 +45,15 @@ class Backend(abc.ABC):
       name: as in `--backend=NAME`.
       world_size: workers that share a global batch.
       rank: this worker; rank 0 alone writes files and draws progress.
+      step_times: of the last `train`, where `time_steps` was called before `build`.
+      clock: this worker's against rank 0's; where times of several workers are compared.
     """
 
     name: str
     world_size: int = 1
     rank: int = 0
+    step_times: StepTimes | None = None
+    clock = ClockOffset(0.0, 0.0)
 
     def __init__(self, options: BackendOptions = BackendOptions()):
         self.options = options
@@ -151,6 +163,36 @@ class Backend(abc.ABC):
 
     def synchronize(self) -> None:  # noqa: B027
         """Rank 0's whole state on every rank: before the first step, and after `write` on rank 0."""
+
+    def time_steps(self) -> None:
+        """From `build` on, `train` also notes when each part of a step was complete; on every rank or on none.
+
+        Raises:
+          InputError: where it cannot.
+        """
+        raise InputError(
+            f"profile=true does not work with --backend={self.name} yet; leave it out: metrics.jsonl still has the "
+            "times outside of the steps"
+        )
+
+    def latest(self, times: np.ndarray) -> np.ndarray:
+        """For each of float64 `times`, the latest among the ranks', all by this rank's clock."""
+        return times
+
+    def repeated_sums(self, num_values: int) -> Callable[[int], None]:
+        """After `start`: a function that sums that many float32 over the workers, `count` times one after the other.
+
+        Raises:
+          InputError: there is nobody to sum with.
+        """
+        raise InputError(f"--backend={self.name} sums over no other workers here")
+
+    def start_timeline(self, path: str) -> bool:
+        """Begins to write what the parallel library does into a file, on rank 0; False where there is nothing to."""
+        return False
+
+    def stop_timeline(self) -> None:  # noqa: B027
+        """Ends what `start_timeline` began."""
 
     def check_agreement(self, step: int) -> None:  # noqa: B027
         """Compares the workers' states by a hash.

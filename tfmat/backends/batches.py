@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfmat.backends.stamps import Stamps
 from tfmat.backends.step import Batch
 
 
@@ -20,17 +21,40 @@ def each_batch(
     num_examples: tf.Tensor,
 ) -> tf.Tensor:
     """Runs `step` on one batch after the other, in the graph; what it returns, stacked: [steps, ...]."""
-    width = indices.shape[1]
-    pieces = num_pieces(width)
-    cuts = [width * i // pieces for i in range(pieces + 1)]
+    cuts = _cuts(indices.shape[1], num_pieces)
 
     def piece(i: tf.Tensor, start: int, stop: int) -> Batch:
         return _gather(data, indices[i, start:stop], weights[i, start:stop], num_examples[i])
 
     return _each(
         tf.shape(indices)[0],
-        lambda i: step([piece(i, *cut) for cut in itertools.pairwise(cuts)]),
+        lambda i: step([piece(i, *cut) for cut in cuts]),
     )
+
+
+def each_timed_batch(
+    step: Callable[[list[Batch], Stamps], tf.Tensor],
+    num_pieces: Callable[[int], int],
+    several: bool,
+    data: Any,
+    indices: tf.Tensor,
+    weights: tf.Tensor,
+    num_examples: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """As `each_batch`, and float64 [steps, moments], see `StepTimes`; `several` workers sum over each other."""
+    cuts = _cuts(indices.shape[1], num_pieces)
+
+    def one(i: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        stamps = Stamps(several)
+        i = stamps.after(i)
+        gathered = [
+            _gather(data, indices[i, start:stop], weights[i, start:stop], num_examples[i])
+            for start, stop in cuts
+        ]
+        sums = step(stamps.after(gathered), stamps)
+        return sums, stamps.stack()
+
+    return _each(tf.shape(indices)[0], one, (keras.backend.floatx(), "float64"))
 
 
 def each_batch_in_parts(
@@ -55,20 +79,31 @@ def each_batch_in_parts(
     return _each(tf.shape(indices)[0], one)
 
 
+def _cuts(width: int, num_pieces: Callable[[int], int]) -> list[tuple[int, int]]:
+    """(start, stop) of each piece of a batch."""
+    count = num_pieces(width)
+    return list(itertools.pairwise(width * i // count for i in range(count + 1)))
+
+
 def _gather(data: Any, rows: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor) -> Batch:
     features, labels = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), data)
     return Batch(features, labels, weights, num_examples)
 
 
-def _each(num_steps: tf.Tensor, step: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
-    """`step(i)` for i = 0, 1, ... one after the other, stacked."""
+def _each(num_steps: tf.Tensor, step: Callable[[tf.Tensor], Any], dtypes: Any = None) -> Any:
+    """`step(i)` for i = 0, 1, ... one after the other, stacked; a structure where `dtypes` is one."""
 
-    def body(i: tf.Tensor, records: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        return i + 1, records.write(i, tf.cast(step(i), records.dtype))
+    def body(i: tf.Tensor, records: list[tf.TensorArray]) -> tuple[tf.Tensor, list[tf.TensorArray]]:
+        values = tf.nest.flatten(step(i))
+        return i + 1, [
+            record.write(i, tf.cast(value, record.dtype))
+            for record, value in zip(records, values, strict=True)
+        ]
 
-    records = tf.TensorArray(keras.backend.floatx(), size=num_steps)
+    dtypes = dtypes or keras.backend.floatx()
+    records = [tf.TensorArray(dtype, size=num_steps) for dtype in tf.nest.flatten(dtypes)]
     _, records = tf.while_loop(lambda i, _: i < num_steps, body, [tf.constant(0), records])
-    return records.stack()
+    return tf.nest.pack_sequence_as(dtypes, [record.stack() for record in records])
 
 
 def row_spec(tensor: tf.Tensor) -> tf.TensorSpec:

@@ -14,7 +14,8 @@ With B examples a step, b = ceil(B / devices on `batch`) of them on each device,
   pass, b · inputs · s bytes, unless nothing before it learns. Between columns and the rows of the next layer nothing is
   sent. A layer that is whole in its inputs after one divided by columns needs all of them (all-gather,
   b · inputs · s); after one that is whole, a layer divided by rows collects the gradient at its inputs (all-gather,
-  b · inputs · s).
+  b · inputs · s). The same holds for unfolded convolutions, whose filters are the units, channels the inputs, and
+  points of each curve count as examples.
 
 With the default layouts these are the exchanges in DTensor's own graph (a test compares them). With rules of the user's
 DTensor chooses some layouts between the layers itself: then this is an estimate.
@@ -29,7 +30,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 
-from tfmat.backends.layouts import Plan, dense_kernels, layer_before
+from tfmat.backends.layouts import Plan, Weight, dense_kernels, layer_before, unfolded_kernels
 from tfmat.backends.mesh import BATCH
 
 # Takes the features as given: no gradient leaves it (see tfmat.models.uncertainty).
@@ -93,13 +94,19 @@ def _over_batch(plan: Plan) -> Iterator[_Exchange]:
 def _activations(plan: Plan, batch_size: int) -> Iterator[_Exchange]:
     examples = math.ceil(batch_size / plan.mesh.size(BATCH))
     weights = [layout.weight for layout in plan.layouts]
-    kernels = dense_kernels(weights)
+    for kernels in (unfolded_kernels(weights), dense_kernels(weights)):
+        yield from _activations_of(plan, weights, kernels, examples)
+
+
+def _activations_of(
+    plan: Plan, weights: list[Weight], kernels: list[int], examples: int
+) -> Iterator[_Exchange]:
     for place, i in enumerate(kernels):
-        inputs, units = weights[i].shape
+        inputs, units = weights[i].shape[-2:]
         by_rows, by_columns = _axes(plan, i)
         before = layer_before(weights, kernels[:place], inputs)
         divided = None if before is None else _axes(plan, before)[1]
-        size = weights[i].itemsize * examples
+        size = weights[i].itemsize * examples * weights[i].points
         if by_rows:
             yield "all-reduce", by_rows, "activations, forward", size * units
         elif divided:
@@ -112,5 +119,5 @@ def _activations(plan: Plan, batch_size: int) -> Iterator[_Exchange]:
 
 
 def _axes(plan: Plan, i: int) -> tuple[str | None, str | None]:
-    rows, columns = (axis if axis != BATCH else None for axis in plan.layouts[i].compute)
+    rows, columns = (axis if axis != BATCH else None for axis in plan.layouts[i].compute[-2:])
     return rows, columns

@@ -1,11 +1,11 @@
-"""A mesh of devices in one process: examples, dense layers and optimizer state are divided as layouts say.
+"""A mesh of devices, of one process or several: examples, dense layers and optimizer state are divided as layouts say.
 
-One call of the graph is one step, and all calls of a block are under way before the first result is waited for. A loop
-over steps inside the graph would take about half the time of small steps; one form of it hung now and then on CPUs
-(TensorFlow 2.21, meshes with a batch axis), another did not in 70,000 steps, and what made the difference is not known.
+Every process gives whole arrays, the same as the others, and its devices take their parts. One call of the graph is one
+step, and all calls of a block are under way before the first result is waited for: see docs/dtensor.md on a loop in the
+graph, which is faster and cannot be trusted.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -13,20 +13,23 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 
-from tfmat.backends.base import Arrays, Backend, BackendOptions, PerExample
+from tfmat.backends.base import Arrays, BackendOptions, PerExample
 from tfmat.backends.batches import share_or_copy
-from tfmat.backends.layouts import Plan, Spec, device_parts, make_plan, slot_specs, weights_of
-from tfmat.backends.mesh import BATCH, MeshShape
+from tfmat.backends.clients import make_mesh
+from tfmat.backends.layouts import Plan, Spec, make_plan, slot_specs, weights_of
+from tfmat.backends.mesh import BATCH
+from tfmat.backends.mesh_tensors import MeshTensors, host
+from tfmat.backends.mesh_workers import MeshWorkers
+from tfmat.backends.repeated_sums import repeated_mesh_sums
 from tfmat.backends.step import Batch, State, Step
 from tfmat.backends.zero import DividedOptimizer, GatheringModel
 from tfmat.errors import InputError
 
 
-class DTensorBackend(Backend):
-    """One process over a mesh; the state lives in DVariables, the model's own follow at `sync_model`.
+class DTensorBackend(MeshWorkers):
+    """A mesh; the state lives in DVariables, the model's own follow at `sync_model`.
 
     Attributes:
-      mesh_shape: the axes.
       plan: layouts of the weights, after `build`.
     """
 
@@ -41,18 +44,17 @@ class DTensorBackend(Backend):
                 raise InputError(
                     f"{key}={value} is for --backend=horovod; leave it out with --backend=dtensor"
                 )
-        self.mesh_shape = MeshShape.parse(options.mesh)
         self.plan: Plan | None = None
-        self._mesh: Any = None
+        self._started = False
 
     def start(self) -> None:
         """See Backend.start. InputError where the mesh is larger than the devices."""
-        if self._mesh is not None:
+        if self._started:
             return
-        kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
-        self.mesh_shape.check_devices(len(tf.config.list_logical_devices(kind)), kind)
-        devices = [f"{kind}:{i}" for i in range(self.mesh_shape.num_devices)]
-        self._mesh = dtensor.create_mesh(list(self.mesh_shape.axes), devices=devices)
+        super().start()
+        mesh = make_mesh(self.mesh_shape, self.world_size)
+        self._tensors = MeshTensors(mesh, self.mesh_shape, self.rank, self.world_size)
+        self._started = True
 
     def build(
         self,
@@ -84,18 +86,20 @@ class DTensorBackend(Backend):
             [(None,) * len(variable.shape) for variable in self._plain.non_trainable],
             slot_specs(optimizer, self.plan),
         )
+        arrays = self.broadcast([[v.numpy() for v in part] for part in self._plain])
         self._variables = State(
             *(
                 [
-                    dtensor.DVariable(self._pack(variable.numpy(), spec))
-                    for variable, spec in zip(variables, specs, strict=True)
+                    dtensor.DVariable(self._tensors.pack(value, spec))
+                    for value, spec in zip(values, specs, strict=True)
                 ]
-                for variables, specs in zip(self._plain, self._specs, strict=True)
+                for values, specs in zip(arrays, self._specs, strict=True)
             )
         )
+        relayout = self._tensors.relayout
         self._step = Step(
-            GatheringModel(model, self.plan, self._relayout),
-            DividedOptimizer(optimizer, self.plan, self._specs.slots, self._relayout),
+            GatheringModel(model, self.plan, relayout),
+            DividedOptimizer(optimizer, self.plan, self._specs.slots, relayout),
             loss,
             metrics,
             auxiliary_loss,
@@ -111,7 +115,7 @@ class DTensorBackend(Backend):
 
     def place(self, data: Any) -> Any:
         """See Backend.place: whole on every device; virtual devices of a CPU share one copy."""
-        return tf.nest.map_structure(self._replicate, data)
+        return tf.nest.map_structure(self._tensors.replicate, data)
 
     def share(self, data: Any) -> Any:
         """See Backend.share."""
@@ -134,23 +138,25 @@ class DTensorBackend(Backend):
         arrays = tf.nest.map_structure(np.asarray, features)
         count = len(tf.nest.flatten(arrays)[0])
         parts = tf.nest.map_structure(
-            lambda array: self._pack(
+            lambda array: self._tensors.pack(
                 np.concatenate([array, np.repeat(array[:1], self._missing(count), axis=0)]),
                 self._batch_spec(array.ndim),
             ),
             arrays,
         )
-        return _host(self._functions["predict"](parts))[:count]
+        with self._losses_told():
+            return host(self._functions["predict"](parts))[:count]
 
     def read(self) -> Arrays:
         """See Backend.read."""
-        return {
-            f"{part}/{i}": self._whole(variable, spec)
-            for part, variables, specs in zip(
-                State._fields, self._variables, self._specs, strict=True
-            )
-            for i, (variable, spec) in enumerate(zip(variables, specs, strict=True))
-        }
+        with self._losses_told():
+            return {
+                f"{part}/{i}": self._tensors.whole(variable.read_value(), spec)
+                for part, variables, specs in zip(
+                    State._fields, self._variables, self._specs, strict=True
+                )
+                for i, (variable, spec) in enumerate(zip(variables, specs, strict=True))
+            }
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
         """See Backend.write."""
@@ -166,7 +172,7 @@ class DTensorBackend(Backend):
                     )
                 found.append((variable, array.astype(variable.dtype.as_numpy_dtype), spec))
         for variable, array, spec in found:
-            variable.assign(self._pack(array, spec))
+            variable.assign(self._tensors.pack(array, spec))
 
     def sync_model(self) -> None:
         """See Backend.sync_model."""
@@ -175,15 +181,21 @@ class DTensorBackend(Backend):
             for i, variable in enumerate(variables):
                 variable.assign(arrays[f"{part}/{i}"])
 
+    def repeated_sums(self, num_values: int) -> Callable[[int], None]:
+        """See Backend.repeated_sums: over the devices of the batch axis."""
+        num_devices = self.mesh_shape.size(BATCH)
+        if num_devices == 1:
+            return super().repeated_sums(num_values)
+        return repeated_mesh_sums(self._tensors, BATCH, num_devices, num_values)
+
     def bytes_per_device(self) -> dict[str, list[int]]:
-        """`weights`, `non_trainable` and `slots` -> bytes that each device holds, from its own shards."""
-        return {
-            part: [
-                sum(shard.numpy().nbytes for shard in shards)
-                for shards in zip(*(dtensor.unpack(v.read_value()) for v in variables), strict=True)
-            ]
+        """`weights`, `non_trainable` and `slots` -> bytes that each device of all processes holds, counted there."""
+        held = {
+            part: self._tensors.bytes_here([variable.read_value() for variable in variables])
             for part, variables in self._variables._asdict().items()
         }
+        processes = self.gather(held)
+        return {part: [count for other in processes for count in other[part]] for part in held}
 
     def _run(
         self,
@@ -194,20 +206,21 @@ class DTensorBackend(Backend):
         num_examples: np.ndarray,
     ) -> np.ndarray:
         """One call a step; what does not divide over the batch axis is filled up with examples of weight zero."""
-        data = tf.nest.map_structure(self._replicate, data)
+        data, pack = self.place(data), self._tensors.pack
         padding, spec = ((0, 0), (0, self._missing(indices.shape[1]))), self._batch_spec(1)
-        sums = [
-            self._functions[kind](
-                data,
-                self._pack(rows, spec),
-                self._pack(row_weights, spec),
-                self._pack(np.asarray(count, np.float32), ()),
-            )
-            for rows, row_weights, count in zip(
-                np.pad(indices, padding), np.pad(weights, padding), num_examples, strict=True
-            )
-        ]
-        return np.stack([_host(row) for row in sums])
+        with self._losses_told():
+            sums = [
+                self._functions[kind](
+                    data,
+                    pack(rows, spec),
+                    pack(row_weights, spec),
+                    pack(np.asarray(count, np.float32), ()),
+                )
+                for rows, row_weights, count in zip(
+                    np.pad(indices, padding), np.pad(weights, padding), num_examples, strict=True
+                )
+            ]
+            return np.stack([host(row) for row in sums])
 
     def _train_step(self, data: Any, rows: Any, weights: Any, num_examples: Any) -> Any:
         batch = _batch(data, rows, weights, num_examples)
@@ -224,7 +237,7 @@ class DTensorBackend(Backend):
 
     def _predict(self, features: Any) -> Any:
         outputs = self._step.predict(self._read(), features)
-        return self._relayout(outputs, (None,) * len(outputs.shape))
+        return self._tensors.relayout(outputs, (None,) * len(outputs.shape))
 
     def _read(self) -> State:
         return State(*([variable.read_value() for variable in part] for part in self._variables))
@@ -235,45 +248,10 @@ class DTensorBackend(Backend):
     def _batch_spec(self, rank: int) -> Spec:
         return (BATCH if BATCH in self.mesh_shape.names else None, *[None] * (rank - 1))
 
-    def _relayout(self, tensor: Any, spec: Spec) -> Any:
-        return dtensor.relayout(tensor, _layout(spec, self._mesh))
-
-    def _replicate(self, data: Any) -> Any:
-        if tf.is_tensor(data) and dtensor.is_dtensor(data):
-            return data
-        tensor = share_or_copy(data)
-        layout = dtensor.Layout.replicated(self._mesh, rank=len(tensor.shape))
-        return dtensor.pack([tensor] * self.mesh_shape.num_devices, layout)
-
-    def _pack(self, array: np.ndarray, spec: Spec) -> Any:
-        # A copy for each device: tf.constant may keep an array's own memory, which two devices must not write to.
-        copies = [
-            tf.constant(np.array(array[part]))
-            for part in device_parts(array.shape, spec, self.mesh_shape)
-        ]
-        return dtensor.pack(copies, _layout(spec, self._mesh))
-
-    def _whole(self, variable: Any, spec: Spec) -> np.ndarray:
-        whole = np.empty(variable.shape, variable.dtype.as_numpy_dtype)
-        shards = dtensor.unpack(variable.read_value())
-        for shard, part in zip(
-            shards, device_parts(variable.shape, spec, self.mesh_shape), strict=True
-        ):
-            whole[part] = shard.numpy()
-        return whole
-
-
-def _layout(spec: Spec, mesh: Any) -> Any:
-    return dtensor.Layout([axis or dtensor.UNSHARDED for axis in spec], mesh)
-
 
 def _batch(data: Any, rows: Any, weights: Any, num_examples: Any) -> Batch:
     features, labels = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), data)
     return Batch(features, labels, weights, num_examples)
-
-
-def _host(tensor: Any) -> np.ndarray:
-    return dtensor.unpack(tensor)[0].numpy()
 
 
 def _identity(tensors: list[Any]) -> list[Any]:

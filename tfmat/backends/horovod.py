@@ -8,6 +8,7 @@ only where a launcher started more than one process: alone, this is the single b
 import hashlib
 import itertools
 import os
+import platform
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,6 +18,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends.base import Arrays, PerExample
+from tfmat.backends.clocks import clock_offsets, hold_meetings
+from tfmat.backends.repeated_sums import repeated_sums
 from tfmat.backends.single import SingleBackend
 from tfmat.errors import DivergedError, InputError, Interrupted, TfmatError, WorkerLostError
 from tfmat.launch.horovod_settings import GET_HOROVOD, prepare_horovod
@@ -54,6 +57,8 @@ class HorovodBackend(SingleBackend):
         prepare_horovod()
         # The watchdog tells better, and knows what is no fault: rank 0 may simulate curves while the others wait.
         os.environ.setdefault("HOROVOD_STALL_CHECK_DISABLE", "1")
+        if self.options.timeline:
+            os.environ.setdefault("HOROVOD_TIMELINE", "DYNAMIC")
         self._horovod = _load_horovod()
         with start_timer(self.rank):
             self._horovod.init()
@@ -157,6 +162,41 @@ class HorovodBackend(SingleBackend):
         self._average_local_statistics()
         return super().read()
 
+    def time_steps(self) -> None:
+        """See Backend.time_steps."""
+        super().time_steps()
+        if self.world_size > 1:
+            meetings = hold_meetings(lambda: self.maximum(0), platform.node())
+            self.clock = clock_offsets(self.gather(meetings))[self.rank]
+
+    def latest(self, times: np.ndarray) -> np.ndarray:
+        """See Backend.latest."""
+        if self.world_size == 1:
+            return times
+        offset = self.clock.seconds
+        common = tf.constant(times - offset, tf.float64)
+        return self._horovod.allreduce(common, op=self._horovod.Max, name="latest").numpy() + offset
+
+    def repeated_sums(self, num_values: int) -> Callable[[int], None]:
+        """See Backend.repeated_sums."""
+        if self.world_size == 1:
+            return super().repeated_sums(num_values)
+        name, horovod = f"sums.{num_values}", self._horovod
+        return repeated_sums(
+            lambda value: horovod.allreduce(value, op=horovod.Sum, name=name), num_values
+        )
+
+    def start_timeline(self, path: str) -> bool:
+        """See Backend.start_timeline."""
+        if self.world_size == 1 or os.environ.get("HOROVOD_TIMELINE") != "DYNAMIC":
+            return False
+        self._horovod.start_timeline(path)
+        return True
+
+    def stop_timeline(self) -> None:
+        """See Backend.stop_timeline."""
+        self._horovod.stop_timeline()
+
     def check_agreement(self, step: int) -> None:
         """See Backend.check_agreement."""
         if self.world_size == 1:
@@ -182,7 +222,7 @@ class HorovodBackend(SingleBackend):
         if "slots/0" in arrays:  # Keras's `iterations`
             self._last_agreement = int(arrays["slots/0"])
 
-    def _run(self, steps: Any, *arguments: Any) -> np.ndarray:
+    def _run(self, steps: Any, *arguments: Any) -> Any:
         try:
             return super()._run(steps, *arguments)
         except tf.errors.OpError as error:
@@ -193,7 +233,7 @@ class HorovodBackend(SingleBackend):
                 "a worker has left; start the same command again to go on from the last checkpoint"
             ) from error
 
-    def _train_steps(self, *arguments: Any) -> tf.Tensor:
+    def _train_steps(self, *arguments: Any) -> Any:
         self._name_collectives("train")
         return super()._train_steps(*arguments)
 
@@ -230,6 +270,12 @@ class HorovodBackend(SingleBackend):
     def _on_loss(self, message: str) -> None:
         if self._record:
             self._record(message)
+
+
+def built_libraries() -> list[str]:
+    """Of `mpi`, `gloo` and `nccl` those that this Horovod can sum with; InputError where there is no Horovod."""
+    horovod = _load_horovod()
+    return [name for name in ("mpi", "gloo", "nccl") if getattr(horovod, f"{name}_built")()]
 
 
 def _load_horovod() -> Any:

@@ -3,19 +3,25 @@
 A rule is a regular expression over variable paths and a layout: for each dimension the name of an axis, or `-` for
 whole; or just `replicated`. The first rule that matches a path holds. Without a rule of the user's, dense layers are
 divided over the axis `model` as in Megatron-LM (Shoeybi et al., 2019, arXiv:1909.08053, section 3): the first of two by
-columns, the second by rows, so that nothing must be exchanged between them. Everything else stays whole.
+columns, the second by rows, so that nothing must be exchanged between them. Two unfolded convolutions in a row (see
+tfmat.models.convolution) are divided alike, over filters and then over channels. Everything else stays whole.
 """
 
 import dataclasses
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from tfmat.backends.layout_rules import (
+    compile_pattern,
+    nearest_multiples,
+    parse_layout,
+    why_no_effect,
+)
 from tfmat.backends.mesh import BATCH, MODEL, MeshShape
-from tfmat.errors import InputError, nearest
+from tfmat.errors import InputError
 
 Spec = tuple[str | None, ...]
 Rules = tuple[tuple[str, str], ...]
@@ -23,11 +29,21 @@ Rules = tuple[tuple[str, str], ...]
 
 @dataclasses.dataclass(frozen=True)
 class Weight:
-    """A trainable variable: its path in the model (`hidden/kernel`), shape, and bytes of a number."""
+    """A trainable variable.
+
+    Attributes:
+      path: in the model, such as `hidden/kernel`.
+      shape: kernels end with [inputs, units].
+      itemsize: bytes of a number.
+      convolution: of kernels of convolutions: `direct`, which DTensor wants whole, or `unfolded`, which may be divided.
+      points: of the outputs of an unfolded convolution.
+    """
 
     path: str
     shape: tuple[int, ...]
     itemsize: int = 4
+    convolution: str = ""
+    points: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,18 +108,18 @@ def make_plan(
       InputError: where a rule cannot be followed, with what can.
     """
     specs, notices = default_specs(weights, mesh)
-    compiled = [(pattern, _compile(pattern), layout) for pattern, layout in rules]
+    compiled = [(pattern, compile_pattern(pattern), layout) for pattern, layout in rules]
     used = set()
     for i, weight in enumerate(weights):
         for pattern, expression, layout in compiled:
             if expression.search(weight.path):
-                specs[i] = _parse_layout(layout, weight, mesh, pattern)
+                specs[i] = parse_layout(layout, weight, mesh, pattern)
                 notices.pop(weight.path, None)
                 used.add(pattern)
                 break
     for pattern, _, _ in compiled:
         if pattern not in used:
-            raise InputError(_no_match(pattern, weights, compiled))
+            raise InputError(why_no_effect(pattern, weights, compiled))
     if zero_stage and mesh.size(BATCH) == 1:
         notices["zero_stage"] = (
             f"zero_stage={zero_stage} changes nothing: mesh {mesh} has no axis {BATCH} to divide over"
@@ -119,32 +135,43 @@ def make_plan(
 def default_specs(weights: Sequence[Weight], mesh: MeshShape) -> tuple[list[Spec], dict[str, str]]:
     """Columns, then rows, over the axis `model`; notices by path where a dimension does not divide.
 
-    A dense layer is a kernel [inputs, units], with the bias [units] beside it. One whose units no other layer takes
-    begins no pair: its few columns are the labels.
+    A layer is a kernel [..., inputs, units], with the bias [units] beside it. One whose units no other layer of its
+    kind takes begins no pair: its few columns are the labels, or what a dense layer flattens.
     """
     specs: list[Spec] = [(None,) * len(weight.shape) for weight in weights]
     notices: dict[str, str] = {}
-    size = mesh.size(MODEL)
-    kernels = dense_kernels(weights) if size > 1 else []
+    if mesh.size(MODEL) > 1:
+        for kernels in (unfolded_kernels(weights), dense_kernels(weights)):
+            _divide_pairs(weights, kernels, mesh.size(MODEL), specs, notices)
+    return specs, notices
+
+
+def _divide_pairs(
+    weights: Sequence[Weight],
+    kernels: list[int],
+    size: int,
+    specs: list[Spec],
+    notices: dict[str, str],
+) -> None:
     for place, i in enumerate(kernels):
-        inputs, units = weights[i].shape
+        *window, inputs, units = weights[i].shape
+        whole = (None,) * len(window)
         before = layer_before(weights, kernels[:place], inputs)
-        if before is not None and specs[before] == (None, MODEL):
-            specs[i] = (MODEL, None)
-        elif all(weights[j].shape[0] != units for j in kernels[place + 1 :]):
+        if before is not None and specs[before] == (*whole, None, MODEL):
+            specs[i] = (*whole, MODEL, None)
+        elif all(weights[j].shape[-2] != units for j in kernels[place + 1 :]):
             continue
         elif units % size:
             notices[weights[i].path] = (
                 f"{weights[i].path} stays whole on every device: its {units} units do not divide by {MODEL}:{size} "
-                f"(the nearest that do: {_nearest_multiples(units, size)})"
+                f"(the nearest that do: {nearest_multiples(units, size)})"
             )
         else:
-            specs[i] = (None, MODEL)
+            specs[i] = (*whole, None, MODEL)
             bias = i + 1
             beside = bias < len(weights) and _layer(weights[bias].path) == _layer(weights[i].path)
             if beside and weights[bias].shape == (units,):
                 specs[bias] = (MODEL,)
-    return specs, notices
 
 
 def dense_kernels(weights: Sequence[Weight]) -> list[int]:
@@ -152,9 +179,14 @@ def dense_kernels(weights: Sequence[Weight]) -> list[int]:
     return [i for i, w in enumerate(weights) if len(w.shape) == 2 and _name(w.path) == "kernel"]
 
 
+def unfolded_kernels(weights: Sequence[Weight]) -> list[int]:
+    """Where the kernels [window, channels, filters] of unfolded convolutions are."""
+    return [i for i, weight in enumerate(weights) if weight.convolution == "unfolded"]
+
+
 def layer_before(weights: Sequence[Weight], kernels: Sequence[int], inputs: int) -> int | None:
-    """The last of `kernels` with as many units as the next layer has `inputs`; None where that is no dense layer."""
-    return next((i for i in reversed(kernels) if weights[i].shape[1] == inputs), None)
+    """The last of `kernels` with as many units as the next layer has `inputs`; None where that is of another kind."""
+    return next((i for i in reversed(kernels) if weights[i].shape[-1] == inputs), None)
 
 
 def zero_spec(spec: Spec, shape: Sequence[int], mesh: MeshShape) -> Spec:
@@ -170,10 +202,22 @@ def zero_spec(spec: Spec, shape: Sequence[int], mesh: MeshShape) -> Spec:
 
 def weights_of(model: Any) -> list[Weight]:
     """The trainable variables of a built Keras model, in order."""
-    return [
-        Weight(variable.path, tuple(variable.shape), variable.value.dtype.size)
-        for variable in model.trainable_variables
-    ]
+    convolutions = {
+        id(layer.kernel): layer
+        for layer in model._flatten_layers()
+        if hasattr(layer, "kernel_size") and hasattr(layer, "kernel")
+    }
+    found = []
+    for variable in model.trainable_variables:
+        shape, size = tuple(variable.shape), variable.value.dtype.size
+        layer = convolutions.get(id(variable))
+        if layer is None:
+            found.append(Weight(variable.path, shape, size))
+        elif getattr(layer, "divides_over_channels", False):
+            found.append(Weight(variable.path, shape, size, "unfolded", layer.output.shape[1]))
+        else:
+            found.append(Weight(variable.path, shape, size, "direct"))
+    return found
 
 
 def slot_owners(optimizer: Any, weights: Sequence[Weight]) -> list[int | None]:
@@ -220,56 +264,6 @@ def num_shards(spec: Spec, mesh: MeshShape) -> int:
 def format_spec(spec: Spec) -> str:
     """As rules write it: `-,model`, or `replicated`."""
     return ",".join(axis or "-" for axis in spec) if any(spec) else "replicated"
-
-
-def _compile(pattern: str) -> re.Pattern:
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise InputError(f"layouts: '{pattern}' is no regular expression: {error}") from error
-
-
-def _parse_layout(layout: str, weight: Weight, mesh: MeshShape, pattern: str) -> Spec:
-    rule = f"layouts: rule '{pattern}={layout}'"
-    if layout == "replicated":
-        return (None,) * len(weight.shape)
-    axes = [axis.strip() for axis in layout.split(",")]
-    for axis in axes:
-        if axis != "-" and axis not in mesh.names:
-            raise InputError(
-                f"{rule} names the axis '{axis}', which mesh {mesh} has not"
-                f"{nearest(axis, [*mesh.names, '-'])}"
-            )
-        if axis != "-" and axes.count(axis) > 1:
-            raise InputError(f"{rule} names the axis '{axis}' twice; one dimension an axis")
-    if len(axes) != len(weight.shape):
-        raise InputError(
-            f"{rule} is for {len(axes)} dimensions, {weight.path} has {len(weight.shape)} {list(weight.shape)}; "
-            "write an axis or - for each"
-        )
-    for axis, length in zip(axes, weight.shape, strict=True):
-        size = mesh.size(axis if axis != "-" else None)
-        if length % size:
-            raise InputError(
-                f"{rule}: {weight.path} {list(weight.shape)} has a dimension of {length}, which does not divide by "
-                f"{axis}:{size}; the nearest that do: {_nearest_multiples(length, size)}; or '{pattern}=replicated'"
-            )
-    return tuple(None if axis == "-" else axis for axis in axes)
-
-
-def _no_match(
-    pattern: str, weights: Sequence[Weight], compiled: list[tuple[str, re.Pattern, str]]
-) -> str:
-    paths = [weight.path for weight in weights]
-    expression = next(e for p, e, _ in compiled if p == pattern)
-    if any(expression.search(path) for path in paths):
-        return f"layouts: rule '{pattern}' never holds: earlier rules match all that it matches; move it up"
-    return f"layouts: rule '{pattern}' matches no variable{nearest(pattern, paths)}"
-
-
-def _nearest_multiples(length: int, size: int) -> str:
-    below = length // size * size
-    return " and ".join(str(value) for value in (below, below + size) if value)
 
 
 def _name(path: str) -> str:

@@ -39,6 +39,7 @@ def backend_options(config: Config) -> BackendOptions:
         zero_stage=config.zero_stage,
         compression=config.compression,
         accumulate=config.accumulate,
+        timeline=config.trace_steps is not None,
     )
 
 
@@ -61,6 +62,24 @@ def check_dtensor(config: Config) -> None:
             "model.batch_normalization=local does not work with --backend=dtensor, whose layers see the global batch; "
             "use synchronized"
         )
+    if config.optimizer.gradient_noise:
+        raise InputError(
+            "optimizer.gradient_noise does not work with --backend=dtensor, which would draw other numbers for weights "
+            "that are divided; leave it out"
+        )
+
+
+def check_profile(config: Config, backend: str) -> None:
+    """InputError where the parts of steps are to be measured, and cannot be."""
+    if not config.profile:
+        return
+    for name, given in (
+        ("--backend=dtensor", backend == "dtensor"),
+        ("accumulate", config.accumulate > 1),
+        ("jit_compile", config.jit_compile),
+    ):
+        if given:
+            raise InputError(f"profile=true does not work with {name} yet; leave out one of them")
 
 
 def plan_of_config(
@@ -82,7 +101,12 @@ def plan_of_config(
 
     model = build_model(config.model, num_outputs=num_outputs, num_points=num_points)
     # The number of steps changes no slot; a warm-up must be shorter.
-    optimizer = build_optimizer(config.optimizer, total_steps=2**31, steps_per_epoch=1)
+    optimizer = build_optimizer(
+        config.optimizer,
+        total_steps=2**31,
+        steps_per_epoch=1,
+        global_batch_size=config.global_batch_size,
+    )
     optimizer.build(model.trainable_variables)
     mesh = MeshShape.parse(options.mesh)
     plan = make_plan(weights_of(model), mesh, options.layouts, options.zero_stage)

@@ -8,8 +8,16 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends.base import Arrays, Backend, PerExample
-from tfmat.backends.batches import each_batch, each_batch_in_parts, row_spec, share_or_copy
+from tfmat.backends.batches import (
+    each_batch,
+    each_batch_in_parts,
+    each_timed_batch,
+    row_spec,
+    share_or_copy,
+)
+from tfmat.backends.stamps import Stamps
 from tfmat.backends.step import Batch, State, Step
+from tfmat.backends.step_times import StepTimes
 from tfmat.errors import InputError
 
 # Examples in a piece of a batch: beyond the first its activations leave the cache, below the second its operations
@@ -21,6 +29,18 @@ class SingleBackend(Backend):
     """The seam's identity: `reduce` returns what it is given, the state lives in the model's own variables."""
 
     name = "single"
+    _times_steps = False
+
+    def time_steps(self) -> None:
+        """See Backend.time_steps."""
+        if self.options.accumulate > 1:
+            raise InputError("profile=true does not work with accumulate; leave out one of them")
+        if tf.config.list_logical_devices("GPU"):
+            raise InputError(
+                "profile=true does not work on GPUs, which say when work was given to them, not when it was done; "
+                "leave it out and use trace_steps"
+            )
+        self._times_steps = True
 
     def build(
         self,
@@ -33,6 +53,8 @@ class SingleBackend(Backend):
         jit_compile: bool = False,
     ) -> None:
         """See Backend.build."""
+        if jit_compile and self._times_steps:
+            raise InputError("profile=true does not work with jit_compile; leave out one of them")
         optimizer.build(model.trainable_variables)
         self._step = Step(
             model,
@@ -69,7 +91,12 @@ class SingleBackend(Backend):
         missing = -indices.shape[1] % self.options.accumulate
         if missing:  # the parts of a batch have one width
             indices, weights = (np.pad(a, ((0, 0), (0, missing))) for a in (indices, weights))
-        return self._run(self._train_steps, data, indices, weights, num_examples)
+        sums = self._run(self._train_steps, data, indices, weights, num_examples)
+        if not self._times_steps:
+            return sums
+        sums, moments = sums
+        self.step_times = StepTimes(moments)
+        return sums
 
     def evaluate(
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
@@ -121,7 +148,7 @@ class SingleBackend(Backend):
         indices: np.ndarray,
         weights: np.ndarray,
         num_examples: np.ndarray,
-    ) -> np.ndarray:
+    ) -> Any:
         """Runs `steps`, compiled once for each kind of rows and width of batch, whatever the number of steps."""
         width = indices.shape[1]
         rows = tf.nest.map_structure(row_spec, data)
@@ -135,13 +162,19 @@ class SingleBackend(Backend):
             ]
             # No autograph: the loop is written out, and nothing is left in the folder of temporary files.
             self._functions[key] = tf.function(steps, input_signature=signature, autograph=False)
-        return self._functions[key](data, indices, weights, num_examples).numpy()
+        results = self._functions[key](data, indices, weights, num_examples)
+        return tf.nest.map_structure(lambda result: result.numpy(), results)
 
     def _train_steps(
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
-    ) -> tf.Tensor:
+    ) -> Any:
         def step(pieces: list[Batch]) -> tf.Tensor:
             return self._assign(*self._compute(self._read(), pieces, self._reduce))
+
+        def timed_step(pieces: list[Batch], stamps: Stamps) -> tf.Tensor:
+            reduce = stamps.around(self._reduce)
+            state, sums = self._compute(self._read(), pieces, reduce)
+            return self._assign(state, sums, stamps)
 
         def step_in_parts(part: Callable[[tf.Tensor], Batch]) -> tf.Tensor:
             return self._assign(
@@ -153,13 +186,22 @@ class SingleBackend(Backend):
             return each_batch_in_parts(
                 step_in_parts, num_parts, data, indices, weights, num_examples
             )
+        if self._times_steps:
+            several = self.world_size > 1
+            return each_timed_batch(
+                timed_step, self._num_pieces, several, data, indices, weights, num_examples
+            )
         return each_batch(step, self._num_pieces, data, indices, weights, num_examples)
 
-    def _assign(self, state: State, sums: tf.Tensor) -> tf.Tensor:
+    def _assign(self, state: State, sums: tf.Tensor, stamps: Stamps | None = None) -> tf.Tensor:
         # Every write after every read: see contracts on DTensor, which runs the same step.
-        for variables, values in zip(self._variables, state, strict=True):
-            for variable, value in zip(variables, values, strict=True):
-                variable.assign(value)
+        assigned = [
+            variable.assign(value, read_value=False)
+            for variables, values in zip(self._variables, state, strict=True)
+            for variable, value in zip(variables, values, strict=True)
+        ]
+        if stamps:
+            stamps.note(assigned)
         return sums
 
     def _evaluate_steps(

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import tfmat.models.normalization  # noqa: F401  (registers a layer that a stored model may hold)
+import tfmat.models.factory  # noqa: F401  (registers the layers that a stored model may hold)
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError

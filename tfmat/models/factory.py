@@ -6,6 +6,7 @@ import keras
 from keras import layers
 
 from tfmat.config import Config, check_layers
+from tfmat.models.convolution import ReshapedMaxPooling1D, UnfoldedConvolution1D
 from tfmat.models.normalization import ExampleWeightedBatchNormalization
 from tfmat.models.uncertainty import with_log_variance
 
@@ -73,13 +74,16 @@ def build_model(
 
 
 def _convolution(model_config: Config, i: int, filters: int, kernel: int) -> list[layers.Layer]:
-    stack: list[layers.Layer] = [layers.Conv1D(filters, kernel, padding="same", name=f"conv{i}")]
+    unfolded = model_config.convolution == "unfolded"
+    convolution = UnfoldedConvolution1D if unfolded else layers.Conv1D
+    pooling = ReshapedMaxPooling1D if unfolded else layers.MaxPooling1D
+    stack: list[layers.Layer] = [convolution(filters, kernel, padding="same", name=f"conv{i}")]
     stack += _normalization(model_config, f"conv{i}_normalization")
     tail: list[layers.Layer] = [
         layers.Activation(model_config.activation, name=f"conv{i}_activation")
     ]
     if model_config.pool_size > 1:
-        tail.append(layers.MaxPooling1D(model_config.pool_size, name=f"conv{i}_pool"))
+        tail.append(pooling(model_config.pool_size, name=f"conv{i}_pool"))
     if model_config.activation in _NON_DECREASING:
         tail.reverse()
     return stack + tail
@@ -89,4 +93,8 @@ def _normalization(model_config: Config, name: str) -> list[layers.Layer]:
     if model_config.batch_normalization == "none":
         return []
     synchronized = model_config.batch_normalization == "synchronized"
-    return [ExampleWeightedBatchNormalization(synchronized=synchronized, name=name)]
+    return [
+        ExampleWeightedBatchNormalization(
+            synchronized=synchronized, ghost_batch_size=model_config.ghost_batch_size, name=name
+        )
+    ]

@@ -35,11 +35,63 @@ class ExampleWeightedBatchNormalization(keras.layers.BatchNormalization):
 
     Args:
       synchronized: moments of the whole global batch; False: of each worker's part ("ghost" batches).
+      ghost_batch_size: not synchronised, and of so many examples at a time of a worker's part, also on one worker and
+        in Keras's `fit` (Hoffer, Hubara, Soudry 2017, arXiv:1705.08741, algorithm 1); the last ghost batch may be smaller.
+        The moving statistics take the mean over a step's ghost batches.
     """
 
-    def __init__(self, *, synchronized: bool = True, **kwargs: Any):
+    def __init__(
+        self, *, synchronized: bool = True, ghost_batch_size: int | None = None, **kwargs: Any
+    ):
         super().__init__(**kwargs)
+        if ghost_batch_size and (synchronized or self.axis not in (-1, [-1]) or self.renorm):
+            raise ValueError("ghost_batch_size goes with synchronized=False, axis=-1, renorm=False")
         self.synchronized = synchronized
+        self.ghost_batch_size = ghost_batch_size
+
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        """See keras.layers.BatchNormalization."""
+        if not (self.ghost_batch_size and training and self.trainable):
+            return super().call(inputs, training=training, mask=mask)
+        if mask is not None:
+            raise ValueError("ghost batches take no mask")
+        return self._normalize_ghosts(inputs, self.ghost_batch_size)
+
+    def _normalize_ghosts(self, inputs: Any, size: int) -> Any:
+        """`inputs` [batch, ..., channels], normalised within each `size` examples."""
+        inputs = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
+        batch = _BATCH.get()
+        rank = len(inputs.shape)
+        ghost = ops.arange(ops.shape(inputs)[0]) // size
+        weights = ops.ones_like(ghost) if batch is None else batch[0]
+        weights = ops.reshape(ops.cast(weights, inputs.dtype), (-1,) + (1,) * (rank - 1))
+
+        def total(values: Any) -> Any:  # [batch, ..., channels] -> [ghosts, channels]
+            return ops.segment_sum(ops.sum(values, axis=range(1, rank - 1)), ghost, sorted=True)
+
+        def spread(values: Any) -> Any:  # [ghosts, channels] -> [batch, 1..., channels]
+            shape = (-1, *[1] * (rank - 2), values.shape[-1])
+            return ops.reshape(ops.take(values, ghost, axis=0), shape)
+
+        count = total(weights * ops.ones_like(inputs[:, ..., :1]))
+        divisor = ops.maximum(count, 1.0)
+        mean = total(weights * inputs) / divisor
+        centred = inputs - spread(mean)
+        variance = total(weights * ops.square(centred)) / divisor
+        self._move_statistics(mean, variance, ops.cast(count > 0, inputs.dtype))
+        outputs = centred * spread(ops.rsqrt(variance + self.epsilon))
+        if self.scale:
+            outputs *= ops.cast(self.gamma, outputs.dtype)
+        if self.center:
+            outputs += ops.cast(self.beta, outputs.dtype)
+        return ops.cast(outputs, self.compute_dtype)
+
+    def _move_statistics(self, mean: Any, variance: Any, used: Any) -> None:
+        """Moves the moving statistics towards the mean over the ghosts [ghosts, channels] that hold an example."""
+        number = ops.maximum(ops.sum(used), 1.0)
+        for moving, values in ((self.moving_mean, mean), (self.moving_variance, variance)):
+            new = ops.cast(ops.sum(used * values, axis=0) / number, moving.dtype)
+            moving.assign(moving * self.momentum + new * (1.0 - self.momentum))
 
     def _moments(self, inputs: Any, mask: Any) -> tuple[Any, Any]:
         batch = _BATCH.get()
@@ -61,4 +113,8 @@ class ExampleWeightedBatchNormalization(keras.layers.BatchNormalization):
         return mean, squares / ops.maximum(count, 1.0)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "synchronized": self.synchronized}
+        return {
+            **super().get_config(),
+            "synchronized": self.synchronized,
+            "ghost_batch_size": self.ghost_batch_size,
+        }

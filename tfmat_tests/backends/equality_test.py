@@ -14,6 +14,7 @@ from tfmat_tests.backends.problem import (
     BATCH,
     NUM_EXAMPLES,
     OPTIMIZERS,
+    SAMPLE,
     STEPS,
     make_data,
     make_model,
@@ -21,6 +22,10 @@ from tfmat_tests.backends.problem import (
     set_precision,
     spans,
 )
+
+EVERY_OPTIMIZER = [
+    pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.large]) for name in OPTIMIZERS
+]
 
 
 @pytest.fixture(params=["float32", "float64"])
@@ -38,7 +43,7 @@ def data():
 
 
 @pytest.mark.parametrize("source_class", [MemorySource, StreamSource])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", EVERY_OPTIMIZER)
 def test_weights_of_aplain_keras_loop(optimizer, source_class, precision, data):
     expected = plain_keras_loop(make_model(), OPTIMIZERS[optimizer](), data)
     model, backend = make_model(), make_backend("single")
@@ -58,7 +63,7 @@ def test_weights_of_aplain_keras_loop(optimizer, source_class, precision, data):
     assert int(functional.iterations) == STEPS
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", EVERY_OPTIMIZER)
 def test_a_batch_in_pieces_trains_the_same_weights(optimizer, precision, data, monkeypatch):
     """As `tfmat train` runs it; here the number is set, since TensorFlow's threads are fixed once it has started."""
     expected = plain_keras_loop(make_model(), OPTIMIZERS[optimizer](), data)

@@ -7,6 +7,7 @@ from tfmat.config import default_config
 from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import Span
 from tfmat.models import build_model
+from tfmat.optimizers import LAMB, LARC, LARS, NovoGrad
 
 # Nothing divides 7,919; batch 600 makes the 14th batch of an epoch a partial one, so 20 steps meet it.
 NUM_EXAMPLES, BATCH, STEPS = 7_919, 600, 20
@@ -14,7 +15,13 @@ OPTIMIZERS = {
     "nesterov": lambda: keras.optimizers.SGD(0.02, momentum=0.9, nesterov=True),
     "adam": lambda: keras.optimizers.Adam(1e-3),
     "adamw": lambda: keras.optimizers.AdamW(1e-3, weight_decay=0.01),
+    "lars": lambda: LARS(1.0, 0.01, weight_decay=1e-3),
+    "larc": lambda: LARC(0.02, 0.01, weight_decay=1e-3),
+    "novograd": lambda: NovoGrad(3e-3, weight_decay=1e-3),
+    "lamb": lambda: LAMB(3e-3, weight_decay=0.01),
 }
+# What runs by default; --all takes all of them.
+SAMPLE = ("nesterov", "adam", "adamw", "lamb")
 
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4}  # of each tensor's norm

@@ -11,6 +11,7 @@ import sys
 
 import numpy as np
 
+from tfmat.backends.mesh import MeshShape
 from tfmat.errors import TfmatError
 from tfmat.launch.processes import find_processes
 from tfmat.launch.runtime import prepare_tensorflow
@@ -23,6 +24,7 @@ class Settings:
     Attributes:
       workdir: of the run.
       backend: its name.
+      mesh: of the backend dtensor.
       total_steps: of 100 examples each, in epochs of 10 steps; a checkpoint every 5.
       signal_at: the last rank sends itself SIGUSR1 after this step.
       fault: "exception", "SIGKILL", "SIGSTOP", "disk" or none, met by `rank` in `phase`.
@@ -30,11 +32,13 @@ class Settings:
       fewer_examples: the last rank has one example less than the others.
       sharding: see `Trainer.fit`.
       record_batches: each rank writes the labels that it trained on to WORKDIR-RANK.npy, in their order.
+      even: the hidden layer has 24 units, which divide by 2, where it has 25 else.
       skip_reduce: on the last rank, step 12 is done with its own gradients alone.
     """
 
     workdir: str
     backend: str = "horovod"
+    mesh: str = "batch:1"
     total_steps: int = 30
     signal_at: int = -1
     fault: str = ""
@@ -44,6 +48,7 @@ class Settings:
     fewer_examples: bool = False
     sharding: str = "partition"
     record_batches: bool = False
+    even: bool = False
 
 
 def meet(fault):
@@ -127,15 +132,26 @@ def record_batches(backend):
 def main(settings):
     """Trains; ends with the exit status of the error, as the command line does."""
     processes = find_processes()
-    prepare_tensorflow(one_thread_an_operation=True, processors=1, gpu=processes.local_rank)
+    devices = (
+        MeshShape.parse(settings.mesh).devices_per_process(processes.size)
+        if settings.backend == "dtensor"
+        else 1
+    )
+    prepare_tensorflow(
+        one_thread_an_operation=settings.backend != "dtensor",
+        processors=1,
+        gpu=processes.local_rank,
+        virtual_devices=devices,
+        start=settings.backend != "dtensor" or processes.size == 1,
+    )
     import tfmat
-    from tfmat.backends import make_backend
+    from tfmat.backends import BackendOptions, make_backend
     from tfmat_tests.backends.problem import OPTIMIZERS, make_data, make_model, set_precision
 
-    set_precision("float64")
-    features, labels = (array[:1000] for array in make_data())
-    backend = make_backend(settings.backend)
+    backend = make_backend(settings.backend, BackendOptions(mesh=settings.mesh))
     with backend:
+        set_precision("float64")
+        features, labels = (array[:1000] for array in make_data())
         mine = backend.rank == settings.rank
         for phase, name in (("validation", "evaluate"), ("checkpoint", "read")):
             if mine and settings.phase == phase:
@@ -147,7 +163,7 @@ def main(settings):
             features, labels = features[:-1], labels[:-1]
         batches = record_batches(backend) if settings.record_batches else []
         trainer = tfmat.Trainer(
-            make_model(),
+            make_model(hidden_units=(24,)) if settings.even else make_model(),
             optimizer=OPTIMIZERS["nesterov"](),
             backend=backend,
             workdir=settings.workdir,

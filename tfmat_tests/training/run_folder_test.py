@@ -52,6 +52,16 @@ def test_a_config_is_kept_and_compared(tmp_path: pathlib.Path) -> None:
     folder.close()
 
 
+def test_a_key_that_tfmat_did_not_have_yet_had_its_default(tmp_path: pathlib.Path) -> None:
+    folder = _folder(tmp_path)
+    folder.start({**CONFIG, "data_id": "x"})
+    same = {**CONFIG, "data_id": "x", "optimizer": {"scaling": "none"}}
+    assert folder.check_config(same)
+    with pytest.raises(InputError, match="optimizer.scaling=none, not sqrt"):
+        folder.check_config({**same, "optimizer": {"scaling": "sqrt"}})
+    folder.close()
+
+
 def test_a_comparison_makes_no_folder(tmp_path: pathlib.Path) -> None:
     assert check_same_config(tmp_path / "none", CONFIG) is None
     assert not list(tmp_path.iterdir())

@@ -1,0 +1,99 @@
+"""Several processes that share one mesh: DTensor's clients, set up from what the launcher says.
+
+TensorFlow's own service that watches the clients stays off: it ends a process without a word. The watchdog does that,
+and knows what is no fault.
+"""
+
+import os
+import socket
+import time
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.experimental import dtensor
+
+from tfmat.backends.exchange import Exchange
+from tfmat.backends.mesh import MeshShape
+from tfmat.errors import InputError
+from tfmat.launch.processes import Processes
+from tfmat.launch.watchdog import start_timeout, start_timer
+
+# TensorFlow joins once in a process.
+_joined: list[Exchange] = []
+
+
+def join(processes: Processes, mesh_shape: MeshShape, folder: str) -> Exchange:
+    """Makes this process one client of the mesh; returns when all have become that. Once in a process.
+
+    Args:
+      processes: this one among the others.
+      mesh_shape: of all of them; each gets the same number of its devices.
+      folder: that all can see, where they are on several nodes.
+
+    Raises:
+      InputError: the mesh cannot be shared out, is larger than the devices, or TensorFlow has started already.
+      WorkerLostError: not all came in time.
+    """
+    if _joined:
+        return _joined[0]
+    kind = _choose_devices(processes, mesh_shape)
+    seconds = start_timeout()
+    with start_timer(processes.rank, seconds + 5):  # TensorFlow itself may wait for ever
+        exchange = Exchange.open(processes, folder, time.monotonic() + seconds)
+        with socket.create_server(("", 0)) as held:  # until all have theirs: two may be on one host
+            ports = exchange.gather(held.getsockname()[1])
+            addresses = exchange.broadcast(exchange.addresses)
+            exchange.gather(None)
+        _initialize(kind, processes, _jobs(addresses, ports))
+        exchange.gather(None)
+    _joined.append(exchange)
+    return exchange
+
+
+def make_mesh(mesh_shape: MeshShape, num_processes: int) -> Any:
+    """The mesh over the devices of all processes; InputError where it is larger than those."""
+    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+    available = len(tf.config.list_logical_devices(kind))
+    mesh_shape.check_devices(available, kind, num_processes)
+    devices = [f"{kind}:{i}" for i in range(mesh_shape.devices_per_process(num_processes))]
+    axes = list(mesh_shape.axes)
+    if num_processes == 1:
+        return dtensor.create_mesh(axes, devices=devices)
+    return dtensor.create_distributed_mesh(axes, local_devices=devices, device_type=kind)
+
+
+def _choose_devices(processes: Processes, mesh_shape: MeshShape) -> str:
+    """CPU or GPU; of a node's GPUs those of this process, where the launcher has not done that."""
+    wanted = mesh_shape.devices_per_process(processes.size)
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        mesh_shape.check_devices(dtensor.num_local_devices("CPU"), "CPU", processes.size)
+        return "CPU"
+    mesh_shape.check_devices(len(gpus), "GPU", processes.size)
+    first = processes.local_rank * wanted
+    mine = gpus[first : first + wanted] if len(gpus) >= first + wanted else gpus[:wanted]
+    tf.config.set_visible_devices(mine, "GPU")
+    return "GPU"
+
+
+def _initialize(kind: str, processes: Processes, jobs: str) -> None:
+    os.environ["DTENSOR_CLIENT_ID"] = str(processes.rank)
+    os.environ["DTENSOR_NUM_CLIENTS"] = str(processes.size)
+    os.environ["DTENSOR_JOB_NAME"] = "worker"
+    os.environ["DTENSOR_JOBS"] = jobs
+    try:
+        dtensor.initialize_accelerator_system(kind, enable_coordination_service=False)
+    except ValueError as error:
+        if "already been initialized" not in str(error):
+            raise
+        raise InputError(
+            "several processes share a mesh only if they join before TensorFlow does anything: start the backend "
+            "first, make models and tensors after it"
+        ) from error
+
+
+def _jobs(addresses: list[str], ports: list[int]) -> str:
+    return ",".join(
+        f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        for address, port in zip(addresses, ports, strict=True)
+    )

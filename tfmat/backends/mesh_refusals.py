@@ -1,0 +1,99 @@
+"""What DTensor says about an operation that it cannot divide, as one line that names the layer and what works."""
+
+import re
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfmat.errors import InputError
+from tfmat.models.normalization import ExampleWeightedBatchNormalization
+
+# DTensor says the first where an operation has no rule at all, the second where its rule does not fit the layouts.
+_NO_RULE = re.compile(r"'tf\.(\w+)' op does not implement layout propagation")
+_FAILED = re.compile(r"error: (.*?)(?: tensorflow/dtensor|\n|$)")
+_OPERATION = re.compile(r'see current operation: .*?"tf\.(\w+)"')
+
+# The first part of a layer's class name that matches -> the nearest thing that works.
+_INSTEAD = (
+    (r"LSTM|GRU|RNN|Bidirectional", "use Conv1D or MultiHeadAttention instead of a loop over points"),
+    (r"Depthwise|Separable", "use Conv1D or Conv2D"),
+    (r"^Random", "change the examples before training instead"),
+    (r"SpectralNormalization", "leave it out, or use weight decay"),
+)  # fmt: skip
+
+
+def check_layers_for_mesh(model: keras.Model) -> None:
+    """InputError where a layer would give other numbers on a mesh than on one device."""
+    for layer in model._flatten_layers():
+        normalizes = isinstance(layer, keras.layers.BatchNormalization)
+        if normalizes and not isinstance(layer, ExampleWeightedBatchNormalization):
+            raise InputError(
+                f"layer '{layer.name}': keras.layers.BatchNormalization would count the examples that fill a batch up; "
+                "use tfmat.models.normalization.ExampleWeightedBatchNormalization()"
+            )
+
+
+def explain(error: Exception, model: keras.Model) -> InputError | None:
+    """DTensor's refusal of an operation in one line; None where the error is another one.
+
+    The step is compiled as a whole, so that DTensor knows no layer: each one is traced again, alone, until the
+    operation is found.
+    """
+    text = str(error)
+    without_rule = _NO_RULE.search(text)
+    if not without_rule and "SPMD expansion" not in text:
+        return None
+    operation = without_rule or _OPERATION.search(text)
+    name = operation[1] if operation else ""
+    reason = f"DTensor has no rule for {name}"
+    if not without_rule:
+        failed = _FAILED.search(text)
+        reason = f"DTensor cannot divide {name or 'an operation'}: {failed[1] if failed else ''}"
+    layer = next((layer for layer in _innermost(model) if name in _operations(layer)), None)
+    where = f"layer '{layer.name}' ({type(layer).__name__})" if layer else "the model"
+    instead = "use another layer"
+    for pattern, advice in _INSTEAD:
+        if layer and re.search(pattern, type(layer).__name__):
+            instead = advice
+            break
+    return InputError(
+        f"{where} does not run on a mesh: {reason.rstrip()}; {instead}, or backend='single' or 'horovod'"
+    )
+
+
+def _innermost(model: keras.Model) -> list[keras.layers.Layer]:
+    """Layers that were called with inputs known here; of nested ones the outer where the inner were not."""
+    return [
+        layer
+        for layer in model._flatten_layers(include_self=False)
+        if getattr(layer, "_inbound_nodes", None)
+        and not isinstance(layer, keras.Model | keras.layers.InputLayer)
+    ]
+
+
+def _operations(layer: keras.layers.Layer) -> set[str]:
+    """Types of the operations of a layer, forward and backward."""
+    arguments = layer._inbound_nodes[0].arguments
+
+    def forward_and_backward(*inputs: Any) -> Any:
+        weights = [variable.value for variable in layer.trainable_variables]
+        floats = [tensor for tensor in inputs if tensor.dtype.is_floating]
+        with tf.GradientTape() as tape:
+            tape.watch([*floats, *weights])
+            given, options = arguments.fill_in(
+                dict(zip(map(id, arguments.keras_tensors), inputs, strict=True))
+            )
+            if layer._call_has_training_arg:
+                options["training"] = True
+            total = tf.add_n([tf.reduce_sum(y) for y in tf.nest.flatten(layer(*given, **options))])
+        return tape.gradient(total, [*floats, *weights])
+
+    specs = [tf.TensorSpec([2, *t.shape[1:]], t.dtype) for t in arguments.keras_tensors]
+    try:
+        graph = tf.function(forward_and_backward, autograph=False).get_concrete_function(*specs)
+    except (TypeError, ValueError):
+        return set()  # then another layer is found, or none
+    definition = graph.graph.as_graph_def()
+    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+    return {node.op for node in nodes}

@@ -1,0 +1,75 @@
+"""Arrays and tensors on a mesh: what goes to which device, and what comes back."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.experimental import dtensor
+
+from tfmat.backends.batches import share_or_copy
+from tfmat.backends.layouts import Spec, device_parts
+from tfmat.backends.mesh import MeshShape
+
+
+class MeshTensors:
+    """Packs, gathers and changes layouts.
+
+    Args:
+      mesh: DTensor's.
+      shape: of it.
+      rank, num_processes: this process among those that share its devices evenly, in their order.
+    """
+
+    def __init__(self, mesh: Any, shape: MeshShape, rank: int = 0, num_processes: int = 1):
+        self._mesh, self._shape, self._num_processes = mesh, shape, num_processes
+        self._num_local = shape.devices_per_process(num_processes)
+        self._local = slice(rank * self._num_local, (rank + 1) * self._num_local)
+
+    def layout(self, spec: Spec) -> Any:
+        """A spec as DTensor's layout."""
+        return dtensor.Layout([axis or dtensor.UNSHARDED for axis in spec], self._mesh)
+
+    def relayout(self, tensor: Any, spec: Spec) -> Any:
+        """The tensor in another layout."""
+        return dtensor.relayout(tensor, self.layout(spec))
+
+    def pack(self, array: np.ndarray, spec: Spec) -> Any:
+        """A tensor on the mesh; every process gives the whole array."""
+        # A copy for each device: tf.constant may keep an array's own memory, which two devices must not write to.
+        copies = [
+            tf.constant(np.array(array[part])) for part in self._local_parts(array.shape, spec)
+        ]
+        return dtensor.pack(copies, self.layout(spec))
+
+    def replicate(self, data: Any) -> Any:
+        """The array whole on every device; virtual devices of a CPU share one copy."""
+        if tf.is_tensor(data) and dtensor.is_dtensor(data):
+            return data
+        tensor = share_or_copy(data)
+        layout = dtensor.Layout.replicated(self._mesh, rank=len(tensor.shape))
+        return dtensor.pack([tensor] * self._num_local, layout)
+
+    def whole(self, tensor: Any, spec: Spec) -> np.ndarray:
+        """The whole array of a tensor of that layout; every process calls it, and has it then."""
+        if not any(spec):
+            return host(tensor)
+        if self._num_processes > 1:  # some of its parts are with others
+            return host(self.relayout(tensor, (None,) * len(spec)))
+        array = np.empty(tensor.shape, tensor.dtype.as_numpy_dtype)
+        parts = self._local_parts(array.shape, spec)
+        for shard, part in zip(dtensor.unpack(tensor), parts, strict=True):
+            array[part] = shard.numpy()
+        return array
+
+    def bytes_here(self, tensors: list[Any]) -> list[int]:
+        """For each device of this process the bytes that it holds of all the tensors."""
+        shards = [dtensor.unpack(tensor) for tensor in tensors]
+        return [sum(part.numpy().nbytes for part in parts) for parts in zip(*shards, strict=True)]
+
+    def _local_parts(self, shape: Any, spec: Spec) -> list[tuple[slice, ...]]:
+        return device_parts(shape, spec, self._shape)[self._local]
+
+
+def host(tensor: Any) -> np.ndarray:
+    """A tensor that is whole on every device."""
+    return dtensor.unpack(tensor)[0].numpy()

@@ -1,0 +1,61 @@
+"""A mesh for programs of one's own: makes the devices, and gives the backend that Trainer and ParallelSteps take."""
+
+import sys
+from collections.abc import Mapping
+
+from tfmat.backends.base import Backend, BackendOptions
+from tfmat.backends.mesh import MeshShape
+from tfmat.backends.registry import make_backend
+from tfmat.errors import InputError
+from tfmat.launch.processes import find_processes
+from tfmat.launch.runtime import make_virtual_devices, prepare_tensorflow
+
+
+def mesh_backend(
+    mesh: str, *, layouts: Mapping[str, str] | None = None, zero_stage: int = 0
+) -> Backend:
+    """Starts a mesh of devices. Call it first: before any Keras model or tensor is made.
+
+    Without GPUs the devices are virtual ones of the CPU, which TensorFlow makes only when it starts.
+
+    Example:
+      >>> backend = tfmat.mesh_backend(  # doctest: +SKIP
+      ...     "batch:2,model:2", layouts={"mlp1/kernel": "-,model", "mlp2/kernel": "model,-"}
+      ... )
+      >>> trainer = tfmat.Trainer(model, backend=backend)  # doctest: +SKIP
+
+    Args:
+      mesh: named axes and their devices; the examples of a batch are divided over the axis `batch`.
+      layouts: regular expressions over variable paths -> for each dimension an axis or `-`, or `replicated`; the first
+        that matches holds. Without one, dense layers are divided over the axis `model` as in Megatron-LM.
+      zero_stage: what is divided over `batch` as well: 1 the optimizer's slots, 2 and gradients, 3 and weights.
+
+    Raises:
+      InputError: no such mesh, or TensorFlow has started with fewer devices.
+    """
+    shape = MeshShape.parse(mesh)
+    num_processes = find_processes().size
+    devices = shape.devices_per_process(num_processes)
+    if "tensorflow" not in sys.modules:
+        prepare_tensorflow(virtual_devices=devices, start=num_processes == 1)
+    import tensorflow as tf
+
+    if not tf.config.list_physical_devices("GPU"):
+        try:
+            if devices > 1:
+                make_virtual_devices(devices)
+        except RuntimeError:
+            pass  # it has started; the next lines say whether with enough devices
+        # Several processes join before TensorFlow starts; `start` says whether it has.
+        started = len(tf.config.list_logical_devices("CPU")) if num_processes == 1 else devices
+        if started < devices:
+            raise InputError(
+                f"mesh {shape} needs {devices} devices, and TensorFlow has started with {started}; call "
+                "tfmat.mesh_backend before the first Keras model or tensor is made"
+            )
+    options = BackendOptions(
+        mesh=mesh, layouts=tuple((layouts or {}).items()), zero_stage=zero_stage
+    )
+    backend = make_backend("dtensor", options)
+    backend.start()
+    return backend

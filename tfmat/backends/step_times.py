@@ -1,0 +1,56 @@
+"""Times within a training step, as its graph notes them (stamps.py): each part waits for the one before it.
+
+A step is cut into parts by the moments at which something is complete:
+
+    start | input | forward and backward | waiting, moving | optimizer | next start
+          ^ rows gathered                ^ gradients ready ^ sums back ^ state assigned
+
+The clock is the machine's own (seconds since 1970, to the microsecond). Where the workers meet more than once in a step
+(batch normalisation over the whole batch; 16-bit gradients and then the sums of the loss), every meeting is noted, and
+one begins after the one before it has ended. On one worker nothing is summed: waiting and moving are zero.
+"""
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+# What one worker's step consists of, as measured in the graph.
+PARTS = ("input", "forward_backward", "waiting", "moving", "optimizer")
+
+
+@dataclasses.dataclass(frozen=True)
+class StepTimes:
+    """Moments of some steps of one worker.
+
+    Attributes:
+      moments: float64 [steps, 3 + 2 meetings]: start; rows gathered; ready and back of each meeting; assigned.
+    """
+
+    moments: NDArray
+
+    @property
+    def ready(self) -> NDArray:
+        """[steps, meetings]: when this worker was ready to sum."""
+        return self.moments[:, 2:-1:2]
+
+    @property
+    def between(self) -> NDArray:
+        """[steps - 1]: seconds from the end of a step to the start of the next."""
+        return self.moments[1:, 0] - self.moments[:-1, -1]
+
+    def parts(self, latest: NDArray) -> dict[str, NDArray]:
+        """Seconds of each part, [steps] each; their sum is the time from start to assigned.
+
+        Args:
+          latest: [steps, meetings], when the last worker was ready, by this worker's clock.
+        """
+        start, gathered, back = self.moments[:, 0], self.moments[:, 1], self.moments[:, 3:-1:2]
+        before = np.concatenate([gathered[:, None], back[:, :-1]], axis=1)
+        return {
+            "input": gathered - start,
+            "forward_backward": (self.ready - before).sum(axis=1),
+            "waiting": (latest - self.ready).sum(axis=1),
+            "moving": (back - latest).sum(axis=1),
+            "optimizer": self.moments[:, -1] - back[:, -1],
+        }

@@ -1,0 +1,145 @@
+"""Several processes share one mesh, under real mpirun: the weights of a plain Keras loop, and all around it."""
+
+import dataclasses
+import itertools
+import json
+import os
+import socket
+
+import numpy as np
+import pytest
+
+from tfmat.backends.exchange import note_path
+from tfmat.launch.processes import Processes
+from tfmat.training.checkpoints import CheckpointFolder
+from tfmat_tests.mpi import mpirun
+
+OPTIMIZERS = ("nesterov", "adam", "adamw", "lars", "larc", "novograd", "lamb")
+SAMPLE = {(0, "nesterov"), (3, "adam")}
+RUN = "tfmat_tests.training.rank_of_run"
+PATIENCE = 240
+
+
+@pytest.mark.parametrize(
+    ("stage", "optimizer"),
+    [
+        pytest.param(*case, marks=[] if case in SAMPLE else pytest.mark.large)
+        for case in itertools.product((0, 1, 2, 3), OPTIMIZERS)
+    ],
+)
+def test_two_clients_with_two_devices_each(stage, optimizer):
+    program = ("-m", "tfmat_tests.backends.mesh_process")
+    done = mpirun(
+        2, *program, "batch:2,model:2", str(stage), optimizer, "float64", timeout=PATIENCE
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("HELD") == 1
+    weights, _ = map(float, done.stdout.split("HELD")[1].split())
+    assert weights < (0.45 if stage == 3 else 0.75)
+
+
+def _train(ranks, workdir, **settings):
+    arguments = {"workdir": str(workdir), "even": True, **settings}
+    environment = {"TFMAT_WORKER_TIMEOUT": "10"}
+    return mpirun(
+        ranks, "-m", RUN, json.dumps(arguments), timeout=PATIENCE, environment=environment
+    )
+
+
+def _weights(workdir, step):
+    arrays = CheckpointFolder(workdir / "checkpoints").load(step).arrays
+    return [array for name, array in sorted(arrays.items()) if name.startswith("weights/")]
+
+
+def test_checkpoints_go_from_mesh_to_mesh_and_to_other_backends(tmp_path):
+    """2 clients x 2 devices, 1 client of 4, 3 ranks of Horovod, one process, 2 clients: the same weights as alone."""
+    run, mesh = tmp_path / "run", "batch:2,model:2"
+    for i, (ranks, settings) in enumerate(
+        [
+            (2, {"backend": "dtensor", "mesh": mesh, "signal_at": 5}),
+            (1, {"backend": "dtensor", "mesh": "batch:4", "signal_at": 10}),
+            (3, {"backend": "horovod", "signal_at": 15}),
+            (1, {"backend": "single", "signal_at": 20}),
+            (2, {"backend": "dtensor", "mesh": mesh}),
+        ]
+    ):
+        ended = _train(ranks, run, **settings)
+        assert ended.returncode == (75 if i < 4 else 0), ended.stderr[-3000:]
+    status = json.loads((run / "status.json").read_text())
+    assert (status["state"], status["resumed_from_steps"]) == ("done", [5, 10, 15, 20])
+    assert _train(1, tmp_path / "alone", backend="single").returncode == 0
+    for mine, reference in zip(_weights(run, 30), _weights(tmp_path / "alone", 30), strict=True):
+        assert np.linalg.norm(mine - reference) < 1e-9 * np.linalg.norm(reference)
+
+
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.large), 1])
+def test_a_killed_client_ends_the_other(rank, tmp_path):
+    settings = {"backend": "dtensor", "mesh": "batch:2,model:2"}
+    ended = _train(2, tmp_path / "run", fault="SIGKILL", rank=rank, phase="training", **settings)
+    assert ended.returncode not in (0, 75), ended.stderr
+    lines = [line for line in ended.stderr.splitlines() if line.startswith("tfmat: ")]
+    assert len(lines) == 1 and f"rank {rank} of 2" in lines[0] and "step" in lines[0], ended.stderr
+    if rank == 1:
+        status = json.loads((tmp_path / "run/status.json").read_text())
+        assert (status["state"], "rank 1 of 2" in status["reason"]) == ("failed", True)
+    ended = _train(2, tmp_path / "run", **settings)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+
+
+def test_a_mesh_that_processes_cannot_share_is_refused():
+    command = ("-m", "tfmat", "train", "--backend=dtensor", "--config.mesh=batch:3")
+    ended = mpirun(2, *command, timeout=PATIENCE)
+    assert ended.returncode == 2
+    assert "mesh batch:3 has 3 devices for 2 processes, which get unequal parts" in ended.stderr
+
+
+EXCHANGE = """
+import sys, time
+from tfmat.backends.exchange import Exchange
+from tfmat.launch.processes import find_processes
+processes = find_processes()
+exchange = Exchange.open(processes, sys.argv[1], time.monotonic() + 30)
+assert exchange.broadcast({"rank": processes.rank}) == {"rank": 0}
+assert exchange.gather("x" * (1 + 1_000_000 * processes.rank)) == ["x" * (1 + 1_000_000 * i) for i in range(3)]
+print("ADDRESSES", exchange.addresses)
+"""
+
+
+@pytest.mark.parametrize("hosts", [None, f"localhost:1,{os.uname().nodename}:2"])
+def test_exchange(hosts, tmp_path):
+    ended = mpirun(3, "-c", EXCHANGE, str(tmp_path), hosts=hosts, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("ADDRESSES []") == 2
+    assert list(tmp_path.iterdir()) == []  # the note is gone
+
+
+def test_an_old_note_of_the_same_launch_does_no_harm(tmp_path, monkeypatch):
+    import subprocess
+    import sys
+
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    alone = Processes(0, 3, 0, 3, "horovodrun")
+    names = {"HOROVOD_SIZE": "3", "HOROVOD_LOCAL_SIZE": "3"}
+    with socket.create_server(("127.0.0.1", 0)) as nobody:  # listens, and says nothing
+        place = {
+            "host": socket.gethostname(),
+            "addresses": ["127.0.0.1"],
+            "port": nobody.getsockname()[1],
+            "token": "old",
+        }
+        note = note_path(dataclasses.replace(alone), "", {})
+        note.write_text(json.dumps(place))
+        note.chmod(0o600)
+
+        def start(rank):
+            ranks = {"HOROVOD_RANK": str(rank), "HOROVOD_LOCAL_RANK": str(rank)}
+            return subprocess.Popen(
+                [sys.executable, "-c", EXCHANGE, str(tmp_path)],
+                env={**environment, **names, **ranks},
+            )
+
+        # The others come first, and find the old one.
+        programs = [start(rank) for rank in (2, 1, 0)]
+        assert [program.wait(60) for program in programs] == [0, 0, 0]

@@ -1,0 +1,157 @@
+"""Unfolded convolutions divided over channels: the numbers of Conv1D, and the exchanges that the arithmetic says.
+
+Also what DTensor cannot do with the direct ones: these tests fail when a newer TensorFlow can, and the option may go.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tfmat.backends.collectives_of_step import Collective, collectives_of_step
+from tfmat.backends.layouts import Weight, make_plan
+from tfmat.backends.mesh import MeshShape
+from tfmat.errors import InputError
+
+START = """
+import sys
+mesh = sys.argv[1]
+from tfmat.backends.mesh import MeshShape
+from tfmat.launch.runtime import prepare_tensorflow
+prepare_tensorflow(virtual_devices=MeshShape.parse(mesh).num_devices)
+import keras
+import numpy as np
+import tensorflow as tf
+from tfmat.backends import BackendOptions, make_backend
+"""
+EQUALITY = (
+    START
+    + """
+from tensorflow.python.eager import context
+from tfmat.backends.collectives_of_step import collectives_of_step
+from tfmat.backends.step import per_example_function
+from tfmat.config import default_config
+from tfmat.models import build_model
+from tfmat.optimizers import make_functional
+random = np.random.default_rng(0)
+features = random.normal(size=(100, 50, 3)).astype("f")
+labels = random.uniform(size=(100, 2)).astype("f")
+indices = np.array([random.permutation(100)[:20] for _ in range(10)], np.int32)
+weights = np.ones(indices.shape, np.float32)
+def model(convolution):
+    config = default_config().model
+    config.conv_filters, config.hidden_units, config.convolution = (4, 6), (24,), convolution
+    return build_model(config, num_outputs=2, num_points=50, seed=3)
+plain = model("direct")
+plain.compile(keras.optimizers.Adam(1e-3), loss="mse")
+for rows in indices:
+    plain.train_on_batch(features[rows], labels[rows])
+ours = model("unfolded")
+backend = make_backend("dtensor", BackendOptions(mesh=mesh))
+backend.build(ours, make_functional(keras.optimizers.Adam(1e-3)), per_example_function("mse"), {})
+print("LAYOUTS", [layout.compute for layout in backend.plan.layouts if len(layout.weight.shape) == 3])
+data = backend.place((features, labels))
+backend.train(data, indices[:1], weights[:1], weights[:1].sum(axis=1))
+total, joined = 0, 0
+for name in context.context().list_function_names():
+    for node in context.context().get_function_def(name).node_def:
+        if node.op.startswith("Collective"):
+            (shape,) = node.attr["_output_shapes"].list.shape
+            total += int(np.prod([dimension.size for dimension in shape.dim]))
+            joined += "Combined" in node.input[0]
+print("COUNTS", sum(c.bytes for c in collectives_of_step(backend.plan, 20)) // 4, total, joined)
+backend.train(data, indices[1:], weights[1:], weights[1:].sum(axis=1))
+backend.sync_model()
+for variable, reference, found in zip(plain.weights, plain.get_weights(), ours.get_weights(), strict=True):
+    error = np.linalg.norm(found - reference) / np.linalg.norm(reference)
+    assert error < 1e-4, (variable.path, error)
+"""
+)
+
+
+def run(program, mesh):
+    done = subprocess.run(
+        [sys.executable, "-c", program, mesh],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "mesh", ["model:2", pytest.param("batch:2,model:2", marks=pytest.mark.large)]
+)
+def test_weights_and_exchanges(mesh):
+    printed = run(EQUALITY, mesh)
+    assert "LAYOUTS [(None, None, 'model'), (None, 'model', None)]" in printed
+    expected, found, joined = map(int, printed.split("COUNTS")[1].split())
+    expected += "batch" in mesh  # the sum of the loss
+    assert expected <= found < expected + 1024 * max(joined, 1)
+    if not joined:
+        assert found == expected
+
+
+DIRECT = (
+    START
+    + """
+from tensorflow.experimental import dtensor
+backend = make_backend("dtensor", BackendOptions(mesh=mesh))
+backend.start()
+mesh = dtensor.create_mesh([("model", 2)], devices=["CPU:0", "CPU:1"])
+U = dtensor.UNSHARDED
+def ones(shape, layout):
+    return dtensor.call_with_layout(tf.ones, dtensor.Layout(layout, mesh), shape)
+image, filters = ones([4, 1, 10, 6], [U] * 4), ones([1, 3, 6, 8], [U, U, U, "model"])
+divided = ones([4, 1, 10, 6], [U, U, U, "model"])
+for name, function in (
+    ("convolution", lambda: tf.nn.conv2d(image, filters, 1, "SAME")),
+    ("pooling", lambda: tf.nn.max_pool2d(divided, (1, 2), (1, 2), "VALID")),
+):
+    try:
+        tf.function(function)()
+        print(name, "WORKS")
+    except tf.errors.UnknownError as error:
+        print(name, "REFUSED", str(error))
+"""
+)
+
+
+def test_what_dtensor_cannot_do():
+    printed = run(DIRECT, "model:2")
+    assert "convolution REFUSED" in printed
+    assert "Filter for convolution must have fully replicated layout" in printed
+    assert "pooling REFUSED" in printed
+
+
+UNFOLDED = [
+    Weight("conv1/kernel", (7, 3, 4), 4, "unfolded", 50),
+    Weight("conv1/bias", (4,)),
+    Weight("conv2/kernel", (7, 4, 6), 4, "unfolded", 25),
+    Weight("conv2/bias", (6,)),
+]
+
+
+def test_exchanges_by_hand():
+    # One sum behind the second convolution: 20 examples, 25 points, 6 filters. Nothing before the first learns.
+    plan = make_plan(UNFOLDED, MeshShape.parse("model:2"))
+    assert [layout.compute for layout in plan.layouts] == [
+        (None, None, "model"),
+        ("model",),
+        (None, "model", None),
+        (None,),
+    ]
+    assert collectives_of_step(plan, 20) == (
+        Collective("all-reduce", "model", 2, "activations, forward", 1, 4 * 20 * 25 * 6),
+    )
+
+
+def test_a_direct_convolution_is_refused_before_anything_is_made():
+    direct = [Weight("conv1/kernel", (7, 3, 4), 4, "direct")]
+    plan = make_plan(direct, MeshShape.parse("model:2"))
+    assert plan.layouts[0].compute == (None, None, None)
+    with pytest.raises(InputError, match="model.convolution=unfolded"):
+        make_plan(direct, MeshShape.parse("model:2"), (("conv1/kernel", "-,-,model"),))

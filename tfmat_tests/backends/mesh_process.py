@@ -1,0 +1,111 @@
+"""One process of a mesh: `[mpirun -np N] python -m THIS MESH ZERO_STAGE OPTIMIZER PRECISION`.
+
+Trains 20 steps and compares every weight with a plain Keras loop, and the state with what another backend makes of it.
+"""
+
+import sys
+
+from tfmat.backends.mesh import MeshShape
+from tfmat.launch.processes import find_processes
+from tfmat.launch.runtime import prepare_tensorflow
+
+
+def make_optimizer(name):
+    """A new Keras optimizer."""
+    from tfmat_tests.backends.problem import OPTIMIZERS
+
+    return OPTIMIZERS[name]()
+
+
+def make_model(seed):
+    """Its layers divide by 2."""
+    from tfmat.config import default_config
+    from tfmat.models import build_model
+
+    config = default_config().model
+    config.conv_filters, config.hidden_units = (4, 6), (24,)
+    return build_model(config, num_outputs=2, num_points=48, seed=seed)
+
+
+def plain_keras_loop(model, name, data, indices, weights):
+    """Keras's own train_on_batch."""
+    model.compile(make_optimizer(name), loss="mse")
+    for rows, row_weights in zip(indices, weights, strict=True):
+        rows = rows[row_weights > 0]
+        model.train_on_batch(data[0][rows], data[1][rows])
+    return model
+
+
+def check(backend, ours, plain, features, precision):
+    """Every weight, a prediction, and the way to another backend and back."""
+    import numpy as np
+
+    from tfmat.backends import make_backend
+    from tfmat.backends.step import per_example_function
+    from tfmat.optimizers import make_functional
+
+    bound = 1e-9 if precision == "float64" else 1e-4
+    for reference, found in zip(plain.get_weights(), ours.get_weights(), strict=True):
+        error = np.linalg.norm(found - reference) / np.linalg.norm(reference)
+        assert error < bound, error
+    predicted = backend.predict(features[:7])
+    expected = plain.predict(features[:7], verbose=0)
+    np.testing.assert_allclose(predicted, expected, rtol=1e-3, atol=1e-5)
+    single = make_backend("single")
+    optimizer = make_functional(make_optimizer(sys.argv[3]))
+    single.build(make_model(3), optimizer, per_example_function("mse"), {})
+    before = backend.read()
+    single.write(before)
+    for key, array in single.read().items():
+        np.testing.assert_array_equal(array, before[key])
+    backend.write(single.read())
+    for key, array in backend.read().items():
+        np.testing.assert_array_equal(array, before[key])
+
+
+def main(mesh, stage, name, precision):
+    """Every process does the same; what they print, rank 0 prints."""
+    processes = find_processes()
+    num_devices = MeshShape.parse(mesh).devices_per_process(processes.size)
+    prepare_tensorflow(virtual_devices=num_devices, start=processes.size == 1)
+    import keras
+    import numpy as np
+
+    from tfmat.backends import BackendOptions, make_backend
+    from tfmat.backends.step import per_example_function
+    from tfmat.optimizers import make_functional
+
+    with make_backend("dtensor", BackendOptions(mesh=mesh, zero_stage=int(stage))) as backend:
+        assert (backend.rank, backend.world_size) == (processes.rank, processes.size)
+        keras.config.set_floatx(precision)
+        keras.config.set_dtype_policy(precision)
+        random = np.random.default_rng(0)
+        features = random.normal(size=(400, 48, 3)).astype(precision)
+        labels = random.uniform(size=(400, 2)).astype(precision)
+        indices = np.array([random.permutation(400)[:75] for _ in range(20)], np.int32)
+        weights = np.ones(indices.shape, np.float32)
+        weights[13, 60:] = 0  # a partial batch; and 75 divides by no even axis
+        # What rank 0 does not say must not matter.
+        ours = make_model(3 + backend.rank)
+        optimizer = make_functional(make_optimizer(name))
+        backend.build(ours, optimizer, per_example_function("mse"), {})
+        backend.synchronize()
+        data = backend.place((features, labels))
+        for part in (slice(0, 7), slice(7, 20)):
+            backend.train(data, indices[part], weights[part], weights[part].sum(axis=1))
+        backend.check_agreement(20)
+        backend.sync_model()
+        plain = plain_keras_loop(make_model(3), name, (features, labels), indices, weights)
+        check(backend, ours, plain, features, precision)
+        assert backend.broadcast(("said by", backend.rank)) == ("said by", 0)
+        assert backend.gather(backend.rank) == list(range(backend.world_size))
+        assert backend.maximum(-backend.rank) == 0
+        held = backend.bytes_per_device()
+        assert len(held["weights"]) == len(held["slots"]) == backend.mesh_shape.num_devices
+        whole = sum(weight.nbytes for weight in plain.get_weights())
+        if backend.rank == 0:
+            print("HELD", max(held["weights"]) / whole, max(held["slots"]) / whole)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
