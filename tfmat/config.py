@@ -67,7 +67,7 @@ def load_config(path: str | os.PathLike) -> Config:
         raise InputError(
             f"config file {path} is not a Python file; give one that defines get_config()"
         )
-    config = _run_get_config(path)
+    config = call_config_function(path, "get_config")
     if not isinstance(config, Config):
         raise InputError(
             f"get_config() of {path} returned {type(config).__name__}; return default_config() changed"
@@ -127,6 +127,11 @@ def check_layers(model_config: Config, num_points: int) -> None:
             f"model.conv_filters has {len(filters)} entries and model.kernel_sizes {len(kernels)}; "
             "give one kernel size for each convolution"
         )
+    if model_config.ghost_batch_size and model_config.batch_normalization != "local":
+        raise InputError(
+            f"model.ghost_batch_size is for model.batch_normalization=local, not {model_config.batch_normalization}; "
+            "set that too, or leave it out"
+        )
     left = num_points // model_config.pool_size ** len(filters)
     if left < 1:
         raise InputError(
@@ -157,15 +162,18 @@ def describe_options() -> list[Option]:
     return list(OPTIONS.values())
 
 
-def _run_get_config(path: pathlib.Path) -> Any:
-    """What `get_config()` of the file returns. Compiled here: an import would leave a `__pycache__` beside the file."""
+def call_config_function(path: pathlib.Path, name: str) -> Any:
+    """What the function `name` of a config file returns; InputError where there is none, or it fails.
+
+    Compiled here: an import would leave a `__pycache__` beside the file.
+    """
     module = types.ModuleType(f"tfmat_config_{path.stem}")
     module.__file__ = str(path)
     try:
         exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
-        if not hasattr(module, "get_config"):
-            raise InputError(f"config file {path} does not define get_config()")
-        return module.get_config()
+        if not hasattr(module, name):
+            raise InputError(f"config file {path} does not define {name}()")
+        return getattr(module, name)()
     except InputError:
         raise
     except (Exception, SystemExit) as error:

@@ -2,6 +2,27 @@
 
 from tfmat.optimizers.factory import build_optimizer
 from tfmat.optimizers.functional import make_functional
-from tfmat.optimizers.schedules import WarmupConstant, WarmupCosine
+from tfmat.optimizers.gradient_noise import GradientNoise
+from tfmat.optimizers.lamb import LAMB
+from tfmat.optimizers.lars import LARC, LARS
+from tfmat.optimizers.novograd import NovoGrad
+from tfmat.optimizers.schedules import (
+    WarmupConstant,
+    WarmupCosine,
+    WarmupPolynomial,
+    WarmupSteps,
+)
 
-__all__ = ["WarmupConstant", "WarmupCosine", "build_optimizer", "make_functional"]
+__all__ = [
+    "LAMB",
+    "LARC",
+    "LARS",
+    "GradientNoise",
+    "NovoGrad",
+    "WarmupConstant",
+    "WarmupCosine",
+    "WarmupPolynomial",
+    "WarmupSteps",
+    "build_optimizer",
+    "make_functional",
+]

@@ -11,10 +11,13 @@ import keras
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
+from tfmat.optimizers.gradient_noise import GradientNoise
+
 
 class _Functional(TFOptimizer):
     """Keras's backend-neutral methods. Behind an optimizer's own (Nadam overrides some), before TFOptimizer's."""
 
+    gradient_noise: GradientNoise | None = None
     assign = BaseOptimizer.assign
     assign_add = BaseOptimizer.assign_add
     assign_sub = BaseOptimizer.assign_sub
@@ -28,6 +31,11 @@ class _Functional(TFOptimizer):
         BaseOptimizer._overwrite_model_variables_with_average_value
     )
     _var_key = BaseOptimizer._var_key
+
+    def _clip_gradients(self, grads: list[Any]) -> list[Any]:
+        """The last that Keras does to gradients before it uses them."""
+        grads = super()._clip_gradients(grads)
+        return self.gradient_noise(grads, self.iterations) if self.gradient_noise else grads
 
 
 @functools.cache
@@ -43,11 +51,14 @@ def _functional_class(optimizer_class: type) -> type:
     return type(optimizer_class.__name__, (optimizer_class, _Functional), {"build": build})
 
 
-def make_functional(optimizer: Any) -> keras.optimizers.Optimizer:
+def make_functional(
+    optimizer: Any, gradient_noise: GradientNoise | None = None
+) -> keras.optimizers.Optimizer:
     """Returns an optimizer like `optimizer` whose `stateless_apply` works on TensorFlow tensors.
 
     Args:
       optimizer: a Keras optimizer that is not built yet, or its name. A schedule in it is kept.
+      gradient_noise: added to the gradients in each step.
 
     Returns:
       A new optimizer with the same settings.
@@ -70,4 +81,6 @@ def make_functional(optimizer: Any) -> keras.optimizers.Optimizer:
         else float(optimizer.learning_rate)
     )
     optimizer_class: Any = type(optimizer)
-    return _functional_class(optimizer_class)(**config)
+    functional = _functional_class(optimizer_class)(**config)
+    functional.gradient_noise = gradient_noise
+    return functional

@@ -1,6 +1,11 @@
-"""Learning rates as pure functions of the global step: nothing to save, nothing that a resume can lose."""
+"""Learning rates as pure functions of the global step: nothing to save, nothing that a resume can lose.
+
+Every schedule begins with the same gradual warm-up (Goyal et al. 2017, arXiv:1706.02677, 2.2): at step s < W the rate
+is that of the schedule times `warmup_start + (1 - warmup_start) (s + 1) / W`.
+"""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -8,37 +13,53 @@ from keras import ops
 from keras.optimizers.schedules import LearningRateSchedule as Schedule
 
 
-@keras.saving.register_keras_serializable(package="tfmat")
-class WarmupConstant(Schedule):
-    """Rises linearly over `warmup_steps`, then stays.
+class _Warmup(Schedule):
+    """What the schedules share; a subclass says the factor of the peak at a step.
 
     Args:
-      learning_rate: the value after the warm-up.
-      warmup_steps: step s < warmup_steps uses learning_rate * (s + 1) / warmup_steps (Goyal et al. 2017, 2.2).
+      learning_rate: the peak.
+      warmup_steps: W, 0 for no warm-up.
+      warmup_start: fraction of the rate at which the warm-up begins.
     """
 
-    def __init__(self, learning_rate: float, warmup_steps: int = 0):
+    def __init__(self, learning_rate: float, warmup_steps: int = 0, warmup_start: float = 0.0):
         self.learning_rate = learning_rate
         self.warmup_steps = warmup_steps
+        self.warmup_start = warmup_start
 
     def __call__(self, step: Any) -> Any:
         """Learning rate at `step` (a number or a scalar tensor), as a scalar tensor."""
         step = ops.cast(step, keras.backend.floatx())
-        return self.learning_rate * _warmup(step, self.warmup_steps)
+        rate = self.learning_rate * self._factor(step)
+        if not self.warmup_steps:
+            return rate
+        risen = ops.minimum(1.0, (step + 1.0) / self.warmup_steps)
+        return rate * (self.warmup_start + (1.0 - self.warmup_start) * risen)
+
+    def _factor(self, step: Any) -> Any:
+        return ops.ones_like(step)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments."""
-        return {"learning_rate": self.learning_rate, "warmup_steps": self.warmup_steps}
+        return {
+            "learning_rate": self.learning_rate,
+            "warmup_steps": self.warmup_steps,
+            "warmup_start": self.warmup_start,
+        }
 
 
 @keras.saving.register_keras_serializable(package="tfmat")
-class WarmupCosine(Schedule):
-    """Rises linearly over `warmup_steps`, then falls on half a cosine (Loshchilov & Hutter 2017, eq. 5).
+class WarmupConstant(_Warmup):
+    """Rises linearly over `warmup_steps`, then stays at `learning_rate`. Arguments: see the base class."""
+
+
+class _Falling(_Warmup):
+    """Falls from the end of the warm-up to the end of the run.
 
     Args:
       learning_rate: the peak.
       total_steps: the step at which `final_fraction` of the peak is reached; it stays there.
-      warmup_steps: as in WarmupConstant.
+      warmup_steps, warmup_start: see the base class.
       final_fraction: of the peak, at the end.
     """
 
@@ -48,30 +69,109 @@ class WarmupCosine(Schedule):
         total_steps: int,
         warmup_steps: int = 0,
         final_fraction: float = 0.0,
+        warmup_start: float = 0.0,
     ):
-        self.learning_rate = learning_rate
+        super().__init__(learning_rate, warmup_steps, warmup_start)
         self.total_steps = total_steps
-        self.warmup_steps = warmup_steps
         self.final_fraction = final_fraction
 
-    def __call__(self, step: Any) -> Any:
-        """Learning rate at `step` (a number or a scalar tensor), as a scalar tensor."""
-        step = ops.cast(step, keras.backend.floatx())
+    def _factor(self, step: Any) -> Any:
         length = max(self.total_steps - self.warmup_steps, 1)
-        progress = ops.clip((step - self.warmup_steps) / length, 0.0, 1.0)
-        cosine = 0.5 * (1.0 + ops.cos(math.pi * progress))
-        factor = self.final_fraction + (1.0 - self.final_fraction) * cosine
-        return self.learning_rate * factor * _warmup(step, self.warmup_steps)
+        left = self._left(ops.clip((step - self.warmup_steps) / length, 0.0, 1.0))
+        return self.final_fraction + (1.0 - self.final_fraction) * left
+
+    def _left(self, progress: Any) -> Any:
+        raise NotImplementedError
 
     def get_config(self) -> dict[str, Any]:
         """The arguments."""
         return {
-            "learning_rate": self.learning_rate,
+            **super().get_config(),
             "total_steps": self.total_steps,
-            "warmup_steps": self.warmup_steps,
             "final_fraction": self.final_fraction,
         }
 
 
-def _warmup(step: Any, warmup_steps: int) -> Any:
-    return ops.minimum(1.0, (step + 1.0) / warmup_steps) if warmup_steps else ops.ones_like(step)
+@keras.saving.register_keras_serializable(package="tfmat")
+class WarmupCosine(_Falling):
+    """Rises linearly, then falls on half a cosine (Loshchilov & Hutter 2017, eq. 5). Arguments: see the base class."""
+
+    def _left(self, progress: Any) -> Any:
+        return 0.5 * (1.0 + ops.cos(math.pi * progress))
+
+
+@keras.saving.register_keras_serializable(package="tfmat")
+class WarmupPolynomial(_Falling):
+    """Rises linearly, then falls as (1 - progress)^power; You et al. 2017 take power 2 with LARS.
+
+    Args:
+      power: 1 is a straight line.
+      learning_rate, ...: see the base class.
+    """
+
+    def __init__(self, learning_rate: float, total_steps: int, power: float = 1.0, **kwargs: Any):
+        super().__init__(learning_rate, total_steps, **kwargs)
+        self.power = power
+
+    def _left(self, progress: Any) -> Any:
+        return ops.power(1.0 - progress, self.power)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments."""
+        return {**super().get_config(), "power": self.power}
+
+
+@keras.saving.register_keras_serializable(package="tfmat")
+class ExponentialRise(Schedule):
+    """From `low` at step 0 to `high` at step `total_steps - 1`, by the same factor each step: for a range test."""
+
+    def __init__(self, low: float, high: float, total_steps: int):
+        self.low = low
+        self.high = high
+        self.total_steps = total_steps
+
+    def __call__(self, step: Any) -> Any:
+        """Learning rate at `step` (a number or a scalar tensor), as a scalar tensor."""
+        step = ops.cast(step, keras.backend.floatx())
+        growth = math.log(self.high / self.low) / max(self.total_steps - 1, 1)
+        return self.low * ops.exp(growth * step)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments."""
+        return {"low": self.low, "high": self.high, "total_steps": self.total_steps}
+
+
+@keras.saving.register_keras_serializable(package="tfmat")
+class WarmupSteps(_Warmup):
+    """Rises linearly, then is multiplied by `step_factor` at each of the given steps.
+
+    Args:
+      learning_rate, warmup_steps, warmup_start: see the base class.
+      boundaries: rising global steps.
+      step_factor: of the rate at each of them.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        boundaries: Sequence[int],
+        step_factor: float = 0.1,
+        **kwargs: Any,
+    ):
+        super().__init__(learning_rate, **kwargs)
+        self.boundaries = [int(boundary) for boundary in boundaries]
+        self.step_factor = step_factor
+
+    def _factor(self, step: Any) -> Any:
+        passed = ops.zeros_like(step)
+        for boundary in self.boundaries:
+            passed += ops.cast(step >= boundary, step.dtype)
+        return ops.power(ops.cast(self.step_factor, step.dtype), passed)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments."""
+        return {
+            **super().get_config(),
+            "boundaries": self.boundaries,
+            "step_factor": self.step_factor,
+        }
