@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from tfmat.backends import Backend
-from tfmat.data.pipeline import Source, Span
+from tfmat.data.pipeline import Block, Source, Span
 from tfmat.durations import Duration
 from tfmat.errors import DivergedError, Interrupted
 from tfmat.training.callbacks import Callbacks
 from tfmat.training.checkpoints import Checkpoint
+from tfmat.training.meter import Meter, timed
 from tfmat.training.progress import TrainingProgress, format_seconds
 from tfmat.training.run_folder import RunFolder
 from tfmat.training.signals import StopRequest
@@ -53,6 +54,7 @@ class Loop:
       checkpoint_every: between checkpoints.
       target_val_loss: the run is done as soon as val_loss is at or below it.
       progress, log: where lines go.
+      meter: counts where the time goes.
     """
 
     def __init__(
@@ -71,7 +73,9 @@ class Loop:
         target_val_loss: float | None,
         progress: TrainingProgress,
         log: Callable[[str], None],
+        meter: Meter,
     ):
+        self.meter = meter
         self._backend, self._source, self._callbacks, self._model = (
             backend,
             source,
@@ -79,7 +83,7 @@ class Loop:
             model,
         )
         self._total_steps, self._names, self._validate = total_steps, names, validate
-        self._steps_per_epoch = source.steps_per_epoch
+        self._plan = source.plan
         self._steps_per_call = min(steps_per_call, source.max_steps)
         # Every worker of a run that keeps files takes part in what leads to one; rank 0 alone has the folder.
         self._keeps = backend.broadcast(folder is not None)
@@ -89,17 +93,12 @@ class Loop:
             progress,
             log,
         )
-        self._checkpoint_seconds = checkpoint_every.seconds
-        self._checkpoint_steps = (
-            None
-            if checkpoint_every.seconds is not None
-            else max(1, checkpoint_every.steps(self._steps_per_epoch))
-        )
+        self._checkpoint_every = checkpoint_every
         self.position = Position()
-        self._last_saved_step = 0
+        self._last_saved_step = self.first_step = 0
         # (examples, seconds) of each call in this epoch
         self._calls: list[tuple[float, float]] = []
-        self._first_epoch = True
+        self._batch_size, self._compiling = 0, True
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Takes up the state, the position and the callbacks' memory of a checkpoint."""
@@ -112,7 +111,7 @@ class Loop:
             {name: a for name, a in checkpoint.arrays.items() if name not in state},
         )
         self.position = Position(**checkpoint.meta["position"])
-        self._last_saved_step = self.position.step
+        self._last_saved_step = self.first_step = self.position.step
 
     def run(self, stop: StopRequest) -> str:
         """Trains to the end; returns why it ended.
@@ -126,27 +125,28 @@ class Loop:
         self._checkpoint_clock = time.monotonic()
         if position.end_reason:
             return position.end_reason
+        self.meter.start()
         self._begin_epoch()
-        for block in self._source.blocks(self._spans()):
+        for block in self.meter.each(self._source.blocks(self._spans())):
             self._callbacks.call("on_train_batch_begin", position.step)
             self._backend.announce("training", position.step)
             started = time.monotonic()
             sums = self._backend.train(*block)
-            self._count_time(block.num_examples, time.monotonic() - started)
+            self._count_time(block, time.monotonic() - started)
             self._accumulate(sums, block.num_examples)
             self._callbacks.call("on_train_batch_end", position.step - 1, self._epoch_logs())
             self._show()
             reason = None
-            if position.step % self._steps_per_epoch == 0 or position.step == self._total_steps:
+            if self._plan.locate(position.step)[1] == 0 or position.step == self._total_steps:
                 reason = self._end_epoch()
                 if reason is None and position.step < self._total_steps:
-                    self._first_epoch = False
                     self._begin_epoch()
             if reason or position.step == self._total_steps:
                 position.end_reason = reason or f"all {self._total_steps} steps done"
                 return position.end_reason
             # A signal to any worker stops all of them, after the same step.
-            received = self._backend.maximum(stop.received)
+            with self.meter.time("agreement"):
+                received = self._backend.maximum(stop.received)
             if received or self._checkpoint_is_due():
                 self.save()
             if received:
@@ -163,6 +163,7 @@ class Loop:
             else f"{name} received; nothing is saved without a workdir"
         )
 
+    @timed("checkpoint")
     def save(self) -> None:
         """Writes a checkpoint of the present position."""
         if not self._keeps or self._last_saved_step == self.position.step:
@@ -182,12 +183,13 @@ class Loop:
     def _spans(self) -> Iterator[Span]:
         step = self.position.step
         while step < self._total_steps:
-            epoch, first = divmod(step, self._steps_per_epoch)
-            count = min(
-                self._steps_per_call, self._steps_per_epoch - first, self._total_steps - step
-            )
-            if self._checkpoint_steps:
-                count = min(count, self._checkpoint_steps - step % self._checkpoint_steps)
+            epoch, first = self._plan.locate(step)
+            steps_per_call = max(1, self._steps_per_call // self._plan.factor(epoch))
+            left = self._plan.steps_in(epoch) - first
+            count = min(steps_per_call, left, self._total_steps - step)
+            if self._checkpoint_every.seconds is None:
+                due = self._plan.next_multiple(self._checkpoint_every, step)
+                count = min(count, due - step)
             yield Span(epoch, first, count)
             step += count
 
@@ -216,17 +218,18 @@ class Loop:
             else "there is no checkpoint yet"
         )
         return DivergedError(
-            f"{what} step {step} (epoch {step // self._steps_per_epoch + 1}); {last}; lower "
+            f"{what} step {step} (epoch {self._plan.locate(step)[0] + 1}); {last}; lower "
             "optimizer.learning_rate, or give optimizer.warmup or optimizer.clip_norm, in a new --workdir"
         )
 
-    def _count_time(self, num_examples: np.ndarray, seconds: float) -> None:
+    def _count_time(self, block: Block, seconds: float) -> None:
         self.position.training_seconds += seconds
-        self._calls.append((float(num_examples.sum()), seconds))
+        self._calls.append((float(block.num_examples.sum()), seconds))
+        self.meter.called(block.indices.shape[1], len(block.indices), seconds)
 
     def _rate(self) -> float:
-        """Examples a second in this epoch; without the process's first call, which compiles, if there are others."""
-        calls = self._calls[1:] if self._first_epoch and len(self._calls) > 1 else self._calls
+        """Examples a second in this epoch; without a first call that compiles, if there are others."""
+        calls = self._calls[1:] if self._compiling and len(self._calls) > 1 else self._calls
         return sum(examples for examples, _ in calls) / max(sum(s for _, s in calls), 1e-9)
 
     def _epoch_logs(self) -> dict[str, float]:
@@ -238,30 +241,37 @@ class Loop:
 
     def _begin_epoch(self) -> None:
         self._calls = []
-        self._callbacks.call("on_epoch_begin", self.position.step // self._steps_per_epoch)
+        epoch = self._plan.locate(self.position.step)[0]
+        # A batch of another size is compiled anew.
+        self._compiling = self._batch_size != self._plan.batch_size(epoch)
+        self._batch_size = self._plan.batch_size(epoch)
+        self._callbacks.call("on_epoch_begin", epoch)
 
     def _end_epoch(self) -> str | None:
         """Validates, records, keeps the best model, calls the callbacks; returns a reason to end, if there is one."""
         position = self.position
         logs = self._epoch_logs()
-        self._backend.check_agreement(position.step)
+        with self.meter.time("agreement"):
+            self._backend.check_agreement(position.step)
         if self._validate:
             self._backend.announce("validation", position.step)
             started = time.monotonic()
-            logs |= {f"val_{name}": value for name, value in self._validate().items()}
+            with self.meter.time("validation"):
+                logs |= {f"val_{name}": value for name, value in self._validate().items()}
             position.validation_seconds += time.monotonic() - started
             if not math.isfinite(logs["val_loss"]):
                 raise self._diverged(f"val_loss became {logs['val_loss']} after", position.step - 1)
-        epoch = (position.step - 1) // self._steps_per_epoch
+        epoch = self._plan.locate(position.step - 1)[0]
         position.seconds = time.monotonic() - self._clock
         record = {
             "step": position.step,
-            "epoch": position.step / self._steps_per_epoch,
+            "epoch": self._plan.epochs(position.step),
             "seconds": round(position.seconds, 3),
             "training_seconds": round(position.training_seconds, 3),
             "validation_seconds": round(position.validation_seconds, 3),
             "curves_per_second": round(self._rate(), 1),
             **logs,
+            "use": self.meter.take(),
         }
         position.last_record = record
         self._log_epoch(epoch, record)
@@ -273,7 +283,8 @@ class Loop:
         if self._folder:
             self._folder.append_metrics(record)
             if improved:
-                self._folder.save_model(self._model, "model.keras")
+                with self.meter.time("checkpoint"):
+                    self._folder.save_model(self._model, "model.keras")
         self._callbacks.call("on_epoch_end", epoch, logs)
         position.epoch_sums, position.epoch_examples = [], 0.0
         reason = None
@@ -285,7 +296,7 @@ class Loop:
 
     def _log_epoch(self, epoch: int, record: dict[str, Any]) -> None:
         val_loss = f"  val_loss {record['val_loss']:.4g}" if "val_loss" in record else ""
-        epochs = self._total_steps / self._steps_per_epoch
+        epochs = self._plan.epochs(self._total_steps)
         self._log(
             f"epoch {epoch + 1}/{math.ceil(epochs)}  loss {record['loss']:.4g}{val_loss}  "
             f"{record['curves_per_second']:,.0f} curves/s  {format_seconds(self._seconds_left())} left"
@@ -293,24 +304,24 @@ class Loop:
 
     def _seconds_left(self) -> float:
         rate = self._rate()
-        examples_per_step = self._source.num_examples / self._steps_per_epoch
-        return (self._total_steps - self.position.step) * examples_per_step / rate if rate else 0.0
+        epochs = self._plan.epochs(self._total_steps) - self._plan.epochs(self.position.step)
+        return epochs * self._source.num_examples / rate if rate else 0.0
 
     def _show(self) -> None:
         step = self.position.step
-        epoch = (step - 1) // self._steps_per_epoch + 1
+        epoch = self._plan.locate(step - 1)[0] + 1
         self._progress.update(
             step=step,
-            description=f"epoch {epoch}/{math.ceil(self._total_steps / self._steps_per_epoch)}",
+            description=f"epoch {epoch}/{math.ceil(self._plan.epochs(self._total_steps))}",
             rate=self._rate(),
             loss=self._epoch_logs()["loss"],
             seconds_left=self._seconds_left(),
         )
 
+    @timed("agreement")
     def _checkpoint_is_due(self) -> bool:
-        if self._checkpoint_steps is not None:
-            return self.position.step % self._checkpoint_steps == 0
+        step, every = self.position.step, self._checkpoint_every
+        if every.seconds is None:
+            return self._plan.next_multiple(every, step - 1) == step
         waited = time.monotonic() - self._checkpoint_clock
-        return self._backend.broadcast(
-            waited >= (self._checkpoint_seconds or 0.0)
-        )  # by rank 0's clock
+        return self._backend.broadcast(waited >= every.seconds)  # by rank 0's clock

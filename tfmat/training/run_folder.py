@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
-from tfmat.config_schema import FREE_SECTIONS
+from tfmat.config_schema import FREE_SECTIONS, OPTIONS
 from tfmat.errors import InputError
 from tfmat.files import atomic_write, make_folder, read_json, sync_folder, write_error, write_json
 from tfmat.training.checkpoints import CheckpointFolder
@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 # Settings that may differ when a run goes on: they change no number that the run computes.
 # A data set may lie elsewhere than before; its `data_id` may not change.
 CHANGEABLE = frozenset(
-    {"checkpoint.keep", "checkpoint.every", "data.reading", "steps_per_call", "data_dir"}
+    {
+        "checkpoint.keep",
+        "checkpoint.every",
+        "data.reading",
+        "steps_per_call",
+        "data_dir",
+        "profile",
+        "trace_steps",
+    }
 )
 
 _UNFINISHED = ".unfinished."
@@ -165,7 +173,10 @@ def check_same_config(
     if not path.exists():
         return None
     saved = read_json(path)
-    before, now = _flatten(saved), _flatten(json.loads(json.dumps(config)))
+    # In a run of the main job, a key that was added to tfmat after the run had begun had its default.
+    known = OPTIONS.values() if "data_id" in saved else ()
+    whole = {**{option.name: option.default for option in known}, **_flatten(saved)}
+    before, now = (_flatten(json.loads(json.dumps(content))) for content in (whole, config))
     # A key of a free section that is not given any more is a difference too.
     dropped = {key for key in before if key.partition(".")[0] in FREE_SECTIONS}
     for key in sorted((now.keys() | dropped) - CHANGEABLE):

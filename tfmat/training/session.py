@@ -12,6 +12,7 @@ from tfmat.errors import DivergedError, Interrupted
 from tfmat.training.callbacks import Callbacks
 from tfmat.training.checkpoints import Checkpoint
 from tfmat.training.loop import Loop
+from tfmat.training.profile_file import write_profile
 from tfmat.training.run_folder import RunFolder
 from tfmat.training.signals import StopRequest
 
@@ -106,6 +107,7 @@ class Session:
 
     def _finish(self, reason: str) -> RunResult:
         self.loop.save()  # first, so that an interruption from here on costs no step
+        self._write_profile()
         self.callbacks.call("on_train_end")
         position = self.loop.position
         self.backend.announce("validation", position.step)
@@ -120,6 +122,15 @@ class Session:
         self.log(f"done: {reason}")
         history = self.callbacks.history
         return RunResult(reason, position.step, self.total_steps, history, record)
+
+    def _write_profile(self) -> None:
+        for line in write_profile(
+            self.folder.path if self.folder else None,
+            self.loop.meter.summary(),
+            self.backend,
+            self.loop.first_step,
+        ):
+            self.log(line)
 
     def _set_status(self, state: str, reason: str) -> None:
         if self.folder:

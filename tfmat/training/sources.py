@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfmat.backends import Backend
+from tfmat.batch_growth import Growth
 from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import (
     DatasetSource,
@@ -35,6 +36,7 @@ def make_source(
     shard_size: int,
     steps_per_epoch: int | None = None,
     sharding: str = "partition",
+    growth: Growth = (),
 ) -> Source:
     """Arrays in memory or streamed, or a user's tf.data set; see `Trainer.fit` for the arguments.
 
@@ -43,6 +45,8 @@ def make_source(
     """
     columns = backend.columns(global_batch_size)
     if isinstance(features, tf.data.Dataset):
+        if growth:
+            raise InputError("batch_growth is for arrays; a tf.data set makes its own batches")
         return DatasetSource(features, global_batch_size, steps_per_epoch, columns)
     arrays = tf.nest.flatten((features, labels))
     num_examples = len(arrays[0])
@@ -63,13 +67,21 @@ def make_source(
     if reading == "stream" or (reading == "auto" and not fits):
         with tf.device("CPU:0"):
             data = backend.share((features, labels))
-            return StreamSource(data, order, global_batch_size, columns)
-    return MemorySource(backend.place((features, labels)), order, global_batch_size, columns)
+            return StreamSource(data, order, global_batch_size, backend.columns, growth)
+    data = backend.place((features, labels))
+    return MemorySource(data, order, global_batch_size, backend.columns, growth)
 
 
 def check_same_everywhere(backend: Backend, config: Mapping[str, Any]) -> None:
     """Refuses workers that would not do the same steps: the others would wait for them for ever."""
-    names = ("num_examples", "steps_per_epoch", "global_batch_size", "seed", "train_for")
+    names = (
+        "num_examples",
+        "steps_per_epoch",
+        "global_batch_size",
+        "batch_growth",
+        "seed",
+        "train_for",
+    )
     answers = backend.gather({name: config.get(name) for name in names})
     for rank, answer in enumerate(answers):
         for name in names:

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import math
 import pathlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,12 +14,14 @@ import tensorflow as tf
 
 from tfmat.backends import Backend, make_backend
 from tfmat.backends.step import per_example_function
+from tfmat.batch_growth import parse_growth
 from tfmat.data.pipeline import Source, sequential_blocks
 from tfmat.durations import Duration
 from tfmat.errors import DivergedError, InputError
 from tfmat.optimizers.functional import make_functional
 from tfmat.training.callbacks import Callbacks
 from tfmat.training.loop import Loop
+from tfmat.training.meter import Meter
 from tfmat.training.progress import TrainingProgress
 from tfmat.training.run_folder import RunFolder
 from tfmat.training.session import RunResult, Session
@@ -28,6 +31,7 @@ from tfmat.training.sources import (
     measure_steps_per_second,
     steps_per_call,
 )
+from tfmat.training.trace import Trace
 
 EVALUATION_BATCH_SIZE = 500
 _ENDLESS = 2**40
@@ -63,6 +67,8 @@ class Trainer:
       config: saved as config.json; a run goes on only with the same one.
       sidecar: saved as model.json: what the numbers that go into and come out of the model mean.
       quiet: no progress and no lines (log.txt has them).
+      profile: measure the parts of every step; a table at the end, and profile.json.
+      trace_steps: record every operation of so many steps (and no more than these in a call) in trace.json.gz.
     """
 
     def __init__(
@@ -84,6 +90,8 @@ class Trainer:
         config: Mapping[str, Any] | None = None,
         sidecar: Mapping[str, Any] | None = None,
         quiet: bool = False,
+        profile: bool = False,
+        trace_steps: int | None = None,
     ):
         if not model.built:
             raise InputError(
@@ -111,6 +119,13 @@ class Trainer:
         self._config = config
         self._sidecar = sidecar
         self._quiet = quiet
+        if trace_steps and workdir is None:
+            raise InputError("trace_steps needs a workdir for its files")
+        self._trace_steps = trace_steps
+        if trace_steps:
+            self._steps_per_call = min(steps_per_call or trace_steps, trace_steps)
+        if profile:
+            self._backend.time_steps()
         self._built = False
         self._progress: TrainingProgress | None = None
 
@@ -128,6 +143,7 @@ class Trainer:
         shard_size: int = 131_072,
         steps_per_epoch: int | None = None,
         sharding: str = "partition",
+        batch_growth: str = "",
     ) -> RunResult:
         """Trains to the end of `train_for`, from the last checkpoint of the workdir if there is one.
 
@@ -144,6 +160,8 @@ class Trainer:
           steps_per_epoch: for tf.data sets that do not know their length.
           sharding: `partition`: the workers share each global batch, whose examples are the same for any number of
             them; `independent`: each worker draws for itself from the whole set.
+          batch_growth: `4epochs:2,6epochs:4`: from the fifth epoch on batches of twice the size, from the seventh four
+            times. A `train_for` in time counts the epochs that fit at the first batch's rate.
 
         Returns:
           Why and where the run ended, and its history.
@@ -161,12 +179,14 @@ class Trainer:
             shard_size=shard_size,
             steps_per_epoch=steps_per_epoch,
             sharding=sharding,
+            growth=parse_growth(batch_growth),
         )
         validation = None if validation is None else self._backend.place(validation)
         config = self._config or {
             "global_batch_size": global_batch_size,
             "train_for": train_for,
             "seed": self._seed,
+            **({"batch_growth": batch_growth} if batch_growth else {}),
         }
         config = {
             **config,
@@ -256,13 +276,16 @@ class Trainer:
         """Steps of the whole run. A time is measured once and then fixed: schedules stay functions of the step."""
         duration = Duration.parse(train_for)
         if duration.seconds is None:
-            total_steps = duration.steps(source.steps_per_epoch)
+            total_steps = source.plan.steps(duration)
         else:
             # For the trial the run is as good as endless: no schedule may find it too short.
             self._build(_ENDLESS, source.steps_per_epoch)
             count = steps_per_call(source, self._steps_per_call, self._backend.world_size)
             rate = measure_steps_per_second(self._backend, source, count)
-            total_steps = int(duration.seconds * rate)
+            # Larger batches later on are done in no less time an epoch: count epochs, not steps.
+            steps = int(duration.seconds * rate)
+            epochs = Duration(steps / source.steps_per_epoch, "epochs")
+            total_steps = source.plan.steps(epochs) if source.plan.growth else steps
             log(f"{duration} are {total_steps} steps at the measured {rate:.1f} steps/s")
         if total_steps < 1:
             raise InputError(f"train_for is '{train_for}', which is less than one step; give more")
@@ -279,7 +302,7 @@ class Trainer:
         log: Callable[[str], None],
         progress: TrainingProgress,
     ) -> Session:
-        epochs = -(-total_steps // source.steps_per_epoch)
+        epochs = math.ceil(source.plan.epochs(total_steps))
         self.model.stop_training = False
         params = {"epochs": epochs, "steps": source.steps_per_epoch, "verbose": 0}
         callbacks = Callbacks(self._callbacks, self.model, params)
@@ -299,6 +322,7 @@ class Trainer:
             target_val_loss=target_val_loss,
             progress=progress,
             log=log,
+            meter=Meter(self._backend, self._trace(log)),
         )
         return Session(
             loop=loop,
@@ -310,6 +334,11 @@ class Trainer:
             folder=folder,
             log=log,
         )
+
+    def _trace(self, log: Callable[[str], None]) -> Trace | None:
+        if not self._trace_steps or self._workdir is None or self._backend.rank != 0:
+            return None
+        return Trace(self._workdir, self._trace_steps, self._backend, log)
 
     def _evaluate(self, data: Any, count: int) -> dict[str, float]:
         sums = np.zeros(1 + len(self._metrics))
