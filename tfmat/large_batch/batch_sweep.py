@@ -1,0 +1,128 @@
+"""Batch-size sweep: what a batch costs and what it reaches, at equal epochs and at equal time.
+
+Each point is an ordinary run in a folder of its own; one that is done is not repeated, one that was stopped goes on.
+"""
+
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from tfmat.config import Config
+from tfmat.durations import Duration
+from tfmat.errors import DivergedError, InputError
+from tfmat.files import atomic_write, make_folder, read_json
+from tfmat.large_batch.figures import save_png_and_svg, sweep_figure
+from tfmat.large_batch.settings import at_batch, prepare_data
+from tfmat.report.metrics import read_metrics
+
+if TYPE_CHECKING:
+    from tfmat.data.packed import PackedDataset
+
+Say = Callable[[str], None]
+
+COLUMNS = (
+    "batch", "kind", "state", "epochs", "steps", "training_seconds", "seconds_an_epoch",
+    "curves_per_second", "processor_use", "loss", "val_loss", "workdir",
+)  # fmt: skip
+ENDED = ("done", "diverged")
+
+
+def batch_sweep(
+    config: Config,
+    *,
+    workdir: str,
+    data_dir: str,
+    batches: Sequence[int],
+    epochs: float = 2.0,
+    equal_time: str = "60s",
+    say: Say = print,
+) -> pd.DataFrame:
+    """Trains each batch for `epochs` and for `equal_time`; writes batch_sweep.csv, .png and .svg as it goes.
+
+    Args:
+      config: of all runs; `optimizer.scaling` says how the learning rate follows the batch.
+      workdir: folder of the results and of the runs.
+      data_dir: as for `tfmat train`.
+      batches: global batch sizes.
+      epochs: of the runs at equal epochs.
+      equal_time: of the runs at equal time, such as 60s; `0s` leaves them out. Each run's schedule ends then.
+      say: one line a run.
+
+    Returns:
+      A row a run, with the columns COLUMNS. `loss` and `val_loss` are those of the last epoch, the latter over all
+      validation curves; times are without validation.
+
+    Raises:
+      InputError, Interrupted.
+    """
+    duration = Duration.parse(equal_time)
+    if duration.seconds is None:
+        raise InputError(
+            f"--equal_time={equal_time} is no time; give seconds or minutes, such as 60s"
+        )
+    if epochs <= 0 or not batches:
+        raise InputError(f"--epochs={epochs:g}: give a positive number, and one batch or more")
+    folder = make_folder(workdir)
+    points = [(batch, "epochs", f"{epochs:g}epochs") for batch in sorted(set(batches))]
+    if duration.seconds:
+        points += [(batch, "time", equal_time) for batch in sorted(set(batches))]
+    dataset = None
+    table = pd.DataFrame(columns=COLUMNS)
+    for i, (batch, kind, train_for) in enumerate(points):
+        path = folder / f"{kind}-batch-{batch:06d}"
+        say(f"{i + 1} of {len(points)}: batch {batch} for {train_for}")
+        if state_of(path) not in ENDED:  # else TensorFlow is not even loaded
+            dataset = dataset or prepare_data(config, data_dir, max(batches))
+            run_once(at_batch(config, batch, train_for=train_for), dataset, path)
+        row = {"batch": batch, "kind": kind, **read_row(path)}
+        table = pd.DataFrame([*table.to_dict("records"), row], columns=COLUMNS)
+        with atomic_write(folder / "batch_sweep.csv", "w") as file:
+            table.to_csv(file, index=False)
+    save_png_and_svg(sweep_figure(table, equal_time), folder / "batch_sweep")
+    return table
+
+
+def run_once(config: Config, dataset: "PackedDataset", path: pathlib.Path) -> None:
+    """Trains into `path`, from its last checkpoint if there is one; a run that diverges has ended too."""
+    import keras
+
+    from tfmat.backends import make_backend
+    from tfmat.workflow.train import train
+
+    keras.backend.clear_session()
+    make_folder(path)
+    with make_backend("single") as backend:
+        try:
+            train(config, dataset, workdir=str(path), backend=backend)
+        except DivergedError:
+            return  # the folder says so
+
+
+def state_of(path: pathlib.Path) -> str:
+    """The run's state; empty where there is none."""
+    status = path / "status.json"
+    return str(read_json(status)["state"]) if status.exists() else ""
+
+
+def read_row(path: pathlib.Path) -> dict[str, Any]:
+    """What COLUMNS says of a run that has ended, from its files."""
+    lines = read_metrics(path / "metrics.jsonl")
+    row: dict[str, Any] = {"state": state_of(path), "workdir": str(path)}
+    if not lines:
+        return row
+    last, rate = lines[-1], float(np.median([line["curves_per_second"] for line in lines]))
+    record = read_json(path / "status.json").get("last_record", last)
+    return {
+        **row,
+        "epochs": last["epoch"],
+        "steps": last["step"],
+        "training_seconds": last["training_seconds"],
+        "seconds_an_epoch": read_json(path / "config.json")["num_examples"] / rate,
+        "curves_per_second": rate,
+        "processor_use": last.get("use", {}).get("cpu_utilisation"),
+        "loss": last["loss"],
+        "val_loss": record.get("val_loss_all", last.get("val_loss")),
+    }

@@ -1,0 +1,204 @@
+"""Learning-rate range test (Smith 2015, arXiv:1506.01186, 3.3): the rate rises until the loss does."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from tfmat.config import Config
+from tfmat.errors import InputError
+from tfmat.files import atomic_write, make_folder, read_json, write_json
+from tfmat.large_batch.figures import range_figure, save_png_and_svg
+from tfmat.large_batch.settings import at_batch, prepare_data
+
+if TYPE_CHECKING:
+    from tfmat.data.packed import PackedDataset
+
+Progress = Callable[[int, int], None]
+# Steps in one call of the graph: a rate that is too high ends the test after at most so many more.
+_STEPS_A_CALL = 10
+# The test ends where the smoothed loss is so many times the lowest.
+_TOO_MUCH = 4.0
+
+
+@dataclasses.dataclass(frozen=True)
+class RangeTest:
+    """Rates that a test of one batch found.
+
+    Attributes:
+      batch: examples a step.
+      lowest: rate at which the smoothed loss was lowest.
+      steepest: rate at which it fell fastest, per factor of the rate.
+      suggested: a third of `lowest`: a peak to begin with.
+      steps: steps until the test ended.
+    """
+
+    batch: int
+    lowest: float
+    steepest: float
+    suggested: float
+    steps: int
+
+
+def smooth(losses: Sequence[float], factor: float = 0.95) -> np.ndarray:
+    """Exponential moving average, without the pull of its start towards 0: [steps]."""
+    average, found = 0.0, []
+    for i, loss in enumerate(losses, start=1):
+        average = factor * average + (1 - factor) * loss
+        found.append(average / (1 - factor**i))
+    return np.array(found)
+
+
+def read_rates(batch: int, table: pd.DataFrame) -> RangeTest:
+    """The rates that a table with `learning_rate` and `smoothed_loss` shows."""
+    rates, losses = table.learning_rate.to_numpy(), table.smoothed_loss.to_numpy()
+    settled = min(20, len(rates) // 4)  # the average knows too little before
+    lowest = settled + int(np.argmin(losses[settled:]))
+    steepest = lowest
+    if lowest > settled + 1:
+        slope = np.gradient(np.log(losses[: lowest + 1]), np.log(rates[: lowest + 1]))
+        steepest = settled + int(np.argmin(slope[settled:]))
+    rate = float(rates[lowest])
+    return RangeTest(batch, rate, float(rates[steepest]), rate / 3, len(rates))
+
+
+def lr_range(
+    config: Config,
+    *,
+    workdir: str,
+    data_dir: str,
+    batches: Sequence[int],
+    low: float = 1e-5,
+    high: float = 10.0,
+    steps: int = 300,
+    progress: Progress | None = None,
+) -> list[RangeTest]:
+    """Tests each batch from the config's initial weights; writes a CSV a batch, lr_range.json, .png and .svg.
+
+    A batch whose CSV is there with the same settings is not tested again.
+
+    Args:
+      config: a run's; its schedule, warm-up and scaling are not used.
+      workdir: folder of the results.
+      data_dir: as for `tfmat train`.
+      batches: global batch sizes.
+      low, high: rates at the first and the last step.
+      steps: of each test.
+      progress: called with (steps done, all steps).
+    """
+    if not 0 < low < high:
+        raise InputError(f"--low={low} --high={high}: give two positive rates, the lower one first")
+    if steps < 20:
+        raise InputError(f"--steps={steps} is too few; give 20 or more")
+    folder = make_folder(workdir)
+    dataset = prepare_data(config, data_dir, max(batches))
+    settings = {"low": low, "high": high, "steps": steps, "config": config.to_dict()}
+    tables, found = {}, []
+    for i, batch in enumerate(sorted(set(batches))):
+        path = folder / f"batch-{batch:06d}.csv"
+        table = _finished(path, settings)
+        if table is None:
+            report = None if progress is None else _part(progress, i, len(set(batches)), steps)
+            table = _test(at_batch(config, batch), dataset, low, high, steps, report)
+            with atomic_write(path, "w") as file:
+                table.to_csv(file, index=False)
+            write_json(path.with_suffix(".json"), settings)
+        tables[batch] = table
+        found.append(read_rates(batch, table))
+    write_json(folder / "lr_range.json", [dataclasses.asdict(test) for test in found])
+    marks = {test.batch: dataclasses.asdict(test) for test in found}
+    save_png_and_svg(range_figure(tables, marks), folder / "lr_range")
+    return found
+
+
+def _finished(path: pathlib.Path, settings: dict[str, Any]) -> pd.DataFrame | None:
+    beside = path.with_suffix(".json")
+    if not (path.exists() and beside.exists()):
+        return None
+    import json
+
+    same = read_json(beside) == json.loads(json.dumps(settings))
+    return pd.read_csv(path) if same else None
+
+
+def _part(progress: Progress, i: int, parts: int, steps: int) -> Progress:
+    return lambda done, total: progress(i * steps + done, parts * steps)
+
+
+def _test(
+    config: Config,
+    dataset: "PackedDataset",
+    low: float,
+    high: float,
+    steps: int,
+    progress: Progress | None,
+) -> pd.DataFrame:
+    """`step`, `learning_rate`, `loss`, `smoothed_loss` of one batch's test."""
+    from tfmat.backends import make_backend
+    from tfmat.backends.step import per_example_function
+    from tfmat.data.pipeline import Span
+    from tfmat.models import build_model
+    from tfmat.optimizers import build_optimizer
+    from tfmat.optimizers.schedules import ExponentialRise
+    from tfmat.training.sources import make_source
+    from tfmat.workflow.train import losses_and_metrics
+
+    backend = make_backend("single")
+    model = build_model(
+        config.model,
+        num_outputs=len(dataset.parameters),
+        num_points=dataset.features.shape[1],
+        input_scale=dataset.input_scale,
+        seed=config.seed,
+    )
+    losses = losses_and_metrics(config, dataset)
+    optimizer = build_optimizer(
+        config.optimizer,
+        total_steps=steps,
+        steps_per_epoch=steps,
+        schedule=ExponentialRise(low, high, steps),
+    )
+    auxiliary = losses.get("auxiliary_loss")
+    backend.build(
+        model,
+        optimizer,
+        per_example_function(losses["loss"]),
+        {},
+        auxiliary_loss=per_example_function(auxiliary) if auxiliary else None,
+    )
+    source = make_source(
+        dataset.features[: dataset.num_train],
+        dataset.labels[: dataset.num_train],
+        backend=backend,
+        global_batch_size=config.global_batch_size,
+        seed=config.seed,
+        reading=config.data.reading,
+        shard_size=dataset.shard_size,
+    )
+    spans, step = [], 0
+    while step < steps:
+        epoch, first = source.plan.locate(step)
+        count = min(_STEPS_A_CALL, steps - step, source.plan.steps_in(epoch) - first)
+        spans.append(Span(epoch, first, count))
+        step += count
+    found: list[float] = []
+    for block in source.blocks(iter(spans)):
+        found.extend((backend.train(*block)[:, 0] / block.num_examples).tolist())
+        if progress:
+            progress(len(found), steps)
+        smoothed = smooth(found)
+        if not np.isfinite(smoothed[-1]) or smoothed[-1] > _TOO_MUCH * np.nanmin(smoothed):
+            break
+    rates = low * (high / low) ** (np.arange(len(found)) / max(steps - 1, 1))
+    table = pd.DataFrame(
+        {
+            "step": np.arange(len(found)),
+            "learning_rate": rates,
+            "loss": found,
+            "smoothed_loss": smooth(found),
+        }
+    )
+    return table[np.isfinite(table.smoothed_loss)]

@@ -1,0 +1,112 @@
+"""The three commands as a user calls them, on a set of 1,200 curves."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tfmat.cli.main import main
+from tfmat.large_batch.lr_range import read_rates, smooth
+
+SMALL = ["--config=smoke", "--config.data.num_curves=1200", "--config.data.num_test=20"]
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory, data_dir):
+    folder = tmp_path_factory.mktemp("sweep")
+    arguments = [
+        "batch_sweep", *SMALL, f"--workdir={folder}", f"--data_dir={data_dir}", "--batches=100,300",
+        "--epochs=2", "--equal_time=1s", "--config.optimizer.scaling=sqrt",
+    ]  # fmt: skip
+    assert main(arguments) == 0
+    return folder, arguments
+
+
+def test_a_sweep_has_a_row_a_run_and_repeats_none(sweep, capsys):
+    folder, arguments = sweep
+    table = pd.read_csv(folder / "batch_sweep.csv")
+    assert list(zip(table.kind, table.batch, strict=True)) == [
+        ("epochs", 100), ("epochs", 300), ("time", 100), ("time", 300),
+    ]  # fmt: skip
+    assert (table.state == "done").all()
+    equal = table[table.kind == "epochs"]
+    assert equal.steps.tolist() == [18, 6] and (equal.epochs == 2).all()
+    assert (table.training_seconds > 0).all() and np.isfinite(table.val_loss).all()
+    # Equal time: the number of steps was fixed from the rate of each batch.
+    for _, row in table[table.kind == "time"].iterrows():
+        config = json.loads((folder / f"time-batch-{row.batch:06d}" / "config.json").read_text())
+        assert config["total_steps"] == row.steps
+    written = (folder / "epochs-batch-000100" / "metrics.jsonl").stat().st_mtime_ns
+    assert main(arguments) == 0
+    assert (folder / "epochs-batch-000100" / "metrics.jsonl").stat().st_mtime_ns == written
+    pd.testing.assert_frame_equal(pd.read_csv(folder / "batch_sweep.csv"), table)
+    assert (folder / "batch_sweep.png").stat().st_size > 10_000
+    assert (folder / "batch_sweep.svg").read_text().startswith("<?xml")
+
+
+def test_noise_scale_of_a_run(sweep, capsys):
+    run = sweep[0] / "epochs-batch-000100"
+    assert main(["noise_scale", f"--workdir={run}", "--small=10", "--big=200", "--groups=8"]) == 0
+    shown = capsys.readouterr().out
+    content = json.loads((run / "noise_scale.json").read_text())
+    assert [point["step"] for point in content["points"]] == [9, 18]
+    assert [point["epoch"] for point in content["points"]] == [1.0, 2.0]
+    assert all(point["variance"] > 0 for point in content["points"])
+    assert "noise scale" in shown and str(run / "figures" / "noise_scale.png") in shown
+    assert (run / "figures" / "noise_scale.png").stat().st_size > 10_000
+
+
+def test_range_test_of_two_batches(tmp_path, data_dir, capsys):
+    arguments = [
+        "lr_range", *SMALL, f"--workdir={tmp_path}", f"--data_dir={data_dir}", "--batches=50,300",
+        "--steps=40", "--low=1e-4", "--high=1",
+    ]  # fmt: skip
+    assert main(arguments) == 0
+    table = pd.read_csv(tmp_path / "batch-000050.csv")
+    assert table.learning_rate[0] == pytest.approx(1e-4)
+    # The rate that the steps had: an equal factor from one to the next, 1 at the last of all 40.
+    np.testing.assert_allclose(np.diff(np.log(table.learning_rate)), np.log(1e4) / 39, rtol=1e-6)
+    assert capsys.readouterr().out.startswith("batch 50: loss falls fastest at ")
+    written = (tmp_path / "batch-000050.csv").stat().st_mtime_ns
+    assert main(arguments) == 0
+    assert (tmp_path / "batch-000050.csv").stat().st_mtime_ns == written
+
+
+def test_rates_of_a_loss_with_a_known_minimum():
+    """log loss = (log10 rate + 2)² - 3: lowest at 0.01, steepest at the first rate that counts."""
+    rates = np.geomspace(1e-5, 1.0, 501)
+    table = pd.DataFrame(
+        {"learning_rate": rates, "smoothed_loss": np.exp((np.log10(rates) + 2) ** 2 - 3)}
+    )
+    found = read_rates(75, table)
+    assert found.lowest == pytest.approx(0.01, rel=0.02)
+    assert found.suggested == pytest.approx(0.01 / 3, rel=0.02)
+    assert found.steepest == pytest.approx(rates[20])
+
+
+def test_smoothing_is_unbiased():
+    np.testing.assert_allclose(smooth([3.0] * 5), 3.0)
+    expected = (0.95 * 0.05 * 1 + 0.05 * 2) / (1 - 0.95**2)
+    assert smooth([1.0, 2.0])[1] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["noise_scale", "--workdir=none"], "none/config.json does not exist"),
+        (["lr_range", "--batches=75,x"], "'x' is no batch size"),
+        (["batch_sweep", *SMALL, "--equal_time=3epochs"], "--equal_time=3epochs is no time"),
+        (["lr_range", "--low=1", "--high=0.1"], "--low=1.0 --high=0.1: give two positive rates"),
+    ],
+)
+def test_mistakes_get_one_line(arguments, line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    shown = capsys.readouterr().err
+    assert line in shown and shown.count("\n") == 1

@@ -1,0 +1,69 @@
+"""The noise scale against the closed form of linear regression, where tr(Σ) and |G|² are known."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfmat.large_batch.noise_scale import estimate_noise_scale, measure_squares
+
+DIMENSION, NOISE, DISTANCE = 20, 0.5, 0.3
+
+
+def _closed_form():
+    """x ~ N(0, I), y = wx + N(0, σ²), loss (y - vx)², Δ = w - v: (|G|², tr Σ).
+
+    g = -2 (Δx + ε) x, so G = -2Δ; E|g|² = 4 ((d + 2) |Δ|² + σ² d) by the fourth moments of the normal distribution.
+    """
+    squared = 4 * DISTANCE**2
+    return squared, 4 * ((DIMENSION + 2) * DISTANCE**2 + NOISE**2 * DIMENSION) - squared
+
+
+@pytest.fixture(scope="module")
+def regression():
+    random = np.random.default_rng(1)
+    x = random.normal(size=(200_000, DIMENSION)).astype(np.float32)
+    delta = random.normal(size=DIMENSION)
+    delta *= DISTANCE / np.linalg.norm(delta)
+    y = x @ delta + NOISE * random.normal(size=len(x))
+    x, y = tf.constant(x), tf.constant(y.astype(np.float32))
+
+    def gradient(rows):
+        weights = tf.zeros(DIMENSION)
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            errors = tf.gather(y, rows) - tf.linalg.matvec(tf.gather(x, rows), weights)
+            loss = tf.reduce_mean(errors**2)
+        return [tape.gradient(loss, weights)]
+
+    return gradient
+
+
+def test_linear_regression(regression):
+    squares = measure_squares(regression, 200_000, small=20, big=2000, groups=100)
+    found = estimate_noise_scale(*squares, small=20, big=2000)
+    squared, variance = _closed_form()
+    assert found.squared_gradient == pytest.approx(squared, rel=0.05)
+    assert found.variance == pytest.approx(variance, rel=0.05)
+    assert found.low < variance / squared < found.high
+    assert found.high / found.low < 1.5
+
+
+def test_the_band_holds_the_truth_as_often_as_it_says(regression):
+    """90 % of 60 independent measurements, within four standard deviations of the binomial: 45 of 60 or more."""
+    squared, variance = _closed_form()
+    hits = 0
+    for seed in range(60):
+        squares = measure_squares(regression, 200_000, small=10, big=200, groups=60, seed=seed)
+        found = estimate_noise_scale(*squares, small=10, big=200, seed=seed)
+        hits += found.low <= variance / squared <= found.high
+    assert 45 <= hits < 60
+
+
+def test_at_the_minimum_the_scale_is_infinite():
+    """No signal: |G|² comes out at or below 0 about half the time, and the band is open above."""
+    random = np.random.default_rng(0)
+    small = random.chisquare(50, 30) / 50
+    big = small / 40 - 1e-3
+    found = estimate_noise_scale(small, big, small=10, big=400)
+    assert found.value == found.high == np.inf
+    assert found.to_json()["value"] is None
