@@ -167,15 +167,16 @@ def _rows(run: RunFiles) -> Iterator[list[str]]:
         yield [f"command{which}", str(session.get("command", "–"))]
         if i and _same_place(session, run.sessions[i - 1]):
             continue
-        yield ["program", _program(session)]
-        yield ["machine", _machine(session.get("machine") or {})]
+        yield ["program", program_text(session)]
+        yield ["machine", machine_text(session.get("machine") or {})]
 
 
 def _same_place(session: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(session.get(key) == other.get(key) for key in ("versions", "git", "machine"))
 
 
-def _program(session: Mapping[str, Any]) -> str:
+def program_text(session: Mapping[str, Any]) -> str:
+    """Versions and git revision of a session, as `tfmat.launch.provenance.describe_session` tells them."""
     versions = ", ".join(
         f"{name} {version}" for name, version in (session.get("versions") or {}).items()
     )
@@ -186,7 +187,8 @@ def _program(session: Mapping[str, Any]) -> str:
     return f"{versions}; git revision {git.get('revision')}{changed}"
 
 
-def _machine(machine: Mapping[str, Any]) -> str:
+def machine_text(machine: Mapping[str, Any]) -> str:
+    """Name, processors, memory, GPUs and system of a session's machine."""
     gpus = ", ".join(machine.get("gpus") or []) or "no GPU"
     return (
         f"{machine.get('name', '–')}: {machine.get('processor', '–')}, "

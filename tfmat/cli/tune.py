@@ -1,0 +1,199 @@
+"""searches hyper-parameters that suit the batch, the optimizer or the machine, and can be left alone over night.
+
+  tfmat tune --config=configs/tune.py --workdir=runs/tune --num_workers=2
+  tfmat tune --status --workdir=runs/tune          trials, best, workers, time left; writes the page and the CSV
+  tfmat train --config=runs/tune/best.py           train with what was found
+  tfmat tune --config=configs/tune.py --workdir=runs/tune --max_trials=60      a finished search, extended
+  tfmat tune --config=configs/tune.py --launcher=slurm --num_workers=8 --time_limit=4:00:00
+
+The config file says with get_search() what is searched (docs/tuning.md). Each trial is an ordinary `tfmat train` in
+WORKDIR/trials/NUMBER/seed-0. Ctrl-C, SIGTERM and SIGUSR1 save every trial (exit status 75); the same command goes on,
+also after a kill or a power failure: no trial that has ended is repeated. A search that has ended does nothing.
+"""
+
+import contextlib
+import pathlib
+import sys
+
+from absl import flags
+
+from tfmat.cli.config_flags import define_config_flags, rewrite
+from tfmat.cli.launcher_flags import (
+    define_launcher_flags,
+    job_of_flags,
+    launch,
+    number_of_ranks,
+    own_command,
+    site_of_flags,
+    wants_slurm,
+)
+from tfmat.cli.outputs import check_output_folder
+from tfmat.config import Config
+from tfmat.durations import Duration
+from tfmat.errors import InputError
+
+__all__ = ["define_flags", "rewrite", "run"]
+
+
+def define_flags(flag_values: flags.FlagValues) -> None:
+    """Flags of `tfmat tune`."""
+    define_config_flags(flag_values, "configs/tune.py")
+    text, number = flags.DEFINE_string, flags.DEFINE_integer
+    text("workdir", "runs/tune", "folder of the search", flag_values=flag_values)
+    text("data_dir", "data", "of the trials: folder of data sets, or one", flag_values=flag_values)
+    text("backend", "single", "of the trials: single, horovod, dtensor", flag_values=flag_values)
+    text(
+        "trial_launcher",
+        "",
+        "what starts a trial of several ranks, such as 'mpirun -np 2'",
+        flag_values=flag_values,
+    )
+    text(
+        "trial_command",
+        "",
+        "a command instead of tfmat train; {config}, {workdir}, {seed} in it are replaced (docs/tuning.md)",
+        flag_values=flag_values,
+    )
+    number(
+        "num_workers",
+        1,
+        "trials side by side; they share the cores (slurm: elements of the job array)",
+        lower_bound=1,
+        flag_values=flag_values,
+    )
+    number("first_worker", 0, "name of the first", lower_bound=0, flag_values=flag_values)
+    number("max_trials", None, "trials, instead of the config's", flag_values=flag_values)
+    text(
+        "lease",
+        "60s",
+        "a worker on another machine that gives no sign for so long counts as dead",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_bool("status", False, "show where the search stands", flag_values=flag_values)
+    flags.DEFINE_bool(
+        "one_job",
+        False,
+        "slurm: all workers in one job on one node, instead of a job array",
+        flag_values=flag_values,
+    )
+    define_launcher_flags(flag_values)
+
+
+def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
+    """Searches, or shows a search."""
+    if arguments:
+        raise InputError(
+            f"tune takes no argument '{arguments[0]}'; flags look like --workdir=runs/tune"
+        )
+    if flag_values.status:
+        return _show(flag_values.workdir)
+    check_output_folder("workdir", flag_values.workdir)
+    lease = _lease(flag_values.lease)
+    from tfmat.tuning.search import Options, read_definition, run_search
+
+    pairs = [override.partition("=") for override in flag_values.config_override]
+    overrides = [(key, value) for key, _, value in pairs]
+    base, search = read_definition(flag_values.config, overrides, flag_values.max_trials)
+    _check_trials(flag_values, base)
+    if wants_slurm(flag_values):
+        _submit(flag_values)
+        return 0
+    options = Options(
+        data_dir=flag_values.data_dir,
+        backend=flag_values.backend,
+        trial_launcher=flag_values.trial_launcher,
+        trial_command=flag_values.trial_command,
+        lease=lease,
+    )
+    run_search(
+        base,
+        search,
+        workdir=flag_values.workdir,
+        options=options,
+        num_workers=flag_values.num_workers,
+        first_worker=flag_values.first_worker,
+    )
+    return 0
+
+
+def _lease(text: str) -> float:
+    seconds = None
+    with contextlib.suppress(InputError):
+        seconds = Duration.parse(text).seconds
+    if not seconds:
+        raise InputError(f"--lease={text} is no time; give seconds or minutes: 60s, 5m")
+    return seconds
+
+
+def _check_trials(flag_values: flags.FlagValues, base: Config) -> None:
+    """Refuses what no trial could be run with, before there is one."""
+    from tfmat.launch.processes import Processes
+    from tfmat.workflow import check_main_job
+
+    if flag_values.trial_command:
+        try:
+            flag_values.trial_command.format(config="", workdir="", seed=0)
+        except (KeyError, IndexError, ValueError) as error:
+            raise InputError(
+                f"--trial_command: {error!s} is no place to fill in; valid: {{config}}, {{workdir}}, {{seed}}"
+            ) from error
+        return
+    several = number_of_ranks(flag_values, flag_values.backend) > 1 or flag_values.trial_launcher
+    ranks = 2 if several else 1  # how many does not matter here
+    check_main_job(
+        base.copy_and_resolve_references(),  # where --data_dir is one data set, that is written into it
+        workdir=str(pathlib.Path(flag_values.workdir) / "trials" / "none"),
+        data_dir=flag_values.data_dir,
+        backend=flag_values.backend,
+        processes=Processes(size=ranks, local_size=ranks, launcher="mpirun" if several else "none"),
+    )
+
+
+def _submit(flag_values: flags.FlagValues) -> None:
+    """The search as a job array, worker i its element i; or as one job with all workers."""
+    workdir, site = flag_values.workdir, site_of_flags(flag_values)
+    ranks = number_of_ranks(flag_values, flag_values.backend)
+    command = own_command("tune", flag_values, site)
+    if ranks > 1 and not flag_values.trial_launcher:
+        mpirun, srun = (
+            f"mpirun -np {ranks} --bind-to none",
+            f"srun --mpi={site.mpi} --ntasks={ranks}",
+        )
+        command += (f"--trial_launcher={mpirun if site.launcher == 'mpirun' else srun}",)
+    if flag_values.one_job and ranks > 1 and flag_values.num_workers > 1:
+        raise InputError(
+            "--one_job is for trials of one process; leave it out: the array has a job for each worker"
+        )
+    array = None
+    if not flag_values.one_job:
+        array = flag_values.num_workers
+        command = tuple(word for word in command if not word.startswith("--num_workers="))
+        command += ("--num_workers=1", "--first_worker={array_index}")
+    job = job_of_flags(
+        flag_values,
+        name=f"tfmat-{pathlib.Path(workdir).name}",
+        folder=pathlib.Path(workdir),
+        site=site,
+        command=command,
+        ranks=ranks,
+        starts_ranks=True,
+        array=array,
+    )
+    launch(job, site, dry_run=flag_values.dry_run)
+
+
+def _show(workdir: str) -> int:
+    from rich.console import Console
+
+    from tfmat.report.tuning_table import tuning_tables
+    from tfmat.tuning.results import trial_rows, write_results
+    from tfmat.tuning.state import read_state
+    from tfmat.tuning.status import summarize
+
+    state = read_state(workdir)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    for table in tuning_tables(summarize(workdir, state).to_json(), trial_rows(state)):
+        console.print(table)
+    for path in write_results(workdir):
+        print(path)
+    return 0

@@ -1,0 +1,137 @@
+"""The tables of `tfmat tune --status`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from tfmat.report.formatting import format_value
+from tfmat.report.training_report import duration_text
+
+_STYLES = {"done": "green", "running": "blue", "failed": "red", "diverged": "yellow"}
+# Of a row that is not about a hyper-parameter.
+_FIXED = {"trial", "state", "fraction", "seconds", "started", "worker", "times_lost", "folder"}
+_MOST_ROWS = 40
+
+
+def tuning_tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """The search in a few lines, its workers, and its trials, the best first.
+
+    Args:
+      summary: what `tfmat.tuning.status.Summary.to_json` says.
+      rows: one a trial, as in trials.csv.
+    """
+    return [_overview(summary), *_workers(summary), *_trials(summary, rows)]
+
+
+def overview_lines(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(what, how much) of a search, for the table and the page."""
+    counts = {state: count for state, count in summary["counts"].items() if count}
+    of = "" if summary["max_trials"] is None else f" of {summary['max_trials']}"
+    total = sum(counts.values())
+    lines = [
+        (
+            "algorithm",
+            f"{summary['algorithm']}, each trial {summary['train_for']}{_seeds(summary)}",
+        ),
+        ("trials", f"{total}{of}: " + ", ".join(f"{n} {state}" for state, n in counts.items())),
+    ]
+    if summary["best"] is not None:
+        value = format_value(summary["best_value"])
+        lines.append(("best", f"trial {summary['best']}, {summary['objective']} {value}"))
+    if summary["median_seconds"] is not None:
+        lines.append(("a trial takes", f"{duration_text(summary['median_seconds'])} (median)"))
+    if summary["utilization"] is not None:
+        share = f"{100 * summary['utilization']:.0f} % of their time in trials"
+        alive = sum(worker["alive"] for worker in summary["workers"])
+        lines.append(("workers", f"{alive} at work; {share}"))
+    lines.append(("search time", duration_text(summary["seconds"])))
+    if summary["ended"]:
+        lines.append(("ended", summary["ended"]))
+    elif summary["seconds_left"] is not None:
+        lines.append(("left", f"about {duration_text(summary['seconds_left'])}"))
+    elif not any(worker["alive"] for worker in summary["workers"]):
+        lines.append(("stands still", "no worker; the same tfmat tune command goes on"))
+    return lines
+
+
+def _seeds(summary: Mapping[str, Any]) -> str:
+    return f", mean of {summary['seeds']} seeds" if summary["seeds"] > 1 else ""
+
+
+def _overview(summary: Mapping[str, Any]) -> Table:
+    table = Table(title=f"search {summary['name']}", title_justify="left", show_header=False)
+    for what, text in overview_lines(summary):
+        table.add_row(what, Text(text))
+    return table
+
+
+def _workers(summary: Mapping[str, Any]) -> list[Table]:
+    if not summary["workers"]:
+        return []
+    table = Table(title="workers", title_justify="left")
+    for heading in ("worker", "machine", "now", "busy", "starts"):
+        table.add_column(heading, justify="left" if heading in ("machine", "now") else "right")
+    for worker in summary["workers"]:
+        now = (
+            "gone"
+            if not worker["alive"]
+            else f"trial {worker['trial']}"
+            if worker["trial"]
+            else "idle"
+        )
+        share = worker["busy_seconds"] / max(worker["alive_seconds"], 1e-9)
+        cells = (
+            worker["name"],
+            Text(worker["host"]),
+            now,
+            f"{100 * share:.0f} %",
+            str(worker["starts"]),
+        )
+        table.add_row(*cells)
+    return [table]
+
+
+def _trials(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Table]:
+    if not rows:
+        return []
+    objective = summary["objective"]
+    names = list(
+        dict.fromkeys(
+            name for row in rows for name in row if name not in _FIXED | {"reason", objective}
+        )
+    )
+    shown = sorted(rows, key=lambda row: (row[objective] is None, row[objective] or 0.0))[
+        :_MOST_ROWS
+    ]
+    title = "trials, the best first" + (
+        f" (first {_MOST_ROWS} of {len(rows)})" if rows[_MOST_ROWS:] else ""
+    )
+    table = Table(title=title, title_justify="left")
+    for heading in (
+        "trial",
+        "state",
+        objective,
+        *(name.replace(".", ".\n") for name in names),
+        "time",
+    ):
+        table.add_column(heading, justify="left" if heading in ("trial", "state") else "right")
+    for row in shown:
+        value = row[objective]
+        cells = [value_cell(row.get(name)) for name in names]
+        table.add_row(
+            row["trial"],
+            Text(row["state"], style=_STYLES.get(row["state"], "")),
+            "–" if value is None else format_value(value),
+            *map(Text, cells),
+            duration_text(row["seconds"]),
+        )
+    return [table]
+
+
+def value_cell(value: Any) -> str:
+    """A hyper-parameter's value; – where it does not exist for this trial."""
+    if value is None:
+        return "–"
+    return format_value(value, 3) if isinstance(value, float) else str(value)

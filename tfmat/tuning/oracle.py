@@ -1,0 +1,182 @@
+"""keras-tuner's oracles, made from search.json and put back into it. Imports keras-tuner, and so TensorFlow."""
+
+import copy
+import math
+from typing import Any
+
+import keras_tuner
+import numpy as np
+import threadpoolctl
+from keras_tuner.engine.trial import Trial, TrialStatus
+from keras_tuner.oracles import (
+    BayesianOptimizationOracle,
+    HyperbandOracle,
+    RandomSearchOracle,
+)
+
+from tfmat.config import Config
+from tfmat.tuning.space import Choice, Int, Search
+from tfmat.tuning.state import FAILED, SearchState, TrialRecord, plain
+
+IDLE, EXHAUSTED = "idle", "exhausted"
+_OWN_KEYS = "tuner/"  # of Hyperband, among a trial's values
+
+
+class _WithoutFiles:
+    """keras-tuner writes a file a trial; here all is in search.json."""
+
+    def save(self) -> None:
+        """Nothing: see `Oracle.store`."""
+
+    def _save_trial(self, trial: Trial) -> None:
+        pass
+
+
+class _Random(_WithoutFiles, RandomSearchOracle):
+    pass
+
+
+class _Hyperband(_WithoutFiles, HyperbandOracle):
+    pass
+
+
+class _Bayesian(_WithoutFiles, BayesianOptimizationOracle):
+    """Keeps the state of its random numbers, which keras-tuner forgets.
+
+    And it guesses the values of trials that still run by a model of those that are done: keras-tuner takes the model of
+    its previous suggestion for that, which an oracle that was just loaded does not have.
+    """
+
+    def populate_space(self, trial_id: str) -> dict[str, Any]:
+        done = [t for t in self.trials.values() if t.status == TrialStatus.COMPLETED]
+        if self.ongoing_trials and done:
+            with_ongoing = self.__dict__.copy()
+            self.__dict__.update(ongoing_trials={}, trials={t.trial_id: t for t in done})
+            points, values = self._vectorize_trials()
+            self.__dict__.update(with_ongoing)
+            self.gpr.fit(np.nan_to_num(points), np.nan_to_num(values))
+        return super().populate_space(trial_id)
+
+    def get_state(self) -> dict[str, Any]:
+        kind, keys, *rest = self._random_state.get_state()
+        return {**super().get_state(), "random_state": [kind, keys.tolist(), *rest]}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        super().set_state(state)
+        kind, keys, *rest = state["random_state"]
+        self._random_state.set_state((kind, np.array(keys, np.uint32), *rest))
+
+
+class Oracle:
+    """The oracle of a search, as search.json left it.
+
+    Args:
+      search: what the config file says now; the algorithm's settings are taken from it.
+      base: the config that it varies.
+      state: of the search; `store` writes the oracle's part of it.
+    """
+
+    def __init__(self, search: Search, base: Config, state: SearchState):
+        self._search = search
+        self._oracle = _make(search, search.max_units(base))
+        self._oracle.verbose = 0
+        for record in state.trials.values():
+            self._oracle.trials[record.trial_id] = self._trial(record)
+        if state.oracle:
+            self._oracle.set_state(copy.deepcopy(state.oracle))  # it changes what it is given
+            if search.algorithm == "hyperband":
+                self._oracle.hyperband_iterations = search.iterations
+
+    def suggest(self) -> TrialRecord | str:
+        """A new trial; IDLE where that depends on trials that still run; EXHAUSTED where there is none left."""
+        # Small matrices: on cores that others use too, threads that wait for each other took 40 times longer than one.
+        with threadpoolctl.threadpool_limits(1):
+            trial = self._oracle.create_trial(f"trial {len(self._oracle.trials)}")
+        if trial.status == TrialStatus.IDLE:
+            return IDLE
+        if trial.status != TrialStatus.RUNNING:
+            return EXHAUSTED
+        values = plain(trial.hyperparameters.values)
+        record = TrialRecord(trial_id=trial.trial_id, values=values, folder=trial.trial_id)
+        if self._search.algorithm == "hyperband":
+            record.fraction = values["tuner/epochs"] / self._oracle.max_epochs
+        return record
+
+    def tell(self, record: TrialRecord) -> None:
+        """Takes the end of a trial: `oracle_value`, or nothing where it failed."""
+        trial = self._oracle.trials[record.trial_id]
+        failed = record.state == FAILED or record.oracle_value is None
+        if not failed:
+            self._oracle.update_trial(record.trial_id, {"objective": record.oracle_value})
+        trial.status = TrialStatus.FAILED if failed else TrialStatus.COMPLETED
+        trial.message = record.reason
+        self._oracle.end_trial(trial)
+
+    def store(self, state: SearchState) -> None:
+        """Puts the oracle's state into the search's."""
+        state.oracle = plain(self._oracle.get_state())
+
+    def _trial(self, record: TrialRecord) -> Trial:
+        hyperparameters = self._oracle.hyperparameters.copy()
+        hyperparameters.values = dict(record.values)
+        status = TrialStatus.RUNNING
+        if record.ended:
+            told = record.oracle_value is not None
+            status = TrialStatus.COMPLETED if told else TrialStatus.FAILED
+        trial = Trial(hyperparameters, trial_id=record.trial_id, status=status)
+        trial.score = record.oracle_value
+        return trial
+
+
+def hyperparameters(search: Search) -> keras_tuner.HyperParameters:
+    """The space in keras-tuner's own words."""
+    space = keras_tuner.HyperParameters()
+    for name, parameter in search.space.items():
+        _declare(space, search, name, list((parameter.only_if or {}).items()))
+    return space
+
+
+def _declare(
+    space: keras_tuner.HyperParameters,
+    search: Search,
+    name: str,
+    conditions: list[tuple[str, tuple[Any, ...]]],
+) -> None:
+    parameter = search.space[name]
+    if conditions:
+        (parent, wanted), *others = conditions
+        choice = search.space[parent]
+        assert isinstance(choice, Choice)
+        keys = [key for key in choice.keys if choice.value(key) in wanted]
+        with space.conditional_scope(parent, keys):
+            _declare(space, search, name, others)
+    elif isinstance(parameter, Choice):
+        space.Choice(name, parameter.keys)
+    elif isinstance(parameter, Int):
+        step = None if parameter.scale == "log" else parameter.step
+        space.Int(name, parameter.low, parameter.high, step=step, sampling=parameter.scale)
+    else:
+        space.Float(name, parameter.low, parameter.high, sampling=parameter.scale)
+
+
+def _make(search: Search, max_units: int) -> Any:
+    settings: dict[str, Any] = {
+        "objective": keras_tuner.Objective("objective", "min"),
+        "hyperparameters": hyperparameters(search),
+        "tune_new_entries": False,
+        "allow_new_entries": False,
+        "seed": search.seed,
+        # Decided in `claims`, where a restarted search can still be ended in order.
+        "max_consecutive_failed_trials": math.inf,
+    }
+    if search.algorithm == "hyperband":
+        return _Hyperband(
+            max_epochs=max_units,
+            factor=search.factor,
+            hyperband_iterations=search.iterations,
+            **settings,
+        )
+    # How many trials there may be is decided in `claims`; without a number ids have four digits.
+    if search.algorithm == "random":
+        return _Random(max_trials=None, **settings)
+    return _Bayesian(max_trials=None, num_initial_points=search.initial_points, **settings)

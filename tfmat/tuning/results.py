@@ -1,0 +1,142 @@
+"""What a search leaves for people: best.py, trials.csv, TensorBoard's HParams, and a page. All from search.json."""
+
+import os
+import pathlib
+import time
+from typing import Any
+
+from tfmat.errors import InputError
+from tfmat.files import atomic_write
+from tfmat.tuning.definition import config_text
+from tfmat.tuning.importance import importances
+from tfmat.tuning.space import Search, value_text
+from tfmat.tuning.state import SearchState, TrialRecord, read_state
+
+
+def record_end(workdir: pathlib.Path, trial_id: str) -> None:
+    """What is written as soon as a trial has ended: its HParams, and best.py where it is the best."""
+    state = read_state(workdir)
+    write_hparams(workdir, state, state.trials[trial_id])
+    best = state.best()
+    if best is not None and best.trial_id == trial_id:
+        write_best(workdir, state)
+
+
+def write_results(workdir: str | os.PathLike) -> list[pathlib.Path]:
+    """Writes best.py, trials.csv and tuning.html from search.json; returns their paths. At any time."""
+    folder = pathlib.Path(workdir)
+    state = read_state(folder)
+    written = [write_csv(folder, state), _write_page(folder, state)]
+    return [*write_best(folder, state), *written]
+
+
+def write_best(workdir: pathlib.Path, state: SearchState) -> list[pathlib.Path]:
+    """The best trial's config, that `tfmat train --config` takes; nothing before a trial is done."""
+    best = state.best()
+    if best is None:
+        return []
+    search = Search.from_json(state.definition)
+    path = workdir / "best.py"
+    title = (
+        f"Trial {best.trial_id}, the best of {len(state.end_order)} trials: {search.objective} {best.value:.4g}.\n\n"
+        f"    tfmat train --config={path}\n"
+    )
+    with atomic_write(path, "w") as file:
+        file.write(config_text(state.base, search.config_values(best.values), title))
+    return [path]
+
+
+def trial_rows(state: SearchState) -> list[dict[str, Any]]:
+    """One row a trial, in the order of their start: what the CSV and the page show."""
+    search = Search.from_json(state.definition)
+    return [
+        {
+            "trial": record.trial_id,
+            "state": record.state,
+            search.objective: record.value,
+            **{
+                name: value_text(value) if isinstance(value, tuple) else value
+                for name, value in search.config_values(record.values).items()
+            },
+            "fraction": record.fraction,
+            "seconds": round(seconds_of(record), 1),
+            "started": record.intervals[0][1] if record.intervals else None,
+            "worker": record.worker,
+            "times_lost": record.lost,
+            "folder": f"trials/{record.folder}",
+            "reason": record.reason,
+        }
+        for record in state.trials.values()
+    ]
+
+
+def seconds_of(record: TrialRecord) -> float:
+    """How long a trial has run, over all its workers."""
+    now = time.time()
+    return sum((now if end is None else end) - start for _, start, end in record.intervals)
+
+
+def write_csv(workdir: pathlib.Path, state: SearchState) -> pathlib.Path:
+    """`trials.csv`: one row a trial."""
+    import pandas as pd
+
+    search = Search.from_json(state.definition)
+    first = ["trial", "state", search.objective, *search.space]
+    table = pd.DataFrame(trial_rows(state))
+    if len(table):
+        table = table.reindex(columns=[*first, *(c for c in table.columns if c not in first)])
+        table["started"] = pd.to_datetime(table["started"], unit="s", utc=True).dt.floor("s")
+    path = workdir / "trials.csv"
+    with atomic_write(path, "w") as file:
+        table.to_csv(file, index=False)
+    return path
+
+
+def write_hparams(workdir: pathlib.Path, state: SearchState, record: TrialRecord) -> None:
+    """One event file for TensorBoard's HParams page: `tensorboard --logdir=WORKDIR/tensorboard`."""
+    from tensorboard.compat.proto import event_pb2, summary_pb2
+    from tensorboard.plugins.hparams import api_pb2, summary_v2
+    from tensorboard.plugins.hparams.summary import session_end_pb
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    search = Search.from_json(state.definition)
+    values = {
+        name: value_text(value) if isinstance(value, tuple) else value
+        for name, value in search.config_values(record.values).items()
+    }
+    folder = workdir / "tensorboard" / record.trial_id
+    writer = EventFileWriter(str(folder))
+    now = time.time()
+    start = record.intervals[0][1] if record.intervals else now
+    summaries = [
+        summary_v2.hparams_config_pb(
+            hparams=[summary_v2.HParam(name) for name in search.space],
+            metrics=[summary_v2.Metric(search.objective)],
+        ),
+        summary_v2.hparams_pb(values, trial_id=record.trial_id, start_time_secs=start),
+        session_end_pb(
+            api_pb2.STATUS_SUCCESS if record.value is not None else api_pb2.STATUS_FAILURE
+        ),
+    ]
+    if record.value is not None:
+        metric = summary_pb2.Summary.Value(tag=search.objective, simple_value=record.value)
+        summaries.append(summary_pb2.Summary(value=[metric]))
+    for summary in summaries:
+        # TensorBoard's protocol buffers and TensorFlow's, which HParams takes where it finds them, differ in name only.
+        own = summary_pb2.Summary.FromString(summary.SerializeToString())
+        writer.add_event(event_pb2.Event(wall_time=now, step=0, summary=own))
+    writer.close()
+
+
+def _write_page(workdir: pathlib.Path, state: SearchState) -> pathlib.Path:
+    from tfmat.report.tuning_report import write_tuning_report
+    from tfmat.tuning.status import summarize
+
+    search = Search.from_json(state.definition)
+    try:
+        weights = importances(search, state)
+    except InputError:
+        weights = {}
+    return write_tuning_report(
+        workdir, summarize(workdir, state).to_json(), trial_rows(state), search.scales(), weights
+    )

@@ -1,0 +1,83 @@
+"""When a trial is hopeless: the median rule.
+
+A trial ends where its best value so far is worse than the median of the values of the trials that are done, at the same
+place of the training (Golovin et al., "Google Vizier", KDD 2017, section 3.2.2; in the form of Optuna's MedianPruner,
+which takes the others' values and not their running averages: those would let nearly every loss pass).
+"""
+
+import dataclasses
+import math
+import pathlib
+import statistics
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfmat.durations import Duration
+from tfmat.errors import InputError
+from tfmat.files import read_json
+from tfmat.report.metrics import read_metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """The course of one run.
+
+    Attributes:
+      position: [records], epochs or seconds: what trials are compared at.
+      progress: [records], share of the whole training.
+      values: [records], the objective.
+    """
+
+    position: NDArray[np.float64]
+    progress: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+    def until(self, fraction: float) -> "Curve":
+        """Its part up to the first record at or after this share of the steps."""
+        count = int((self.progress < fraction - 1e-9).sum()) + 1
+        return Curve(self.position[:count], self.progress[:count], self.values[:count])
+
+
+def read_curve(run_folder: pathlib.Path, objective: str, train_for: str) -> Curve:
+    """The curve of a run's folder, as far as it has come; empty where there is none.
+
+    Args:
+      objective: column of metrics.jsonl.
+      train_for: of the config. Where it is in epochs, the share of the training is that of its epochs: with a growing
+        batch they have different numbers of steps.
+    """
+    duration = Duration.parse(train_for)
+    position = "epoch" if duration.seconds is None else "seconds"
+    of, whole = ("epoch", duration.value) if duration.unit == "epochs" else ("step", 0.0)
+    lines = read_metrics(run_folder / "metrics.jsonl")
+    try:
+        whole = whole or read_json(run_folder / "config.json")["total_steps"]
+    except (InputError, KeyError):
+        lines = []
+    rows = [
+        (line[position], line[of] / whole, line[objective])
+        for line in lines
+        if isinstance(line.get(objective), int | float) and math.isfinite(line[objective])
+    ]
+    columns = np.array(rows, float).reshape(-1, 3).T
+    return Curve(*columns)
+
+
+def hopeless(curve: Curve, others: Sequence[Curve], at_least: int) -> str:
+    """Why the trial of this curve is hopeless, or "": see the module. `at_least` so many others must be that far."""
+    if not len(curve.values):
+        return ""
+    place = curve.position[-1]
+    reached = [
+        float(other.values[other.position <= place][-1])
+        for other in others
+        if len(other.values) and other.position[0] <= place <= other.position[-1] + 1e-9
+    ]
+    if len(reached) < at_least:
+        return ""
+    best, median = float(curve.values.min()), statistics.median(reached)
+    if best <= median:
+        return ""
+    return f"hopeless: {best:.4g} at best, the median of the others there is {median:.4g}"

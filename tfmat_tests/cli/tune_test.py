@@ -1,0 +1,48 @@
+"""`tfmat tune` refuses in one line what no search could be run with, and leaves nothing behind."""
+
+import pytest
+
+from tfmat.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["more"], "tune takes no argument 'more'"),
+        (["--lease=3x"], "--lease=3x is no time"),
+        (["--max_trials=0"], "max_trials is 0; give 1 or more"),
+        (["--config=configs/quickstart.py"], "does not define get_search()"),
+        (["--config.optimizer.name=adam"], "the search chooses optimizer.name"),
+        (["--config.law=vocce"], "voce"),
+        (["--backend=horovd"], "horovod"),
+        (["--trial_launcher=mpirun -np 2"], "--backend=single"),
+        (["--trial_command=run {config} {what}"], "valid: {config}, {workdir}, {seed}"),
+        (["--status"], "search.json does not exist"),
+        (["--gpus=1"], "add --launcher=slurm"),
+    ],
+)
+def test_mistakes(arguments, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["tune", "--workdir=search", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("tfmat: ") and error.count("\n") == 1
+    assert message in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_job_of_a_search(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    flags = ["--launcher=slurm", "--dry_run", "--num_workers=3", "--time_limit=60"]
+    assert main(["tune", "--workdir=search", *flags]) == 0
+    script = capsys.readouterr().out
+    assert "#SBATCH --array=0-2\n" in script
+    assert '--num_workers=1 --first_worker="$SLURM_ARRAY_TASK_ID" &' in script
+    ranks = ["--backend=horovod", "--ranks=2"]
+    assert main(["tune", "--workdir=search", *flags, *ranks]) == 0
+    script = capsys.readouterr().out
+    assert "#SBATCH --ntasks=2\n" in script
+    assert "'--trial_launcher=srun --mpi=pmix --ntasks=2'" in script and "    srun" not in script
+    assert main(["tune", "--workdir=search", *flags, "--one_job"]) == 0
+    script = capsys.readouterr().out
+    assert "--array" not in script and "--num_workers=3" in script
+    assert list(tmp_path.iterdir()) == []

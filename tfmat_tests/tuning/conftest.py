@@ -1,0 +1,123 @@
+"""Searches as processes of their own that can be killed, and what must hold of a search whatever happened to it."""
+
+import collections
+import json
+import pathlib
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tfmat.tuning.owner import is_dead
+from tfmat.tuning.state import SearchState, read_state
+from tfmat_tests.end_to_end.processes import PATIENCE, Ended, ForkServer, Program, fork_server
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    """Starts `tfmat tune` without the seconds that keras-tuner takes to load."""
+    with fork_server(tmp_path_factory.mktemp("tune"), ["tfmat.tuning.oracle"]) as started:
+        yield started
+
+
+class Search:
+    """`tfmat tune` in one folder, with synthetic trials."""
+
+    def __init__(self, server: ForkServer, workdir: pathlib.Path, config: pathlib.Path):
+        self.workdir, self._server, self._config = workdir, server, config
+
+    def start(self, *flags: str, num_workers: int = 2, epoch: float = 0.15) -> Program:
+        """Starts the command; `epoch` is the length of one, in seconds."""
+        python = shlex.quote(sys.executable)
+        trial = f"{python} -S -E {HERE / 'synthetic_trial.py'} {{config}} {{workdir}} {epoch}"
+        return self._server.start(
+            "tune",
+            f"--config={self._config}",
+            f"--workdir={self.workdir}",
+            f"--num_workers={num_workers}",
+            f"--trial_command={trial}",
+            *flags,
+            cwd=self.workdir.parent,
+        )
+
+    def finish(self, program: Program) -> Ended:
+        """Waits for its end, longer than for any other program."""
+        deadline = time.monotonic() + 4 * PATIENCE
+        while program.running():
+            assert time.monotonic() < deadline, program.said()
+            time.sleep(0.05)
+        return program.wait()
+
+    def state(self) -> SearchState:
+        """What search.json says."""
+        return read_state(self.workdir)
+
+    def running(self) -> int:
+        """How many trials run and have ended an epoch."""
+        if not (self.workdir / "search.json").exists():
+            return 0
+        folders = [self.workdir / "trials" / t.folder for t in self.state().with_state("running")]
+        return sum((folder / "seed-0" / "metrics.jsonl").exists() for folder in folders)
+
+    def worker_pid(self, name: str) -> int:
+        """Of the worker's process."""
+        return json.loads((self.workdir / "workers" / f"{name}.json").read_text())["owner"]["pid"]
+
+    def epochs(self) -> dict[str, collections.Counter[str]]:
+        """Folder of a trial -> how often each epoch was begun and ended in it."""
+        return {
+            path.parts[-3]: collections.Counter(path.read_text().splitlines())
+            for path in self.workdir.glob("trials/*/seed-0/epochs.log")
+        }
+
+    def check(self, num_trials: int, repeated: int = 0) -> None:
+        """Every trial ended once; at most `repeated` epochs were begun twice and none ended twice; nobody is left.
+
+        An epoch that was begun when its trial was stopped is begun again, and no other.
+        """
+        state = self.state()
+        assert len(state.trials) == num_trials
+        assert sorted(state.end_order) == sorted(state.trials)
+        counts = self.epochs().values()
+        assert all(count[f"end {epoch}"] <= 1 for count in counts for epoch in range(9))
+        again = sum(
+            count[f"begin {e}"] - 1 for count in counts for e in range(9) if count[f"begin {e}"]
+        )
+        assert again <= repeated
+        self.check_nobody_left()
+
+    def check_nobody_left(self) -> None:
+        """No worker and no trial runs any more."""
+        owners = [json.loads(p.read_text())["owner"] for p in self.workdir.glob("workers/*.json")]
+        owners += [
+            json.loads(path.read_text()) for path in self.workdir.glob("trials/*/process.json")
+        ]
+        assert owners
+        deadline = time.monotonic() + PATIENCE
+        while not all(map(is_dead, owners)):
+            assert time.monotonic() < deadline, owners
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def search(server: ForkServer, tmp_path: pathlib.Path) -> Search:
+    """A search in a folder of its own."""
+    return Search(server, tmp_path / "search", HERE / "space.py")
+
+
+@pytest.fixture
+def make_search(server: ForkServer, tmp_path: pathlib.Path):
+    """Makes one with other settings of space.py: `NAME="value"` replaces what it reads from the environment."""
+
+    def make(name: str, **settings: str) -> Search:
+        lines = "".join(f"os.environ[{key!r}] = {value!r}\n" for key, value in settings.items())
+        config = tmp_path / f"{name}.py"
+        text = (HERE / "space.py").read_text().replace("import os\n", f"import os\n{lines}", 1)
+        config.write_text(text)
+        return Search(server, tmp_path / name, config)
+
+    return make

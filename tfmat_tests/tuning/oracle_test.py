@@ -1,0 +1,124 @@
+"""The oracle behind search.json against keras-tuner alone: the same suggestions, though it is made anew each time."""
+
+import dataclasses
+import json
+import pathlib
+
+import keras_tuner
+import pytest
+import threadpoolctl
+
+from tfmat.tuning.definition import load_search
+from tfmat.tuning.oracle import EXHAUSTED, IDLE, Oracle, hyperparameters
+from tfmat.tuning.space import Choice, Search
+from tfmat.tuning.state import DONE, FAILED, SearchState, TrialRecord
+from tfmat_tests.tuning.synthetic_trial import known_function
+
+SPACE = pathlib.Path(__file__).with_name("space.py")
+
+
+def ours(search, base, num_trials):
+    """Values and results of trials one after the other; the oracle is loaded from JSON for each call."""
+    state = SearchState(search.to_json(), base.to_dict(), {})
+    trials = []
+    while len(trials) < num_trials:
+        suggested = step(search, base, state)
+        if isinstance(suggested, str):
+            break
+        suggested.oracle_value = known_function(suggested.values) / suggested.fraction
+        suggested.state = DONE
+        oracle = Oracle(search, base, state)
+        oracle.tell(suggested)
+        oracle.store(state)
+        trials.append((suggested.values, suggested.oracle_value))
+    return trials
+
+
+def step(search, base, state) -> TrialRecord | str:
+    content = json.loads(json.dumps(state.oracle))
+    state.oracle = content
+    oracle = Oracle(search, base, state)
+    suggested = oracle.suggest()
+    if isinstance(suggested, TrialRecord):
+        state.trials[suggested.trial_id] = suggested
+        oracle.store(state)
+    return suggested
+
+
+def alone(oracle, tmp_path, num_trials, max_epochs=None):
+    """The same with keras-tuner's own oracle, which lives through the search."""
+    oracle._set_project_dir(str(tmp_path), "alone")
+    oracle.verbose = 0
+    trials = []
+    while len(trials) < num_trials:
+        with threadpoolctl.threadpool_limits(
+            1
+        ):  # as ours: sums depend on the number of threads, and so does the time
+            trial = oracle.create_trial("one")
+        if trial.status != "RUNNING":
+            break
+        values = dict(trial.hyperparameters.values)
+        fraction = values["tuner/epochs"] / max_epochs if max_epochs else 1.0
+        value = known_function(values) / fraction
+        oracle.update_trial(trial.trial_id, {"objective": value})
+        trial.status = "COMPLETED"
+        oracle.end_trial(trial)
+        trials.append((values, value))
+    return trials
+
+
+@pytest.mark.parametrize("algorithm", ["random", "bayesian", "hyperband"])
+def test_suggestions_are_keras_tuners(algorithm, tmp_path):
+    base, search = load_search(SPACE)
+    search = dataclasses.replace(search, algorithm=algorithm, seed=7, initial_points=3)
+    objective = keras_tuner.Objective("objective", "min")
+    settings = {"objective": objective, "seed": 7, "hyperparameters": hyperparameters(search)}
+    if algorithm == "random":
+        theirs = keras_tuner.oracles.RandomSearchOracle(max_trials=20, **settings)
+    elif algorithm == "bayesian":
+        theirs = keras_tuner.oracles.BayesianOptimizationOracle(
+            max_trials=20, num_initial_points=3, **settings
+        )
+    else:
+        theirs = keras_tuner.oracles.HyperbandOracle(max_epochs=4, factor=3, **settings)
+    count = 6 if algorithm == "bayesian" else 20
+    expected = alone(theirs, tmp_path, count, 4 if algorithm == "hyperband" else None)
+    found = ours(search, base, count)
+    assert len(found) == len(expected) > 5
+    for (values, value), (their_values, their_value) in zip(found, expected, strict=True):
+        assert values == their_values
+        assert value == their_value
+
+
+def test_conditions_hold():
+    base, search = load_search(SPACE)
+    for values, _ in ours(search, base, 20):
+        assert ("optimizer.momentum" in values) == (values["optimizer.name"] == "sgd")
+
+
+def test_a_failed_trial_is_told_as_one():
+    base, search = load_search(SPACE)
+    state = SearchState(search.to_json(), base.to_dict(), {})
+    trial = step(search, base, state)
+    assert isinstance(trial, TrialRecord)
+    trial.state = FAILED
+    oracle = Oracle(search, base, state)
+    oracle.tell(trial)
+    oracle.store(state)
+    assert isinstance(step(search, base, state), TrialRecord)
+
+
+def test_an_exhausted_space_and_a_rung_that_waits():
+    base, _ = load_search(SPACE)
+    search = Search(space={"optimizer.name": Choice("adam", "sgd")}, algorithm="random")
+    state = SearchState(search.to_json(), base.to_dict(), {})
+    found = [step(search, base, state) for _ in range(3)]
+    assert found[2] == EXHAUSTED and not isinstance(found[1], str)
+    # Hyperband with a single bracket left waits for its lower rung.
+    hyperband = dataclasses.replace(load_search(SPACE)[1], algorithm="hyperband", max_trials=None)
+    state = SearchState(hyperband.to_json(), base.to_dict(), {})
+    for _ in range(50):
+        suggested = step(hyperband, base, state)
+        if isinstance(suggested, str):
+            break
+    assert suggested == IDLE

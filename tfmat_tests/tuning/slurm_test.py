@@ -1,0 +1,128 @@
+"""`tfmat tune --launcher=slurm` under a real SLURM: workers die, jobs are cancelled and requeued, a node goes down."""
+
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tfmat.launch.slurm_job import job_states
+from tfmat_tests.slurm import PROJECT, trial_slurm, wait_for
+from tfmat_tests.tuning.conftest import HERE, Search
+
+__all__ = ["trial_slurm"]
+
+
+class SubmittedSearch(Search):
+    """A search whose workers are the elements of a job array."""
+
+    def submit(self, *flags: str) -> str:
+        """The job's number."""
+        python = shlex.quote(sys.executable)
+        trial = f"{python} -S -E {HERE / 'synthetic_trial.py'} {{config}} {{workdir}} 1.0"
+        command = [
+            *(sys.executable, "-m", "tfmat", "tune", "--launcher=slurm", "--num_workers=2"),
+            *(f"--config={HERE / 'space.py'}", f"--workdir={self.workdir}"),
+            *(f"--trial_command={trial}", "--time_limit=30", "--lease=5s", *flags),
+        ]
+        environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+        done = subprocess.run(
+            command, cwd=self.workdir.parent, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()[1].rstrip(":")
+
+    def outputs(self) -> str:
+        """What the jobs and the workers said."""
+        files = sorted([*self.workdir.glob("job-*.out"), *self.workdir.glob("workers/*.log")])
+        return "\n".join(f"{path.name}: {path.read_text()[-1500:]}" for path in files)
+
+    def wait_until_busy(self) -> None:
+        """Both workers have a trial."""
+        wait_for(lambda: self.running() == 2, self.outputs)
+
+
+@pytest.fixture
+def submitted(tmp_path: pathlib.Path) -> SubmittedSearch:
+    """A search in a folder of its own."""
+    return SubmittedSearch(None, tmp_path / "search", HERE / "space.py")  # type: ignore[arg-type]
+
+
+def wait_for_end(cluster, job_id: str, search: SubmittedSearch) -> set[str]:
+    """The states in which the elements of a job end."""
+    over = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"}
+    wait_for(lambda: set(job_states([job_id]).values()) <= over, search.outputs)
+    return set(job_states([job_id]).values())
+
+
+def test_killed_worker_then_scancel_then_the_same_command(trial_slurm, submitted):
+    job_id = submitted.submit()
+    submitted.wait_until_busy()
+    os.kill(submitted.worker_pid("0"), signal.SIGKILL)
+    wait_for(lambda: submitted.state().end_order, submitted.outputs)
+    submitted.wait_until_busy()
+    trial_slurm.run("scancel", job_id)
+    assert wait_for_end(trial_slurm, job_id, submitted) == {"CANCELLED"}
+    submitted.check_nobody_left()
+    before = submitted.state()
+    again = submitted.submit()
+    assert wait_for_end(trial_slurm, again, submitted) == {"COMPLETED"}, submitted.outputs()
+    submitted.check(6, repeated=3)
+    after = submitted.state()
+    assert after.end_order[: len(before.end_order)] == before.end_order
+    assert after.best().value <= before.best().value
+
+
+@pytest.mark.large
+def test_the_time_limit_saves_requeues_and_goes_on(trial_slurm, submitted):
+    job_id = submitted.submit()
+    submitted.wait_until_busy()
+    elements = sorted(job_states([job_id]))
+    for element in elements:
+        trial_slurm.ask_to_save(element)
+    for element in elements:
+        trial_slurm.start_again(element)
+    assert wait_for_end(trial_slurm, job_id, submitted) == {"COMPLETED"}, submitted.outputs()
+    submitted.check(6, repeated=2)
+    assert all(trial.lost == 0 for trial in submitted.state().trials.values())
+
+
+@pytest.mark.large
+def test_scontrol_requeue(trial_slurm, submitted):
+    job_id = submitted.submit()
+    submitted.wait_until_busy()
+    element = f"{job_id}_0"
+    trial_slurm.run("scontrol", "requeue", element)
+    trial_slurm.start_again(element)
+    assert wait_for_end(trial_slurm, job_id, submitted) == {"COMPLETED"}, submitted.outputs()
+    submitted.check(6, repeated=2)
+
+
+@pytest.mark.large
+def test_killed_supervisor_of_one_element_leaves_the_rest_to_the_other(trial_slurm, submitted):
+    job_id = submitted.submit()
+    submitted.wait_until_busy()
+    parent = pathlib.Path(f"/proc/{submitted.worker_pid('0')}/stat").read_text()
+    os.kill(int(parent.rpartition(")")[2].split()[1]), signal.SIGKILL)
+    assert wait_for_end(trial_slurm, job_id, submitted) == {"COMPLETED", "FAILED"}
+    submitted.check(6, repeated=1)
+
+
+@pytest.mark.large
+def test_a_node_goes_down_and_comes_back(trial_slurm, submitted):
+    job_id = submitted.submit("--exclusive")
+    submitted.wait_until_busy()
+    element = f"{job_id}_0"
+    node = trial_slurm.facts(element)["NodeList"]
+    trial_slurm.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+    try:
+        trial_slurm.start_again(element)
+    finally:
+        trial_slurm.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    # The element may come back too late to find work; a node that goes down under it may even end it. The other one
+    # finishes the search.
+    assert "COMPLETED" in wait_for_end(trial_slurm, job_id, submitted), submitted.outputs()
+    submitted.check(6, repeated=2)

@@ -1,0 +1,60 @@
+"""The median rule on curves whose answer is plain, and the reading of a run's curve."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tfmat.tuning.stopping import Curve, hopeless, read_curve
+
+
+def curve(*values: float) -> Curve:
+    places = np.arange(1.0, len(values) + 1)
+    return Curve(places, places / 4, np.array(values))
+
+
+OTHERS = [
+    curve(5, 4, 3, 2),
+    curve(6, 3, 2, 1),
+    curve(9, 9, 9, 9),
+    curve(4, 2, 1, 1),
+    curve(7, 5, 4, 3),
+]
+
+
+@pytest.mark.parametrize(
+    ("own", "stops"),
+    [
+        (curve(8, 4.1), True),  # the others at epoch 2: 4, 3, 9, 2, 5; the median is 4
+        (curve(8, 4.0), False),
+        (curve(3, 8), False),  # its best counts
+        (curve(8, 4.1, 3.0), False),  # at epoch 3: 3, 2, 9, 1, 4
+        (curve(8, 4.1, 3.1), True),
+    ],
+)
+def test_median_rule(own, stops):
+    assert bool(hopeless(own, OTHERS, at_least=5)) == stops
+
+
+def test_too_few_others_say_nothing():
+    assert hopeless(curve(100), OTHERS[:4], at_least=5) == ""
+    assert hopeless(curve(9, 9, 9, 9, 9), OTHERS, at_least=5) == "", "nobody has come so far"
+
+
+def test_curve_of_a_run(tmp_path):
+    lines = [
+        {"step": 10, "epoch": 1.0, "seconds": 3.0, "val_loss": 2.0},
+        {"step": 20, "epoch": 2.0, "seconds": 6.0, "val_loss": float("nan")},
+        {"step": 40, "epoch": 3.0, "seconds": 9.0, "val_loss": 1.0},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "config.json").write_text('{"total_steps": 80}')
+    by_time = read_curve(tmp_path, "val_loss", "12s")
+    np.testing.assert_allclose(by_time.position, [3.0, 9.0])
+    np.testing.assert_allclose(by_time.progress, [0.125, 0.5])
+    # A growing batch: the third epoch had twice the steps; the share is that of the epochs.
+    by_epochs = read_curve(tmp_path, "val_loss", "4epochs")
+    np.testing.assert_allclose(by_epochs.position, [1.0, 3.0])
+    np.testing.assert_allclose(by_epochs.progress, [0.25, 0.75])
+    assert by_epochs.until(0.25).values.tolist() == [2.0]
+    assert not len(read_curve(tmp_path / "nowhere", "val_loss", "12s").values)
