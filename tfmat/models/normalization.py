@@ -36,7 +36,7 @@ class ExampleWeightedBatchNormalization(keras.layers.BatchNormalization):
     Args:
       synchronized: moments of the whole global batch; False: of each worker's part ("ghost" batches).
       ghost_batch_size: not synchronised, and of so many examples at a time of a worker's part, also on one worker and
-        in Keras's `fit` (Hoffer, Hubara, Soudry 2017, arXiv:1705.08741, algorithm 1); the last ghost batch may be smaller.
+        in Keras's `fit` (Hoffer, Hubara, Soudry 2017, arXiv:1705.08741, algorithm 1); the last one may be smaller.
         The moving statistics take the mean over a step's ghost batches.
     """
 

@@ -5,4 +5,11 @@ from tfmat.workflow.main import check_main_job, main_job
 from tfmat.workflow.results import calibrate_run
 from tfmat.workflow.train import sidecar
 
-__all__ = ["calibrate_run", "check_main_job", "curve_settings", "main_job", "make_dataset", "sidecar"]
+__all__ = [
+    "calibrate_run",
+    "check_main_job",
+    "curve_settings",
+    "main_job",
+    "make_dataset",
+    "sidecar",
+]
