@@ -1,0 +1,57 @@
+"""What do more workers buy on this machine? Made for two processors, in about a quarter of an hour if they are idle.
+
+tfmat scale --config=configs/scaling.py
+tfmat train --config=configs/scaling.py
+"""
+
+from tfmat.config import Config, default_config
+from tfmat.scaling.matrix import AllReduces, Matrix, Runs
+
+
+def get_config() -> Config:
+    """The default network; `get_scaling` says how large the data set is."""
+    config = default_config()
+    config.data.num_test = 500
+    config.data.num_validation = 2_000
+    # Larger batches get a larger learning rate, or the accuracies would compare nothing.
+    config.optimizer.scaling = "sqrt"
+    return config
+
+
+def get_scaling() -> Matrix:
+    """One and two workers with a processor each, and a few repetitions with more workers than processors."""
+    trained = {"batch_a_worker": 150, "train_for": "4epochs", "rounds": 2}
+    sweep = (75, 150, 300, 750)
+    return Matrix(
+        rounds=3,
+        seconds=1.0,
+        split_rounds=1,
+        dataset_size=60_000,
+        models={"large": {"conv_filters": (32, 48), "hidden_units": (500,)}},
+        runs=[
+            # One worker without any parallel library; two that have nothing to do with each other; two that have.
+            Runs("single", batch_a_worker=sweep),
+            Runs("single", workers=2, batch_a_worker=(75, 750), rounds=2),
+            Runs("horovod", workers=2, batch_a_worker=sweep, global_batch_size=750),
+            Runs("horovod", workers=2, collectives="gloo", batch_a_worker=(75, 750), rounds=2),
+            Runs("dtensor", mesh="batch:2", batch_a_worker=(75, 750), rounds=2),
+            Runs(
+                "parameter_server",
+                workers=2,
+                updates=("asynchronous", "synchronous"),
+                batch_a_worker=(75, 750),
+                rounds=2,
+            ),
+            Runs("horovod", workers=2, model="large", batch_a_worker=(75, 750), rounds=2),
+            # More workers than processors: marked so, since they say nothing of scaling.
+            Runs("horovod", workers=(4, 8), batch_a_worker=75, rounds=1),
+            # Left out where it cannot be had.
+            Runs("horovod", workers=2, collectives="nccl", batch_a_worker=75),
+            # Accuracy, against the workers and against the size of the data set.
+            Runs("horovod", workers=2, dataset_size=(15_000, 60_000), **trained),
+        ],
+        allreduces=[
+            AllReduces(("mpi", "gloo", "tensorflow", "bare mpi"), workers=2, rounds=2),
+            AllReduces("mpi", workers=4, rounds=1),
+        ],
+    )

@@ -1,0 +1,118 @@
+"""measures what parallelism buys: many runs, interleaved and repeated, and a page about them.
+
+  tfmat scale                                      on this machine; it says how long that takes
+  tfmat scale --quick --workdir=runs/try           a few minutes, to see how it works
+  tfmat scale --config=my_scaling.py --workdir=runs/mine --price_per_hour=0.05 --watts_a_worker=12
+  tfmat scale --launcher=slurm --nodes=4 --exclusive --time_limit=20     one job a point, on up to four nodes
+
+The config file has get_scaling() beside get_config(): backends, workers, batches, libraries, meshes, networks and data
+sizes; configs/scaling.py is an example, tfmat/scaling/matrix.py explains every key. One worker without any parallel
+library is measured beside the others, on as many processors a worker. Every result is on disk before the next run
+begins (measurements.jsonl): a study that was interrupted or killed goes on when the same command is given again, and
+new points of the config are added to it. What cannot be had here (no NCCL, say) is left out, with the reason; what
+fails is told at the end, with its log. Runs beyond the processors of the machine are marked oversubscribed. The page is
+scaling_report.html in --workdir; `tfmat report --workdir=…` makes it again.
+"""
+
+import dataclasses
+import pathlib
+import sys
+
+from absl import flags
+
+from tfmat.cli.config_flags import config_help, rewrite
+from tfmat.cli.launcher_flags import (
+    define_launcher_flags,
+    job_of_flags,
+    site_of_flags,
+    wants_slurm,
+)
+from tfmat.cli.outputs import check_output_folder
+from tfmat.errors import InputError
+from tfmat.launch.site import Site
+from tfmat.launch.slurm_job import SlurmJob
+
+__all__ = ["define_flags", "extra_help", "rewrite", "run"]
+
+extra_help = config_help
+
+# As in `tfmat report`.
+_ASSUMPTIONS = {
+    "price_per_hour": "of one worker's device, in any currency, for the report",
+    "watts_a_worker": "electric power of one worker, for the report",
+    "target_val_loss": "accuracy up to which time, energy and money are counted [what all trained points reached]",
+}
+_SAID_BY_CONFIG = ("ranks", "cpus_per_rank", "gpus")
+
+
+def define_flags(flag_values: flags.FlagValues) -> None:
+    """Flags of `tfmat scale`."""
+    flags.DEFINE_string(
+        "config",
+        "configs/scaling.py",
+        "file with get_config() and get_scaling(); --config.KEY=VALUE changes a key of the former",
+        flag_values=flag_values,
+    )
+    flags.DEFINE_multi_string("config_override", [], "", flag_values=flag_values)
+    flags.DEFINE_string(
+        "workdir", None, "folder of the study [runs/<config name>]", flag_values=flag_values
+    )
+    flags.DEFINE_string(
+        "data_dir", "data", "folder of data sets, or one data set", flag_values=flag_values
+    )
+    flags.DEFINE_boolean("quick", False, "a small study, for trying", flag_values=flag_values)
+    for name, meaning in _ASSUMPTIONS.items():
+        flags.DEFINE_float(name, None, meaning, flag_values=flag_values)
+    define_launcher_flags(flag_values)
+
+
+def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
+    """Runs the study."""
+    if arguments:
+        raise InputError(
+            f"scale takes no argument '{arguments[0]}'; flags look like --workdir=runs/scaling"
+        )
+    from tfmat.scaling.assumptions import Assumptions
+    from tfmat.scaling.matrix import load_matrix
+    from tfmat.workflow.scale import scale
+
+    pairs = [override.partition("=")[::2] for override in flag_values.config_override]
+    config, matrix = load_matrix(flag_values.config, pairs)
+    if flag_values.quick:
+        matrix = matrix.quick()
+    workdir = flag_values.workdir or f"runs/{pathlib.Path(flag_values.config).stem}"
+    check_output_folder("workdir", workdir)
+    values = {name: flag_values[name].value for name in _ASSUMPTIONS}
+    changes = {name: value for name, value in values.items() if value is not None}
+    Assumptions(**changes)  # wrong ones are told before anything is measured
+    slurm = _slurm(flag_values, workdir) if wants_slurm(flag_values) else None
+    if slurm:
+        matrix = dataclasses.replace(matrix, share_processes=False)
+    scale(
+        config,
+        matrix,
+        workdir=workdir,
+        data_dir=flag_values.data_dir,
+        assumptions=changes,
+        slurm=slurm,
+        dry_run=flag_values.dry_run,
+    )
+    return 0
+
+
+def _slurm(flag_values: flags.FlagValues, workdir: str) -> tuple[SlurmJob, Site]:
+    """What all jobs have in common."""
+    for name in _SAID_BY_CONFIG:
+        if flag_values[name].present:
+            raise InputError(
+                f"--{name}: the config's get_scaling() says it for each point; leave it out"
+            )
+    site = site_of_flags(flag_values)
+    job = job_of_flags(
+        flag_values,
+        name="scale",
+        folder=pathlib.Path(workdir),
+        site=site,
+        command=(site.python or sys.executable,),
+    )
+    return job, site

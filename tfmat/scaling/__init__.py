@@ -1,0 +1,1 @@
+"""What the parallelism bought: measurements of many runs, cost models fitted to them, and the page about both."""

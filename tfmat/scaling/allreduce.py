@@ -1,0 +1,83 @@
+"""Times sums over the workers by themselves: from 1 kB to 64 MB."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tfmat.config import Config
+from tfmat.launch.processes import Processes
+from tfmat.scaling.worker import prepare
+
+_BYTES_A_NUMBER = 4
+# Seconds: of one timed call, which holds as many sums as fit; and of all calls of a size.
+_CALL, _SIZE = 0.01, 0.3
+_FEWEST, _MOST = 5, 30
+
+
+class BareMpi:
+    """MPI_Allreduce through mpi4py, without Horovod."""
+
+    def __init__(self) -> None:
+        from mpi4py import MPI
+
+        self._world = MPI.COMM_WORLD
+
+    def __enter__(self) -> "BareMpi":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """MPI ends with the process."""
+
+    def repeated_sums(self, num_values: int) -> Callable[[int], None]:
+        """See Backend.repeated_sums."""
+        values, total = np.zeros(num_values, np.float32), np.empty(num_values, np.float32)
+
+        def sums(count: int) -> None:
+            for _ in range(count):
+                self._world.Allreduce(values, total)
+
+        return sums
+
+    def broadcast(self, decision: Any) -> Any:
+        """See Backend.broadcast."""
+        return self._world.bcast(decision)
+
+    def gather(self, value: Any) -> list[Any]:
+        """See Backend.gather."""
+        return list(self._world.allgather(value))
+
+
+def measure_sums(
+    spec: dict[str, Any], config: Config, processes: Processes
+) -> list[dict[str, Any]]:
+    """For each size `bytes` and `seconds`: of one sum, in each of some calls, on this process."""
+    way = spec["way"]
+    if way["backend"] == "mpi4py":
+        workers: Any = BareMpi()
+    else:
+        prepare(spec, config, processes)
+        from tfmat.backends import BackendOptions, make_backend
+
+        mesh = {"mesh": way["mesh"]} if way["mesh"] else {}
+        workers = make_backend(way["backend"], BackendOptions(**mesh))
+    with workers:
+        return [_measure(workers, size) for size in sorted(spec["sizes"])]
+
+
+def _measure(workers: Any, size: int) -> dict[str, Any]:
+    sums = workers.repeated_sums(max(1, size // _BYTES_A_NUMBER))
+    sums(2)
+    seconds = min(_seconds(sums, 3) for _ in range(3))
+    # Rank 0 decides, or the others would wait for sums that it does not do.
+    count = workers.broadcast(int(np.clip(_CALL / seconds, 1, 500)))
+    calls = workers.broadcast(int(np.clip(_SIZE / (count * seconds), _FEWEST, _MOST)))
+    workers.gather(0)
+    return {"bytes": size, "seconds": [_seconds(sums, count) for _ in range(calls)]}
+
+
+def _seconds(sums: Callable[[int], None], count: int) -> float:
+    started = time.perf_counter()
+    sums(count)
+    return (time.perf_counter() - started) / count

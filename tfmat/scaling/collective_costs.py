@@ -1,0 +1,93 @@
+"""What an exchange costs by theory: pure functions of workers, bytes, latency α (s) and inverse bandwidth β (s/byte).
+
+A message of n bytes takes α + nβ (Hockney, 1994). N is the size of the gradient, P the number of workers. Adding
+numbers up is left out: it is in β as it is measured.
+
+Sources: Thakur, Rabenseifner and Gropp (2005), Optimization of collective communication operations in MPICH, sections
+4.4 and 4.5; Patarasu and Yuan (2009), Bandwidth optimal all-reduce algorithms for clusters of workstations; Cho et al.
+(2017), PowerAI DDL, arXiv:1708.02188, for rings within and between nodes.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+from tfmat.backends.collectives_of_step import Collective
+
+
+@dataclasses.dataclass(frozen=True)
+class Algorithm:
+    """A way to sum over all workers: it takes `messages` α + `volume` N β.
+
+    Attributes:
+      title: for people.
+      messages: of P, one after the other.
+      volume: of P, gradients that pass the busiest link, one after the other.
+    """
+
+    title: str
+    messages: Callable[[int], float]
+    volume: Callable[[int], float]
+
+    def seconds(self, workers: int, num_bytes: float, latency: float, byte_seconds: float) -> float:
+        """Of one all-reduce."""
+        return self.messages(workers) * latency + self.volume(workers) * num_bytes * byte_seconds
+
+
+def _rounds(workers: int) -> int:
+    return math.ceil(math.log2(workers))
+
+
+ALGORITHMS = {
+    # Reduce-scatter and all-gather in a ring: P - 1 messages of N/P each.
+    "ring": Algorithm("ring", lambda p: 2 * (p - 1), lambda p: 2 * (p - 1) / p),
+    # Rabenseifner's: reduce-scatter by halving, all-gather by doubling.
+    "halving": Algorithm("halving and doubling", lambda p: 2 * _rounds(p), lambda p: 2 * (p - 1) / p),
+    # Reduce to one, then broadcast, both along a binomial tree, the whole message each time.
+    "tree": Algorithm("tree", lambda p: 2 * _rounds(p), lambda p: 2 * _rounds(p)),
+    # One of the P serves: it gets N from each of the others and sends N to each, all over its own link.
+    "server": Algorithm("parameter server", lambda p: 2 * (p - 1), lambda p: 2 * (p - 1)),
+}  # fmt: skip
+
+
+def server_bytes(gradient_bytes: float, workers: int) -> float:
+    """2N(P - 1): bytes that pass a parameter server in a step, one of the P workers being the server."""
+    return gradient_bytes * ALGORITHMS["server"].volume(workers)
+
+
+def ring_bytes(gradient_bytes: float, workers: int) -> float:
+    """2N(P - 1)/P: bytes that each worker of a ring sends in a step (Patarasu and Yuan, 2009: none can send less)."""
+    return gradient_bytes * ALGORITHMS["ring"].volume(workers)
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """Latency of a message (s) and seconds that a byte takes."""
+
+    latency: float
+    byte_seconds: float
+
+
+def hierarchical_seconds(
+    num_bytes: float, nodes: int, ranks_per_node: int, inside: Link, between: Link
+) -> float:
+    """All-reduce in rings: within each node to parts, of each part between nodes, within each node again.
+
+    Each of the L workers of a node then has N/L bytes to sum over the M nodes; they share the node's one link outwards,
+    so that this takes as long as N bytes would: 2(L - 1)α + 2(L - 1)/L Nβ inside, 2(M - 1)α' + 2(M - 1)/M Nβ' between.
+    """
+    ring = ALGORITHMS["ring"]
+    return ring.seconds(
+        ranks_per_node, num_bytes, inside.latency, inside.byte_seconds
+    ) + ring.seconds(nodes, num_bytes, between.latency, between.byte_seconds)
+
+
+def collective_seconds(collective: Collective, link: Link) -> float:
+    """Of the exchanges of one kind in a step, in rings.
+
+    Gradients and weights are joined to one message; activations of one layer wait for those of the layer before.
+    """
+    rounds = 2 if collective.kind == "all-reduce" else 1
+    tensors = collective.tensors if collective.what.startswith("activations") else 1
+    messages = rounds * (collective.devices - 1) * tensors
+    return messages * link.latency + collective.sent_in_ring * link.byte_seconds

@@ -1,0 +1,280 @@
+"""What a study measures, as a config file says it: `get_scaling()` beside `get_config()`. See configs/scaling.py."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfmat.backends.mesh import MeshShape
+from tfmat.config import (
+    Config,
+    apply_override,
+    call_config_function,
+    check_config,
+    find_config_file,
+    load_config,
+)
+from tfmat.durations import Duration
+from tfmat.errors import InputError, nearest
+
+BACKENDS = ("single", "horovod", "dtensor", "parameter_server")
+COLLECTIVES = ("mpi", "gloo", "nccl")
+# What sums by itself; "tensorflow" are the collectives of a mesh, "bare mpi" is mpi4py without Horovod.
+LIBRARIES = (*COLLECTIVES, "tensorflow", "bare mpi")
+TRANSPORTS = ("", "tcp", "rdma")
+PLACEMENTS = ("filled", "spread")
+UPDATES = ("asynchronous", "synchronous")
+KILOBYTE = 1024
+SIZES = tuple(KILOBYTE * 4**i for i in range(9))  # 1 kB to 64 MB
+
+
+def _names(*valid: str) -> dict[str, Any]:
+    return {"valid": valid}
+
+
+@dataclasses.dataclass(frozen=True)
+class Runs:
+    """Every combination of the values given; a single value stands for a list of one.
+
+    Attributes:
+      backend: `single` (several workers of it: as many processes at once that have nothing to do with each other, the
+        machine's own limit), `horovod`, `dtensor`, or `parameter_server` (a baseline for comparison).
+      workers: of dtensor they follow from the mesh.
+      batch_a_worker: weak scaling; global_batch_size: strong scaling.
+      collectives: of horovod: `mpi`, `gloo`, `nccl`. transport: "" for what the library chooses, `tcp`, `rdma`.
+      mesh, zero_stage: of dtensor.
+      updates: of parameter_server: `asynchronous`, `synchronous`.
+      model: names out of the matrix' `models`.
+      dataset_size: training examples; none for the matrix' own.
+      placement: on several nodes: `filled` one after another, or `spread` over all.
+      train_for: trains that long, on all of the data, and notes how the loss falls; "" measures steps only.
+      rounds: in how many it takes part; None for all.
+    """
+
+    backend: str | Sequence[str] = dataclasses.field(metadata=_names(*BACKENDS))
+    workers: int | Sequence[int] = 1
+    batch_a_worker: int | Sequence[int] = ()
+    global_batch_size: int | Sequence[int] = ()
+    collectives: str | Sequence[str] = dataclasses.field(
+        default="mpi", metadata=_names(*COLLECTIVES)
+    )
+    transport: str | Sequence[str] = dataclasses.field(default="", metadata=_names(*TRANSPORTS))
+    mesh: str | Sequence[str] = ()
+    zero_stage: int | Sequence[int] = 0
+    updates: str | Sequence[str] = dataclasses.field(
+        default="asynchronous", metadata=_names(*UPDATES)
+    )
+    model: str | Sequence[str] = "default"
+    dataset_size: int | Sequence[int] = ()
+    placement: str | Sequence[str] = dataclasses.field(
+        default="filled", metadata=_names(*PLACEMENTS)
+    )
+    train_for: str = ""
+    rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_fields(self)
+        for backend in self.values("backend"):
+            if backend == "dtensor" and not self.values("mesh"):
+                raise InputError(
+                    "Runs with backend='dtensor' has no mesh; give one, such as mesh='batch:2'"
+                )
+            if self.train_for and backend not in ("single", "horovod"):
+                raise InputError(
+                    f"Runs with train_for and backend='{backend}'; give single or horovod"
+                )
+            if self.train_for and backend == "single" and set(self.values("workers")) != {1}:
+                raise InputError("Runs with train_for and backend='single' has one worker")
+        if not self.values("batch_a_worker") and not self.values("global_batch_size"):
+            raise InputError("Runs has no batch; give batch_a_worker (weak) or global_batch_size")
+        for mesh in self.values("mesh"):
+            MeshShape.parse(mesh)
+        if self.train_for:
+            Duration.parse(self.train_for)
+        if any(stage > 3 for stage in self.values("zero_stage")):
+            raise InputError(f"zero_stage={self.zero_stage!r}; give 0 to 3")
+
+    def values(self, name: str) -> tuple[Any, ...]:
+        """Those of one attribute."""
+        return _values(getattr(self, name))
+
+
+@dataclasses.dataclass(frozen=True)
+class AllReduces:
+    """All-reduces by themselves: every combination.
+
+    Attributes:
+      library: `mpi`, `gloo`, `nccl` (through Horovod), `tensorflow` (on a mesh of one process), `bare mpi` (mpi4py).
+      workers, transport, placement, rounds: as in Runs.
+      sizes: bytes of the message; those of the models' gradients are added.
+    """
+
+    library: str | Sequence[str] = dataclasses.field(default="mpi", metadata=_names(*LIBRARIES))
+    workers: int | Sequence[int] = 2
+    sizes: Sequence[int] = SIZES
+    transport: str | Sequence[str] = dataclasses.field(default="", metadata=_names(*TRANSPORTS))
+    placement: str | Sequence[str] = dataclasses.field(
+        default="filled", metadata=_names(*PLACEMENTS)
+    )
+    rounds: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_fields(self)
+        if any(workers < 2 for workers in self.values("workers")):
+            raise InputError(f"AllReduces with workers={self.workers!r}; give 2 or more")
+
+    def values(self, name: str) -> tuple[Any, ...]:
+        """Those of one attribute."""
+        return _values(getattr(self, name))
+
+
+@dataclasses.dataclass(frozen=True)
+class Matrix:
+    """A study.
+
+    Attributes:
+      runs, allreduces: what is measured. Baselines of one worker are added where they are missing.
+      models: name -> changes to the config's `model` section; `default` is the config's own.
+      rounds: repetitions; in each everything is measured once, in an order of its own.
+      seconds: about how long each point is timed in a round, after its warm-up.
+      split_rounds: in how many rounds the parts of a step are measured as well.
+      dataset_size: training examples.
+      processors_a_worker: that every worker may use, also a baseline.
+      gpus_a_worker: under SLURM.
+      workers_per_node: that a node takes; None: as many as there are processors or GPUs for.
+      most_workers: more are not started on one node.
+      share_processes: whether batches that differ in nothing else are measured by the same processes, one after the
+        other: the start then counts once. Under SLURM each point is a job.
+      hardware: name of the machines; "" for the processor's name here, and the partition's under SLURM.
+      seed: of the order.
+    """
+
+    runs: Sequence[Runs]
+    allreduces: Sequence[AllReduces] = ()
+    models: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    rounds: int = 4
+    seconds: float = 1.5
+    split_rounds: int = 2
+    dataset_size: int = 15_000
+    processors_a_worker: int = 1
+    gpus_a_worker: int = 0
+    workers_per_node: int | None = None
+    most_workers: int = 16
+    share_processes: bool = True
+    hardware: str = ""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "seconds", "dataset_size", "processors_a_worker", "most_workers"):
+            _positive(f"Matrix({name}=…)", getattr(self, name))
+        if not self.runs:
+            raise InputError("Matrix has no runs; give Runs(backend=…, …)")
+        known = ("default", *self.models)
+        for runs in self.runs:
+            for model in runs.values("model"):
+                if model not in known:
+                    raise InputError(f"Runs(model='{model}'){nearest(model, known)}")
+
+    def quick(self) -> "Matrix":
+        """A small one for trying: one worker and two, the smallest and largest batch, two rounds, nothing trained."""
+        runs = [
+            dataclasses.replace(
+                each,
+                batch_a_worker=sorted(each.values("batch_a_worker"))[:: len(batches) - 1 or 1],
+                global_batch_size=() if batches else each.values("global_batch_size")[:1],
+                workers=min(each.values("workers")),
+                collectives="mpi",
+                mesh=each.values("mesh")[:1],
+            )
+            for each in self.runs
+            if _is_for_quick(each)
+            for batches in [each.values("batch_a_worker")]
+        ]
+        allreduces = [
+            dataclasses.replace(each, library="mpi", sizes=tuple(each.sizes)[::4], rounds=1)
+            for each in self.allreduces
+            if 2 in each.values("workers") and "mpi" in each.values("library")
+        ]
+        return dataclasses.replace(
+            self, runs=runs, allreduces=allreduces, rounds=2, split_rounds=1, seconds=0.5
+        )
+
+
+def _is_for_quick(runs: Runs) -> bool:
+    fewest = min(runs.values("workers"))
+    return (
+        not runs.train_for
+        and runs.values("model")[0] == "default"
+        and runs.values("backend") != ("parameter_server",)
+        and fewest <= (1 if "single" in runs.values("backend") else 2)
+        and "mpi" in runs.values("collectives")
+    )
+
+
+def load_matrix(
+    path: str | os.PathLike, overrides: Sequence[tuple[str, str]] = ()
+) -> tuple[Config, Matrix]:
+    """`get_config()`, changed by the overrides (key, text), and `get_scaling()` of a config file, both checked.
+
+    Raises:
+      InputError: the file is missing, fails, or says what does not exist.
+    """
+    file = find_config_file(os.fspath(path))
+    config = load_config(file)
+    for key, text in overrides:
+        apply_override(config, key, text)
+    check_config(config)
+    matrix = _call(file)
+    for name in matrix.models:
+        config_of_model(config, matrix, name)
+    return config, matrix
+
+
+def _call(file: pathlib.Path) -> Matrix:
+    matrix = call_config_function(file, "get_scaling")
+    if not isinstance(matrix, Matrix):
+        raise InputError(
+            f"get_scaling() of {file} returned {type(matrix).__name__}; return tfmat.scaling.matrix.Matrix(...)"
+        )
+    return matrix
+
+
+def config_of_model(config: Config, matrix: Matrix, name: str) -> Config:
+    """A copy of the config with the network of that name; InputError where its changes are not valid."""
+    changed = Config(config.to_dict())
+    for key, value in matrix.models.get(name, {}).items():
+        if key not in changed.model:
+            raise InputError(f"model '{name}' changes '{key}'{nearest(key, changed.model)}")
+        with changed.model.ignore_type():
+            changed.model[key] = value
+    return check_config(changed)
+
+
+def _values(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list | tuple | range) else (value,)
+
+
+def _check_fields(entry: Any) -> None:
+    """InputError for a value that its field cannot have."""
+    kind = type(entry).__name__
+    for field in dataclasses.fields(entry):
+        valid = field.metadata.get("valid")
+        for value in _values(getattr(entry, field.name)):
+            where = f"{kind}({field.name}={value!r})"
+            if valid and value not in valid:
+                raise InputError(f"{where}{nearest(str(value), valid)}")
+            if field.name in ("workers", "batch_a_worker", "global_batch_size", "dataset_size"):
+                _whole(where, value, 1)
+            elif field.name in ("sizes", "zero_stage") or (field.name == "rounds" and value):
+                _whole(where, value, {"sizes": 4, "zero_stage": 0, "rounds": 1}[field.name])
+
+
+def _whole(where: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{where}: give a whole number from {least}")
+
+
+def _positive(where: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise InputError(f"{where} is {value!r}; give a number above 0")

@@ -1,0 +1,151 @@
+"""All-reduces as measured: latency and bandwidth of each library and worker count, and how both grow with workers."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfmat.scaling.collective_costs import ALGORITHMS, Link
+from tfmat.scaling.fits import Fit, fit_times, left_out_errors
+from tfmat.scaling.measurements import AllReduce
+
+# Of one worker count the growth of the latency cannot be told: these are the limits, and what lies between.
+GROWTHS = ("constant", "logarithmic", "linear")
+
+
+@dataclasses.dataclass(frozen=True)
+class LineFit:
+    """Time = latency + bytes × seconds a byte, for one library and one number of workers.
+
+    Attributes:
+      lines: what was measured.
+      fit: [latency (s), seconds a byte].
+      left_out: [lines], relative error of each size as predicted from the other sizes.
+    """
+
+    lines: tuple[AllReduce, ...]
+    fit: Fit
+    left_out: NDArray
+
+    @property
+    def name(self) -> str:
+        """`mpi, 4 workers`."""
+        first = self.lines[0]
+        nodes = f" on {first.nodes} nodes" if first.nodes > 1 else ""
+        return f"{library_name(first)}, {first.workers} workers{nodes}"
+
+    def seconds(self, num_bytes: float) -> float:
+        """Of one all-reduce of that many bytes."""
+        return float(self.fit.values @ [1.0, num_bytes])
+
+
+def library_name(line: AllReduce) -> str:
+    """`mpi over shared memory`."""
+    return f"{line.library} over {line.transport}" if line.transport else line.library
+
+
+def line_fits(lines: Sequence[AllReduce]) -> list[LineFit]:
+    """One fit for each library, transport, hardware, worker count and number of nodes."""
+    groups: dict[tuple, list[AllReduce]] = {}
+    for line in lines:
+        key = (line.hardware, line.library, line.transport, line.nodes, line.workers)
+        groups.setdefault(key, []).append(line)
+    return [_line_fit(group) for group in groups.values() if len({e.bytes for e in group}) > 1]
+
+
+def _line_fit(lines: list[AllReduce]) -> LineFit:
+    lines = sorted(lines, key=lambda line: line.bytes)
+    sizes = np.array([line.bytes for line in lines], float)
+    design = np.stack([np.ones(len(sizes)), sizes], axis=1)
+    seconds = np.array([line.median_seconds for line in lines])
+    left_out = left_out_errors(design, seconds, [line.bytes for line in lines])
+    return LineFit(tuple(lines), fit_times(design, seconds), left_out)
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """An all-reduce for any number of workers: seconds = own + messages × latency + volume × bytes × seconds a byte.
+
+    Attributes:
+      algorithm: of `ALGORITHMS`, the one that fits best.
+      values: [own (s), latency (s), seconds a byte]; own is the library's, whatever the message.
+      fit: its values and their covariance.
+      workers: counts that were measured.
+      growth: how the latency grows; `as measured` where two counts or more tell it.
+      left_out: relative errors of sizes that were left out.
+    """
+
+    algorithm: str
+    values: NDArray
+    fit: Fit
+    workers: tuple[int, ...]
+    growth: str
+    left_out: NDArray
+
+    @property
+    def link(self) -> Link:
+        """Of a single message."""
+        return Link(float(self.values[1]), float(self.values[2]))
+
+    def seconds(self, workers: int, num_bytes: float, algorithm: str | None = None) -> float:
+        """Of one all-reduce, also by another algorithm than the measured one."""
+        if workers == 1:
+            return 0.0
+        way = ALGORITHMS[algorithm or self.algorithm]
+        own, latency, byte_seconds = self.values
+        if self.growth == "as measured" or algorithm is not None:
+            return float(own) + way.seconds(workers, num_bytes, latency, byte_seconds)
+        measured = self.workers[0]
+        growth = {
+            "constant": 1.0,
+            "logarithmic": np.log2(workers) / np.log2(measured),
+            "linear": (workers - 1) / (measured - 1),
+        }[self.growth]
+        moving = way.volume(workers) * num_bytes * byte_seconds
+        return float(own + way.messages(measured) * latency * growth + moving)
+
+    def draw(self, random: np.random.Generator) -> "Network":
+        """One as far off as the measurements allow."""
+        growth = str(random.choice(GROWTHS)) if self.growth != "as measured" else self.growth
+        return dataclasses.replace(self, values=self.fit.draw(random), growth=growth)
+
+
+def fit_network(lines: Sequence[AllReduce]) -> Network | None:
+    """The law of one library on one hardware, over all its worker counts; None for less than two message sizes.
+
+    Of ring, halving and doubling, and tree the one with the smallest error on sizes left out is taken. With one
+    worker count they cannot be told apart: the ring's volume, which is the least possible, and a latency that grows
+    as the logarithm.
+    """
+    counts = tuple(sorted({line.workers for line in lines}))
+    if len({line.bytes for line in lines}) < 2:
+        return None
+    names = ["ring", "halving", "tree"] if len(counts) > 1 else ["ring"]
+    growth = "as measured" if len(counts) > 1 else "logarithmic"
+    found = [_fit_algorithm(name, lines, counts, growth) for name in names]
+    return min(found, key=_error)
+
+
+def _fit_algorithm(
+    name: str, lines: Sequence[AllReduce], counts: tuple[int, ...], growth: str
+) -> Network:
+    way = ALGORITHMS[name]
+    own = 1.0 if len(counts) > 1 else 0.0  # one count cannot tell it from the latency
+    design = np.array(
+        [[own, way.messages(e.workers), way.volume(e.workers) * e.bytes] for e in lines], float
+    )
+    seconds = np.array([line.median_seconds for line in lines])
+    terms = [0, 1, 2] if own else [1, 2]
+    part = fit_times(design[:, terms], seconds)
+    values, covariance = np.zeros(3), np.zeros((3, 3))
+    values[terms] = part.values
+    covariance[np.ix_(terms, terms)] = part.covariance
+    left_out = left_out_errors(design[:, terms], seconds, [line.bytes for line in lines])
+    fit = Fit(values, covariance, part.error)
+    return Network(name, values, fit, counts, growth, left_out)
+
+
+def _error(network: Network) -> float:
+    errors = network.left_out[np.isfinite(network.left_out)]
+    return float(np.sqrt(np.mean(errors**2))) if len(errors) else network.fit.error

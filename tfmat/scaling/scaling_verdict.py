@@ -1,0 +1,220 @@
+"""The verdict on a study in plain words, from its numbers by stated rules."""
+
+from tfmat.report.page import Finding
+from tfmat.scaling.analysis import LARGER, Analysis, Forecast
+from tfmat.scaling.choice import choose
+from tfmat.scaling.prediction import (
+    GOOD,
+    MOST_WORKERS,
+    WORTHWHILE,
+    fastest,
+    last_worthwhile,
+    smallest_good_batch,
+)
+from tfmat.scaling.speed_figures import parts_of
+from tfmat.scaling.study import GOAL
+from tfmat.scaling.summary import PointSummary, series_name
+from tfmat.scaling.units import bytes_text, percent_text, seconds_text, spread_text
+
+RULES = (
+    (
+        "Speed-up: curves a second over those of one worker that computes with as many processors, on the "
+        "same hardware, "
+        "in a process without any parallel library; weak scaling compares the same batch a worker, strong "
+        "scaling the same "
+        "global batch. Ratios are formed within a round; given are the median and its 95 % bootstrap "
+        "interval (below three "
+        "rounds the lowest and highest). Efficiency: speed-up over workers."
+    ),
+    (
+        f"Parallelism pays from an efficiency of {percent_text(GOOD)}; below {percent_text(WORTHWHILE)} "
+        f"more than half of "
+        "what is paid for is lost, and it does not."
+    ),
+    (
+        "Points with more workers than processors are drawn hollow and marked *: they say nothing of "
+        "scaling, and no fit "
+        "and no verdict uses them."
+    ),
+    f"A prediction is near if points left out of its fit are met within {percent_text(GOAL)}.",
+)
+
+
+def headline(analysis: Analysis) -> tuple[str, str]:
+    """(level, one sentence)."""
+    best = analysis.best
+    if best is None or best.speedup is None or best.efficiency is None:
+        return (
+            "warn",
+            "Nothing can be said of scaling yet: a baseline or a second worker is missing.",
+        )
+    workers, share = best.point.workers, best.efficiency.value
+    times = f"{workers:,} workers train {best.speedup.value:.3g} times as fast as one"
+    if share >= GOOD:
+        return "good", f"Parallelism pays here: {times}."
+    if share >= WORTHWHILE:
+        return "warn", f"Parallelism pays only in part: {times}."
+    return "bad", f"Parallelism does not pay here: {times}."
+
+
+def paragraph(analysis: Analysis) -> str:
+    """What a reader should take away, in a few sentences of numbers."""
+    best = analysis.best
+    if best is None or best.speedup is None or best.efficiency is None:
+        return (
+            "Each point with several workers needs one of a single worker without any parallel library, on the same "
+            "hardware, with the same model, data set and batch."
+        )
+    sentences = [
+        (
+            f"{best.point.workers} workers ({series_name(best.point)}) reach {spread_text(best.speedup)} times the "
+            f"curves a second of one worker without any parallel library, "
+            f"{percent_text(best.efficiency.value)} of the ideal."
+        ),
+        _where_the_time_goes(best),
+    ]
+    forecast = analysis.forecast
+    if forecast is not None:
+        exchange = forecast.model.exchange(best.point.workers)
+        num_bytes = forecast.model.gradient_bytes
+        sentences.append(
+            f"One exchange of the gradient ({bytes_text(num_bytes)}) takes {seconds_text(exchange)} alone, "
+            f"{best.point.steps_an_epoch:,} times an epoch."
+        )
+        sentences += _outlook(forecast)
+    if analysis.costs:
+        sentences.append(_accuracy(analysis))
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _where_the_time_goes(best: PointSummary) -> str:
+    parts = parts_of(best)
+    if not parts:
+        return ""
+    total = sum(parts.values())
+    names = {
+        "waiting": "waiting for the slowest worker", "moving": "moving gradients", "input": "waiting for input",
+        "host": "the host", "rest": "not told apart",
+    }  # fmt: skip
+    # A part below half a percent is not worth a word.
+    shares = [
+        f"{percent_text(parts[part] / total)} {name}"
+        for part, name in names.items()
+        if parts.get(part, 0.0) > 0.005 * total
+    ]
+    return f"Where a step's time is lost: {', '.join(shares)}." if shares else ""
+
+
+def _outlook(forecast: Forecast) -> list[str]:
+    last = last_worthwhile(forecast.weak)
+    larger = last_worthwhile(forecast.weak_larger)
+    batch = smallest_good_batch(forecast.model, 64)
+    quickest = fastest(forecast.strong)
+    if last >= MOST_WORKERS:
+        first = f"even at {MOST_WORKERS:,} workers of {forecast.batch_a_worker:,} examples half of the ideal is kept"
+    elif last == 1:
+        first = f"with {forecast.batch_a_worker:,} examples a worker already two workers lose more than half"
+    else:
+        first = f"beyond {last:,} workers of {forecast.batch_a_worker:,} examples more than half of the ideal is lost"
+    end = f"even at {MOST_WORKERS:,}" if larger >= MOST_WORKERS else f"up to {larger:,}"
+    least = last_worthwhile(forecast.weak, "low")
+    if least < last:
+        first += f" (the interval begins at {least:,})"
+    sentences = [
+        f"By the model, {first}; a network {LARGER} times as large keeps half {end} workers.",
+        (
+            f"A fixed batch of {forecast.global_batch_size:,} is done soonest by {quickest.workers:,} "
+            f"worker{'s' if quickest.workers > 1 else ''} ({seconds_text(quickest.step_seconds.value)} a step)."
+        ),
+    ]
+    if batch is not None:
+        sentences.append(
+            f"64 workers would need at least {batch:,} examples each to keep {percent_text(GOOD)}."
+        )
+    return sentences
+
+
+def _accuracy(analysis: Analysis) -> str:
+    quickest = analysis.costs[0]
+    cheapest = min(analysis.costs, key=lambda cost: cost.device_hours)
+    text = (
+        f"A validation loss of {analysis.target:.3g} is reached soonest by {quickest.point.workers} × "
+        f"{quickest.point.batch_a_worker:,} examples, in {seconds_text(quickest.seconds.value)}"
+    )
+    if cheapest is not quickest:
+        text += (
+            f", and with the fewest device-hours by {cheapest.point.workers} × {cheapest.point.batch_a_worker:,} "
+            f"({cheapest.device_hours:.3g} against {quickest.device_hours:.3g})"
+        )
+    return f"{text}."
+
+
+def findings(analysis: Analysis) -> list[Finding]:
+    """What else a reader must know, the most important first."""
+    found = []
+    if analysis.measurements.label:
+        found.append(Finding("warn", f"These measurements are labelled: {analysis.measurements.label}."))  # fmt: skip
+    foreign = [each for each in analysis.summaries if each.foreign]
+    if foreign:
+        there = ", ".join(sorted({each.point.hardware for each in foreign}))
+        other = analysis.assumptions.baseline_hardware
+        text = (
+            f"Asked for: points on {there} are divided by a baseline on {other}. Such ratios mix the machines with the "
+            "parallelism."
+        )
+        found.append(Finding("warn", text))
+    found += _about_fits(analysis)
+    best = analysis.best
+    if analysis.options and best is not None:
+        memory = analysis.assumptions.device_memory_bytes
+        point = best.point
+        found.append(
+            Finding("note", choose(analysis.options, point.workers, point.batch_a_worker, memory))
+        )
+    alone = [e for e in analysis.summaries if e.baseline is None]
+    if alone:
+        of = f"{len(alone)} of {len(analysis.summaries)}"
+        text = f"{of} points have no baseline on their hardware, and so no speed-up."
+        found.append(Finding("note", text))
+    crowded = sum(each.point.oversubscribed for each in analysis.summaries)
+    if crowded:
+        text = f"{crowded} points ran more workers than processors (hollow, *): left out of fits and verdict."
+        found.append(Finding("note", text))
+    return found
+
+
+def _about_fits(analysis: Analysis) -> list[Finding]:
+    forecast = analysis.forecast
+    if forecast is None:
+        if analysis.main is None:
+            return []
+        text = (
+            "No prediction: all-reduces of the library used here were not measured by themselves."
+        )
+        return [Finding("warn", text)]
+    found = []
+    if analysis.checks:
+        worst = max(abs(check.error) for check in analysis.checks)
+        near = sum(abs(check.error) <= GOAL for check in analysis.checks)
+        level = "good" if worst <= GOAL else "warn"
+        text = (
+            f"The model meets {near} of {len(analysis.checks)} points that its fit did not see within "
+            f"{percent_text(GOAL)}; the worst is {percent_text(worst)} off."
+        )
+        found.append(Finding(level, text))
+    model = forecast.model
+    if model.inside.growth != "as measured":
+        text = (
+            "Only one number of workers was measured by itself, so that the growth of the latency with workers is "
+            "open: predictions take a logarithm, their intervals everything from no growth to growth in proportion."
+        )
+        found.append(Finding("warn", text))
+    if model.between is None and model.outside is None:
+        text = (
+            f"No network between nodes was measured: predictions beyond {model.ranks_per_node} workers take it to be "
+            "as fast as the inside of a node, which no network is."
+        )
+        found.append(Finding("warn", text))
+    elif model.between is None:
+        found.append(Finding("note", "The network between nodes is assumed, not measured."))
+    return found

@@ -1,0 +1,148 @@
+"""Runs launches as SLURM jobs: a round is submitted together, and its answers are collected from files."""
+
+import contextlib
+import dataclasses
+import pathlib
+import time
+from collections.abc import Sequence
+
+from tfmat.errors import InputError
+from tfmat.files import atomic_write, read_json, write_json
+from tfmat.launch.site import Site
+from tfmat.launch.slurm_job import SlurmJob, cancel, job_script, job_states, submit
+from tfmat.scaling.answers import read_answers
+from tfmat.scaling.launches import Way
+from tfmat.scaling.local_launches import Finished, end_of_log, worker_command
+from tfmat.scaling.machine import Machine
+from tfmat.scaling.matrix import Matrix
+from tfmat.scaling.planning import Planned, Study
+
+JOBS = "jobs.json"
+_SECONDS_BETWEEN_LOOKS = 2.0
+# For a shared file system to show what a job that has ended wrote.
+_FOR_FILES = 20.0
+_ACTIVE = {
+    "PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "RESIZING", "SIGNALING", "STAGE_OUT",
+    "STOPPED", "REQUEUE_HOLD", "SPECIAL_EXIT",
+}  # fmt: skip
+
+
+def slurm_machine(
+    site: Site, matrix: Matrix, found: dict, *, partition: str | None, most_nodes: int | None
+) -> Machine:
+    """The nodes that a study's jobs get.
+
+    Args:
+      site: says processors and GPUs of a node.
+      matrix: says what a worker gets of them.
+      found: what describe.py found; the nodes have the same software.
+      partition: of the jobs; None for the site's.
+      most_nodes: that a job may have; None for any number.
+
+    Raises:
+      InputError: nobody says how many workers a node takes.
+    """
+    workers = matrix.workers_per_node
+    if workers is None and matrix.gpus_a_worker and site.gpus_per_node:
+        workers = site.gpus_per_node // matrix.gpus_a_worker
+    elif workers is None and site.cores_per_node:
+        workers = site.cores_per_node // matrix.processors_a_worker
+    if not workers:
+        raise InputError(
+            "how many workers a node takes is not known; give workers_per_node in get_scaling(), or cores_per_node "
+            "(with GPUs gpus_per_node) in the site file"
+        )
+    name = partition or site.partition or "default partition"
+    return Machine(
+        hardware=matrix.hardware or f"SLURM, {name}",
+        processors=site.cores_per_node or workers * matrix.processors_a_worker,
+        workers_per_node=workers,
+        horovod=frozenset(found["horovod"]),
+        mpi4py=found["mpi4py"],
+        infiniband=True,  # not to be seen from here
+        gpus=matrix.gpus_a_worker,
+        slurm=True,
+        most_nodes=most_nodes,
+    )
+
+
+def job_of(planned: Planned, template: SlurmJob, study: Study, site: Site) -> SlurmJob:
+    """The job of a launch: `template` has what the command line says of all of them."""
+    way, machine = planned.launch.way, study.machine
+    nodes, num_processes = machine.nodes_of(way), planned.num_processes
+    width = way.workers if way.mesh else 1
+    return dataclasses.replace(
+        template,
+        name=f"scale-{planned.folder.name}"[:60],
+        command=worker_command(planned.folder, *([site.python] if site.python else [])),
+        folder=planned.folder,
+        ranks=num_processes,
+        nodes=1 if num_processes == 1 else nodes,
+        cpus_per_rank=study.matrix.processors_a_worker * width,
+        gpus=_gpus(way, study.matrix),
+        requeue=False,  # it is measured again instead
+    )
+
+
+def _gpus(way: Way, matrix: Matrix) -> int:
+    return 0 if way.backend == "parameter_server" else matrix.gpus_a_worker * way.workers
+
+
+class SlurmLaunches:
+    """Submits, watches and, where the study ends early, cancels.
+
+    Args:
+      study, template, site: see job_of.
+      folder: of jobs.json, by which jobs that a killed study left are cancelled.
+    """
+
+    def __init__(self, study: Study, template: SlurmJob, site: Site, folder: pathlib.Path):
+        self._study, self._template, self._site = study, template, site
+        self._jobs_file = folder / JOBS
+        self._cancel(self._known())
+
+    def run(self, launches: Sequence[Planned], finished: Finished) -> None:
+        """Submits all of them in their order; says of each how it went, as soon as it has ended."""
+        jobs: dict[str, Planned] = {}
+        try:
+            for planned in launches:
+                jobs[self._submit(planned)] = planned
+                write_json(self._jobs_file, {"jobs": list(jobs)})
+            while jobs:
+                for job_id, state in job_states(jobs).items():
+                    if state not in _ACTIVE:
+                        planned = jobs.pop(job_id)
+                        finished(planned, self._failure(planned, job_id, state))
+                if jobs:
+                    time.sleep(_SECONDS_BETWEEN_LOOKS)
+        finally:
+            self._cancel(jobs)
+            write_json(self._jobs_file, {"jobs": []})
+
+    def _submit(self, planned: Planned) -> str:
+        path = planned.folder / "job.sh"
+        text = job_script(job_of(planned, self._template, self._study, self._site), self._site)
+        with atomic_write(path, "w") as file:
+            file.write(text)
+        return submit(path)
+
+    def _failure(self, planned: Planned, job_id: str, state: str) -> tuple[str, str] | None:
+        deadline = time.monotonic() + (_FOR_FILES if state in ("COMPLETED", "UNKNOWN") else 0.0)
+        while read_answers(planned.folder, planned.num_processes) is None:
+            if time.monotonic() > deadline:
+                log = end_of_log(planned.folder / f"job-{job_id}.out")
+                return f"job {job_id} ended as {state} without an answer", log
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+        return None
+
+    def _known(self) -> list[str]:
+        if not self._jobs_file.exists():
+            return []
+        with contextlib.suppress(InputError, KeyError, TypeError):
+            return [str(job) for job in read_json(self._jobs_file)["jobs"]]
+        return []
+
+    def _cancel(self, jobs: Sequence[str] | dict[str, Planned]) -> None:
+        for job in jobs:
+            with contextlib.suppress(InputError):  # it has ended, or nobody answers
+                cancel(job)

@@ -1,0 +1,183 @@
+"""The time of a data-parallel step from its parts: computing, the wait for the slowest worker, the exchange.
+
+    T(P, b) = T1(b) + σ m(P) + t(P, N) + c
+
+T1(b) = t0 + t1 b is one worker's step of b examples without any library, σ the standard deviation of one worker's step,
+m(P) the expected largest of P standard normal numbers, t(P, N) an all-reduce of the gradient, and c what the library
+costs beyond that. Nothing is taken to overlap: tfmat exchanges one flat buffer after the backward pass.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import integrate, stats
+
+from tfmat.scaling.collective_costs import Link, hierarchical_seconds
+from tfmat.scaling.fits import Fit, fit_times, left_out_errors
+from tfmat.scaling.network import Network
+from tfmat.scaling.summary import PointSummary
+
+_SHORTEST = 1e-9  # seconds
+
+
+@functools.cache
+def expected_maximum(workers: int) -> float:
+    """m(P): mean of the largest of P standard normal numbers, ∫ x P φ(x) Φ(x)^(P-1) dx (Harter, 1961)."""
+    if workers == 1:
+        return 0.0
+
+    def integrand(x: float) -> float:
+        density = np.exp((workers - 1) * stats.norm.logcdf(x) - x * x / 2) / np.sqrt(2 * np.pi)
+        return float(x * workers * density)
+
+    return float(integrate.quad(integrand, -12, 12, limit=200)[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Compute:
+    """T1(b): one worker's step without any parallel library.
+
+    Attributes:
+      fit: [t0 (s), t1 (s an example)]; t0 is 0 where one batch size was measured.
+      batches: that were measured; left_out: [repetitions], relative error of each as predicted from other batches.
+    """
+
+    fit: Fit
+    batches: tuple[int, ...]
+    left_out: NDArray
+
+    def seconds(self, batch: float) -> float:
+        """Of a step with that many examples."""
+        return float(self.fit.values @ [1.0, batch])
+
+
+def fit_compute(baselines: Sequence[PointSummary]) -> Compute:
+    """From baselines of one hardware and model, one or more."""
+    # Single repetitions, not their medians: their scatter is what makes the standard errors.
+    pairs = [(e.point.global_batch_size, r.step_seconds) for e in baselines for r in e.repetitions]
+    batches, seconds = np.array(pairs, float).T
+    design = np.stack([np.ones(len(batches)), batches], axis=1)
+    if len(set(batches)) == 1:
+        design[:, 0] = 0.0
+        part = fit_times(design[:, 1:], seconds)
+        covariance = np.zeros((2, 2))
+        covariance[1, 1] = part.covariance[0, 0]
+        fit = Fit(np.array([0.0, part.values[0]]), covariance, part.error)
+        return Compute(fit, (int(batches[0]),), np.full(len(batches), np.nan))
+    left_out = left_out_errors(design, seconds, list(batches))
+    measured = tuple(sorted({int(batch) for batch in batches}))
+    return Compute(fit_times(design, seconds), measured, left_out)
+
+
+@dataclasses.dataclass(frozen=True)
+class StepModel:
+    """T(P, b) of one model on one hardware with one library.
+
+    Attributes:
+      compute: T1(b).
+      deviation: σ over T1(b); 0 where it was not measured (the wait is then part of `own`).
+      own, own_error: c and its standard error, s.
+      inside: all-reduce within a node; between: over nodes, None where none was measured.
+      ranks_per_node: workers that fill a node.
+      outside: the assumed link between nodes, where none was measured.
+      gradient_bytes: N.
+      times: how much larger the model is than the measured one.
+    """
+
+    compute: Compute
+    deviation: float
+    own: float
+    own_error: float
+    inside: Network
+    between: Network | None
+    ranks_per_node: int
+    outside: Link | None
+    gradient_bytes: int
+    times: float = 1.0
+
+    def alone(self, batch: float) -> float:
+        """T1(b)."""
+        fixed, an_example = self.compute.fit.values
+        # A draw from two rounds of a busy machine may be of no time at all, by which nothing can be divided.
+        return max(float(fixed + self.times * an_example * batch), _SHORTEST)
+
+    def parts(self, workers: int, batch: float) -> dict[str, float]:
+        """`computing`, `waiting`, `moving`, `library`: seconds of a step."""
+        alone = self.alone(batch)
+        several = workers > 1
+        return {
+            "computing": alone,
+            "waiting": self.deviation * alone * expected_maximum(workers),
+            "moving": self.exchange(workers),
+            "library": self.own if several else 0.0,
+        }
+
+    def seconds(self, workers: int, batch: float) -> float:
+        """T(P, b)."""
+        return sum(self.parts(workers, batch).values())
+
+    def efficiency(self, workers: int, batch: float) -> float:
+        """T1(b) over T(P, b)."""
+        return self.alone(batch) / self.seconds(workers, batch)
+
+    def exchange(self, workers: int) -> float:
+        """t(P, N): beyond one node by what was measured there, else by the assumed link, else as inside."""
+        num_bytes = self.times * self.gradient_bytes
+        if workers > self.ranks_per_node:
+            if self.between is not None:
+                return self.between.seconds(workers, num_bytes)
+            if self.outside is not None:
+                nodes = -(-workers // self.ranks_per_node)
+                own = float(self.inside.values[0])
+                link = self.inside.link
+                return own + hierarchical_seconds(
+                    num_bytes, nodes, self.ranks_per_node, link, self.outside
+                )
+        return self.inside.seconds(workers, num_bytes)
+
+    def larger(self, times: float) -> "StepModel":
+        """A model with so many times the parameters, and so many times the work for an example."""
+        return dataclasses.replace(self, times=times)
+
+    def draw(self, random: np.random.Generator) -> "StepModel":
+        """One as far off as the measurements allow."""
+        fit = self.compute.fit
+        drawn = dataclasses.replace(fit, values=fit.draw(random))
+        return dataclasses.replace(
+            self,
+            compute=dataclasses.replace(self.compute, fit=drawn),
+            own=max(float(random.normal(self.own, self.own_error)), 0.0),
+            inside=self.inside.draw(random),
+            between=None if self.between is None else self.between.draw(random),
+        )
+
+
+def with_own_cost(model: StepModel, points: Sequence[PointSummary]) -> StepModel:
+    """The model with c, the median of what points with several workers took beyond it, and its standard error."""
+    bare = dataclasses.replace(model, own=0.0, own_error=0.0)
+    beyond = np.array(
+        [
+            each.step_seconds.value - bare.seconds(each.point.workers, each.point.batch_a_worker)
+            for each in points
+        ]
+    )
+    if not len(beyond):
+        return bare
+    middle = float(np.median(beyond))
+    spread = 1.4826 * float(np.median(np.abs(beyond - middle))) / np.sqrt(len(beyond))
+    return dataclasses.replace(model, own=max(middle, 0.0), own_error=spread)
+
+
+def relative_deviation(summaries: Sequence[PointSummary], compute: Compute) -> float:
+    """Median of the ranks' standard deviations of a step over T1(b); 0 where none was measured."""
+    found = [
+        rank.step_deviation / compute.seconds(summary.point.batch_a_worker)
+        for summary in summaries
+        for repetition in summary.repetitions
+        for rank in repetition.ranks
+        if rank.step_deviation is not None
+    ]
+    return float(np.median(found)) if found else 0.0

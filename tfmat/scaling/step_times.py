@@ -1,0 +1,249 @@
+"""Times the steps of a backend as the main job runs them: many in one call of the graph, gathered inside it."""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+import platform
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tfmat.config import Config
+from tfmat.errors import InputError
+from tfmat.files import read_json, write_json
+from tfmat.launch.processes import Processes
+from tfmat.scaling.measurements import RankUse
+from tfmat.scaling.worker import Meeting, answer_file, prepare
+
+_FIRST_STEPS, _TRIAL_STEPS = 3, 10
+_FEWEST_CALLS = 3
+_SPLIT_SHARE = 0.5  # of the time, for the parts of a step
+
+
+def measure_steps(
+    spec: dict[str, Any], config: Config, processes: Processes, folder: pathlib.Path
+) -> list[dict[str, Any]]:
+    """What this process measured of each task, in their order: see answers.py."""
+    prepare(spec, config, processes)
+    from tfmat.data.packed import PackedDataset
+
+    with _backend(spec, folder) as backend:
+        dataset = PackedDataset.open(spec["dataset"], verify=False)
+        meet = _meeting(spec, backend, processes, folder)
+        bench = _Bench(spec, config, dataset, backend, meet)
+        answers = [bench.measure(task, spec["seconds"]) for task in spec["tasks"]]
+        if spec["split"]:
+            try:
+                backend.time_steps()
+            except InputError:
+                return answers  # meshes and GPUs do not tell
+            for task, answer in zip(spec["tasks"], answers, strict=True):
+                split = bench.measure(task, _SPLIT_SHARE * spec["seconds"])
+                # Where time goes is measured with the stamps, how long it takes without them.
+                answer["use"] = split["use"] | {
+                    name: answer["use"][name] for name in ("cpu_utilisation", "memory_bytes")
+                }
+        return answers
+
+
+def _backend(spec: dict[str, Any], folder: pathlib.Path) -> Any:
+    from tfmat.backends import BackendOptions, make_backend
+
+    way = spec["way"]
+    if way["backend"] != "dtensor":
+        return make_backend(way["backend"])
+    options = BackendOptions(mesh=way["mesh"], zero_stage=way["zero_stage"], folder=str(folder))
+    return make_backend("dtensor", options)
+
+
+def _meeting(
+    spec: dict[str, Any], backend: Any, processes: Processes, folder: pathlib.Path
+) -> Callable[[], object]:
+    if backend.world_size == processes.size:
+        return lambda: backend.gather(0)
+    return Meeting(folder, processes.rank, processes.size)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Bench:
+    """Builds the network anew for each task on one backend, and times it."""
+
+    spec: dict[str, Any]
+    config: Config
+    dataset: Any
+    backend: Any
+    meet: Callable[[], object]
+
+    def measure(self, task: dict[str, Any], seconds: float) -> dict[str, Any]:
+        from tfmat.training.meter import Meter
+
+        source = self._build(task)
+        spans = _spans(source.steps_per_epoch)
+        meter = Meter(self.backend)
+        rate = self._rate(source, spans, meter)
+        count, calls = self._shape(source, rate, seconds)
+        blocks = source.blocks(span for span in spans(count))
+        self.meet()
+        meter.start()
+        used, started, steps = time.process_time(), time.monotonic(), 0
+        for block in itertools.islice(meter.each(blocks), calls):
+            call_started = time.monotonic()
+            self.backend.train(*block)
+            elapsed = time.monotonic() - call_started
+            meter.called(block.indices.shape[1], len(block.indices), elapsed)
+            steps += len(block.indices)
+        elapsed = time.monotonic() - started
+        used = (time.process_time() - used) / elapsed / self.spec["processors"]
+        use = rank_use(meter.summary()["use"])
+        return {"steps": steps, "seconds": elapsed, "use": {**use, "cpu_utilisation": used}}
+
+    def _build(self, task: dict[str, Any]) -> Any:
+        """A new network on the backend; its source of batches."""
+        from tfmat.backends.step import per_example_function
+        from tfmat.optimizers import make_functional
+        from tfmat.training.sources import make_source
+
+        alone = self.backend.name == "single"
+        batch = task["batch_a_worker" if alone else "global_batch_size"]
+        size = self.spec["dataset_size"]
+        source = make_source(
+            self.dataset.features[:size],
+            self.dataset.labels[:size],
+            backend=self.backend,
+            global_batch_size=batch,
+            seed=self.config.seed,
+            reading="memory",
+            shard_size=self.dataset.shard_size,
+        )
+        optimizer = make_functional(_optimizer(self.config, batch)(2**30, source.steps_per_epoch))
+        model = _model(self.config, self.dataset)
+        self.backend.build(model, optimizer, per_example_function("mean_squared_error"), {})
+        self.backend.synchronize()
+        return source
+
+    def _rate(self, source: Any, spans: Any, meter: Any) -> float:
+        """Steps a second, roughly. The first call, which compiles, is left out; so is the second, a warm-up."""
+        rate = 1.0
+        for count in (_FIRST_STEPS, _TRIAL_STEPS, _TRIAL_STEPS):
+            (block,) = itertools.islice(source.blocks(spans(count)), 1)
+            started = time.monotonic()
+            self.backend.train(*block)
+            elapsed = time.monotonic() - started
+            meter.called(block.indices.shape[1], len(block.indices), elapsed)
+            rate = len(block.indices) / elapsed
+        return float(self.backend.broadcast(rate))
+
+    def _shape(self, source: Any, rate: float, seconds: float) -> tuple[int, int]:
+        """Steps a call, as the main job has them where that is short enough, and calls."""
+        from tfmat.training.sources import steps_per_call
+
+        longest = max(1, int(rate * seconds / _FEWEST_CALLS))
+        count = min(steps_per_call(source, None, self.backend.world_size), longest)
+        return count, max(_FEWEST_CALLS, round(rate * seconds / count))
+
+
+def measure_training(
+    spec: dict[str, Any], config: Config, processes: Processes, folder: pathlib.Path
+) -> list[dict[str, Any]]:
+    """Trains the only task as the main job does; rank 0 leaves the answers of the others too."""
+    prepare(spec, config, processes)
+    from tfmat.data.packed import PackedDataset
+    from tfmat.training.trainer import Trainer
+
+    (task,), run = spec["tasks"], folder / "run"
+    size, batch = spec["dataset_size"], task["global_batch_size"]
+    dataset = PackedDataset.open(spec["dataset"], verify=False)
+    validation = slice(dataset.num_train, dataset.num_train + dataset.num_validation)
+    with _backend(spec, folder) as backend:
+        trainer = Trainer(
+            _model(config, dataset),
+            optimizer=_optimizer(config, batch),
+            backend=backend,
+            workdir=str(run),
+            seed=config.seed,
+            checkpoint_every="1000epochs",
+            quiet=True,
+        )
+        trainer.fit(
+            dataset.features[:size],
+            dataset.labels[:size],
+            global_batch_size=batch,
+            train_for=spec["way"]["train_for"],
+            validation=(dataset.features[validation], dataset.labels[validation]),
+            num_validation=config.data.num_validation,
+            shard_size=dataset.shard_size,
+        )
+        if backend.rank == 0:
+            answers = _answers_of_run(run)
+            for rank, answer in enumerate(answers[1:], start=1):
+                write_json(answer_file(folder, rank), {"tasks": [answer]})
+            answer = answers[0]
+        backend.gather(0)  # what rank 0 wrote stays: the others write nothing after it
+    return (
+        [answer] if processes.rank == 0 else read_json(answer_file(folder, processes.rank))["tasks"]
+    )
+
+
+def _answers_of_run(run: pathlib.Path) -> list[dict[str, Any]]:
+    """Of each rank, from profile.json and metrics.jsonl."""
+    ranks = read_json(run / "profile.json")["ranks"]
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+    compiling = itertools.accumulate(record["use"]["first_call_seconds"] for record in records)
+    training = [
+        {
+            "seconds": max(record["training_seconds"] - first, 0.0),
+            **{name: record.get(name) for name in ("epoch", "loss", "val_loss")},
+        }
+        for record, first in zip(records, compiling, strict=True)
+    ]
+    answers = []
+    for rank in ranks:
+        if not rank.get("timed_steps"):
+            raise InputError("train_for is too short: everything ran in the call that compiles")
+        seconds = rank["timed_steps"] * rank["step_seconds"]
+        use = {**rank_use(rank["use"]), "node": rank["node"]}
+        answers.append({"steps": rank["timed_steps"], "seconds": seconds, "use": use})
+    answers[0]["training"] = training
+    return answers
+
+
+def rank_use(use: dict[str, Any]) -> dict[str, Any]:
+    """Of what a Meter says that which the measurements have; with the name of this machine."""
+    known = {field.name for field in dataclasses.fields(RankUse)}
+    return {"node": platform.node()} | {n: v for n, v in use.items() if n in known}
+
+
+def _spans(steps_per_epoch: int) -> Callable[[int], Iterator[Any]]:
+    """A function of the steps in a call: spans without end, as the main job has them."""
+    from tfmat.data.pipeline import Span
+
+    def spans(count: int) -> Iterator[Any]:
+        for epoch in itertools.count():
+            for first in range(0, steps_per_epoch, count):
+                yield Span(epoch, first, min(count, steps_per_epoch - first))
+
+    return spans
+
+
+def _model(config: Config, dataset: Any) -> Any:
+    from tfmat.models import build_model
+
+    return build_model(
+        config.model,
+        num_outputs=len(dataset.parameters),
+        num_points=dataset.features.shape[1],
+        input_scale=dataset.input_scale,
+        seed=config.seed,
+    )
+
+
+def _optimizer(config: Config, global_batch_size: int) -> Callable[[int, int], Any]:
+    from tfmat.optimizers import build_optimizer
+
+    return lambda total_steps, steps_per_epoch: build_optimizer(
+        config.optimizer,
+        total_steps=total_steps,
+        steps_per_epoch=steps_per_epoch,
+        global_batch_size=global_batch_size,
+    )

@@ -1,0 +1,193 @@
+"""Which step model a study's measurements give, for which of its combinations, and how far off it is."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfmat.backends.mesh import BATCH, MeshShape
+from tfmat.scaling.assumptions import Assumptions
+from tfmat.scaling.collective_costs import Link
+from tfmat.scaling.measurements import AllReduce, Measurements, Point
+from tfmat.scaling.network import Network, fit_network
+from tfmat.scaling.step_model import (
+    StepModel,
+    fit_compute,
+    relative_deviation,
+    with_own_cost,
+)
+from tfmat.scaling.summary import PointSummary
+
+# Predictions of what was left out should be as near.
+GOAL = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
+class Combination:
+    """Points that one step model describes: those of one model, hardware and way to sum gradients.
+
+    Attributes:
+      name: for people.
+      baselines: one worker, no library.
+      points: several workers, data parallel, not oversubscribed.
+      oversubscribed: the same, oversubscribed.
+    """
+
+    name: str
+    baselines: tuple[PointSummary, ...]
+    points: tuple[PointSummary, ...]
+    oversubscribed: tuple[PointSummary, ...]
+
+    @property
+    def point(self) -> Point:
+        """One of its points."""
+        return self.points[0].point
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """A measured step beside its prediction by a model that was fitted without it.
+
+    Attributes:
+      summary: what was measured.
+      predicted: seconds a step.
+      left_out: what the model had not seen: `its batch`, or `the point`; `nothing` for a fit, which proves little.
+    """
+
+    summary: PointSummary
+    predicted: float
+    left_out: str
+
+    @property
+    def error(self) -> float:
+        """Relative."""
+        return self.predicted / self.summary.step_seconds.value - 1
+
+
+def combinations(summaries: Sequence[PointSummary]) -> list[Combination]:
+    """Those with a baseline and a point that is not oversubscribed, the most points first."""
+    groups: dict[tuple, list[PointSummary]] = {}
+    for summary in summaries:
+        point = summary.point
+        axes = MeshShape.parse(point.mesh).names if point.mesh else (BATCH,)
+        layers_divided = axes != (BATCH,)
+        if point.workers > 1 and point.backend != "parameter_server" and not layers_divided:
+            groups.setdefault(_key(point), []).append(summary)
+    found = []
+    for group in groups.values():
+        first = group[0].point
+        baselines = tuple(
+            each for each in summaries if each.point.is_baseline and _place(each.point) == _place(first)
+        )  # fmt: skip
+        points = tuple(each for each in group if not each.point.oversubscribed)
+        if baselines and points:
+            rest = tuple(each for each in group if each.point.oversubscribed)
+            parts = [first.backend, first.collectives, first.transport, first.model.name]
+            name = ", ".join(part for part in parts if part)
+            found.append(Combination(name, baselines, points, rest))
+    return sorted(found, key=lambda each: (-len(each.points), -_efficiency(each)))
+
+
+def _place(point: Point) -> tuple:
+    return point.hardware, point.model.name, point.dataset_size, point.processors_a_worker
+
+
+def _key(point: Point) -> tuple:
+    way = (point.backend, point.collectives, point.transport, point.zero_stage)
+    return *_place(point), *way, point.placement
+
+
+def _efficiency(combination: Combination) -> float:
+    found = [each.efficiency.value for each in combination.points if each.efficiency]
+    return float(np.median(found)) if found else 0.0
+
+
+def fit_step_model(
+    combination: Combination, allreduces: Sequence[AllReduce], assumptions: Assumptions
+) -> StepModel | None:
+    """The step model of a combination; None where its library's all-reduces were not measured."""
+    networks = _networks(combination.point, allreduces)
+    if networks is None:
+        return None
+    return _fit(combination.baselines, combination.points, networks, assumptions)
+
+
+def _networks(
+    point: Point, allreduces: Sequence[AllReduce]
+) -> tuple[Network, Network | None] | None:
+    """Within a node, and over nodes (None where not measured), of the point's library on its hardware."""
+    lines = [
+        line
+        for line in allreduces
+        if line.library == point.collectives
+        and line.hardware == point.hardware
+        and line.transport in ("", point.transport)
+        and not line.oversubscribed
+    ]
+    inside = fit_network([line for line in lines if line.nodes == 1])
+    between = fit_network([line for line in lines if line.nodes > 1])
+    if inside is None:
+        return None if between is None else (between, between)
+    return inside, between
+
+
+def _fit(
+    baselines: Sequence[PointSummary],
+    points: Sequence[PointSummary],
+    networks: tuple[Network, Network | None],
+    assumptions: Assumptions,
+) -> StepModel:
+    compute = fit_compute(baselines)
+    outside = None
+    if assumptions.network_latency is not None and assumptions.network_bytes_per_second is not None:
+        outside = Link(assumptions.network_latency, 1 / assumptions.network_bytes_per_second)
+    most = max((each.point.ranks_per_node for each in points), default=1)
+    point = baselines[0].point
+    model = StepModel(
+        compute=compute,
+        deviation=relative_deviation([*baselines, *points], compute),
+        own=0.0,
+        own_error=0.0,
+        inside=networks[0],
+        between=networks[1],
+        ranks_per_node=assumptions.ranks_per_node or most,
+        outside=outside,
+        gradient_bytes=point.model.gradient_bytes,
+    )
+    return with_own_cost(model, points)
+
+
+def checks(
+    combination: Combination, allreduces: Sequence[AllReduce], assumptions: Assumptions
+) -> list[Check]:
+    """Every point with several workers, predicted by a fit without its batch a worker, else without the point."""
+    networks = _networks(combination.point, allreduces)
+    if networks is None:
+        return []
+    found = []
+    for summary in combination.points:
+        batch = summary.point.batch_a_worker
+        baselines = [e for e in combination.baselines if e.point.batch_a_worker != batch]
+        points = [e for e in combination.points if e.point.batch_a_worker != batch]
+        left_out = "its batch"
+        # A line through one batch cannot tell another.
+        if len({each.point.batch_a_worker for each in baselines}) < 2:
+            baselines, left_out = list(combination.baselines), "the point"
+            points = [each for each in combination.points if each is not summary]
+        if not points:
+            left_out += ", no other point"
+        model = _fit(baselines, points, networks, assumptions)
+        found.append(Check(summary, model.seconds(summary.point.workers, batch), left_out))
+    return found
+
+
+def all_models(
+    measurements: Measurements, summaries: Sequence[PointSummary], assumptions: Assumptions
+) -> list[tuple[Combination, StepModel]]:
+    """Every combination with a model, the one with the most points first."""
+    found = []
+    for combination in combinations(summaries):
+        model = fit_step_model(combination, measurements.allreduces, assumptions)
+        if model is not None:
+            found.append((combination, model))
+    return found

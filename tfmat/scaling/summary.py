@@ -1,0 +1,233 @@
+"""Medians and spreads over repetitions; speed-up and efficiency against one worker without any parallel library."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from tfmat.errors import InputError
+from tfmat.scaling.measurements import Measurements, Point, Repetition
+
+CONFIDENCE = 0.95
+# Fewer rounds have no interval worth the name; their lowest and highest value are given instead.
+_FEWEST_ROUNDS = 3
+_RESAMPLES = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A median and the limits between which it lies."""
+
+    low: float
+    value: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True)
+class PointSummary:
+    """What the repetitions of one point say together.
+
+    Attributes:
+      point: what was measured.
+      repetitions: of it, in the order of the rounds.
+      step_seconds, curves_per_second: median, lowest and highest repetition.
+      baseline: what it is compared with; None where that was not measured.
+      speedup: curves a second over the baseline's, formed round by round: median and 95 % interval.
+      efficiency: speed-up over workers.
+      foreign: the baseline ran on other hardware, which was asked for.
+    """
+
+    point: Point
+    repetitions: tuple[Repetition, ...]
+    step_seconds: Estimate
+    curves_per_second: Estimate
+    baseline: Point | None = None
+    speedup: Estimate | None = None
+    efficiency: Estimate | None = None
+    foreign: bool = False
+
+
+def summarise(
+    measurements: Measurements, baseline_hardware: str | None = None
+) -> list[PointSummary]:
+    """One summary a point, in the order of the file.
+
+    Args:
+      baseline_hardware: compare with baselines of this hardware instead of the point's own; only on request, since
+        such a ratio mixes the machine with the parallelism.
+
+    Raises:
+      InputError: no baseline was measured on that hardware.
+    """
+    groups: dict[Point, list[Repetition]] = {}
+    for repetition in measurements.repetitions:
+        groups.setdefault(repetition.point, []).append(repetition)
+    baselines = [point for point in groups if point.is_baseline]
+    if baseline_hardware is not None:
+        known = sorted({point.hardware for point in baselines})
+        if baseline_hardware not in known:
+            raise InputError(
+                f"no baseline was measured on '{baseline_hardware}'; measured: {', '.join(known) or 'none'}"
+            )
+    return [
+        _summary(point, groups, _baseline_of(point, baselines, baseline_hardware))
+        for point in groups
+    ]
+
+
+def _baseline_of(
+    point: Point, baselines: Sequence[Point], baseline_hardware: str | None
+) -> Point | None:
+    """One worker with the same batch a worker (weak) or the same global batch (strong), on the same hardware."""
+    batch = point.batch_a_worker if point.scaling == "weak" else point.global_batch_size
+    hardware = point.hardware if baseline_hardware is None else baseline_hardware
+    for other in baselines:
+        same = other.model.name == point.model.name and other.dataset_size == point.dataset_size
+        processors = other.processors_a_worker == point.processors_a_worker
+        here = other.hardware == hardware and (processors or hardware != point.hardware)
+        if same and here and other.global_batch_size == batch:
+            return other
+    return None
+
+
+def _summary(
+    point: Point, groups: dict[Point, list[Repetition]], baseline: Point | None
+) -> PointSummary:
+    repetitions = tuple(sorted(groups[point], key=lambda repetition: repetition.round))
+    summary = PointSummary(
+        point,
+        repetitions,
+        _spread([repetition.step_seconds for repetition in repetitions]),
+        _spread([repetition.curves_per_second for repetition in repetitions]),
+    )
+    if baseline is None:
+        return summary
+    ratios = speedups(repetitions, groups[baseline])
+    if point == baseline:
+        speedup = Estimate(1.0, 1.0, 1.0)
+    else:
+        speedup = median_with_interval(ratios)
+    efficiency = Estimate(*(value / point.workers for value in dataclasses.astuple(speedup)))
+    foreign = baseline.hardware != point.hardware
+    return dataclasses.replace(
+        summary, baseline=baseline, speedup=speedup, efficiency=efficiency, foreign=foreign
+    )
+
+
+def speedups(of: Sequence[Repetition], baseline: Sequence[Repetition]) -> NDArray:
+    """Ratios of curves a second, [rounds that both have]; of the medians, [1], where they share no round."""
+    rates = {repetition.round: repetition.curves_per_second for repetition in baseline}
+    pairs = [(each.curves_per_second, rates[each.round]) for each in of if each.round in rates]
+    if not pairs:
+        pairs = [(_median_rate(of), _median_rate(baseline))]
+    return np.array([rate / other for rate, other in pairs])
+
+
+def _median_rate(repetitions: Sequence[Repetition]) -> float:
+    return float(np.median([repetition.curves_per_second for repetition in repetitions]))
+
+
+def median_with_interval(values: NDArray | Sequence[float]) -> Estimate:
+    """Median with its 95 % bootstrap interval (Efron and Tibshirani, 1993, percentiles); below 3 values the range."""
+    values = np.asarray(values, float)
+    if len(values) < _FEWEST_ROUNDS or np.ptp(values) == 0:
+        return _spread(values)
+    random = np.random.default_rng(0)  # the same file always gives the same page
+    medians = np.median(random.choice(values, (_RESAMPLES, len(values))), axis=1)
+    low, high = np.quantile(medians, [0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2])
+    return Estimate(float(low), float(np.median(values)), float(high))
+
+
+def _spread(values: NDArray | Sequence[float]) -> Estimate:
+    values = np.asarray(values, float)
+    return Estimate(float(values.min()), float(np.median(values)), float(values.max()))
+
+
+def series_name(point: Point, with_transport: bool = False) -> str:
+    """What points that differ only in their number of workers have in common: `horovod mpi, 75 a worker`."""
+    kind = point.backend
+    if point.mesh:
+        kind += f" {re.sub(r':[0-9]+', '', point.mesh)}"
+    if point.zero_stage:
+        kind += f" ZeRO {point.zero_stage}"
+    parts = [f"{kind} {point.collectives}".strip()]
+    parts += [point.transport if with_transport else "", point.placement]
+    batch = (
+        f"{point.batch_a_worker:,} a worker"
+        if point.scaling == "weak"
+        else f"{point.global_batch_size:,} in all"
+    )
+    return ", ".join(part for part in [*parts, batch] if part)
+
+
+def several_transports(summaries: Sequence[PointSummary]) -> bool:
+    """Whether a library was measured over more than one, so that names must tell which."""
+    ways = {(e.point.backend, e.point.collectives, e.point.transport) for e in summaries}
+    return len({way[:2] for way in ways}) < len(ways)
+
+
+def series(summaries: Sequence[PointSummary], scaling: str) -> dict[str, list[PointSummary]]:
+    """Series name -> its points with a speed-up, fewest workers first, the baseline included; without lone ones."""
+    found: dict[str, list[PointSummary]] = {}
+    of_point = {summary.point: summary for summary in summaries}
+    models = {summary.point.model.name for summary in summaries}
+    sizes = {summary.point.dataset_size for summary in summaries}
+    machines = {summary.point.hardware for summary in summaries}
+    transports = several_transports(summaries)
+    for summary in summaries:
+        point = summary.point
+        if point.scaling != scaling or summary.baseline is None or point.workers == 1:
+            continue
+        extra = [point.model.name] if len(models) > 1 else []
+        extra += [f"{point.dataset_size:,} examples"] if len(sizes) > 1 else []
+        extra += [point.hardware] if len(machines) > 1 else []
+        name = ", ".join([series_name(point, transports), *extra])
+        found.setdefault(name, [of_point[summary.baseline]]).append(summary)
+    return {
+        name: sorted(group, key=lambda each: each.point.workers) for name, group in found.items()
+    }
+
+
+def added_worker(group: Sequence[PointSummary]) -> Estimate | None:
+    """What each further worker adds to the speed-up: k in S = 1 + k (P - 1), least squares, 95 % interval.
+
+    1 is ideal. Oversubscribed points are left out; None where nothing is left.
+    """
+    workers, ratios = _ratios(group)
+    return _slope(workers - 1, ratios - 1)
+
+
+def amdahl_share(group: Sequence[PointSummary]) -> Estimate | None:
+    """The share s that does not get faster: 1/S = s + (1 - s)/P (Amdahl, 1967), least squares, 95 % interval."""
+    workers, ratios = _ratios(group)
+    return _slope(1 - 1 / workers, 1 / ratios - 1 / workers)
+
+
+def _ratios(group: Sequence[PointSummary]) -> tuple[NDArray, NDArray]:
+    """Workers and speed-ups, one entry a round of each point that tells of scaling."""
+    of_point = {summary.point: summary.repetitions for summary in group}
+    pairs = [
+        (summary.point.workers, ratio)
+        for summary in group
+        if summary.baseline in of_point
+        and summary.point.workers > 1
+        and not summary.point.oversubscribed
+        for ratio in speedups(summary.repetitions, of_point[summary.baseline])
+    ]
+    columns = np.array(pairs, float).reshape(-1, 2)
+    return columns[:, 0], columns[:, 1]
+
+
+def _slope(x: NDArray, y: NDArray) -> Estimate | None:
+    """Slope of a line through the origin."""
+    if not len(x):
+        return None
+    slope = float(x @ y / (x @ x))
+    if len(x) == 1:
+        return Estimate(slope, slope, slope)
+    variance = float(np.sum((y - slope * x) ** 2)) / (len(x) - 1) / float(x @ x)
+    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, len(x) - 1)) * np.sqrt(variance)
+    return Estimate(slope - half, slope, slope + half)

@@ -1,0 +1,119 @@
+"""What an accuracy costs: time, device-hours, energy and money, as measured and as predicted for more workers."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfmat.scaling.assumptions import Assumptions
+from tfmat.scaling.measurements import Point, Repetition
+from tfmat.scaling.prediction import Prediction
+from tfmat.scaling.summary import Estimate, PointSummary
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """Of reaching the target.
+
+    Attributes:
+      point: that was trained.
+      seconds: of training; low and high are the fastest and slowest repetition.
+      epochs: median.
+      device_hours: workers × hours.
+      kilowatt_hours, money: None where neither power nor price is known.
+      measured_power: the power was measured, not given.
+    """
+
+    point: Point
+    seconds: Estimate
+    epochs: float
+    device_hours: float
+    kilowatt_hours: float | None
+    money: float | None
+    measured_power: bool = False
+
+
+def target_of(summaries: Sequence[PointSummary], assumptions: Assumptions) -> float | None:
+    """The given target, else the lowest validation loss that every trained repetition reached; None without any."""
+    if assumptions.target_val_loss is not None:
+        return assumptions.target_val_loss
+    best = [_best(each) for summary in summaries for each in summary.repetitions]
+    reached = [value for value in best if value is not None]
+    return max(reached) if reached else None
+
+
+def _best(repetition: Repetition) -> float | None:
+    losses = [line.val_loss for line in repetition.training if line.val_loss is not None]
+    return min(losses) if losses else None
+
+
+def reached(repetition: Repetition, target: float) -> tuple[float, float] | None:
+    """(seconds, epochs) of the first line at or below the target; None where there is none."""
+    for line in repetition.training:
+        if line.val_loss is not None and line.val_loss <= target:
+            return line.seconds, line.epoch
+    return None
+
+
+def costs(summaries: Sequence[PointSummary], target: float, assumptions: Assumptions) -> list[Cost]:
+    """One for each point all of whose trained repetitions reached the target, the fastest first."""
+    found = []
+    for summary in summaries:
+        trained = [each for each in summary.repetitions if each.training]
+        times = [reached(each, target) for each in trained]
+        known = [time for time in times if time is not None]
+        if not known or len(known) < len(times):
+            continue
+        seconds = np.array([time[0] for time in known])
+        spread = Estimate(float(seconds.min()), float(np.median(seconds)), float(seconds.max()))
+        watts = _watts(trained)
+        hours = summary.point.workers * spread.value / 3600
+        energy, money = _energy_and_money(hours, spread.value, watts, assumptions)
+        epochs = float(np.median([time[1] for time in known]))
+        measured = watts is not None
+        found.append(Cost(summary.point, spread, epochs, hours, energy, money, measured))
+    return sorted(found, key=lambda cost: cost.seconds.value)
+
+
+def predicted_costs(
+    cost: Cost, predictions: Sequence[Prediction], assumptions: Assumptions
+) -> list[Cost]:
+    """The cost with other numbers of workers at the same global batch, which takes as many steps as measured."""
+    steps = cost.epochs * cost.point.steps_an_epoch
+    found = []
+    for each in predictions:
+        step = each.step_seconds
+        seconds = Estimate(steps * step.low, steps * step.value, steps * step.high)
+        hours = each.workers * seconds.value / 3600
+        energy, money = _energy_and_money(hours, seconds.value, None, assumptions)
+        point = dataclasses.replace(
+            cost.point, workers=each.workers, batch_a_worker=int(each.batch_a_worker)
+        )
+        found.append(Cost(point, seconds, cost.epochs, hours, energy, money))
+    return found
+
+
+def _energy_and_money(
+    device_hours: float, seconds: float, watts: float | None, assumptions: Assumptions
+) -> tuple[float | None, float | None]:
+    """`watts` are those of all workers together, as measured."""
+    if watts is not None:
+        energy = watts * seconds / 3.6e6
+    elif assumptions.watts_a_worker is not None:
+        energy = assumptions.watts_a_worker * device_hours / 1000
+    else:
+        energy = None
+    price = assumptions.price_per_hour
+    return energy, None if price is None else price * device_hours
+
+
+def _watts(repetitions: Sequence[Repetition]) -> float | None:
+    """Of all ranks together, median over repetitions; None unless every rank's was measured."""
+    sums = []
+    for repetition in repetitions:
+        powers = [rank.power_watts for rank in repetition.ranks]
+        known = [power for power in powers if power is not None]
+        if not known or len(known) < len(powers):
+            return None
+        sums.append(sum(known))
+    return float(np.median(sums)) if sums else None

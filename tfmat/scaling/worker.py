@@ -1,0 +1,152 @@
+"""`python -m tfmat.scaling.worker SPEC`: one process of a launch. Measures, and leaves `rank-N.json` beside the file.
+
+Every process of the launch gets the same file, finds out by the launcher's environment which one it is, and takes its
+share of the processors. What the answers mean: answers.py.
+"""
+
+import contextlib
+import os
+import pathlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from tfmat.config import Config, check_config
+from tfmat.errors import InputError, TfmatError
+from tfmat.files import read_json, write_json
+from tfmat.launch.processes import Processes, find_processes
+
+SPEC = "spec.json"
+_OUTSIDE_OF_WORKERS = 2  # a parameter server's chief and server
+_SECONDS_BETWEEN_LOOKS = 1.0
+
+
+def main(path: str) -> None:
+    """Measures what the file asks for."""
+    spec = read_json(path)
+    folder = pathlib.Path(path).resolve().parent
+    processes = find_processes()
+    _end_with(spec["watch"])
+    os.environ.update(spec["environment"])
+    _take_processors(spec, processes)
+    config = check_config(Config(spec["config"]))
+    leave = False
+    with _answering(folder, processes.rank) as answers:
+        if spec["way"]["kind"] == "allreduce":
+            from tfmat.scaling.allreduce import measure_sums
+
+            answers["sums"] = measure_sums(spec, config, processes)
+        elif spec["way"]["backend"] == "parameter_server":
+            from tfmat.scaling.parameter_server import measure_parameter_server
+
+            answers["tasks"] = measure_parameter_server(spec, config, processes, folder)
+            leave = True
+        elif spec["way"]["kind"] == "training":
+            from tfmat.scaling.step_times import measure_training
+
+            answers["tasks"] = measure_training(spec, config, processes, folder)
+        else:
+            from tfmat.scaling.step_times import measure_steps
+
+            answers["tasks"] = measure_steps(spec, config, processes, folder)
+    if leave:
+        # TensorFlow's servers cannot be stopped, and its coordinator waits for them when Python ends.
+        sys.stdout.flush()
+        os._exit(0)
+
+
+@contextlib.contextmanager
+def _answering(folder: pathlib.Path, rank: int) -> Iterator[dict[str, Any]]:
+    answers: dict[str, Any] = {}
+    yield answers
+    write_json(answer_file(folder, rank), answers)
+
+
+def answer_file(folder: pathlib.Path, rank: int) -> pathlib.Path:
+    """Where a process leaves its answer."""
+    return folder / f"rank-{rank}.json"
+
+
+def prepare(spec: dict[str, Any], config: Config, processes: Processes) -> None:
+    """Imports TensorFlow as `tfmat train` would for these workers."""
+    from tfmat.backends.mesh import MeshShape
+    from tfmat.launch.runtime import prepare_tensorflow
+
+    mesh = spec["way"]["mesh"]
+    # As in the main job: layers with state keep a batch in one piece.
+    in_pieces = config.model.dropout == 0 and config.model.batch_normalization == "none"
+    prepare_tensorflow(
+        one_thread_an_operation=in_pieces,
+        processors=None if mesh else spec["processors"],
+        gpu=processes.local_rank if processes.size > 1 else None,
+        virtual_devices=MeshShape.parse(mesh).num_devices if mesh else 1,
+    )
+
+
+def _take_processors(spec: dict[str, Any], processes: Processes) -> None:
+    """Binds this process to its own processors, the same number for each worker, unless the launcher has done so."""
+    way, available = spec["way"], sorted(os.sched_getaffinity(0))
+    rank, width = processes.local_rank, spec["processors"]
+    if way["mesh"]:  # all devices are in this process
+        width *= way["workers"]
+    if way["backend"] == "parameter_server":
+        rank -= _OUTSIDE_OF_WORKERS
+    if rank < 0 or len(available) <= width:
+        return
+    first = rank * width % len(available)
+    os.sched_setaffinity(0, {available[(first + i) % len(available)] for i in range(width)})
+
+
+def _end_with(process: int | None) -> None:
+    """Ends this process soon after the study or mpirun has gone: they may have been killed."""
+    if process is None:
+        return
+    parent = os.getppid()
+
+    def watch() -> None:
+        while True:
+            # Its parent is the study, or mpirun.
+            if os.getppid() != parent or not pathlib.Path(f"/proc/{process}").exists():
+                os._exit(1)
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+class Meeting:
+    """Processes that have nothing else to do with each other meet by files in a folder that all of them see."""
+
+    _PATIENCE = 300.0
+
+    def __init__(self, folder: pathlib.Path, rank: int, size: int):
+        self._folder, self._rank, self._size = folder, rank, size
+        self._number = 0
+
+    def __call__(self) -> None:
+        """Returns when all have come.
+
+        Raises:
+          InputError: somebody does not.
+        """
+        self._number += 1
+        (self._folder / f"met-{self._number}-{self._rank}").touch()
+        deadline = time.monotonic() + self._PATIENCE
+        others = [self._folder / f"met-{self._number}-{rank}" for rank in range(self._size)]
+        while not all(other.exists() for other in others):
+            if time.monotonic() > deadline:
+                missing = [other.name for other in others if not other.exists()]
+                raise InputError(f"processes did not meet in {self._folder}: {missing} missing")
+            time.sleep(0.002)
+
+
+if __name__ == "__main__":
+    # As a module of its name, so that a class is not there twice.
+    from tfmat.scaling import worker
+
+    try:
+        worker.main(sys.argv[1])
+    except TfmatError as error:
+        print(f"tfmat: {error}", file=sys.stderr, flush=True)
+        sys.exit(error.exit_status)

@@ -1,0 +1,164 @@
+"""The scaling study: data set, measurements, report."""
+
+import os
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+from tfmat.config import Config
+from tfmat.data.packed import PackedDataset, is_dataset
+from tfmat.errors import InputError, WorkerLostError
+from tfmat.workflow.dataset import adopt, curve_settings, make_dataset
+from tfmat.workflow.lines import say
+
+if TYPE_CHECKING:
+    from tfmat.launch.site import Site
+    from tfmat.launch.slurm_job import SlurmJob
+    from tfmat.scaling.conductor import Run
+    from tfmat.scaling.matrix import Matrix
+    from tfmat.scaling.planning import Study
+
+
+def scale(
+    config: Config,
+    matrix: "Matrix",
+    *,
+    workdir: str,
+    data_dir: str,
+    assumptions: dict[str, Any],
+    slurm: "tuple[SlurmJob, Site] | None" = None,
+    dry_run: bool = False,
+) -> None:
+    """Measures what is missing in the study's folder, and writes its report.
+
+    Args:
+      config, matrix: checked, see `tfmat.scaling.matrix`.
+      workdir: folder of the study.
+      data_dir: folder of data sets, or one data set.
+      assumptions: of the report; what is not in it stays as it was.
+      slurm: what each job has in common, and the site; None measures on this machine.
+      dry_run: prints the first job instead.
+
+    Raises:
+      InputError, Interrupted.
+      WorkerLostError: some launches failed; all others are measured, and the report is written.
+    """
+    from tfmat.launch.provenance import describe_session
+    from tfmat.scaling.conductor import check_same_study, measure_study, only_one
+
+    folder = pathlib.Path(workdir)
+    dataset = _dataset(config, data_dir, _num_train(matrix))
+    with only_one(folder):
+        check_same_study(folder, config)
+        session = describe_session()
+        study = _study(config, matrix, dataset, folder, session, slurm)
+        if dry_run and slurm:
+            print(_first_script(study, slurm, folder), end="")
+            return
+        outcome = measure_study(
+            study, workdir=folder, session=session, run=_runner(study, slurm, folder), say=say
+        )
+        _report(folder, assumptions)
+    if outcome.failed:
+        first, count = outcome.failed[0], len(outcome.failed)
+        raise WorkerLostError(
+            f"{count} of {outcome.measured + count} launches failed, the first: {first.what}: {first.reason}; the rest "
+            "is measured. Start the same command again to try them again"
+        )
+
+
+def _num_train(matrix: "Matrix") -> int:
+    sizes = [size for runs in matrix.runs for size in runs.values("dataset_size")]
+    return max([matrix.dataset_size, *sizes])
+
+
+def _dataset(config: Config, data_dir: str, num_train: int) -> PackedDataset:
+    if is_dataset(data_dir):
+        dataset = PackedDataset.open(data_dir)
+        adopt(config, dataset)
+        if dataset.num_train < num_train:
+            raise InputError(
+                f"{data_dir} has {dataset.num_train:,} training examples, the study asks for {num_train:,}; give a "
+                "larger data set or a smaller dataset_size"
+            )
+        return dataset
+    # A quarter of the curves validates.
+    config.data.num_curves = -(-num_train * 4 // 3)
+    return make_dataset(config, curve_settings(config), data_dir, say)
+
+
+def _study(
+    config: Config,
+    matrix: "Matrix",
+    dataset: PackedDataset,
+    folder: pathlib.Path,
+    session: dict[str, Any],
+    slurm: Any,
+) -> "Study":
+    from tfmat.scaling.conductor import describe
+    from tfmat.scaling.planning import Study
+
+    say("looking at networks and libraries")
+    found = describe(config, matrix, len(dataset.parameters), folder)
+    return Study(
+        config,
+        matrix,
+        _machine(matrix, found, session, slurm),
+        found["models"],
+        dataset.folder.resolve(),
+        watch=None if slurm else os.getpid(),
+    )
+
+
+def _machine(matrix: "Matrix", found: Any, session: Any, slurm: Any) -> Any:
+    if slurm is None:
+        from tfmat.scaling.machine import local_machine
+
+        return local_machine(session, found, matrix.processors_a_worker, matrix.hardware)
+    from tfmat.scaling.slurm_launches import slurm_machine
+
+    template, site = slurm
+    return slurm_machine(
+        site, matrix, found, partition=template.partition, most_nodes=template.nodes
+    )
+
+
+def _runner(study: "Study", slurm: Any, folder: pathlib.Path) -> "Run":
+    if slurm is None:
+        from tfmat.scaling.local_launches import run_locally
+
+        return run_locally
+    from tfmat.scaling.slurm_launches import SlurmLaunches
+
+    template, site = slurm
+    return SlurmLaunches(study, template, site, folder).run
+
+
+def _first_script(study: "Study", slurm: Any, folder: pathlib.Path) -> str:
+    from tfmat.launch.slurm_job import job_script
+    from tfmat.scaling.conductor import LAUNCHES
+    from tfmat.scaling.measurements import Measurements
+    from tfmat.scaling.planning import available_launches, rounds
+    from tfmat.scaling.slurm_launches import job_of
+
+    launches, _ = available_launches(study)
+    planned = rounds(study, launches, Measurements(), (folder / LAUNCHES).resolve())
+    template, site = slurm
+    return job_script(job_of(planned[0][0], template, study, site), site)
+
+
+def _report(folder: pathlib.Path, changes: dict[str, Any]) -> None:
+    """Writes the page, and says its first sentence."""
+    from tfmat.scaling.analysis import analyse
+    from tfmat.scaling.assumptions import read_assumptions
+    from tfmat.scaling.measurement_files import read_measurements
+    from tfmat.scaling.scaling_report import write_report_with
+    from tfmat.scaling.scaling_verdict import headline
+
+    measurements = read_measurements(folder)
+    if not measurements.repetitions:
+        say("nothing was measured: there is no report")
+        return
+    page = write_report_with(folder, changes)
+    _, verdict = headline(analyse(measurements, read_assumptions(folder)))
+    print(verdict)
+    print(f"report: {page}")

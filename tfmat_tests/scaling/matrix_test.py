@@ -1,0 +1,219 @@
+"""What a matrix becomes: launches with their baselines, points, orders, and what is left out."""
+
+import dataclasses
+import pathlib
+
+import pytest
+
+from tfmat.cli.main import main
+from tfmat.config import default_config
+from tfmat.errors import InputError
+from tfmat.scaling.launches import expand, unavailable
+from tfmat.scaling.matrix import AllReduces, Matrix, Runs, load_matrix
+from tfmat.scaling.measurements import AllReduce, Measurements, Model, Repetition
+from tfmat.scaling.planning import TRAINING_ROUNDS_FROM, Study, available_launches, rounds
+from tfmat.scaling.summary import summarise
+from tfmat_tests.scaling.studies import LOCAL, write_config
+
+MODELS = {"default": Model("default", 1000, 4000), "large": Model("large", 9000, 36000)}
+
+
+def study(matrix: Matrix) -> Study:
+    return Study(default_config(), matrix, LOCAL, MODELS, pathlib.Path("/data"))
+
+
+def points(matrix: Matrix) -> list:
+    about = study(matrix)
+    launches, _ = available_launches(about)
+    return [about.point(launch.way, task) for launch in launches for task in launch.tasks]
+
+
+def test_every_point_has_a_baseline_on_the_same_hardware_and_data() -> None:
+    matrix = Matrix(
+        models={"large": {}},
+        runs=[
+            Runs("horovod", workers=2, batch_a_worker=(75, 750), model=("default", "large")),
+            Runs("horovod", workers=2, global_batch_size=600, dataset_size=(1000, 4000)),
+            Runs("dtensor", mesh="batch:2", batch_a_worker=75),
+        ],
+    )
+    found = points(matrix)
+    # As the analysis looks for it, which is somebody else's code.
+    summaries = summarise(Measurements(tuple(Repetition(point, 0, 10, 1.0) for point in found)))
+    assert all(summary.baseline is not None for summary in summaries)
+    assert len(found) == len(set(found))
+
+
+@pytest.mark.parametrize(
+    ("runs", "global_batch_size", "batch_a_worker"),
+    [
+        (Runs("horovod", workers=4, batch_a_worker=75), 300, 75),
+        (Runs("horovod", workers=4, global_batch_size=750), 750, 188),
+        (Runs("dtensor", mesh="batch:2,model:2", batch_a_worker=75), 150, 75),
+        (Runs("dtensor", mesh="model:2", global_batch_size=750), 750, 750),
+    ],
+)
+def test_batches(runs: Runs, global_batch_size: int, batch_a_worker: int) -> None:
+    (point,) = (point for point in points(Matrix(runs=[runs])) if point.backend != "single")
+    assert (point.global_batch_size, point.batch_a_worker) == (global_batch_size, batch_a_worker)
+    assert point.oversubscribed == (point.workers > 2)
+
+
+def test_independent_processes_are_no_baseline() -> None:
+    found = points(Matrix(runs=[Runs("single", workers=(1, 2), batch_a_worker=75)]))
+    assert [(point.workers, point.is_baseline) for point in found] == [(1, True), (2, False)]
+
+
+def test_batches_share_processes_unless_they_must_not() -> None:
+    matrix = Matrix(runs=[Runs("single", batch_a_worker=(75, 150, 300))])
+    assert [len(launch.tasks) for launch in expand(matrix)] == [3]
+    alone = expand(dataclasses.replace(matrix, share_processes=False))
+    assert [len(launch.tasks) for launch in alone] == [1, 1, 1]
+
+
+def test_what_cannot_be_had_is_left_out_with_the_reason() -> None:
+    matrix = Matrix(
+        runs=[
+            Runs("horovod", workers=2, collectives="nccl", batch_a_worker=75),
+            Runs("horovod", workers=2, transport="rdma", batch_a_worker=75),
+            Runs("horovod", workers=32, batch_a_worker=75),
+            Runs("horovod", workers=2, placement="spread", batch_a_worker=75),
+        ],
+        allreduces=[AllReduces("bare mpi")],
+    )
+    _, left_out = available_launches(study(matrix))
+    reasons = [each.reason for each in left_out]
+    for word in (
+        "nccl is not built",
+        "InfiniBand",
+        "most_workers=16",
+        "--launcher=slurm",
+        "mpi4py",
+    ):
+        assert sum(word in reason for reason in reasons) == 1, reasons
+    assert all(each.round is None for each in left_out)
+
+
+def test_without_mpirun_one_process_is_left() -> None:
+    machine = dataclasses.replace(LOCAL, mpirun=False)
+    matrix = Matrix(runs=[Runs("horovod", workers=2, batch_a_worker=75)])
+    reasons = {
+        launch.way.backend: unavailable(launch.way, matrix, machine) for launch in expand(matrix)
+    }
+    assert reasons["single"] is None
+    assert "mpirun" in str(reasons["horovod"])
+
+
+def test_each_round_has_an_order_of_its_own_and_only_what_is_missing() -> None:
+    matrix = Matrix(
+        rounds=3,
+        share_processes=False,
+        runs=[
+            Runs("single", batch_a_worker=(75, 150, 300, 600, 1200)),
+            Runs("horovod", workers=2, batch_a_worker=75, rounds=1),
+            Runs("single", batch_a_worker=150, train_for="1epochs", rounds=1),
+        ],
+        allreduces=[AllReduces("mpi", rounds=2)],
+    )
+    about = study(matrix)
+    launches, _ = available_launches(about)
+    folder = pathlib.Path("/study")
+    whole = rounds(about, launches, Measurements(), folder)
+    assert whole == rounds(about, launches, Measurements(), folder)  # the same again
+    orders = [[str(each.launch) for each in of_round] for of_round in whole]
+    assert [len(order) for order in orders] == [8, 6, 5]
+    assert [name for name in orders[0] if name in orders[2]] != orders[2]
+    trained = [each for each in whole[0] if each.launch.way.kind == "training"]
+    assert [each.round for each in trained] == [TRAINING_ROUNDS_FROM]
+    # After a kill: what is on disk is not planned again.
+    first, second = whole[0][0], whole[1][0]
+    done = Measurements(
+        tuple(
+            Repetition(about.point(each.launch.way, task), each.round, 10, 1.0)
+            for each in (first, second)
+            for task in each.launch.tasks
+        ),
+        tuple(
+            AllReduce("mpi", 2, 1024, 1e-5, 1e-5, 1e-5, 5, "test", round=each.round)
+            for each in (first, second)
+            if each.launch.sizes
+        ),
+    )
+    rest = rounds(about, launches, done, folder)
+    assert [len(of_round) for of_round in rest] == [7, 5, 5]
+    assert first not in rest[0]
+    assert second not in rest[1]
+
+
+@pytest.mark.parametrize(
+    ("matrix", "words"),
+    [
+        ("{}", "get_scaling() of"),
+        ("Matrix(runs=[])", "Matrix has no runs"),
+        ("Matrix(runs=[Runs('horovd', batch_a_worker=75)])", "did you mean 'horovod'"),
+        ("Matrix(runs=[Runs('single', batch_a_worker=0)])", "whole number from 1"),
+        ("Matrix(runs=[Runs('single', workers=1)])", "Runs has no batch"),
+        ("Matrix(runs=[Runs('dtensor', batch_a_worker=75)])", "has no mesh"),
+        ("Matrix(runs=[Runs('dtensor', mesh='batch', batch_a_worker=75)])", "is no axis"),
+        ("Matrix(runs=[Runs('single', batch_a_worker=7, model='huge')])", "valid: default"),
+        ("Matrix(runs=[Runs('single', batch_a_worker=7, train_for='soon')])", "not a duration"),
+        (
+            "Matrix(models={'large': {'hiden_units': (5,)}}, runs=[Runs('single', batch_a_worker=7)])",
+            "did you mean 'hidden_units'",
+        ),
+        ("Matrix(rounds=0, runs=[Runs('single', batch_a_worker=7)])", "number above 0"),
+        ("Matrix(runs=[Runs('single', batch=7)])", "unexpected keyword argument 'batch'"),
+    ],
+)
+def test_mistakes_are_one_line(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], matrix: str, words: str
+) -> None:
+    path = write_config(tmp_path, matrix + "\n")
+    assert main(["scale", f"--config={path}", f"--workdir={tmp_path / 'study'}"]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "study").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--nodes=2"], "add --launcher=slurm"),
+        (["--launcher=slurm", "--ranks=2"], "get_scaling() says it"),
+        (["--price_per_hour=-1"], "above 0"),
+        (["here"], "takes no argument"),
+        (["--config=configs/smoke.py"], "does not define get_scaling()"),
+    ],
+)
+def test_wrong_flags(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    assert main(["scale", f"--workdir={tmp_path / 'study'}", *arguments]) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "study").exists()
+
+
+def test_the_shipped_study_and_its_quick_form() -> None:
+    config, matrix = load_matrix("configs/scaling.py")
+    assert config.global_batch_size
+    found = points(matrix)
+    assert {point.backend for point in found} == {
+        "single",
+        "horovod",
+        "dtensor",
+        "parameter_server",
+    }
+    assert {point.collectives for point in found} >= {"mpi", "gloo", "tensorflow"}
+    assert {point.scaling for point in found} == {"weak", "strong"}
+    quick = points(matrix.quick())
+    assert set(quick) < set(found)
+    assert {point.workers for point in quick} == {1, 2}
+
+
+def test_an_override_of_the_config_is_checked(tmp_path: pathlib.Path) -> None:
+    path = write_config(tmp_path)
+    config, _ = load_matrix(path, [("optimizer.learning_rate", "0.5")])
+    assert config.optimizer.learning_rate == 0.5
+    with pytest.raises(InputError, match="unknown config key"):
+        load_matrix(path, [("optimizer.rate", "0.5")])

@@ -1,0 +1,83 @@
+"""The file between measuring and analysing."""
+
+import json
+
+import pytest
+
+from tfmat.errors import InputError
+from tfmat.scaling.measurement_files import (
+    FILE,
+    add_measurements,
+    is_study,
+    read_measurements,
+    write_measurements,
+)
+from tfmat_tests.scaling.synthetic import SESSION, Truth, study
+
+STUDY = study(Truth(), workers=(2,), batches=(75,), rounds=2, trained=True)
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    assert not is_study(tmp_path)
+    write_measurements(tmp_path, STUDY)
+    assert is_study(tmp_path)
+    assert read_measurements(tmp_path) == STUDY
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
+def test_entries_are_added_one_by_one(tmp_path):
+    add_measurements(tmp_path, [SESSION])
+    for repetition in STUDY.repetitions:
+        add_measurements(tmp_path, [repetition])
+    add_measurements(tmp_path, STUDY.allreduces)
+    found = read_measurements(tmp_path)
+    assert found.repetitions == STUDY.repetitions
+    assert (found.allreduces, found.sessions, found.label) == (STUDY.allreduces, (SESSION,), "")
+
+
+def test_a_line_says_only_what_is_not_the_default(tmp_path):
+    write_measurements(tmp_path, STUDY)
+    lines = [json.loads(line) for line in (tmp_path / FILE).read_text("utf-8").splitlines()]
+    first = next(line for line in lines if line["kind"] == "repetition")
+    assert first["point"]["backend"] == "single"
+    assert "mesh" not in first["point"]
+    assert lines[0] == {"kind": "format", "format": 1, "label": STUDY.label}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"steps": 200', '"steps": 0', "steps is 0; expected more than 0"),
+        ('"steps": 200', '"steps": "200"', "steps is '200'; expected int"),
+        ('"steps": 200', '"steps": true', "steps is True; expected int"),
+        ('"steps": 200', '"step": 200', "unknown key 'step'; did you mean 'steps'"),
+        ('"steps": 200, ', "", "has no 'steps'"),
+        ('"scaling": "weak"', '"scaling": "week"', "scaling is 'week'"),
+        ('"rank": 0,', '"rank": 0, "waiting": NaN,', "waiting is nan; expected a finite number"),
+        ('"transport": "shared memory"', '"mesh": "batch"', "mesh 'batch'"),
+        ('"kind": "repetition"', '"kind": "run"', "kind is 'run'"),
+        ('"kind": "repetition",', '"kind": ', "Expecting"),
+    ],
+)
+def test_a_wrong_line_is_named_with_what_was_expected(tmp_path, old, new, message):
+    write_measurements(tmp_path, STUDY)
+    lines = (tmp_path / FILE).read_text("utf-8").splitlines()
+    number = next(
+        i for i, line in enumerate(lines) if old in line and '"kind": "repetition"' in line
+    )
+    lines[number] = lines[number].replace(old, new, 1)
+    (tmp_path / FILE).write_text("\n".join(lines), "utf-8")
+    with pytest.raises(InputError) as raised:
+        read_measurements(tmp_path)
+    assert message in str(raised.value)
+    assert f"line {number + 1}:" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_other_files_are_refused(tmp_path):
+    with pytest.raises(InputError, match="cannot read"):
+        read_measurements(tmp_path)
+    for content, message in (("", "is empty"), ('{"kind": "format", "format": 2}', "format 2")):
+        (tmp_path / FILE).write_text(content)
+        with pytest.raises(InputError, match=message):
+            read_measurements(tmp_path)

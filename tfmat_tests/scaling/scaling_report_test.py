@@ -1,0 +1,119 @@
+"""The page on a study: its words on the checked-in one, its files, and what a user's mistake gets."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.image import imread
+
+from tfmat.cli.main import main
+from tfmat.scaling.assumptions import Assumptions
+from tfmat.scaling.measurement_files import FILE, write_measurements
+from tfmat.scaling.measurements import Measurements
+from tfmat.scaling.scaling_report import write_scaling_report
+from tfmat_tests.report.html_check import checked
+from tfmat_tests.scaling import golden
+from tfmat_tests.scaling.synthetic import Truth, study
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory):
+    """A small study and its page."""
+    folder = tmp_path_factory.mktemp("study")
+    write_measurements(
+        folder, study(Truth(), workers=(2, 4), batches=(75,), rounds=2, trained=True)
+    )
+    write_scaling_report(folder, Assumptions(price_per_hour=2.0))
+    return folder
+
+
+def test_the_golden_study_has_the_golden_page():
+    """Words exactly; numbers to 3 %, since sums are rounded otherwise on other processors."""
+    numbers, words = golden.numbers_and_words(golden.golden_text())
+    expected_numbers, expected_words = golden.numbers_and_words(golden.TEXT.read_text("utf-8"))
+    assert words == expected_words
+    np.testing.assert_allclose(numbers, expected_numbers, rtol=0.03, atol=0.011)
+
+
+def test_the_page_is_whole_and_says_what_it_must(workdir):
+    page = (workdir / "scaling_report.html").read_text("utf-8")
+    checked(page)
+    text = golden.text_of(page)
+    assert "Parallelism pays only in part: 4 workers train" in text
+    assert "These measurements are labelled: synthetic" in text
+    assert "made by tfmat_tests/scaling/synthetic.py" in text
+    assert "price_per_hour 2" in text
+    assert len(page) < 4e6
+
+
+def test_every_picture_is_also_a_png_and_an_svg(workdir):
+    page = (workdir / "scaling_report.html").read_text("utf-8")
+    drawn = {path.stem for path in (workdir / "figures").glob("*.png")}
+    assert len(drawn) == page.count('<svg class="plot"') == 15
+    assert {path.stem for path in (workdir / "figures").glob("*.svg")} == drawn
+    for path in (workdir / "figures").glob("*.png"):
+        assert imread(path)[:, :, :3].std() > 0.02, f"{path} is blank"
+
+
+def test_the_tables_beside_it_hold_what_was_measured(workdir):
+    points = pd.read_csv(workdir / "scaling_points.csv")
+    assert len(points) == 6
+    two = points[(points.workers == 2) & (points.scaling == "weak")].iloc[0]
+    np.testing.assert_allclose(two.efficiency, two.speedup / 2)
+    np.testing.assert_allclose(two.curves_per_second, 150 / two.step_seconds, rtol=0.02)
+    names = ("forward_backward", "optimizer", "waiting", "moving", "host", "rest")
+    parts = [two[f"{name}_seconds"] for name in names]
+    np.testing.assert_allclose(sum(parts), two.step_seconds, rtol=0.02)
+    assert len(pd.read_csv(workdir / "scaling_allreduces.csv")) == 36
+
+
+def test_the_command_finds_a_study_by_its_file(workdir, capsys):
+    stale = workdir / "figures" / "scaling_of_yesterday.png"
+    stale.write_bytes(b"")
+    assert main(["report", f"--workdir={workdir}", "--watts_a_worker=100"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"{workdir / 'scaling_report.html'}\n"
+    text = golden.text_of((workdir / "scaling_report.html").read_text("utf-8"))
+    assert "watts_a_worker 100" in text
+    assert "price_per_hour 2" in text  # kept from before
+    assert not stale.exists()
+
+
+@pytest.mark.parametrize(
+    ("flag", "content", "message"),
+    [
+        ("--price_per_hour=-1", None, "price_per_hour is -1"),
+        ("--baseline_hardware=elsewhere", None, "no baseline was measured on 'elsewhere'"),
+        ("--watts_a_worker=5", '{"kind": "no"}', "line 1: format none"),
+    ],
+)
+def test_a_mistake_gets_one_line_and_changes_nothing(tmp_path, capsys, flag, content, message):
+    write_measurements(tmp_path, study(Truth(), workers=(2,), batches=(75,), rounds=1))
+    if content is not None:
+        (tmp_path / FILE).write_text(content)
+    assert main(["report", f"--workdir={tmp_path}", flag]) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert len(captured.err.splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
+def test_a_flag_of_studies_is_refused_for_a_run(tmp_path, capsys):
+    assert main(["report", f"--workdir={tmp_path}", "--price_per_hour=1"]) == 2
+    assert "--price_per_hour is for a scaling study" in capsys.readouterr().err
+
+
+def test_an_empty_study_has_a_page_that_says_so(tmp_path):
+    write_measurements(tmp_path, Measurements())
+    text = golden.text_of(write_scaling_report(tmp_path).read_text("utf-8"))
+    assert "Nothing can be said of scaling yet" in text
+
+
+def test_the_page_is_made_without_tensorflow():
+    program = (
+        "import sys, tfmat.scaling.scaling_report\n"
+        "assert not {'tensorflow', 'keras', 'horovod'} & set(sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

@@ -1,0 +1,63 @@
+"""One process of a parameter server's test: `mpirun -np 4 python server_rank.py FOLDER`; leaves chief.json."""
+
+import json
+import os
+import pathlib
+import sys
+
+from tfmat.launch.processes import find_processes
+
+STEPS, RATE, BATCH, WORKERS = 8, 1e-2, 4, 2
+
+
+def make_model():
+    import keras
+
+    keras.utils.set_random_seed(3)
+    layers = [keras.layers.Input((5, 3)), keras.layers.Flatten(), keras.layers.Dense(4, "tanh")]
+    return keras.Sequential([*layers, keras.layers.Dense(2)])
+
+
+def make_examples():
+    """All examples are the same: so is the gradient of every batch, whoever draws it."""
+    import numpy as np
+
+    random = np.random.default_rng(5)
+    feature, label = random.normal(size=(5, 3)), random.uniform(size=2)
+    repeat = [np.repeat(one[np.newaxis], 20, 0).astype(np.float32) for one in (feature, label)]
+    return tuple(repeat)
+
+
+def main(folder: pathlib.Path) -> None:
+    from tfmat.scaling import parameter_server as server
+
+    # On one processor, as in a study: TensorFlow then has one thread, and waits for ever unless told otherwise.
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    server.prepare(1)
+    processes = find_processes()
+    cluster = server.find_each_other(folder, processes)
+    if processes.rank != server.CHIEF:
+        server.serve(cluster, processes, folder)
+        return
+    try:
+        features, labels = make_examples()
+        features.tofile(folder / "features.f32")
+        labels.tofile(folder / "labels.f32")
+        examples = server.Examples(folder, (5, 3), 2, None)
+        answer = {}
+        training = server.AdamOnServer.start(cluster, synchronous=True)
+        for way in ("synchronous", "asynchronous"):
+            training.synchronous = way == "synchronous"
+            training.build(make_model(), RATE, examples, BATCH)
+            losses = [training.train(STEPS) for _ in range(2)]
+            weights = [weight.tolist() for weight in training.weights()]
+            answer[way] = {"losses": losses, "weights": weights}
+        (folder / "chief.json").write_text(json.dumps(answer))
+    finally:
+        (folder / server.DONE).touch()
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]))
+    sys.stdout.flush()
+    os._exit(0)

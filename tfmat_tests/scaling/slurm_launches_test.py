@@ -1,0 +1,101 @@
+"""A study under SLURM: the job of a launch against a recorded one, nodes, and a real trial cluster."""
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from tfmat.config import default_config
+from tfmat.errors import InputError
+from tfmat.launch.site import Site
+from tfmat.launch.slurm_job import SlurmJob, job_script
+from tfmat.scaling.launches import Way, expand
+from tfmat.scaling.matrix import Matrix, Runs
+from tfmat.scaling.measurement_files import read_measurements
+from tfmat.scaling.measurements import Model
+from tfmat.scaling.planning import Planned, Study
+from tfmat.scaling.slurm_launches import job_of, slurm_machine
+from tfmat_tests import mpi
+from tfmat_tests.scaling.studies import write_config
+from tfmat_tests.slurm import Cluster, trial_slurm  # noqa: F401 (a fixture)
+
+GOLDEN = pathlib.Path(__file__).parent / "golden" / "slurm_job.txt"
+SITE = Site(python="/venv/bin/python", cores_per_node=4, partition="batch")
+FOUND = {"horovod": ["mpi"], "mpi4py": False}
+TEMPLATE = SlurmJob("scale", ("python",), pathlib.Path("/study"), time_limit="20", exclusive=True)
+
+
+def study(matrix: Matrix, most_nodes: int | None = None) -> Study:
+    machine = slurm_machine(SITE, matrix, FOUND, partition=None, most_nodes=most_nodes)
+    models = {"default": Model("default", 1000, 4000)}
+    return Study(default_config(), matrix, machine, models, pathlib.Path("/data"))
+
+
+def planned(matrix: Matrix) -> Planned:
+    launch = next(each for each in expand(matrix) if each.way.backend == "horovod")
+    return Planned(launch, 0, pathlib.Path("/study/launches/0-horovod"))
+
+
+def test_job_of_eight_workers_on_nodes_of_four() -> None:
+    matrix = Matrix(runs=[Runs("horovod", workers=8, batch_a_worker=75)])
+    about = study(matrix)
+    text = job_script(job_of(planned(matrix), TEMPLATE, about, SITE), SITE)
+    # The rest of the script is that of every job (tfmat_tests/launch).
+    own = [line for line in text.splitlines() if line.startswith("#SBATCH") or "worker" in line]
+    assert own == GOLDEN.read_text().splitlines()
+
+
+def test_nodes_are_filled_or_spread_over() -> None:
+    matrix = Matrix(runs=[Runs("single", batch_a_worker=75)])
+    filled, spread = (
+        Way("steps", "horovod", 4, "mpi", placement=placement) for placement in ("filled", "spread")
+    )
+    machine = study(matrix, most_nodes=2).machine
+    assert [machine.nodes_of(way) for way in (filled, spread)] == [1, 2]
+    assert machine.nodes_of(dataclasses.replace(filled, workers=5)) == 2
+    assert not machine.is_oversubscribed(filled)
+    assert machine.hardware == "SLURM, batch"
+
+
+def test_a_node_of_unknown_size_is_told() -> None:
+    matrix = Matrix(runs=[Runs("single", batch_a_worker=75)])
+    with pytest.raises(InputError, match="workers_per_node in get_scaling"):
+        slurm_machine(Site(), matrix, FOUND, partition=None, most_nodes=None)
+
+
+@pytest.mark.large
+def test_on_a_trial_cluster(trial_slurm: Cluster, tmp_path: pathlib.Path) -> None:  # noqa: F811
+    config = write_config(
+        tmp_path,
+        """Matrix(rounds=1, seconds=0.2, dataset_size=1500, workers_per_node=1,
+        runs=[Runs("horovod", workers=2, batch_a_worker=75)])""",
+    )
+    site = tmp_path / "site.toml"
+    site.write_text(
+        f'python = "{sys.executable}"\n[environment]\n'
+        'OMPI_MCA_btl = "tcp,self"\nOMPI_MCA_btl_tcp_if_include = "lo"\n'
+        f'PYTHONPATH = "{mpi.PROJECT}"\n'
+    )
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "tfmat",
+        "scale",
+        f"--config={config}",
+        "--workdir=study",
+    ]
+    done = subprocess.run(
+        [*command, "--launcher=slurm", "--nodes=2", f"--site={site}"], capture_output=True, text=True,
+        cwd=tmp_path, env={**os.environ, **trial_slurm.environment, **mpi.ENVIRONMENT}, timeout=900,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = read_measurements(tmp_path / "study")
+    assert {(each.point.backend, each.point.nodes) for each in found.repetitions} == {
+        ("single", 1),
+        ("horovod", 2),
+    }
+    assert found.left_out == ()

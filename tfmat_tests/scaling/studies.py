@@ -1,0 +1,37 @@
+"""Small studies for tests: config files, and what a machine may have."""
+
+import pathlib
+
+from tfmat.scaling.machine import Machine
+
+START = """
+from tfmat.config import default_config
+from tfmat.scaling.matrix import AllReduces, Matrix, Runs
+
+
+def get_config():
+    config = default_config()
+    config.data.num_test = 100
+    config.data.num_validation = 200
+    return config
+
+
+def get_scaling():
+    return """
+
+TINY = """Matrix(
+        rounds=2, seconds=0.2, split_rounds=1, dataset_size=1500,
+        runs=[Runs("horovod", workers=2, batch_a_worker=75)],
+        allreduces=[AllReduces(("mpi", "tensorflow"), sizes=(1024, 16777216), rounds=1)],
+    )
+"""
+LOCAL = Machine(
+    "test", 2, 2, horovod=frozenset({"mpi", "gloo"}), mpirun=True, mpi4py=False, infiniband=False
+)
+
+
+def write_config(folder: pathlib.Path, matrix: str = TINY) -> pathlib.Path:
+    """A config file with that matrix."""
+    path = folder / "study.py"
+    path.write_text(START + matrix)
+    return path

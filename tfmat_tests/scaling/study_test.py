@@ -1,0 +1,158 @@
+"""A small study with real processes: killed in the middle, gone on with, and what it measured."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from tfmat.scaling.measurement_files import FILE, is_study, read_measurements
+from tfmat.scaling.measurements import Measurements
+from tfmat_tests import mpi
+from tfmat_tests.scaling.studies import write_config
+
+PATIENCE = 600.0  # seconds; two cores may be shared
+
+
+def start(folder: pathlib.Path, *flags: str) -> subprocess.Popen:
+    config = write_config(folder)
+    command = [sys.executable, "-P", "-m", "tfmat", "scale", f"--config={config}", *flags]
+    return subprocess.Popen(
+        [*command, "--workdir=study"],
+        cwd=folder, env={**os.environ, **mpi.ENVIRONMENT, "PYTHONPATH": str(mpi.PROJECT)},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def results(study: pathlib.Path) -> int:
+    """Lines that hold a measurement."""
+    if not is_study(study):
+        return 0
+    found = read_measurements(study)
+    return len(found.repetitions) + len(found.allreduces)
+
+
+def wait_for(condition, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert process.poll() is None, process.stdout and process.stdout.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def workers_of(study: pathlib.Path) -> list[psutil.Process]:
+    """Processes that measure for it."""
+    mark, found = str(study), []
+    for process in psutil.process_iter(["cmdline"]):
+        if mark in " ".join(process.info["cmdline"] or []):
+            found.append(process)
+    return found
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Of a study that was killed, interrupted, and gone on with."""
+    mpi.need_mpirun()
+    folder = tmp_path_factory.mktemp("scale")
+    path = folder / "study"
+    first = start(folder)
+    wait_for(lambda: results(path) and workers_of(path / "launches"), first)
+    first.kill()
+    first.wait()
+    (folder / "before.jsonl").write_bytes((path / FILE).read_bytes())
+    deadline = time.monotonic() + PATIENCE
+    while workers_of(path / "launches"):  # they notice by themselves
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    second = start(folder)
+    wait_for(lambda: workers_of(path / "launches"), second)
+    second.send_signal(signal.SIGINT)
+    said, _ = second.communicate(timeout=PATIENCE)
+    assert second.returncode == 75, said
+    assert not workers_of(path / "launches")
+    third = start(folder, "--price_per_hour=2")
+    said, _ = third.communicate(timeout=PATIENCE)
+    assert third.returncode == 0, said
+    (folder / "said.txt").write_text(said)
+    return path
+
+
+def lines(path: pathlib.Path) -> list[str]:
+    kinds = ('{"kind": "repetition"', '{"kind": "allreduce"')
+    return [line for line in path.read_text().splitlines() if line.startswith(kinds)]
+
+
+def test_nothing_is_lost_and_nothing_is_repeated(study: pathlib.Path) -> None:
+    before, after = lines(study.parent / "before.jsonl"), lines(study / FILE)
+    assert before
+    assert set(before) <= set(after)
+    found = read_measurements(study)
+    keys = [(each.point.backend, each.round) for each in found.repetitions]
+    assert sorted(keys) == [("horovod", 0), ("horovod", 1), ("single", 0), ("single", 1)]
+    # Two sizes and the gradient's, in one round, of two libraries.
+    sizes = [(each.library, each.bytes) for each in found.allreduces]
+    assert len(sizes) == len(set(sizes)) == 6
+    assert [session.number for session in found.sessions] == [0, 1, 2]
+    assert not any((study / "launches").iterdir())
+
+
+def test_another_run_has_nothing_to_do(study: pathlib.Path) -> None:
+    before = lines(study / FILE)
+    process = start(study.parent)
+    said, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, said
+    assert "everything is measured already" in said
+    assert lines(study / FILE) == before
+
+
+def test_another_config_is_refused(study: pathlib.Path) -> None:
+    process = start(study.parent, "--config.optimizer.learning_rate=0.5")
+    said, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 2
+    assert "optimizer.learning_rate=0.001, now it is 0.5" in said
+
+
+def test_the_report_is_written_with_its_verdict(study: pathlib.Path) -> None:
+    said = (study.parent / "said.txt").read_text()
+    assert "2 workers" in said.splitlines()[-2]
+    assert (study / "scaling_report.html").exists()
+    assert '"price_per_hour": 2.0' in (study / "assumptions.json").read_text()
+
+
+def test_what_was_measured_can_be_true(study: pathlib.Path) -> None:
+    found: Measurements = read_measurements(study)
+    for each in found.repetitions:
+        assert each.point.model.parameters == 153_441
+        assert each.point.model.gradient_bytes == 4 * 153_441
+        assert each.steps >= 3
+        assert len(each.ranks) == each.point.workers
+        # Two forward and backward passes of 153,441 weights cannot be faster than that.
+        assert 1e-5 < each.step_seconds < PATIENCE
+        memory = [rank.memory_bytes for rank in each.ranks]
+        assert each.peak_memory_bytes == sum(memory) > 1e8 * each.point.workers
+    split = [each for each in found.repetitions if each.ranks[0].forward_backward is not None]
+    assert {each.round for each in split} == {0}
+    for each in split:
+        for rank in each.ranks:
+            parts = [rank.input, rank.forward_backward, rank.optimizer, rank.waiting, rank.moving]
+            assert all(part is not None and part >= -1e-4 for part in parts)
+            assert rank.forward_backward > rank.optimizer
+        moving = [rank.moving for rank in each.ranks]
+        assert all(value > 0 for value in moving) == (each.point.backend == "horovod")
+
+
+@pytest.mark.parametrize(("library", "transport"), [("mpi", ""), ("tensorflow", "")])
+def test_larger_messages_take_longer(study: pathlib.Path, library: str, transport: str) -> None:
+    of_library = [e for e in read_measurements(study).allreduces if e.library == library]
+    small, gradient, large = sorted(of_library, key=lambda each: each.bytes)
+    assert [small.bytes, gradient.bytes, large.bytes] == [1024, 4 * 153_441, 2**24]
+    assert large.median_seconds > small.median_seconds
+    for each in of_library:
+        assert 0 < each.low_seconds <= each.median_seconds <= each.high_seconds
+        assert (each.workers, each.transport, each.oversubscribed) == (2, transport, False)
+    # Nothing in this machine moves 16 MB in less: 200 GB/s.
+    assert large.median_seconds > large.bytes / 200e9
