@@ -4,9 +4,10 @@
 
 First the study's own recipe (batch 75, Adam at a constant 4.7331e-4, 8 epochs) sets the target: the lowest val_loss of
 its epochs. Then successive halving over one seed: every candidate for half an epoch, the three best of each batch for
-one epoch, the best of each batch for ever more epochs until it reaches the target. The fastest ones and the
-study's recipe run for two further seeds, interleaved. Each run is an ordinary one (`tfmat train`) with
-target_val_loss, in a folder of its own under --workdir; times are seconds of training, validation left out, for all.
+one epoch, the best of each batch for less or ever more epochs, until the shortest that reaches the target is found.
+The fastest ones and the study's recipe run for two further seeds, interleaved. Each run is an ordinary one
+(`tfmat train`) with target_val_loss, in a folder of its own under --workdir; times are seconds of training, validation
+left out, for all.
 
 The same command goes on after a kill or Ctrl-C; runs that are done are not repeated, and a larger --budget goes on
 from where the smaller one ended. Results: study.csv, study.json, study.png, table.md in --output.
@@ -34,11 +35,9 @@ from tfmat.report.metrics import read_metrics
 
 BATCHES = (75, 150, 300, 750, 1500, 3000, 6000)
 REFERENCE = 75  # the batch that the recipes' rates are for
-SCREEN, SECOND, LENGTHS = (
-    "0.5epochs",
-    "1epochs",
-    ("1.5epochs", "2epochs", "3epochs", "4epochs", "6epochs", "8epochs"),
-)
+SCREEN, SECOND = "0.5epochs", "1epochs"
+SHORTER = ("0.625epochs", "0.75epochs", "0.875epochs")
+LONGER = ("1.5epochs", "2epochs", "3epochs", "4epochs", "6epochs", "8epochs")
 KEPT = 3  # candidates of a batch that go from half an epoch to a whole one
 FINALISTS, SEEDS = 3, (0, 1, 2)
 # Until which share of the budget a stage may begin runs.
@@ -290,17 +289,26 @@ def _best_of_each_batch(losses: dict[Run, float], count: int) -> list[Run]:
 
 
 def _lengthen(study: Study, runs: Sequence[Run]) -> list[Run]:
-    """Longer and longer runs of each until they reach the target; those that did."""
-    hits = [run for run in runs if study.rows[run]["reached"]]
-    waiting = [run for run in runs if run not in hits]
-    for length in LENGTHS:
+    """Of each the shortest run that reaches the target, where there is one."""
+    hits, waiting = [], []
+    for run in runs:
+        if study.rows[run]["reached"]:
+            shorter = (dataclasses.replace(run, train_for=length) for length in SHORTER)
+            hits.append(next((r for r in shorter if _reaches(study, r)), run))
+        else:
+            waiting.append(run)
+    for length in LONGER:
         for run in list(waiting):
             longer = dataclasses.replace(run, train_for=length)
-            row = study.run("lengths", longer)
-            if row is not None and row.get("reached"):
+            if _reaches(study, longer):
                 hits.append(longer)
                 waiting.remove(run)
     return hits
+
+
+def _reaches(study: Study, run: Run) -> bool:
+    row = study.run("lengths", run)
+    return bool(row and row.get("reached"))
 
 
 def summarize(study: Study) -> None:

@@ -46,6 +46,7 @@ class Way:
 
     def __str__(self) -> str:
         what = "all-reduce" if self.kind == "allreduce" else self.backend.replace("_", " ")
+        what = "independent processes" if what == "single" and self.workers > 1 else what
         parts = [what, self.updates, self.collectives, self.transport, self.mesh]
         parts += [f"ZeRO {self.zero_stage}"] if self.zero_stage else []
         parts += ["1 worker" if self.workers == 1 else f"{self.workers} workers"]

@@ -99,6 +99,11 @@ class Point:
         return self.backend == "single" and self.workers == 1 and not self.collectives
 
     @property
+    def exchanges_nothing(self) -> bool:
+        """Several processes at once that have nothing to do with each other: the machine's own limit."""
+        return self.backend == "single" and self.workers > 1 and not self.collectives
+
+    @property
     def steps_an_epoch(self) -> int:
         """Updates, and so exchanges of gradients, in one epoch."""
         return -(-self.dataset_size // self.global_batch_size)

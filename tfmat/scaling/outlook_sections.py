@@ -145,7 +145,7 @@ def raw(analysis: Analysis) -> Section:
     table = Table(headings, rows)
     text = (
         "Step and curves/s: median, and in brackets the lowest and highest round; * more workers than "
-        "processors. The same "
+        "processors; ? repetitions of the point or of its baseline that differ threefold or more. The same "
         "with every column is in scaling_points.csv beside this page, the all-reduces in scaling_allreduces.csv."
     )
     return Section(

@@ -12,6 +12,7 @@ import pandas as pd
 import tfmat
 from tfmat.files import atomic_write, make_folder
 from tfmat.report.page import Block, Details, Findings, Page, Paragraph, Section, Tile, Tiles
+from tfmat.scaling import missing_sections as missing
 from tfmat.scaling import outlook_sections as outlook
 from tfmat.scaling import scaling_sections as sections
 from tfmat.scaling.analysis import Analysis, analyse
@@ -19,7 +20,8 @@ from tfmat.scaling.assumptions import Assumptions, read_assumptions, write_assum
 from tfmat.scaling.measurement_files import read_measurements
 from tfmat.scaling.pictures import Pictures, pictures, save
 from tfmat.scaling.prediction import last_worthwhile
-from tfmat.scaling.scaling_verdict import RULES, findings, headline, paragraph
+from tfmat.scaling.reliability import is_believable
+from tfmat.scaling.scaling_verdict import RULES, findings, headline, judge, paragraph
 from tfmat.scaling.speed_figures import parts_of
 from tfmat.scaling.summary import PointSummary
 from tfmat.scaling.units import percent_text, seconds_text
@@ -65,9 +67,7 @@ def write_report_with(workdir: str | os.PathLike, changes: Mapping[str, Any]) ->
 
 def scaling_page(analysis: Analysis, found: Pictures, name: str) -> Page:
     """The page on a study."""
-    level, _ = headline(analysis)
-    words = {"good": "pays", "warn": "pays in part", "bad": "does not pay"}
-    badge = words[level] if analysis.best is not None else "incomplete"
+    judged = judge(analysis)
     hardware = sorted({each.point.hardware for each in analysis.summaries})
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     parts = [
@@ -79,12 +79,14 @@ def scaling_page(analysis: Analysis, found: Pictures, name: str) -> Page:
         outlook.model(analysis, found),
         outlook.prediction(analysis, found),
         outlook.raw(analysis),
+        missing.left_out(analysis),
+        missing.traces(),
         outlook.provenance(analysis),
     ]
     return Page(
         title=f"{name}: what the parallelism bought",
         subtitle=" · ".join([*hardware, f"{len(analysis.summaries)} points"]),
-        badge=(level, badge),
+        badge=(judged.level, judged.badge),
         sections=[section for section in parts if section is not None],
         footer=f"Made by tfmat {tfmat.__version__} on {now} from measurements.jsonl in the study's folder; the "
         "pictures also lie in figures/ there, the tables as CSV. This file needs nothing else.",
@@ -104,6 +106,8 @@ def _verdict(analysis: Analysis) -> Section:
 def _tiles(analysis: Analysis) -> list[Tile]:
     best = analysis.best
     if best is None or best.speedup is None or best.efficiency is None:
+        return []
+    if not is_believable(analysis):
         return []
     level, _ = headline(analysis)
     limits = f"{best.speedup.low:.3g} – {best.speedup.high:.3g}"

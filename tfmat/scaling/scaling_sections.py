@@ -37,6 +37,12 @@ def speed(analysis: Analysis, found: Pictures) -> Section:
             "worker adds (1 is ideal), and Amdahl's law 1/S = s + (1 − s)/P for strong scaling. Bars: 95 % intervals."
         )
         blocks.append(Paragraph(text, quiet=True))
+    if any(each.point.exchanges_nothing for each in analysis.summaries):
+        text = (
+            "Independent processes are single workers at once that exchange nothing: the machine's own limit, which no "
+            "way to train together can beat."
+        )
+        blocks.append(Paragraph(text))
     return Section("Speed-up and efficiency", blocks)
 
 
@@ -162,7 +168,11 @@ def accuracy(analysis: Analysis, found: Pictures) -> Section | None:
     losses = plot(found, "loss_over_seconds") + plot(found, "loss_over_epoch")
     if not losses:
         return None
-    blocks: list[Block] = [Columns(losses)]
+    text = (
+        "Losses are timed without the first call, which compiles. To see what workers buy, compare only trainings of "
+        "the same global batch (workers × batch) and the same data: any other is another training."
+    )
+    blocks: list[Block] = [Columns(losses), Paragraph(text, quiet=True)]
     if analysis.target is not None and analysis.costs:
         given = analysis.assumptions.target_val_loss is not None
         origin = "as asked for" if given else "the best that every trained run reached"

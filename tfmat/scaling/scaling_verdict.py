@@ -1,5 +1,8 @@
 """The verdict on a study in plain words, from its numbers by stated rules."""
 
+import dataclasses
+from collections.abc import Sequence
+
 from tfmat.report.page import Finding
 from tfmat.scaling.analysis import LARGER, Analysis, Forecast
 from tfmat.scaling.choice import choose
@@ -11,9 +14,10 @@ from tfmat.scaling.prediction import (
     last_worthwhile,
     smallest_good_batch,
 )
+from tfmat.scaling.reliability import common_rounds, is_believable, reliability_findings
 from tfmat.scaling.speed_figures import parts_of
-from tfmat.scaling.study import GOAL
-from tfmat.scaling.summary import PointSummary, series_name
+from tfmat.scaling.study import GOAL, Check
+from tfmat.scaling.summary import UNRELIABLE, PointSummary, series_name
 from tfmat.scaling.units import bytes_text, percent_text, seconds_text, spread_text
 
 RULES = (
@@ -36,25 +40,65 @@ RULES = (
         "scaling, and no fit "
         "and no verdict uses them."
     ),
+    (
+        f"A point whose slowest repetition took {UNRELIABLE:.0f} times as long as its fastest, or longer, is "
+        "unreliable, and so is what is divided by it: marked ?, without a verdict, and in no regression. Where the "
+        "interval reaches over one of the two limits, or there is one repetition only, the verdict is open."
+    ),
     f"A prediction is near if points left out of its fit are met within {percent_text(GOAL)}.",
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class Judgement:
+    """level: of the page's parts; badge: two or three words; text: one sentence."""
+
+    level: str
+    badge: str
+    text: str
+
+
 def headline(analysis: Analysis) -> tuple[str, str]:
     """(level, one sentence)."""
+    found = judge(analysis)
+    return found.level, found.text
+
+
+def judge(analysis: Analysis) -> Judgement:
+    """Whether parallelism pays, or why that cannot be said."""
     best = analysis.best
     if best is None or best.speedup is None or best.efficiency is None:
-        return (
-            "warn",
-            "Nothing can be said of scaling yet: a baseline or a second worker is missing.",
+        text = "Nothing can be said of scaling yet: a baseline or a second worker is missing."
+        return Judgement("warn", "incomplete", text)
+    if best.unreliable:
+        text = (
+            f"No verdict: repetitions differ {_factor(best):.1f} times, the machine was not quiet."
         )
-    workers, share = best.point.workers, best.efficiency.value
-    times = f"{workers:,} workers train {best.speedup.value:.3g} times as fast as one"
-    if share >= GOOD:
-        return "good", f"Parallelism pays here: {times}."
-    if share >= WORTHWHILE:
-        return "warn", f"Parallelism pays only in part: {times}."
-    return "bad", f"Parallelism does not pay here: {times}."
+        return Judgement("warn", "unreliable", text)
+    share, speedup = best.efficiency, best.speedup
+    times = f"{best.point.workers:,} workers train {speedup.value:.3g} times as fast as one"
+    if common_rounds(analysis, best) < 2:
+        return Judgement("warn", "one repetition", f"No verdict yet: {times}, measured only once.")
+    if len({_level(value) for value in (share.low, share.value, share.high)}) > 1:
+        times += f", {speedup.low:.3g} to {speedup.high:.3g} with the spread of the repetitions"
+        return Judgement("warn", "open", f"It is open how far parallelism pays here: {times}.")
+    level = _level(share.value)
+    badge, text = {
+        "good": ("pays", "Parallelism pays here"),
+        "warn": ("pays in part", "Parallelism pays only in part"),
+        "bad": ("does not pay", "Parallelism does not pay here"),
+    }[level]
+    return Judgement(level, badge, f"{text}: {times}.")
+
+
+def _level(efficiency: float) -> str:
+    if efficiency >= GOOD:
+        return "good"
+    return "warn" if efficiency >= WORTHWHILE else "bad"
+
+
+def _factor(summary: PointSummary) -> float:
+    return max(summary.disagreement, summary.baseline_disagreement)
 
 
 def paragraph(analysis: Analysis) -> str:
@@ -65,15 +109,27 @@ def paragraph(analysis: Analysis) -> str:
             "Each point with several workers needs one of a single worker without any parallel library, on the same "
             "hardware, with the same model, data set and batch."
         )
+    if best.unreliable:
+        return (
+            f"{best.point.workers} workers ({series_name(best.point)}) and the single worker that they are divided by "
+            f"took turns, but a repetition of one of them took {_factor(best):.1f} times as long as another. The "
+            "medians below are given for completeness and are no finding. Measure again on a quiet machine, in "
+            "another folder."
+        )
     sentences = [
         (
             f"{best.point.workers} workers ({series_name(best.point)}) reach {spread_text(best.speedup)} times the "
             f"curves a second of one worker without any parallel library, "
             f"{percent_text(best.efficiency.value)} of the ideal."
         ),
+        _limit(analysis, best),
         _where_the_time_goes(best),
     ]
     forecast = analysis.forecast
+    if not is_believable(analysis):
+        return " ".join(
+            [sentences[0], "Once is no finding: the next repetition may be far from it."]
+        )
     if forecast is not None:
         exchange = forecast.model.exchange(best.point.workers)
         num_bytes = forecast.model.gradient_bytes
@@ -81,10 +137,22 @@ def paragraph(analysis: Analysis) -> str:
             f"One exchange of the gradient ({bytes_text(num_bytes)}) takes {seconds_text(exchange)} alone, "
             f"{best.point.steps_an_epoch:,} times an epoch."
         )
-        sentences += _outlook(forecast)
+        sentences += _outlook(forecast, analysis.checks)
     if analysis.costs:
         sentences.append(_accuracy(analysis))
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _limit(analysis: Analysis, best: PointSummary) -> str:
+    """What as many processes reach that exchange nothing, with the same batch."""
+    for each in analysis.summaries:
+        same = each.point.workers == best.point.workers and each.baseline == best.baseline
+        if each.point.exchanges_nothing and same and each.speedup and not each.unreliable:
+            return (
+                f"As many independent processes, which exchange nothing, reach {spread_text(each.speedup)} times: the "
+                "machine's own limit."
+            )
+    return ""
 
 
 def _where_the_time_goes(best: PointSummary) -> str:
@@ -105,7 +173,7 @@ def _where_the_time_goes(best: PointSummary) -> str:
     return f"Where a step's time is lost: {', '.join(shares)}." if shares else ""
 
 
-def _outlook(forecast: Forecast) -> list[str]:
+def _outlook(forecast: Forecast, checks: Sequence[Check]) -> list[str]:
     last = last_worthwhile(forecast.weak)
     larger = last_worthwhile(forecast.weak_larger)
     batch = smallest_good_batch(forecast.model, 64)
@@ -117,11 +185,12 @@ def _outlook(forecast: Forecast) -> list[str]:
     else:
         first = f"beyond {last:,} workers of {forecast.batch_a_worker:,} examples more than half of the ideal is lost"
     end = f"even at {MOST_WORKERS:,}" if larger >= MOST_WORKERS else f"up to {larger:,}"
+    noun = "worker" if larger == 1 else "workers"
     least = last_worthwhile(forecast.weak, "low")
     if least < last:
         first += f" (the interval begins at {least:,})"
     sentences = [
-        f"By the model, {first}; a network {LARGER} times as large keeps half {end} workers.",
+        f"By the model{_trust(checks)}, {first}; a network {LARGER} times as large keeps half {end} {noun}.",
         (
             f"A fixed batch of {forecast.global_batch_size:,} is done soonest by {quickest.workers:,} "
             f"worker{'s' if quickest.workers > 1 else ''} ({seconds_text(quickest.step_seconds.value)} a step)."
@@ -134,9 +203,22 @@ def _outlook(forecast: Forecast) -> list[str]:
     return sentences
 
 
+def _trust(checks: Sequence[Check]) -> str:
+    """What belongs behind the word model where it is not near what was measured."""
+    worst = max((abs(check.error) for check in checks), default=0.0)
+    if not checks:
+        return ", which no measurement has tested"
+    return f", which misses measured steps by up to {percent_text(worst)}" if worst > GOAL else ""
+
+
 def _accuracy(analysis: Analysis) -> str:
-    quickest = analysis.costs[0]
-    cheapest = min(analysis.costs, key=lambda cost: cost.device_hours)
+    believed = [
+        cost for cost in analysis.costs if cost.seconds.high < UNRELIABLE * cost.seconds.low
+    ]
+    if not believed:
+        return "The times to a validation loss differ too much between repetitions to be told."
+    quickest = believed[0]
+    cheapest = min(believed, key=lambda cost: cost.device_hours)
     text = (
         f"A validation loss of {analysis.target:.3g} is reached soonest by {quickest.point.workers} × "
         f"{quickest.point.batch_a_worker:,} examples, in {seconds_text(quickest.seconds.value)}"
@@ -163,9 +245,10 @@ def findings(analysis: Analysis) -> list[Finding]:
             "parallelism."
         )
         found.append(Finding("warn", text))
+    found += reliability_findings(analysis)
     found += _about_fits(analysis)
     best = analysis.best
-    if analysis.options and best is not None:
+    if analysis.options and best is not None and is_believable(analysis):
         memory = analysis.assumptions.device_memory_bytes
         point = best.point
         found.append(
@@ -175,10 +258,6 @@ def findings(analysis: Analysis) -> list[Finding]:
     if alone:
         of = f"{len(alone)} of {len(analysis.summaries)}"
         text = f"{of} points have no baseline on their hardware, and so no speed-up."
-        found.append(Finding("note", text))
-    crowded = sum(each.point.oversubscribed for each in analysis.summaries)
-    if crowded:
-        text = f"{crowded} points ran more workers than processors (hollow, *): left out of fits and verdict."
         found.append(Finding("note", text))
     return found
 

@@ -24,6 +24,7 @@ from tfmat.scaling.summary import (
     amdahl_share,
     series_name,
     several_transports,
+    way_name,
 )
 
 Groups = Mapping[str, Sequence[PointSummary]]
@@ -118,9 +119,9 @@ def parts_of(summary: PointSummary) -> dict[str, float]:
 
 
 def point_name(summary: PointSummary, with_transport: bool = False) -> str:
-    """`2 × horovod mpi, 75 a worker`; a * where there are more workers than processors."""
+    """`2 × horovod mpi, 75 a worker`; a * where workers outnumber processors, a ? where repetitions disagree."""
     point = summary.point
-    mark = " *" if point.oversubscribed else ""
+    mark = (" *" if point.oversubscribed else "") + (" ?" if summary.unreliable else "")
     return f"{point.workers} × {series_name(point, with_transport)}{mark}"
 
 
@@ -148,8 +149,7 @@ def draw_batches(panel: Axes, summaries: Sequence[PointSummary]) -> None:
     lines: dict[tuple[int, str], list[PointSummary]] = {}
     for each in summaries:
         if each.point.scaling == "weak" or each.point.is_baseline:
-            name = f"{each.point.backend} {each.point.collectives}".strip()
-            lines.setdefault((each.point.workers, name), []).append(each)
+            lines.setdefault((each.point.workers, way_name(each.point)), []).append(each)
     shown = sorted((key, group) for key, group in lines.items() if len(group) > 1)[:MOST_SERIES]
     for i, ((workers, name), group) in enumerate(shown):
         group = sorted(group, key=lambda each: each.point.batch_a_worker)

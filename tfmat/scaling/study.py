@@ -65,13 +65,14 @@ class Check:
 
 
 def combinations(summaries: Sequence[PointSummary]) -> list[Combination]:
-    """Those with a baseline and a point that is not oversubscribed, the most points first."""
+    """Those with a baseline and a point that is not oversubscribed, the most reliable points first."""
     groups: dict[tuple, list[PointSummary]] = {}
     for summary in summaries:
         point = summary.point
         axes = MeshShape.parse(point.mesh).names if point.mesh else (BATCH,)
         layers_divided = axes != (BATCH,)
-        if point.workers > 1 and point.backend != "parameter_server" and not layers_divided:
+        divides = point.backend != "parameter_server" and not point.exchanges_nothing
+        if point.workers > 1 and divides and not layers_divided:
             groups.setdefault(_key(point), []).append(summary)
     found = []
     for group in groups.values():
@@ -85,7 +86,11 @@ def combinations(summaries: Sequence[PointSummary]) -> list[Combination]:
             parts = [first.backend, first.collectives, first.transport, first.model.name]
             name = ", ".join(part for part in parts if part)
             found.append(Combination(name, baselines, points, rest))
-    return sorted(found, key=lambda each: (-len(each.points), -_efficiency(each)))
+    return sorted(found, key=lambda each: (-_reliable(each), -_efficiency(each)))
+
+
+def _reliable(combination: Combination) -> int:
+    return sum(not each.unreliable for each in combination.points)
 
 
 def _place(point: Point) -> tuple:

@@ -15,6 +15,9 @@ CONFIDENCE = 0.95
 # Fewer rounds have no interval worth the name; their lowest and highest value are given instead.
 _FEWEST_ROUNDS = 3
 _RESAMPLES = 2000
+# Slowest over fastest repetition: from here on a median says nothing.
+UNRELIABLE = 3.0
+INDEPENDENT = "independent processes"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +41,7 @@ class PointSummary:
       speedup: curves a second over the baseline's, formed round by round: median and 95 % interval.
       efficiency: speed-up over workers.
       foreign: the baseline ran on other hardware, which was asked for.
+      disagreement: slowest over fastest repetition; baseline_disagreement: of the baseline.
     """
 
     point: Point
@@ -48,6 +52,13 @@ class PointSummary:
     speedup: Estimate | None = None
     efficiency: Estimate | None = None
     foreign: bool = False
+    disagreement: float = 1.0
+    baseline_disagreement: float = 1.0
+
+    @property
+    def unreliable(self) -> bool:
+        """Its repetitions, or those of its baseline, are too far apart for a median or a ratio to say anything."""
+        return max(self.disagreement, self.baseline_disagreement) >= UNRELIABLE
 
 
 def summarise(
@@ -102,6 +113,7 @@ def _summary(
         repetitions,
         _spread([repetition.step_seconds for repetition in repetitions]),
         _spread([repetition.curves_per_second for repetition in repetitions]),
+        disagreement=_disagreement(repetitions),
     )
     if baseline is None:
         return summary
@@ -113,8 +125,21 @@ def _summary(
     efficiency = Estimate(*(value / point.workers for value in dataclasses.astuple(speedup)))
     foreign = baseline.hardware != point.hardware
     return dataclasses.replace(
-        summary, baseline=baseline, speedup=speedup, efficiency=efficiency, foreign=foreign
+        summary,
+        baseline=baseline,
+        speedup=speedup,
+        efficiency=efficiency,
+        foreign=foreign,
+        baseline_disagreement=_disagreement(groups[baseline]),
     )
+
+
+def _disagreement(repetitions: Sequence[Repetition]) -> float:
+    """Slowest over fastest; the steps of a training are timed otherwise, and only compared with each other."""
+    groups = [
+        [e.step_seconds for e in repetitions if bool(e.training) is kind] for kind in (False, True)
+    ]
+    return max(max(seconds) / min(seconds) for seconds in groups if seconds)
 
 
 def speedups(of: Sequence[Repetition], baseline: Sequence[Repetition]) -> NDArray:
@@ -146,14 +171,19 @@ def _spread(values: NDArray | Sequence[float]) -> Estimate:
     return Estimate(float(values.min()), float(np.median(values)), float(values.max()))
 
 
-def series_name(point: Point, with_transport: bool = False) -> str:
-    """What points that differ only in their number of workers have in common: `horovod mpi, 75 a worker`."""
-    kind = point.backend
+def way_name(point: Point) -> str:
+    """How its workers compute together, or do not: `horovod mpi`, `independent processes`."""
+    kind = INDEPENDENT if point.exchanges_nothing else point.backend.replace("_", " ")
     if point.mesh:
         kind += f" {re.sub(r':[0-9]+', '', point.mesh)}"
     if point.zero_stage:
         kind += f" ZeRO {point.zero_stage}"
-    parts = [f"{kind} {point.collectives}".strip()]
+    return f"{kind} {point.collectives}".strip()
+
+
+def series_name(point: Point, with_transport: bool = False) -> str:
+    """What points that differ only in their number of workers have in common: `horovod mpi, 75 a worker`."""
+    parts = [way_name(point)]
     parts += [point.transport if with_transport else "", point.placement]
     batch = (
         f"{point.batch_a_worker:,} a worker"
@@ -194,7 +224,7 @@ def series(summaries: Sequence[PointSummary], scaling: str) -> dict[str, list[Po
 def added_worker(group: Sequence[PointSummary]) -> Estimate | None:
     """What each further worker adds to the speed-up: k in S = 1 + k (P - 1), least squares, 95 % interval.
 
-    1 is ideal. Oversubscribed points are left out; None where nothing is left.
+    1 is ideal. Oversubscribed and unreliable points are left out; None where nothing is left.
     """
     workers, ratios = _ratios(group)
     return _slope(workers - 1, ratios - 1)
@@ -215,6 +245,7 @@ def _ratios(group: Sequence[PointSummary]) -> tuple[NDArray, NDArray]:
         if summary.baseline in of_point
         and summary.point.workers > 1
         and not summary.point.oversubscribed
+        and not summary.unreliable
         for ratio in speedups(summary.repetitions, of_point[summary.baseline])
     ]
     columns = np.array(pairs, float).reshape(-1, 2)

@@ -30,6 +30,7 @@ def make_examples():
 
 def main(folder: pathlib.Path) -> None:
     from tfmat.scaling import parameter_server as server
+    from tfmat.scaling.adam_on_server import AdamOnServer, Examples
 
     # On one processor, as in a study: TensorFlow then has one thread, and waits for ever unless told otherwise.
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -43,9 +44,9 @@ def main(folder: pathlib.Path) -> None:
         features, labels = make_examples()
         features.tofile(folder / "features.f32")
         labels.tofile(folder / "labels.f32")
-        examples = server.Examples(folder, (5, 3), 2, None)
+        examples = Examples(folder, (5, 3), 2, None)
         answer = {}
-        training = server.AdamOnServer.start(cluster, synchronous=True)
+        training = AdamOnServer.start(cluster, synchronous=True)
         for way in ("synchronous", "asynchronous"):
             training.synchronous = way == "synchronous"
             training.build(make_model(), RATE, examples, BATCH)

@@ -1,0 +1,24 @@
+"""What a verdict may rest on: repetitions that agree, and more than one."""
+
+import dataclasses
+
+import pytest
+
+from tfmat.scaling.analysis import analyse
+from tfmat.scaling.assumptions import Assumptions
+from tfmat.scaling.scaling_verdict import headline, paragraph
+from tfmat_tests.scaling.synthetic import Truth, study
+
+
+@pytest.mark.parametrize(
+    ("factor", "rounds", "expected"),
+    [(1.0, 2, "Parallelism pays"), (4.0, 2, "No verdict: repet"), (1.0, 1, "No verdict yet")],
+)
+def test_a_verdict_needs_repetitions_that_agree(factor, rounds, expected):
+    whole = study(Truth(), workers=(2,), batches=(150,), rounds=rounds)
+    first = next(e for e in whole.repetitions if e.point.workers == 2 and e.point.scaling == "weak")
+    slow = dataclasses.replace(first, seconds=factor * first.seconds)
+    repetitions = tuple(slow if each is first else each for each in whole.repetitions)
+    found = analyse(dataclasses.replace(whole, repetitions=repetitions), Assumptions())
+    assert headline(found)[1].startswith(expected)
+    assert ("By the model" in paragraph(found)) == (expected == "Parallelism pays")
