@@ -1,11 +1,12 @@
 """A mesh of devices, of one process or several: examples, dense layers and optimizer state are divided as layouts say.
 
 Every process gives whole arrays, the same as the others, and its devices take their parts. One call of the graph is one
-step, and all calls of a block are under way before the first result is waited for: see docs/dtensor.md on a loop in the
-graph, which is faster and cannot be trusted.
+step, and all calls of a block are under way before the first result is waited for; one process can have many steps in a
+call instead, if it asks for that (see docs/dtensor.md).
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -18,12 +19,17 @@ from tfmat.backends.batches import share_or_copy
 from tfmat.backends.clients import make_mesh
 from tfmat.backends.layouts import Plan, Spec, make_plan, slot_specs, weights_of
 from tfmat.backends.mesh import BATCH
+from tfmat.backends.mesh_refusals import check_layers_for_mesh, explain
+from tfmat.backends.mesh_steps import each_batch_on_mesh, steps_a_call
 from tfmat.backends.mesh_tensors import MeshTensors, host
 from tfmat.backends.mesh_workers import MeshWorkers
 from tfmat.backends.repeated_sums import repeated_mesh_sums
 from tfmat.backends.step import Batch, State, Step
 from tfmat.backends.zero import DividedOptimizer, GatheringModel
 from tfmat.errors import InputError
+
+# Of a block: indices and weights [steps, batch], num_examples [steps].
+_Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class DTensorBackend(MeshWorkers):
@@ -69,6 +75,7 @@ class DTensorBackend(MeshWorkers):
         """See Backend.build. InputError where a layout cannot be followed."""
         if jit_compile:
             raise InputError("jit_compile does not work with --backend=dtensor; leave it out")
+        check_layers_for_mesh(model)
         if any(getattr(layer, "synchronized", True) is False for layer in model.layers):
             raise InputError(
                 "local batch normalization does not work with --backend=dtensor, whose layers see the global batch; "
@@ -76,6 +83,7 @@ class DTensorBackend(MeshWorkers):
             )
         self.start()
         optimizer.build(model.trainable_variables)
+        self._model = model
         self._plain = State.variables_of(model, optimizer)
         options = self.options
         self.plan = make_plan(
@@ -104,13 +112,15 @@ class DTensorBackend(MeshWorkers):
             metrics,
             auxiliary_loss,
         )
+        self._steps_a_call, num_sums = steps_a_call(), 1 + len(metrics)
+        steps = {"train": self._train_step, "evaluate": self._evaluate_step}
         self._functions = {
             kind: tf.function(function, autograph=False)
-            for kind, function in (
-                ("train", self._train_step),
-                ("evaluate", self._evaluate_step),
-                ("predict", self._predict),
-            )
+            for kind, function in (*steps.items(), ("predict", self._predict))
+        }
+        self._loops = {
+            kind: each_batch_on_mesh(step, self._steps_a_call, num_sums)
+            for kind, step in steps.items()
         }
 
     def place(self, data: Any) -> Any:
@@ -144,7 +154,7 @@ class DTensorBackend(MeshWorkers):
             ),
             arrays,
         )
-        with self._losses_told():
+        with self._refusals_told(), self._losses_told():
             return host(self._functions["predict"](parts))[:count]
 
     def read(self) -> Arrays:
@@ -205,22 +215,44 @@ class DTensorBackend(MeshWorkers):
         weights: np.ndarray,
         num_examples: np.ndarray,
     ) -> np.ndarray:
-        """One call a step; what does not divide over the batch axis is filled up with examples of weight zero."""
-        data, pack = self.place(data), self._tensors.pack
-        padding, spec = ((0, 0), (0, self._missing(indices.shape[1]))), self._batch_spec(1)
-        with self._losses_told():
-            sums = [
-                self._functions[kind](
-                    data,
-                    pack(rows, spec),
-                    pack(row_weights, spec),
-                    pack(np.asarray(count, np.float32), ()),
-                )
-                for rows, row_weights, count in zip(
-                    np.pad(indices, padding), np.pad(weights, padding), num_examples, strict=True
-                )
-            ]
-            return np.stack([host(row) for row in sums])
+        """What does not divide over the batch axis is filled up with examples of weight zero."""
+        padding = ((0, 0), (0, self._missing(indices.shape[1])))
+        block = np.pad(indices, padding), np.pad(weights, padding), num_examples.astype(np.float32)
+        loop = self.world_size == 1 and min(len(indices), self._steps_a_call) > 1
+        run = self._run_loop if loop else self._run_each
+        with self._refusals_told(), self._losses_told():
+            return run(kind, self.place(data), block)
+
+    def _run_each(self, kind: str, data: Any, block: _Arrays) -> np.ndarray:
+        """One call a step."""
+        pack, spec = self._tensors.pack, self._batch_spec(1)
+        calls = [
+            self._functions[kind](
+                data, pack(rows, spec), pack(row_weights, spec), pack(np.asarray(count), ())
+            )
+            for rows, row_weights, count in zip(*block, strict=True)
+        ]
+        return np.stack([host(sums) for sums in calls])
+
+    def _run_loop(self, kind: str, data: Any, block: _Arrays) -> np.ndarray:
+        """Many steps a call; a short block is filled up with steps that are not run, so that one graph does for all."""
+        pack, spec, length = self._tensors.pack, (None, *self._batch_spec(1)), self._steps_a_call
+        calls = []
+        for first in range(0, len(block[0]), length):
+            part = [array[first : first + length] for array in block]
+            count = len(part[0])
+            indices, weights, num_examples = (
+                np.pad(array, [(0, length - count)] + [(0, 0)] * (array.ndim - 1)) for array in part
+            )
+            sums = self._loops[kind](
+                data,
+                pack(indices, spec),
+                pack(weights, spec),
+                pack(num_examples, (None,)),
+                pack(np.asarray(count, np.int32), ()),
+            )
+            calls.append((sums, count))
+        return np.concatenate([host(sums)[:count] for sums, count in calls])
 
     def _train_step(self, data: Any, rows: Any, weights: Any, num_examples: Any) -> Any:
         batch = _batch(data, rows, weights, num_examples)
@@ -238,6 +270,14 @@ class DTensorBackend(MeshWorkers):
     def _predict(self, features: Any) -> Any:
         outputs = self._step.predict(self._read(), features)
         return self._tensors.relayout(outputs, (None,) * len(outputs.shape))
+
+    @contextlib.contextmanager
+    def _refusals_told(self) -> Iterator[None]:
+        """InputError for a layer that DTensor cannot divide; it says so at the first call, before any step."""
+        try:
+            yield
+        except tf.errors.OpError as error:
+            raise explain(error, self._model) or error from error
 
     def _read(self) -> State:
         return State(*([variable.read_value() for variable in part] for part in self._variables))

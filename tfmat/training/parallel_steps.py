@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends import Backend
-from tfmat.backends.mesh_refusals import check_layers_for_mesh, explain
 from tfmat.backends.step import per_example_function
 from tfmat.errors import InputError
 from tfmat.optimizers.functional import make_functional
@@ -51,8 +50,6 @@ class ParallelSteps:
             raise InputError(
                 "the model is not built; call model.build(input_shape) or give it an Input layer"
             )
-        if backend.name == "dtensor":
-            check_layers_for_mesh(model)
         self.model = model
         self.backend = backend
         self._names = ["loss", *(metrics or {})]
@@ -92,10 +89,7 @@ class ParallelSteps:
 
     def predict(self, features: Any) -> np.ndarray:
         """The model's outputs with the present weights."""
-        try:
-            return self.backend.predict(features)
-        except tf.errors.OpError as error:
-            raise explain(error, self.model) or error from error
+        return self.backend.predict(features)
 
     def sync_model(self) -> None:
         """Brings the model's own weights up to date, to save it or to use it without the backend."""
@@ -124,10 +118,7 @@ class ParallelSteps:
             )
         blocks = np.atleast_2d(indices)
         weights = np.ones(blocks.shape, np.float32)
-        try:
-            sums = call((features, labels), blocks, weights, weights.sum(axis=1))
-        except tf.errors.OpError as error:
-            raise explain(error, self.model) or error from error
+        sums = call((features, labels), blocks, weights, weights.sum(axis=1))
         means = np.asarray(sums) / blocks.shape[1]
         if indices.ndim == 1:
             return dict(zip(self._names, means[0].tolist(), strict=True))

@@ -40,6 +40,7 @@ def test_transformer_on_2_by_2_devices_is_that_of_one_device():
 
 
 REFUSALS = """
+import os
 import tfmat
 backend = tfmat.mesh_backend("batch:2")
 import keras
@@ -59,11 +60,20 @@ for layer in (
         print(type(layer).__name__, "TRAINED")
     except tfmat.errors.InputError as error:
         print(error)
+
+os.environ["TFMAT_MESH_STEPS_A_CALL"] = "50"
+model = keras.Sequential([layers.Input((8, 8, 2)), layers.RandomFlip(name="mine"), layers.Flatten(), layers.Dense(1)])
+try:
+    trainer = tfmat.Trainer(model, backend=backend, quiet=True)
+    trainer.fit(features, labels, global_batch_size=2, train_for="4steps")
+except tfmat.errors.InputError as error:
+    print(error)
 """
 
 
 def test_a_layer_without_a_form_on_a_mesh_is_named_in_one_line():
-    flip, depthwise, lstm, normalization, trained = run("-c", REFUSALS).splitlines()
+    flip, depthwise, lstm, normalization, trained, by_trainer = run("-c", REFUSALS).splitlines()
+    assert by_trainer == flip  # its many steps a call are refused as the one step is
     for line, kind, operation, instead in (
         (flip, "RandomFlip", "ReverseV2", "change the examples before training"),
         (depthwise, "DepthwiseConv2D", "DepthwiseConv2dNativeBackpropFilter", "use Conv1D or"),
