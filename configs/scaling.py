@@ -4,6 +4,8 @@ tfmat scale --config=configs/scaling.py
 tfmat train --config=configs/scaling.py
 """
 
+from typing import Any
+
 from tfmat.config import Config, default_config
 from tfmat.scaling.matrix import AllReduces, Matrix, Runs
 
@@ -20,7 +22,7 @@ def get_config() -> Config:
 
 def get_scaling() -> Matrix:
     """One and two workers with a processor each, and a few repetitions with more workers than processors."""
-    trained = {"batch_a_worker": 150, "train_for": "4epochs", "rounds": 2}
+    trained: dict[str, Any] = {"batch_a_worker": 150, "train_for": "4epochs", "rounds": 2}
     sweep = (75, 150, 300, 750)
     return Matrix(
         rounds=3,

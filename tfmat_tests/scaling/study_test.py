@@ -132,16 +132,17 @@ def test_what_was_measured_can_be_true(study: pathlib.Path) -> None:
         assert len(each.ranks) == each.point.workers
         # Two forward and backward passes of 153,441 weights cannot be faster than that.
         assert 1e-5 < each.step_seconds < PATIENCE
-        memory = [rank.memory_bytes for rank in each.ranks]
+        memory = [rank.memory_bytes or 0 for rank in each.ranks]
         assert each.peak_memory_bytes == sum(memory) > 1e8 * each.point.workers
     split = [each for each in found.repetitions if each.ranks[0].forward_backward is not None]
     assert {each.round for each in split} == {0}
     for each in split:
         for rank in each.ranks:
             parts = [rank.input, rank.forward_backward, rank.optimizer, rank.waiting, rank.moving]
-            assert all(part is not None and part >= -1e-4 for part in parts)
-            assert rank.forward_backward > rank.optimizer
-        moving = [rank.moving for rank in each.ranks]
+            known = [part for part in parts if part is not None]
+            assert len(known) == len(parts) and min(known) >= -1e-4
+            assert known[1] > known[2]  # forward and backward take longer than the optimizer
+        moving = [rank.moving or 0.0 for rank in each.ranks]
         assert all(value > 0 for value in moving) == (each.point.backend == "horovod")
 
 
