@@ -17,7 +17,7 @@ from tfmat.training.checkpoints import CheckpointFolder
 if TYPE_CHECKING:
     import keras
 
-# Settings that may differ when a run goes on: they change no number that the run computes.
+# Settings that may differ when a run goes on: they change no number that the run computes, or only its rounding.
 # A data set may lie elsewhere than before; its `data_id` may not change.
 CHANGEABLE = frozenset(
     {
@@ -28,6 +28,10 @@ CHANGEABLE = frozenset(
         "data_dir",
         "profile",
         "trace_steps",
+        "mesh",
+        "layouts",
+        "zero_stage",
+        "accumulate",
     }
 )
 

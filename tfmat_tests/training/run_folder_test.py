@@ -49,6 +49,8 @@ def test_a_config_is_kept_and_compared(tmp_path: pathlib.Path) -> None:
         with pytest.raises(InputError, match=message):
             folder.check_config({**CONFIG, **changed})
     assert folder.check_config({**CONFIG, "checkpoint": {"keep": 9}, "steps_per_call": 5})
+    # Another number of devices or workers computes the same.
+    assert folder.check_config({**CONFIG, "mesh": "batch:2,model:2", "zero_stage": 3})
     folder.close()
 
 
