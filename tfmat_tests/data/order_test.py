@@ -2,6 +2,7 @@
 
 import hashlib
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -156,14 +157,23 @@ def test_batches_pad_with_weight_zero() -> None:
     assert not indices[0, 25:].any() and not indices[1].any()
 
 
-def test_an_epoch_of_the_baseline_is_ordered_in_a_tenth_of_a_second() -> None:
+def test_an_epoch_is_ordered_about_as_fast_as_numpy_permutes_it() -> None:
     order = ExampleOrder(750_000, seed=0, shard_size=131_072)
-    seconds = []
-    for epoch in range(5):
+
+    def seconds(order_epoch: Callable[[int], object], epoch: int) -> float:
         start = time.perf_counter()
-        order.indices(epoch, 0, 750_000)
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 0.1
+        order_epoch(epoch)
+        return time.perf_counter() - start
+
+    def ours(epoch: int) -> object:
+        return order.indices(epoch, 0, 750_000)
+
+    def numpys(epoch: int) -> object:
+        return np.random.default_rng(epoch).permutation(750_000)
+
+    # Side by side, since machines are shared. Two to four here; a loop over examples would be hundreds.
+    ratios = [seconds(ours, epoch) / seconds(numpys, epoch) for epoch in range(9)]
+    assert np.median(ratios) < 10
 
 
 def test_refuses_what_is_no_set() -> None:
