@@ -54,7 +54,7 @@ def assert_same_weights(first: pathlib.Path, second: pathlib.Path) -> None:
 
 def metrics(workdir: pathlib.Path) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl without what depends on the clock."""
-    clock = ("seconds", "training_seconds", "validation_seconds", "curves_per_second")
+    clock = ("seconds", "training_seconds", "validation_seconds", "curves_per_second", "use")
     lines = (workdir / "metrics.jsonl").read_text().splitlines()
     return [{k: v for k, v in json.loads(line).items() if k not in clock} for line in lines]
 
