@@ -109,12 +109,20 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _CtrlC(KeyboardInterrupt):
+    """After a plain KeyboardInterrupt in code that was made of text, as that of dataclasses is, Python ends by SIGINT,
+    whatever the status is (unhandled_keyboard_interrupt in pythonrun.c)."""
+
+
 @contextlib.contextmanager
 def _signals_as_interruptions() -> Iterator[None]:
     """SIGTERM and SIGUSR1 end a command as Ctrl-C does. While it trains, the training room takes them, and saves."""
 
+    def interrupt_by_hand(number: int, frame: FrameType | None) -> None:
+        raise _CtrlC
+
     def interrupt(number: int, frame: FrameType | None) -> None:
-        for other in previous:
+        for other in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(other, signal.SIG_IGN)
         name = signal.Signals(number).name
         raise Interrupted(f"{name} received; start the same command again to go on")
@@ -123,6 +131,9 @@ def _signals_as_interruptions() -> Iterator[None]:
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGUSR1):
             previous[number] = signal.signal(number, interrupt)
+        # Where the caller ignores Ctrl-C, as a shell does for what runs in its background, so do we.
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            previous[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt_by_hand)
     try:
         yield
     finally:

@@ -190,11 +190,13 @@ trap 'save=yes; hand_on USR1' USR1 # the time limit is near
 trap 'stop=yes; hand_on TERM' TERM # cancelled"""
 
 _STAGE = """\
-# A copy of the data set on each node's own disk; without it the shared one is read.
+# A copy of the data set on each node's own disk; without it the shared one is read. Where nodes have one disk together,
+# they copy one after another: at the same moment cp of one would fail.
 data={data} disk="{disk}"
 copy=$disk/tfmat-$SLURM_JOB_ID
 if [[ -d $data && -d $disk ]] &&
-    {on_each}bash -c 'mkdir -p "$2" && cp -r -- "$1" "$2"' copy "$data" "$copy"; then
+    {on_each}bash -c 'mkdir -p "$2" && exec 9>"$2/.lock" && {{ flock 9 || :; }} && cp -r -- "$1" "$2"' \\
+        copy "$data" "$copy"; then
     export TFMAT_LOCAL_DATA=$copy
     trap '{on_each}rm -rf -- "$copy"' EXIT
 else

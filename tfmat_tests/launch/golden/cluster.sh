@@ -33,11 +33,13 @@ export PIP_NO_INDEX=1
 export NCCL_SOCKET_IFNAME=ib0
 export NOTE='two words'
 
-# A copy of the data set on each node's own disk; without it the shared one is read.
+# A copy of the data set on each node's own disk; without it the shared one is read. Where nodes have one disk together,
+# they copy one after another: at the same moment cp of one would fail.
 data=/shared/data/voce-1000000-1a2b3c4d disk="$TMPDIR"
 copy=$disk/tfmat-$SLURM_JOB_ID
 if [[ -d $data && -d $disk ]] &&
-    srun --mpi=none --ntasks=$SLURM_NNODES --ntasks-per-node=1 --cpus-per-task=1 bash -c 'mkdir -p "$2" && cp -r -- "$1" "$2"' copy "$data" "$copy"; then
+    srun --mpi=none --ntasks=$SLURM_NNODES --ntasks-per-node=1 --cpus-per-task=1 bash -c 'mkdir -p "$2" && exec 9>"$2/.lock" && { flock 9 || :; } && cp -r -- "$1" "$2"' \
+        copy "$data" "$copy"; then
     export TFMAT_LOCAL_DATA=$copy
     trap 'srun --mpi=none --ntasks=$SLURM_NNODES --ntasks-per-node=1 --cpus-per-task=1 rm -rf -- "$copy"' EXIT
 else
