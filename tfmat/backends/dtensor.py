@@ -1,8 +1,7 @@
 """A mesh of devices, of one process or several: examples, dense layers and optimizer state are divided as layouts say.
 
-Every process gives whole arrays, the same as the others, and its devices take their parts. One call of the graph is one
-step, and all calls of a block are under way before the first result is waited for; one process can have many steps in a
-call instead, if it asks for that (see docs/dtensor.md).
+Every process gives whole arrays, the same as the others, and its devices take their parts. One call of the graph runs
+many steps, see mesh_steps.py.
 """
 
 import contextlib
@@ -21,7 +20,7 @@ from tfmat.backends.layouts import Plan, Spec, make_plan, slot_specs, weights_of
 from tfmat.backends.mesh import BATCH
 from tfmat.backends.mesh_refusals import check_layers_for_mesh, explain
 from tfmat.backends.mesh_steps import each_batch_on_mesh, steps_a_call
-from tfmat.backends.mesh_tensors import MeshTensors, host
+from tfmat.backends.mesh_tensors import MeshTensors, differing_devices, host
 from tfmat.backends.mesh_workers import MeshWorkers
 from tfmat.backends.repeated_sums import repeated_mesh_sums
 from tfmat.backends.step import Batch, State, Step
@@ -76,11 +75,6 @@ class DTensorBackend(MeshWorkers):
         if jit_compile:
             raise InputError("jit_compile does not work with --backend=dtensor; leave it out")
         check_layers_for_mesh(model)
-        if any(getattr(layer, "synchronized", True) is False for layer in model.layers):
-            raise InputError(
-                "local batch normalization does not work with --backend=dtensor, whose layers see the global batch; "
-                "use model.batch_normalization=synchronized"
-            )
         self.start()
         optimizer.build(model.trainable_variables)
         self._model = model
@@ -159,37 +153,41 @@ class DTensorBackend(MeshWorkers):
 
     def read(self) -> Arrays:
         """See Backend.read."""
+        specs = self._specs.named()
         with self._losses_told():
+            found = self._variables.named()
             return {
-                f"{part}/{i}": self._tensors.whole(variable.read_value(), spec)
-                for part, variables, specs in zip(
-                    State._fields, self._variables, self._specs, strict=True
-                )
-                for i, (variable, spec) in enumerate(zip(variables, specs, strict=True))
+                name: self._tensors.whole(found[name].read_value(), specs[name]) for name in found
             }
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
         """See Backend.write."""
-        found = []
-        for part, variables, specs in zip(State._fields, self._variables, self._specs, strict=True):
-            for i, (variable, spec) in enumerate(zip(variables, specs, strict=True)):
-                array = arrays.get(f"{part}/{i}")
-                if array is None or array.shape != tuple(variable.shape):
-                    shape = "nothing" if array is None else f"shape {list(array.shape)}"
-                    raise InputError(
-                        f"the saved state does not fit this model: {part} {i} has shape {list(variable.shape)}, "
-                        f"saved is {shape}; use the config that the run was started with"
-                    )
-                found.append((variable, array.astype(variable.dtype.as_numpy_dtype), spec))
-        for variable, array, spec in found:
-            variable.assign(self._tensors.pack(array, spec))
+        variables, specs = self._variables.named(), self._specs.named()
+
+        def assign(name: str, array: np.ndarray) -> None:
+            array = array.astype(variables[name].dtype.as_numpy_dtype)
+            variables[name].assign(self._tensors.pack(array, specs[name]))
+
+        self._variables.assign(arrays, assign)
+        self._agreed_when_saved(arrays)
+
+    def check_agreement(self, step: int) -> None:
+        """See Backend.check_agreement: what several devices hold must be the same on each."""
+        if self.mesh_shape.num_devices == 1:
+            return
+        self.announce("comparing weights", step)
+        variables, specs = self._variables.named(), self._specs.named()
+        held = self._tensors.digests_here(
+            (name, variables[name], specs[name]) for name in variables
+        )
+        devices = [device for process in self.gather(held) for device in process]
+        self._compare("device", differing_devices(devices), step)
 
     def sync_model(self) -> None:
         """See Backend.sync_model."""
         arrays = self.read()
-        for part, variables in self._plain._asdict().items():
-            for i, variable in enumerate(variables):
-                variable.assign(arrays[f"{part}/{i}"])
+        for name, variable in self._plain.named().items():
+            variable.assign(arrays[name])
 
     def repeated_sums(self, num_values: int) -> Callable[[int], None]:
         """See Backend.repeated_sums: over the devices of the batch axis."""
@@ -201,7 +199,7 @@ class DTensorBackend(MeshWorkers):
     def bytes_per_device(self) -> dict[str, list[int]]:
         """`weights`, `non_trainable` and `slots` -> bytes that each device of all processes holds, counted there."""
         held = {
-            part: self._tensors.bytes_here([variable.read_value() for variable in variables])
+            part: self._tensors.bytes_here(variables)
             for part, variables in self._variables._asdict().items()
         }
         processes = self.gather(held)
@@ -218,7 +216,7 @@ class DTensorBackend(MeshWorkers):
         """What does not divide over the batch axis is filled up with examples of weight zero."""
         padding = ((0, 0), (0, self._missing(indices.shape[1])))
         block = np.pad(indices, padding), np.pad(weights, padding), num_examples.astype(np.float32)
-        loop = self.world_size == 1 and min(len(indices), self._steps_a_call) > 1
+        loop = min(len(indices), self._steps_a_call) > 1
         run = self._run_loop if loop else self._run_each
         with self._refusals_told(), self._losses_told():
             return run(kind, self.place(data), block)

@@ -9,7 +9,6 @@ import hashlib
 import itertools
 import os
 import platform
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,21 +20,15 @@ from tfmat.backends.base import Arrays, PerExample
 from tfmat.backends.clocks import clock_offsets, hold_meetings
 from tfmat.backends.repeated_sums import repeated_sums
 from tfmat.backends.single import SingleBackend
-from tfmat.errors import DivergedError, InputError, Interrupted, TfmatError, WorkerLostError
+from tfmat.backends.watched_workers import WatchedWorkers
+from tfmat.errors import InputError, WorkerLostError
 from tfmat.launch.horovod_settings import GET_HOROVOD, prepare_horovod
 from tfmat.launch.processes import Processes, find_processes
-from tfmat.launch.watchdog import Watchdog, start_timer
+from tfmat.launch.watchdog import start_timer
 from tfmat.models.normalization import ExampleWeightedBatchNormalization
 
-# What all workers raise at the same step: each ends by itself, and rank 0 says why.
-_ALIKE = (Interrupted, DivergedError, WorkerLostError)
-# In these a worker is by itself, and may take its time.
-_ALONE = frozenset({"simulating curves", "checkpoint"})
-# For the watchdog to end this process, when an error says that another one has gone.
-_SECONDS_FOR_THE_WATCHDOG = 10.0
 
-
-class HorovodBackend(SingleBackend):
+class HorovodBackend(WatchedWorkers, SingleBackend):
     """See the module.
 
     Attributes:
@@ -43,15 +36,13 @@ class HorovodBackend(SingleBackend):
     """
 
     name = "horovod"
+    # Horovod itself ends with the process, since it cannot be started twice in one: nothing to leave in order.
+    alike = (*WatchedWorkers.alike, WorkerLostError)
 
     def start(self) -> None:
         """See Backend.start."""
         self.processes: Processes = find_processes()
         self.rank, self.world_size = self.processes.rank, self.processes.size
-        self._watchdog: Watchdog | None = None
-        self._record: Callable[[str], None] | None = None
-        self._collective = ""
-        self._last_agreement = 0
         if self.world_size == 1:
             return
         prepare_horovod()
@@ -67,35 +58,7 @@ class HorovodBackend(SingleBackend):
                 f"{self.processes.launcher} started {self.world_size} processes, but Horovod sees "
                 f"{self._horovod.size()}: it was built for another MPI; {GET_HOROVOD}"
             )
-        self._watchdog = Watchdog.start(
-            self.rank,
-            self.world_size,
-            self.broadcast,
-            on_loss=self._on_loss,
-            one_node=self.processes.local_size == self.world_size,
-        )
-
-    def close(self, error: BaseException | None = None) -> None:
-        """See Backend.close."""
-        if self._watchdog is None:
-            return
-        if error is None or isinstance(error, _ALIKE):
-            if isinstance(error, TfmatError):
-                error.said_elsewhere = self.rank > 0
-            # Horovod itself ends with the process: it cannot be started twice in one.
-            self._watchdog.close()
-        else:
-            self._watchdog.fail(error)
-        self._watchdog = None
-
-    def when_lost(self, record: Callable[[str], None]) -> None:
-        """See Backend.when_lost."""
-        self._record = record
-
-    def announce(self, phase: str, step: int) -> None:
-        """See Backend.announce."""
-        if self._watchdog:
-            self._watchdog.announce(phase, step, collective=phase not in _ALONE)
+        self._watch(self.processes, self.broadcast)
 
     def build(
         self,
@@ -206,21 +169,14 @@ class HorovodBackend(SingleBackend):
         for array in self.read().values():
             digest.update(np.ascontiguousarray(array).data)
         digests = self.gather(digest.hexdigest())
-        different = [rank for rank, other in enumerate(digests) if other != digests[0]]
-        if different:
-            names = ", ".join(map(str, different[:8])) + (" ..." if len(different) > 8 else "")
-            raise WorkerLostError(
-                f"the weights of rank {names} differ from those of rank 0; they began to between step "
-                f"{self._last_agreement} and step {step}. Start the same command again to go on from the last "
-                "checkpoint; where it happens again, a worker computes or communicates wrongly"
-            )
-        self._last_agreement = step
+        self._compare(
+            "rank", [rank for rank, other in enumerate(digests) if other != digests[0]], step
+        )
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
         """See Backend.write."""
         super().write(arrays)
-        if "slots/0" in arrays:  # Keras's `iterations`
-            self._last_agreement = int(arrays["slots/0"])
+        self._agreed_when_saved(arrays)
 
     def _run(self, steps: Any, *arguments: Any) -> Any:
         try:
@@ -228,10 +184,7 @@ class HorovodBackend(SingleBackend):
         except tf.errors.OpError as error:
             if self.world_size == 1 or "Horovod" not in str(error):
                 raise
-            time.sleep(_SECONDS_FOR_THE_WATCHDOG)  # it knows which worker has gone, and ends us
-            raise WorkerLostError(
-                "a worker has left; start the same command again to go on from the last checkpoint"
-            ) from error
+            self._ended_by_the_watchdog(error)
 
     def _train_steps(self, *arguments: Any) -> Any:
         self._name_collectives("train")
@@ -266,10 +219,6 @@ class HorovodBackend(SingleBackend):
             name = f"statistics.{i}"
             total = self._horovod.allreduce(variable, op=self._horovod.Sum, name=name)
             variable.assign(total / self.world_size)
-
-    def _on_loss(self, message: str) -> None:
-        if self._record:
-            self._record(message)
 
 
 def built_libraries() -> list[str]:

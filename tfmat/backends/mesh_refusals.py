@@ -32,6 +32,11 @@ def check_layers_for_mesh(model: keras.Model) -> None:
                 f"layer '{layer.name}': keras.layers.BatchNormalization would count the examples that fill a batch up; "
                 "use tfmat.models.normalization.ExampleWeightedBatchNormalization()"
             )
+        if normalizes and not layer.synchronized:
+            raise InputError(
+                "local batch normalization does not work with --backend=dtensor, whose layers see the global batch; "
+                "use model.batch_normalization=synchronized"
+            )
 
 
 def explain(error: Exception, model: keras.Model) -> InputError | None:

@@ -11,8 +11,8 @@ from tfmat.errors import InputError
 
 
 def steps_a_call() -> int:
-    """As TFMAT_MESH_STEPS_A_CALL says; 1, which is no loop, where it says nothing."""
-    text = os.environ.get("TFMAT_MESH_STEPS_A_CALL", "1")
+    """50, or as TFMAT_MESH_STEPS_A_CALL says; 1 is no loop."""
+    text = os.environ.get("TFMAT_MESH_STEPS_A_CALL", "50")
     if not (text.isascii() and text.isdigit() and int(text)):
         raise InputError(f"TFMAT_MESH_STEPS_A_CALL is '{text}'; give a whole number, 1 or more")
     return int(text)

@@ -1,5 +1,7 @@
 """Arrays and tensors on a mesh: what goes to which device, and what comes back."""
 
+import hashlib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,9 @@ from tensorflow.experimental import dtensor
 from tfmat.backends.batches import share_or_copy
 from tfmat.backends.layouts import Spec, device_parts
 from tfmat.backends.mesh import MeshShape
+
+# Of what a device holds: the part -> a hash.
+Digests = dict[str, str]
 
 
 class MeshTensors:
@@ -61,13 +66,44 @@ class MeshTensors:
             array[part] = shard.numpy()
         return array
 
-    def bytes_here(self, tensors: list[Any]) -> list[int]:
-        """For each device of this process the bytes that it holds of all the tensors."""
-        shards = [dtensor.unpack(tensor) for tensor in tensors]
-        return [sum(part.numpy().nbytes for part in parts) for parts in zip(*shards, strict=True)]
+    def bytes_here(self, variables: list[Any]) -> list[int]:
+        """For each device of this process the bytes that it holds of all the variables."""
+        shards = map(_shards, variables)
+        return [sum(part.nbytes for part in parts) for parts in zip(*shards, strict=True)]
+
+    def digests_here(self, variables: Iterable[tuple[str, Any, Spec]]) -> list[Digests]:
+        """For each device of this process a hash of every part that it holds of the (name, variable, its layout)."""
+        found: list[Digests] = [{} for _ in range(self._num_local)]
+        for name, variable, spec in variables:
+            parts = self._local_parts(variable.shape, spec)
+            for device, part, shard in zip(found, parts, _shards(variable), strict=True):
+                array = np.ascontiguousarray(shard)
+                device[f"{name} {part}"] = hashlib.blake2b(array.data, digest_size=16).hexdigest()
+        return found
 
     def _local_parts(self, shape: Any, spec: Spec) -> list[tuple[slice, ...]]:
         return device_parts(shape, spec, self._shape)[self._local]
+
+
+def differing_devices(devices: Sequence[Digests]) -> list[int]:
+    """Those that hold a part with other numbers than the first device that holds it."""
+    first: Digests = {}
+    return [
+        number
+        for number, device in enumerate(devices)
+        if any(first.setdefault(part, digest) != digest for part, digest in device.items())
+    ]
+
+
+def _shards(variable: Any) -> list[np.ndarray]:
+    """What each device of this process holds of a variable, read from its own one.
+
+    `unpack(variable.read_value())` of a variable that is whole on every device is the first device's, for all of them.
+    """
+    return [
+        tf.raw_ops.ReadVariableOp(resource=handle, dtype=variable.dtype).numpy()
+        for handle in dtensor.unpack(variable.handle)
+    ]
 
 
 def host(tensor: Any) -> np.ndarray:

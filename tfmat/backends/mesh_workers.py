@@ -1,29 +1,21 @@
-"""The processes that share a mesh as workers of a run: who decides, who has gone."""
+"""The processes that share a mesh as workers of a run: how they tell each other what rank 0 decides."""
 
 import contextlib
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from tfmat.backends.base import Backend, BackendOptions
+from tfmat.backends.base import BackendOptions
 from tfmat.backends.clients import join
 from tfmat.backends.exchange import Exchange
 from tfmat.backends.mesh import MeshShape
-from tfmat.errors import DivergedError, Interrupted, TfmatError, WorkerLostError
+from tfmat.backends.watched_workers import WatchedWorkers
+from tfmat.errors import WorkerLostError
 from tfmat.launch.processes import find_processes
-from tfmat.launch.watchdog import Watchdog
-
-# What all processes raise at the same step: each ends by itself, and rank 0 says why.
-_ALIKE = (Interrupted, DivergedError)
-# In these a process is by itself, and may take its time.
-_ALONE = frozenset({"simulating curves", "checkpoint"})
-# For the watchdog to end this process, when an error says that another one has gone.
-_SECONDS_FOR_THE_WATCHDOG = 10.0
 
 
-class MeshWorkers(Backend):
+class MeshWorkers(WatchedWorkers):
     """The part of a backend that is about the other processes; alone there is nothing to do.
 
     Attributes:
@@ -34,8 +26,6 @@ class MeshWorkers(Backend):
         super().__init__(options)
         self.mesh_shape = MeshShape.parse(options.mesh)
         self._exchange: Exchange | None = None
-        self._watchdog: Watchdog | None = None
-        self._record: Callable[[str], None] | None = None
 
     def start(self) -> None:
         """See Backend.start. InputError where the mesh cannot be shared out, or is larger than the devices."""
@@ -46,37 +36,7 @@ class MeshWorkers(Backend):
         if processes.size == 1:
             return
         self._exchange = join(processes, self.mesh_shape, self.options.folder)
-        self._watchdog = Watchdog.start(
-            processes.rank,
-            processes.size,
-            self._exchange.broadcast,
-            on_loss=self._on_loss,
-            one_node=processes.local_size == processes.size,
-        )
-
-    def close(self, error: BaseException | None = None) -> None:
-        """See Backend.close."""
-        if self._watchdog is None or self._exchange is None:
-            return
-        if error is None or isinstance(error, _ALIKE):
-            # A process that ended now would take away what another one still receives from it.
-            with contextlib.suppress(WorkerLostError):
-                self._exchange.gather(None)
-            if isinstance(error, TfmatError):
-                error.said_elsewhere = self.rank > 0
-            self._watchdog.close()
-        else:
-            self._watchdog.fail(error)
-        self._watchdog = None
-
-    def when_lost(self, record: Callable[[str], None]) -> None:
-        """See Backend.when_lost."""
-        self._record = record
-
-    def announce(self, phase: str, step: int) -> None:
-        """See Backend.announce."""
-        if self._watchdog:
-            self._watchdog.announce(phase, step, collective=phase not in _ALONE)
+        self._watch(processes, self._exchange.broadcast)
 
     def broadcast(self, decision: Any) -> Any:
         """See Backend.broadcast."""
@@ -104,11 +64,10 @@ class MeshWorkers(Backend):
         except (WorkerLostError, tf.errors.UnavailableError, tf.errors.AbortedError) as error:
             if self.world_size == 1:
                 raise
-            time.sleep(_SECONDS_FOR_THE_WATCHDOG)
-            raise WorkerLostError(
-                "a worker has left; start the same command again to go on from the last checkpoint"
-            ) from error
+            self._ended_by_the_watchdog(error)
 
-    def _on_loss(self, message: str) -> None:
-        if self._record:
-            self._record(message)
+    def _leave_together(self) -> None:
+        """A process that ended now would take away what another one still receives from it."""
+        if self._exchange:
+            with contextlib.suppress(WorkerLostError):
+                self._exchange.gather(None)

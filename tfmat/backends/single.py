@@ -116,27 +116,12 @@ class SingleBackend(Backend):
 
     def read(self) -> Arrays:
         """See Backend.read."""
-        return {
-            f"{part}/{i}": variable.numpy()
-            for part, variables in self._variables._asdict().items()
-            for i, variable in enumerate(variables)
-        }
+        return {name: variable.numpy() for name, variable in self._variables.named().items()}
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
         """See Backend.write."""
-        pairs = []
-        for part, variables in self._variables._asdict().items():
-            for i, variable in enumerate(variables):
-                array = arrays.get(f"{part}/{i}")
-                if array is None or array.shape != tuple(variable.shape):
-                    found = "nothing" if array is None else f"shape {list(array.shape)}"
-                    raise InputError(
-                        f"the saved state does not fit this model: {part} {i} ({variable.name}) has shape "
-                        f"{list(variable.shape)}, saved is {found}; use the config that the run was started with"
-                    )
-                pairs.append((variable, array))
-        for variable, array in pairs:
-            variable.assign(array)
+        variables = self._variables.named()
+        self._variables.assign(arrays, lambda name, array: variables[name].assign(array))
 
     def sync_model(self) -> None:
         """Nothing to do: the state lives in the model's own variables."""

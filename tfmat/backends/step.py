@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfmat.backends.base import PerExample
+from tfmat.errors import InputError
 from tfmat.models.normalization import batch_context
 
 Reduce = Callable[[list[tf.Tensor]], list[tf.Tensor]]
@@ -29,6 +31,29 @@ class State(NamedTuple):
             [variable.value for variable in model.non_trainable_variables],
             [variable.value for variable in optimizer.variables],
         )
+
+    def named(self) -> dict[str, Any]:
+        """Everything by its name in files: `weights/0`, ..., `slots/0`, ..."""
+        return {
+            f"{part}/{i}": value
+            for part, values in self._asdict().items()
+            for i, value in enumerate(values)
+        }
+
+    def assign(
+        self, arrays: Mapping[str, np.ndarray], assign: Callable[[str, np.ndarray], None]
+    ) -> None:
+        """Calls `assign(name, array)` for each variable; InputError before that where one has another shape."""
+        for name, variable in self.named().items():
+            array = arrays.get(name)
+            if array is None or array.shape != tuple(variable.shape):
+                saved = "nothing" if array is None else f"shape {list(array.shape)}"
+                raise InputError(
+                    f"the saved state does not fit this model: {name} ({variable.name}) has shape "
+                    f"{list(variable.shape)}, saved is {saved}; use the config that the run was started with"
+                )
+        for name in self.named():
+            assign(name, arrays[name])
 
 
 class Batch(NamedTuple):

@@ -10,7 +10,6 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset, dataset_folder, is_dataset
 from tfmat.durations import Duration
 from tfmat.errors import InputError
-from tfmat.files import write_json
 from tfmat.workflow.dataset import adopt, curve_settings, make_dataset, seed_and_counts
 from tfmat.workflow.lines import say
 from tfmat.workflow.results import calibrate_run, evaluate_run, identify_example
@@ -53,7 +52,6 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
             plan_of_config(config, options, num_outputs=len(parameters), num_points=num_points)
         dataset = dataset or _dataset_for_all(config, settings, data_dir, workers)
         train(config, dataset, workdir=workdir, backend=workers)
-        _report_devices(workers, workdir)
     if workers.rank != 0:
         return
     calibrate_run(workdir, dataset)
@@ -154,24 +152,6 @@ def _dataset_for_all(
         raise InputError(
             f"rank {workers.rank}: {error}; every node must see the data set"
         ) from error
-
-
-def _report_devices(workers: "Backend", workdir: str) -> None:
-    """What each device of a mesh held: printed, and in `devices.json`."""
-    if workers.name != "dtensor" or not getattr(workers, "plan", None):
-        return
-    held = workers.bytes_per_device()  # type: ignore[attr-defined]
-    if workers.rank != 0:
-        return
-    notices = list(workers.plan.notices)  # type: ignore[attr-defined]
-    write_json(
-        pathlib.Path(workdir) / "devices.json",
-        {"mesh": workers.options.mesh, "bytes_per_device": held, "notices": notices},
-    )
-    for notice in notices:
-        say(f"note: {notice}")
-    parts = ", ".join(f"{part} {max(values):,}" for part, values in held.items() if values)
-    say(f"bytes on each device of mesh {workers.options.mesh}: {parts}")
 
 
 def _check_lengths(config: Config, num_train: int) -> None:

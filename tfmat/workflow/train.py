@@ -1,12 +1,13 @@
 """The network of a config, trained on a data set into a run's folder."""
 
+import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tfmat.config import Config
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
-from tfmat.files import make_folder
+from tfmat.files import make_folder, write_json
 from tfmat.workflow.lines import say
 
 if TYPE_CHECKING:
@@ -18,10 +19,7 @@ def train(
     config: Config, dataset: PackedDataset, *, workdir: str, backend: "Backend"
 ) -> "RunResult":
     """Trains the config's network on the data set into `workdir`, with the sidecar that gives its numbers a meaning."""
-    import keras
-
     from tfmat.batch_growth import EpochPlan, parse_growth
-    from tfmat.launch.provenance import record_session
     from tfmat.models import build_model
     from tfmat.optimizers import build_optimizer
     from tfmat.training.trainer import Trainer
@@ -35,25 +33,12 @@ def train(
         input_scale=dataset.input_scale,
         seed=config.seed,
     )
-    callbacks: list[keras.callbacks.Callback] = []
     if backend.rank == 0:
         say(f"network: {model.count_params():,} parameters, {num_outputs} outputs")
         if backend.world_size > 1:
             say(
                 f"{backend.name}: {backend.world_size} workers share each batch of {config.global_batch_size}"
             )
-        workdir_path = make_folder(workdir)
-        callbacks = [
-            keras.callbacks.TensorBoard(str(workdir_path / "tensorboard"), write_graph=False),
-            # Called once it is certain that this process trains.
-            keras.callbacks.LambdaCallback(
-                on_train_begin=lambda logs: record_session(workdir_path)
-            ),
-        ]
-    if config.callbacks.early_stopping_patience:
-        callbacks.append(
-            keras.callbacks.EarlyStopping(patience=config.callbacks.early_stopping_patience)
-        )
     trainer = Trainer(
         model,
         optimizer=lambda total_steps, steps_per_epoch: build_optimizer(
@@ -67,7 +52,7 @@ def train(
         **losses_and_metrics(config, dataset),
         backend=backend,
         workdir=workdir,
-        callbacks=callbacks,
+        callbacks=_callbacks(config, workdir, backend),
         seed=config.seed,
         steps_per_call=config.steps_per_call,
         checkpoint_every=config.checkpoint.every,
@@ -96,6 +81,44 @@ def train(
         sharding=config.data.sharding,
         batch_growth=config.batch_growth,
     )
+
+
+def _callbacks(config: Config, workdir: str, backend: "Backend") -> list[Any]:
+    """Of this rank. What begins with the training is done once it is certain that this process trains."""
+    from keras.callbacks import EarlyStopping, LambdaCallback, TensorBoard
+
+    from tfmat.launch.provenance import record_session
+
+    callbacks: list[Any] = []
+    if backend.rank == 0:
+        folder = make_folder(workdir)
+        callbacks = [
+            TensorBoard(str(folder / "tensorboard"), write_graph=False),
+            LambdaCallback(on_train_begin=lambda logs: record_session(folder)),
+        ]
+    if backend.name == "dtensor":
+        callbacks.append(
+            LambdaCallback(on_train_begin=lambda logs: _report_devices(backend, workdir))
+        )
+    if config.callbacks.early_stopping_patience:
+        callbacks.append(EarlyStopping(patience=config.callbacks.early_stopping_patience))
+    return callbacks
+
+
+def _report_devices(workers: "Backend", workdir: str) -> None:
+    """What each device of a mesh holds: printed, and in `devices.json`."""
+    held = workers.bytes_per_device()  # type: ignore[attr-defined]
+    if workers.rank != 0:
+        return
+    notices = list(workers.plan.notices)  # type: ignore[attr-defined]
+    write_json(
+        pathlib.Path(workdir) / "devices.json",
+        {"mesh": workers.options.mesh, "bytes_per_device": held, "notices": notices},
+    )
+    for notice in notices:
+        say(f"note: {notice}")
+    parts = ", ".join(f"{part} {max(values):,}" for part, values in held.items() if values)
+    say(f"bytes on each device of mesh {workers.options.mesh}: {parts}")
 
 
 def sidecar(config: Config, dataset: PackedDataset) -> dict[str, Any]:

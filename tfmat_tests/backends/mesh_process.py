@@ -63,6 +63,29 @@ def check(backend, ours, plain, features, precision):
         np.testing.assert_array_equal(array, before[key])
 
 
+def check_drift_is_found(backend):
+    """The mesh's last device gets another step number than the others: its own variable, past DTensor."""
+    import pytest
+    import tensorflow as tf
+    from tensorflow.experimental import dtensor
+
+    from tfmat.errors import WorkerLostError
+
+    def change(number):
+        if backend.rank == backend.world_size - 1:
+            own = dtensor.unpack(backend._variables.slots[0].handle)[-1]
+            tf.raw_ops.AssignAddVariableOp(resource=own, value=tf.constant(number, step.dtype))
+
+    step = backend._variables.slots[0]
+    last = backend.mesh_shape.num_devices - 1
+    change(1)
+    told = f"device {last} differ from those of device 0; they began to between step 20 and step 21"
+    with pytest.raises(WorkerLostError, match=told):
+        backend.check_agreement(21)
+    change(-1)
+    backend.check_agreement(22)
+
+
 def main(mesh, stage, name, precision):
     """Every process does the same; what they print, rank 0 prints."""
     processes = find_processes()
@@ -100,6 +123,8 @@ def main(mesh, stage, name, precision):
         assert backend.broadcast(("said by", backend.rank)) == ("said by", 0)
         assert backend.gather(backend.rank) == list(range(backend.world_size))
         assert backend.maximum(-backend.rank) == 0
+        if backend.mesh_shape.num_devices > 1:
+            check_drift_is_found(backend)
         held = backend.bytes_per_device()
         assert len(held["weights"]) == len(held["slots"]) == backend.mesh_shape.num_devices
         whole = sum(weight.nbytes for weight in plain.get_weights())
