@@ -16,26 +16,13 @@ from tfmat.errors import DivergedError, Interrupted
 from tfmat.training.callbacks import Callbacks
 from tfmat.training.checkpoints import Checkpoint
 from tfmat.training.meter import Meter, timed
+from tfmat.training.pace import Pace
+from tfmat.training.position import Position
 from tfmat.training.progress import TrainingProgress, format_seconds
 from tfmat.training.run_folder import RunFolder
 from tfmat.training.signals import StopRequest
 
 Validate = Callable[[], dict[str, float]]
-
-
-@dataclasses.dataclass
-class Position:
-    """Where a run stands; saved with every checkpoint, so that nothing about the run is lost by stopping."""
-
-    step: int = 0
-    epoch_sums: list[float] = dataclasses.field(default_factory=list)
-    epoch_examples: float = 0.0
-    best_val_loss: float = math.inf
-    seconds: float = 0.0
-    training_seconds: float = 0.0
-    validation_seconds: float = 0.0
-    last_record: dict[str, Any] = dataclasses.field(default_factory=dict)
-    end_reason: str = ""  # why training ended, once it has
 
 
 class Loop:
@@ -96,9 +83,7 @@ class Loop:
         self._checkpoint_every = checkpoint_every
         self.position = Position()
         self._last_saved_step = self.first_step = 0
-        # (examples, seconds) of each call in this epoch
-        self._calls: list[tuple[float, float]] = []
-        self._batch_size, self._compiling = 0, True
+        self._pace = Pace(source.plan, source.num_examples, total_steps)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Takes up the state, the position and the callbacks' memory of a checkpoint."""
@@ -224,13 +209,8 @@ class Loop:
 
     def _count_time(self, block: Block, seconds: float) -> None:
         self.position.training_seconds += seconds
-        self._calls.append((float(block.num_examples.sum()), seconds))
+        self._pace.count(float(block.num_examples.sum()), seconds)
         self.meter.called(block.indices.shape[1], len(block.indices), seconds)
-
-    def _rate(self) -> float:
-        """Examples a second in this epoch; without a first call that compiles, if there are others."""
-        calls = self._calls[1:] if self._compiling and len(self._calls) > 1 else self._calls
-        return sum(examples for examples, _ in calls) / max(sum(s for _, s in calls), 1e-9)
 
     def _epoch_logs(self) -> dict[str, float]:
         examples = max(self.position.epoch_examples, 1.0)
@@ -240,11 +220,8 @@ class Loop:
         }
 
     def _begin_epoch(self) -> None:
-        self._calls = []
         epoch = self._plan.locate(self.position.step)[0]
-        # A batch of another size is compiled anew.
-        self._compiling = self._batch_size != self._plan.batch_size(epoch)
-        self._batch_size = self._plan.batch_size(epoch)
+        self._pace.begin_epoch(epoch)
         self._callbacks.call("on_epoch_begin", epoch)
 
     def _end_epoch(self) -> str | None:
@@ -269,7 +246,7 @@ class Loop:
             "seconds": round(position.seconds, 3),
             "training_seconds": round(position.training_seconds, 3),
             "validation_seconds": round(position.validation_seconds, 3),
-            "curves_per_second": round(self._rate(), 1),
+            "curves_per_second": round(self._pace.rate(), 1),
             **logs,
             "use": self.meter.take(),
         }
@@ -296,16 +273,12 @@ class Loop:
 
     def _log_epoch(self, epoch: int, record: dict[str, Any]) -> None:
         val_loss = f"  val_loss {record['val_loss']:.4g}" if "val_loss" in record else ""
-        epochs = self._plan.epochs(self._total_steps)
+        epochs = math.ceil(self._plan.epochs(self._total_steps))
+        left = format_seconds(self._pace.seconds_left(self.position.step))
         self._log(
-            f"epoch {epoch + 1}/{math.ceil(epochs)}  loss {record['loss']:.4g}{val_loss}  "
-            f"{record['curves_per_second']:,.0f} curves/s  {format_seconds(self._seconds_left())} left"
+            f"epoch {epoch + 1}/{epochs}  loss {record['loss']:.4g}{val_loss}  "
+            f"{record['curves_per_second']:,.0f} curves/s  {left} left"
         )
-
-    def _seconds_left(self) -> float:
-        rate = self._rate()
-        epochs = self._plan.epochs(self._total_steps) - self._plan.epochs(self.position.step)
-        return epochs * self._source.num_examples / rate if rate else 0.0
 
     def _show(self) -> None:
         step = self.position.step
@@ -313,9 +286,9 @@ class Loop:
         self._progress.update(
             step=step,
             description=f"epoch {epoch}/{math.ceil(self._plan.epochs(self._total_steps))}",
-            rate=self._rate(),
+            rate=self._pace.rate(),
             loss=self._epoch_logs()["loss"],
-            seconds_left=self._seconds_left(),
+            seconds_left=self._pace.seconds_left(step),
         )
 
     @timed("agreement")

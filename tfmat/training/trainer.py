@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
-import numpy as np
-import tensorflow as tf
 
 from tfmat.backends import Backend, make_backend
 from tfmat.backends.step import per_example_function
 from tfmat.batch_growth import parse_growth
-from tfmat.data.pipeline import Source, sequential_blocks
+from tfmat.data.pipeline import Source
 from tfmat.durations import Duration
 from tfmat.errors import DivergedError, InputError
 from tfmat.optimizers.functional import make_functional
 from tfmat.training.callbacks import Callbacks
+from tfmat.training.evaluation import evaluate_all, num_examples
 from tfmat.training.loop import Loop
 from tfmat.training.meter import Meter
 from tfmat.training.progress import TrainingProgress
@@ -33,7 +32,6 @@ from tfmat.training.sources import (
 )
 from tfmat.training.trace import Trace
 
-EVALUATION_BATCH_SIZE = 500
 _ENDLESS = 2**40
 
 OptimizerFactory = Callable[[int, int], keras.optimizers.Optimizer]
@@ -228,7 +226,7 @@ class Trainer:
         if not self._built:
             self._build(1, 1)
         data = self._backend.place((features, labels))
-        return self._evaluate(data, _length(data))
+        return self._evaluate(data, num_examples(data))
 
     @contextlib.contextmanager
     def _run_folder(self) -> Iterator[RunFolder | None]:
@@ -306,7 +304,7 @@ class Trainer:
         self.model.stop_training = False
         params = {"epochs": epochs, "steps": source.steps_per_epoch, "verbose": 0}
         callbacks = Callbacks(self._callbacks, self.model, params)
-        available = 0 if validation is None else _length(validation)
+        available = 0 if validation is None else num_examples(validation)
         used = min(num_validation or available, available)
         loop = Loop(
             backend=self._backend,
@@ -341,18 +339,8 @@ class Trainer:
         return Trace(self._workdir, self._trace_steps, self._backend, log)
 
     def _evaluate(self, data: Any, count: int) -> dict[str, float]:
-        sums = np.zeros(1 + len(self._metrics))
-        world_size = self._backend.world_size
-        batch_size = min(EVALUATION_BATCH_SIZE * world_size, max(count, world_size))
-        columns = self._backend.columns(batch_size)
-        for block in sequential_blocks(data, 0, count, batch_size, columns=columns):
-            sums += self._backend.evaluate(*block).sum(axis=0, dtype=np.float64)
-        return dict(zip(["loss", *self._metrics], (sums / count).tolist(), strict=True))
+        return evaluate_all(self._backend, data, count, ["loss", *self._metrics])
 
     def _show(self, line: str) -> None:
         if not self._quiet and self._backend.rank == 0:
             (self._progress or TrainingProgress(1)).show(line)
-
-
-def _length(data: Any) -> int:
-    return len(tf.nest.flatten(data)[0])
