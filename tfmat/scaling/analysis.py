@@ -75,6 +75,23 @@ class Analysis:
         points = [each for each in self.shown if each.efficiency is not None]
         return points[-1] if points else None
 
+    @property
+    def exchange_seconds(self) -> float | None:
+        """Of one gradient by itself at `best`'s workers: measured where that size was, else by the fit or the model."""
+        if self.best is None or self.forecast is None:
+            return None
+        point = self.best.point
+        for line in self.lines:
+            first = line.lines[0]
+            same = ("hardware", "workers", "nodes", "oversubscribed")
+            if (
+                first.library == point.collectives
+                and first.transport in ("", point.transport)
+                and all(getattr(first, name) == getattr(point, name) for name in same)
+            ):
+                return line.measured(point.model.gradient_bytes)
+        return self.forecast.model.exchange(point.workers)
+
 
 def analyse(measurements: Measurements, assumptions: Assumptions) -> Analysis:
     """All of it; raises InputError where the assumptions name hardware without a baseline."""
@@ -90,8 +107,8 @@ def analyse(measurements: Measurements, assumptions: Assumptions) -> Analysis:
         measurements=measurements,
         assumptions=assumptions,
         summaries=summaries,
-        weak=series(summaries, "weak"),
-        strong=series(summaries, "strong"),
+        weak=_headline_first(series(summaries, "weak"), shown),
+        strong=_headline_first(series(summaries, "strong"), shown),
         lines=line_fits(measurements.allreduces),
         main=main,
         shown=shown,
@@ -113,6 +130,14 @@ def _headline_series(main: Combination) -> list[PointSummary]:
             group = [each for each in points if _kept(each) == batch]
             return sorted(group, key=lambda each: each.point.workers)
     return []
+
+
+def _headline_first(
+    groups: dict[str, list[PointSummary]], shown: Sequence[PointSummary]
+) -> dict[str, list[PointSummary]]:
+    """Pictures have room for the first few, and the verdict's is to be among them."""
+    of_headline = {each.label for each in shown}
+    return dict(sorted(groups.items(), key=lambda item: item[0] not in of_headline))
 
 
 def _kept(summary: PointSummary) -> int:

@@ -81,7 +81,7 @@ def draw_sync_over_workers(
         for hollow in (False, True):
             part = [fit for fit in group if fit.lines[0].oversubscribed is hollow]
             x = [fit.lines[0].workers for fit in part]
-            y = [1000 * fit.seconds(gradient_bytes) for fit in part]
+            y = [1000 * fit.measured(gradient_bytes) for fit in part]
             look = {**style(i), **hollow_if(hollow)}
             label = None if hollow and len(part) < len(group) else name
             panel.plot(x, y, ls="", ms=6, label=label, zorder=3, **look)
@@ -91,7 +91,7 @@ def draw_sync_over_workers(
     for node in range(border, most + 1, border):
         label = "border of a node" if node == border else None
         panel.axvline(node * 1.09, color=INK, lw=0.8, ls=":", label=label)
-        if border < most // 8:
+        if border <= most // 8:
             break  # many small nodes: the first border is the one that matters
     finish(panel)
     worker_axis(panel.xaxis, sorted({*counts, most, 2}))

@@ -1,5 +1,6 @@
 """What the pictures of a study share: colours of series, axes of worker counts, legends."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from tfmat.report.figures import INK, MEASURED
+from tfmat.scaling.units import unbroken
 
 # Okabe and Ito's (2008), told apart also by those who do not see all colours, on a light and on a dark page.
 COLOURS = ("#1F83C4", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -25,6 +27,8 @@ PART_NAMES = {
 }  # fmt: skip
 MOST_SERIES = len(COLOURS)
 _LEGEND_ROW = 0.19  # inches
+# Letters beside each other: of a legend, also in a font wider than the picture was laid out with; and beside a bar.
+_LEGEND_WIDTH, _BAR_WIDTH = 52, 34
 
 
 def style(i: int) -> dict[str, Any]:
@@ -52,13 +56,25 @@ def legend_below(panel: Axes, columns: int = 1) -> None:
     """Under the picture, where no line runs; the figure grows by as much."""
     handles, labels = panel.get_legend_handles_labels()
     if handles:
+        labels = _in_lines(labels, _LEGEND_WIDTH // columns)
         figure = panel.get_figure()
         assert isinstance(figure, Figure)
         figure.legend(
             handles, labels, loc="outside lower left", ncols=columns, frameon=False, fontsize=9
         )
         width, height = figure.get_size_inches()
-        figure.set_size_inches(width, height + _LEGEND_ROW * -(-len(handles) // columns))
+        lines, rows = [label.count("\n") + 1 for label in labels], -(-len(labels) // columns)
+        most = max(sum(lines[i * rows : (i + 1) * rows]) for i in range(columns))
+        figure.set_size_inches(width, height + _LEGEND_ROW * most)
+
+
+def bar_names(names: Sequence[str]) -> list[str]:
+    """Names of bars, long ones in two lines, so that room is left for the bars."""
+    return _in_lines(names, _BAR_WIDTH)
+
+
+def _in_lines(names: Sequence[str], width: int) -> list[str]:
+    return [textwrap.fill(unbroken(name), width, break_long_words=False) for name in names]
 
 
 def legend_of_oversubscribed(panel: Axes) -> None:

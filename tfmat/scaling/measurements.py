@@ -147,7 +147,11 @@ class RankUse:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingLine:
-    """Progress of a training: seconds of training, epochs, losses (None where not measured there)."""
+    """Progress of a training: losses (None where not measured there) after so many seconds and epochs.
+
+    Attributes:
+      seconds: of training, without compiling; steps of the call that compiles count as long as later ones take.
+    """
 
     seconds: float
     epoch: float

@@ -39,6 +39,11 @@ class LineFit:
         """Of one all-reduce of that many bytes."""
         return float(self.fit.values @ [1.0, num_bytes])
 
+    def measured(self, num_bytes: int) -> float:
+        """The same, by the median of that size where it was measured."""
+        found = [line.median_seconds for line in self.lines if line.bytes == num_bytes]
+        return float(np.median(found)) if found else self.seconds(num_bytes)
+
 
 def library_name(line: AllReduce) -> str:
     """`mpi over shared memory`."""

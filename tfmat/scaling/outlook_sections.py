@@ -8,9 +8,9 @@ from tfmat.report.page import Block, Columns, Details, Group, Paragraph, Section
 from tfmat.report.run_sections import machine_text, program_text
 from tfmat.scaling.analysis import LARGER, Analysis
 from tfmat.scaling.collective_costs import ALGORITHMS
+from tfmat.scaling.labels import Labels
 from tfmat.scaling.pictures import Pictures, plot
 from tfmat.scaling.prediction import Prediction
-from tfmat.scaling.speed_figures import point_name
 from tfmat.scaling.units import bytes_text, seconds_text, spread_text, unbroken
 
 
@@ -21,7 +21,7 @@ def model(analysis: Analysis, found: Pictures) -> Section | None:
         return None
     rows = [
         [
-            unbroken(point_name(check.summary)), format_value(1000 * check.summary.step_seconds.value, 3),
+            unbroken(check.summary.name), format_value(1000 * check.summary.step_seconds.value, 3),
             format_value(1000 * check.predicted, 3), f"{100 * check.error:+.1f} %", check.left_out,
         ]
         for check in analysis.checks
@@ -103,7 +103,7 @@ def _choice(analysis: Analysis) -> list[Block]:
         return []
     rows = [
         [
-            option.name, seconds_text(option.exchange_seconds) if option.divides else "nothing to divide",
+            option.name, seconds_text(option.exchange_seconds) if option.divides else "–",
             bytes_text(option.sent_bytes), bytes_text(option.memory_bytes),
         ]
         for option in analysis.options
@@ -114,43 +114,45 @@ def _choice(analysis: Analysis) -> list[Block]:
         f"and the measured "
         "latency and bandwidth (gradients and weights in one message, activations layer by layer):"
     )
-    memory = "weights, gradients,\noptimizer a worker"
-    headings = ["parallelism", "exchanges\na step", "sent by\na worker", memory]
-    return [Paragraph(text), Table(headings, rows)]
+    headings = ["parallelism", "exchanges\na step", "sent by\na worker", "memory\na worker"]
+    note = "– nothing to divide. Memory: weights, gradients and what the optimizer keeps."
+    return [Paragraph(text), Table(headings, rows, note)]
 
 
 def raw(analysis: Analysis) -> Section:
-    """Every point."""
-    headings = [
-        "point", "scaling", "transport", "hardware", "model", "nodes", "global\nbatch", "rounds",
-        "step (ms)", "curves/s",
-        "speed-up", "efficiency (%)", "baseline",
-    ]  # fmt: skip
-    rows = []
+    """Every point, in two tables: one would be wider than paper."""
+    times, ratios = [], []
     for each in analysis.summaries:
-        point = each.point
         baseline = "–"
         if each.baseline is not None:
             baseline = f"1 × {each.baseline.global_batch_size:,}"
             baseline += f" on {each.baseline.hardware}" if each.foreign else ""
-        rows.append(
+        name, point = unbroken(each.name), each.point
+        times.append(
             [
-                unbroken(point_name(each)), point.scaling, point.transport or "–", point.hardware, point.model.name,
-                str(point.nodes),
-                f"{point.global_batch_size:,}", str(len(each.repetitions)), spread_text(each.step_seconds, 1000),
-                spread_text(each.curves_per_second), spread_text(each.speedup), spread_text(each.efficiency, 100),
-                baseline,
+                name, point.transport or "–", f"{point.global_batch_size:,}", str(len(each.repetitions)),
+                spread_text(each.step_seconds, 1000), spread_text(each.curves_per_second),
             ]
         )  # fmt: skip
-    table = Table(headings, rows)
+        ratios.append(
+            [name, baseline, spread_text(each.speedup), spread_text(each.efficiency, 100)]
+        )
     text = (
         "Step and curves/s: median, and in brackets the lowest and highest round; * more workers than "
         "processors; ? repetitions of the point or of its baseline that differ threefold or more. The same "
         "with every column is in scaling_points.csv beside this page, the all-reduces in scaling_allreduces.csv."
     )
-    return Section(
-        "All points", [Paragraph(text, quiet=True), Details(f"{len(rows)} points", [table])]
-    )
+    if analysis.summaries:
+        usual = Labels(each.point for each in analysis.summaries).usual
+        common = f"the {usual['model']} network, {usual['dataset_size']:,} examples"
+        text += f" Names leave out what most points have: {common}."
+    headings = ["point", "transport", "global\nbatch", "rounds", "step (ms)", "curves/s"]
+    tables = [
+        Table(headings, times),
+        Table(["point", "divided by", "speed-up", "efficiency (%)"], ratios),
+    ]
+    blocks: list[Block] = [Paragraph(text, quiet=True)]
+    return Section("All points", [*blocks, Details(f"{len(times)} points", tables)])
 
 
 def provenance(analysis: Analysis) -> Section:

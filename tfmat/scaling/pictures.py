@@ -95,11 +95,7 @@ def step_bars(analysis: Analysis) -> list[PointSummary]:
     """Points whose steps were split, the headline's and their baselines first, no more than fit in a picture."""
     split = [each for each in analysis.summaries if parts_of(each)]
     first = {each.point for each in analysis.shown} | {each.baseline for each in analysis.shown}
-
-    def order(each: PointSummary) -> tuple:
-        return each.point not in first, each.point.batch_a_worker, each.point.workers
-
-    return sorted(split, key=order)[:MOST_BARS]
+    return sorted(split, key=lambda each: each.point not in first)[:MOST_BARS]
 
 
 def _speed(analysis: Analysis) -> Pictures:

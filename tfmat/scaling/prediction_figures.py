@@ -6,9 +6,15 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from tfmat.report.figures import BAND, INK, finish, logarithmic
-from tfmat.scaling.figure_style import COLOURS, MOST_SERIES, legend_below, style, worker_axis
+from tfmat.scaling.figure_style import (
+    COLOURS,
+    MOST_SERIES,
+    bar_names,
+    legend_below,
+    style,
+    worker_axis,
+)
 from tfmat.scaling.prediction import Prediction
-from tfmat.scaling.speed_figures import point_name
 from tfmat.scaling.study import GOAL, Check
 from tfmat.scaling.summary import PointSummary
 from tfmat.scaling.time_to_accuracy import Cost
@@ -68,7 +74,7 @@ def draw_prediction(
 def draw_losses(panel: Axes, summaries: Sequence[PointSummary], over: str) -> None:
     """Validation loss of each trained point over `seconds` or `epoch`, one thin line a repetition."""
     for i, summary in enumerate(summaries[:MOST_SERIES]):
-        label: str | None = point_name(summary)
+        label: str | None = summary.name
         for repetition in summary.repetitions:
             lines = [line for line in repetition.training if line.val_loss is not None]
             if lines:
@@ -91,8 +97,7 @@ def draw_costs(panel: Axes, costs: Sequence[Cost]) -> None:
     error = [seconds[:, 1] - seconds[:, 0], seconds[:, 2] - seconds[:, 1]]
     panel.barh(places, seconds[:, 1], 0.6, color=COLOURS[0])
     panel.errorbar(seconds[:, 1], places, xerr=error, fmt="none", ecolor=INK, lw=1.2)
-    names = [f"{c.point.workers} × {c.point.batch_a_worker:,} ({c.point.backend})" for c in costs]
-    panel.set_yticks(places, names)
+    panel.set_yticks(places, bar_names([cost.name for cost in costs]), fontsize=8)
     panel.set_xlabel("time to the target (s)")
     finish(panel)
     panel.grid(False, axis="y")

@@ -6,7 +6,6 @@ import numpy as np
 
 from tfmat.report.page import Finding
 from tfmat.scaling.analysis import Analysis
-from tfmat.scaling.speed_figures import point_name
 from tfmat.scaling.summary import UNRELIABLE, PointSummary
 
 # Slowest over fastest repetition, in the median of all points: from here on the machine was not quiet.
@@ -57,7 +56,7 @@ def _unreliable(points: Sequence[PointSummary]) -> list[Finding]:
     )
     if not bad:
         return []
-    names = "; ".join(f"{point_name(e)} ({e.disagreement:.1f} times)" for e in bad[:_NAMED])
+    names = "; ".join(f"{e.name} ({e.disagreement:.1f} times)" for e in bad[:_NAMED])
     names += "; …" if len(bad) > _NAMED else ""
     are = "is unreliable: its" if len(bad) == 1 else "are unreliable: their"
     text = (

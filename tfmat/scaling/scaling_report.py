@@ -122,14 +122,14 @@ def _tiles(analysis: Analysis) -> list[Tile]:
         lost = parts.get("waiting", 0.0) + parts.get("moving", 0.0)
         share = percent_text(lost / sum(parts.values()))
         tiles.append(Tile("synchronisation", share, "of a step, waiting and moving"))
-    if analysis.forecast is not None:
-        exchange = analysis.forecast.model.exchange(best.point.workers)
+    exchange = analysis.exchange_seconds
+    if analysis.forecast is not None and exchange is not None:
         tiles.append(Tile("one exchange", seconds_text(exchange), "of gradients, by itself"))
         last = last_worthwhile(analysis.forecast.weak)
         value = f"{last:,}" if last < 1024 else "1,024 or more"
         least = last_worthwhile(analysis.forecast.weak, "low")
-        remark = "workers at most, predicted"
-        remark += f"; {least:,} or more" if least < last else ""
+        remark = "workers keep it, as predicted"
+        remark += f"; the interval begins at {least:,}" if least < last else ""
         tiles.append(Tile("half of the ideal", value, remark))
     return tiles
 

@@ -8,8 +8,9 @@ from tfmat.report.formatting import format_value
 from tfmat.report.page import Block, Columns, Details, Group, Paragraph, Section, Table
 from tfmat.scaling.analysis import Analysis
 from tfmat.scaling.collective_costs import ring_bytes, server_bytes
-from tfmat.scaling.pictures import Pictures, plot
-from tfmat.scaling.speed_figures import point_name
+from tfmat.scaling.figure_style import MOST_SERIES
+from tfmat.scaling.pictures import Pictures, plot, step_bars
+from tfmat.scaling.speed_figures import parts_of
 from tfmat.scaling.summary import Estimate, PointSummary, added_worker, amdahl_share
 from tfmat.scaling.time_to_accuracy import Cost
 from tfmat.scaling.units import bytes_text, percent_text, seconds_text, spread_text, unbroken
@@ -34,7 +35,8 @@ def speed(analysis: Analysis, found: Pictures) -> Section:
         text = (
             "Thin lines: least squares through all rounds, S = 1 + k (P − 1) for weak scaling, where k is "
             "what a further "
-            "worker adds (1 is ideal), and Amdahl's law 1/S = s + (1 − s)/P for strong scaling. Bars: 95 % intervals."
+            "worker adds (1 is ideal), and Amdahl's law 1/S = s + (1 − s)/P for strong scaling. Bars and brackets: "
+            "95 % intervals; with fewer than three rounds the lowest and highest, and none for the last column."
         )
         blocks.append(Paragraph(text, quiet=True))
     if any(each.point.exchanges_nothing for each in analysis.summaries):
@@ -57,8 +59,12 @@ def _regressions(
         found = {each.point.workers: each.speedup for each in group}
         cells = [spread_text(found.get(count)) for count in counts]
         rows.append([unbroken(name), *cells, spread_text(slope(group))])
-    headings = ["series", *(f"speed-up of\n{count} workers" for count in counts), what]
-    return Table(headings, rows)
+    # Unbroken: a column of single numbers is narrower than its heading.
+    over = [f"speed\u2011up\u00a0of\n{count}\u00a0workers" for count in counts]
+    note = ""
+    if len(groups) > MOST_SERIES:
+        note = f"The pictures show the first {MOST_SERIES} of these {len(groups)} series."
+    return Table(["series", *over, what], rows, note)
 
 
 def step(analysis: Analysis, found: Pictures) -> Section | None:
@@ -68,6 +74,10 @@ def step(analysis: Analysis, found: Pictures) -> Section | None:
         "slowest rank is "
         "there, moving the exchange itself; grey is what no counter tells apart."
     )
+    split = sum(bool(parts_of(each)) for each in analysis.summaries)
+    bars = len(step_bars(analysis))
+    if bars < split:
+        parts += f" The first {bars} of {split} points."
     batch = "A larger batch fills a worker better and shares each exchange among more examples, until a worker is full."
     blocks: list[Block] = [*plot(found, "step", parts), *plot(found, "batches", batch)]
     if not blocks:
@@ -94,8 +104,14 @@ def _use(analysis: Analysis) -> Table | None:
             known = [value for value in values if value is not None]
             cells.append(text(float(np.median(known))) if known else "–")
         if any(cell != "–" for cell in cells):
-            rows.append([unbroken(point_name(each)), *cells])
-    return Table(["point", *(title for _, title, _ in columns)], rows) if rows else None
+            rows.append([unbroken(each.name), *cells])
+    used = [i for i in range(1, 1 + len(columns)) if any(row[i] != "–" for row in rows)]
+    headings = ["point", *(title for _, title, _ in columns)]
+    return (
+        Table([headings[i] for i in (0, *used)], [[row[i] for i in (0, *used)] for row in rows])
+        if rows
+        else None
+    )
 
 
 def synchronisation(analysis: Analysis, found: Pictures) -> Section | None:
@@ -169,9 +185,15 @@ def accuracy(analysis: Analysis, found: Pictures) -> Section | None:
     if not losses:
         return None
     text = (
-        "Losses are timed without the first call, which compiles. To see what workers buy, compare only trainings of "
-        "the same global batch (workers × batch) and the same data: any other is another training."
+        "Compiling is left out: the steps of the first call count as long as later ones take. To see what workers "
+        "buy, compare only trainings of the same global batch (workers × batch) and the same data: any other is "
+        "another training."
     )
+    if any(_begins_too_early(each) for each in analysis.summaries):
+        text += (
+            " Some of these curves begin too early: their file is of an older tfmat, which left out the first call "
+            "whole."
+        )
     blocks: list[Block] = [Columns(losses), Paragraph(text, quiet=True)]
     if analysis.target is not None and analysis.costs:
         given = analysis.assumptions.target_val_loss is not None
@@ -181,7 +203,7 @@ def accuracy(analysis: Analysis, found: Pictures) -> Section | None:
         table = Group([_cost_table(analysis.costs)])
         blocks += [Paragraph(text), Columns([*picture, table])]
         if analysis.predicted:
-            predicted = _cost_table(analysis.predicted)
+            predicted = _cost_table(analysis.predicted, "workers × batch")
             batch = analysis.predicted[0].point.global_batch_size
             title = f"Predicted for other numbers of workers at a global batch of {batch:,}"
             blocks.append(Details(title, [predicted]))
@@ -192,16 +214,25 @@ def accuracy(analysis: Analysis, found: Pictures) -> Section | None:
     return Section("Accuracy against time", blocks)
 
 
-def _cost_table(costs: Sequence[Cost]) -> Table:
+def _begins_too_early(summary: PointSummary) -> bool:
+    """A first epoch in less than half the time of its steps."""
+    return any(
+        line.seconds < 0.5 * line.epoch * summary.point.steps_an_epoch * each.step_seconds
+        for each in summary.repetitions
+        for line in each.training[:1]
+    )
+
+
+def _cost_table(costs: Sequence[Cost], what: str = "point") -> Table:
     energy = any(cost.kilowatt_hours is not None for cost in costs)
     money = any(cost.money is not None for cost in costs)
-    headings = ["workers × batch", "time", "epochs", "device-hours"]
+    headings = [what, "time", "epochs", "device-hours"]
     headings += ["energy (kWh)"] if energy else []
     headings += ["money"] if money else []
     rows = []
     for cost in costs:
         row = [
-            unbroken(f"{cost.point.workers:,} × {cost.point.batch_a_worker:,}"), seconds_text(cost.seconds.value),
+            unbroken(cost.name), seconds_text(cost.seconds.value),
             format_value(cost.epochs, 3), format_value(cost.device_hours, 3),
         ]  # fmt: skip
         row += [format_value(cost.kilowatt_hours, 3)] if energy else []

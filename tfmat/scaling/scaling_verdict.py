@@ -17,28 +17,24 @@ from tfmat.scaling.prediction import (
 from tfmat.scaling.reliability import common_rounds, is_believable, reliability_findings
 from tfmat.scaling.speed_figures import parts_of
 from tfmat.scaling.study import GOAL, Check
-from tfmat.scaling.summary import UNRELIABLE, PointSummary, series_name
+from tfmat.scaling.summary import UNRELIABLE, PointSummary
+from tfmat.scaling.time_to_accuracy import name_among
 from tfmat.scaling.units import bytes_text, percent_text, seconds_text, spread_text
 
 RULES = (
     (
-        "Speed-up: curves a second over those of one worker that computes with as many processors, on the "
-        "same hardware, "
-        "in a process without any parallel library; weak scaling compares the same batch a worker, strong "
-        "scaling the same "
-        "global batch. Ratios are formed within a round; given are the median and its 95 % bootstrap "
-        "interval (below three "
-        "rounds the lowest and highest). Efficiency: speed-up over workers."
+        "Speed-up: curves a second over those of one worker that computes with as many processors, on the same "
+        "hardware, in a process without any parallel library; weak scaling compares the same batch a worker, strong "
+        "scaling the same global batch. Ratios are formed within a round; given are the median and its 95 % bootstrap "
+        "interval (below three rounds the lowest and highest). Efficiency: speed-up over workers."
     ),
     (
-        f"Parallelism pays from an efficiency of {percent_text(GOOD)}; below {percent_text(WORTHWHILE)} "
-        f"more than half of "
-        "what is paid for is lost, and it does not."
+        f"Parallelism pays from an efficiency of {percent_text(GOOD)}; below {percent_text(WORTHWHILE)} more than half "
+        "of what is paid for is lost, and it does not."
     ),
     (
-        "Points with more workers than processors are drawn hollow and marked *: they say nothing of "
-        "scaling, and no fit "
-        "and no verdict uses them."
+        "Points with more workers than processors are drawn hollow and marked *: they say nothing of scaling, and no "
+        "fit and no verdict uses them."
     ),
     (
         f"A point whose slowest repetition took {UNRELIABLE:.0f} times as long as its fastest, or longer, is "
@@ -111,14 +107,14 @@ def paragraph(analysis: Analysis) -> str:
         )
     if best.unreliable:
         return (
-            f"{best.point.workers} workers ({series_name(best.point)}) and the single worker that they are divided by "
+            f"{best.point.workers} workers ({best.label}) and the single worker that they are divided by "
             f"took turns, but a repetition of one of them took {_factor(best):.1f} times as long as another. The "
             "medians below are given for completeness and are no finding. Measure again on a quiet machine, in "
             "another folder."
         )
     sentences = [
         (
-            f"{best.point.workers} workers ({series_name(best.point)}) reach {spread_text(best.speedup)} times the "
+            f"{best.point.workers} workers ({best.label}) reach {spread_text(best.speedup)} times the "
             f"curves a second of one worker without any parallel library, "
             f"{percent_text(best.efficiency.value)} of the ideal."
         ),
@@ -130,8 +126,8 @@ def paragraph(analysis: Analysis) -> str:
         return " ".join(
             [sentences[0], "Once is no finding: the next repetition may be far from it."]
         )
-    if forecast is not None:
-        exchange = forecast.model.exchange(best.point.workers)
+    exchange = analysis.exchange_seconds
+    if forecast is not None and exchange is not None:
         num_bytes = forecast.model.gradient_bytes
         sentences.append(
             f"One exchange of the gradient ({bytes_text(num_bytes)}) takes {seconds_text(exchange)} alone, "
@@ -220,12 +216,12 @@ def _accuracy(analysis: Analysis) -> str:
     quickest = believed[0]
     cheapest = min(believed, key=lambda cost: cost.device_hours)
     text = (
-        f"A validation loss of {analysis.target:.3g} is reached soonest by {quickest.point.workers} × "
-        f"{quickest.point.batch_a_worker:,} examples, in {seconds_text(quickest.seconds.value)}"
+        f"A validation loss of {analysis.target:.3g} is reached soonest by {name_among(quickest, believed)}, in "
+        f"{seconds_text(quickest.seconds.value)}"
     )
     if cheapest is not quickest:
         text += (
-            f", and with the fewest device-hours by {cheapest.point.workers} × {cheapest.point.batch_a_worker:,} "
+            f", and with the fewest device-hours by {name_among(cheapest, believed)} "
             f"({cheapest.device_hours:.3g} against {quickest.device_hours:.3g})"
         )
     return f"{text}."

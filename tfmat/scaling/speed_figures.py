@@ -10,21 +10,20 @@ from tfmat.scaling.figure_style import (
     MOST_SERIES,
     PART_COLOURS,
     PART_NAMES,
+    bar_names,
     hollow_if,
     legend_below,
     legend_of_oversubscribed,
     style,
     worker_axis,
 )
+from tfmat.scaling.labels import way_name
 from tfmat.scaling.measurements import PARTS
 from tfmat.scaling.summary import (
     Estimate,
     PointSummary,
     added_worker,
     amdahl_share,
-    series_name,
-    several_transports,
-    way_name,
 )
 
 Groups = Mapping[str, Sequence[PointSummary]]
@@ -118,13 +117,6 @@ def parts_of(summary: PointSummary) -> dict[str, float]:
     return found
 
 
-def point_name(summary: PointSummary, with_transport: bool = False) -> str:
-    """`2 × horovod mpi, 75 a worker`; a * where workers outnumber processors, a ? where repetitions disagree."""
-    point = summary.point
-    mark = (" *" if point.oversubscribed else "") + (" ?" if summary.unreliable else "")
-    return f"{point.workers} × {series_name(point, with_transport)}{mark}"
-
-
 def draw_parts(panel: Axes, summaries: Sequence[PointSummary]) -> None:
     """The parts of a step as stacked bars, one a point, in ms; the bars' ends are the measured steps."""
     parts = [parts_of(summary) for summary in summaries]
@@ -135,9 +127,8 @@ def draw_parts(panel: Axes, summaries: Sequence[PointSummary]) -> None:
         if widths.max() > 0:
             panel.barh(places, widths, 0.62, left, color=PART_COLOURS[part], label=PART_NAMES[part])
             left += widths
-    several = several_transports(summaries)
-    names = [point_name(summary, several) for summary in summaries]
-    panel.set_yticks(places, names, fontsize=9)
+    names = bar_names([summary.name for summary in summaries])
+    panel.set_yticks(places, names, fontsize=8)
     panel.set_xlabel("a step (ms)")
     finish(panel)
     panel.grid(False, axis="y")

@@ -6,8 +6,10 @@ import json
 import pathlib
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from tfmat.config import Config
 from tfmat.errors import InputError
@@ -189,14 +191,6 @@ def _answers_of_run(run: pathlib.Path) -> list[dict[str, Any]]:
     """Of each rank, from profile.json and metrics.jsonl."""
     ranks = read_json(run / "profile.json")["ranks"]
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
-    compiling = itertools.accumulate(record["use"]["first_call_seconds"] for record in records)
-    training = [
-        {
-            "seconds": max(record["training_seconds"] - first, 0.0),
-            **{name: record.get(name) for name in ("epoch", "loss", "val_loss")},
-        }
-        for record, first in zip(records, compiling, strict=True)
-    ]
     answers = []
     for rank in ranks:
         if not rank.get("timed_steps"):
@@ -204,8 +198,40 @@ def _answers_of_run(run: pathlib.Path) -> list[dict[str, Any]]:
         seconds = rank["timed_steps"] * rank["step_seconds"]
         use = {**rank_use(rank["use"]), "node": rank["node"]}
         answers.append({"steps": rank["timed_steps"], "seconds": seconds, "use": use})
-    answers[0]["training"] = training
+    # A step is as long as on the slowest rank.
+    slowest = max(rank["step_seconds"] for rank in ranks)
+    untimed = ranks[0]["steps"] - ranks[0]["timed_steps"]
+    answers[0]["training"] = training_lines(records, untimed, slowest)
     return answers
+
+
+def training_lines(
+    records: Sequence[dict[str, Any]], untimed_steps: int, step_seconds: float
+) -> list[dict[str, Any]]:
+    """Losses against seconds without compiling: of the calls that compile, the work of their steps counts.
+
+    Args:
+      records: of metrics.jsonl.
+      untimed_steps: in the calls that compile; each counts as a step of the other calls does: the median over
+        records without compiling, else the mean of all timed steps.
+      step_seconds: that mean.
+    """
+    compiling = np.array([record["use"]["first_call_seconds"] for record in records])
+    seconds = np.array([record["training_seconds"] for record in records])
+    steps = np.diff([record["step"] for record in records], prepend=0)
+    later = (compiling == 0) & (steps > 0)
+    if later.any():
+        step_seconds = float(np.median(np.diff(seconds, prepend=0.0)[later] / steps[later]))
+    # Nearly always it is one call, in the first record.
+    work = untimed_steps * step_seconds * np.cumsum(compiling) / max(compiling.sum(), 1e-9)
+    counted = np.maximum(seconds - np.cumsum(compiling), 0.0) + work
+    return [
+        {
+            "seconds": round(float(each), 6),
+            **{name: record.get(name) for name in ("epoch", "loss", "val_loss")},
+        }
+        for record, each in zip(records, counted, strict=True)
+    ]
 
 
 def rank_use(use: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Medians and spreads over repetitions; speed-up and efficiency against one worker without any parallel library."""
 
 import dataclasses
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,15 +8,15 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from tfmat.errors import InputError
+from tfmat.scaling.labels import Labels
 from tfmat.scaling.measurements import Measurements, Point, Repetition
 
 CONFIDENCE = 0.95
-# Fewer rounds have no interval worth the name; their lowest and highest value are given instead.
+# Fewer rounds have no interval worth the name: their lowest and highest value are given, of a slope the value alone.
 _FEWEST_ROUNDS = 3
 _RESAMPLES = 2000
 # Slowest over fastest repetition: from here on a median says nothing.
 UNRELIABLE = 3.0
-INDEPENDENT = "independent processes"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +35,7 @@ class PointSummary:
     Attributes:
       point: what was measured.
       repetitions: of it, in the order of the rounds.
+      label: what it is called without its workers, see Labels.
       step_seconds, curves_per_second: median, lowest and highest repetition.
       baseline: what it is compared with; None where that was not measured.
       speedup: curves a second over the baseline's, formed round by round: median and 95 % interval.
@@ -48,6 +48,7 @@ class PointSummary:
     repetitions: tuple[Repetition, ...]
     step_seconds: Estimate
     curves_per_second: Estimate
+    label: str = ""
     baseline: Point | None = None
     speedup: Estimate | None = None
     efficiency: Estimate | None = None
@@ -60,11 +61,17 @@ class PointSummary:
         """Its repetitions, or those of its baseline, are too far apart for a median or a ratio to say anything."""
         return max(self.disagreement, self.baseline_disagreement) >= UNRELIABLE
 
+    @property
+    def name(self) -> str:
+        """`2 × horovod mpi, 75 a worker`; a * where workers outnumber processors, a ? where repetitions disagree."""
+        mark = (" *" if self.point.oversubscribed else "") + (" ?" if self.unreliable else "")
+        return f"{self.point.workers} × {self.label}{mark}"
+
 
 def summarise(
     measurements: Measurements, baseline_hardware: str | None = None
 ) -> list[PointSummary]:
-    """One summary a point, in the order of the file.
+    """One summary a point, in the order of `Labels.order`.
 
     Args:
       baseline_hardware: compare with baselines of this hardware instead of the point's own; only on request, since
@@ -83,9 +90,10 @@ def summarise(
             raise InputError(
                 f"no baseline was measured on '{baseline_hardware}'; measured: {', '.join(known) or 'none'}"
             )
+    labels = Labels(groups)
     return [
-        _summary(point, groups, _baseline_of(point, baselines, baseline_hardware))
-        for point in groups
+        _summary(point, groups, _baseline_of(point, baselines, baseline_hardware), labels[point])
+        for point in sorted(groups, key=labels.order)
     ]
 
 
@@ -105,7 +113,7 @@ def _baseline_of(
 
 
 def _summary(
-    point: Point, groups: dict[Point, list[Repetition]], baseline: Point | None
+    point: Point, groups: dict[Point, list[Repetition]], baseline: Point | None, label: str
 ) -> PointSummary:
     repetitions = tuple(sorted(groups[point], key=lambda repetition: repetition.round))
     summary = PointSummary(
@@ -113,6 +121,7 @@ def _summary(
         repetitions,
         _spread([repetition.step_seconds for repetition in repetitions]),
         _spread([repetition.curves_per_second for repetition in repetitions]),
+        label=label,
         disagreement=_disagreement(repetitions),
     )
     if baseline is None:
@@ -171,51 +180,15 @@ def _spread(values: NDArray | Sequence[float]) -> Estimate:
     return Estimate(float(values.min()), float(np.median(values)), float(values.max()))
 
 
-def way_name(point: Point) -> str:
-    """How its workers compute together, or do not: `horovod mpi`, `independent processes`."""
-    kind = INDEPENDENT if point.exchanges_nothing else point.backend.replace("_", " ")
-    if point.mesh:
-        kind += f" {re.sub(r':[0-9]+', '', point.mesh)}"
-    if point.zero_stage:
-        kind += f" ZeRO {point.zero_stage}"
-    return f"{kind} {point.collectives}".strip()
-
-
-def series_name(point: Point, with_transport: bool = False) -> str:
-    """What points that differ only in their number of workers have in common: `horovod mpi, 75 a worker`."""
-    parts = [way_name(point)]
-    parts += [point.transport if with_transport else "", point.placement]
-    batch = (
-        f"{point.batch_a_worker:,} a worker"
-        if point.scaling == "weak"
-        else f"{point.global_batch_size:,} in all"
-    )
-    return ", ".join(part for part in [*parts, batch] if part)
-
-
-def several_transports(summaries: Sequence[PointSummary]) -> bool:
-    """Whether a library was measured over more than one, so that names must tell which."""
-    ways = {(e.point.backend, e.point.collectives, e.point.transport) for e in summaries}
-    return len({way[:2] for way in ways}) < len(ways)
-
-
 def series(summaries: Sequence[PointSummary], scaling: str) -> dict[str, list[PointSummary]]:
-    """Series name -> its points with a speed-up, fewest workers first, the baseline included; without lone ones."""
+    """Label -> its points with a speed-up, fewest workers first, the baseline included; without lone ones."""
     found: dict[str, list[PointSummary]] = {}
     of_point = {summary.point: summary for summary in summaries}
-    models = {summary.point.model.name for summary in summaries}
-    sizes = {summary.point.dataset_size for summary in summaries}
-    machines = {summary.point.hardware for summary in summaries}
-    transports = several_transports(summaries)
     for summary in summaries:
         point = summary.point
         if point.scaling != scaling or summary.baseline is None or point.workers == 1:
             continue
-        extra = [point.model.name] if len(models) > 1 else []
-        extra += [f"{point.dataset_size:,} examples"] if len(sizes) > 1 else []
-        extra += [point.hardware] if len(machines) > 1 else []
-        name = ", ".join([series_name(point, transports), *extra])
-        found.setdefault(name, [of_point[summary.baseline]]).append(summary)
+        found.setdefault(summary.label, [of_point[summary.baseline]]).append(summary)
     return {
         name: sorted(group, key=lambda each: each.point.workers) for name, group in found.items()
     }
@@ -224,7 +197,8 @@ def series(summaries: Sequence[PointSummary], scaling: str) -> dict[str, list[Po
 def added_worker(group: Sequence[PointSummary]) -> Estimate | None:
     """What each further worker adds to the speed-up: k in S = 1 + k (P - 1), least squares, 95 % interval.
 
-    1 is ideal. Oversubscribed and unreliable points are left out; None where nothing is left.
+    1 is ideal. Less than three ratios have no interval. Oversubscribed and unreliable points are left out; None where
+    nothing is left.
     """
     workers, ratios = _ratios(group)
     return _slope(workers - 1, ratios - 1)
@@ -257,7 +231,7 @@ def _slope(x: NDArray, y: NDArray) -> Estimate | None:
     if not len(x):
         return None
     slope = float(x @ y / (x @ x))
-    if len(x) == 1:
+    if len(x) < _FEWEST_ROUNDS:
         return Estimate(slope, slope, slope)
     variance = float(np.sum((y - slope * x) ** 2)) / (len(x) - 1) / float(x @ x)
     half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, len(x) - 1)) * np.sqrt(variance)

@@ -17,6 +17,7 @@ class Cost:
 
     Attributes:
       point: that was trained.
+      name: of the point, for people.
       seconds: of training; low and high are the fastest and slowest repetition.
       epochs: median.
       device_hours: workers × hours.
@@ -25,6 +26,7 @@ class Cost:
     """
 
     point: Point
+    name: str
     seconds: Estimate
     epochs: float
     device_hours: float
@@ -71,8 +73,16 @@ def costs(summaries: Sequence[PointSummary], target: float, assumptions: Assumpt
         energy, money = _energy_and_money(hours, spread.value, watts, assumptions)
         epochs = float(np.median([time[1] for time in known]))
         measured = watts is not None
-        found.append(Cost(summary.point, spread, epochs, hours, energy, money, measured))
+        name = summary.name
+        found.append(Cost(summary.point, name, spread, epochs, hours, energy, money, measured))
     return sorted(found, key=lambda cost: cost.seconds.value)
+
+
+def name_among(cost: Cost, among: Sequence[Cost]) -> str:
+    """The point's name, with its data set where there are several, also the usual one."""
+    text = f"{cost.point.dataset_size:,} examples"
+    several = len({each.point.dataset_size for each in among}) > 1
+    return f"{cost.name}, {text}" if several and text not in cost.name else cost.name
 
 
 def predicted_costs(
@@ -89,7 +99,8 @@ def predicted_costs(
         point = dataclasses.replace(
             cost.point, workers=each.workers, batch_a_worker=int(each.batch_a_worker)
         )
-        found.append(Cost(point, seconds, cost.epochs, hours, energy, money))
+        name = f"{point.workers:,} × {point.batch_a_worker:,}"
+        found.append(Cost(point, name, seconds, cost.epochs, hours, energy, money))
     return found
 
 

@@ -10,8 +10,11 @@ import pytest
 from tfmat_tests.mpi import PROJECT
 
 MESHES = ("batch:1,model:1", "batch:2", "model:2", "batch:2,model:2", "batch:4,model:2")
-# Of blocks of 7 and 13 steps; one step a call else.
-STEPS_A_CALL = {"batch:2,model:2": "50", "batch:4,model:2": "6"}
+# Of blocks of 7 and 13 steps; where nothing is said, as many as are.
+STEPS_A_CALL = {
+    "batch:2": {"TFMAT_MESH_STEPS_A_CALL": "1"},
+    "batch:4,model:2": {"TFMAT_MESH_STEPS_A_CALL": "6"},
+}
 SAMPLE = {
     ("batch:2,model:2", 0, "nesterov", "float64"),
     ("batch:2,model:2", 3, "adam", "float64"),
@@ -44,11 +47,7 @@ def test_weights_of_a_plain_keras_loop(case):
         text=True,
         timeout=180,
         cwd=PROJECT,
-        env={
-            **os.environ,
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "TFMAT_MESH_STEPS_A_CALL": STEPS_A_CALL.get(mesh, "1"),
-        },
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **STEPS_A_CALL.get(mesh, {})},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     weights, slots = map(float, done.stdout.split("HELD")[1].split())

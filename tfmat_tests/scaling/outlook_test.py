@@ -104,6 +104,21 @@ def test_beyond_a_node_the_measured_or_the_assumed_network_counts():
     assert assumed.exchange(8) == pytest.approx(ring + outside, rel=0.02)
 
 
+def test_one_gradient_s_exchange_is_the_measured_one_where_its_size_was_measured():
+    """Three rounds at the gradient's size, three times as slow as the line through the others says."""
+    line = TRAINED.allreduces[0]
+    seconds = 3 * Truth().ring(4, 613764)
+    here = [
+        dataclasses.replace(line, workers=4, bytes=613764, round=i, median_seconds=factor * seconds)
+        for i, factor in enumerate((0.9, 1.0, 1.3))
+    ]
+    of_line = analyse(TRAINED, Assumptions())
+    found = analyse(dataclasses.replace(TRAINED, allreduces=(*TRAINED.allreduces, *here)), Assumptions())  # fmt: skip
+    assert found.best.point.workers == 4
+    assert found.exchange_seconds == pytest.approx(seconds)
+    assert of_line.exchange_seconds == pytest.approx(Truth().ring(4, 613764), rel=0.03)
+
+
 def test_the_choice_follows_bytes_latency_and_memory():
     link = Link(20e-6, 0.5e-9)
     small = options(MODEL, 8, 75, link)

@@ -60,6 +60,11 @@ def test_the_page_loads_nothing_complains_of_nothing_and_is_not_blank(
     assert (background.mean() > 0.8) == (scheme == "light")
     for part in np.array_split(pixels, 8):
         assert np.abs(part - background).max(axis=2).mean() > 0.005
+    # No text of a picture reaches out of it, where it would be cut off.
+    cut = """[...document.querySelectorAll('svg.plot')].flatMap(plot => { const box = plot.getBoundingClientRect();
+        return [...plot.querySelectorAll('text')].filter(text => { const at = text.getBoundingClientRect();
+        return at.right > box.right + 1 || at.left < box.left - 1; }).map(text => text.textContent); })"""
+    assert browser.evaluate(cut) == []
     heights = (
         "[...document.querySelectorAll('svg.plot text')].map(e => e.getBoundingClientRect().height)"
     )

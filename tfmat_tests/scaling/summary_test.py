@@ -73,6 +73,16 @@ def test_oversubscribed_points_bend_no_regression():
     assert added_worker(group).value == pytest.approx(0.6)
 
 
+@pytest.mark.parametrize(("rounds", "known"), [(1, False), (2, False), (3, True)])
+def test_a_slope_of_less_than_three_ratios_has_no_interval(rounds, known):
+    runs = repeat(BASE, *[1.0] * rounds), repeat(TWO, *(1.25, 1.0, 1.6)[:rounds])
+    (group,) = series(summarise(Measurements(tuple(sum(runs, [])))), "weak").values()  # noqa: RUF017
+    slope = added_worker(group)
+    assert slope.value == pytest.approx(np.mean([0.6, 1.0, 0.25][:rounds]))
+    assert bool(slope.low < slope.value < slope.high) == known
+    assert known or slope.low == slope.value == slope.high
+
+
 def test_the_interval_holds_the_median_about_as_often_as_it_says():
     """Percentile bootstrap of ten values, nominally 95 %; for so few it is known to hold a little less often."""
     random = np.random.default_rng(3)

@@ -61,7 +61,6 @@ for layer in (
     except tfmat.errors.InputError as error:
         print(error)
 
-os.environ["TFMAT_MESH_STEPS_A_CALL"] = "50"
 model = keras.Sequential([layers.Input((8, 8, 2)), layers.RandomFlip(name="mine"), layers.Flatten(), layers.Dense(1)])
 try:
     trainer = tfmat.Trainer(model, backend=backend, quiet=True)
