@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import os
 import pathlib
 import platform
 import time
@@ -96,7 +97,7 @@ class _Bench:
             meter.called(block.indices.shape[1], len(block.indices), elapsed)
             steps += len(block.indices)
         elapsed = time.monotonic() - started
-        used = (time.process_time() - used) / elapsed / self.spec["processors"]
+        used = (time.process_time() - used) / elapsed / len(os.sched_getaffinity(0))
         use = rank_use(meter.summary()["use"])
         return {"steps": steps, "seconds": elapsed, "use": {**use, "cpu_utilisation": used}}
 
