@@ -19,16 +19,13 @@ from tfmat.backends.clients import make_mesh
 from tfmat.backends.layouts import Plan, Spec, make_plan, slot_specs, weights_of
 from tfmat.backends.mesh import BATCH
 from tfmat.backends.mesh_refusals import check_layers_for_mesh, explain
-from tfmat.backends.mesh_steps import each_batch_on_mesh, steps_a_call
+from tfmat.backends.mesh_steps import MeshSteps, steps_a_call
 from tfmat.backends.mesh_tensors import MeshTensors, differing_devices, host
 from tfmat.backends.mesh_workers import MeshWorkers
 from tfmat.backends.repeated_sums import repeated_mesh_sums
 from tfmat.backends.step import Batch, State, Step
 from tfmat.backends.zero import DividedOptimizer, GatheringModel
 from tfmat.errors import InputError
-
-# Of a block: indices and weights [steps, batch], num_examples [steps].
-_Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class DTensorBackend(MeshWorkers):
@@ -106,16 +103,15 @@ class DTensorBackend(MeshWorkers):
             metrics,
             auxiliary_loss,
         )
-        self._steps_a_call, num_sums = steps_a_call(), 1 + len(metrics)
-        steps = {"train": self._train_step, "evaluate": self._evaluate_step}
-        self._functions = {
-            kind: tf.function(function, autograph=False)
-            for kind, function in (*steps.items(), ("predict", self._predict))
-        }
-        self._loops = {
-            kind: each_batch_on_mesh(step, self._steps_a_call, num_sums)
-            for kind, step in steps.items()
-        }
+        self._predict_step = tf.function(self._predict, autograph=False)
+        self._steps = MeshSteps(
+            {"train": self._train_step, "evaluate": self._evaluate_step},
+            self._tensors,
+            self._batch_spec(1),
+            num_sums=1 + len(metrics),
+            # If one process could not have the loop, the others would wait for it for ever.
+            capacity=steps_a_call() if self.world_size == 1 else 1,
+        )
 
     def place(self, data: Any) -> Any:
         """See Backend.place: whole on every device; virtual devices of a CPU share one copy."""
@@ -149,7 +145,7 @@ class DTensorBackend(MeshWorkers):
             arrays,
         )
         with self._refusals_told(), self._losses_told():
-            return host(self._functions["predict"](parts))[:count]
+            return host(self._predict_step(parts))[:count]
 
     def read(self) -> Arrays:
         """See Backend.read."""
@@ -215,42 +211,14 @@ class DTensorBackend(MeshWorkers):
     ) -> np.ndarray:
         """What does not divide over the batch axis is filled up with examples of weight zero."""
         padding = ((0, 0), (0, self._missing(indices.shape[1])))
-        block = np.pad(indices, padding), np.pad(weights, padding), num_examples.astype(np.float32)
-        loop = min(len(indices), self._steps_a_call) > 1
-        run = self._run_loop if loop else self._run_each
         with self._refusals_told(), self._losses_told():
-            return run(kind, self.place(data), block)
-
-    def _run_each(self, kind: str, data: Any, block: _Arrays) -> np.ndarray:
-        """One call a step."""
-        pack, spec = self._tensors.pack, self._batch_spec(1)
-        calls = [
-            self._functions[kind](
-                data, pack(rows, spec), pack(row_weights, spec), pack(np.asarray(count), ())
+            return self._steps.run(
+                kind,
+                self.place(data),
+                np.pad(indices, padding),
+                np.pad(weights, padding),
+                num_examples.astype(np.float32),
             )
-            for rows, row_weights, count in zip(*block, strict=True)
-        ]
-        return np.stack([host(sums) for sums in calls])
-
-    def _run_loop(self, kind: str, data: Any, block: _Arrays) -> np.ndarray:
-        """Many steps a call; a short block is filled up with steps that are not run, so that one graph does for all."""
-        pack, spec, length = self._tensors.pack, (None, *self._batch_spec(1)), self._steps_a_call
-        calls = []
-        for first in range(0, len(block[0]), length):
-            part = [array[first : first + length] for array in block]
-            count = len(part[0])
-            indices, weights, num_examples = (
-                np.pad(array, [(0, length - count)] + [(0, 0)] * (array.ndim - 1)) for array in part
-            )
-            sums = self._loops[kind](
-                data,
-                pack(indices, spec),
-                pack(weights, spec),
-                pack(num_examples, (None,)),
-                pack(np.asarray(count, np.int32), ()),
-            )
-            calls.append((sums, count))
-        return np.concatenate([host(sums)[:count] for sums, count in calls])
 
     def _train_step(self, data: Any, rows: Any, weights: Any, num_examples: Any) -> Any:
         batch = _batch(data, rows, weights, num_examples)

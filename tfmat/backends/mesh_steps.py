@@ -1,13 +1,23 @@
-"""Many steps in one call of a graph on a mesh: a loop in the graph, with the sums of the steps in one tensor."""
+"""Blocks of steps on a mesh: many in one call of a graph, by a loop in the graph, or one call each."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from tfmat.backends.layouts import Spec
+from tfmat.backends.mesh_tensors import MeshTensors, host
 from tfmat.errors import InputError
+
+# step(data, rows [batch], weights [batch], num_examples) -> sums [num_sums]
+MeshStep = Callable[[Any, Any, Any, Any], Any]
+
+# DTensor makes functions of a loop, and in TensorFlow 2.21 the name that it gives them is taken now and then (once in some
+# hundred loops). Nothing has run by then.
+_NAME_IS_TAKEN = "a different function with the same name already exists"
 
 
 def steps_a_call() -> int:
@@ -18,17 +28,97 @@ def steps_a_call() -> int:
     return int(text)
 
 
-def each_batch_on_mesh(
-    step: Callable[[Any, Any, Any, Any], Any], capacity: int, num_sums: int
-) -> Callable[..., Any]:
-    """`step(data, rows, weights, num_examples) -> sums [num_sums]` for one batch of a block after the other.
+class MeshSteps:
+    """Runs the steps of a block one after the other.
 
-    Returns:
-      A function of data, indices [capacity, batch], weights (likewise), num_examples [capacity] and the number of steps
-      to run, all on the mesh. It returns their sums [capacity, num_sums], 0 for those that are not run.
+    Args:
+      steps: by kind.
+      tensors: of the mesh.
+      batch_spec: layout of one batch's rows.
+      num_sums: of a step.
+      capacity: most steps of a call; 1 for no loop.
     """
 
-    def run(data: Any, indices: Any, weights: Any, num_examples: Any, count: Any) -> Any:
+    def __init__(
+        self,
+        steps: Mapping[str, MeshStep],
+        tensors: MeshTensors,
+        batch_spec: Spec,
+        num_sums: int,
+        capacity: int,
+    ):
+        self._tensors, self._batch_spec, self._capacity = tensors, batch_spec, capacity
+        self._single = {kind: tf.function(step, autograph=False) for kind, step in steps.items()}
+        self._loops = {kind: _each_batch(step, capacity, num_sums) for kind, step in steps.items()}
+
+    def run(
+        self,
+        kind: str,
+        data: Any,
+        indices: np.ndarray,
+        weights: np.ndarray,
+        num_examples: np.ndarray,
+    ) -> np.ndarray:
+        """As `Backend.train`, with data on the mesh and a batch that its axis divides."""
+        if min(len(indices), self._capacity) > 1:
+            try:
+                return self._run_loop(kind, data, indices, weights, num_examples)
+            except tf.errors.InvalidArgumentError as error:
+                if _NAME_IS_TAKEN not in str(error):
+                    raise
+                self._capacity = 1
+        return self._run_each(kind, data, indices, weights, num_examples)
+
+    def _run_each(
+        self,
+        kind: str,
+        data: Any,
+        indices: np.ndarray,
+        weights: np.ndarray,
+        num_examples: np.ndarray,
+    ) -> np.ndarray:
+        """One call a step; all are under way before the first result is waited for."""
+        pack, spec = self._tensors.pack, self._batch_spec
+        calls = [
+            self._single[kind](
+                data, pack(rows, spec), pack(row_weights, spec), pack(np.asarray(count), ())
+            )
+            for rows, row_weights, count in zip(indices, weights, num_examples, strict=True)
+        ]
+        return np.stack([host(sums) for sums in calls])
+
+    def _run_loop(self, kind: str, data: Any, *block: np.ndarray) -> np.ndarray:
+        """Many steps a call; a short block is filled up with steps that are not run, so that one graph does for all."""
+        spec, length = (None, *self._batch_spec), self._capacity
+        calls = []
+        for first in range(0, len(block[0]), length):
+            part = [array[first : first + length] for array in block]
+            count = len(part[0])
+            indices, weights, num_examples = (
+                np.pad(array, [(0, length - count)] + [(0, 0)] * (array.ndim - 1)) for array in part
+            )
+            sums = self._loops[kind](
+                data,
+                self._tensors.pack(indices, spec),
+                self._tensors.pack(weights, spec),
+                self._tensors.pack(num_examples, (None,)),
+            )
+            calls.append((sums, count))
+        return np.concatenate([host(sums)[:count] for sums, count in calls])
+
+
+def _each_batch(step: MeshStep, capacity: int, num_sums: int) -> Callable[..., Any]:
+    """`step` for one batch of a block after the other.
+
+    Returns:
+      A function of data, indices [capacity, batch], weights (likewise) and num_examples [capacity], all on the mesh; 0
+      examples end the block. It returns the sums [capacity, num_sums], 0 for the steps that are not run.
+    """
+
+    def run(data: Any, indices: Any, weights: Any, num_examples: Any) -> Any:
+        # Counted here: DTensor takes small tensors from outside for constants, and compiles anew when they change.
+        count = tf.math.count_nonzero(num_examples, dtype=tf.int32)
+
         def body(i: Any, sums: Any) -> tuple[Any, Any]:
             row = step(
                 data, tf.gather(indices, i), tf.gather(weights, i), tf.gather(num_examples, i)
