@@ -15,8 +15,8 @@ from tfmat.errors import InputError
 # step(data, rows [batch], weights [batch], num_examples) -> sums [num_sums]
 MeshStep = Callable[[Any, Any, Any, Any], Any]
 
-# DTensor makes functions of a loop, and in TensorFlow 2.21 the name that it gives them is taken now and then (once in some
-# hundred loops). Nothing has run by then.
+# DTensor makes functions of a loop, and in TensorFlow 2.21 the name that it gives them is taken now and then:
+# seen once in some hundred loops. Nothing has run by then.
 _NAME_IS_TAKEN = "a different function with the same name already exists"
 
 
