@@ -109,8 +109,8 @@ class DTensorBackend(MeshWorkers):
             self._tensors,
             self._batch_spec(1),
             num_sums=1 + len(metrics),
-            # If one process could not have the loop, the others would wait for it for ever.
-            capacity=steps_a_call() if self.world_size == 1 else 1,
+            capacity=steps_a_call(),
+            largest=self.maximum,
         )
 
     def place(self, data: Any) -> Any:

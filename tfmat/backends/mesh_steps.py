@@ -37,6 +37,7 @@ class MeshSteps:
       batch_spec: layout of one batch's rows.
       num_sums: of a step.
       capacity: most steps of a call; 1 for no loop.
+      largest: of all processes' numbers; each calls it at the same place.
     """
 
     def __init__(
@@ -46,8 +47,11 @@ class MeshSteps:
         batch_spec: Spec,
         num_sums: int,
         capacity: int,
+        largest: Callable[[int], int],
     ):
         self._tensors, self._batch_spec, self._capacity = tensors, batch_spec, capacity
+        self._largest = largest
+        self._compiled: set[Any] = set()
         self._single = {kind: tf.function(step, autograph=False) for kind, step in steps.items()}
         self._loops = {kind: _each_batch(step, capacity, num_sums) for kind, step in steps.items()}
 
@@ -60,14 +64,25 @@ class MeshSteps:
         num_examples: np.ndarray,
     ) -> np.ndarray:
         """As `Backend.train`, with data on the mesh and a batch that its axis divides."""
-        if min(len(indices), self._capacity) > 1:
+        block = indices, weights, num_examples
+        loop = min(len(indices), self._capacity) > 1 and self._has_loop(kind, data, block)
+        return (self._run_loop if loop else self._run_each)(kind, data, *block)
+
+    def _has_loop(self, kind: str, data: Any, block: tuple[np.ndarray, ...]) -> bool:
+        """Compiles it by a call of no steps, in which nobody waits for others. Refused on one process, none runs it."""
+        key = (kind, block[0].shape[1], *(tuple(each.shape) for each in tf.nest.flatten(data)))
+        if key not in self._compiled:
+            refused = 0
             try:
-                return self._run_loop(kind, data, indices, weights, num_examples)
+                host(self._call_loop(kind, data, *(array[:0] for array in block)))
             except tf.errors.InvalidArgumentError as error:
                 if _NAME_IS_TAKEN not in str(error):
                     raise
+                refused = 1
+            if self._largest(refused):
                 self._capacity = 1
-        return self._run_each(kind, data, indices, weights, num_examples)
+            self._compiled.add(key)
+        return self._capacity > 1
 
     def _run_each(
         self,
@@ -88,23 +103,28 @@ class MeshSteps:
         return np.stack([host(sums) for sums in calls])
 
     def _run_loop(self, kind: str, data: Any, *block: np.ndarray) -> np.ndarray:
-        """Many steps a call; a short block is filled up with steps that are not run, so that one graph does for all."""
-        spec, length = (None, *self._batch_spec), self._capacity
-        calls = []
-        for first in range(0, len(block[0]), length):
-            part = [array[first : first + length] for array in block]
-            count = len(part[0])
-            indices, weights, num_examples = (
-                np.pad(array, [(0, length - count)] + [(0, 0)] * (array.ndim - 1)) for array in part
-            )
-            sums = self._loops[kind](
-                data,
-                self._tensors.pack(indices, spec),
-                self._tensors.pack(weights, spec),
-                self._tensors.pack(num_examples, (None,)),
-            )
-            calls.append((sums, count))
+        """Many steps a call; all calls are under way before the first result is waited for."""
+        length = self._capacity
+        parts = [
+            [array[first : first + length] for array in block]
+            for first in range(0, len(block[0]), length)
+        ]
+        calls = [(self._call_loop(kind, data, *part), len(part[0])) for part in parts]
         return np.concatenate([host(sums)[:count] for sums, count in calls])
+
+    def _call_loop(self, kind: str, data: Any, *block: np.ndarray) -> Any:
+        """A short block is filled up with steps that are not run, so that one graph does for all."""
+        spec = (None, *self._batch_spec)
+        indices, weights, num_examples = (
+            np.pad(array, [(0, self._capacity - len(array))] + [(0, 0)] * (array.ndim - 1))
+            for array in block
+        )
+        return self._loops[kind](
+            data,
+            self._tensors.pack(indices, spec),
+            self._tensors.pack(weights, spec),
+            self._tensors.pack(num_examples, (None,)),
+        )
 
 
 def _each_batch(step: MeshStep, capacity: int, num_sums: int) -> Callable[..., Any]:

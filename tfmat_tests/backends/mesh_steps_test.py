@@ -4,7 +4,10 @@ import os
 import subprocess
 import sys
 
-from tfmat_tests.mpi import PROJECT
+import numpy as np
+import pytest
+
+from tfmat_tests import mpi
 
 PROGRAM = """
 import sys
@@ -18,7 +21,7 @@ from tensorflow.python.eager import context
 from tfmat.backends.step import per_example_function
 from tfmat.optimizers import make_functional
 
-if sys.argv[1] == "taken":
+if sys.argv[1] == "taken" or sys.argv[1] == f"taken on rank {backend.rank}":
     other = tf.function(lambda x: x + 1).get_concrete_function(tf.TensorSpec([], tf.float32))
     for name in ("while_cond", "while_body"):
         function = FunctionDef()
@@ -34,24 +37,43 @@ random = np.random.default_rng(0)
 data = backend.place((random.normal(size=(40, 3)).astype("f"), random.normal(size=(40, 2)).astype("f")))
 indices = random.integers(0, 40, size=(7, 8)).astype(np.int32)
 block = indices, np.ones((7, 8), "f"), np.full(7, 8, "f")
-print(backend._steps._capacity)
-print(backend.train(data, *block).sum(), backend.train(data, *block).sum(), backend.evaluate(data, *block).sum())
-print(backend._steps._capacity)
+def sums():
+    for steps in (backend.train, backend.train, backend.evaluate):
+        yield repr(float(steps(data, *block).sum()))
+
+sys.stdout.write(f"{backend._steps._capacity} {' '.join(sums())} {backend._steps._capacity}\\n")
 """
 
 
-def run(how):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, how],
-        capture_output=True, text=True, timeout=180, cwd=PROJECT, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )  # fmt: skip
+def run(how, processes=1):
+    """Steps a call at first; the sums of blocks; steps a call at last."""
+    if processes > 1:
+        mpi.need_mpirun()
+        done = mpi.mpirun(processes, "-c", PROGRAM, how, timeout=180)
+    else:
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, how],
+            capture_output=True, text=True, timeout=180, cwd=mpi.PROJECT,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.splitlines()
+    lines = done.stdout.splitlines()
+    assert len(lines) == processes
+    assert len(set(lines)) == 1
+    first, *sums, last = lines[0].split()
+    return first, sums, last
 
 
 def test_a_name_that_is_taken_costs_only_speed():
-    before, sums, after = run("free")
-    assert (before, after) == ("50", "50")
-    before, other_sums, after = run("taken")
-    assert (before, after) == ("50", "1")
-    assert other_sums == sums
+    first, sums, last = run("free")
+    assert (first, last) == ("50", "50")
+    assert len(set(sums)) == 3
+    assert run("taken") == ("50", sums, "1")
+
+
+@pytest.mark.parametrize("how", ["free", "taken on rank 1"])
+def test_of_two_processes_none_has_the_loop_if_one_is_refused(how):
+    _, sums, _ = run("free")
+    first, their_sums, last = run(how, processes=2)
+    assert (first, last) == ("50", "50" if how == "free" else "1")
+    np.testing.assert_allclose(np.array(their_sums, float), np.array(sums, float), rtol=1e-6)
