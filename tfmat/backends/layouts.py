@@ -124,6 +124,12 @@ def make_plan(
         notices["zero_stage"] = (
             f"zero_stage={zero_stage} changes nothing: mesh {mesh} has no axis {BATCH} to divide over"
         )
+    for axis in mesh.names:
+        if axis != BATCH and mesh.size(axis) > 1 and not any(axis in spec for spec in specs):
+            notices[axis] = (
+                f"axis {axis} of mesh {mesh} divides nothing: its {mesh.size(axis)} devices do the same work; "
+                "leave it out, or name it in a rule (layouts)"
+            )
     layouts = []
     for weight, spec in zip(weights, specs, strict=True):
         divided = zero_spec(spec, weight.shape, mesh) if zero_stage else spec

@@ -19,6 +19,7 @@ def train(
     config: Config, dataset: PackedDataset, *, workdir: str, backend: "Backend"
 ) -> "RunResult":
     """Trains the config's network on the data set into `workdir`, with the sidecar that gives its numbers a meaning."""
+    from tfmat.backends.mesh import MeshShape
     from tfmat.batch_growth import EpochPlan, parse_growth
     from tfmat.models import build_model
     from tfmat.optimizers import build_optimizer
@@ -38,6 +39,10 @@ def train(
         if backend.world_size > 1:
             say(
                 f"{backend.name}: {backend.world_size} workers share each batch of {config.global_batch_size}"
+            )
+        if backend.name != "dtensor" and MeshShape.parse(config.mesh).num_devices > 1:
+            say(
+                f"note: mesh={config.mesh} is for --backend=dtensor; {backend.name} does not use it"
             )
     trainer = Trainer(
         model,

@@ -47,6 +47,17 @@ def test_125_units_stay_whole_with_a_notice():
     )
 
 
+def test_an_axis_that_divides_nothing_is_told():
+    def told(mesh, rules=""):
+        return make_plan(WEIGHTS, MeshShape.parse(mesh), parse_rules(rules), 0).notices
+
+    (notice,) = told("batch:2,pipe:2")
+    assert "axis pipe of mesh batch:2,pipe:2 divides nothing" in notice
+    assert not told("batch:2,pipe:2", "hidden/kernel=-,pipe")
+    assert not told("batch:2,model:2")
+    assert not told("batch:8")
+
+
 def test_a_head_beside_the_labels_takes_the_divided_features_too():
     head = [
         Weight("uncertainty_hidden/kernel", (124, 32)),
