@@ -3,6 +3,8 @@
 import os
 import pathlib
 import signal
+import subprocess
+import sys
 import threading
 import types
 
@@ -139,6 +141,23 @@ def test_the_program_ends_with_the_status(monkeypatch: pytest.MonkeyPatch, capsy
     with pytest.raises(SystemExit) as caught:
         module.console_main()
     assert caught.value.code == 2
+
+
+# Code made of text, as dataclasses make it at import.
+PROGRAM = """
+from tfmat.cli import main
+main._dispatch = lambda arguments: exec("import os, signal; os.kill(os.getpid(), signal.SIGINT)\\nwhile True: pass")
+main.console_main()
+"""
+
+
+def test_ctrl_c_in_code_made_of_text_ends_with_75() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stderr.count("interrupted; start the same")) == (75, 1), (
+        ended.stderr
+    )
 
 
 def test_a_full_disk_behind_standard_output(
