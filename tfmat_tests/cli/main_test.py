@@ -138,8 +138,13 @@ def test_flags_and_arguments_in_any_order(capsys: Capture) -> None:
 
 def test_the_program_ends_with_the_status(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr("sys.argv", ["tfmat", "--nothing"])
-    with pytest.raises(SystemExit) as caught:
-        module.console_main()
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit) as caught:
+            module.console_main()
+    finally:
+        # It ignores Ctrl-C at its end, and programs that other tests start would inherit that.
+        signal.signal(signal.SIGINT, before)
     assert caught.value.code == 2
 
 
