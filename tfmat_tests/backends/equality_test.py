@@ -148,7 +148,7 @@ def test_a_state_that_does_not_fit_is_refused_whole():
     backend.build(make_model(), make_functional("adam"), per_example_function("mse"), {})
     before = backend.read()
     wrong = {**before, "weights/0": before["weights/0"] + 1, "weights/1": np.zeros(99)}
-    with pytest.raises(InputError, match=r"weights 1 .* has shape \[4\], saved is shape \[99\]"):
+    with pytest.raises(InputError, match=r"weights/1 .* has shape \[4\], saved is shape \[99\]"):
         backend.write(wrong)
     for name, array in backend.read().items():
         np.testing.assert_array_equal(array, before[name])
