@@ -11,6 +11,11 @@ left out, for all.
 
 The same command goes on after a kill or Ctrl-C; runs that are done are not repeated, and a larger --budget goes on
 from where the smaller one ended. Results: study.csv, study.json, study.png, table.md in --output.
+
+    .venv/bin/python tools/large_batch_study.py --finalists_of=docs/large_batch/study.json \\
+        --workdir=runs/finalists --output=docs/large_batch/finalists
+
+runs only an earlier study's fastest recipes and the study's own again, all seeds interleaved, to that study's target.
 """
 
 import argparse
@@ -217,6 +222,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--output", default="docs/large_batch", help="CSV, JSON, PNG and table go here"
     )
+    parser.add_argument(
+        "--finalists_of", help="study.json of an earlier study: its finalists again, nothing else"
+    )
     parser.add_argument("--data_dir", default="data")
     parser.add_argument("--num_curves", type=int, help="a smaller set, to try the command")
     options = parser.parse_args(arguments)
@@ -232,7 +240,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         study = Study(
             pathlib.Path(options.workdir), pathlib.Path(options.output), base, options.data_dir, seconds
         )  # fmt: skip
-        go_through(study)
+        if options.finalists_of:
+            run_again(study, options.finalists_of)
+        else:
+            go_through(study)
     except TfmatError as error:
         say(str(error))
         return error.exit_status
@@ -263,6 +274,26 @@ def go_through(study: Study) -> None:
     finalists = sorted(hits, key=lambda run: study.rows[run]["seconds_to_target"])[:FINALISTS]
     for seed in SEEDS[1:]:
         for run in [own, *finalists]:
+            study.run("finals", dataclasses.replace(run, seed=seed))
+    summarize(study)
+
+
+def run_again(study: Study, path: str) -> None:
+    """An earlier study's finalists and its own recipe, seed after seed, to the target of then."""
+    earlier = read_json(path)
+    study.target = earlier["target_val_loss"] * (1 + 1e-6)  # written with ten digits
+    finalists: dict[tuple[int, str], Run] = {}  # the fastest of each batch and optimizer
+    for row in sorted(
+        (row for row in earlier["runs"] if row.get("reached") and row["seed"] == 0),
+        key=lambda row: row["seconds_to_target"],
+    ):
+        if row["optimizer"] != "study":
+            recipe = Recipe(*(row[field.name] for field in dataclasses.fields(Recipe)))
+            run = Run(row["batch"], recipe, row["train_for"])
+            finalists.setdefault((run.batch, recipe.optimizer), run)
+    runs = [Run(REFERENCE, None, "8epochs"), *list(finalists.values())[:FINALISTS]]
+    for seed in SEEDS:
+        for run in runs:
             study.run("finals", dataclasses.replace(run, seed=seed))
     summarize(study)
 
