@@ -281,6 +281,8 @@ def go_through(study: Study) -> None:
 def run_again(study: Study, path: str) -> None:
     """An earlier study's finalists and its own recipe, seed after seed, to the target of then."""
     earlier = read_json(path)
+    if not isinstance(earlier, dict) or not {"target_val_loss", "runs"} <= set(earlier):
+        raise InputError(f"{path} is no study.json; give one that an earlier study has written")
     study.target = earlier["target_val_loss"] * (1 + 1e-6)  # written with ten digits
     finalists: dict[tuple[int, str], Run] = {}  # the fastest of each batch and optimizer
     for row in sorted(

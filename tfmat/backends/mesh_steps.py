@@ -65,7 +65,9 @@ class MeshSteps:
     ) -> np.ndarray:
         """As `Backend.train`, with data on the mesh and a batch that its axis divides."""
         block = indices, weights, num_examples
-        loop = min(len(indices), self._capacity) > 1 and self._has_loop(kind, data, block)
+        # A step without examples would end the loop's block.
+        long = min(len(indices), self._capacity) > 1 and num_examples.all()
+        loop = long and self._has_loop(kind, data, block)
         return (self._run_loop if loop else self._run_each)(kind, data, *block)
 
     def _has_loop(self, kind: str, data: Any, block: tuple[np.ndarray, ...]) -> bool:
@@ -84,21 +86,14 @@ class MeshSteps:
             self._compiled.add(key)
         return self._capacity > 1
 
-    def _run_each(
-        self,
-        kind: str,
-        data: Any,
-        indices: np.ndarray,
-        weights: np.ndarray,
-        num_examples: np.ndarray,
-    ) -> np.ndarray:
+    def _run_each(self, kind: str, data: Any, *block: np.ndarray) -> np.ndarray:
         """One call a step; all are under way before the first result is waited for."""
         pack, spec = self._tensors.pack, self._batch_spec
         calls = [
             self._single[kind](
                 data, pack(rows, spec), pack(row_weights, spec), pack(np.asarray(count), ())
             )
-            for rows, row_weights, count in zip(indices, weights, num_examples, strict=True)
+            for rows, row_weights, count in zip(*block, strict=True)
         ]
         return np.stack([host(sums) for sums in calls])
 

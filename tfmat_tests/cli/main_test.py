@@ -15,6 +15,7 @@ from tfmat import __version__, errors
 from tfmat.cli import laws
 from tfmat.cli import main as module
 from tfmat.cli.main import COMMANDS, main
+from tfmat_tests.mpi import PROJECT
 
 Capture = pytest.CaptureFixture[str]
 
@@ -156,13 +157,14 @@ main.console_main()
 """
 
 
-def test_ctrl_c_in_code_made_of_text_ends_with_75() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60
-    )
-    assert (ended.returncode, ended.stderr.count("interrupted; start the same")) == (75, 1), (
-        ended.stderr
-    )
+def test_ctrl_c_in_code_made_of_text_ends_with_75(tmp_path: pathlib.Path) -> None:
+    # Only a program that was started with -m, as ours is, then ends by the signal.
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "program"]
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{PROJECT}"}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    said = ended.stderr.count("interrupted; start the same")
+    assert (ended.returncode, said) == (75, 1), ended.stderr
 
 
 def test_a_full_disk_behind_standard_output(
