@@ -7,15 +7,13 @@ import io
 import os
 import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from types import FrameType, ModuleType
-from typing import Any
+from types import ModuleType
 
 from absl import flags
 
 import tfmat
+from tfmat.cli.interruptions import signals_as_interruptions
 from tfmat.errors import InputError, Interrupted, TfmatError, nearest
 from tfmat.files import write_error
 from tfmat.launch.processes import find_processes
@@ -65,33 +63,40 @@ def usage() -> str:
 def main(arguments: list[str]) -> int:
     """Runs one command line (without the program's name). Returns the exit status."""
     _prepare_output()
-    try:
-        with _signals_as_interruptions():
+    with signals_as_interruptions() as interruptions:
+        try:
             status = _dispatch(arguments)
             sys.stdout.flush()  # while a failure can still be told
             return status
-    except TfmatError as error:
-        if not error.said_elsewhere:
-            _let_rank_0_speak()
-            _complain(str(error))
-        return error.exit_status
-    except KeyboardInterrupt:
-        _complain("interrupted; start the same command again to go on")
-        return Interrupted.exit_status
-    except BrokenPipeError:
-        # The reader of our output (head, say) has gone: not an error, and nothing can be told to it.
-        _discard_output()
-        return 0
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise
-        _discard_output()
-        _complain(str(write_error(error.filename or "the output", error)))
-        return InputError.exit_status
-    except SystemExit as error:
-        if isinstance(error.__context__, BrokenPipeError):  # what rich makes of it
+        except BaseException as error:
+            interruptions.stop_listening()  # an impatient Ctrl-C must not tear what is told now
+            return _tell(error)
+
+
+def _tell(error: BaseException) -> int:
+    """Says in one line what ended a command, and returns its exit status; defects go on as exceptions."""
+    match error:
+        case TfmatError():
+            if not error.said_elsewhere:
+                _let_rank_0_speak()
+                _complain(str(error))
+            return error.exit_status
+        case KeyboardInterrupt():
+            _complain("interrupted; start the same command again to go on")
+            return Interrupted.exit_status
+        case BrokenPipeError():
+            # The reader of our output (head, say) has gone: not an error, and nothing can be told to it.
+            _discard_output()
             return 0
-        raise
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG):
+            _discard_output()
+            _complain(str(write_error(error.filename or "the output", error)))
+            return InputError.exit_status
+        case SystemExit() if isinstance(
+            error.__context__, BrokenPipeError
+        ):  # what rich makes of it
+            return 0
+    raise error
 
 
 def _prepare_output() -> None:
@@ -107,38 +112,6 @@ def _prepare_output() -> None:
 def _discard_output() -> None:
     """What is still buffered goes nowhere: Python would try to write it at exit, and complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-class _CtrlC(KeyboardInterrupt):
-    """After a plain KeyboardInterrupt in code that was made of text, as that of dataclasses is, Python ends by SIGINT,
-    whatever the status is (unhandled_keyboard_interrupt in pythonrun.c)."""
-
-
-@contextlib.contextmanager
-def _signals_as_interruptions() -> Iterator[None]:
-    """SIGTERM and SIGUSR1 end a command as Ctrl-C does. While it trains, the training room takes them, and saves."""
-
-    def interrupt_by_hand(number: int, frame: FrameType | None) -> None:
-        raise _CtrlC
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        for other in (signal.SIGTERM, signal.SIGUSR1):
-            signal.signal(other, signal.SIG_IGN)
-        name = signal.Signals(number).name
-        raise Interrupted(f"{name} received; start the same command again to go on")
-
-    previous: dict[signal.Signals, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGUSR1):
-            previous[number] = signal.signal(number, interrupt)
-        # Where the caller ignores Ctrl-C, as a shell does for what runs in its background, so do we.
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            previous[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt_by_hand)
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def console_main() -> None:

@@ -3,8 +3,6 @@
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 import threading
 import types
 
@@ -15,7 +13,6 @@ from tfmat import __version__, errors
 from tfmat.cli import laws
 from tfmat.cli import main as module
 from tfmat.cli.main import COMMANDS, main
-from tfmat_tests.mpi import PROJECT
 
 Capture = pytest.CaptureFixture[str]
 
@@ -147,24 +144,6 @@ def test_the_program_ends_with_the_status(monkeypatch: pytest.MonkeyPatch, capsy
         # It ignores Ctrl-C at its end, and programs that other tests start would inherit that.
         signal.signal(signal.SIGINT, before)
     assert caught.value.code == 2
-
-
-# Code made of text, as dataclasses make it at import.
-PROGRAM = """
-from tfmat.cli import main
-main._dispatch = lambda arguments: exec("import os, signal; os.kill(os.getpid(), signal.SIGINT)\\nwhile True: pass")
-main.console_main()
-"""
-
-
-def test_ctrl_c_in_code_made_of_text_ends_with_75(tmp_path: pathlib.Path) -> None:
-    # Only a program that was started with -m, as ours is, then ends by the signal.
-    (tmp_path / "program.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "program"]
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{PROJECT}"}
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
-    said = ended.stderr.count("interrupted; start the same")
-    assert (ended.returncode, said) == (75, 1), ended.stderr
 
 
 def test_a_full_disk_behind_standard_output(

@@ -1,0 +1,89 @@
+"""Signals that end a command: as exceptions, and never lost."""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from tfmat.errors import Interrupted
+
+# Seconds after which a lost interruption comes again: by then the destructor that swallowed it is done.
+_AGAIN_AFTER = 0.02
+
+
+class _CtrlC(KeyboardInterrupt):
+    """After a plain KeyboardInterrupt in code that was made of text, as that of dataclasses is, Python ends by SIGINT,
+    whatever the status is (unhandled_keyboard_interrupt in pythonrun.c)."""
+
+
+@contextlib.contextmanager
+def signals_as_interruptions() -> Iterator["Interruptions"]:
+    """SIGTERM and SIGUSR1 end a command as Ctrl-C does. While it trains, the training room takes them, and saves.
+
+    Raises:
+      Interrupted: at SIGTERM or SIGUSR1, once.
+      KeyboardInterrupt: at each Ctrl-C.
+    """
+    interruptions = Interruptions()
+    if threading.current_thread() is not threading.main_thread():  # Python takes no signals there
+        yield interruptions
+        return
+    handlers: dict[signal.Signals, Any] = {
+        signal.SIGTERM: interruptions.by_signal,
+        signal.SIGUSR1: interruptions.by_signal,
+    }
+    # Where the caller ignores Ctrl-C, as a shell does for what runs in its background, so do we.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        handlers[signal.SIGINT] = interruptions.by_hand
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    unraisable_hook, sys.unraisablehook = sys.unraisablehook, interruptions.unraisable
+    try:
+        yield interruptions
+    finally:
+        sys.unraisablehook = unraisable_hook
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+class Interruptions:
+    """The handlers, and what they need to know of each other."""
+
+    def __init__(self) -> None:
+        self._listening = True
+        self._raised: int = (
+            0  # the signal that became Interrupted; later ones do not disturb the clearing up
+        )
+
+    def stop_listening(self) -> None:
+        """Nothing interrupts from here on."""
+        self._listening = False
+
+    def by_hand(self, number: int, frame: FrameType | None) -> None:
+        """Handler of SIGINT."""
+        if self._listening:
+            raise _CtrlC
+
+    def by_signal(self, number: int, frame: FrameType | None) -> None:
+        """Handler of SIGTERM and SIGUSR1."""
+        if self._listening and not self._raised:
+            self._raised = number
+            name = signal.Signals(number).name
+            raise Interrupted(f"{name} received; start the same command again to go on")
+
+    def unraisable(self, lost: "sys.UnraisableHookArgs") -> None:
+        """Sends again what came while an object was being deleted: Python prints it there, and goes on."""
+        if isinstance(lost.exc_value, KeyboardInterrupt):
+            number: int = signal.SIGINT
+        elif isinstance(lost.exc_value, Interrupted) and self._raised:
+            number, self._raised = self._raised, 0
+        else:
+            sys.__unraisablehook__(lost)
+            return
+        # Not here and now: this too is called from within the destructor.
+        again = threading.Timer(_AGAIN_AFTER, os.kill, (os.getpid(), number))
+        again.daemon = True
+        again.start()

@@ -1,0 +1,115 @@
+"""Signals that come at bad moments: each program here is a process of its own, interrupted for real."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tfmat_tests.mpi import PROJECT
+
+# Waits as long as it is not interrupted; the first interruption comes in the middle of a destructor.
+SWALLOWED = """
+import os, signal, time
+from tfmat.cli import main
+
+class Holder:
+    def __del__(self):
+        os.kill(os.getpid(), {number})
+        for _ in range(1000):
+            pass
+
+def run(arguments):
+    holder = Holder()
+    del holder
+    print("the destructor is done", flush=True)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        pass
+
+main._dispatch = run
+main.console_main()
+"""
+
+# Code made of text, as dataclasses make it at import.
+MADE_OF_TEXT = """
+from tfmat.cli import main
+main._dispatch = lambda arguments: exec("import os, signal; os.kill(os.getpid(), signal.SIGINT)\\nwhile True: pass")
+main.console_main()
+"""
+
+# The second Ctrl-C comes while the first one is told.
+WHILE_TOLD = """
+import os, signal
+from tfmat.cli import main
+
+complain = main._complain
+
+def complain_slowly(message):
+    for _ in range(100):
+        os.kill(os.getpid(), signal.SIGINT)
+    complain(message)
+
+def run(arguments):
+    os.kill(os.getpid(), signal.SIGINT)
+    while True:
+        pass
+
+main._complain, main._dispatch = complain_slowly, run
+main.console_main()
+"""
+
+# A defect in a destructor has nothing to do with signals, and must be seen.
+DEFECT = """
+from tfmat.cli import main
+
+class Holder:
+    def __del__(self):
+        raise ZeroDivisionError
+
+def run(arguments):
+    holder = Holder()
+    del holder
+    return 0
+
+main._dispatch = run
+main.console_main()
+"""
+
+
+def _run(folder: pathlib.Path, program: str) -> subprocess.CompletedProcess[str]:
+    # Only a program that was started with -m, as ours is, ends by the signal after code made of text.
+    (folder / "program.py").write_text(program)
+    command = [sys.executable, "-m", "program"]
+    environment = {**os.environ, "PYTHONPATH": f"{folder}:{PROJECT}"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_an_interruption_is_not_lost_in_a_destructor(
+    tmp_path: pathlib.Path, number: signal.Signals
+) -> None:
+    ended = _run(tmp_path, SWALLOWED.format(number=int(number)))
+    name = "interrupted" if number == signal.SIGINT else f"{number.name} received"
+    assert ended.returncode == 75
+    assert ended.stdout == "the destructor is done\n"  # Python swallowed the first one
+    assert ended.stderr == f"tfmat: {name}; start the same command again to go on\n"
+
+
+def test_ctrl_c_in_code_made_of_text_ends_with_75(tmp_path: pathlib.Path) -> None:
+    ended = _run(tmp_path, MADE_OF_TEXT)
+    said = ended.stderr.count("interrupted; start the same")
+    assert (ended.returncode, said) == (75, 1), ended.stderr
+
+
+def test_ctrl_c_again_while_the_first_is_told(tmp_path: pathlib.Path) -> None:
+    ended = _run(tmp_path, WHILE_TOLD)
+    assert ended.returncode == 75
+    assert ended.stderr == "tfmat: interrupted; start the same command again to go on\n"
+
+
+def test_other_errors_of_destructors_are_shown(tmp_path: pathlib.Path) -> None:
+    ended = _run(tmp_path, DEFECT)
+    assert ended.returncode == 0 and "ZeroDivisionError" in ended.stderr
