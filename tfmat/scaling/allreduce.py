@@ -11,9 +11,11 @@ from tfmat.launch.processes import Processes
 from tfmat.scaling.worker import prepare
 
 _BYTES_A_NUMBER = 4
-# Seconds: of one timed call, which holds as many sums as fit; and of all calls of a size.
-_CALL, _SIZE = 0.01, 0.3
-_FEWEST, _MOST = 5, 30
+# Seconds: of one timed call, which holds as many sums as fit; and of the calls of a size in one pass.
+_CALL, _PASS = 0.01, 0.06
+# All sizes take a turn in each pass, so that a moment in which the machine was busy spoils no size as a whole.
+_PASSES = 5
+_FEWEST, _MOST = 1, 6  # calls of a size in a pass
 
 
 class BareMpi:
@@ -63,18 +65,36 @@ def measure_sums(
         mesh = {"mesh": way["mesh"]} if way["mesh"] else {}
         workers = make_backend(way["backend"], BackendOptions(**mesh))
     with workers:
-        return [_measure(workers, size) for size in sorted(spec["sizes"])]
+        timings = [_Timing(workers, size) for size in sorted(spec["sizes"])]
+        for _ in range(_PASSES):
+            for timing in timings:
+                timing.one_pass()
+        return [{"bytes": timing.size, "seconds": timing.seconds} for timing in timings]
 
 
-def _measure(workers: Any, size: int) -> dict[str, Any]:
-    sums = workers.repeated_sums(max(1, size // _BYTES_A_NUMBER))
-    sums(2)
-    seconds = min(_seconds(sums, 3) for _ in range(3))
-    # Rank 0 decides, or the others would wait for sums that it does not do.
-    count = workers.broadcast(int(np.clip(_CALL / seconds, 1, 500)))
-    calls = workers.broadcast(int(np.clip(_SIZE / (count * seconds), _FEWEST, _MOST)))
-    workers.gather(0)
-    return {"bytes": size, "seconds": [_seconds(sums, count) for _ in range(calls)]}
+class _Timing:
+    """Sums of one size: how many make a call, and how long each took."""
+
+    def __init__(self, workers: Any, size: int):
+        self.size = size
+        self.seconds: list[float] = []
+        self._workers = workers
+        self._sums = workers.repeated_sums(max(1, size // _BYTES_A_NUMBER))
+        self._sums(2)
+        seconds = min(_seconds(self._sums, 3) for _ in range(3))
+        # Rank 0 decides, or the others would wait for sums that it does not do.
+        self._count, self._calls = workers.broadcast(_plan(seconds))
+
+    def one_pass(self) -> None:
+        """Some more calls, which all workers begin together."""
+        self._workers.gather(0)
+        self.seconds += [_seconds(self._sums, self._count) for _ in range(self._calls)]
+
+
+def _plan(seconds: float) -> tuple[int, int]:
+    """Sums a call, and calls a pass."""
+    count = int(np.clip(_CALL / seconds, 1, 500))
+    return count, int(np.clip(_PASS / (count * seconds), _FEWEST, _MOST))
 
 
 def _seconds(sums: Callable[[int], None], count: int) -> float:

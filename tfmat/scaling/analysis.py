@@ -77,7 +77,7 @@ class Analysis:
 
     @property
     def exchange_seconds(self) -> float | None:
-        """Of one gradient by itself at `best`'s workers: measured where that size was, else by the fit or the model."""
+        """Of one gradient by itself at `best`'s workers: measured, else by the fit or the model."""
         if self.best is None or self.forecast is None:
             return None
         point = self.best.point
@@ -89,7 +89,7 @@ class Analysis:
                 and first.transport in ("", point.transport)
                 and all(getattr(first, name) == getattr(point, name) for name in same)
             ):
-                return line.measured(point.model.gradient_bytes)
+                return line.seconds(point.model.gradient_bytes)
         return self.forecast.model.exchange(point.workers)
 
 

@@ -37,7 +37,7 @@ def draw_allreduces(panel: Axes, fits: Sequence[LineFit], gradient_bytes: int) -
             sizes, 1000 * middle, yerr=error, ls="", ms=4.5, lw=1, label=fit.name, **look
         )  # fmt: skip
         fine = np.geomspace(sizes[0], sizes[-1], 80)
-        curve = [1000 * fit.seconds(size) for size in fine]
+        curve = [1000 * fit.on_line(size) for size in fine]
         panel.plot(fine, curve, "-", color=style(i)["color"], lw=1, alpha=0.8)
     finish(panel)
     logarithmic(panel.xaxis)
@@ -81,7 +81,7 @@ def draw_sync_over_workers(
         for hollow in (False, True):
             part = [fit for fit in group if fit.lines[0].oversubscribed is hollow]
             x = [fit.lines[0].workers for fit in part]
-            y = [1000 * fit.measured(gradient_bytes) for fit in part]
+            y = [1000 * fit.seconds(gradient_bytes) for fit in part]
             look = {**style(i), **hollow_if(hollow)}
             label = None if hollow and len(part) < len(group) else name
             panel.plot(x, y, ls="", ms=6, label=label, zorder=3, **look)

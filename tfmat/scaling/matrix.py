@@ -26,7 +26,7 @@ TRANSPORTS = ("", "tcp", "rdma")
 PLACEMENTS = ("filled", "spread")
 UPDATES = ("asynchronous", "synchronous")
 KILOBYTE = 1024
-SIZES = tuple(KILOBYTE * 4**i for i in range(9))  # 1 kB to 64 MB
+SIZES = tuple(KILOBYTE * 2**i for i in range(17))  # 1 kB to 64 MB
 
 
 def _names(*valid: str) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class Matrix:
             for batches in [each.values("batch_a_worker")]
         ]
         allreduces = [
-            dataclasses.replace(each, library="mpi", sizes=tuple(each.sizes)[::4], rounds=1)
+            dataclasses.replace(each, library="mpi", sizes=tuple(each.sizes)[::8], rounds=1)
             for each in self.allreduces
             if 2 in each.values("workers") and "mpi" in each.values("library")
         ]

@@ -21,12 +21,14 @@ class LineFit:
     Attributes:
       lines: what was measured.
       fit: [latency (s), seconds a byte].
-      left_out: [lines], relative error of each size as predicted from the other sizes.
+      left_out: [lines], relative error of each size as predicted by a line through the other sizes.
+      left_out_between: [sizes - 2], of each size but the first and the last as predicted from its two neighbours.
     """
 
     lines: tuple[AllReduce, ...]
     fit: Fit
     left_out: NDArray
+    left_out_between: NDArray
 
     @property
     def name(self) -> str:
@@ -35,14 +37,27 @@ class LineFit:
         nodes = f" on {first.nodes} nodes" if first.nodes > 1 else ""
         return f"{library_name(first)}, {first.workers} workers{nodes}"
 
-    def seconds(self, num_bytes: float) -> float:
-        """Of one all-reduce of that many bytes."""
+    def on_line(self, num_bytes: float) -> float:
+        """Seconds of one all-reduce of that many bytes, by the fit."""
         return float(self.fit.values @ [1.0, num_bytes])
 
-    def measured(self, num_bytes: int) -> float:
-        """The same, by the median of that size where it was measured."""
-        found = [line.median_seconds for line in self.lines if line.bytes == num_bytes]
-        return float(np.median(found)) if found else self.seconds(num_bytes)
+    def seconds(self, num_bytes: float) -> float:
+        """The same as measured, and beyond the smallest and the largest size by the fit.
+
+        Between two sizes it is the line through both: a library changes its way with the size, so that each stretch
+        has a latency and a bandwidth of its own.
+        """
+        sizes, seconds = _medians(self.lines)
+        if sizes[0] <= num_bytes <= sizes[-1]:
+            return float(np.interp(num_bytes, sizes, seconds))
+        return self.on_line(num_bytes)
+
+
+def _medians(lines: Sequence[AllReduce]) -> tuple[NDArray, NDArray]:
+    """[sizes] in rising order, and the median time of each."""
+    sizes = sorted({line.bytes for line in lines})
+    groups = [[line.median_seconds for line in lines if line.bytes == size] for size in sizes]
+    return np.array(sizes, float), np.array([np.median(group) for group in groups])
 
 
 def library_name(line: AllReduce) -> str:
@@ -65,7 +80,15 @@ def _line_fit(lines: list[AllReduce]) -> LineFit:
     design = np.stack([np.ones(len(sizes)), sizes], axis=1)
     seconds = np.array([line.median_seconds for line in lines])
     left_out = left_out_errors(design, seconds, [line.bytes for line in lines])
-    return LineFit(tuple(lines), fit_times(design, seconds), left_out)
+    between = _errors_between(*_medians(lines))
+    return LineFit(tuple(lines), fit_times(design, seconds), left_out, between)
+
+
+def _errors_between(sizes: NDArray, seconds: NDArray) -> NDArray:
+    """[sizes - 2]: relative errors of all but the first and the last, each left out."""
+    inner = range(1, len(sizes) - 1)
+    predicted = [np.interp(sizes[i], np.delete(sizes, i), np.delete(seconds, i)) for i in inner]
+    return np.array(predicted) / seconds[1:-1] - 1
 
 
 @dataclasses.dataclass(frozen=True)
