@@ -45,13 +45,15 @@ class Backend(abc.ABC):
       name: as in `--backend=NAME`.
       world_size: workers that share a global batch.
       rank: this worker; rank 0 alone writes files and draws progress.
-      step_times: of the last `train`, where `time_steps` was called before `build`.
+      timed_calls: one in so many calls of `train` notes the times within its steps; 0 where none does.
+      step_times: of the last `train`, where that was one of them.
       clock: this worker's against rank 0's; where times of several workers are compared.
     """
 
     name: str
     world_size: int = 1
     rank: int = 0
+    timed_calls: int = 0
     step_times: StepTimes | None = None
     clock = ClockOffset(0.0, 0.0)
 
@@ -164,8 +166,11 @@ class Backend(abc.ABC):
     def synchronize(self) -> None:  # noqa: B027
         """Rank 0's whole state on every rank: before the first step, and after `write` on rank 0."""
 
-    def time_steps(self) -> None:
+    def time_steps(self, one_call_in: int = 1) -> None:
         """From `build` on, `train` also notes when each part of a step was complete; on every rank or on none.
+
+        Args:
+          one_call_in: to cost less, after as many calls, which are all timed, only one in so many is.
 
         Raises:
           InputError: where it cannot.

@@ -125,9 +125,9 @@ class HorovodBackend(WatchedWorkers, SingleBackend):
         self._average_local_statistics()
         return super().read()
 
-    def time_steps(self) -> None:
+    def time_steps(self, one_call_in: int = 1) -> None:
         """See Backend.time_steps."""
-        super().time_steps()
+        super().time_steps(one_call_in)
         if self.world_size > 1:
             meetings = hold_meetings(lambda: self.maximum(0), platform.node())
             self.clock = clock_offsets(self.gather(meetings))[self.rank]

@@ -29,9 +29,8 @@ class SingleBackend(Backend):
     """The seam's identity: `reduce` returns what it is given, the state lives in the model's own variables."""
 
     name = "single"
-    _times_steps = False
 
-    def time_steps(self) -> None:
+    def time_steps(self, one_call_in: int = 1) -> None:
         """See Backend.time_steps."""
         if self.options.accumulate > 1:
             raise InputError("profile=true does not work with accumulate; leave out one of them")
@@ -40,7 +39,7 @@ class SingleBackend(Backend):
                 "profile=true does not work on GPUs, which say when work was given to them, not when it was done; "
                 "leave it out and use trace_steps"
             )
-        self._times_steps = True
+        self.timed_calls = one_call_in
 
     def build(
         self,
@@ -53,7 +52,7 @@ class SingleBackend(Backend):
         jit_compile: bool = False,
     ) -> None:
         """See Backend.build."""
-        if jit_compile and self._times_steps:
+        if jit_compile and self.timed_calls:
             raise InputError("profile=true does not work with jit_compile; leave out one of them")
         optimizer.build(model.trainable_variables)
         self._step = Step(
@@ -71,6 +70,7 @@ class SingleBackend(Backend):
             tf.function(compute, jit_compile=True, autograph=False) if jit_compile else compute
         )
         self._functions: dict[Any, Any] = {}
+        self._num_calls = 0
 
     def place(self, data: Any) -> Any:
         """See Backend.place."""
@@ -91,12 +91,18 @@ class SingleBackend(Backend):
         missing = -indices.shape[1] % self.options.accumulate
         if missing:  # the parts of a batch have one width
             indices, weights = (np.pad(a, ((0, 0), (0, missing))) for a in (indices, weights))
-        sums = self._run(self._train_steps, data, indices, weights, num_examples)
-        if not self._times_steps:
-            return sums
-        sums, moments = sums
+        self.step_times = None
+        if not self._is_timed_call():
+            return self._run(self._train_steps, data, indices, weights, num_examples)
+        sums, moments = self._run(self._train_timed_steps, data, indices, weights, num_examples)
         self.step_times = StepTimes(moments)
         return sums
+
+    def _is_timed_call(self) -> bool:
+        """The same on every rank, since all make the same calls."""
+        number, every = self._num_calls, self.timed_calls
+        self._num_calls += 1
+        return every > 0 and (number < every or number % every == every - 1)
 
     def evaluate(
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
@@ -156,11 +162,6 @@ class SingleBackend(Backend):
         def step(pieces: list[Batch]) -> tf.Tensor:
             return self._assign(*self._compute(self._read(), pieces, self._reduce))
 
-        def timed_step(pieces: list[Batch], stamps: Stamps) -> tf.Tensor:
-            reduce = stamps.around(self._reduce)
-            state, sums = self._compute(self._read(), pieces, reduce)
-            return self._assign(state, sums, stamps)
-
         def step_in_parts(part: Callable[[tf.Tensor], Batch]) -> tf.Tensor:
             return self._assign(
                 *self._step.compute_in_parts(self._read(), part, num_parts, self._reduce)
@@ -171,12 +172,20 @@ class SingleBackend(Backend):
             return each_batch_in_parts(
                 step_in_parts, num_parts, data, indices, weights, num_examples
             )
-        if self._times_steps:
-            several = self.world_size > 1
-            return each_timed_batch(
-                timed_step, self._num_pieces, several, data, indices, weights, num_examples
-            )
         return each_batch(step, self._num_pieces, data, indices, weights, num_examples)
+
+    def _train_timed_steps(
+        self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
+    ) -> Any:
+        def step(pieces: list[Batch], stamps: Stamps) -> tf.Tensor:
+            reduce = stamps.around(self._reduce)
+            state, sums = self._compute(self._read(), pieces, reduce)
+            return self._assign(state, sums, stamps)
+
+        several = self.world_size > 1
+        return each_timed_batch(
+            step, self._num_pieces, several, data, indices, weights, num_examples
+        )
 
     def _assign(self, state: State, sums: tf.Tensor, stamps: Stamps | None = None) -> tf.Tensor:
         # Every write after every read: see contracts on DTensor, which runs the same step.

@@ -35,7 +35,7 @@ class Meter:
         self._backend, self._trace = backend, trace
         self._machine, self._whole = MachineUse(), MachineUse()
         self._profile = StepProfile()
-        self._widths: set[int] = set()
+        self._compiled: set[tuple[int, bool]] = set()
         self.start()
 
     def start(self) -> None:
@@ -67,16 +67,17 @@ class Meter:
 
     def called(self, width: int, steps: int, seconds: float) -> None:
         """Counts a call of the graph, that has just ended: of batches of `width` on this worker."""
-        first = width not in self._widths  # each width is compiled
-        self._widths.add(width)
+        times = self._backend.step_times
+        graph = (width, times is not None)  # each is compiled
+        first = graph not in self._compiled
+        self._compiled.add(graph)
         self._seconds["first_call" if first else "graph"] += seconds
         self._steps += steps
         now = time.monotonic()
         spent = {kind: self._seconds[kind] - self._called[kind] for kind in KINDS}
         cycle = now - self._called_at - spent["validation"] - spent["checkpoint"]
         self._called_at, self._called = now, self._seconds.copy()
-        times = self._backend.step_times
-        if not first and times is None:
+        if not first and not self._backend.timed_calls:
             self._profile.add(steps, cycle, spent["input"], spent["agreement"])
         elif not first and times is not None:
             with self.time("agreement"):

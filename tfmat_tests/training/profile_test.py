@@ -49,7 +49,9 @@ def two_ranks(tmp_path_factory):
         "horovod",
         [
             {"name": "without", "profile": False},
+            {"name": "long without", "profile": False, "steps": 100},
             {"name": "with"},
+            {"name": "long", "steps": 100},
             {"name": "late", "slow": "loss", "seconds": DELAY, "rank": 1},
             {"name": "callback", "slow": "callback", "seconds": 5 * DELAY, "rank": 1},
             {"name": "normalized", "model": {"batch_normalization": "synchronized"}},
@@ -66,7 +68,9 @@ def one_process(tmp_path_factory):
         "single",
         [
             {"name": "without", "profile": False},
+            {"name": "long without", "profile": False, "steps": 100},
             {"name": "with"},
+            {"name": "long", "steps": 100},
             {"name": "slow", "slow": "dataset", "seconds": 0.1},
             {"name": "late", "slow": "loss", "seconds": DELAY},
         ],
@@ -156,6 +160,18 @@ def test_measuring_changes_no_bit(two_ranks, one_process):
     for _, answers, *_ in (two_ranks, one_process):
         for answer in answers:
             assert answer["with"]["weights"] == answer["without"]["weights"]
+            assert answer["long"]["weights"] == answer["long without"]["weights"]
+
+
+def test_of_a_long_run_one_call_in_eight_is_measured(two_ranks, one_process):
+    """Of 20 calls the first 8, without the very first, which compiles, and the 16th."""
+    for profiles, *_ in (two_ranks, one_process):
+        for rank in profiles["long"]["ranks"]:
+            assert (rank["steps"], rank["timed_steps"]) == (100, 8 * CALL)
+            parts = sum(rank["use"][part] for part in ALL_PARTS)
+            assert parts == pytest.approx(rank["step_seconds"], rel=0.01)
+        for rank in profiles["with"]["ranks"]:
+            assert (rank["steps"], rank["timed_steps"]) == (30, 5 * CALL)
 
 
 def test_without_the_split_there_is_still_what_the_host_sees(two_ranks):
@@ -176,7 +192,7 @@ def test_statistics_of_the_whole_batch_are_meetings_too(two_ranks):
 def test_the_table_is_printed_once(two_ranks):
     profiles, _, folder, errors = two_ranks
     split = sum(profile["split"] for profile in profiles.values())
-    assert errors.count("where a step's time goes") == split == 5
+    assert errors.count("where a step's time goes") == split == 6
     assert str(folder / "traced" / "trace.json.gz") in errors
 
 

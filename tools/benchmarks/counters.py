@@ -1,9 +1,12 @@
-"""What measuring costs: a training with and without it, taking turns block by block in one process."""
+"""What measuring costs: a training with and without it, taking turns block by block in one process.
+
+Of a run with profile=true one call in some is timed: the ways are compared over cycles of as many blocks.
+"""
 
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,8 @@ DESCRIPTIONS = {
 }
 GOAL = 0.01  # of a step
 _CURVES = 20_000
+_CYCLE = 8  # as in the trainer: one call in so many is timed
+_WARM_UP = _CYCLE + 1  # so many are timed at first, and both graphs compile
 _CONFIDENCE = 0.95
 
 
@@ -32,7 +37,7 @@ class _Way:
     def __init__(self, measured: bool, profile: bool, features: np.ndarray, labels: np.ndarray):
         self._backend: Backend = make_backend("single")
         if profile:
-            self._backend.time_steps()
+            self._backend.time_steps(_CYCLE)
         model = build_model(default_config().model, num_outputs=2, seed=1)
         self._backend.build(model, make_functional("adam"), per_example_function("mse"), {})
         self._data = self._backend.place((features, labels))
@@ -76,13 +81,15 @@ def measure_counters(
 
     Args:
       batch_sizes: examples a step.
-      rounds: in each of them every way trains on one block, the same for all, in an order by chance.
+      rounds: in each of them every way trains on one block, the same for all, in an order by chance; whole cycles of
+        them count, and one at least.
       steps: in a block.
       say: takes lines.
 
     Returns:
       {"samples": [...], "summary": [...]}.
     """
+    rounds = max(rounds, _CYCLE)
     samples: list[dict[str, Any]] = []
     rows_of = np.random.default_rng(1)
     features = rows_of.normal(size=(_CURVES, 200, 3)).astype(np.float32)
@@ -94,7 +101,7 @@ def measure_counters(
             "counters": _Way(True, False, features, labels),
             "profile": _Way(True, True, features, labels),
         }
-        for i in range(-1, rounds):  # round -1 compiles
+        for i in range(-_WARM_UP, rounds):
             rows = rows_of.integers(0, _CURVES, (steps, batch_size), dtype=np.int32)
             for name in order.sample(list(ways), len(ways)):
                 clock, processors = ways[name].run(rows)
@@ -102,7 +109,7 @@ def measure_counters(
                 samples += [{**sample, "seconds": clock, "processor_seconds": processors}] * (
                     i >= 0
                 )
-            if (i + 1) % max(1, rounds // 10) == 0:
+            if i >= 0 and (i + 1) % max(1, rounds // 10) == 0:
                 say(f"batch {batch_size}: round {i + 1} of {rounds}")
         _check_same(ways)
     return {"samples": samples, "summary": _summarize(samples, batch_sizes)}
@@ -130,7 +137,7 @@ def _summarize(
             rounds = sorted({i for i, _ in times})
             plain = statistics.median(times[i, "plain"] for i in rounds)
             for name in DESCRIPTIONS:
-                ratios = np.array([times[i, name] / times[i, "plain"] - 1 for i in rounds])
+                ratios = np.array(_overheads(times, name, len(rounds)))
                 rows.append(
                     {
                         "batch_size": batch_size,
@@ -143,6 +150,15 @@ def _summarize(
                     }
                 )
     return rows
+
+
+def _overheads(times: Mapping[tuple[int, str], float], name: str, rounds: int) -> list[float]:
+    """Of each whole cycle of rounds."""
+    found = []
+    for start in range(0, rounds - _CYCLE + 1, _CYCLE):
+        cycle = range(start, start + _CYCLE)
+        found.append(sum(times[i, name] for i in cycle) / sum(times[i, "plain"] for i in cycle) - 1)
+    return found
 
 
 def _interval(ratios: np.ndarray) -> list[float]:
@@ -162,7 +178,7 @@ def _interval(ratios: np.ndarray) -> list[float]:
 
 def counters_table(rows: Sequence[dict[str, Any]]) -> Table:
     """One row a batch size, way and clock."""
-    table = Table(title="what measuring adds to a step; median (95 % interval) over the rounds")
+    table = Table(title="what measuring adds to a step; median (95 % interval) of cycles of blocks")
     for name in ("batch", "what is measured", "by", "ms a step without", "added, %"):
         table.add_column(name, justify="left" if name in ("what is measured", "by") else "right")
     for row in rows:
