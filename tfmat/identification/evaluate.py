@@ -15,29 +15,9 @@ from tfmat.files import read_json
 from tfmat.identification.coverage import coverage
 from tfmat.identification.identifier import CURVES_PER_CALL, Identifier
 from tfmat.identification.resimulation import resimulate, rmse_over_noise, rmse_percent
+from tfmat.identification.scores import ParameterScore, score_parameter
 from tfmat.identification.yardstick import Yardstick, check_yardstick, measure
 from tfmat.materials.law import Array, Parameter
-
-
-@dataclasses.dataclass(frozen=True)
-class ParameterScore:
-    """Accuracy of one parameter.
-
-    Attributes:
-      mse: mean squared error of the label scaled to 0-1.
-      mae: mean absolute error in the parameter's unit.
-      mae_percent: mean of |error| / true value, %; for parameters on a linear scale.
-      mae_decades: mean of |log10 error|; for parameters on a logarithmic scale.
-      r2: coefficient of determination of the label scaled to 0-1; None where all true values are the same.
-    """
-
-    name: str
-    unit: str
-    mse: float
-    mae: float
-    mae_percent: float | None
-    mae_decades: float | None
-    r2: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,7 +230,7 @@ def _summary(
 ) -> Evaluation:
     values = identifier.values(labels)
     scores = tuple(
-        _score(parameter, true_values[:, i], values[:, i], labels[:, i])
+        score_parameter(parameter, true_values[:, i], values[:, i], labels[:, i])
         for i, parameter in enumerate(identifier.parameters)
     )
     of_curves = [error for error in errors if error is not None]
@@ -281,26 +261,3 @@ def _coverage(
     true_labels = [p.to_unit_interval(true_values[:, i]) for i, p in enumerate(parameters)]
     names = [p.name for p in parameters]
     return coverage(names, identifier.calibration, np.stack(true_labels, axis=1), labels, std)
-
-
-def _score(parameter: Parameter, true: Array, identified: Array, label: Array) -> ParameterScore:
-    true_label = parameter.to_unit_interval(true)
-    error = label - true_label
-    logarithmic = parameter.scale == "log"
-    spread = np.mean((true_label - true_label.mean()) ** 2)
-    decades = float(np.mean(np.abs(np.log10(identified / true)))) if logarithmic else None
-    percent = None if logarithmic else _mean_percent(identified - true, true)
-    return ParameterScore(
-        name=parameter.name,
-        unit=parameter.unit,
-        mse=float(np.mean(error**2)),
-        mae=float(np.mean(np.abs(identified - true))),
-        mae_percent=percent,
-        mae_decades=decades,
-        r2=float(1 - np.mean(error**2) / spread) if spread > 0 else None,
-    )
-
-
-def _mean_percent(error: Array, true: Array) -> float | None:
-    """Mean |error / true| in %; None for a parameter that can be zero."""
-    return float(100 * np.mean(np.abs(error / true))) if np.all(true != 0) else None

@@ -1,37 +1,15 @@
-"""Packing a user's own labelled curves, and the one line that each malformed file gets."""
+"""Packing a user's own labelled curves."""
 
 import pathlib
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
 from tfmat.data.importing import import_dataset, repair_dataset
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
 from tfmat.materials.law import Parameter
-
-
-def _line_curves(count: int = 40, points: int = 200) -> dict[str, Any]:
-    """stress = E * strain + offset, sorted by E: arrays as a user's file holds them."""
-    modulus = np.linspace(1000.0, 2000.0, count)
-    offset = np.random.default_rng(0).uniform(1.0, 100.0, count)
-    strain = np.linspace(0.0, 1.0, points) * np.linspace(0.01, 0.05, count)[:, None]
-    return {
-        "strain": strain,
-        "stress": modulus[:, None] * strain + offset[:, None],
-        "parameters": np.stack([modulus, offset], axis=1),
-        "names": np.array(["E", "offset"]),
-        "units": np.array(["MPa", "MPa"]),
-    }
-
-
-def _save(folder: pathlib.Path, arrays: dict[str, Any], name: str = "curves.npz") -> pathlib.Path:
-    path = folder / name
-    np.savez(path, **arrays)
-    return path
+from tfmat_tests.data.own_curves import hahn_tsai_curves, line_curves, save_curves
 
 
 def _values(dataset: PackedDataset) -> np.ndarray:
@@ -43,7 +21,7 @@ def _values(dataset: PackedDataset) -> np.ndarray:
 
 
 def test_every_curve_keeps_its_labels(tmp_path: pathlib.Path) -> None:
-    dataset = import_dataset(_save(tmp_path, _line_curves()), data_dir=tmp_path / "data")
+    dataset = import_dataset(save_curves(tmp_path, line_curves()), data_dir=tmp_path / "data")
     assert dataset.folder.name.startswith("curves-36-")
     assert (dataset.num_train, dataset.num_validation, dataset.num_test) == (27, 9, 4)
     assert dataset.settings is None and dataset.features.shape == (40, 200, 3)
@@ -60,9 +38,9 @@ def test_every_curve_keeps_its_labels(tmp_path: pathlib.Path) -> None:
 
 
 def test_nan_at_the_end_is_padding(tmp_path: pathlib.Path) -> None:
-    arrays = _line_curves()
+    arrays = line_curves()
     arrays["stress"][5, 150:] = np.nan
-    dataset = import_dataset(_save(tmp_path, arrays), data_dir=tmp_path)
+    dataset = import_dataset(save_curves(tmp_path, arrays), data_dir=tmp_path)
     flag = dataset.features[:, :, 2]
     (row,) = np.flatnonzero(flag.any(axis=1))
     np.testing.assert_array_equal(flag[row], np.arange(200) >= 150)
@@ -71,9 +49,9 @@ def test_nan_at_the_end_is_padding(tmp_path: pathlib.Path) -> None:
 
 
 def test_other_numbers_of_points_are_resampled(tmp_path: pathlib.Path) -> None:
-    arrays = _line_curves(points=57)
+    arrays = line_curves(points=57)
     arrays["stress"][3, 30:] = np.nan
-    dataset = import_dataset(_save(tmp_path, arrays), data_dir=tmp_path)
+    dataset = import_dataset(save_curves(tmp_path, arrays), data_dir=tmp_path)
     values = _values(dataset)
     strain, stress, flag = np.moveaxis(dataset.features, 2, 0)
     # Straight lines stay what they are, and each ends where its own points ended.
@@ -84,14 +62,14 @@ def test_other_numbers_of_points_are_resampled(tmp_path: pathlib.Path) -> None:
 
 
 def test_one_strain_for_all_and_given_ranges(tmp_path: pathlib.Path) -> None:
-    arrays = _line_curves()
+    arrays = line_curves()
     arrays["strain"] = arrays["strain"][0]
     arrays |= {
         "low": np.array([500.0, 1.0]),
         "high": np.array([4000.0, 100.0]),
         "scale": np.array(["log", "linear"]),
     }
-    dataset = import_dataset(_save(tmp_path, arrays), data_dir=tmp_path)
+    dataset = import_dataset(save_curves(tmp_path, arrays), data_dir=tmp_path)
     assert (dataset.parameters[0].low, dataset.parameters[0].high, dataset.parameters[0].scale) == (
         500,
         4000,
@@ -105,7 +83,7 @@ def test_one_strain_for_all_and_given_ranges(tmp_path: pathlib.Path) -> None:
 def test_parquet_is_the_same_as_npz(tmp_path: pathlib.Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
-    arrays = _line_curves()
+    arrays = line_curves()
     table = pyarrow.table(
         {
             "strain": list(arrays["strain"]),
@@ -116,7 +94,7 @@ def test_parquet_is_the_same_as_npz(tmp_path: pathlib.Path) -> None:
     )
     parquet.write_table(table, tmp_path / "curves.parquet")
     one = import_dataset(tmp_path / "curves.parquet", data_dir=tmp_path)
-    other = import_dataset(_save(tmp_path, arrays), data_dir=tmp_path)
+    other = import_dataset(save_curves(tmp_path, arrays), data_dir=tmp_path)
     np.testing.assert_array_equal(one.features, other.features)
     np.testing.assert_array_equal(one.labels, other.labels)
     assert one.parameters == other.parameters
@@ -125,7 +103,7 @@ def test_parquet_is_the_same_as_npz(tmp_path: pathlib.Path) -> None:
 def test_parquet_lists_may_differ_in_length(tmp_path: pathlib.Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
-    arrays = _line_curves(count=20)
+    arrays = line_curves(count=20)
     lengths = [200, 150, 10, *[200] * 17]
     columns = {
         name: [row[:length] for row, length in zip(arrays[name], lengths, strict=True)]
@@ -155,20 +133,9 @@ def test_parquet_lists_may_differ_in_length(tmp_path: pathlib.Path) -> None:
         import_dataset(tmp_path / "bad.parquet", data_dir=tmp_path)
 
 
-def _hahn_tsai(count: int = 50) -> dict[str, Any]:
-    curves = Simulator(CurveSettings(strength_cut_off=False), 0).curves(0, count)
-    return {
-        "strain": curves.features[..., 0],
-        "stress": curves.features[..., 1],
-        "parameters": curves.parameters[:, ::-1],
-        "names": np.array(["a", "G0"]),
-        "units": np.array([b"MPa^-3", b"MPa"]),
-    }
-
-
 def test_curves_of_a_law_can_be_simulated_again(tmp_path: pathlib.Path) -> None:
-    arrays = _hahn_tsai()
-    dataset = import_dataset(_save(tmp_path, arrays), data_dir=tmp_path, law="hahn_tsai")
+    arrays = hahn_tsai_curves()
+    dataset = import_dataset(save_curves(tmp_path, arrays), data_dir=tmp_path, law="hahn_tsai")
     assert dataset.settings is not None
     law = dataset.settings.build_law()
     assert (
@@ -183,125 +150,21 @@ def test_curves_of_a_law_can_be_simulated_again(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_parameter_of_the_law_may_be_fixed(tmp_path: pathlib.Path) -> None:
-    arrays = _hahn_tsai()
+    arrays = hahn_tsai_curves()
     arrays |= {
         "parameters": arrays["parameters"][:, :1],
         "names": arrays["names"][:1],
         "units": arrays["units"][:1],
     }
     dataset = import_dataset(
-        _save(tmp_path, arrays), data_dir=tmp_path, law="hahn_tsai", fixed={"G0": 5000.0}
+        save_curves(tmp_path, arrays), data_dir=tmp_path, law="hahn_tsai", fixed={"G0": 5000.0}
     )
     assert [parameter.name for parameter in dataset.parameters] == ["a"]
     assert dataset.settings is not None and dataset.settings.fixed == {"G0": 5000.0}
 
 
-@pytest.mark.parametrize(
-    ("change", "arguments", "message"),
-    [
-        ({"names": np.array(["a", "G1"])}, {}, "law hahn_tsai has no parameter 'G1'"),
-        ({"units": np.array(["MPa^-3", "GPa"])}, {}, "G0 is in GPa, law hahn_tsai has it in MPa"),
-        (
-            {"scale": np.array(["linear", "linear"])},
-            {},
-            "scale of a is linear, law hahn_tsai has log",
-        ),
-        ({}, {"fixed": {"G0": 5000.0}}, "holds values of G0, which --fix gives too"),
-        ({}, {"law": "voce"}, "law voce has no parameter 'a'"),
-        ({}, {"law": "hahn_tsay"}, "did you mean 'hahn_tsai'"),
-        ({}, {"law": None, "fixed": {"G0": 5000.0}}, "say with --law which law"),
-    ],
-)
-def test_what_does_not_fit_the_law(
-    tmp_path: pathlib.Path, change: dict[str, Any], arguments: dict[str, Any], message: str
-) -> None:
-    path = _save(tmp_path, _hahn_tsai() | change)
-    with pytest.raises(InputError, match=message):
-        import_dataset(path, data_dir=tmp_path, **{"law": "hahn_tsai", **arguments})
-
-
-def _set(name: str, index: tuple[int, ...], value: float) -> Any:
-    def change(arrays: dict[str, Any]) -> None:
-        arrays[name][index] = value
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            lambda a: a.pop("units"),
-            r"no array 'units' \(it has: names, parameters, strain, stress\)",
-        ),
-        (
-            lambda a: a.update(strain=a["strain"][:, :-1]),
-            r"strain is \[40, 199\] and stress is \[40, 200\]",
-        ),
-        (lambda a: a.update(stress=a["stress"][0]), r"stress is \[200\]; give \[curves, points\]"),
-        (lambda a: a.update(parameters=a["parameters"][:-1]), "40 curves but parameters for 39"),
-        (
-            lambda a: a.update(names=np.array(["E"])),
-            r"names is <U1 \[1\]; give one string for each of the 2",
-        ),
-        (lambda a: a.update(names=np.array(["E", "E"])), "names must differ"),
-        (lambda a: a.update(names=np.array([1.0, 2.0])), "names is float64"),
-        (lambda a: a.update(stress=a["stress"].astype(str)), "stress holds <U.*, not numbers"),
-        (lambda a: a.update(low=np.array([1.0])), "low has 1 entries for 2 parameters"),
-        (
-            lambda a: a.update(low=np.array([1500.0, 0.0])),
-            "E goes from 1000 to 2000 MPa, outside its range low = 1500",
-        ),
-        (
-            lambda a: a.update(scale=np.array(["log", "ln"])),
-            "scale of offset is 'ln'; give linear or log",
-        ),
-        (
-            lambda a: a.update(low=np.array([0.0, 0.0]), scale=np.array(["log", "log"])),
-            "a log scale needs positive",
-        ),
-        (
-            lambda a: a.update({name: a[name][:9] for name in ("strain", "stress", "parameters")}),
-            "holds 9 curves",
-        ),
-        (lambda a: a.update(parameters=np.ones((40, 2))), "E is 1 MPa in every curve"),
-        (_set("parameters", (7, 1), np.nan), "offset of curve 7 is not a finite number"),
-        (_set("stress", (7, 100), np.nan), "curve 7 has NaN at point 100, before its end"),
-        (_set("stress", (7, 100), np.inf), "stress of curve 7 is infinite at point 100"),
-        (_set("strain", (7, 100), 0.0), "strain of curve 7 does not rise from point 99 to 100"),
-        (
-            lambda a: a["stress"].__setitem__((7, slice(1, None)), np.nan),
-            "curve 7 has fewer than two points",
-        ),
-    ],
-)
-def test_malformed_arrays(tmp_path: pathlib.Path, change: Any, message: str) -> None:
-    arrays = _line_curves()
-    change(arrays)
-    with pytest.raises(InputError, match=message) as caught:
-        import_dataset(_save(tmp_path, arrays), data_dir=tmp_path / "data")
-    assert "\n" not in str(caught.value) and "curves.npz" in str(caught.value)
-    assert not (tmp_path / "data").exists()
-
-
-def test_files_that_are_no_curves(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(InputError, match="there is no such file"):
-        import_dataset(tmp_path / "none.npz", data_dir=tmp_path)
-    for name, message in [
-        ("curves.csv", "neither .npz nor .parquet"),
-        ("curves.npz", r"cannot read .*curves.npz as .npz"),
-    ]:
-        (tmp_path / name).write_text("strain,stress\n")
-        with pytest.raises(InputError, match=message) as caught:
-            import_dataset(tmp_path / name, data_dir=tmp_path)
-        assert "\n" not in str(caught.value)
-    arrays = _line_curves() | {"names": np.array(["E", None], dtype=object)}
-    with pytest.raises(InputError, match="cannot read"):
-        import_dataset(_save(tmp_path, arrays), data_dir=tmp_path)
-
-
 def test_repaired_from_the_same_file_only(tmp_path: pathlib.Path) -> None:
-    source = _save(tmp_path, _line_curves())
+    source = save_curves(tmp_path, line_curves())
     folder = import_dataset(source, data_dir=tmp_path, seed=4).folder
     shard = folder / "shard-00000-of-00001.features"
     whole = shard.read_bytes()
@@ -312,9 +175,9 @@ def test_repaired_from_the_same_file_only(tmp_path: pathlib.Path) -> None:
     repair_dataset(moved)
     assert (moved / shard.name).read_bytes() == whole
     (moved / shard.name).unlink()
-    arrays = _line_curves()
+    arrays = line_curves()
     arrays["stress"] += 1.0
-    _save(tmp_path, arrays)
+    save_curves(tmp_path, arrays)
     with pytest.raises(InputError, match="has changed since"):
         repair_dataset(moved)
     source.unlink()

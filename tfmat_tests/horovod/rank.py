@@ -14,9 +14,9 @@ from tfmat.launch.runtime import prepare_tensorflow
 
 def checks():
     """Name -> function of a folder, of all checks; loads TensorFlow and Horovod."""
-    from tfmat_tests.horovod import callback_checks, optimizer_checks
+    from tfmat_tests.horovod import callback_checks, optimizer_checks, saving_checks
 
-    found = {**vars(optimizer_checks), **vars(callback_checks)}
+    found = {**vars(optimizer_checks), **vars(saving_checks), **vars(callback_checks)}
     return {name: each for name, each in found.items() if name.startswith("check_")}
 
 

@@ -1,5 +1,14 @@
-"""The trained run that these tests share."""
+"""The trained run that these tests share, and its network."""
+
+import pytest
 
 from tfmat_tests.trained_run import trained_run, uncertain_run
 
-__all__ = ["trained_run", "uncertain_run"]
+__all__ = ["identifier", "trained_run", "uncertain_run"]
+
+
+@pytest.fixture(scope="module")
+def identifier(trained_run):
+    from tfmat.identification.identifier import Identifier  # some of these tests need no TensorFlow
+
+    return Identifier.open(trained_run.workdir)

@@ -13,14 +13,8 @@ from tfmat.errors import InputError
 from tfmat.identification.bayes_risk import bayes_risk
 from tfmat.identification.cramer_rao import cramer_rao_bound
 from tfmat.identification.evaluate import add_yardstick, evaluate, find_test_data
-from tfmat.identification.identifier import Identifier
 from tfmat.identification.label_space import split_features
 from tfmat.identification.least_squares import fit
-
-
-@pytest.fixture(scope="module")
-def identifier(trained_run):
-    return Identifier.open(trained_run.workdir)
 
 
 def hahn_tsai(strain, modulus, coefficient):

@@ -7,17 +7,11 @@ import scipy.stats
 from tfmat.curves.example import write_example_curve
 from tfmat.curves.measured import load_measured_curves
 from tfmat.errors import InputError
-from tfmat.identification.identifier import Identifier
 from tfmat.identification.identify import identify
 from tfmat.identification.pooling import pool
 from tfmat.materials import find_law
 
 MODULI = (4600.0, 5000.0, 5500.0)
-
-
-@pytest.fixture(scope="module")
-def identifier(trained_run):
-    return Identifier.open(trained_run.workdir)
 
 
 @pytest.fixture(scope="module")

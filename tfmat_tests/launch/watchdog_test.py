@@ -1,7 +1,5 @@
 """The watchdog with real processes: whatever happens to one rank, the others end, and one line says why."""
 
-import concurrent.futures
-import dataclasses
 import os
 import pathlib
 import signal
@@ -9,14 +7,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tfmat.errors import InputError
-from tfmat.launch import watchdog_links as links
-from tfmat.launch.watchdog import Watchdog, start_timer
-from tfmat.launch.watchdog_verdict import AGAIN, Evidence, Member, deadlock, describe, name_ranks
+from tfmat.launch.watchdog_verdict import AGAIN, name_ranks
 from tfmat_tests.mpi import need_mpirun
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
@@ -290,168 +285,3 @@ def test_under_mpirun_the_line_comes_before_mpirun_kills(tmp_path, case, culprit
     while orphans := [path for path in tmp_path.glob("pid_*") if is_running(path.read_text())]:
         assert time.monotonic() < deadline, orphans
         time.sleep(0.05)
-
-
-def test_one_rank_needs_nobody() -> None:
-    def exchange(value: object) -> object:
-        raise AssertionError
-
-    watchdog = Watchdog.start(0, 1, exchange)
-    watchdog.announce("training", 0, collective=True)
-    watchdog.fail(ValueError())
-    watchdog.close()
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
-    monkeypatch.setenv("TFMAT_WORKER_TIMEOUT", "0")
-    watchdog = Watchdog.start(rank, 2, lambda value: value)
-    watchdog.announce("training", 0, collective=True)
-    watchdog.close()
-
-
-@pytest.mark.parametrize("name", ["TFMAT_WORKER_TIMEOUT", "HOROVOD_START_TIMEOUT"])
-@pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])
-def test_what_is_no_number_of_seconds(
-    monkeypatch: pytest.MonkeyPatch, name: str, text: str
-) -> None:
-    monkeypatch.setenv(name, text)
-    with pytest.raises(InputError, match=f"{name}={text} is no number of seconds"):
-        Watchdog.start(0, 2, lambda value: value)
-
-
-def test_a_start_in_time_ends_nothing() -> None:
-    with start_timer(0, 0.2):
-        pass
-    time.sleep(0.3)
-
-
-# --- connections ---
-
-
-def test_only_ranks_with_the_token_are_let_in() -> None:
-    """Of four that connect, one is silent, one talks nonsense, one has another token, one is of the run."""
-    listener, place = links.listen(one_node=True)
-    with (
-        listener,
-        socket.create_connection(("127.0.0.1", place.port)),
-        socket.create_connection(("127.0.0.1", place.port)) as nonsense,
-        socket.create_connection(("127.0.0.1", place.port)) as stranger,
-        socket.create_connection(("127.0.0.1", place.port)) as member,
-    ):
-        other = links.Place(place.host, place.addresses, place.port, "0" * 32)
-        nonsense.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        links.Link(stranger).send("hello", 1, "a", "n", other.proof("hello", 1, "a", "n"))
-        links.Link(member).send("hello", 1, "b", "n", place.proof("hello", 1, "b", "n"))
-        members = links.accept(listener, place, 3, time.monotonic() + 1.0)
-        assert {rank: host for rank, (_, host) in members.items()} == {1: "b"}
-        members[1][0].close()
-
-
-@pytest.mark.parametrize(
-    "hello", [b"[" * 60_000 + b"\n", b"\xff\n", b'["hello", 1, "a", "n", "\\ud800"]\n', b"{}\n"]
-)
-def test_nonsense_does_not_disturb(hello: bytes) -> None:
-    listener, place = links.listen(one_node=True)
-    with listener, socket.create_connection(("127.0.0.1", place.port)) as stranger:
-        stranger.sendall(hello)
-        assert links.accept(listener, place, 2, time.monotonic() + 0.2) == {}
-
-
-def test_rank_0_is_reached_from_another_host() -> None:
-    """By an address of its interfaces, since only a rank of the same host tries loopback."""
-    listener, place = links.listen(one_node=False)
-    elsewhere = dataclasses.replace(place, host="elsewhere")
-    with listener, concurrent.futures.ThreadPoolExecutor() as pool:
-        deadline = time.monotonic() + 10.0
-        connecting = pool.submit(links.connect, elsewhere, 1, deadline)
-        members = links.accept(listener, place, 2, deadline)
-        link = connecting.result()
-        assert link is not None and list(members) == [1]
-        members[1][0].send("go", None)
-        assert links.wait_for(link, lambda message: True, deadline) == ["go", None]
-        link.close()
-        members[1][0].close()
-
-
-def test_a_server_without_the_token_is_not_believed() -> None:
-    listener, place = links.listen(one_node=True)
-    stranger = links.Place(place.host, place.addresses, place.port, "0" * 32)
-    with listener:
-        assert links.connect(stranger, 1, time.monotonic() + 0.5) is None
-
-
-def test_messages_come_whole_and_in_order_before_the_end() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        here = links.Link(socket.create_connection(server.getsockname()))
-        there = links.Link(server.accept()[0])
-    for number in range(2000):
-        here.send("state", number)
-    here.close()
-    received: list = []
-    while not there.closed:
-        received += there.receive()
-    assert received == [["state", number] for number in range(2000)]
-    there.close()
-
-
-# --- conclusions ---
-
-
-def members(*positions: tuple) -> Mapping[int, Member]:
-    """(phase, step, collective, since) of each rank, as of time 100."""
-    return {rank: Member(rank, "a", 100.0, *position) for rank, position in enumerate(positions)}
-
-
-@pytest.mark.parametrize(
-    ("positions", "is_deadlock"),
-    [
-        ([("training", 1, True, 0), ("training", 2, True, 0)], True),
-        ([("training", 1, True, 0), ("hashing", 1, True, 0)], True),
-        ([("training", 1, True, 0), ("training", 1, True, 0)], False),  # slow
-        ([("training", 1, True, 0), ("hashing", 1, True, 95)], False),  # not for long enough
-        ([("training", 1, True, 0), ("writing", 1, False, 0)], False),
-        ([("training", 1, True, 0), ("training", 2, True, 0, True)], False),  # it has left
-    ],
-)
-def test_deadlock(positions: list, is_deadlock: bool) -> None:
-    assert (deadlock(members(*positions).values(), 100.0, 10.0) is not None) == is_deadlock
-
-
-def test_the_surest_cause_is_told() -> None:
-    """A death makes others fail, at times before its connection is seen to close."""
-    known = members(*[("training", 7, True, 0)] * 4)
-    evidence = [
-        Evidence("failed", (1,), "a collective failed"),
-        Evidence("dead", (3,), "its process ended"),
-        Evidence("failed", (2,), "a collective failed"),
-    ]
-    verdict = describe(evidence, known, 4)
-    line = verdict.line
-    assert verdict.blamed == (3,)
-    assert (
-        line
-        == f"rank 3 of 4 was lost (host a, its process ended) in phase training at step 7; {AGAIN}"
-    )
-
-
-def test_the_ranks_of_a_lost_node_are_told_together() -> None:
-    known = members(*[("training", 7, True, 0)] * 4)
-    known[3].host = "b"
-    evidence = [Evidence("silent", (rank,), "no heartbeat for 20 s") for rank in (1, 2, 3)]
-    verdict = describe(evidence, known, 4)
-    line = verdict.line
-    assert verdict.blamed == (1, 2)
-    assert line.startswith("ranks 1-2 of 4 were lost (host a, no heartbeat for 20 s) in phase")
-
-
-@pytest.mark.parametrize(
-    ("ranks", "name"),
-    [
-        ([3], "rank 3"),
-        ([2, 0, 1, 7], "ranks 0-2, 7"),
-        (range(0, 40, 2), "ranks 0, 2, 4, 6, 8, 10, 12, 14, ..."),
-    ],
-)
-def test_names_of_ranks(ranks, name: str) -> None:
-    assert name_ranks(list(ranks)) == name

@@ -34,6 +34,14 @@ def module():
         return importlib.import_module("horovod_setup")
 
 
+@pytest.fixture(scope="module")
+def wheels():
+    """tools/horovod_wheels.py, imported."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(TOOLS))
+        return importlib.import_module("horovod_wheels")
+
+
 def write(folder, files):
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +52,7 @@ def write(folder, files):
 def project(tmp_path):
     """A project whose environment needs nothing from the network; its root is on the path of its .venv."""
     folder = make_project(tmp_path / "project")
-    for name in ("horovod_setup.py", "horovod_changes.py"):
+    for name in ("horovod_setup.py", "horovod_wheels.py", "horovod_changes.py"):
         shutil.copy2(TOOLS / name, folder / "tools")
     write(folder, {"tools/system_packages": STUB})
     (folder / "tools" / "system_packages").chmod(0o755)
@@ -90,7 +98,7 @@ def test_horovod_that_is_there_is_used(project):
 
 def test_kept_wheel_is_installed_without_an_index(project, tmp_path):
     assert setup(project).returncode == 0
-    key = "import horovod_setup; print(horovod_setup.wheel_key({}))"
+    key = "import horovod_wheels; print(horovod_wheels.wheel_key({}))"
     cache = tmp_path / "cache"
     name = in_venv(project, key, PYTHONPATH=str(project / "tools"))
     make_wheel(cache / "tfmat" / "wheels" / name)
@@ -173,29 +181,29 @@ def make_archive(folder):
             archive.addfile(entry, io.BytesIO(text.encode()))
 
 
-def test_archive_with_another_checksum_is_not_used(module, tmp_path, monkeypatch):
+def test_archive_with_another_checksum_is_not_used(wheels, tmp_path, monkeypatch):
     make_archive(tmp_path / "index")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
     log = tmp_path / "log"
-    with pytest.raises(module.Failed, match="sha256 differs") as failure:
-        module.fetch(tmp_path, {}, log)
+    with pytest.raises(wheels.Failed, match="sha256 differs") as failure:
+        wheels.fetch(tmp_path, {}, log)
     assert failure.value.status == 2
     assert not (tmp_path / "index" / "run").exists()
     assert not (tmp_path / "horovod-0.28.1.tar.gz").exists()
 
 
-def write_source(module, folder):
+def write_source(wheels, folder):
     """A source tree that holds just what is to be changed."""
-    for name, replacements in module.horovod_changes.CHANGES.items():
+    for name, replacements in wheels.horovod_changes.CHANGES.items():
         text = "".join(old + "\n" for old, _ in replacements if old != "protected:\n")
         write(folder, {name: text if "tensor_queue.h" not in name else text + "protected:\n"})
     return folder
 
 
-def test_the_source_is_changed_whole_or_not_at_all(module, tmp_path):
-    changes = module.horovod_changes
-    source = write_source(module, tmp_path)
+def test_the_source_is_changed_whole_or_not_at_all(wheels, tmp_path):
+    changes = wheels.horovod_changes
+    source = write_source(wheels, tmp_path)
     changes.change(source)
     assert "xla_mpi_ops" not in (source / "horovod/tensorflow/CMakeLists.txt").read_text()
     assert "WaitForTensor" in (source / "horovod/common/operations.cc").read_text()
@@ -216,19 +224,19 @@ def test_the_source_is_changed_whole_or_not_at_all(module, tmp_path):
         ({"HOROVOD_NCCL_HOME": "/opt/nccl"}, False),
     ],
 )
-def test_key_of_a_wheel_follows_how_it_is_built(module, change, same):
+def test_key_of_a_wheel_follows_how_it_is_built(wheels, change, same):
     settings = {
-        name: value for name, value in change.items() if module.BUILD_SETTING.fullmatch(name)
+        name: value for name, value in change.items() if wheels.BUILD_SETTING.fullmatch(name)
     }
-    assert (module.wheel_key(settings) == module.wheel_key({})) is same
+    assert (wheels.wheel_key(settings) == wheels.wheel_key({})) is same
 
 
 @pytest.mark.large
 @pytest.mark.timeout(1800)
-def test_real_build(module, tmp_path):
+def test_real_build(module, wheels, tmp_path):
     folder, log = tmp_path / "wheels", tmp_path / "log"
     folder.mkdir()
-    module.build(folder, {}, log)
+    wheels.build(folder, {}, log)
     (wheel,) = folder.glob("horovod-0.28.1-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "unpacked")
