@@ -22,7 +22,7 @@ def get_scaling():
 TINY = """Matrix(
         rounds=2, seconds=0.2, split_rounds=1, dataset_size=1500,
         runs=[Runs("horovod", workers=2, batch_a_worker=75)],
-        allreduces=[AllReduces(("mpi", "tensorflow"), sizes=(1024, 16777216), rounds=1)],
+        allreduces=[AllReduces(("mpi", "tensorflow"), sizes=(1024, 65536, 1048576, 16777216), rounds=1)],
     )
 """
 LOCAL = Machine(

@@ -102,9 +102,9 @@ def test_nothing_is_lost_and_nothing_is_repeated(study: pathlib.Path) -> None:
     found = read_measurements(study)
     keys = [(each.point.backend, each.round) for each in found.repetitions]
     assert sorted(keys) == [("horovod", 0), ("horovod", 1), ("single", 0), ("single", 1)]
-    # Two sizes and the gradient's, in one round, of two libraries.
+    # Four sizes and the gradient's, in one round, of two libraries.
     sizes = [(each.library, each.bytes) for each in found.allreduces]
-    assert len(sizes) == len(set(sizes)) == 6
+    assert len(sizes) == len(set(sizes)) == 10
     assert [session.number for session in found.sessions] == [0, 1, 2]
     assert not any((study / "launches").iterdir())
 
@@ -158,8 +158,9 @@ def test_what_was_measured_can_be_true(study: pathlib.Path) -> None:
 @pytest.mark.parametrize(("library", "transport"), [("mpi", ""), ("tensorflow", "")])
 def test_larger_messages_take_longer(study: pathlib.Path, library: str, transport: str) -> None:
     of_library = [e for e in read_measurements(study).allreduces if e.library == library]
-    small, gradient, large = sorted(of_library, key=lambda each: each.bytes)
-    assert [small.bytes, gradient.bytes, large.bytes] == [1024, 4 * 153_441, 2**24]
+    ordered = sorted(of_library, key=lambda each: each.bytes)
+    assert [each.bytes for each in ordered] == [2**10, 2**16, 4 * 153_441, 2**20, 2**24]
+    small, large = ordered[0], ordered[-1]
     assert large.median_seconds > small.median_seconds
     for each in of_library:
         assert 0 < each.low_seconds <= each.median_seconds <= each.high_seconds
