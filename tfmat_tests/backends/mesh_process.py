@@ -1,6 +1,7 @@
-"""One process of a mesh: `[mpirun -np N] python -m THIS MESH ZERO_STAGE OPTIMIZER PRECISION`.
+"""One process of a mesh: `[mpirun -np N] python -m THIS MESH PRECISION ZERO_STAGE-OPTIMIZER ...`.
 
-Trains 20 steps and compares every weight with a plain Keras loop, and the state with what another backend makes of it.
+Trains 20 steps of each case and compares every weight with a plain Keras loop, and the state with what another backend
+makes of it. Says for each `HELD CASE`, and the largest share of the weights and slots that a device held.
 """
 
 import sys
@@ -36,7 +37,7 @@ def plain_keras_loop(model, name, data, indices, weights):
     return model
 
 
-def check(backend, ours, plain, features, precision):
+def check(backend, name, ours, plain, features, precision):
     """Every weight, a prediction, and the way to another backend and back."""
     import numpy as np
 
@@ -52,7 +53,7 @@ def check(backend, ours, plain, features, precision):
     expected = plain.predict(features[:7], verbose=0)
     np.testing.assert_allclose(predicted, expected, rtol=1e-3, atol=1e-5)
     single = make_backend("single")
-    optimizer = make_functional(make_optimizer(sys.argv[3]))
+    optimizer = make_functional(make_optimizer(name))
     single.build(make_model(3), optimizer, per_example_function("mse"), {})
     before = backend.read()
     single.write(before)
@@ -86,22 +87,18 @@ def check_drift_is_found(backend):
     backend.check_agreement(22)
 
 
-def main(mesh, stage, name, precision):
+def train_and_compare(mesh, precision, case):
     """Every process does the same; what they print, rank 0 prints."""
-    processes = find_processes()
-    num_devices = MeshShape.parse(mesh).devices_per_process(processes.size)
-    prepare_tensorflow(virtual_devices=num_devices, start=processes.size == 1)
-    import keras
     import numpy as np
 
     from tfmat.backends import BackendOptions, make_backend
     from tfmat.backends.step import per_example_function
     from tfmat.optimizers import make_functional
 
+    stage, name = case.split("-")
+    processes = find_processes()
     with make_backend("dtensor", BackendOptions(mesh=mesh, zero_stage=int(stage))) as backend:
         assert (backend.rank, backend.world_size) == (processes.rank, processes.size)
-        keras.config.set_floatx(precision)
-        keras.config.set_dtype_policy(precision)
         random = np.random.default_rng(0)
         features = random.normal(size=(400, 48, 3)).astype(precision)
         labels = random.uniform(size=(400, 2)).astype(precision)
@@ -119,7 +116,7 @@ def main(mesh, stage, name, precision):
         backend.check_agreement(20)
         backend.sync_model()
         plain = plain_keras_loop(make_model(3), name, (features, labels), indices, weights)
-        check(backend, ours, plain, features, precision)
+        check(backend, name, ours, plain, features, precision)
         assert backend.broadcast(("said by", backend.rank)) == ("said by", 0)
         assert backend.gather(backend.rank) == list(range(backend.world_size))
         assert backend.maximum(-backend.rank) == 0
@@ -129,7 +126,22 @@ def main(mesh, stage, name, precision):
         assert len(held["weights"]) == len(held["slots"]) == backend.mesh_shape.num_devices
         whole = sum(weight.nbytes for weight in plain.get_weights())
         if backend.rank == 0:
-            print("HELD", max(held["weights"]) / whole, max(held["slots"]) / whole)
+            print(
+                "HELD", case, max(held["weights"]) / whole, max(held["slots"]) / whole, flush=True
+            )
+
+
+def main(mesh, precision, *cases):
+    """All cases, one after the other."""
+    processes = find_processes()
+    num_devices = MeshShape.parse(mesh).devices_per_process(processes.size)
+    prepare_tensorflow(virtual_devices=num_devices, start=processes.size == 1)
+    import keras
+
+    keras.config.set_floatx(precision)
+    keras.config.set_dtype_policy(precision)
+    for case in cases:
+        train_and_compare(mesh, precision, case)
 
 
 if __name__ == "__main__":
