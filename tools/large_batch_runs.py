@@ -48,6 +48,7 @@ RECIPES = (
     Recipe("novograd", 9e-3, "sqrt"),
     Recipe("lamb", 5e-3, "sqrt", 0.01),
     Recipe("adamw", 2e-3, "sqrt", 0.05),
+    Recipe("lamb", 5e-3, "none"),
     Recipe("lars", 0.14, "none"),
     Recipe("sgd", 0.03, "none"),
     Recipe("adam", 1e-3, "linear"),

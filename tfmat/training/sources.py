@@ -1,7 +1,8 @@
-"""Where the training examples come from, and how many steps fit into a time."""
+"""Where the training examples come from, and how many steps a run has."""
 
+import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -17,12 +18,41 @@ from tfmat.data.pipeline import (
     StreamSource,
     fits_in_memory,
 )
+from tfmat.durations import Duration
 from tfmat.errors import InputError
+from tfmat.training.evaluation import num_examples
 
 _PROBE_SECONDS = 1.5
 # About half a second of the default network on two cores: short enough for Ctrl-C, long enough to cost nothing.
 _EXAMPLES_PER_CALL = 15_000
 _STEPS_PER_CALL = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """What one call of `Trainer.fit` trains and validates on.
+
+    Attributes:
+      source: of batches.
+      validation: (features, labels), where the backend wants them; None for none.
+      num_validation: how many of them are wanted after every epoch; None for all.
+      target_val_loss: that ends the run.
+    """
+
+    source: Source
+    validation: Any
+    num_validation: int | None
+    target_val_loss: float | None
+
+    @property
+    def available(self) -> int:
+        """Examples to validate on."""
+        return 0 if self.validation is None else num_examples(self.validation)
+
+    @property
+    def used(self) -> int:
+        """Of these, after every epoch."""
+        return min(self.num_validation or self.available, self.available)
 
 
 def make_source(
@@ -98,6 +128,35 @@ def steps_per_call(source: Source, wanted: int | None, world_size: int) -> int:
     examples_per_call = _EXAMPLES_PER_CALL * world_size
     automatic = max(1, min(_STEPS_PER_CALL, examples_per_call // examples_per_step))
     return min(wanted or automatic, source.max_steps)
+
+
+def total_steps(
+    train_for: str, source: Source, measure_rate: Callable[[], float], log: Callable[[str], None]
+) -> int:
+    """Steps of a whole run. A time is measured once and then fixed: schedules stay functions of the step.
+
+    Args:
+      train_for: see `Trainer.fit`.
+      source: of the examples.
+      measure_rate: -> steps a second; called where `train_for` is a time.
+      log: for one line.
+
+    Raises:
+      InputError: less than one step.
+    """
+    duration = Duration.parse(train_for)
+    if duration.seconds is None:
+        total = source.plan.steps(duration)
+    else:
+        rate = measure_rate()
+        # Larger batches later on are done in no less time an epoch: count epochs, not steps.
+        steps = int(duration.seconds * rate)
+        epochs = Duration(steps / source.steps_per_epoch, "epochs")
+        total = source.plan.steps(epochs) if source.plan.growth else steps
+        log(f"{duration} are {total} steps at the measured {rate:.1f} steps/s")
+    if total < 1:
+        raise InputError(f"train_for is '{train_for}', which is less than one step; give more")
+    return total
 
 
 def measure_steps_per_second(backend: Backend, source: Source, count: int) -> float:

@@ -25,10 +25,12 @@ from tfmat.training.progress import TrainingProgress
 from tfmat.training.run_folder import RunFolder
 from tfmat.training.session import RunResult, Session
 from tfmat.training.sources import (
+    Examples,
     check_same_everywhere,
     make_source,
     measure_steps_per_second,
     steps_per_call,
+    total_steps,
 )
 from tfmat.training.trace import Trace
 
@@ -193,35 +195,36 @@ class Trainer:
             "num_examples": source.num_examples,
             "steps_per_epoch": source.steps_per_epoch,
         }
+        examples = Examples(source, validation, num_validation, target_val_loss)
         with self._run_folder() as folder:
-            log = folder.logger(self._show) if folder else self._show
-            # Rank 0 knows what was done before, and all do as it says.
-            saved = self._backend.broadcast(folder.check_config(config) if folder else None)
-            status = self._backend.broadcast(folder.status() if folder else {})
-            if saved and status.get("state") in ("done", "diverged"):
-                return self._ended(status, saved)
-            check_same_everywhere(self._backend, config)
-            if saved:
-                total_steps = saved["total_steps"]
-            else:
-                total_steps = self._total_steps(train_for, source, log)
-            if folder and not saved:
-                folder.start({**config, "total_steps": total_steps}, self._sidecar)
-            self._build(total_steps, source.steps_per_epoch)
-            visible = not self._quiet and self._backend.rank == 0
-            with TrainingProgress(total_steps, visible) as progress:
-                self._progress = progress
-                session = self._session(
-                    source,
-                    validation,
-                    num_validation,
-                    target_val_loss,
-                    total_steps,
-                    folder,
-                    log,
-                    progress,
-                )
-                return session.run()
+            return self._train(examples, train_for, config, folder)
+
+    def _train(
+        self,
+        examples: Examples,
+        train_for: str,
+        config: dict[str, Any],
+        folder: RunFolder | None,
+    ) -> RunResult:
+        log = folder.logger(self._show) if folder else self._show
+        # Rank 0 knows what was done before, and all do as it says.
+        saved = self._backend.broadcast(folder.check_config(config) if folder else None)
+        status = self._backend.broadcast(folder.status() if folder else {})
+        if saved and status.get("state") in ("done", "diverged"):
+            return self._ended(status, saved)
+        check_same_everywhere(self._backend, config)
+        source = examples.source
+        if saved:
+            steps = saved["total_steps"]
+        else:
+            steps = total_steps(train_for, source, lambda: self._measure_rate(source), log)
+        if folder and not saved:
+            folder.start({**config, "total_steps": steps}, self._sidecar)
+        self._build(steps, source.steps_per_epoch)
+        visible = not self._quiet and self._backend.rank == 0
+        with TrainingProgress(steps, visible) as progress:
+            self._progress = progress
+            return self._session(examples, steps, folder, log, progress).run()
 
     def evaluate(self, features: Any, labels: Any) -> dict[str, float]:
         """Means over all examples of loss and metrics, in inference mode, with the present weights."""
@@ -272,42 +275,26 @@ class Trainer:
         # Where Keras callbacks look for it.
         self.model.optimizer = optimizer
 
-    def _total_steps(self, train_for: str, source: Source, log: Callable[[str], None]) -> int:
-        """Steps of the whole run. A time is measured once and then fixed: schedules stay functions of the step."""
-        duration = Duration.parse(train_for)
-        if duration.seconds is None:
-            total_steps = source.plan.steps(duration)
-        else:
-            # For the trial the run is as good as endless: no schedule may find it too short.
-            self._build(_ENDLESS, source.steps_per_epoch)
-            count = steps_per_call(source, self._steps_per_call, self._backend.world_size)
-            rate = measure_steps_per_second(self._backend, source, count)
-            # Larger batches later on are done in no less time an epoch: count epochs, not steps.
-            steps = int(duration.seconds * rate)
-            epochs = Duration(steps / source.steps_per_epoch, "epochs")
-            total_steps = source.plan.steps(epochs) if source.plan.growth else steps
-            log(f"{duration} are {total_steps} steps at the measured {rate:.1f} steps/s")
-        if total_steps < 1:
-            raise InputError(f"train_for is '{train_for}', which is less than one step; give more")
-        return total_steps
+    def _measure_rate(self, source: Source) -> float:
+        """Steps a second."""
+        # For the trial the run is as good as endless: no schedule may find it too short.
+        self._build(_ENDLESS, source.steps_per_epoch)
+        count = steps_per_call(source, self._steps_per_call, self._backend.world_size)
+        return measure_steps_per_second(self._backend, source, count)
 
     def _session(
         self,
-        source: Source,
-        validation: Any,
-        num_validation: int | None,
-        target_val_loss: float | None,
+        examples: Examples,
         total_steps: int,
         folder: RunFolder | None,
         log: Callable[[str], None],
         progress: TrainingProgress,
     ) -> Session:
+        source, validation, available = examples.source, examples.validation, examples.available
         epochs = math.ceil(source.plan.epochs(total_steps))
         self.model.stop_training = False
         params = {"epochs": epochs, "steps": source.steps_per_epoch, "verbose": 0}
         callbacks = Callbacks(self._callbacks, self.model, params)
-        available = 0 if validation is None else num_examples(validation)
-        used = min(num_validation or available, available)
         loop = Loop(
             backend=self._backend,
             source=source,
@@ -316,10 +303,10 @@ class Trainer:
             names=["loss", *self._metrics],
             callbacks=callbacks,
             model=self.model,
-            validate=(lambda: self._evaluate(validation, used)) if available else None,
+            validate=(lambda: self._evaluate(validation, examples.used)) if available else None,
             folder=folder,
             checkpoint_every=self._checkpoint_every,
-            target_val_loss=target_val_loss,
+            target_val_loss=examples.target_val_loss,
             progress=progress,
             log=log,
             meter=Meter(self._backend, self._trace(log)),
