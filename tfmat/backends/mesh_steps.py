@@ -51,7 +51,7 @@ class MeshSteps:
     ):
         self._tensors, self._batch_spec, self._capacity = tensors, batch_spec, capacity
         self._largest = largest
-        self._compiled: set[Any] = set()
+        self._usable: dict[Any, bool] = {}  # which loops TensorFlow took
         self._single = {kind: tf.function(step, autograph=False) for kind, step in steps.items()}
         self._loops = {kind: _each_batch(step, capacity, num_sums) for kind, step in steps.items()}
 
@@ -73,7 +73,7 @@ class MeshSteps:
     def _has_loop(self, kind: str, data: Any, block: tuple[np.ndarray, ...]) -> bool:
         """Compiles it by a call of no steps, in which nobody waits for others. Refused on one process, none runs it."""
         key = (kind, block[0].shape[1], *(tuple(each.shape) for each in tf.nest.flatten(data)))
-        if key not in self._compiled:
+        if key not in self._usable:
             refused = 0
             try:
                 host(self._call_loop(kind, data, *(array[:0] for array in block)))
@@ -81,10 +81,8 @@ class MeshSteps:
                 if _NAME_IS_TAKEN not in str(error):
                     raise
                 refused = 1
-            if self._largest(refused):
-                self._capacity = 1
-            self._compiled.add(key)
-        return self._capacity > 1
+            self._usable[key] = not self._largest(refused)
+        return self._usable[key]
 
     def _run_each(self, kind: str, data: Any, *block: np.ndarray) -> np.ndarray:
         """One call a step; all are under way before the first result is waited for."""
