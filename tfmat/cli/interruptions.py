@@ -40,11 +40,11 @@ def signals_as_interruptions() -> Iterator["Interruptions"]:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         handlers[signal.SIGINT] = interruptions.by_hand
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    unraisable_hook, sys.unraisablehook = sys.unraisablehook, interruptions.unraisable
+    sys.unraisablehook = interruptions.unraisable
     try:
         yield interruptions
     finally:
-        sys.unraisablehook = unraisable_hook
+        sys.unraisablehook = interruptions.other_hook
         for number, handler in previous.items():
             signal.signal(number, handler)
 
@@ -54,9 +54,9 @@ class Interruptions:
 
     def __init__(self) -> None:
         self._listening = True
-        self._raised: int = (
-            0  # the signal that became Interrupted; later ones do not disturb the clearing up
-        )
+        # The signal that became Interrupted, or 0; later ones do not disturb the clearing up.
+        self._raised: int = 0
+        self.other_hook = sys.unraisablehook
 
     def stop_listening(self) -> None:
         """Nothing interrupts from here on."""
@@ -81,7 +81,7 @@ class Interruptions:
         elif isinstance(lost.exc_value, Interrupted) and self._raised:
             number, self._raised = self._raised, 0
         else:
-            sys.__unraisablehook__(lost)
+            self.other_hook(lost)
             return
         # Not here and now: this too is called from within the destructor.
         again = threading.Timer(_AGAIN_AFTER, os.kill, (os.getpid(), number))

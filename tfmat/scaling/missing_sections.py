@@ -50,7 +50,7 @@ def _when(entry: LeftOut) -> str:
 def traces() -> Section:
     """How to see the parts and the operations of a single run."""
     rows = [
-        ["the parts of every step, rank by rank", "mpirun -np 2 tfmat train --backend=horovod --config.profile=true",
+        ["the parts of steps, rank by rank", "mpirun -np 2 tfmat train --backend=horovod --config.profile=true",
          "the table that it prints; profile.json in the run's folder"],
         ["every operation of 20 steps", "tfmat train --config.trace_steps=20",
          "drop trace.json.gz of the run's folder into ui.perfetto.dev, or into chrome://tracing"],
