@@ -1,4 +1,7 @@
-"""Least squares for measured curves of different lengths, and which other law of the family fits one better."""
+"""Least squares for one measured curve: from many starts, free of the trained ranges, and compared with other laws.
+
+Each curve is fitted by itself, so that its answer never depends on what else is in the call.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -7,68 +10,209 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.curves.cleaning import MeasuredCurve
-from tfmat.identification.least_squares import fit, polish
+from tfmat.errors import InputError
+from tfmat.identification.least_squares import LeastSquaresFit, fit, polish
+from tfmat.identification.levenberg_marquardt import Residuals, minimise
 from tfmat.identification.other_laws import compare_laws
-from tfmat.materials.law import Array, Law
+from tfmat.identification.start_values import coarse_minimum, even_labels, tried_costs
+from tfmat.materials.law import Array, Law, Parameter
 
-# A longer curve is averaged in groups of neighbours: the fit is the same, and many curves fit into memory.
+# A longer curve is averaged in groups of neighbours: the fit is the same, and it stays fast.
 _MOST_POINTS = 400
+# Labels tried on a few points of the curve, and how many of them start a short search.
+_TRIED, _TRIED_ONE, _TRIED_POINTS, _STARTS = 1024, 64, 40, 64
+# How many of the minima found so start a full search; minima whose labels all differ by less are one.
+_FULL_STARTS, _SAME_MINIMUM = 10, 0.01
+# From the best minimum each parameter is moved to so many places of its range, and all are searched for anew, until
+# that finds nothing better by this share (at most so many times).
+_HOPS, _WORTH_A_ROUND, _MOST_ROUNDS = 12, 1e-4, 4
+# How far beyond its range a parameter is looked for: the ends of a logarithmic range times or over the first; those
+# of a positive linear one times or over the others. Factors, so that signs are kept.
+_BEYOND_LOG, _BEYOND_HIGH, _BEYOND_LOW = 10.0, 3.0, 10.0
+
+Flags = NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassicalAnswer:
-    """What least squares says of one curve; p identified parameters.
+class BestFit:
+    """The parameters that fit one curve best, wherever they lie; p identified parameters.
 
     Attributes:
-      polished: [p], two steps from the network's answer, in the parameters' units.
-      values, std: [p], from scratch, in the parameters' units; interval: [p, 2], 95 %; labels: [p], scaled to 0-1.
-      unidentifiable: [p], the curve says nothing of this parameter.
-      better: another law of the family that fits clearly better, and its error in MPa; or None.
+      values, std: [p], in the parameters' units; interval: [p, 2], 95 %.
+      labels: [p], on the scale of the law's ranges: below 0 or above 1 the value lies beyond its range.
+      at_bound: [p], the value stands at the end of what was searched, far beyond its range.
+      unidentifiable: [p], the interval is as wide as the range.
+      rmse_mpa: root mean square residual at the measured points.
+      correlation: how many neighbouring points carry the information of one, because their residuals are alike; the
+        intervals are as wide as that demands. 1 where the residuals are independent.
     """
 
-    polished: Array
     values: Array
     std: Array
     interval: Array
     labels: Array
-    unidentifiable: NDArray[np.bool_]
+    at_bound: Flags
+    unidentifiable: Flags
+    rmse_mpa: float
+    correlation: float
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassicalAnswer:
+    """What least squares says of one curve.
+
+    Attributes:
+      best: from scratch and from the network's answer, whichever fits better.
+      polished: [p], two steps from the network's answer within the law's ranges; None without a network.
+      better: another law of the family that fits clearly better, and its error in MPa; or None.
+    """
+
+    best: BestFit
+    polished: Array | None
     better: tuple[str, float] | None
 
 
-def classical_answers(
-    law: Law, curves: Sequence[MeasuredCurve], labels: Array
-) -> list[ClassicalAnswer | None]:
-    """Least squares of every curve, all at once; `labels` are the network's answers, [curves, p]."""
-    points = padded_points(curves)
-    best = fit(law, *points)
-    polished = polish(law, *points, labels)
-    better = compare_laws(law, best, *points).better()
-    return [
-        ClassicalAnswer(
-            polished=polished.values[i],
-            values=best.values[i],
-            std=best.std[i],
-            interval=best.interval[i],
-            labels=best.labels[i],
-            unidentifiable=best.unidentifiable[i],
-            better=better[i],
-        )
-        for i in range(len(curves))
-    ]
+def classical_answer(law: Law, curve: MeasuredCurve, labels: Array | None = None) -> ClassicalAnswer:
+    """Least squares of a curve.
+
+    Args:
+      labels: the network's answer [p], one more start; None where there is no network.
+    """
+    points = grouped_points(curve)
+    best = best_fit(law, *points, start=labels)
+    polished = None
+    if labels is not None:
+        polished = polish(law, points[0][None], points[1][None], None, labels[None]).values[0]
+    return ClassicalAnswer(best, polished, _better_law(law, best, points))
 
 
-def padded_points(curves: Sequence[MeasuredCurve]) -> tuple[Array, Array, NDArray[np.bool_]]:
-    """The measured points as they are, not resampled: strain (-), stress (MPa) and valid, each [curves, points]."""
-    parts = [_grouped(curve) for curve in curves]
-    longest = max(len(strain) for strain, _ in parts)
-    shape = len(parts), longest
-    strain, stress, valid = np.zeros(shape), np.zeros(shape), np.zeros(shape, np.bool_)
-    for i, (e, s) in enumerate(parts):
-        strain[i, : len(e)], stress[i, : len(e)], valid[i, : len(e)] = e, s, True
-    return strain, stress, valid
+def best_fit(law: Law, strain: Array, stress: Array, *, start: Array | None = None) -> BestFit:
+    """The global minimum of the sum of squares, as far as many starts can tell.
+
+    Labels that fill the law's ranges evenly are compared on a few points; the best of them start short searches, and
+    the best distinct minima of those full ones. The place of a kink (first yield) between two points makes many local
+    minima close by, so that each parameter of the best minimum is then moved through its range and searched for anew.
+    All searches may leave the law's ranges (see `widened`).
+
+    Args:
+      strain, stress: [points], - and MPa.
+      start: labels [p] of one more start.
+    """
+    wide = widened(law)
+    with np.errstate(all="ignore"):
+        labels = _global_minimum(law, wide, strain, stress, start)
+        found = fit(wide, strain[None], stress[None], start=labels[None], correlated=True)
+    return _within(law, wide, found)
 
 
-def _grouped(curve: MeasuredCurve) -> tuple[Array, Array]:
+def _global_minimum(
+    law: Law, wide: Law, strain: Array, stress: Array, start: Array | None
+) -> Array:
+    """Labels [p] on the scale of the wide law."""
+    curve = Residuals(law, strain[None], stress[None], np.ones((1, len(strain))))
+    parameters = len(law.identified)
+    tried = even_labels(_TRIED if parameters > 1 else _TRIED_ONE, parameters)
+    cost = tried_costs(curve, tried, _TRIED_POINTS)[0]
+    starts = tried[np.argsort(cost, kind="stable")[:_STARTS]]
+    if start is not None:
+        starts = np.concatenate([starts, start[None]])
+    wide_curve = dataclasses.replace(curve, law=wide)
+    starts = wide.to_labels(law.from_labels(starts))
+    coarse = coarse_minimum(_repeated(wide_curve, len(starts)), starts)
+    best, cost_of_best = _best_of(wide_curve, _distinct(coarse.labels, coarse.cost))
+    for _ in range(_MOST_ROUNDS):
+        places = (np.arange(_HOPS) + 0.5) / _HOPS
+        moved = np.repeat(best[None], parameters * _HOPS, axis=0)
+        for column in range(parameters):
+            moved[column * _HOPS : (column + 1) * _HOPS, column] = places
+        found, cost_found = _best_of(wide_curve, moved)
+        if not cost_found < cost_of_best * (1.0 - _WORTH_A_ROUND):
+            break
+        best, cost_of_best = found, cost_found
+    return best
+
+
+def _best_of(curve: Residuals, starts: Array) -> tuple[Array, float]:
+    """Labels [p] and cost of the best minimum of one curve that full searches from starts [starts, p] find."""
+    minimum = minimise(_repeated(curve, len(starts)), starts)
+    cost = np.where(np.isnan(minimum.cost), np.inf, minimum.cost)
+    best = int(cost.argmin())
+    return minimum.labels[best], float(cost[best])
+
+
+def _repeated(curve: Residuals, count: int) -> Residuals:
+    """One curve as `count` equal ones, so that it is searched from many starts side by side."""
+    return curve.rows(np.zeros(count, np.intp))
+
+
+def _distinct(labels: Array, cost: Array) -> Array:
+    """The best of the labels [starts, p], none nearly the same as a better one: [at most _FULL_STARTS, p]."""
+    chosen: list[Array] = []
+    for i in np.argsort(np.where(np.isnan(cost), np.inf, cost), kind="stable"):
+        if all(np.abs(labels[i] - other).max() > _SAME_MINIMUM for other in chosen):
+            chosen.append(labels[i])
+        if len(chosen) == _FULL_STARTS:
+            break
+    return np.stack(chosen)
+
+
+def _within(law: Law, wide: Law, found: LeastSquaresFit) -> BestFit:
+    """The fit of the wide law, seen from the law's own ranges."""
+    lower, upper = (
+        np.array([p.to_unit_interval(end) for p, end in zip(law.identified, ends, strict=True)])
+        for ends in (found.interval[0, :, 0], found.interval[0, :, 1])
+    )
+    labels = np.array(
+        [p.to_unit_interval(v) for p, v in zip(law.identified, found.values[0], strict=True)]
+    )
+    wider_than_range = ~(upper - lower < 1.0)
+    return BestFit(
+        values=found.values[0],
+        std=found.std[0],
+        interval=found.interval[0],
+        labels=labels,
+        at_bound=found.at_bound[0],
+        unidentifiable=found.unidentifiable[0] | wider_than_range,
+        rmse_mpa=float(found.rmse_mpa[0]),
+        correlation=float(found.correlation[0]),
+    )
+
+
+def widened(law: Law) -> Law:
+    """The same law with ranges far beyond those that curves are simulated in, for searches that need no training."""
+    ranges = {p.name: _widened(p) for p in law.identified}
+    fixed = {p.name: p.fixed for p in law.parameters if p.fixed is not None}
+    return type(law)(ranges=ranges, fixed=fixed)
+
+
+def _widened(parameter: Parameter) -> tuple[float, float]:
+    low, high = parameter.low, parameter.high
+    if parameter.scale == "log":
+        return low / _BEYOND_LOG, high * _BEYOND_LOG
+    if low >= 0:
+        return low / _BEYOND_LOW, high * _BEYOND_HIGH
+    return low - (high - low), high + (high - low)
+
+
+def _better_law(law: Law, best: BestFit, points: tuple[Array, Array]) -> tuple[str, float] | None:
+    """A registered law of the same measures that fits clearly better with parameters inside its ranges, or None."""
+
+    def error_of(other: Law) -> Array:
+        with np.errstate(all="ignore"):
+            found = best_fit(other, *points)
+        inside = np.all((found.labels > 0) & (found.labels < 1))
+        return np.array([found.rmse_mpa if inside else np.inf])
+
+    count = np.array([len(points[0])])
+    return compare_laws(law, np.array([best.rmse_mpa]), count, error_of).better()[0]
+
+
+def grouped_points(curve: MeasuredCurve) -> tuple[Array, Array]:
+    """The measured points as they are, not resampled, or means of neighbours where there are very many.
+
+    Returns:
+      strain (-) and stress (MPa), [points].
+    """
     group = -(-len(curve.strain) // _MOST_POINTS)
     starts = np.arange(0, len(curve.strain), group)
     count = np.diff([*starts, len(curve.strain)])
@@ -79,9 +223,21 @@ def _grouped(curve: MeasuredCurve) -> tuple[Array, Array]:
 
 
 def conditioned(law: Law, fixed: Mapping[str, float]) -> Law:
-    """`law` with more parameters known; raises InputError for one that it does not have."""
+    """`law` with more parameters known.
+
+    Raises:
+      InputError: a parameter that it does not have, or a value that is far from any material, as a wrong unit makes it.
+    """
     if not fixed:
         return law
+    wide = {p.name: (p, *_widened(p)) for p in law.parameters}
+    for name, value in fixed.items():
+        if name in wide and not wide[name][1] <= value <= wide[name][2]:
+            p = wide[name][0]
+            raise InputError(
+                f"{name} = {value:g} {p.unit} is far from the {p.low:g} to {p.high:g} {p.unit} of law {law.name}; "
+                f"give it in {p.unit}"
+            )
     ranges = {p.name: (p.low, p.high) for p in law.parameters}
     known = {p.name: p.fixed for p in law.parameters if p.fixed is not None}
     return type(law)(ranges=ranges, fixed={**known, **fixed})

@@ -1,12 +1,11 @@
 """Which other law of the family fits a curve clearly better than the one that it was identified with. NumPy only."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.identification.least_squares import LeastSquaresFit, fit
 from tfmat.materials.law import Array, Law
 from tfmat.materials.registry import LAWS
 
@@ -44,14 +43,18 @@ class LawComparison:
 
 
 def compare_laws(
-    law: Law, own: LeastSquaresFit, strain: Array, stress: Array, valid: NDArray[np.bool_]
+    law: Law,
+    own_rmse_mpa: Array,
+    count: NDArray[np.integer],
+    error_of: Callable[[Law], Array],
 ) -> LawComparison:
-    """Fits the registered laws of the same strain and stress measure, within their own ranges.
+    """Fits the registered laws of the same strain and stress measure.
 
     Args:
-      own: the fit of `law` to these points, strain (-) and stress (MPa) [curves, points].
+      own_rmse_mpa: root mean square residual of the fit of `law`, [curves].
+      count: points of each curve, [curves].
+      error_of: the same residual of another law's fit to the same points, [curves]; infinity where it is of no use.
     """
-    count = valid.sum(axis=1)
     errors, evidence = {}, {}
     for name, other_class in LAWS.items():
         other = other_class()
@@ -61,9 +64,9 @@ def compare_laws(
         )
         if not same or name == law.name:
             continue
-        error = fit(other, strain, stress, valid).rmse_mpa
+        error = error_of(other)
         more = len(other.identified) - len(law.identified)
         with np.errstate(divide="ignore"):
-            evidence[name] = 2 * count * np.log(own.rmse_mpa / error) - more * np.log(count)
+            evidence[name] = 2 * count * np.log(own_rmse_mpa / error) - more * np.log(count)
         errors[name] = error
-    return LawComparison(own.rmse_mpa, errors, evidence)
+    return LawComparison(own_rmse_mpa, errors, evidence)

@@ -3,10 +3,10 @@
 import numpy as np
 
 from tfmat.identification.label_space import label_stress
-from tfmat.identification.levenberg_marquardt import Residuals, minimise
+from tfmat.identification.levenberg_marquardt import Minimum, Residuals, minimise
 from tfmat.materials.law import Array, Law
 
-# By the number of identified parameters: labels tried a curve, how many of the best of them start a coarse fit, and
+# By the number of identified parameters: labels tried per curve, how many of the best of them start a coarse fit, and
 # the points of the thinned curve that it fits. Laws of metals have four, and a kink at first yield: its place between
 # two points makes local minima, which thinned curves would only make worse.
 _EFFORT = {1: (16, 1, 32), 2: (24, 1, 32), 3: (96, 3, 64)}
@@ -22,7 +22,8 @@ def start_labels(law: Law, strain: Array, stress: Array, weights: Array) -> Arra
     """Labels near the global minimum, without start values: [curves, identified].
 
     A fixed set of labels that fills the box evenly is compared on a few points of each curve; coarse fits to group
-    means of the curve start from the best of them, and the best fit wins.
+    means of the curve start from the best of them, and the best fit wins. The labels of a curve depend on its own
+    points alone, however long the other curves are.
 
     Args:
       strain, stress, weights: [curves, points]; see `Residuals`.
@@ -34,7 +35,11 @@ def start_labels(law: Law, strain: Array, stress: Array, weights: Array) -> Arra
     for first in range(0, len(strain), _CHUNK):
         rows = slice(first, first + _CHUNK)
         coarse = Residuals(law, *group_means(strain[rows], stress[rows], weights[rows], points))
-        labels[rows] = _best_fit(coarse, _best_tried(coarse, tried, fitted))
+        minima = [coarse_minimum(coarse, start) for start in _best_tried(coarse, tried, fitted)]
+        costs = np.stack([minimum.cost for minimum in minima])
+        best = np.where(np.isnan(costs), np.inf, costs).argmin(axis=0)
+        found = np.stack([minimum.labels for minimum in minima])
+        labels[rows] = found[best, np.arange(len(best))]
     return labels
 
 
@@ -54,45 +59,67 @@ def even_labels(count: int, parameters: int) -> Array:
 def group_means(
     strain: Array, stress: Array, weights: Array, groups: int
 ) -> tuple[Array, Array, Array]:
-    """Weighted means of neighbouring points, [curves, groups] each; the weights are those of the means.
+    """Weighted means of neighbouring points, at most `groups` for each curve; the weights are those of the means.
 
-    A curve's weight vanishes where it is padded, so that its last groups may be empty.
+    A curve's points that count (of a weight above zero) are shared out evenly, and its groups stand first: what is
+    behind them has no weight.
+
+    Returns:
+      strain, stress, weights, each [curves, at most groups].
     """
-    points = strain.shape[1]
-    size = max(1, -(-points // groups))
-    starts = np.arange(0, points, size)
+    counted = weights > 0
+    if not counted.all():
+        # What counts comes first, in its own order.
+        order = np.argsort(~counted, axis=1, kind="stable")
+        strain, stress, weights = (
+            np.take_along_axis(np.where(counted, array, 0.0), order, axis=1)
+            for array in (strain, stress, weights)
+        )
+    count = counted.sum(axis=1)
+    size = np.maximum(1, -(-count // groups))
+    curves, points = strain.shape
+    width = max(int((-(-count // size)).max()), 1)
+    # The last column takes what does not count, and is thrown away.
+    group = np.minimum(np.arange(points) // size[:, None], width)
+    cell = (group + (width + 1) * np.arange(curves)[:, None]).ravel()
+
+    def summed(values: Array) -> Array:
+        sums = np.bincount(cell, values.ravel(), curves * (width + 1))
+        return sums.reshape(curves, width + 1)[:, :width]
+
     square = weights**2
-    total = np.add.reduceat(square, starts, axis=1)
+    total = summed(square)
     divisor = np.where(total > 0, total, 1.0)
-    return (
-        np.add.reduceat(strain * square, starts, axis=1) / divisor,
-        np.add.reduceat(stress * square, starts, axis=1) / divisor,
-        np.sqrt(total),
-    )
+    return summed(strain * square) / divisor, summed(stress * square) / divisor, np.sqrt(total)
+
+
+def coarse_minimum(residuals: Residuals, labels: Array) -> Minimum:
+    """A short search from labels [curves, parameters]."""
+    return minimise(residuals, labels, _COARSE_ITERATIONS, _COARSE_TOLERANCE)
 
 
 def _best_tried(coarse: Residuals, tried: Array, count: int) -> Array:
     """The `count` labels with the least sum of squares on a few points: [count, curves, parameters]."""
-    curves, points = coarse.strain.shape
-    every = max(1, points // _TRIED_POINTS.get(tried.shape[1], _MOST_TRIED_POINTS))
-    strain, stress, weights = (
-        np.ascontiguousarray(array[:, every - 1 :: every])
-        for array in (coarse.strain, coarse.stress, coarse.weights)
-    )
-    repeated = np.repeat(strain, len(tried), axis=0)
-    model = label_stress(coarse.law, repeated, np.tile(tried, (curves, 1)))
-    difference = (model.reshape(curves, len(tried), -1) - stress[:, None]) * weights[:, None]
-    cost = np.einsum("ckn,ckn->ck", difference, difference)
-    # A law may overflow somewhere in a user's ranges.
-    cost = np.where(np.isfinite(cost), cost, np.inf)
+    cost = tried_costs(coarse, tried, _TRIED_POINTS.get(tried.shape[1], _MOST_TRIED_POINTS))
     if count == 1:
         return tried[cost.argmin(axis=1)][None]
     return np.moveaxis(tried[np.argpartition(cost, count, axis=1)[:, :count]], 1, 0)
 
 
-def _best_fit(coarse: Residuals, starts: Array) -> Array:
-    """The best of the coarse fits from starts [count, curves, parameters]: [curves, parameters]."""
-    minima = [minimise(coarse, start, _COARSE_ITERATIONS, _COARSE_TOLERANCE) for start in starts]
-    costs = np.stack([minimum.cost for minimum in minima])
-    best = np.where(np.isnan(costs), np.inf, costs).argmin(axis=0)
-    return np.stack([minimum.labels for minimum in minima])[best, np.arange(len(best))]
+def tried_costs(coarse: Residuals, tried: Array, points: int) -> Array:
+    """Sum of squares of each label of `tried` [count, p] on `points` points of each curve: [curves, count].
+
+    The points are spread evenly over those of the curve itself, which stand first.
+    """
+    counted = (coarse.weights > 0).sum(axis=1, keepdims=True)
+    chosen = np.maximum((1 + np.arange(points)) * counted // points - 1, 0)
+    strain, stress, weights = (
+        np.take_along_axis(array, chosen, axis=1)
+        for array in (coarse.strain, coarse.stress, coarse.weights)
+    )
+    repeated = np.repeat(strain, len(tried), axis=0)
+    model = label_stress(coarse.law, repeated, np.tile(tried, (len(strain), 1)))
+    difference = (model.reshape(len(strain), len(tried), -1) - stress[:, None]) * weights[:, None]
+    cost = np.einsum("ckn,ckn->ck", difference, difference)
+    # A law may overflow somewhere in a user's ranges.
+    return np.where(np.isfinite(cost), cost, np.inf)

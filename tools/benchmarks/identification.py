@@ -99,7 +99,12 @@ def auroc(negative: np.ndarray, positive: np.ndarray) -> float:
 def _scores(features: np.ndarray) -> tuple[np.ndarray, LawComparison]:
     points = split_features(features)
     own = find_law(OWN_LAW)
-    comparison = compare_laws(own, fit(own, *points), *points)
+    comparison = compare_laws(
+        own,
+        fit(own, *points).rmse_mpa,
+        points[2].sum(axis=1),
+        lambda other: fit(other, *points).rmse_mpa,
+    )
     return np.max(list(comparison.evidence.values()), axis=0), comparison
 
 
