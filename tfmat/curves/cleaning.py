@@ -4,7 +4,9 @@ import dataclasses
 
 import numpy as np
 
+from tfmat.curves.caveats import Caveat
 from tfmat.curves.tables import MINIMUM_POINTS
+from tfmat.curves.tensile import TensileProperties
 from tfmat.curves.toe import elastic_line, noise_of, toe_shift
 from tfmat.errors import InputError
 from tfmat.materials.law import Array
@@ -42,16 +44,20 @@ class MeasuredCurve:
       name: for reports.
       strain: [points], -, rising, within the trained range; stress_mpa: [points], MPa.
       steps: what was done to it, in words, in order.
-      warnings: what should make the reader of an answer careful.
-      implausible: its modulus or strain is absurd for the law, see the warnings.
+      warnings: what should make the reader of an answer careful; one that blocks forbids the use of any answer.
+      assumed: what was assumed and not read, in short ("stress in MPa"), to be shown wherever the answer is.
+      conditions: what head and file name say of the test: `specimen`, `temperature`, `direction`, `rate`, and such.
+      tensile: the properties of a tension test of a metal that need no law; None for other tests.
     """
 
     name: str
     strain: Array
     stress_mpa: Array
     steps: list[str] = dataclasses.field(default_factory=list)
-    warnings: list[str] = dataclasses.field(default_factory=list)
-    implausible: bool = False
+    warnings: list[Caveat] = dataclasses.field(default_factory=list)
+    assumed: list[str] = dataclasses.field(default_factory=list)
+    conditions: dict[str, str] = dataclasses.field(default_factory=dict)
+    tensile: TensileProperties | None = None
 
 
 def keep(curve: MeasuredCurve, kept: np.ndarray, step: str) -> None:
@@ -97,8 +103,11 @@ def cut_at_maximum_load(curve: MeasuredCurve) -> None:
     strain, end = curve.strain[last], curve.strain.max()
     if end > 1.05 * strain:
         curve.warnings.append(
-            f"from the maximum load at strain {strain:.3g} to the end at {end:.3g} the specimen necks, which the law "
-            "does not describe; only the part before was used"
+            Caveat(
+                "necking",
+                f"from the maximum load at strain {strain:.3g} to the end at {end:.3g} the specimen necks, which the "
+                "law does not describe; only the part before was used",
+            )
         )
     keep(
         curve,
@@ -168,8 +177,11 @@ def correct_start(curve: MeasuredCurve, toe: bool) -> None:
     share = curve.stress_mpa[0] / curve.stress_mpa.max() if len(curve.strain) else 0.0
     if share > 0.3 and curve.strain[0] < 1e-3 * curve.strain[-1]:
         curve.warnings.append(
-            f"the curve begins at {100 * share:.0f} % of its maximum stress without strain; if this is plastic strain, "
-            "give the total strain"
+            Caveat(
+                "stress without strain",
+                f"the curve begins at {100 * share:.0f} % of its maximum stress without strain",
+                "if this is plastic strain, give the total strain",
+            )
         )
 
 

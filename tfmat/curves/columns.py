@@ -13,6 +13,7 @@ from tfmat.errors import InputError, nearest
 
 Measure = Literal["engineering", "true"]
 Axis = Literal["strain", "stress"]
+ASSUMED = "assumed"
 
 # English, German, French and Spanish. A word also counts at the end of a longer one: Zugspannung, Standardkraft.
 _WORDS: dict[str, set[str]] = {
@@ -132,6 +133,15 @@ class Column:
         return found.pop() if len(found) == 1 else None
 
     @property
+    def assumed(self) -> str:
+        """What was assumed of its unit, in short; empty where it was read."""
+        if self.unit_source != ASSUMED:
+            return ""
+        return (
+            "strain in mm/mm" if self.unit.quantity == "strain" else f"stress in {self.unit.name}"
+        )
+
+    @property
     def says(self) -> str:
         """For the steps."""
         return f"column '{self.name}' in {self.unit.name} ({self.unit_source})"
@@ -170,7 +180,7 @@ def find_axis(
     if _is_named(name, quantity) and not _is_named(name, axis):
         example = "mm or in" if axis == "strain" else "N, kN or lbf"
         raise InputError(f"column '{name}' has no unit; set --{axis}_unit, {example}")
-    return Column(index, name, axis_unit("-" if axis == "strain" else "MPa", axis), "assumed")
+    return Column(index, name, axis_unit("-" if axis == "strain" else "MPa", axis), ASSUMED)
 
 
 def find_specimen_column(table: Table, wanted: str | None) -> int | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tfmat.curves.caveats import Caveat
 from tfmat.curves.cleaning import (
     CleaningOptions,
     MeasuredCurve,
@@ -101,7 +102,12 @@ def clean(
     """Cleans a curve as it was measured; raises InputError for what cannot be a curve."""
     options = options or CleaningOptions()
     curve = MeasuredCurve(
-        raw.name, np.asarray(raw.strain), np.asarray(raw.stress_mpa), list(raw.steps)
+        raw.name,
+        np.asarray(raw.strain),
+        np.asarray(raw.stress_mpa),
+        list(raw.steps),
+        assumed=list(raw.assumed),
+        conditions=dict(raw.conditions),
     )
     shear = target.strain_measure == "engineering shear"
     if shear and len(curve.strain):
@@ -143,9 +149,13 @@ def _to_engineering_shear(curve: MeasuredCurve, raw: RawCurve) -> None:
         curve.steps.append("took the shear strain as the tensor component gamma / 2 and doubled it")
     elif raw.shear_strain == "epsilon":
         curve.warnings.append(
-            "its strain column is called epsilon but was taken as the engineering shear strain gamma; "
-            "if it is the tensor component gamma / 2, say --shear_strain=tensor"
+            Caveat(
+                "epsilon taken as gamma",
+                "its strain column is called epsilon but was taken as the engineering shear strain gamma",
+                "if it is the tensor component gamma / 2, say --shear_strain=tensor",
+            )
         )
+        curve.assumed.append("engineering shear strain")
     elif raw.shear_strain is None:
         curve.steps.append("took the strain as the engineering shear strain gamma")
 
@@ -162,6 +172,7 @@ def _to_measures_of_the_law(
                 "the columns do not say so, but were taken as engineering strain and stress "
                 "(--strain_measure, --stress_measure)"
             )
+            curve.assumed.append("engineering columns")
 
 
 def _convert(
@@ -195,8 +206,11 @@ def _cut_to_trained_stress(curve: MeasuredCurve, target: CurveTarget, doubt: str
     kept = np.arange(len(curve.strain)) <= int((curve.stress_mpa > limit).argmax())
     keep(curve, kept, f"cut at {limit:.4g} MPa, the largest trained strength")
     curve.warnings.append(
-        f"the stress goes on to {largest:.4g} MPa, beyond {limit:.4g} MPa, the largest trained strength; "
-        "only the part before was used"
+        Caveat(
+            "beyond the trained stress",
+            f"the stress goes on to {largest:.4g} MPa, beyond {limit:.4g} MPa, the largest trained strength; "
+            "only the part before was used",
+        )
     )
     if len(curve.strain) < MINIMUM_POINTS:
         why = doubt or f"its stress goes to {largest:.4g} MPa; is --stress_unit right?"
@@ -213,22 +227,31 @@ def _cut_to_trained_range(curve: MeasuredCurve, target: CurveTarget, doubt: str)
     if target.max_strain is None:
         return
     end, (low, high) = float(curve.strain[-1]), target.max_strain
-    far = "; if it is in percent, say --strain_unit=%" if end > 10 * high and not doubt else ""
-    curve.implausible |= end > 10 * high
+    is_far = end > 10 * high
+    advice = "if it is in percent, say --strain_unit=%" if is_far and not doubt else ""
     if end > high:
         keep(curve, curve.strain <= high, f"cut at strain {high:.4g}, the end of the trained range")
         few = f" ({len(curve.strain)} of {before} points)"
         curve.warnings.append(
-            f"the curve goes on to strain {end:.4g}, beyond {high:.4g} where the trained range ends; "
-            f"only the part before was used{few if len(curve.strain) < 0.2 * before else ''}{far}"
+            Caveat(
+                "far beyond the trained strain" if is_far else "beyond the trained strain",
+                f"the curve goes on to strain {end:.4g}, beyond {high:.4g} where the trained range ends; "
+                f"only the part before was used{few if len(curve.strain) < 0.2 * before else ''}",
+                advice,
+                blocks=is_far,
+            )
         )
     elif end < low:
         curve.warnings.append(
-            f"the curve ends at strain {end:.4g}, before {low:.4g} where the shortest trained curves end; "
-            "the rest is padding and the answer is less certain"
+            Caveat(
+                "short of the trained strain",
+                f"the curve ends at strain {end:.4g}, before {low:.4g} where the shortest trained curves end; "
+                "the rest is padding and the answer is less certain",
+            )
         )
     if len(curve.strain) < FEWEST_IN_RANGE:
         raise InputError(
             f"{len(curve.strain)} of its {before} points lie below strain {high:.4g}, the end of the trained range; "
-            f"at least {FEWEST_IN_RANGE} are needed (its strain goes to {end:.4g}{far}{'; ' if doubt else ''}{doubt})"
+            f"at least {FEWEST_IN_RANGE} are needed "
+            f"({'; '.join(filter(None, (f'its strain goes to {end:.4g}', advice, doubt)))})"
         )

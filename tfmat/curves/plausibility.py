@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tfmat.curves.caveats import Caveat
 from tfmat.curves.cleaning import MeasuredCurve
 from tfmat.curves.resampling import CurveTarget
 from tfmat.materials.law import Array, Law
@@ -36,17 +37,15 @@ def check_magnitude(curve: MeasuredCurve, target: CurveTarget) -> str:
     if low / _TOLERANCE <= measured <= high * _TOLERANCE:
         return ""
     mistakes = _explanations(measured, strain, curve, target)
-    question = f"; is its unit {' or '.join(mistakes)}?" if mistakes else ""
+    question = f"is its unit {' or '.join(mistakes)}?" if mistakes else ""
     relation = "below" if measured < low else "above"
     text = (
         f"its initial modulus is {_modulus(measured)}, far {relation} the {_modulus(low)} to {_modulus(high)} of "
-        f"law {law.name}'s curves{question}"
+        f"law {law.name}'s curves"
     )
-    curve.implausible = True
-    curve.warnings.append(
-        f"{text}{'' if mistakes else '; a unit is wrong, or the law is not for this material'}"
-    )
-    return text
+    advice = question or "a unit is wrong, or the law is not for this material"
+    curve.warnings.append(Caveat("implausible modulus", text, advice, blocks=True))
+    return f"{text}; {question}" if question else text
 
 
 def secant_range(law: Law, strain: Array) -> tuple[float, float]:

@@ -7,6 +7,7 @@ import dataclasses
 import os
 import pathlib
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -92,6 +93,8 @@ class RawCurve:
       shear_strain: how it counts where it is a shear strain: `engineering` (gamma), `tensor` (gamma / 2), `epsilon`
         (called epsilon without indices: probably gamma, perhaps not), or None where nothing is said.
       steps: what was done, in words.
+      assumed: what was assumed and not read, in short.
+      conditions: what head and file name say of the test, see `MeasuredCurve`.
     """
 
     name: str
@@ -101,6 +104,8 @@ class RawCurve:
     stress_measure: Measure | None = None
     shear_strain: Literal["engineering", "tensor", "epsilon"] | None = None
     steps: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    conditions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def read_curves(path: str | os.PathLike, options: ReadingOptions | None = None) -> list[RawCurve]:
@@ -208,6 +213,7 @@ def _curve(
         stress_measure=options.stress_measure or axes["stress"].measure,  # type: ignore[arg-type]
         shear_strain=shear,
         steps=(*steps, *how_shear),
+        assumed=tuple(column.assumed for column in axes.values() if column.assumed),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tfmat.curves.caveats import Caveat, reasons_not_to_use
 from tfmat.curves.cleaning import MeasuredCurve
 from tfmat.curves.resampling import resample
 from tfmat.curves.simulate import features_of
@@ -125,7 +126,7 @@ def _without_law(
         for parameter, value, known in zip(identifier.parameters, values, errors, strict=True)
     }
     warnings = [
-        *curve.warnings,
+        *map(str, curve.warnings),
         *doubts.edge_warnings(identifier.parameters, predicted.labels),
         *doubts.unidentifiable_warnings(identifier.parameters, predicted.std, None),
     ]
@@ -145,8 +146,11 @@ def _with_notes_on_fixed(
         value = fixed.get(parameter.name)
         if value is not None and not parameter.low <= value <= parameter.high:
             warnings.append(
-                f"{parameter.name} = {value:g} was given, outside of its trained range {parameter.low:g} to "
-                f"{parameter.high:g} {parameter.unit}"
+                Caveat(
+                    "given beyond its trained range",
+                    f"{parameter.name} = {value:g} was given, outside of its trained range {parameter.low:g} to "
+                    f"{parameter.high:g} {parameter.unit}",
+                )
             )
     return dataclasses.replace(curve, steps=[*curve.steps, step], warnings=warnings)
 
@@ -169,7 +173,7 @@ def _answer(
     unknown = doubts.unidentifiable_warnings(
         law.identified, predicted.std, None if classical is None else classical.unidentifiable
     )
-    warnings, fit_error = [*curve.warnings, *edges, *unknown], None
+    warnings, fit_error = [*map(str, curve.warnings), *edges, *unknown], None
     if classical is not None:
         best = law.stress(curve.strain[None], law.from_labels(classical.labels[None]))[0]
         fit_error = _rms(best - curve.stress_mpa)
@@ -182,7 +186,7 @@ def _answer(
     if classical is not None and classical.better and fit_error is not None:
         warnings.append(doubts.better_law_warning(law.name, fit_error, classical.better))
     fit_percent = None if fit_error is None else 100 * fit_error / largest
-    verdict = doubts.verdict(curve.implausible, fit_percent, len(edges))
+    verdict = doubts.verdict(bool(reasons_not_to_use(curve.warnings)), fit_percent, len(edges))
     return Identification(
         curve=curve,
         law=law,

@@ -256,3 +256,14 @@ def test_options_are_checked():
         ReadingOptions(shear_strain="gamma")
     with pytest.raises(InputError, match="--area is -1; give a positive number in mm²"):
         ReadingOptions(area=-1.0)
+
+
+def test_an_assumed_unit_is_kept_apart_from_one_that_was_read(tmp_path):
+    assumed = read_curves(write(tmp_path, table("strain,stress")))[0]
+    assert assumed.assumed == ("strain in mm/mm", "stress in MPa")
+    read = read_curves(write(tmp_path, table("strain [%],stress [MPa]")))[0]
+    assert read.assumed == ()
+    given = read_curves(
+        write(tmp_path, table("strain,stress")), ReadingOptions(strain_unit="-", stress_unit="ksi")
+    )[0]
+    assert given.assumed == ()

@@ -74,7 +74,7 @@ def test_a_preload_with_zeroed_strain_is_put_back():
 def test_plastic_strain_is_pointed_out():
     strain = np.linspace(0, 0.2, 100)
     curve = clean(RawCurve("a", strain, 250 + 800 * strain, "true", "true"), METAL)
-    assert any("if this is plastic strain" in line for line in curve.warnings)
+    assert any("if this is plastic strain" in str(line) for line in curve.warnings)
 
 
 def test_rubber_like_upturn_is_no_toe():
