@@ -11,9 +11,19 @@ _PUBLIC = {
     "Trainer": "tfmat.training.trainer",
     "identify": "tfmat.identification.api",
     "mesh_backend": "tfmat.backends.own_mesh",
+    "network_answers": "tfmat.identification.arrays",
+    "pool": "tfmat.identification.pooling",
 }
 
-__all__ = ["ParallelSteps", "Trainer", "__version__", "identify", "mesh_backend"]
+__all__ = [
+    "ParallelSteps",
+    "Trainer",
+    "__version__",
+    "identify",
+    "mesh_backend",
+    "network_answers",
+    "pool",
+]
 
 
 def __getattr__(name: str) -> Any:

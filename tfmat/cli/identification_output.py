@@ -1,4 +1,4 @@
-"""What `tfmat identify` leaves: tables on the terminal, a CSV file, and a picture a curve."""
+"""What `tfmat identify` leaves: tables on the terminal, a CSV file, and a picture per curve."""
 
 import collections
 import csv
@@ -10,44 +10,64 @@ from typing import TYPE_CHECKING, Any
 from tfmat.files import atomic_write, make_folder
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Console
 
     from tfmat.identification.answers import Identification
 
-# Beyond this many curves the warnings are counted, not written out twice.
-_MOST_WARNINGS = 60
+_DETAILS = ("network", "network_ci95", "polished", "least_squares", "least_squares_ci95")
 
 
-def write_csv(path: str, results: Sequence[Mapping[str, Any]]) -> None:
-    """One row a curve, the columns named with their units; from the entries of the JSON file."""
-    names = {
+def write_csv(path: str, results: Sequence[Mapping[str, Any]], *, details: bool = False) -> None:
+    """One row per curve, the columns named with their units; from the entries of the JSON file.
+
+    First what decides (curve, law, do_not_use and why), then the recommended values with their intervals, the
+    conditions and tensile properties of the test, what was assumed, and the warnings.
+
+    Args:
+      details: also the network's, polished and least-squares values.
+    """
+    units = {
         name: entry["unit"] for result in results for name, entry in result["parameters"].items()
     }
-    header = ["curve", "law"]
-    intervals = ("ci95", *(["least_squares_ci95"] if _both(results) else []))
-    keys = ["value", "std", "polished", "least_squares"]
-    keys += ["least_squares_std"] if _both(results) else []
-    for name, unit in names.items():
-        parts = ["", *(f" {key}" for key in keys[1:])]
-        parts += [f" {interval}_{end}" for interval in intervals for end in ("low", "high")]
-        header += [f"{name}{part} [{unit}]" for part in parts]
-    header += ["rmse_percent", "num_points", "warnings"]
+    keys = ("value", "std", "ci95", *(_DETAILS if details else ()))
+    conditions = list(dict.fromkeys(key for result in results for key in result["conditions"]))
+    tensile: Mapping[str, Any] = next(
+        (result["tensile"] for result in results if result["tensile"]), {}
+    )
+    header = ["curve", "law", "do_not_use", "reasons", "method"]
+    for name, unit in units.items():
+        for key in keys:
+            ends = [f" {key}_low", f" {key}_high"] if key.endswith("ci95") else [f" {key}"]
+            header += [f"{name}{'' if end == ' value' else end} [{unit}]" for end in ends]
+    header += ["rmse_percent", "num_points", *conditions]
+    for entry in tensile.values():
+        header += [f"{entry['symbol']} [{entry['unit']}]", f"{entry['symbol']} is"]
+    header += ["assumed", "warnings"]
     with atomic_write(path, "w") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
         for result in results:
-            row: list[Any] = [result["curve"], result["law"]]
-            for name in names:
+            refused = "yes" if result["do_not_use"] else "no"
+            row: list[Any] = [result["curve"], result["law"], refused]
+            row += ["; ".join(result["reasons"]), result["method"]]
+            for name in units:
                 entry = result["parameters"].get(name, {})
-                row += [entry.get(key) for key in keys]
-                for interval in intervals:
-                    row += entry.get(interval) or (None, None)
-            warnings = " | ".join(result["warnings"])
-            writer.writerow([*row, result["rmse_percent"], result["num_points"], warnings])
+                for key in keys:
+                    known = entry.get(key)
+                    row += list(known or (None, None)) if key.endswith("ci95") else [known]
+            row += [result["rmse_percent"], result["num_points"]]
+            row += [result["conditions"].get(key) for key in conditions]
+            for field in tensile:
+                entry = (result["tensile"] or {}).get(field, {})
+                bound = "at least" if entry.get("at_least") else "exact"
+                row += [entry.get("value"), None if entry.get("value") is None else bound]
+            row.append("; ".join(result["assumed"]))
+            row.append(" | ".join(f"{w['kind']}: {w['text']}" for w in result["warnings"]))
+            writer.writerow(row)
 
 
 def write_plots(results: "Sequence[Identification]", plot_dir: str) -> None:
-    """One PNG a curve."""
+    """One PNG per curve."""
     from tfmat.report.figures import curve_figure, save_figure
     from tfmat.report.progress import progress_bar
 
@@ -65,92 +85,61 @@ def write_plots(results: "Sequence[Identification]", plot_dir: str) -> None:
 
 
 def print_results(
-    results: "Sequence[Identification]", pooled: "Identification | None" = None, *, network: str
+    results: Sequence[Mapping[str, Any]], *, network: str, details: bool = False
 ) -> None:
-    """The tables, and below them the steps (of a single curve), every warning, and which network answered."""
+    """The tables; below them the steps of a single curve, every kind of warning once, and which network answered.
+
+    Args:
+      results: the entries of the JSON file, pooled answers last.
+      network: which network answered, in words.
+    """
     from rich.console import Console
     from rich.text import Text
 
-    from tfmat.report.tables import identification_table
+    from tfmat.report.identification_tables import (
+        identification_table,
+        note_lines,
+        notes_of,
+        parameter_table,
+        tensile_table,
+    )
 
     # A pipe or a file has no width; rich would fold everything into 80 columns.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
-    detailed = results[0] if len(results) == 1 else pooled
-    if len(results) > 1 or detailed is None or not _has_least_squares(detailed):
-        console.print(identification_table([result.to_json() for result in results]))
-    if detailed is not None and (pooled is not None or _has_least_squares(detailed)):
-        console.print(parameter_table(detailed.to_json(), pooled is not None))
-    if detailed is not None:
-        for step in detailed.curve.steps:
-            console.print(Text(f"  · {step}", style="dim"), soft_wrap=True)
-    lines = [(result.curve.name, warning) for result in results for warning in result.warnings]
-    for name, warning in lines[:_MOST_WARNINGS]:
-        style = "bold red" if warning.startswith("DO NOT") else "yellow"
-        console.print(Text(f"warning: {name}: {warning}", style=style), soft_wrap=True)
-    if len(lines) > _MOST_WARNINGS:
-        console.print(
-            f"and {len(lines) - _MOST_WARNINGS} more warnings; --json or --csv holds them all"
-        )
+    pooled = [result for result in results if result["method"] == "mean of specimens"]
+    singles = [result for result in results if result["method"] != "mean of specimens"]
+    notes = notes_of(results)
+    if len(singles) > 1:
+        console.print(identification_table(singles, notes))
+    detailed = [*(singles if details or len(singles) == 1 else []), *pooled]
+    for result in detailed:
+        console.print(parameter_table(result, details))
+        if result["do_not_use"]:
+            text = f"DO NOT USE THIS ANSWER: {', '.join(result['reasons'])}"
+            console.print(Text(text, style="bold red"), soft_wrap=True)
+    tests = tensile_table(results)
+    if tests is not None:
+        console.print(tests)
+    if len(singles) == 1:
+        _print_steps(console, singles[0])
+    for result in pooled:
+        _print_steps(console, result)
+    for note in notes:
+        if len(results) == 1:
+            lines = [
+                f"warning: {warning['text']}{'; ' if warning['advice'] else ''}{warning['advice']}"
+                for warning in results[0]["warnings"]
+                if warning["kind"] == note.kind
+            ]
+        else:
+            lines = note_lines(note, len(results))
+        for line in lines:
+            console.print(Text(line, style="yellow"), soft_wrap=True)
     console.print(Text(f"network: {network}", style="dim"), soft_wrap=True)
 
 
-def parameter_table(result: Mapping[str, Any], pooled: bool = False) -> "Table":
-    """One row a parameter of one answer: the network's, polished, least squares and its interval.
-
-    Args:
-      result: an entry of the JSON file.
-      pooled: it stands for several specimens.
-    """
-    from rich.table import Table
+def _print_steps(console: "Console", result: Mapping[str, Any]) -> None:
     from rich.text import Text
 
-    from tfmat.report.formatting import format_value, with_unit
-
-    title = f"{result['curve']}, law {result['law']}"
-    table = Table(title=Text(title), title_justify="left", caption_justify="left")
-    table.caption = _caption(result)
-    table.add_column("parameter")
-    given = any(entry.get("fixed") for entry in result["parameters"].values())
-    first = "mean of specimens" if pooled else "answer" if given else "network"
-    spread = "scatter (std)" if pooled else "± std"
-    interval = "95 % interval" + (" of the mean" if pooled else "")
-    both = _both([result])
-    # The interval stands beside the value that it belongs to.
-    values = ("polished", "least squares")
-    errors = (spread, interval)
-    for heading in (first, *(errors + values + errors if both else values + errors)):
-        table.add_column(heading, justify="right")
-    for name, entry in result["parameters"].items():
-        fixed = " fixed" if entry.get("fixed") else ""
-        refined = [format_value(entry[key]) for key in ("polished", "least_squares")]
-        own = [format_value(entry["std"], 3), "–" if fixed else _interval(entry["ci95"])]
-        cells = [*refined, *own]
-        if both:
-            ci95 = _interval(entry.get("least_squares_ci95"))
-            cells = [*own, *refined, format_value(entry.get("least_squares_std"), 3), ci95]
-        table.add_row(
-            Text(with_unit(name, entry["unit"])), f"{format_value(entry['value'])}{fixed}", *cells
-        )
-    return table
-
-
-def _interval(ends: Sequence[float] | None) -> str:
-    from tfmat.report.formatting import format_value
-
-    return f"{format_value(ends[0])} … {format_value(ends[1])}" if ends else "–"
-
-
-def _both(results: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the network and least squares each give errors of their own."""
-    entries = [entry for result in results for entry in result["parameters"].values()]
-    return any("least_squares_ci95" in entry or "least_squares_std" in entry for entry in entries)
-
-
-def _caption(result: Mapping[str, Any]) -> str:
-    error = result["rmse_percent"]
-    text = "" if error is None else f"re-simulated error {error:.3g} % of the maximum stress, "
-    return f"{text}{result['num_points']} points"
-
-
-def _has_least_squares(result: "Identification") -> bool:
-    return any(value.least_squares is not None for value in result.parameters.values())
+    for step in result["steps"]:
+        console.print(Text(f"  · {step}", style="dim"), soft_wrap=True)

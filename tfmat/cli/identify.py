@@ -1,32 +1,34 @@
-"""Identifies the material parameters of measured stress-strain curves with a trained network.
+"""Identifies the material parameters of measured stress-strain curves.
 
-    tfmat identify curve.csv
-    tfmat identify lab/ --workdir=runs/voce --stress_unit=ksi --json=out.json --csv=out.csv --plot_dir=plots
-    tfmat identify "lab/*.xlsx" --workdir=runs/voce --fix=E=193000 --pool
-    tfmat identify machine.txt --area=24.5 --gauge_length=50 --strain_column=Extension --stress_column=Load
+    tfmat identify curve.csv --law=voce
+    tfmat identify lab/ --law=swift --stress_unit=ksi --json=out.json --csv=out.csv --plot_dir=plots
+    tfmat identify "lab/*.xlsx" --workdir=runs/voce --fix=E=193000 --pool_by=temperature,direction
+    tfmat identify machine.txt --law=voce --area=24.5 --gauge_length=50 --strain_column=Extension --stress_column=Load
 
 Curves are text files (comma, semicolon, tab or blanks; decimal point or comma; lines and units before the numbers) and
 Excel sheets; files, folders and patterns may be mixed. Columns and units are found where only one reading is possible,
-and what was found is said; what the flags say wins. Then a curve is cleaned (failure, noise of the strain, toe; each
-step is said and can be switched off) and put on the points that the network knows.
+and what was found or assumed is said; what the flags say wins. Then a curve is cleaned (failure, necking, noise of the
+strain, toe; each step is said and can be switched off).
 
-The network of runs/quickstart answers, or, before any training, one that comes with tfmat (--law says which);
---workdir names another.
+Each curve gets one recommended answer: the parameters that fit it best, found by least squares from many starts and
+from a network's answer, with 95 % intervals that the misfit between law and curve widens; where least squares cannot
+tell a parameter and the network follows the curve as closely, the network's. The network is that of --workdir, of
+runs/quickstart, or one that comes with tfmat; for a law without a network least squares alone answers. "use" says NO
+where an answer must not be used, and every kind of warning is explained once, with its files. --details shows the
+network's answer, the polished one (two steps of least squares from it) and the best fit side by side.
 
-The answer: the network's value of each parameter, with its own standard deviation and 95 % interval where it was
-trained to give them; the same after two steps of least squares (polished); classical least squares with standard
-deviation and 95 % interval; and a warning wherever the answer should not be trusted. With
---fix the other parameters are least squares from the network's answer; with --pool all curves are specimens of one
-material, and the last answer is theirs together.
+A tension test of a metal also gets what needs no law: chord modulus, Rp0.2, Rm and uniform elongation. Temperature,
+direction, rate and specimen are taken from the heads and names of the files.
+
+With --fix a known parameter is given and the others are identified; with --pool all curves are specimens of one
+material, and the last answer is theirs together (--pool_by: one answer for each temperature, direction, ...).
 
 If one file cannot be read, each bad file is named, nothing is written, and the exit status is 2 (--skip_bad_files
 goes on with the others).
 """
 
 import dataclasses
-import glob
 import math
-import os
 import pathlib
 import sys
 from typing import TYPE_CHECKING, Any
@@ -39,18 +41,21 @@ from tfmat.errors import InputError
 if TYPE_CHECKING:
     from tfmat.curves.measured import MeasuredCurve
     from tfmat.curves.resampling import CurveTarget
+    from tfmat.identification.answers import Identification
+    from tfmat.identification.sidecar import Sidecar
 
 SUMMARY = "identify the parameters of measured curves (CSV, Excel)"
-# What is taken for a curve inside a folder.
-CURVE_FILES = (".csv", ".tsv", ".txt", ".dat", ".asc", ".xlsx", ".xlsm")
-
 _STRINGS = (
     (
         "workdir",
         None,
         "folder of the run whose network answers; if not given runs/quickstart, or a network that comes with tfmat",
     ),
-    ("law", None, "law of the network that answers; hahn_tsai of those that come with tfmat"),
+    (
+        "law",
+        None,
+        "the law: voce or swift for metals, hahn_tsai for the shear of plies; if not given the network's, or hahn_tsai",
+    ),
     ("strain_column", None, "name of the strain column, or its number from 1"),
     ("stress_column", None, "name of the stress column, or its number from 1"),
     ("specimen_column", None, "column that tells several curves of a file apart; none: one curve"),
@@ -63,8 +68,9 @@ _STRINGS = (
     ("decimal", None, "point or comma"),
     ("toe", "auto", "auto: take off toe, strain offset and preload; off: never"),
     ("json", None, "file to write the results to"),
-    ("csv", None, "file to write the results to, one row a curve"),
-    ("plot_dir", None, "folder for one picture a curve: measured against re-simulated"),
+    ("csv", None, "file to write the results to, one row per curve"),
+    ("plot_dir", None, "folder for one picture per curve: measured against the law's curve"),
+    ("pool_by", None, "as --pool, one answer for each temperature, direction, rate, specimen, ..."),
 )
 _NUMBERS = (
     ("area", "cross-section in mm2, makes a load a stress"),
@@ -73,7 +79,8 @@ _NUMBERS = (
 _SWITCHES = (
     ("cut_after_failure", True, "cut where the load drops for good, metals at the maximum load"),
     ("envelope", True, "make the strain of noisy curves rise by averaging"),
-    ("least_squares", True, "also polish, fit by least squares, and compare with other laws"),
+    ("least_squares", True, "fit by least squares and compare with other laws; off: network only"),
+    ("details", False, "also show the network's, polished and least-squares values"),
     ("pool", False, "all curves are specimens of one material: one answer more, with scatter"),
     ("skip_bad_files", False, "name files that cannot be read and go on with the others"),
 )
@@ -101,11 +108,12 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
         check_output_file(name, flag_values[name].value)
     check_output_folder("plot_dir", flag_values.plot_dir)
     # Files are read before TensorFlow is loaded: a bad one is named at once.
+    from tfmat.curves.finding import find_files
     from tfmat.identification.pretrained import find_network
-    from tfmat.identification.sidecar import read_sidecar
+    from tfmat.identification.sidecar import law_alone, read_sidecar
 
     network = find_network(flag_values.workdir, flag_values.law)
-    sidecar = read_sidecar(network)
+    sidecar = law_alone(flag_values.law) if network is None else read_sidecar(network)
     if fixed and sidecar.law is not None:
         from tfmat.identification.classical import conditioned
 
@@ -113,9 +121,9 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
     curves, bad = _read(flag_values, find_files(arguments), sidecar.target)
     if not curves or (bad and not flag_values.skip_bad_files):
         return InputError.exit_status
-    if flag_values.pool and len(curves) < 2:
+    if (flag_values.pool or flag_values.pool_by) and len(curves) < 2:
         raise InputError("--pool needs at least two curves; one was given")
-    _identify(flag_values, network, curves, fixed)
+    _identify(flag_values, network, sidecar, curves, fixed)
     return 0
 
 
@@ -144,28 +152,33 @@ def _flags_of(kind: type, flag_values: flags.FlagValues) -> dict[str, Any]:
 
 def _identify(
     flag_values: flags.FlagValues,
-    network: pathlib.Path,
+    network: pathlib.Path | None,
+    sidecar: "Sidecar",
     curves: "list[MeasuredCurve]",
     fixed: dict[str, float],
 ) -> None:
-    from tfmat.launch.runtime import prepare_tensorflow
-
-    prepare_tensorflow()
     from tfmat.cli.identification_output import print_results, write_csv, write_plots
-    from tfmat.identification.identifier import Identifier
     from tfmat.identification.identify import identify
     from tfmat.report.progress import progress_bar
 
-    identifier = Identifier.open(network)
-    known = {"fixed": fixed, "least_squares": flag_values.least_squares}
-    with progress_bar("identifying", "curves") as progress:
-        results = identify(identifier, curves, progress=progress, **known)
-    pooled = None
-    if flag_values.pool:
-        from tfmat.identification.pooling import pool
+    source: Any = sidecar
+    if network is not None:
+        from tfmat.launch.runtime import prepare_tensorflow
 
-        pooled = pool(identifier, results, **known)
-    every = [*results, *([pooled] if pooled else [])]
+        prepare_tensorflow()
+        from tfmat.identification.identifier import Identifier
+
+        source = Identifier.open(network)
+    with progress_bar("identifying", "curves") as progress:
+        results = identify(
+            source,
+            curves,
+            fixed=fixed,
+            least_squares=flag_values.least_squares,
+            progress=progress,
+        )
+    pooled = _pooled(flag_values, results)
+    every = [*results, *pooled]
     content = [result.to_json() for result in every]
     if flag_values.plot_dir is not None:
         write_plots(every, flag_values.plot_dir)
@@ -173,49 +186,29 @@ def _identify(
         from tfmat.files import write_json
 
         write_json(flag_values.json, content)
+    details = flag_values.details
     if flag_values.csv is not None:
-        write_csv(flag_values.csv, content)
-    print_results(results, pooled, network=_described(network))
+        write_csv(flag_values.csv, content, details=details)
+    print_results(content, network=_described(network), details=details)
 
 
-def _described(network: pathlib.Path) -> str:
+def _pooled(
+    flag_values: flags.FlagValues, results: "list[Identification]"
+) -> "list[Identification]":
+    if not flag_values.pool and not flag_values.pool_by:
+        return []
+    from tfmat.identification.pooling import pool
+
+    keys = [key.strip() for key in (flag_values.pool_by or "").split(",") if key.strip()]
+    return pool(results, keys)
+
+
+def _described(network: pathlib.Path | None) -> str:
     from tfmat.identification.pretrained import is_pretrained
 
+    if network is None:
+        return "none for this law; least squares alone"
     return f"{network.name} that comes with tfmat" if is_pretrained(network) else str(network)
-
-
-def find_files(arguments: list[str]) -> list[str]:
-    """The files that the arguments mean, in order: a file itself, a folder's curves, or what a pattern matches.
-
-    Raises:
-      InputError: a folder without curves, or a pattern that matches nothing.
-    """
-    found: list[str] = []
-    for argument in arguments:
-        if os.path.isdir(argument):
-            files = sorted(
-                str(path)
-                for path in pathlib.Path(argument).rglob("*")
-                if path.is_file()
-                and path.suffix.lower() in CURVE_FILES
-                and not path.name.startswith((".", "~$"))
-            )
-            if not files:
-                raise InputError(
-                    f"folder {argument} holds no curves (files that end in {', '.join(CURVE_FILES)})"
-                )
-            found += files
-        elif not os.path.exists(argument) and glob.has_magic(argument):
-            files = sorted(
-                path for path in glob.glob(argument, recursive=True) if os.path.isfile(path)
-            )
-            if not files:
-                raise InputError(f"no file matches '{argument}'")
-            found += files
-        else:
-            found.append(argument)
-    # A file that two arguments mean is read once.
-    return list(dict.fromkeys(found))
 
 
 def known_parameters(texts: list[str]) -> dict[str, float]:

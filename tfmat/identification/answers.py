@@ -1,51 +1,51 @@
-"""What is told of a curve: its parameters with their intervals, and the same as JSON and for a picture."""
+"""The answer for a curve: one recommended value for each parameter, how it was got, and whether it may be used."""
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
-import numpy as np
-
+from tfmat.curves.caveats import Caveat, reasons_not_to_use
 from tfmat.curves.cleaning import MeasuredCurve
 from tfmat.materials.law import Array, Law
+
+Method = Literal["least_squares", "network", "given", "mean of specimens"]
+Interval = tuple[float, float]
 
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """What is known of a parameter, in its unit.
+    """What is known of a parameter, in its unit. None is not known, or not asked for.
 
     Attributes:
-      value: the network's answer; with parameters given, least squares from the network's answer.
-      fixed: it was given and not identified; then nothing else is known.
+      value: the recommended value.
+      method: how that was got; `given` for a parameter that was known before.
+      std, ci95: standard deviation (to first order, where the scale is logarithmic) and 95 % interval of `value`.
+      network, network_ci95: the network's own answer; its calibrated interval where the network gives one, and the
+        curve follows the law as closely as the curves that it was calibrated on.
       polished: two steps of least squares from the network's answer.
-      least_squares: classical identification without the network.
-      std, ci95: standard deviation (to first order, where the scale is logarithmic) and 95 % interval of `value`,
-        from the network where it has an uncertainty head, calibrated on held-out curves. Otherwise those of
-        `least_squares`, and the next two are None.
-      least_squares_std, least_squares_ci95: those of `least_squares` beside the network's.
+      least_squares, least_squares_ci95: the best fit.
     """
 
     value: float
     unit: str
-    fixed: bool = False
+    method: Method
     std: float | None = None
+    ci95: Interval | None = None
+    network: float | None = None
+    network_ci95: Interval | None = None
     polished: float | None = None
     least_squares: float | None = None
-    ci95: tuple[float, float] | None = None
-    least_squares_std: float | None = None
-    least_squares_ci95: tuple[float, float] | None = None
+    least_squares_ci95: Interval | None = None
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the value was given and not identified."""
+        return self.method == "given"
 
     def to_json(self) -> dict[str, Any]:
-        """Its entry in the JSON file; `fixed` only where it is, the last two only where they are known."""
+        """The entry of the parameter in the JSON file: the attributes by their names."""
         content = dataclasses.asdict(self)
-        for name in ("ci95", "least_squares_ci95"):
-            content[name] = None if content[name] is None else list(content[name])
-        order = ("value", "unit", "std", "polished", "least_squares", "ci95")
-        further = ("least_squares_std", "least_squares_ci95")
-        return (
-            {name: content[name] for name in order}
-            | {name: content[name] for name in further if content[name] is not None}
-            | ({"fixed": True} if self.fixed else {})
-        )
+        return {n: list(v) if isinstance(v, tuple) else v for n, v in content.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,69 +53,89 @@ class Identification:
     """The answer for one curve.
 
     Attributes:
-      curve: the measured points that the answer stands on, with the steps and warnings of its cleaning.
+      curve: the measured points that the answer stands on, with the steps of its cleaning.
       law: the law, or None where the network was trained on labelled curves of no known law.
-      parameters: name -> value.
-      resimulated_mpa: stress of the law at the measured strains, [points], MPa, or None without a law.
-      rmse_percent: its root mean square distance from the measured points over the maximum stress, %, or None.
+      method: how the recommended values were got.
+      parameters: name -> value, the given ones included.
+      stress_mpa: method -> stress of the law at the measured strains with its values, [points], MPa: `least_squares`
+        and `network`, as far as they are known.
+      errors_percent: method -> its root mean square distance from the measured points over the maximum stress, %.
       warnings: those of the curve and those of the answer.
-      labels: the answer scaled to 0-1, [identified].
+      labels: the recommended values on the scale of the law's ranges, [identified]; 0 and 1 are their ends.
     """
 
     curve: MeasuredCurve
     law: Law | None
+    method: Method
     parameters: dict[str, Value]
-    resimulated_mpa: Array | None
-    rmse_percent: float | None
-    warnings: list[str]
+    stress_mpa: Mapping[str, Array]
+    errors_percent: Mapping[str, float]
+    warnings: list[Caveat]
     labels: Array
+
+    @property
+    def do_not_use(self) -> list[str]:
+        """Why the answer must not be used, in short; empty where it may be."""
+        return reasons_not_to_use(self.warnings)
+
+    @property
+    def resimulated_mpa(self) -> Array | None:
+        """The law's stress at the measured strains with the recommended values, [points], MPa; None without a law."""
+        return self.stress_mpa.get(self.method)
+
+    @property
+    def rmse_percent(self) -> float | None:
+        """Root mean square distance of `resimulated_mpa` from the measured points over the maximum stress, %."""
+        return self.errors_percent.get(self.method)
 
     def to_json(self) -> dict[str, Any]:
         """One entry of the list that `tfmat identify --json` writes."""
+        curve = self.curve
         return {
-            "curve": self.curve.name,
+            "curve": curve.name,
             "law": self.law.name if self.law else None,
+            "do_not_use": bool(self.do_not_use),
+            "reasons": self.do_not_use,
+            "method": self.method,
             "parameters": {name: value.to_json() for name, value in self.parameters.items()},
             "rmse_percent": self.rmse_percent,
-            "num_points": len(self.curve.strain),
-            "steps": list(self.curve.steps),
-            "warnings": list(self.warnings),
+            "rmse_percent_of": dict(self.errors_percent),
+            "conditions": dict(curve.conditions),
+            "tensile": curve.tensile.to_json() if curve.tensile else None,
+            "assumed": list(curve.assumed),
+            "num_points": len(curve.strain),
+            "steps": list(curve.steps),
+            "warnings": [
+                {"kind": caveat.kind, "text": caveat.text, "advice": caveat.advice}
+                for caveat in self.warnings
+            ],
         }
 
     def picture(self) -> dict[str, Any]:
         """The arguments of `tfmat.report.figures.curve_figure` for this answer, as plain values and arrays."""
         law = self.law
+        refined = None
+        if "least_squares" in self.stress_mpa:
+            refined = {
+                "name": "least squares",
+                "stress_mpa": self.stress_mpa["least_squares"],
+                "rmse_percent": self.errors_percent["least_squares"],
+            }
         return {
             "strain": self.curve.strain,
             "stress_mpa": self.curve.stress_mpa,
-            "resimulated_mpa": self.resimulated_mpa,
+            "resimulated_mpa": self.stress_mpa.get("network"),
             "name": self.curve.name,
             "law_title": law.title if law else "",
             "parameters": {
-                name: (value.value, value.unit) for name, value in self.parameters.items()
+                name: (value.value, value.unit, value.ci95)
+                for name, value in self.parameters.items()
             },
-            "rmse_percent": self.rmse_percent,
-            "refined": self._refined(),
+            "rmse_percent": self.errors_percent.get("network"),
+            "refined": refined,
+            "recommended": "network" if self.method == "network" else "least squares",
+            "do_not_use": self.do_not_use,
+            "assumed": list(self.curve.assumed),
             "strain_label": f"{law.strain_measure} strain" if law else "strain",
             "stress_label": f"{law.stress_measure} stress" if law else "stress",
         }
-
-    def _refined(self) -> dict[str, Any] | None:
-        """The law's curve with the least-squares values, or with the polished ones where not all of those are known."""
-        if self.law is None:
-            return None
-        for key, name in (("least_squares", "least squares"), ("polished", "polished")):
-            found = {n: v.value if v.fixed else getattr(v, key) for n, v in self.parameters.items()}
-            if all(v.fixed for v in self.parameters.values()) or None in found.values():
-                continue
-            values = np.array([[found[parameter.name] for parameter in self.law.parameters]])
-            stress = self.law.stress(self.curve.strain[None], values)[0]
-            measured = self.curve.stress_mpa
-            error = float(np.sqrt(np.mean((stress - measured) ** 2)) / np.abs(measured).max())
-            return {
-                "name": name,
-                "stress_mpa": stress,
-                "rmse_percent": 100 * error,
-                "values": found,
-            }
-        return None

@@ -4,7 +4,7 @@ Each curve is fitted by itself, so that its answer never depends on what else is
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +72,9 @@ class ClassicalAnswer:
     better: tuple[str, float] | None
 
 
-def classical_answer(law: Law, curve: MeasuredCurve, labels: Array | None = None) -> ClassicalAnswer:
+def classical_answer(
+    law: Law, curve: MeasuredCurve, labels: Array | None = None
+) -> ClassicalAnswer:
     """Least squares of a curve.
 
     Args:

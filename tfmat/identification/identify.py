@@ -1,80 +1,77 @@
-"""Measured curves -> parameters with units and intervals, the re-simulated curve, and what to be careful about."""
+"""Measured curves -> one recommended answer each, how sure it is, and what to be careful about."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfmat.curves.caveats import Caveat, reasons_not_to_use
+from tfmat.curves.caveats import Caveat
 from tfmat.curves.cleaning import MeasuredCurve
 from tfmat.curves.resampling import resample
 from tfmat.curves.simulate import features_of
 from tfmat.errors import InputError
-from tfmat.identification import doubts
-from tfmat.identification.answers import Identification, Value
+from tfmat.identification import caveats
+from tfmat.identification.answers import Identification, Interval, Method, Value
 from tfmat.identification.classical import (
     ClassicalAnswer,
-    classical_answers,
+    classical_answer,
     conditioned,
     labels_of_others,
-    padded_points,
 )
-from tfmat.identification.identifier import Identifier
-from tfmat.identification.least_squares import fit
+from tfmat.identification.sidecar import Sidecar
 from tfmat.identification.uncertainty import in_units
 from tfmat.materials.law import Array, Law, Parameter
 
-# Curves whose least squares are computed together; between them the progress is told.
-_BLOCK = 128
+if TYPE_CHECKING:
+    from tfmat.identification.identifier import Identifier
+
+# Where least squares cannot tell a parameter, the network's answer is recommended if its curve is as near to the
+# measured one but for this factor.
+_AS_NEAR = 1.1
 
 
 def identify(
-    identifier: Identifier,
+    source: "Identifier | Sidecar",
     curves: Sequence[MeasuredCurve],
     *,
     fixed: Mapping[str, float] | None = None,
     least_squares: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Identification]:
-    """Identifies the parameters of cleaned curves: all in one call of the network, and of least squares.
+    """Identifies the parameters of cleaned curves, each by itself: an answer never depends on the other curves.
+
+    The recommended answer is that of least squares. It is the network's where nothing else was asked for, where the
+    law is not known, and where least squares cannot tell a parameter while the network, which knows how the parameters
+    were drawn, follows the curve as closely.
 
     Args:
-      fixed: parameters that are known, name -> value in its unit. The network was trained without this knowledge: the
-        others are then least squares from the network's answer.
+      source: a network, or only the description of one: then least squares alone answers.
+      fixed: parameters that are known, name -> value in its unit. The network was trained without this knowledge: its
+        answer is then only a start for least squares.
       least_squares: False leaves out everything that is not the network's.
       progress: called with (done, total).
 
     Raises:
-      InputError: the network is of no use, or a known parameter is not the law's.
+      InputError: the network is of no use, a known parameter is not the law's, or there is nothing to answer with.
     """
-    if not curves:
-        return []
     fixed = dict(fixed or {})
-    labels, std = network_answers(identifier, curves)
-    if identifier.law is None:
-        if fixed:
-            raise InputError("the network is of no known law; nothing can be fixed")
-        return [
-            _without_law(identifier, curve, predicted)
-            for curve, predicted in zip(curves, _predicted(identifier, labels, std), strict=True)
-        ]
-    law = conditioned(identifier.law, fixed)
-    labels = labels_of_others(identifier.law, labels, law)
-    # What the network says of its errors is not true of an answer that it did not give.
-    std = None if fixed else std
+    network = None if isinstance(source, Sidecar) else source
+    if source.law is None and fixed:
+        raise InputError("the network is of no known law; nothing can be fixed")
+    if not least_squares and (fixed or network is None):
+        what = "a given parameter (--fix)" if fixed else "a law without a network"
+        raise InputError(f"{what} needs least squares; leave --noleast_squares out")
+    law = None if source.law is None else conditioned(source.law, fixed)
     results: list[Identification] = []
-    for start in range(0, len(curves), _BLOCK):
-        part, of_part = curves[start : start + _BLOCK], labels[start : start + _BLOCK]
-        if fixed:
-            of_part = fit(law, *padded_points(part), start=of_part).labels
-        found = classical_answers(law, part, of_part) if least_squares else [None] * len(part)
-        predicted = _predicted(
-            identifier, of_part, None if std is None else std[start : start + _BLOCK]
-        )
-        for curve, answer, classical in zip(part, predicted, found, strict=True):
-            curve = _with_notes_on_fixed(curve, identifier, fixed)
-            results.append(_answer(law, identifier, curve, answer, classical))
+    for curve in curves:
+        predicted = None if network is None else _predict(network, curve, least_squares)
+        if law is None:
+            assert predicted is not None
+            results.append(_without_law(source.parameters, curve, predicted))
+        else:
+            curve = _with_notes_on_fixed(curve, source, fixed)
+            results.append(_answer(law, source, curve, predicted, least_squares))
         if progress:
             progress(len(results), len(curves))
     return results
@@ -95,161 +92,265 @@ class _Predicted:
     interval: Array | None
 
 
-def _predicted(identifier: Identifier, labels: Array, std: Array | None) -> list[_Predicted]:
-    """One for each row of labels [curves, p] and of the std that the network gives with them."""
-    if std is None or identifier.calibration is None:
-        return [_Predicted(label, None, None) for label in labels]
-    calibration = identifier.calibration
-    rows = zip(labels, calibration.std(std), calibration.interval(labels, std), strict=True)
-    return [_Predicted(*row) for row in rows]
-
-
-def network_answers(
-    identifier: Identifier, curves: Sequence[MeasuredCurve]
-) -> tuple[Array, Array | None]:
-    """The network's labels for cleaned curves, cut to 0-1, and its std or None: [curves, identified] each."""
-    points = [resample(curve.strain, curve.stress_mpa, identifier.target) for curve in curves]
-    features = features_of(*(np.stack(arrays) for arrays in zip(*points, strict=True)))
-    raw, std = identifier.predict_with_std(features)
+def _predict(network: "Identifier", curve: MeasuredCurve, may_fail: bool) -> _Predicted | None:
+    """The network's answer; None for a curve that is far too short for it (an error unless it `may_fail`)."""
+    try:
+        strain, stress, valid = resample(curve.strain, curve.stress_mpa, network.target)
+    except InputError:
+        if may_fail and network.law is not None:
+            return None
+        raise
+    raw, std = network.predict_with_std(features_of(strain[None], stress[None], valid[None]))
     if not np.isfinite(raw).all():
         raise InputError("the model answers with NaN; its training diverged, train again")
-    return np.clip(raw, 0.0, 1.0), std
+    labels = np.clip(raw, 0.0, 1.0)
+    calibration = network.calibration
+    if std is None or calibration is None:
+        return _Predicted(labels[0], None, None)
+    return _Predicted(labels[0], calibration.std(std)[0], calibration.interval(labels, std)[0])
 
 
 def _without_law(
-    identifier: Identifier, curve: MeasuredCurve, predicted: _Predicted
+    parameters: Sequence[Parameter], curve: MeasuredCurve, predicted: _Predicted
 ) -> Identification:
-    values = identifier.values(predicted.labels[None])[0]
-    errors = _network_errors(identifier.parameters, predicted)
-    found = {
-        parameter.name: Value(float(value), parameter.unit, **known)
-        for parameter, value, known in zip(identifier.parameters, values, errors, strict=True)
-    }
+    found = {}
+    errors = _network_errors(parameters, predicted)
+    for parameter, label, (std, ci95) in zip(parameters, predicted.labels, errors, strict=True):
+        value = float(parameter.from_unit_interval(label))
+        found[parameter.name] = Value(
+            value, parameter.unit, "network", std, ci95, network=value, network_ci95=ci95
+        )
     warnings = [
-        *map(str, curve.warnings),
-        *doubts.edge_warnings(identifier.parameters, predicted.labels),
-        *doubts.unidentifiable_warnings(identifier.parameters, predicted.std, None),
+        *curve.warnings,
+        *caveats.edge_caveats(parameters, predicted.labels),
+        *caveats.unidentifiable_caveats(parameters, predicted.std, None),
     ]
-    return Identification(curve, None, found, None, None, warnings, predicted.labels)
+    return Identification(curve, None, "network", found, {}, {}, warnings, predicted.labels)
 
 
 def _with_notes_on_fixed(
-    curve: MeasuredCurve, identifier: Identifier, fixed: Mapping[str, float]
+    curve: MeasuredCurve, source: "Identifier | Sidecar", fixed: Mapping[str, float]
 ) -> MeasuredCurve:
     """The curve with a step, and perhaps warnings, about the parameters that were given."""
     if not fixed:
         return curve
     given = ", ".join(f"{name} = {value:g}" for name, value in fixed.items())
-    step = f"{given} given: the other parameters are least squares from the network's answer"
     warnings = list(curve.warnings)
-    for parameter in identifier.parameters:
+    for parameter in source.parameters:
         value = fixed.get(parameter.name)
         if value is not None and not parameter.low <= value <= parameter.high:
             warnings.append(
                 Caveat(
-                    "given beyond its trained range",
+                    "given value beyond the usual range",
                     f"{parameter.name} = {value:g} was given, outside of its trained range {parameter.low:g} to "
                     f"{parameter.high:g} {parameter.unit}",
+                    "check its unit",
                 )
             )
+    step = f"{given} given: the other parameters are least squares"
     return dataclasses.replace(curve, steps=[*curve.steps, step], warnings=warnings)
 
 
 def _answer(
     law: Law,
-    identifier: Identifier,
+    source: "Identifier | Sidecar",
     curve: MeasuredCurve,
-    predicted: _Predicted,
-    classical: ClassicalAnswer | None,
+    predicted: _Predicted | None,
+    least_squares: bool,
 ) -> Identification:
-    """The answer for one curve."""
-    label = predicted.labels
-    values = law.from_labels(label[None])
-    resimulated = law.stress(curve.strain[None], values)[0]
-    largest = float(np.abs(curve.stress_mpa).max())
-    error = _rms(resimulated - curve.stress_mpa)
-    noise = doubts.noise_level(curve, identifier.settings)
-    edges = doubts.edge_warnings(law.identified, label)
-    unknown = doubts.unidentifiable_warnings(
-        law.identified, predicted.std, None if classical is None else classical.unidentifiable
-    )
-    warnings, fit_error = [*map(str, curve.warnings), *edges, *unknown], None
+    """The answer for one curve of a known law."""
+    assert source.law is not None
+    conditions = len(law.identified) < len(source.law.identified)
+    start = None if predicted is None else predicted.labels
+    if start is not None and conditions:
+        start = labels_of_others(source.law, start[None], law)[0]
+    classical = classical_answer(law, curve, start) if least_squares else None
+    if conditions:
+        # It was trained without knowing the given parameters.
+        predicted = None
+    stress, errors = _compared(law, curve, predicted, classical)
+    noise = caveats.noise_level(curve, source.settings)
+    predicted = _honest(predicted, classical, errors, noise, curve)
+    method = _recommended(predicted, classical, errors)
+    warnings = [
+        *curve.warnings,
+        *_caveats(law, source, curve, method, predicted, classical, errors, noise),
+    ]
+    if predicted is None and not isinstance(source, Sidecar) and not conditions:
+        warnings.append(
+            Caveat(
+                "too short for the network",
+                f"the curve ends at strain {curve.strain[-1]:.3g}, far before those that the network was trained on; "
+                "least squares alone answered",
+            )
+        )
+    best = predicted.labels if method == "network" and predicted else None
+    labels = best if best is not None or classical is None else classical.best.labels
+    assert labels is not None
+    values = _values(law, method, predicted, classical)
+    return Identification(curve, law, method, values, stress, errors, warnings, labels)
+
+
+def _compared(
+    law: Law,
+    curve: MeasuredCurve,
+    predicted: _Predicted | None,
+    classical: ClassicalAnswer | None,
+) -> tuple[dict[str, Array], dict[str, float]]:
+    """Stress (MPa) of each method's answer at the measured strains, and its error, % of the maximum stress."""
+    labels: dict[str, Array] = {}
     if classical is not None:
-        best = law.stress(curve.strain[None], law.from_labels(classical.labels[None]))[0]
-        fit_error = _rms(best - curve.stress_mpa)
-        # On the network's points, where a pause of the machine is one point and not many.
-        strain, stress, valid = resample(curve.strain, curve.stress_mpa, identifier.target)
-        model = law.stress(strain[None], law.from_labels(classical.labels[None]))[0]
-        local = doubts.local_warning(strain[valid], (model - stress)[valid], noise, largest)
-        warnings += [local] if local else []
-    warnings += doubts.error_warnings(law.name, error, fit_error, noise, largest)
-    if classical is not None and classical.better and fit_error is not None:
-        warnings.append(doubts.better_law_warning(law.name, fit_error, classical.better))
-    fit_percent = None if fit_error is None else 100 * fit_error / largest
-    verdict = doubts.verdict(bool(reasons_not_to_use(curve.warnings)), fit_percent, len(edges))
-    return Identification(
-        curve=curve,
-        law=law,
-        parameters=_values(law, values[0], predicted, classical),
-        resimulated_mpa=resimulated,
-        rmse_percent=100 * error / largest,
-        warnings=[*([verdict] if verdict else []), *warnings],
-        labels=label,
-    )
+        labels["least_squares"] = classical.best.labels
+    if predicted is not None:
+        labels["network"] = predicted.labels
+    largest = float(np.abs(curve.stress_mpa).max())
+    stress = {
+        method: law.stress(curve.strain[None], law.from_labels(found[None]))[0]
+        for method, found in labels.items()
+    }
+    errors = {
+        method: 100 * float(np.sqrt(np.mean(np.square(found - curve.stress_mpa)))) / largest
+        for method, found in stress.items()
+    }
+    return stress, errors
+
+
+def _honest(
+    predicted: _Predicted | None,
+    classical: ClassicalAnswer | None,
+    errors: Mapping[str, float],
+    noise_mpa: float,
+    curve: MeasuredCurve,
+) -> _Predicted | None:
+    """The network's answer, without its intervals where the curve is not like those that they were calibrated on.
+
+    They hold the truth for curves that follow the law up to the noise; what the misfit of a real curve does to the
+    network's answer they do not know.
+    """
+    if predicted is None or predicted.std is None:
+        return predicted
+    nearest = errors["network" if classical is None else "least_squares"]
+    largest = float(np.abs(curve.stress_mpa).max())
+    if 0.01 * nearest * largest <= caveats.ABOVE_NOISE * noise_mpa:
+        return predicted
+    return _Predicted(predicted.labels, None, None)
+
+
+def _recommended(
+    predicted: _Predicted | None, classical: ClassicalAnswer | None, errors: Mapping[str, float]
+) -> Method:
+    if classical is None:
+        return "network"
+    if (
+        predicted is not None
+        and predicted.interval is not None
+        and classical.best.unidentifiable.any()
+        and errors["network"] <= _AS_NEAR * errors["least_squares"]
+    ):
+        return "network"
+    return "least_squares"
+
+
+def _caveats(
+    law: Law,
+    source: "Identifier | Sidecar",
+    curve: MeasuredCurve,
+    method: Method,
+    predicted: _Predicted | None,
+    classical: ClassicalAnswer | None,
+    errors: Mapping[str, float],
+    noise_mpa: float,
+) -> list[Caveat]:
+    """What the answer itself asks to be careful about."""
+    found: list[Caveat] = []
+    largest = float(np.abs(curve.stress_mpa).max())
+    ends = 0
+    if method == "network":
+        assert predicted is not None
+        at_end = caveats.edge_caveats(law.identified, predicted.labels)
+        ends = len(at_end)
+        found += at_end
+        if classical is None:
+            error = 0.01 * errors["network"] * largest
+            found += caveats.network_caveats(law.name, error, largest)
+    elif classical is not None:
+        ends = int(classical.best.at_bound.sum())
+        found += caveats.range_caveats(law, classical.best)
+    by_least_squares = None if classical is None else classical.best.unidentifiable
+    std = None if predicted is None else predicted.std
+    found += caveats.unidentifiable_caveats(law.identified, std, by_least_squares)
+    found += caveats.too_many_ends(ends)
+    if classical is None:
+        return found
+    best = law.from_labels(classical.best.labels[None])
+    modulus = curve.tensile.modulus_mpa.value if curve.tensile else None
+    found += caveats.modulus_caveat(law, best[0], modulus)
+    fit_mpa = 0.01 * errors["least_squares"] * largest
+    found += caveats.fit_caveats(law.name, fit_mpa, noise_mpa, largest)
+    # On evenly spread points, where a pause of the machine is one point and not many.
+    target = dataclasses.replace(source.target, max_strain=None)
+    strain, stress, valid = resample(curve.strain, curve.stress_mpa, target)
+    model = law.stress(strain[None], best)[0]
+    found += caveats.local_caveats(strain[valid], (model - stress)[valid], noise_mpa, largest)
+    if classical.better:
+        found.append(caveats.better_law_caveat(law.name, fit_mpa, classical.better))
+    return found
 
 
 def _values(
-    law: Law, values: Array, predicted: _Predicted, classical: ClassicalAnswer | None
+    law: Law, method: Method, predicted: _Predicted | None, classical: ClassicalAnswer | None
 ) -> dict[str, Value]:
-    """Every parameter of the law, the fixed ones included; `values` are [all]."""
+    """Every parameter of the law, the given ones included."""
+    by_network = None if predicted is None else law.from_labels(predicted.labels[None])[0]
+    errors = None if predicted is None else _network_errors(law.identified, predicted)
     found, column = {}, 0
-    errors = _errors(law, predicted, classical)
-    for parameter, value in zip(law.parameters, values, strict=True):
+    for i, parameter in enumerate(law.parameters):
         if parameter.fixed is not None:
-            found[parameter.name] = Value(float(value), parameter.unit, fixed=True)
+            found[parameter.name] = Value(parameter.fixed, parameter.unit, "given")
             continue
-        known: dict[str, Any] = errors[column]
+        network = None if by_network is None else float(by_network[i])
+        std, network_ci95 = (None, None) if errors is None else errors[column]
+        fitted, ci95, polished = None, None, None
         if classical is not None:
-            known |= {
-                "polished": _finite(classical.polished[column]),
-                "least_squares": _finite(classical.values[column]),
-            }
-        found[parameter.name] = Value(float(value), parameter.unit, **known)
+            best = classical.best
+            fitted, ci95 = float(best.values[column]), _interval(best.interval[column])
+            polished = None if classical.polished is None else classical.polished[column]
+        recommended = network if method == "network" else fitted
+        assert recommended is not None
+        if method == "least_squares" and classical is not None:
+            std = _finite(classical.best.std[column])
+            std = None if classical.best.unidentifiable[column] else std
+        found[parameter.name] = Value(
+            recommended,
+            parameter.unit,
+            method,
+            std,
+            ci95=network_ci95 if method == "network" else ci95,
+            network=network,
+            network_ci95=network_ci95,
+            polished=None if polished is None else _finite(polished),
+            least_squares=fitted,
+            least_squares_ci95=ci95,
+        )
         column += 1
     return found
 
 
-def _errors(
-    law: Law, predicted: _Predicted, classical: ClassicalAnswer | None
-) -> list[dict[str, Any]]:
-    """Standard deviations and intervals of each identified parameter, by the names of `Value`."""
-    errors = _network_errors(law.identified, predicted)
-    if classical is not None:
-        prefix = "" if predicted.std is None else "least_squares_"
-        for i, entry in enumerate(errors):
-            ends = classical.interval[i]
-            std = None if classical.unidentifiable[i] else float(classical.std[i])
-            entry[f"{prefix}std"] = std
-            entry[f"{prefix}ci95"] = _pair(ends) if np.isfinite(ends).all() else None
-    return errors
-
-
-def _network_errors(parameters: Sequence[Parameter], predicted: _Predicted) -> list[dict[str, Any]]:
+def _network_errors(
+    parameters: Sequence[Parameter], predicted: _Predicted
+) -> list[tuple[float | None, Interval | None]]:
+    """Standard deviation and 95 % interval of each identified parameter, in its unit; None where there is none."""
     if predicted.std is None or predicted.interval is None:
-        return [{} for _ in parameters]
+        return [(None, None) for _ in parameters]
     std, limits = in_units(
         parameters, predicted.labels[None], predicted.std[None], predicted.interval[None]
     )
-    return [{"std": float(std[0, i]), "ci95": _pair(limits[0, i])} for i in range(len(parameters))]
+    return [(float(std[0, i]), _interval(limits[0, i])) for i in range(len(parameters))]
 
 
-def _pair(ends: Array) -> tuple[float, float]:
-    return float(ends[0]), float(ends[1])
+def _interval(ends: Array) -> Interval | None:
+    return (float(ends[0]), float(ends[1])) if np.isfinite(ends).all() else None
 
 
 def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
-
-
-def _rms(values: Array) -> float:
-    return float(np.sqrt(np.mean(np.square(values))))

@@ -1,76 +1,101 @@
 """Several specimens of one material -> one answer, with the scatter between them."""
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.stats
 
+from tfmat.curves.caveats import Caveat
 from tfmat.curves.cleaning import MeasuredCurve
+from tfmat.curves.tensile import Property, TensileProperties
 from tfmat.errors import InputError
-from tfmat.identification import doubts
 from tfmat.identification.answers import Identification, Value
-from tfmat.identification.classical import conditioned, padded_points
-from tfmat.identification.identifier import Identifier
-from tfmat.identification.least_squares import fit, polish
+from tfmat.identification.classical import best_fit, grouped_points
 from tfmat.materials.law import Array, Law
 
 _COVERAGE = 0.95
 
 
-def pool(
-    identifier: Identifier,
-    results: Sequence[Identification],
-    *,
-    fixed: Mapping[str, float] | None = None,
-    least_squares: bool = True,
-) -> Identification:
-    """One answer for the material that all specimens are of.
+def pool(results: Sequence[Identification], keys: Sequence[str] = ()) -> list[Identification]:
+    """One answer for each material, or for each set of conditions that the specimens were tested under.
 
-    `value` is the mean of the specimens' answers on the scale of the parameter (a geometric mean where that is
-    logarithmic), `std` the standard deviation between the specimens, `ci95` the interval of the mean by Student's t;
-    `polished` and `least_squares` fit one set of parameters to all specimens together.
+    `value` is the mean of the specimens' recommended values on the scale of the parameter (a geometric mean where that
+    is logarithmic), `std` the standard deviation between the specimens, `ci95` the interval of the mean by Student's
+    t; `least_squares` fits one set of parameters to all specimens together. Specimens whose answer must not be used
+    are left out, and named.
 
     Args:
-      results: what `identify` answered, with the same `fixed`.
+      results: what `identify` answered, all of one law.
+      keys: conditions that tell groups apart, e.g. temperature and direction; none puts all specimens into one group.
+
+    Returns:
+      One answer a group, in the order of the specimens; groups of fewer than two usable specimens are left out where
+      there are other groups.
 
     Raises:
-      InputError: fewer than two specimens, or the network's law is not known.
+      InputError: fewer than two specimens can be used, the law is not known, or no specimen has such a condition.
     """
     if len(results) < 2:
         raise InputError(f"--pool needs at least two curves; {len(results)} was given")
-    if identifier.law is None:
+    if any(result.law is None for result in results):
         raise InputError("the network was trained on curves of no known law; nothing can be pooled")
-    law = conditioned(identifier.law, fixed or {})
-    labels = np.stack([result.labels for result in results])
+    known = dict.fromkeys(key for result in results for key in result.curve.conditions)
+    for key in keys:
+        if key not in known:
+            said = f"known are: {', '.join(known)}" if known else "no file says any"
+            raise InputError(f"no curve says its {key}, so they cannot be pooled by it; {said}")
+    groups: dict[tuple[str, ...], list[Identification]] = {}
+    for result in results:
+        group = tuple(result.curve.conditions.get(key, "unknown") for key in keys)
+        groups.setdefault(group, []).append(result)
+    pooled = []
+    for values, members in groups.items():
+        usable = [member for member in members if not member.do_not_use]
+        if len(usable) > 1:
+            pooled.append(_pooled(members, usable, dict(zip(keys, values, strict=True))))
+    if not pooled:
+        unusable = [result.curve.name for result in results if result.do_not_use]
+        left_out = f" (not to be used: {', '.join(unusable)})" if unusable else ""
+        raise InputError(f"--pool needs at least two usable curves of a kind{left_out}")
+    return pooled
+
+
+def _pooled(
+    members: Sequence[Identification],
+    usable: Sequence[Identification],
+    conditions: dict[str, str],
+) -> Identification:
+    law = usable[0].law
+    assert law is not None
+    labels = np.stack([result.labels for result in usable])
     mean = labels.mean(axis=0)
-    curve = _joined([result.curve for result in results])
-    together = _fitted_together(law, results, mean) if least_squares else None
-    resimulated = law.stress(curve.strain[None], law.from_labels(mean[None]))[0]
-    largest = float(curve.stress_mpa.max())
-    error = float(np.sqrt(np.mean(np.square(resimulated - curve.stress_mpa))))
-    warnings = [
-        f"{result.curve.name}: {line}"
-        for result in results
-        for line in result.warnings
-        if line.startswith(doubts.VERDICT)
-    ]
-    parameters = _values(law, labels, together)
+    curve = _joined([result.curve for result in usable], conditions)
+    together = None
+    if usable[0].method == "least_squares":
+        together = best_fit(law, *grouped_points(curve), start=mean).values
+    stress = law.stress(curve.strain[None], law.from_labels(mean[None]))[0]
+    error = float(np.sqrt(np.mean(np.square(stress - curve.stress_mpa))))
+    percent = 100 * error / float(curve.stress_mpa.max())
+    left_out = [member for member in members if member.do_not_use]
+    warnings = []
+    if left_out:
+        names = ", ".join(f"{m.curve.name} ({', '.join(m.do_not_use)})" for m in left_out)
+        warnings.append(Caveat("specimens left out", f"left out of the pooled answer: {names}"))
+    method = "mean of specimens"
     return Identification(
-        curve, law, parameters, resimulated, 100 * error / largest, warnings, mean
+        curve=curve,
+        law=law,
+        method="mean of specimens",
+        parameters=_values(law, labels, together),
+        stress_mpa={method: stress},
+        errors_percent={method: percent},
+        warnings=warnings,
+        labels=mean,
     )
 
 
-def _fitted_together(
-    law: Law, results: Sequence[Identification], mean: Array
-) -> tuple[Array, Array]:
-    """Polished and least-squares values [identified] of one curve that holds the points of all."""
-    strain, stress, valid = padded_points([result.curve for result in results])
-    points = strain.reshape(1, -1), stress.reshape(1, -1), valid.reshape(1, -1)
-    polished = polish(law, *points, mean[None])
-    return polished.values[0], fit(law, *points, start=mean[None]).values[0]
-
-
-def _joined(curves: Sequence[MeasuredCurve]) -> MeasuredCurve:
+def _joined(curves: Sequence[MeasuredCurve], conditions: dict[str, str]) -> MeasuredCurve:
     """All points in one curve, in the order of their strain (it is only looked at and compared)."""
     strain = np.concatenate([curve.strain for curve in curves])
     stress = np.concatenate([curve.stress_mpa for curve in curves])
@@ -78,32 +103,62 @@ def _joined(curves: Sequence[MeasuredCurve]) -> MeasuredCurve:
     names = ", ".join(curve.name for curve in curves)
     step = (
         f"pooled {len(curves)} specimens ({names}): values are means, std is the scatter between specimens, ci95 the "
-        "interval of the mean; polished and least squares fit all specimens together"
+        "interval of the mean; least squares fits all specimens together"
     )
-    return MeasuredCurve(f"pooled ({len(curves)} specimens)", strain[order], stress[order], [step])
+    said = ", ".join([*conditions.values(), f"{len(curves)} specimens"])
+    return MeasuredCurve(
+        f"pooled ({said})",
+        strain[order],
+        stress[order],
+        [step],
+        assumed=list(dict.fromkeys(text for curve in curves for text in curve.assumed)),
+        conditions=conditions,
+        tensile=_mean_tensile([curve.tensile for curve in curves]),
+    )
 
 
-def _values(law: Law, labels: Array, together: tuple[Array, Array] | None) -> dict[str, Value]:
-    values = law.from_labels(labels)
+def _mean_tensile(each: Sequence[TensileProperties | None]) -> TensileProperties | None:
+    """The mean of every property over the specimens that have it; None where no specimen has any."""
+    known = [tensile for tensile in each if tensile is not None]
+    if not known:
+        return None
+    means = {}
+    for field in dataclasses.fields(TensileProperties):
+        found: list[Property] = [getattr(tensile, field.name) for tensile in known]
+        values = [one.value for one in found if one.value is not None]
+        if not values:
+            means[field.name] = found[0]
+            continue
+        scatter = f", scatter (std) {np.std(values, ddof=1):.3g}" if len(values) > 1 else ""
+        means[field.name] = Property(
+            float(np.mean(values)),
+            f"mean of {len(values)} specimens{scatter}",
+            any(one.at_least for one in found if one.value is not None),
+        )
+    return TensileProperties(**means)
+
+
+def _values(law: Law, labels: Array, together: Array | None) -> dict[str, Value]:
     mean = labels.mean(axis=0)
+    values = law.from_labels(labels)
     half = (
         scipy.stats.t.ppf(0.5 + _COVERAGE / 2, len(labels) - 1)
         * labels.std(axis=0, ddof=1)
         / np.sqrt(len(labels))
     )
-    ends = [law.from_labels((mean + side * half)[None])[0] for side in (-1, 0, 1)]
+    low, middle, high = (law.from_labels((mean + side * half)[None])[0] for side in (-1, 0, 1))
     found, column = {}, 0
     for i, parameter in enumerate(law.parameters):
         if parameter.fixed is not None:
-            found[parameter.name] = Value(parameter.fixed, parameter.unit, fixed=True)
+            found[parameter.name] = Value(parameter.fixed, parameter.unit, "given")
             continue
         found[parameter.name] = Value(
-            value=float(ends[1][i]),
-            unit=parameter.unit,
+            float(middle[i]),
+            parameter.unit,
+            "mean of specimens",
             std=float(values[:, i].std(ddof=1)),
-            polished=None if together is None else float(together[0][column]),
-            least_squares=None if together is None else float(together[1][column]),
-            ci95=(float(ends[0][i]), float(ends[2][i])),
+            ci95=(float(low[i]), float(high[i])),
+            least_squares=None if together is None else float(together[column]),
         )
         column += 1
     return found

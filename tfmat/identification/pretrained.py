@@ -21,8 +21,8 @@ def is_pretrained(folder: pathlib.Path) -> bool:
     return folder.parent == _FOLDER
 
 
-def find_network(workdir: str | os.PathLike | None, law: str | None = None) -> pathlib.Path:
-    """The folder of the network that answers.
+def find_network(workdir: str | os.PathLike | None, law: str | None = None) -> pathlib.Path | None:
+    """The folder of the network that answers; None where there is none for the law, so that least squares answers.
 
     Args:
       workdir: a run's folder. None: runs/quickstart, where that holds a network of the law that is asked for;
@@ -30,7 +30,7 @@ def find_network(workdir: str | os.PathLike | None, law: str | None = None) -> p
       law: of the network, by name or `path/to/file.py:ClassName`; None: any, hahn_tsai of those that come with tfmat.
 
     Raises:
-      InputError: no network there, or of another law; or none comes with tfmat for this law.
+      InputError: no network in `workdir`, or one of another law.
     """
     name = None if law is None else law_class(law).name
     if workdir is not None:
@@ -45,12 +45,7 @@ def find_network(workdir: str | os.PathLike | None, law: str | None = None) -> p
     if (folder / "model.keras").is_file() and name in (None, _law_of(folder)):
         return folder
     name = name or DEFAULT_LAW
-    if name not in pretrained_laws():
-        raise InputError(
-            f"no network for law {name} comes with tfmat (only for {', '.join(pretrained_laws())}); train one: "
-            f"tfmat train --law={law} --workdir=runs/{name}, and name it with --workdir=runs/{name}"
-        )
-    return _FOLDER / name
+    return _FOLDER / name if name in pretrained_laws() else None
 
 
 def _law_of(folder: pathlib.Path) -> str | None:

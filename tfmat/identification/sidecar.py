@@ -19,10 +19,10 @@ FORMATS = (1, 2)
 
 @dataclasses.dataclass(frozen=True)
 class Sidecar:
-    """The meaning of a model's inputs and outputs.
+    """The meaning of a model's inputs and outputs, or of a law's alone (see `law_alone`).
 
     Attributes:
-      file: where it was read.
+      file: where it was read; None where there is no model.
       parameters: the identified ones, in the order of the model's outputs.
       settings: the simulation that the model was trained on, or None for a user's own labelled curves.
       law: its law, or None where no law is known (then nothing can be re-simulated).
@@ -30,12 +30,23 @@ class Sidecar:
       calibration: of the standard deviations that the model answers beside the labels, or None where it answers none.
     """
 
-    file: pathlib.Path
+    file: pathlib.Path | None
     parameters: tuple[Parameter, ...]
     settings: CurveSettings | None
     law: Law | None
     target: CurveTarget
     calibration: Calibration | None = None
+
+
+def law_alone(law: str) -> Sidecar:
+    """What least squares identifies where there is no network: a law, by name or `path/to/file.py:ClassName`.
+
+    Its curves may end at any strain; otherwise the law's own defaults hold.
+    """
+    settings = CurveSettings(law=law)
+    built = settings.build_law()
+    target = dataclasses.replace(CurveTarget.of(settings, built), max_strain=None)
+    return Sidecar(None, built.identified, settings, built, target)
 
 
 def model_files(workdir: str | os.PathLike) -> tuple[pathlib.Path, pathlib.Path]:

@@ -84,7 +84,9 @@ def group_means(
     cell = (group + (width + 1) * np.arange(curves)[:, None]).ravel()
 
     def summed(values: Array) -> Array:
-        sums = np.bincount(cell, values.ravel(), curves * (width + 1))
+        sums: Array = np.bincount(cell, values.ravel(), curves * (width + 1)).astype(
+            np.float64, copy=False
+        )
         return sums.reshape(curves, width + 1)[:, :width]
 
     square = weights**2

@@ -3,8 +3,10 @@
 Object-oriented Matplotlib on Agg: no window, no global state, safe in threads.
 """
 
+import dataclasses
 import io
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -22,6 +24,7 @@ from tfmat.report.formatting import format_power, format_unit, format_value
 Array = NDArray[np.floating]
 
 INK, GRID, MEASURED, MODEL, SECOND = "#1f2933", "#dde3ea", "#52606d", "#c2410c", "#1d4ed8"
+WARNING = "#b91c1c"
 # Behind the data, such as the error that no method can avoid.
 BAND = "#9fb3c8"
 # Of a curve, so that the title stays inside the picture.
@@ -43,43 +46,84 @@ def curve_figure(
     *,
     name: str,
     law_title: str,
-    parameters: Mapping[str, tuple[float, str]],
+    parameters: Mapping[str, Sequence[Any]],
     rmse_percent: float | None,
     refined: Mapping[str, Any] | None = None,
+    recommended: str = "network",
+    do_not_use: Sequence[str] = (),
+    assumed: Sequence[str] = (),
     strain_label: str = "strain",
     stress_label: str = "stress",
     width: float = 7.0,
 ) -> Figure:
-    """Measured points and the law's curve with the network's parameters and with refined ones, residuals below.
+    """Measured points and the law's curve with the recommended parameters, bold; residuals below.
+
+    The scale is that of the measured points and the recommended curve, so that a poor other curve hides nothing.
 
     Args:
-      strain: [points], -; stress_mpa, resimulated_mpa: [points], MPa (re-simulated None: measured points only).
-      parameters: name -> (value, unit) of the network, written into the picture.
-      rmse_percent: root mean square residual over the maximum stress, %.
-      refined: an answer found from the network's by least squares, drawn thin and dashed: `name` (what it is called),
-        `stress_mpa` [points], `rmse_percent`, and `values`, parameter name -> value, written where they differ.
+      strain: [points], -; stress_mpa: [points], MPa.
+      resimulated_mpa: [points], MPa, with the network's parameters; None where no network answered.
+      parameters: name -> (recommended value, unit) or (value, unit, its 95 % interval or None), told below.
+      rmse_percent: root mean square residual of the network's curve over the maximum stress, %.
+      refined: the other answer: `name` (what it is called), `stress_mpa` [points], `rmse_percent`; or None.
+      recommended: `network`, or the name of the refined answer: the one that is drawn bold.
+      do_not_use: why the answer must not be used; stands above all.
+      assumed: what was assumed of the file.
       width: of the picture, inches.
     """
-    figure = new_figure(width, 5.6 if resimulated_mpa is not None else 4.4)
-    if resimulated_mpa is None:
-        top = figure.subplots()
-    else:
+    curves = []
+    if resimulated_mpa is not None:
+        curves.append(_Curve("network", resimulated_mpa, rmse_percent))
+    if refined is not None:
+        curves.append(_Curve(refined["name"], refined["stress_mpa"], refined["rmse_percent"]))
+    # The recommended one first; it is the last to be drawn.
+    curves.sort(key=lambda curve: curve.name != recommended)
+    answer = _answer(parameters, assumed)
+    lines = len(answer.splitlines()) + len(curves) + 1
+    figure = new_figure(width, (5.0 if curves else 3.8) + 0.19 * lines)
+    if curves:
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3.2, 1])
-        _draw_residuals(bottom, strain, stress_mpa, resimulated_mpa, refined)
-    _draw_curve(top, strain, stress_mpa, resimulated_mpa, rmse_percent, refined)
-    # Curves rise from the lower left to the upper right: only the lower right corner is always free.
-    legend = top.legend(
-        loc="lower right", title=_answer(parameters, refined), alignment="left", framealpha=1.0
+        _draw_residuals(bottom, strain, stress_mpa, curves)
+    else:
+        top = figure.subplots()
+    _draw_curve(top, strain, stress_mpa, curves)
+    handles, labels = top.get_legend_handles_labels()
+    order = [0, *reversed(range(1, len(handles)))]
+    legend = figure.legend(
+        [handles[i] for i in order],
+        [labels[i] for i in order],
+        loc="outside lower left",
+        title=answer or None,
+        alignment="left",
+        frameon=False,
     )
-    legend.get_frame().set(edgecolor=GRID)
+    legend.get_title().set_fontweight("bold")
     name = name if len(name) <= MAX_NAME else f"…{name[1 - MAX_NAME :]}"
     title = f"{name}: {law_title}" if law_title else name
     top.set_title(title, loc="left", fontsize=11, fontweight="bold", parse_math=False)
+    if do_not_use:
+        text = textwrap.fill(f"DO NOT USE: {', '.join(do_not_use)}", int(11 * width))
+        figure.suptitle(text, color=WARNING, fontsize=11, fontweight="bold")
     top.set_ylabel(f"{stress_label} (MPa)")
     figure.axes[-1].set_xlabel(f"{strain_label} (–)")
     figure.axes[-1].set_xlim(left=0.0)
     figure.align_ylabels()
     return figure
+
+
+@dataclasses.dataclass(frozen=True)
+class _Curve:
+    """One answer's curve: what it is called, its stress [points] in MPa, and its error in % of the maximum stress."""
+
+    name: str
+    stress_mpa: Array
+    rmse_percent: float | None
+
+    @property
+    def label(self) -> str:
+        if self.rmse_percent is None:
+            return self.name
+        return f"{self.name}: RMSE {format_value(self.rmse_percent, 3)} % of maximum stress"
 
 
 def loss_figure(metrics: Sequence[Mapping[str, Any]]) -> Figure:
@@ -124,71 +168,48 @@ def draw_losses(panel: Axes, metrics: Sequence[Mapping[str, Any]], over: str) ->
         panel.legend(frameon=False)
 
 
-def _answer(parameters: Mapping[str, tuple[float, str]], refined: Mapping[str, Any] | None) -> str:
+def _answer(parameters: Mapping[str, Sequence[Any]], assumed: Sequence[str]) -> str:
     """The text of the answer, one parameter a line."""
     lines = []
-    for name, (value, unit) in parameters.items():
+    for name, (value, unit, *more) in parameters.items():
         line = f"{name} = {format_value(value)} {format_unit(unit)}".rstrip()
-        better = None if refined is None else refined["values"].get(name)
-        if (
-            refined is not None
-            and better is not None
-            and format_value(better) != format_value(value)
-        ):
-            line += f" ({refined['name']} {format_value(better)})"
+        if more and more[0] is not None:
+            line += f"   (95 %: {format_value(more[0][0])} … {format_value(more[0][1])})"
         lines.append(line)
-    return "\n".join(lines)
+    return "\n".join([*lines, *([f"assumed: {', '.join(assumed)}"] if assumed else [])])
 
 
-def _draw_curve(
-    panel: Axes,
-    strain: Array,
-    stress_mpa: Array,
-    resimulated_mpa: Array | None,
-    rmse_percent: float | None,
-    refined: Mapping[str, Any] | None,
-) -> None:
+def _draw_curve(panel: Axes, strain: Array, stress_mpa: Array, curves: Sequence[_Curve]) -> None:
+    """Measured points and the curves, the first of which is bold and sets the scale."""
     size = 4.0 if len(strain) < 400 else 2.0
     marks: dict[str, Any] = {"ms": size, "mfc": "none", "mec": MEASURED, "mew": 0.8}
     panel.plot(strain, stress_mpa, "o", label="measured", **marks)
-    curves = [stress_mpa]
-    if resimulated_mpa is not None:
-        label = _with_rmse("network", rmse_percent)
-        panel.plot(strain, resimulated_mpa, "-", color=MODEL, lw=1.8, label=label)
-        curves.append(resimulated_mpa)
-    if refined is not None:
-        label = _with_rmse(refined["name"], refined["rmse_percent"])
-        panel.plot(strain, refined["stress_mpa"], "--", color=SECOND, lw=1.1, label=label)
-        curves.append(refined["stress_mpa"])
-    highest = max(float(curve.max()) for curve in curves)
+    for curve in reversed(curves):
+        style = _style(curve is curves[0])
+        panel.plot(strain, curve.stress_mpa, label=curve.label, **style)
+    seen = [stress_mpa, *(curve.stress_mpa for curve in curves[:1])]
+    highest = max(float(stress.max()) for stress in seen)
     panel.set_ylim(bottom=min(0.0, float(stress_mpa.min())), top=1.06 * highest)
     finish(panel)
 
 
-def _with_rmse(name: str, rmse_percent: float | None) -> str:
-    if rmse_percent is None:
-        return name
-    return f"{name}: RMSE {format_value(rmse_percent, 3)} % of maximum stress"
+def _style(bold: bool) -> dict[str, Any]:
+    if bold:
+        return {"ls": "-", "color": MODEL, "lw": 2.2}
+    return {"ls": "--", "color": SECOND, "lw": 0.9}
 
 
 def _draw_residuals(
-    panel: Axes,
-    strain: Array,
-    stress_mpa: Array,
-    resimulated_mpa: Array,
-    refined: Mapping[str, Any] | None,
+    panel: Axes, strain: Array, stress_mpa: Array, curves: Sequence[_Curve]
 ) -> None:
-    """Measured minus re-simulated: points for the network's answer, a thin line for the refined one."""
-    residual = stress_mpa - resimulated_mpa
+    """Measured minus re-simulated: points for the recommended curve, a thin line for the other."""
     size = 2.5 if len(strain) < 400 else 1.5
     panel.axhline(0.0, color=INK, lw=0.8)
+    for curve in curves[1:]:
+        panel.plot(strain, stress_mpa - curve.stress_mpa, **_style(bold=False))
+    residual = stress_mpa - curves[0].stress_mpa
     panel.plot(strain, residual, "o", ms=size, mfc="none", mec=MODEL, mew=0.7)
-    largest = float(np.abs(residual).max())
-    if refined is not None:
-        other = stress_mpa - refined["stress_mpa"]
-        panel.plot(strain, other, "--", color=SECOND, lw=0.9)
-        largest = max(largest, float(np.abs(other).max()))
-    limit = 1.15 * largest or 1.0
+    limit = 1.15 * float(np.abs(residual).max()) or 1.0
     panel.set_ylim(-limit, limit)
     panel.set_ylabel("residual (MPa)")
     finish(panel)

@@ -32,7 +32,8 @@ def example(run: RunFiles) -> Section | None:
             return Section(title, [Paragraph("Not identified: that comes after the training.")])
         return None
     # Title and values stand beside it.
-    figure = curve_figure(**{**picture, "name": "", "law_title": "", "parameters": {}}, width=5.6)
+    bare = {**picture, "name": "", "law_title": "", "parameters": {}, "assumed": ()}
+    figure = curve_figure(**bare, width=5.6)
     plot = Plot(
         inline_svg(
             figure, "example", "measured and re-simulated stress over strain, with residuals"
@@ -43,10 +44,15 @@ def example(run: RunFiles) -> Section | None:
         Paragraph(_how_near(picture)),
         _parameters(run.example),
     ]
-    warnings = [Finding("warn", str(warning)) for warning in run.example.get("warnings", [])]
+    warnings = [Finding("warn", _said(warning)) for warning in run.example.get("warnings", [])]
     if warnings:
         side.append(Findings(warnings))
     return Section(title, [Columns([plot, Group(side)])])
+
+
+def _said(warning: Any) -> str:
+    """A warning's sentence; runs of before kept the sentence alone."""
+    return str(warning["text"]) if isinstance(warning, dict) else str(warning)
 
 
 def _how_near(picture: Mapping[str, Any]) -> str:

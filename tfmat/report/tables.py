@@ -1,6 +1,6 @@
 """Tables for the terminal, made from what the JSON files hold."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rich.table import Table
@@ -11,47 +11,7 @@ from tfmat.report.formatting import (
     format_limits,
     format_unit,
     format_value,
-    with_unit,
 )
-
-# Relative difference up to which two values of a parameter are called the same.
-_SAME = 0.005
-
-
-def identification_table(results: Sequence[Mapping[str, Any]]) -> Table:
-    """One row a curve: parameters with units, error of the re-simulated curve, number of points used.
-
-    Where two steps of least squares change a value by more than 0.5 %, the polished one stands below the network's.
-
-    Args:
-      results: the entries that `tfmat identify --json` writes.
-    """
-    law = next((result["law"] for result in results), None)
-    table = Table(title=f"law {law}" if law else None, title_justify="left")
-    table.add_column("curve", overflow="fold")
-    parameters: Mapping[str, Any] = results[0]["parameters"] if results else {}
-    for name, entry in parameters.items():
-        fixed = "\nfixed" if entry.get("fixed") else ""
-        table.add_column(with_unit(name, entry["unit"]) + fixed, justify="right", no_wrap=True)
-    table.add_column("re-simulated error\n(% of max. stress)", justify="right")
-    table.add_column("points", justify="right")
-    table.add_column("warnings", justify="right")
-    for result in results:
-        values = [_with_polished(entry) for entry in result["parameters"].values()]
-        error, warnings = format_value(result["rmse_percent"], 3), len(result["warnings"])
-        # As Text, so that a file called `[a].csv` is not taken for a style.
-        table.add_row(
-            Text(result["curve"]), *values, error, str(result["num_points"]), str(warnings or "–")
-        )
-    return table
-
-
-def _with_polished(entry: Mapping[str, Any]) -> str:
-    """A parameter's value, and below it the polished one where that is another."""
-    value, polished = entry["value"], entry.get("polished")
-    if polished is None or abs(polished - value) <= _SAME * abs(value):
-        return format_value(value)
-    return f"{format_value(value)}\npolished {format_value(polished)}"
 
 
 def evaluation_table(evaluation: Mapping[str, Any]) -> Table:

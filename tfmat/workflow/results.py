@@ -61,8 +61,8 @@ def identify_example(workdir: str, settings: CurveSettings | None) -> None:
     from tfmat.identification.identifier import Identifier
     from tfmat.identification.identify import identify
     from tfmat.identification.sidecar import read_sidecar
+    from tfmat.report.identification_tables import identification_table
     from tfmat.report.run_files import write_example_picture
-    from tfmat.report.tables import identification_table
 
     law = settings.build_law()
     own_ranges = law.parameters == type(law).parameters

@@ -1,0 +1,256 @@
+"""What should make the reader of an answer careful, beyond what is said of the curve itself."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfmat.curves.caveats import Caveat
+from tfmat.curves.cleaning import MeasuredCurve
+from tfmat.curves.settings import CurveSettings
+from tfmat.curves.toe import noise_of
+from tfmat.identification.classical import BestFit
+from tfmat.materials.law import Array, Law, Parameter
+
+# A network's answer this near to the end of its range (0-1) says little more than that the range ends there.
+EDGE = 0.005
+# Above this (% of the maximum stress) the law does not describe the curve, whatever its parameters mean.
+POOR_RMSE_PERCENT = 5.0
+# Below this (% of the maximum stress) nobody minds that the law's curve is not the measured one.
+_GOOD_RMSE_PERCENT = 1.0
+# On the scale of the label. A value of which only the range is known has 0.29, one that is known to lie in some
+# two thirds of it has 0.2.
+UNIDENTIFIABLE_STD = 0.2
+# The best fit of the right law is as far from the curve as the noise; this many times is something else.
+ABOVE_NOISE = 2.0
+# A part of the curve where the residual is so many times the typical one; medians of so many points.
+_SOMEWHERE, _SMOOTHED = 2.0, 5
+# An elastic modulus that differs from that of the elastic part of the curve by these factors.
+_MODULUS_DIFFERS, _MODULUS_IS_ANOTHER = 1.25, 2.0
+
+
+def noise_level(curve: MeasuredCurve, settings: CurveSettings | None) -> float:
+    """Standard deviation of a curve's noise, MPa: the trained one, or what its points show where that is more."""
+    trained = 0.0
+    if settings is not None:
+        settings = settings.resolved()
+        mean_square = float(np.mean(np.square(curve.stress_mpa)))
+        trained = float(
+            np.hypot(settings.noise_mpa or 0.0, settings.noise_relative * np.sqrt(mean_square))
+        )
+    return max(trained, noise_of(curve.stress_mpa))
+
+
+def edge_caveats(parameters: Sequence[Parameter], labels: Array) -> list[Caveat]:
+    """Parameters [p] for which the network's labels [p] stand at the end of their range."""
+    found = []
+    for parameter, scaled in zip(parameters, labels, strict=True):
+        if not EDGE < scaled < 1 - EDGE:
+            end, limit = ("low", parameter.low) if scaled < 0.5 else ("high", parameter.high)
+            found.append(
+                Caveat(
+                    "end of the trained range",
+                    f"{parameter.name} is at the {end} end of its trained range "
+                    f"({_with_unit(limit, parameter)}); the true value may lie beyond",
+                    "identify by least squares, or with a network of wider ranges",
+                )
+            )
+    return found
+
+
+def range_caveats(law: Law, best: BestFit) -> list[Caveat]:
+    """Parameters for which least squares went beyond the law's ranges, or to the end of what was searched."""
+    found = []
+    for i, parameter in enumerate(law.identified):
+        value, label = float(best.values[i]), float(best.labels[i])
+        if best.at_bound[i]:
+            found.append(
+                Caveat(
+                    "no best value",
+                    f"{parameter.name} went to {_with_unit(value, parameter)}, the {'low' if label < 0.5 else 'high'} "
+                    "end of what was searched, without reaching a best value",
+                    "give it (--fix), choose a law with fewer parameters, or measure further",
+                )
+            )
+        elif not 0.0 <= label <= 1.0:
+            found.append(
+                Caveat(
+                    "beyond the usual range",
+                    f"{parameter.name} = {_with_unit(value, parameter)} lies outside of {parameter.low:.4g} to "
+                    f"{_with_unit(parameter.high, parameter)}, the range of law {law.name}'s simulated curves",
+                    "check that the value is plausible for the material; least squares needs no such range",
+                )
+            )
+    return found
+
+
+def modulus_caveat(law: Law, values: Array, measured_mpa: float | None) -> list[Caveat]:
+    """A Young's modulus E that is not the one of the curve's own elastic part.
+
+    Args:
+      values: [all parameters], in their units; measured_mpa: chord modulus of the curve, or None.
+    """
+    names = [parameter.name for parameter in law.parameters]
+    if measured_mpa is None or "E" not in names:
+        return []
+    at = names.index("E")
+    value = float(values[at])
+    factor = max(value / measured_mpa, measured_mpa / value) if value > 0 else np.inf
+    if factor <= _MODULUS_DIFFERS or law.parameters[at].fixed is not None:
+        return []
+    return [
+        Caveat(
+            "modulus differs"
+            if factor <= _MODULUS_IS_ANOTHER
+            else "modulus is not the measured one",
+            f"E = {value / 1e3:.3g} GPa fits best, but the elastic part of the curve has {measured_mpa / 1e3:.3g} GPa",
+            "few points are elastic; give the modulus that you trust, e.g. --fix=E=200000",
+            blocks=factor > _MODULUS_IS_ANOTHER,
+        )
+    ]
+
+
+def unidentifiable(
+    predicted_std: Array | None, by_least_squares: NDArray[np.bool_] | None
+) -> NDArray[np.bool_]:
+    """Parameters [p] of which a curve says next to nothing: the one rule.
+
+    Args:
+      predicted_std: the network's, calibrated, on the labels' scale, [p]; None where it gives none.
+      by_least_squares: those whose least-squares interval is as wide as their range, [p]; None where not fitted.
+    """
+    if by_least_squares is not None:
+        return by_least_squares
+    return np.zeros(0, np.bool_) if predicted_std is None else predicted_std > UNIDENTIFIABLE_STD
+
+
+def unidentifiable_caveats(
+    parameters: Sequence[Parameter],
+    predicted_std: Array | None,
+    by_least_squares: NDArray[np.bool_] | None,
+) -> list[Caveat]:
+    """Parameters [p] of which the curve says next to nothing; arguments as in `unidentifiable`."""
+    found = []
+    for i in map(int, np.flatnonzero(unidentifiable(predicted_std, by_least_squares))):
+        if by_least_squares is not None:
+            said = "its 95 % interval is as wide as its range"
+        else:
+            assert predicted_std is not None
+            said = (
+                f"the network's standard deviation is {100 * predicted_std[i]:.0f} % of its range"
+            )
+        found.append(
+            Caveat(
+                "cannot be identified",
+                f"{parameters[i].name} cannot be identified from this curve: {said}",
+                "give it (--fix) if it is known; do not use its value alone",
+            )
+        )
+    return found
+
+
+def network_caveats(law_name: str, error_mpa: float, largest_mpa: float) -> list[Caveat]:
+    """From the root mean square error (MPa) of a network's answer that stands alone."""
+    percent = 100.0 * error_mpa / largest_mpa
+    if percent <= POOR_RMSE_PERCENT:
+        return []
+    return [
+        Caveat(
+            "network is far from the curve",
+            f"the re-simulated curve is {percent:.1f} % of the maximum stress away from the measured one: law "
+            f"{law_name} does not describe it, a column or unit is wrong, or the network is too coarse",
+            "identify by least squares",
+            blocks=True,
+        )
+    ]
+
+
+def fit_caveats(
+    law_name: str, fit_mpa: float, noise_mpa: float, largest_mpa: float
+) -> list[Caveat]:
+    """From the root mean square error (MPa) of the law's best fit."""
+    percent = 100.0 * fit_mpa / largest_mpa
+    away = f"{fit_mpa:.3g} MPa ({percent:.2g} % of the maximum stress)"
+    if percent > POOR_RMSE_PERCENT:
+        return [
+            Caveat(
+                "law does not follow the curve",
+                f"law {law_name} does not describe this curve: even its best fit is {away} away",
+                "another law, or another column or unit, is needed",
+                blocks=True,
+            )
+        ]
+    if percent > _GOOD_RMSE_PERCENT and fit_mpa > ABOVE_NOISE * noise_mpa:
+        times = f"{fit_mpa / noise_mpa:.2g} times the noise" if noise_mpa > 0 else "without noise"
+        return [
+            Caveat(
+                "law follows roughly",
+                f"law {law_name} follows this curve to {away}, {times}",
+                "the 95 % intervals are widened for it; look at the residuals",
+            )
+        ]
+    return []
+
+
+def local_caveats(
+    strain: Array, residual_mpa: Array, noise_mpa: float, largest_mpa: float
+) -> list[Caveat]:
+    """Where the law's best fit leaves the curve most, if it does so in one place more than elsewhere.
+
+    Args:
+      strain, residual_mpa: [points], in the order of the strain.
+    """
+    if len(strain) < 3 * _SMOOTHED:
+        return []
+    # Medians, so that single points (a pause of the machine) are no part of the curve.
+    windows = np.lib.stride_tricks.sliding_window_view(residual_mpa, _SMOOTHED)
+    smooth = np.abs(np.median(windows, axis=1))
+    peak = int(smooth.argmax())
+    typical = float(np.sqrt(np.mean(smooth**2)))
+    if smooth[peak] < max(3 * noise_mpa, 0.02 * largest_mpa, _SOMEWHERE * typical):
+        return []
+    near = smooth > 0.5 * smooth[peak]
+    first, last = peak, peak
+    while first > 0 and near[first - 1]:
+        first -= 1
+    while last < len(near) - 1 and near[last + 1]:
+        last += 1
+    start, end = float(strain[first]), float(strain[last + _SMOOTHED - 1])
+    return [
+        Caveat(
+            "leaves the law in one place",
+            f"the curve leaves the law at strain {start:.2g} to {end:.2g}, by up to {smooth[peak]:.3g} MPa "
+            f"({100 * smooth[peak] / largest_mpa:.2g} % of the maximum stress)",
+            "do not rely on the law there",
+        )
+    ]
+
+
+def better_law_caveat(law_name: str, fit_mpa: float, better: tuple[str, float]) -> Caveat:
+    """Another law of the family fits clearly better: (its name, its error in MPa)."""
+    name, error = better
+    return Caveat(
+        f"{name} fits better",
+        f"{name} fits clearly better than {law_name}: {error:.3g} MPa against {fit_mpa:.3g} MPa "
+        "(root mean square, least squares)",
+        f"identify with --law={name}",
+    )
+
+
+def too_many_ends(count: int) -> list[Caveat]:
+    """Several parameters [count] stand at ends of their ranges: the curve asks for another law, or for none."""
+    if count < 2:
+        return []
+    return [
+        Caveat(
+            "parameters stand at the end of their range",
+            f"{count} parameters stand at the end of their range",
+            "another law, or more of the curve, is needed",
+            blocks=True,
+        )
+    ]
+
+
+def _with_unit(value: float, parameter: Parameter) -> str:
+    unit = "" if parameter.unit == "-" else f" {parameter.unit}"
+    return f"{value:.4g}{unit}"

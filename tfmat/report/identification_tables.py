@@ -1,0 +1,205 @@
+"""Tables of answers for the terminal, made from the entries that `tfmat identify --json` writes."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from tfmat.report.formatting import format_value, with_unit
+
+METHODS = {
+    "least_squares": "least squares",
+    "network": "network",
+    "given": "given",
+    "mean of specimens": "mean of specimens",
+}
+# Of the tensile properties: symbol -> factor and unit that people read them in.
+_READ_IN = {"E": (1e-3, "GPa"), "Ag": (100.0, "%"), "Agt": (100.0, "%")}
+# Those that stand in the table; the JSON file holds all.
+_SHOWN = ("E", "Rp0.2", "Rm", "Ag", "Agt")
+_MOST_NAMES = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class Note:
+    """One kind of warning, told once for all curves that it is true of.
+
+    Attributes:
+      mark: letter that stands in the table.
+      kind, advice: as the warnings have them; example: the sentence of the first curve.
+      curves: names, in order.
+    """
+
+    mark: str
+    kind: str
+    advice: str
+    example: str
+    curves: tuple[str, ...]
+
+
+def notes_of(results: Iterable[Mapping[str, Any]]) -> list[Note]:
+    """Every kind of warning once, the most frequent first."""
+    found: dict[str, list[tuple[str, Mapping[str, str]]]] = {}
+    for result in results:
+        for warning in result["warnings"]:
+            found.setdefault(warning["kind"], []).append((result["curve"], warning))
+    by_count = sorted(found.items(), key=lambda item: -len(item[1]))
+    return [
+        Note(
+            _mark(i), kind, each[0][1]["advice"], each[0][1]["text"],
+            tuple(dict.fromkeys(curve for curve, _ in each)),
+        )
+        for i, (kind, each) in enumerate(by_count)
+    ]  # fmt: skip
+
+
+def _mark(i: int) -> str:
+    letter = chr(ord("a") + i % 26)
+    return letter if i < 26 else f"{letter}{i // 26 + 1}"
+
+
+def identification_table(
+    results: Sequence[Mapping[str, Any]], notes: Sequence[Note] | None = None
+) -> Table:
+    """One row per curve: the recommended values, the error of their curve, and whether they may be used.
+
+    Args:
+      results: the entries that `tfmat identify --json` writes.
+      notes: kinds of warnings whose marks stand in the last column; None finds them.
+    """
+    notes = notes_of(results) if notes is None else notes
+    law = next((result["law"] for result in results), None)
+    table = Table(title=f"law {law}" if law else None, title_justify="left")
+    table.add_column("curve", overflow="fold")
+    parameters: Mapping[str, Any] = results[0]["parameters"] if results else {}
+    for name, entry in parameters.items():
+        given = "\ngiven" if entry["method"] == "given" else ""
+        table.add_column(with_unit(name, entry["unit"]) + given, justify="right", no_wrap=True)
+    table.add_column("error\n(% of max.)", justify="right", no_wrap=True)
+    methods = {result["method"] for result in results}
+    if len(methods) > 1:
+        table.add_column("got by")
+    assumed = any(result["assumed"] for result in results)
+    if assumed:
+        table.add_column("assumed", overflow="fold")
+    table.add_column("use", overflow="fold")
+    table.add_column("notes")
+    for result in results:
+        cells = [format_value(entry["value"]) for entry in result["parameters"].values()]
+        cells.append(format_value(result["rmse_percent"], 3))
+        cells += [METHODS[result["method"]]] if len(methods) > 1 else []
+        cells += [", ".join(result["assumed"]) or "–"] if assumed else []
+        marks = [note.mark for note in notes if result["curve"] in note.curves]
+        # As Text, so that a file called `[a].csv` is not taken for a style.
+        table.add_row(Text(result["curve"]), *cells, _use(result), " ".join(marks))
+    return table
+
+
+def _use(result: Mapping[str, Any]) -> Text:
+    if result["do_not_use"]:
+        return Text(f"NO: {', '.join(result['reasons'])}", style="bold red")
+    return Text("yes")
+
+
+def parameter_table(result: Mapping[str, Any], details: bool = False) -> Table:
+    """One row per parameter of one answer: the recommended value, its interval, and how it was got.
+
+    Args:
+      result: an entry of the JSON file.
+      details: also the network's answer, the polished one and the best fit.
+    """
+    title = f"{result['curve']}, law {result['law']}" if result["law"] else result["curve"]
+    table = Table(title=Text(title), title_justify="left", caption_justify="left")
+    table.caption = _caption(result)
+    table.add_column("parameter")
+    pooled = result["method"] == "mean of specimens"
+    table.add_column("value", justify="right", style="bold")
+    table.add_column("scatter (std)" if pooled else "± std", justify="right")
+    of_mean = " of the mean" if pooled else ""
+    table.add_column(f"95 % interval{of_mean}", justify="right")
+    table.add_column("got by")
+    together = "all together" if pooled else "least squares"
+    if details:
+        headings = ("network", "network's 95 % interval", "polished", together, "its 95 % interval")
+        for heading in headings:
+            table.add_column(heading, justify="right")
+    elif pooled:
+        table.add_column(f"least squares,\n{together}", justify="right")
+    for name, entry in result["parameters"].items():
+        cells = [
+            format_value(entry["value"]),
+            format_value(entry["std"], 3),
+            _interval(entry["ci95"]),
+            METHODS[entry["method"]],
+        ]
+        if details:
+            cells += [
+                format_value(entry["network"]),
+                _interval(entry["network_ci95"]),
+                format_value(entry["polished"]),
+                format_value(entry["least_squares"]),
+                _interval(entry["least_squares_ci95"]),
+            ]
+        elif pooled:
+            cells.append(format_value(entry["least_squares"]))
+        table.add_row(Text(with_unit(name, entry["unit"])), *cells)
+    return table
+
+
+def tensile_table(results: Sequence[Mapping[str, Any]]) -> Table | None:
+    """One row per curve: the conditions of its test and its tensile properties; None where there are neither."""
+    conditions = list(dict.fromkeys(key for result in results for key in result["conditions"]))
+    tensile = [result["tensile"] for result in results if result["tensile"]]
+    if not conditions and not tensile:
+        return None
+    table = Table(title="tests", title_justify="left", caption_justify="left")
+    table.add_column("curve", overflow="fold")
+    for key in conditions:
+        table.add_column(Text(key), justify="right", overflow="fold")
+    shown = [
+        entry for entry in (tensile[0].values() if tensile else ()) if entry["symbol"] in _SHOWN
+    ]
+    for entry in shown:
+        unit = _READ_IN.get(entry["symbol"], (1.0, entry["unit"]))[1]
+        table.add_column(with_unit(entry["symbol"], unit), justify="right", no_wrap=True)
+    if tensile:
+        table.caption = (
+            "E chord modulus, Rp0.2 proof stress, Rm tensile strength, Ag and Agt plastic and total strain at maximum "
+            "load, after ISO 6892-1; ≥: the record ends before; the JSON file says how each was got"
+        )
+    for result in results:
+        cells = [Text(result["conditions"].get(key, "–")) for key in conditions]
+        by_symbol = {e["symbol"]: e for e in (result["tensile"] or {}).values()}
+        values = [_property(by_symbol.get(entry["symbol"])) for entry in shown]
+        table.add_row(Text(result["curve"]), *cells, *values)
+    return table
+
+
+def _property(entry: Mapping[str, Any] | None) -> str:
+    if entry is None or entry["value"] is None:
+        return "–"
+    factor = _READ_IN.get(entry["symbol"], (1.0, ""))[0]
+    return f"{'≥ ' if entry.get('at_least') else ''}{format_value(factor * entry['value'])}"
+
+
+def note_lines(note: Note, num_curves: int) -> list[str]:
+    """A note in two or three lines: what and whose, an example, and what to do."""
+    names = ", ".join(note.curves[:_MOST_NAMES])
+    if len(note.curves) > _MOST_NAMES:
+        names += f" and {len(note.curves) - _MOST_NAMES} more"
+    of_all = "all" if len(note.curves) == num_curves else f"{len(note.curves)} of {num_curves}"
+    lines = [f"{note.mark}  {note.kind} ({of_all}: {names})", f"   e.g. {note.example}"]
+    return [*lines, f"   → {note.advice}"] if note.advice else lines
+
+
+def _interval(ends: Sequence[float] | None) -> str:
+    return f"{format_value(ends[0])} … {format_value(ends[1])}" if ends else "–"
+
+
+def _caption(result: Mapping[str, Any]) -> str:
+    error = result["rmse_percent"]
+    text = "" if error is None else f"error of its curve {error:.3g} % of the maximum stress, "
+    text += f"{result['num_points']} points"
+    return text + (f"; assumed: {', '.join(result['assumed'])}" if result["assumed"] else "")
