@@ -148,22 +148,40 @@ class Column:
 
 
 def find_axis(
-    table: Table, axis: Axis, wanted: str | None, unit: str | None, measure: str | None
-) -> Column:
-    """The column of an axis.
+    table: Table,
+    axis: Axis,
+    wanted: str | None,
+    unit: str | None,
+    measure: str | None,
+    problems: list[str],
+) -> Column | None:
+    """The column of an axis, or None where there is none.
 
     Args:
       wanted: its name, or its number counted from 1; None finds it by its name.
       unit: what the user says of its unit; None is what the header says.
       measure: engineering or true, which decides between two columns that say so.
-
-    Raises:
-      InputError: there is none, or more than one, or its unit is not known.
+      problems: what is missing or doubtful is added to it; the column is then not to be read.
     """
-    if wanted is not None:
-        index = _wanted_column(table, axis, wanted)
-    else:
-        index = _named_column(table, axis, measure)
+    try:
+        if wanted is not None:
+            index = _wanted_column(table, axis, wanted)
+        else:
+            index = _named_column(table, axis, measure)
+        return _with_unit(table, axis, index, unit, problems)
+    except InputError as error:
+        problems.append(str(error))
+        return None
+
+
+def columns_named(table: Table, quantity: str) -> list[int]:
+    """The columns whose names say that they are a `strain`, `stress`, `displacement` or `load`."""
+    return [i for i, name in enumerate(table.header) if _is_named(name, quantity)]
+
+
+def _with_unit(
+    table: Table, axis: Axis, index: int, unit: str | None, problems: list[str]
+) -> Column:
     header = table.header[index] if table.header else f"{index + 1}"
     name, in_header = split_header(header)
     # A bracket with another unit than its axis has (`Load [kN]` for the stress) decides between stress and load.
@@ -179,7 +197,8 @@ def find_axis(
     quantity = {"strain": "displacement", "stress": "load"}[axis]
     if _is_named(name, quantity) and not _is_named(name, axis):
         example = "mm or in" if axis == "strain" else "N, kN or lbf"
-        raise InputError(f"column '{name}' has no unit; set --{axis}_unit, {example}")
+        problems.append(f"column '{name}' has no unit; set --{axis}_unit, {example}")
+        return Column(index, name, axis_unit(example.split()[0].strip(","), axis), ASSUMED)
     return Column(index, name, axis_unit("-" if axis == "strain" else "MPa", axis), ASSUMED)
 
 
@@ -213,7 +232,7 @@ def _named_column(table: Table, axis: Axis, measure: str | None) -> int:
             "names the columns, e.g. strain,stress, or say --strain_column=1 --stress_column=2"
         )
     for quantity in (axis, {"strain": "displacement", "stress": "load"}[axis]):
-        found = [i for i, name in enumerate(table.header) if _is_named(name, quantity)]
+        found = columns_named(table, quantity)
         if len(found) > 1 and measure is not None:
             of_measure = [i for i in found if _says(table.header[i], measure)]
             found = of_measure or found
@@ -232,6 +251,9 @@ def _named_column(table: Table, axis: Axis, measure: str | None) -> int:
 
 def _is_named(header: str, quantity: str) -> bool:
     words = _words(header)
+    if {"e", "s"} & words and words & set(_MEASURE_WORDS):
+        # The bare letters of the formulas count beside their measure only: `e_true`, `s_eng`.
+        words |= {"strain"} if "e" in words else {"stress"}
     if words & _OTHER_WORDS or any(word.endswith("geschwindigkeit") for word in words):
         return False
     return bool(words & _WORDS[quantity]) or any(

@@ -73,7 +73,13 @@ def load_file(
     cleaning: CleaningOptions | None = None,
 ) -> list[MeasuredCurve]:
     """Reads and cleans the curves of one file; InputError, one line that names the file, for what cannot be a curve."""
-    raws = read_curves(path, options)
+    # A law of shear takes what was measured: the engineering columns.
+    shear = target.strain_measure == "engineering shear"
+    measures = {
+        "strain": "engineering" if shear else target.strain_measure,
+        "stress": "engineering" if shear else target.stress_measure,
+    }
+    raws = read_curves(path, options, measures)
     curves = []
     for raw in raws:
         try:

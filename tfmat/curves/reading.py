@@ -10,76 +10,15 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-import numpy as np
-
-from tfmat.curves.columns import Axis, Column, Measure, find_axis, find_specimen_column
-from tfmat.curves.numbers import DecimalMark, decimal_mark, number
-from tfmat.curves.tables import MINIMUM_POINTS, Table, read_tables, shorten
-from tfmat.curves.units import axis_unit
+from tfmat.curves.axes import find_axes, read_strain, read_stress
+from tfmat.curves.columns import ASSUMED, Axis, Column, Measure, find_specimen_column
+from tfmat.curves.conditions import conditions_of
+from tfmat.curves.numbers import DecimalMark, decimal_mark
+from tfmat.curves.reading_options import ReadingOptions as ReadingOptions
+from tfmat.curves.tables import MINIMUM_POINTS, Table, read_tables
+from tfmat.curves.unit_hints import us_unit_hints
 from tfmat.errors import InputError
 from tfmat.materials.law import Array
-
-_CHOICES = {
-    "strain_measure": ("engineering", "true"),
-    "stress_measure": ("engineering", "true"),
-    "shear_strain": ("engineering", "tensor"),
-    "decimal": ("point", "comma"),
-}
-# Notes before the table, as testing machines call them; mm² (mm) per unit.
-_AREA_NOTE = r"(initial )?(cross.?section(al)?( area)?|area|querschnitt(sfläche)?|a0|s0)( a0| s0)?"
-_LENGTH_NOTE = r"(initial |original )?(gau?ge.?length|messlänge|l0|le)( l0)?"
-_AREA_UNITS = {
-    "mm2": 1.0,
-    "mm²": 1.0,
-    "mm^2": 1.0,
-    "cm2": 100.0,
-    "in2": 645.16,
-    "in²": 645.16,
-    "in^2": 645.16,
-}
-_LENGTH_UNITS = {"mm": 1.0, "in": 25.4, "inch": 25.4, "cm": 10.0, "m": 1e3}
-
-
-@dataclasses.dataclass(frozen=True)
-class ReadingOptions:
-    """What the user says about the files; None means: find out. Checked on creation, InputError names the flag.
-
-    Attributes:
-      strain_column, stress_column: names of the columns, or their numbers counted from 1.
-      strain_unit, stress_unit: see `units`; a length (force) says that the column is a displacement (load).
-      specimen_column: name of the column that tells several curves of a file apart; `none` is one curve a table.
-      sheet: name of a workbook's sheet; None is every sheet that holds a table.
-      strain_measure, stress_measure: `engineering` or `true`.
-      shear_strain: `engineering` (gamma) or `tensor` (epsilon12 = gamma / 2).
-      area: cross-section in mm², for a load; gauge_length: in mm, for a displacement.
-      decimal: `point` or `comma`.
-    """
-
-    strain_column: str | None = None
-    stress_column: str | None = None
-    strain_unit: str | None = None
-    stress_unit: str | None = None
-    specimen_column: str | None = None
-    sheet: str | None = None
-    strain_measure: str | None = None
-    stress_measure: str | None = None
-    shear_strain: str | None = None
-    area: float | None = None
-    gauge_length: float | None = None
-    decimal: str | None = None
-
-    def __post_init__(self) -> None:
-        for axis, unit in (("strain", self.strain_unit), ("stress", self.stress_unit)):
-            if unit is not None:
-                axis_unit(unit, axis)  # type: ignore[arg-type]
-        for name, choices in _CHOICES.items():
-            value = getattr(self, name)
-            if value is not None and value not in choices:
-                raise InputError(f"--{name} is '{value}'; give {' or '.join(choices)}")
-        for name, unit in (("area", "mm²"), ("gauge_length", "mm")):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < np.inf:
-                raise InputError(f"--{name} is {value:g}; give a positive number in {unit}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +34,7 @@ class RawCurve:
       steps: what was done, in words.
       assumed: what was assumed and not read, in short.
       conditions: what head and file name say of the test, see `MeasuredCurve`.
+      us_unit_hints: what speaks for US units where the stress has none, in words.
     """
 
     name: str
@@ -106,10 +46,19 @@ class RawCurve:
     steps: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
     conditions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    us_unit_hints: tuple[str, ...] = ()
 
 
-def read_curves(path: str | os.PathLike, options: ReadingOptions | None = None) -> list[RawCurve]:
-    """Reads the curves of a file; raises InputError, in one line that names the file, for what cannot be a curve."""
+def read_curves(
+    path: str | os.PathLike,
+    options: ReadingOptions | None = None,
+    measures: Mapping[str, str | None] | None = None,
+) -> list[RawCurve]:
+    """Reads the curves of a file; raises InputError, in one line that names the file, for what cannot be a curve.
+
+    Args:
+      measures: axis -> engineering or true: which columns to take where a table holds both; None asks the user.
+    """
     options = options or ReadingOptions()
     path = pathlib.Path(path)
     curves: list[RawCurve] = []
@@ -118,7 +67,7 @@ def read_curves(path: str | os.PathLike, options: ReadingOptions | None = None) 
         skipped = []
         for table in tables:
             try:
-                curves.extend(_curves_of(table, path.stem, options, len(tables) > 1))
+                curves.extend(_curves_of(table, path.stem, options, len(tables) > 1, measures))
             except InputError as error:
                 where = f"sheet '{table.sheet}': " if table.sheet and options.sheet is None else ""
                 # Sheets of results stand beside those of curves; only their columns tell them apart.
@@ -135,15 +84,16 @@ def read_curves(path: str | os.PathLike, options: ReadingOptions | None = None) 
     return curves
 
 
-def _curves_of(table: Table, stem: str, options: ReadingOptions, several: bool) -> list[RawCurve]:
+def _curves_of(
+    table: Table,
+    stem: str,
+    options: ReadingOptions,
+    several: bool,
+    measures: Mapping[str, str | None] | None,
+) -> list[RawCurve]:
     """The curves of one table, one a specimen."""
-    axes: dict[Axis, Column] = {}
-    for axis in ("strain", "stress"):
-        wanted, unit = getattr(options, f"{axis}_column"), getattr(options, f"{axis}_unit")
-        measure = getattr(options, f"{axis}_measure")
-        axes[axis] = find_axis(table, axis, wanted, unit, measure)
-    if axes["strain"].index == axes["stress"].index:
-        raise InputError(f"column '{axes['strain'].name}' cannot be both strain and stress")
+    table = dataclasses.replace(table, steps=list(table.steps))
+    axes = find_axes(table, options, measures or {})
     table, mark = _with_decimal_mark(table, [column.index for column in axes.values()], options)
     groups, grouping = _groups(table, options)
     curves = []
@@ -157,7 +107,9 @@ def _curves_of(table: Table, stem: str, options: ReadingOptions, several: bool) 
                 f"{of} has {len(rows)} points; a curve needs at least {MINIMUM_POINTS}"
             )
         part = dataclasses.replace(table, rows=rows, steps=[*table.steps, *grouping])
-        curves.append(_curve(name, part, axes, mark, options))
+        curve = _curve(name, part, axes, mark, options)
+        found = conditions_of(table.notes, stem) | ({"specimen": label} if label else {})
+        curves.append(dataclasses.replace(curve, conditions=found))
     return curves
 
 
@@ -198,8 +150,8 @@ def _groups(table: Table, options: ReadingOptions) -> tuple[dict[str, list], lis
 def _curve(
     name: str, table: Table, axes: dict[Axis, Column], mark: DecimalMark, options: ReadingOptions
 ) -> RawCurve:
-    strain, how_strain = _strain(table, axes["strain"], mark, options)
-    stress, how_stress = _stress(table, axes["stress"], mark, options)
+    strain, how_strain = read_strain(table, axes["strain"], mark, options)
+    stress, how_stress = read_stress(table, axes["stress"], mark, options)
     shear, how_shear = _shear_strain(axes["strain"].name, options.shear_strain)
     found = f" ({', '.join(table.steps)})" if table.steps else ""
     steps = [
@@ -214,58 +166,10 @@ def _curve(
         shear_strain=shear,
         steps=(*steps, *how_shear),
         assumed=tuple(column.assumed for column in axes.values() if column.assumed),
+        us_unit_hints=us_unit_hints(table, strain, mark)
+        if axes["stress"].unit_source == ASSUMED
+        else (),
     )
-
-
-def _strain(
-    table: Table, column: Column, mark: DecimalMark, options: ReadingOptions
-) -> tuple[Array, str]:
-    values = _numbers(table, column, mark) * column.unit.factor
-    if column.unit.name == "stretch":
-        return values - 1.0, f"{column.says}, less 1"
-    if column.unit.quantity != "displacement":
-        return values, column.says
-    length, source = options.gauge_length, "as given"
-    if length is None:
-        length, source = _noted(table, _LENGTH_NOTE, _LENGTH_UNITS), "from the file's head"
-    if length is None:
-        raise InputError(
-            f"column '{column.name}' is a displacement; give its length with --gauge_length=MM, or the strain with "
-            "--strain_column"
-        )
-    return values / length, f"{column.says} over the gauge length of {length:g} mm ({source})"
-
-
-def _stress(
-    table: Table, column: Column, mark: DecimalMark, options: ReadingOptions
-) -> tuple[Array, str]:
-    values = _numbers(table, column, mark) * column.unit.factor
-    if column.unit.quantity != "load":
-        return values, column.says
-    area, source = options.area, "as given"
-    if area is None:
-        area, source = _noted(table, _AREA_NOTE, _AREA_UNITS), "from the file's head"
-    if area is None:
-        raise InputError(
-            f"column '{column.name}' is a load; give its cross-section with --area=MM2, or the stress with "
-            "--stress_column"
-        )
-    return values / area, f"{column.says} over the area of {area:g} mm² ({source})"
-
-
-def _noted(table: Table, pattern: str, units: dict[str, float]) -> float | None:
-    """A size that stands before the table with its unit, `Area: 24,5 mm²`; None where it is not plain to read."""
-    for name, text in table.notes.items():
-        unit_of_name = re.search(r"[\[(](.*?)[\])]", name)
-        key = re.sub(r"[\[(].*?[\])]|_", " ", name)
-        match = re.fullmatch(r"([\d.,]+)\s*(.*)", text)
-        if not match or not re.fullmatch(pattern, " ".join(key.lower().split())):
-            continue
-        unit = (match[2] or (unit_of_name[1] if unit_of_name else "")).strip().lower().strip("[]()")
-        value = number(match[1], "," if re.fullmatch(r"\d+,\d+", match[1]) else ".")
-        if unit in units and value:
-            return value * units[unit]
-    return None
 
 
 def _shear_strain(
@@ -280,20 +184,3 @@ def _shear_strain(
     if "γ" in text or "gamma" in text:
         return "engineering", []
     return ("epsilon" if re.search(r"\b(eps|epsilon)|ε", text) else None), []
-
-
-def _numbers(table: Table, column: Column, mark: DecimalMark) -> Array:
-    """One column as finite numbers, [points]; the first cell that is none is refused with its line."""
-    values = np.empty(len(table.rows))
-    row_word = "line" if table.sheet is None else "row"
-    for i, (line, row) in enumerate(table.rows):
-        cell = row[column.index] if column.index < len(row) else ""
-        value = number(cell, mark)
-        if value is None or not np.isfinite(value):
-            shown = shorten(str(cell).strip())
-            found = f"'{shown}' is not a number" if shown else "no value"
-            if value is not None:
-                found = f"'{shown}'; every value must be finite"
-            raise InputError(f"{row_word} {line}, column '{column.name}': {found}")
-        values[i] = value
-    return values

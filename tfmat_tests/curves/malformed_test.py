@@ -41,7 +41,14 @@ BAD_FILES: dict[str, tuple[str | bytes, str]] = {
     ),
     "units without names": ("%,MPa\n" + ROWS, "line 1 holds units"),
     "unclosed quote": (GOOD + '"0.06,60\n', "line 22 is not a readable row"),
-    "two strains": (table("true strain,engineering strain"), "several columns could be the strain"),
+    "two strains": (
+        table("strain a,strain b"),
+        "several columns could be the strain (strain a, strain b)",
+    ),
+    "two strains and no stress": (
+        table("strain a,strain b"),
+        "set --strain_column; no column is named as a stress",
+    ),
     "no stress": (table("strain,temperature"), "(columns: strain, temperature); set --stress_col"),
     "no strain": (table("time,stress"), "no column is named as a strain"),
     "repeated": (table("strain,strain"), "appears more than once"),
@@ -136,3 +143,28 @@ def test_a_broken_row_in_a_long_file_is_found_by_its_line(tmp_path):
     rows[300] = "0.03;3oo"
     text = "Head: 1\n\nstrain;stress\n%;MPa\n" + "\n".join(rows)
     assert "line 305, column 'stress': '3oo' is not a number" in the_error(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (
+            "a,b",
+            "named as a strain or a stress (columns: a, b); set --strain_column and --stress_c",
+        ),
+        (
+            "Extension,Load",
+            "--strain_unit, mm or in, and give its length with --gauge_length=MM",
+        ),
+        (
+            "Extension,Load",
+            "--stress_unit, N, kN or lbf, and give its cross-section with --area=MM2",
+        ),
+        (
+            "Extension [mm],Load",
+            "--gauge_length=MM, or the strain with --strain_column; column 'Load' has",
+        ),
+    ],
+)
+def test_everything_that_is_missing_is_said_at_once(tmp_path, header, expected):
+    assert expected in the_error(write(tmp_path, table(header)))

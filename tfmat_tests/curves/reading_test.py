@@ -267,3 +267,29 @@ def test_an_assumed_unit_is_kept_apart_from_one_that_was_read(tmp_path):
         write(tmp_path, table("strain,stress")), ReadingOptions(strain_unit="-", stress_unit="ksi")
     )[0]
     assert given.assumed == ()
+
+
+def test_of_engineering_and_true_columns_the_law_s_pair_is_read(tmp_path):
+    header = "time,load,engineering_strain,engineering_stress,temperature,true_stress,true_strain"
+    rows = [
+        f"{i},{100 * s:.8g},{e:.8g},{s:.8g},20,{s * (1 + e):.8g},{np.log1p(e):.8g},{e / 2:.8g}"
+        for i, (e, s) in enumerate(zip(STRAIN, STRESS, strict=True))
+    ]
+    path = write(tmp_path, "\n".join([f"{header},plastic_strain", *rows]))
+    true = read_curves(path, measures={"strain": "true", "stress": "true"})[0]
+    np.testing.assert_allclose(true.strain, np.log1p(STRAIN), rtol=1e-7)
+    np.testing.assert_allclose(true.stress_mpa, STRESS * (1 + STRAIN), rtol=1e-7)
+    assert (true.strain_measure, true.stress_measure) == ("true", "true")
+    assert "engineering_strain, true_strain took 'true_strain'" in true.steps[0]
+    engineering = read_curves(path, measures={"strain": "engineering", "stress": "engineering"})[0]
+    np.testing.assert_allclose(engineering.strain, STRAIN, rtol=1e-7)
+    with pytest.raises(InputError, match=r"could be the strain .*; several .* be the stress"):
+        read_curves(path)
+
+
+def test_letters_of_the_formulas_count_beside_their_measure(tmp_path):
+    curve = read_curves(write(tmp_path, table("e_true,Sigma_true")))[0]
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
+    assert (curve.strain_measure, curve.stress_measure) == ("true", "true")
+    with pytest.raises(InputError, match="no column is named as a strain"):
+        read_curves(write(tmp_path, table("e,Sigma_true")))

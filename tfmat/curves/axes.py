@@ -1,0 +1,154 @@
+"""The two columns that are the axes of a curve, as plain strain and MPa."""
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from tfmat.curves.columns import Axis, Column, columns_named, find_axis
+from tfmat.curves.numbers import DecimalMark, number
+from tfmat.curves.reading_options import ReadingOptions
+from tfmat.curves.tables import Table, shorten
+from tfmat.errors import InputError
+from tfmat.materials.law import Array
+
+# Notes before the table, as testing machines call them; mm² (mm) per unit.
+_AREA_NOTE = r"(initial )?(cross.?section(al)?( area)?|area|querschnitt(sfläche)?|a0|s0)( a0| s0)?"
+_LENGTH_NOTE = r"(initial |original )?(gau?ge.?length|messlänge|l0|le)( l0)?"
+_AREA_UNITS = {
+    "mm2": 1.0,
+    "mm²": 1.0,
+    "mm^2": 1.0,
+    "cm2": 100.0,
+    "in2": 645.16,
+    "in²": 645.16,
+    "in^2": 645.16,
+}
+_LENGTH_UNITS = {"mm": 1.0, "in": 25.4, "inch": 25.4, "cm": 10.0, "m": 1e3}
+# Quantity of a column that is no strain or stress yet -> option, note and units of its size, and what to give.
+_SIZES: dict[str, tuple[str, str, dict[str, float], str]] = {
+    "displacement": (
+        "gauge_length",
+        _LENGTH_NOTE,
+        _LENGTH_UNITS,
+        "its length with --gauge_length=MM, or the strain with --strain_column",
+    ),
+    "load": (
+        "area",
+        _AREA_NOTE,
+        _AREA_UNITS,
+        "its cross-section with --area=MM2, or the stress with --stress_column",
+    ),
+}
+
+
+def find_axes(
+    table: Table, options: ReadingOptions, measures: Mapping[str, str | None]
+) -> dict[Axis, Column]:
+    """The columns of strain and stress; InputError says everything that is missing or doubtful, in one line."""
+    axes: dict[Axis, Column] = {}
+    problems: list[str] = []
+    for axis in ("strain", "stress"):
+        wanted, unit = getattr(options, f"{axis}_column"), getattr(options, f"{axis}_unit")
+        measure = getattr(options, f"{axis}_measure") or measures.get(axis)
+        column = find_axis(table, axis, wanted, unit, measure, problems)
+        if column is None:
+            continue
+        axes[axis] = column
+        if column.unit.quantity in _SIZES:
+            try:
+                _size(table, column, options)
+            except InputError as error:
+                has_no_unit = bool(problems) and f"'{column.name}' has no unit" in problems[-1]
+                about = f"column '{column.name}' is a {column.unit.quantity}; "
+                if has_no_unit:
+                    problems[-1] += f", and {str(error).removeprefix(about)}"
+                else:
+                    problems.append(str(error))
+        beside = [table.header[i] for i in columns_named(table, axis)]
+        if wanted is None and len(beside) > 1:
+            table.steps.append(f"of the columns {', '.join(beside)} took '{column.name}'")
+    if len(axes) == 2 and axes["strain"].index == axes["stress"].index:
+        problems.append(f"column '{axes['strain'].name}' cannot be both strain and stress")
+    if problems:
+        raise InputError(_joined(problems))
+    return axes
+
+
+def _joined(problems: list[str]) -> str:
+    """All problems in one line; two axes without a named column are one problem."""
+    unnamed = "no column is named as a"
+    if len(problems) == 2 and all(problem.startswith(unnamed) for problem in problems):
+        return (
+            problems[0]
+            .replace("named as a strain", "named as a strain or a stress")
+            .replace("set --strain_column", "set --strain_column and --stress_column")
+        )
+    return "; ".join(dict.fromkeys(problems))
+
+
+def read_strain(
+    table: Table, column: Column, mark: DecimalMark, options: ReadingOptions
+) -> tuple[Array, str]:
+    """The strain of every row, [rows], -, and where it is from, in words; InputError for a cell that is no number."""
+    values = _numbers(table, column, mark) * column.unit.factor
+    if column.unit.name == "stretch":
+        return values - 1.0, f"{column.says}, less 1"
+    if column.unit.quantity != "displacement":
+        return values, column.says
+    length, source = _size(table, column, options)
+    return values / length, f"{column.says} over the gauge length of {length:g} mm ({source})"
+
+
+def read_stress(
+    table: Table, column: Column, mark: DecimalMark, options: ReadingOptions
+) -> tuple[Array, str]:
+    """The stress of every row, [rows], MPa, and where it is from, in words; InputError for a cell that is no number."""
+    values = _numbers(table, column, mark) * column.unit.factor
+    if column.unit.quantity != "load":
+        return values, column.says
+    area, source = _size(table, column, options)
+    return values / area, f"{column.says} over the area of {area:g} mm² ({source})"
+
+
+def _size(table: Table, column: Column, options: ReadingOptions) -> tuple[float, str]:
+    """The gauge length (mm) of a displacement, the area (mm²) of a load, and where it is known from."""
+    name, noted, units, missing = _SIZES[column.unit.quantity]
+    value, source = getattr(options, name), "as given"
+    if value is None:
+        value, source = _noted(table, noted, units), "from the file's head"
+    if value is None:
+        raise InputError(f"column '{column.name}' is a {column.unit.quantity}; give {missing}")
+    return value, source
+
+
+def _noted(table: Table, pattern: str, units: dict[str, float]) -> float | None:
+    """A size that stands before the table with its unit, `Area: 24,5 mm²`; None where it is not plain to read."""
+    for name, text in table.notes.items():
+        unit_of_name = re.search(r"[\[(](.*?)[\])]", name)
+        key = re.sub(r"[\[(].*?[\])]|_", " ", name)
+        match = re.fullmatch(r"([\d.,]+)\s*(.*)", text)
+        if not match or not re.fullmatch(pattern, " ".join(key.lower().split())):
+            continue
+        unit = (match[2] or (unit_of_name[1] if unit_of_name else "")).strip().lower().strip("[]()")
+        value = number(match[1], "," if re.fullmatch(r"\d+,\d+", match[1]) else ".")
+        if unit in units and value:
+            return value * units[unit]
+    return None
+
+
+def _numbers(table: Table, column: Column, mark: DecimalMark) -> Array:
+    """One column as finite numbers, [points]; the first cell that is none is refused with its line."""
+    values = np.empty(len(table.rows))
+    row_word = "line" if table.sheet is None else "row"
+    for i, (line, row) in enumerate(table.rows):
+        cell = row[column.index] if column.index < len(row) else ""
+        value = number(cell, mark)
+        if value is None or not np.isfinite(value):
+            shown = shorten(str(cell).strip())
+            found = f"'{shown}' is not a number" if shown else "no value"
+            if value is not None:
+                found = f"'{shown}'; every value must be finite"
+            raise InputError(f"{row_word} {line}, column '{column.name}': {found}")
+        values[i] = value
+    return values

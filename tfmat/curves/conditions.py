@@ -1,0 +1,105 @@
+"""The conditions of a test, from the head and the name of its file: specimen, temperature, direction, rate.
+
+Only what can be read in one way is taken: a wrong temperature would put a curve among others that it is unlike.
+"""
+
+import re
+from collections.abc import Mapping
+
+_RANKINE_OF_0_F = 459.67
+# What the lines before the table call them, in lower case and without what stands in brackets.
+_NAMES = {
+    "specimen": r"(specimen|sample|probe|éprouvette|probeta)([ -]?(id|name|no\.?|number|nr\.?|nummer))?",
+    "temperature": r"(test |testing |prüf)?(temperatur[ea]?|température|temp\.?)",
+    "direction": r"((material|test|loading|rolling) )?(direction|orientation)|(walz|prüf)?richtung",
+    "rate": r"(engineering |true |nominal |test )?(strain|shear) rate|rate|dehnrate|dehngeschwindigkeit",
+}
+_TEMPERATURE_UNITS = {
+    **dict.fromkeys(("°c", "c", "degc", "deg c", "celsius"), "°C"),
+    **dict.fromkeys(("°f", "f", "degf", "deg f", "fahrenheit"), "°F"),
+    **dict.fromkeys(("°r", "degr", "rankine"), "°R"),
+    **dict.fromkeys(("k", "kelvin"), "K"),
+}
+_RATE_UNITS = dict.fromkeys(("1/s", "/s", "s-1", "s^-1", "s⁻¹", "1/sec", "per s", "s**-1"), "1/s")
+_DIRECTIONS = {"ST", "LT", "TL", "SL", "LS", "RD", "TD", "ND"}
+_NUMBER = r"[-+]?\d+(?:[.,]\d+)?(?:[eE][-+]?\d+)?"
+
+
+def conditions_of(notes: Mapping[str, str], stem: str) -> dict[str, str]:
+    """What head and file name say, by the keys `specimen`, `temperature`, `direction` and `rate`.
+
+    Where both speak, the name's temperature and direction win over a bare number and an unknown word in the head.
+
+    Args:
+      notes: name -> text of the lines before the table.
+      stem: the file's name without its ending.
+
+    Returns:
+      Values with their unit where it is known, `200 °C`; a bare number where it is not. Keys that nothing is said of
+      are left out.
+    """
+    found = _from_notes(notes)
+    for key, value in _from_name(stem).items():
+        said = found.get(key)
+        is_plain = said is not None and (
+            (key == "temperature" and not re.fullmatch(_NUMBER, said))
+            or (key == "direction" and said.upper() in _DIRECTIONS)
+            or key == "rate"
+        )
+        if not is_plain:
+            found[key] = value
+    return {key: found[key] for key in _NAMES if key in found}
+
+
+def fahrenheit_of_rankine(text: str) -> int | None:
+    """Degrees Fahrenheit of a bare number that is a whole number of them in Rankine (534.67 is 75 °F); or None."""
+    if not re.fullmatch(r"\d{3,4}\.67(0*)", text.strip()):
+        return None
+    return round(float(text) - _RANKINE_OF_0_F)
+
+
+def _from_notes(notes: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, text in notes.items():
+        in_brackets = re.search(r"[\[(](.*?)[\])]", name)
+        plain = " ".join(re.sub(r"[\[(].*?[\])]|_", " ", name).lower().split())
+        for key, pattern in _NAMES.items():
+            if key not in found and text.strip() and re.fullmatch(pattern, plain):
+                found[key] = _value(key, text.strip(), in_brackets[1] if in_brackets else "")
+    return found
+
+
+def _value(key: str, text: str, unit: str) -> str:
+    """`text` with its unit as this project writes it, where it is a number; else as it stands."""
+    units = {"temperature": _TEMPERATURE_UNITS, "rate": _RATE_UNITS}.get(key)
+    match = re.fullmatch(rf"({_NUMBER})\s*(.*)", text)
+    if units is None or match is None:
+        return text
+    unit = (match[2] or unit).strip(" []()")
+    value = f"{float(match[1].replace(',', '.')):.6g}"
+    return f"{value} {units.get(unit.lower(), unit)}".strip()
+
+
+def _from_name(stem: str) -> dict[str, str]:
+    """Forms that can be read in one way only; what stands in a name twice is not taken."""
+    seen: dict[str, set[str]] = {"temperature": set(), "direction": set(), "rate": set()}
+    words = [
+        word for word in re.split(r"[-_ ,;]+", re.sub(r"(?<=\d[eE])-(?=\d)", "−", stem)) if word
+    ]
+    for before, word in zip(["", *words], words, strict=False):
+        word = word.replace("−", "-")
+        if match := re.fullmatch(r"(\d{2,4})(?:deg|°)?C", word):
+            sign = "-" if re.search(rf"(?:^|[_ ]|--)-{re.escape(word)}", f"{stem}") else ""
+            seen["temperature"].add(f"{sign}{int(match[1])} °C")
+        elif match := re.fullmatch(r"(\d{3,4})K", word):
+            seen["temperature"].add(f"{int(match[1])} K")
+        elif word in _DIRECTIONS or (word in ("L", "T", "S") and re.search(r"\d", before)):
+            seen["direction"].add(word)
+        elif match := re.fullmatch(r"(\d{1,2})(?:deg|°)", word):
+            seen["direction"].add(f"{int(match[1])}°")
+        # A bare power of ten below one; other decimal numbers may be a thickness.
+        elif re.fullmatch(r"0\.0*1|1(\.0)?[eE]-\d+", word):
+            seen["rate"].add(f"{float(word):.6g}")
+        elif match := re.fullmatch(rf"({_NUMBER})(?:1?/s|s-1|ps)", word):
+            seen["rate"].add(f"{float(match[1]):.6g} 1/s")
+    return {key: values.pop() for key, values in seen.items() if len(values) == 1}
