@@ -9,7 +9,7 @@ Or identification: how fast arrays are answered, and whether curves of other law
   tools/benchmark --part=horovod --with_mpi4py          two ranks against two processes alone: three minutes
   tools/benchmark --part=counters --rounds=300          what measuring itself adds to a step: some minutes
   tools/benchmark --part=dtensor                        meshes of CPU devices against one: ten minutes a round
-  tools/benchmark --part=identify                       curves a second of tfmat.identify on arrays: half a minute
+  tools/benchmark --part=identify                       curves a second of tfmat.network_answers: half a minute
   tools/benchmark --part=other_laws                     AUROC for other shear laws and false alarms: half a minute
 
 In each round every way runs once, one after the other, each in a process of its own that holds the same curves; ratios

@@ -143,7 +143,7 @@ def _arrays(strain: Any, stress: Any) -> list[tuple[Array, Array]]:
 
 def _is_one(values: Any) -> bool:
     """Whether these are the numbers of one curve and not curves."""
-    if np.ndim(values) == 0:
+    if not hasattr(values, "__len__"):
         raise InputError("strain and stress are single numbers; give [points] or [curves, points]")
     return len(values) == 0 or np.ndim(values[0]) == 0
 

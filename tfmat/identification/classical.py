@@ -43,8 +43,8 @@ class BestFit:
       at_bound: [p], the value stands at the end of what was searched, far beyond its range.
       unidentifiable: [p], the interval is as wide as the range.
       rmse_mpa: root mean square residual at the measured points.
-      correlation: how many neighbouring points carry the information of one, because their residuals are alike; the
-        intervals are as wide as that demands. 1 where the residuals are independent.
+      widening: by what factor the widest interval is wider than it would be for independent residuals; 1 where they
+        are independent.
     """
 
     values: Array
@@ -54,7 +54,7 @@ class BestFit:
     at_bound: Flags
     unidentifiable: Flags
     rmse_mpa: float
-    correlation: float
+    widening: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,7 +176,7 @@ def _within(law: Law, wide: Law, found: LeastSquaresFit) -> BestFit:
         at_bound=found.at_bound[0],
         unidentifiable=found.unidentifiable[0] | wider_than_range,
         rmse_mpa=float(found.rmse_mpa[0]),
-        correlation=float(found.correlation[0]),
+        widening=float(np.nanmax(found.widening[0])),
     )
 
 

@@ -233,7 +233,7 @@ def _honest(
     largest = float(np.abs(curve.stress_mpa).max())
     if 0.01 * nearest * largest <= caveats.ABOVE_NOISE * noise_mpa:
         return predicted
-    return _Predicted(predicted.labels, None, None)
+    return dataclasses.replace(predicted, interval=None)
 
 
 def _recommended(

@@ -9,8 +9,9 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
+from tfmat.identification.correlated_errors import correlated_errors
 from tfmat.identification.cramer_rao import covariance_of
-from tfmat.identification.label_space import identified_values, label_slopes
+from tfmat.identification.label_space import identified_values, label_derivatives, label_slopes
 from tfmat.identification.levenberg_marquardt import Minimum, Residuals, minimise
 from tfmat.identification.profile import ends_not_ruled_out
 from tfmat.identification.start_values import start_labels
@@ -21,8 +22,6 @@ _MOST_ITERATIONS = 100
 _TRIES_A_STEP = 8
 # Of a variance by the other parameters; double precision resolves no more.
 _MOST_INFLATION = 1e12
-# Degrees of freedom that are left at least where residuals are alike.
-_FEWEST_FREE = 3.0
 
 Flags = NDArray[np.bool_]
 
@@ -47,7 +46,8 @@ class LeastSquaresFit:
       at_bound: [curves, p], the answer stands at the end of its range.
       unidentifiable: [curves, p], the interval is wider than the range, or neither end of the range is ruled out, or
         JᵀJ is singular but for rounding: the curve says nothing of this parameter.
-      correlation: how many neighbouring points carry the information of one, [curves]; 1 unless `fit` is asked for it.
+      widening: by what factor the standard deviations are larger than those for independent residuals, [curves, p];
+        1 unless `fit` is asked for it.
     """
 
     labels: Array
@@ -63,7 +63,7 @@ class LeastSquaresFit:
     converged: Flags
     at_bound: Flags
     unidentifiable: Flags
-    correlation: Array
+    widening: Array
 
 
 def fit(
@@ -87,40 +87,13 @@ def fit(
       deviation: standard deviation of the noise of each point up to a factor, [curves, points], MPa; None is even.
       max_iterations: steps tried at the most; max_taken: of these, steps that made the fit better (None: all).
       correlated: residuals of neighbouring points may be alike, as they are where the law does not follow the curve;
-        sigma, covariance and intervals then count independent points only (see `correlation_of`). Strain must rise.
+        covariance and intervals then account for it (see `correlated_errors`). Points stand in order.
     """
     residuals = _residuals(law, strain, stress, valid, deviation)
     if start is None:
         start = start_labels(law, residuals.strain, residuals.stress, residuals.weights)
     found = minimise(residuals, start, max_iterations, max_taken=max_taken)
-    correlation = np.ones(len(residuals))
-    if correlated:
-        values = residuals.values(found.labels)
-        correlation = np.array(
-            [
-                correlation_of(row[counts])
-                for row, counts in zip(values, residuals.weights > 0, strict=True)
-            ]
-        )
-    return _answer(residuals, found, correlation)
-
-
-def correlation_of(residuals: Array) -> float:
-    """How many neighbouring residuals [points] carry the information of one: the integrated autocorrelation, >= 1.
-
-    The sum over lags ends with the first pair of neighbours that is not positive (C. J. Geyer, Practical Markov chain
-    Monte Carlo, Statistical Science 7 (1992) 473-483, section 3.3).
-    """
-    count = len(residuals)
-    square = float(residuals @ residuals)
-    if count < 3 or not 0 < square < np.inf:
-        return 1.0
-    padded = np.fft.rfft(residuals, 2 * count)
-    lags = np.fft.irfft(padded * np.conj(padded), 2 * count)[:count] / square
-    pairs = lags[: 2 * (count // 2)].reshape(-1, 2).sum(axis=1)
-    ends = np.flatnonzero(pairs <= 0)
-    positive = pairs[: ends[0]] if len(ends) else pairs
-    return max(1.0, 2.0 * float(positive.sum()) - 1.0)
+    return _answer(residuals, found, correlated)
 
 
 def polish(
@@ -186,24 +159,23 @@ def _residuals(
     return Residuals(law, np.broadcast_to(strain, stress.shape), stress, weights)
 
 
-def _answer(residuals: Residuals, found: Minimum, correlation: Array) -> LeastSquaresFit:
+def _answer(residuals: Residuals, found: Minimum, correlated: bool) -> LeastSquaresFit:
     law, labels = residuals.law, found.labels
     counted = residuals.weights > 0
-    count, parameters = counted.sum(axis=1), labels.shape[1]
-    # Each point says as much as 1 / correlation independent ones.
-    independent = count / correlation
-    freedom = independent - parameters
-    alike = correlation > 1.0
-    # Long stretches of alike residuals leave few independent points; the estimate of their number is rough then.
-    freedom = np.where(alike, np.maximum(freedom, _FEWEST_FREE), freedom)
-    sigma = np.sqrt(2.0 * found.cost * independent / count / np.where(freedom > 0, freedom, np.nan))
-    variance = sigma**2 * correlation
-    covariance = variance[:, None, None] * covariance_of(found.normal)
+    freedom = (counted.sum(axis=1) - labels.shape[1]).astype(np.float64)
+    sigma = np.sqrt(2.0 * found.cost / np.where(freedom > 0, freedom, np.nan))
+    covariance = sigma[:, None, None] ** 2 * covariance_of(found.normal)
+    independent_std = np.sqrt(np.einsum("cii->ci", covariance))
+    if correlated:
+        _count_correlation(residuals, labels, covariance, freedom)
     label_std = np.sqrt(np.einsum("cii->ci", covariance))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        widening = np.where(label_std == independent_std, 1.0, label_std / independent_std)
     quantile = scipy.special.stdtrit(np.maximum(freedom, 1), 0.5 + COVERAGE / 2)
     half = quantile[:, None] * label_std
+    rise = ((quantile * sigma)[:, None] * widening) ** 2
     limits = np.clip(np.stack([labels - half, labels + half], axis=2), 0.0, 1.0)
-    possible = ends_not_ruled_out(residuals, found, half, quantile**2 * variance)
+    possible = ends_not_ruled_out(residuals, found, half, rise)
     interval_labels = np.where(possible, [0.0, 1.0], limits)
     ends = [identified_values(law, interval_labels[:, :, side]) for side in (0, 1)]
     slopes = label_slopes(law, law.from_labels(labels))
@@ -222,8 +194,22 @@ def _answer(residuals: Residuals, found: Minimum, correlation: Array) -> LeastSq
         at_bound=(labels <= 0.0) | (labels >= 1.0),
         # Not `half >= 0.5`, so that a NaN (too few points) is unidentifiable too.
         unidentifiable=~(half < 0.5) | possible.all(axis=2) | _singular(found.normal),
-        correlation=correlation,
+        widening=widening,
     )
+
+
+def _count_correlation(
+    residuals: Residuals, labels: Array, covariance: Array, freedom: Array
+) -> None:
+    """Replaces, in place, covariance [curves, p, p] and freedom [curves] of curves whose residuals are correlated."""
+    values = residuals.values(labels)
+    slopes = label_derivatives(residuals.law, residuals.strain, labels)
+    slopes *= residuals.weights[:, :, None]
+    for i in range(len(labels)):
+        counts = residuals.weights[i] > 0
+        found = correlated_errors(slopes[i, counts], values[i, counts])
+        if found is not None:
+            covariance[i], freedom[i] = found.covariance, found.freedom
 
 
 def _singular(normal: Array) -> Flags:

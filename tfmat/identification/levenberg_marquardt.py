@@ -145,7 +145,7 @@ def _minimise(
         promised = -((slope + 0.5 * (normal @ step[:, :, None])[:, :, 0]) * step).sum(axis=1)
         # A NaN from an overflowing law compares false: such a step is never taken.
         better = cost <= found.cost[active]
-        gain = (found.cost[active] - cost) / np.maximum(promised, 1e-300)
+        gain = (found.cost[active] - cost) / np.maximum(promised, 1e-250)
         last = promised <= tolerance * found.cost[active]
         taken = active[better]
         found.labels[taken], found.cost[taken] = trial[better], cost[better]

@@ -22,7 +22,7 @@ def ends_not_ruled_out(
     Args:
       found: the fit.
       half: half-width of the intervals that the slope at the fit gives, [curves, p]; narrow ones are taken as they are.
-      rise: the sum of squares may rise by this much, [curves].
+      rise: the sum of squares may rise by this much, [curves, p].
     """
     possible = np.zeros((*half.shape, 2), np.bool_)
     for column in range(half.shape[1]):
@@ -35,5 +35,5 @@ def ends_not_ruled_out(
         for end in (0, 1):
             labels[:, column] = end
             at_end = minimise(part, labels, _ITERATIONS, _TOLERANCE, held).cost
-            possible[rows, column, end] = 2.0 * (at_end - cost) <= rise[rows]
+            possible[rows, column, end] = 2.0 * (at_end - cost) <= rise[rows, column]
     return possible

@@ -1,87 +1,101 @@
-"""`tfmat.identify` on arrays."""
+"""`tfmat.identify`: the whole answer, from files and from arrays, the same as the command's."""
+
+import json
 
 import numpy as np
 import pytest
 
 import tfmat
+from tfmat.cli.main import main
+from tfmat.curves.example import write_example_curve
 from tfmat.errors import InputError
-from tfmat.identification.identifier import Identifier
 from tfmat.materials import find_law
 
 
-@pytest.fixture(scope="module")
-def stored(trained_run):
-    """Strain and stress as the data set holds them, padded points NaN; and the network's own answers."""
-    features = np.array(trained_run.dataset.features[:300])
-    padded = features[:, :, 2] > 0
-    strain, stress = (np.where(padded, np.nan, features[:, :, i]) for i in (0, 1))
-    labels = Identifier.open(trained_run.workdir).predict(features).clip(0, 1)
-    return strain, stress, labels
+@pytest.fixture
+def metal(tmp_path, monkeypatch):
+    """A tension test of a metal, true stress in ksi."""
+    monkeypatch.chdir(tmp_path)
+    path = write_example_curve(
+        find_law("voce"),
+        tmp_path / "metal.csv",
+        parameters={"E": 190e3, "sigma0": 300.0, "Q": 400.0, "b": 8.0},
+        max_strain=0.2,
+    )
+    strain, stress = np.loadtxt(path, delimiter=",", skiprows=1, unpack=True)
+    lines = ["true strain,true stress [ksi]"]
+    lines += [f"{e:.8g},{s / 6.894757293168361:.8g}" for e, s in zip(strain, stress, strict=True)]
+    path.write_text("\n".join(lines))
+    return path, strain, stress
 
 
-def test_stored_arrays_get_the_network_s_own_answer(trained_run, stored):
-    strain, stress, labels = stored
-    assert np.isnan(strain).any()
-    answer = tfmat.identify(strain, stress, law="hahn_tsai", workdir=trained_run.workdir)
-    np.testing.assert_allclose(answer.labels, labels, atol=1e-6)
-    np.testing.assert_allclose(answer.values["G0"], 2000 + 6000 * labels[:, 0], rtol=1e-6)
-    assert answer.units == {"G0": "MPa", "a": "MPa^-3"}
-    same = answer.stress(np.linspace(0, 0.03, 7))
-    assert same.shape == (300, 7)
-    twice = tfmat.identify(strain.astype(float), stress.astype(float), workdir=trained_run.workdir)
-    np.testing.assert_allclose(twice.labels, labels, atol=1e-5)
+def test_files_get_the_command_s_answer(metal, capsys):
+    path, _, _ = metal
+    (answer,) = tfmat.identify(path, law="voce", fixed={"E": 190e3}, toe="off")
+    flags = ["--law=voce", "--fix=E=190000", "--toe=off", "--json=out.json"]
+    assert main(["identify", str(path), *flags]) == 0
+    capsys.readouterr()
+    assert json.loads(json.dumps([answer.to_json()])) == json.loads(
+        (path.parent / "out.json").read_text()
+    )
+    assert [a.curve.name for a in tfmat.identify(["*.csv"], law="voce")] == ["metal"]
 
 
-def test_other_points_are_put_on_the_grid(trained_run):
-    law, strain = find_law("hahn_tsai"), np.linspace(0, 0.03, 777) ** 1.2
-    parameters = np.array([[4000.0, 2e-8], [6000.0, 1e-8]])
-    stress = law.stress(strain[None], parameters)
-    many = tfmat.identify(strain, stress, workdir=trained_run.workdir)
-    assert many.values["G0"] == pytest.approx([4000, 6000], rel=0.2)
-    one = tfmat.identify(strain, stress[1], workdir=trained_run.workdir)
-    assert one.values["G0"] == pytest.approx(many.values["G0"][1], rel=1e-4)
-    assert np.ndim(one.values["G0"]) == 0
-    again = one.stress(strain)
-    assert again.shape == strain.shape
-    assert np.sqrt(np.mean((again - stress[1]) ** 2)) < 0.2 * stress[1].max()
+def test_arrays_get_the_same_answer_as_their_file(metal):
+    path, strain, stress = metal
+    measures = {"strain_measure": "true", "stress_measure": "true"}
+    (of_file,) = tfmat.identify(path, law="voce")
+    answer = tfmat.identify(strain, stress, law="voce", **measures)
+    for name, value in answer.parameters.items():
+        assert value.value == pytest.approx(of_file.parameters[name].value, rel=1e-4)
+        true = {"E": 190e3, "sigma0": 300.0, "Q": 400.0, "b": 8.0}[name]
+        assert abs(value.value - true) < 4 * value.std
+    ksi = tfmat.identify(
+        strain, stress / 6.894757293168361, law="voce", stress_unit="ksi", **measures
+    )
+    assert ksi.parameters["Q"].value == pytest.approx(answer.parameters["Q"].value, rel=1e-6)
+    assert not answer.do_not_use
+
+
+def test_several_arrays_of_different_lengths(metal):
+    _, strain, stress = metal
+    measures = {"law": "voce", "strain_measure": "true", "stress_measure": "true"}
+    both = tfmat.identify([strain, strain[::2]], [stress, stress[::2]], **measures)
+    padded = np.full((2, len(strain)), np.nan)
+    padded[0], padded[1, : len(strain[::2])] = stress, stress[::2]
+    strains = np.stack([strain, np.full(len(strain), np.nan)])
+    strains[1, : len(strain[::2])] = strain[::2]
+    again = tfmat.identify(strains, padded, **measures)
+    alone = tfmat.identify(strain[::2], stress[::2], **measures)
+    for answers in (both, again):
+        assert answers[1].parameters == alone.parameters
+
+
+def test_stress_in_ksi_taken_for_mpa_is_not_to_be_used(metal):
+    _, strain, stress = metal
+    answer = tfmat.identify(strain, stress / 6.894757, law="swift", strain_measure="true")
+    assert answer.do_not_use
+    assert any("ksi" in str(warning) for warning in answer.warnings)
 
 
 @pytest.mark.parametrize(
-    ("strain", "stress", "message"),
+    ("strain", "stress", "options", "message"),
     [
-        (np.arange(20.0), np.arange(19.0), "shape"),
-        (np.zeros((2, 2, 20)), np.zeros((2, 2, 20)), "shape"),
-        (np.arange(5.0), np.arange(5.0), "at least 10 points"),
-        (np.full((3, 20), np.nan), np.zeros((3, 20)), "NaN or infinity"),
-        (np.linspace(0.05, 0, 20), np.arange(20.0), "strain must rise"),
-        (np.linspace(1.0, 20, 20), np.arange(20.0), "trained range"),
-        (np.array(["a"] * 20), np.arange(20.0), "give numbers"),
+        (np.arange(20.0), np.arange(19.0), {}, "strain has shape"),
+        (np.arange(5.0), np.arange(5.0), {}, "at least 10"),
+        (np.full(20, np.nan), np.zeros(20), {}, "at least 10"),
+        (np.r_[np.nan, np.arange(20.0)], np.arange(21.0), {}, "NaN or infinity before the end"),
+        (np.array(["a"] * 20), np.arange(20.0), {}, "give numbers"),
+        ([np.arange(20.0)] * 2, [np.arange(20.0)], {}, "2 strains and 1 stresses"),
+        (1.0, 2.0, {}, "single numbers"),
+        (np.arange(20.0), None, {}, "strains need their stresses"),
+        (np.arange(20.0), np.arange(20.0), {"stress_units": "ksi"}, "did you mean 'stress_unit'"),
+        (np.arange(20.0), np.arange(20.0), {"sheet": "a"}, "is for files"),
+        (np.arange(20.0), np.arange(20.0), {"stress_unit": "kN"}, "is no unit of stress"),
+        (["none.csv"], None, {}, "none.csv: no such file"),
     ],
 )
-def test_what_is_no_curve_is_refused(trained_run, strain, stress, message):
-    with pytest.raises(InputError, match=message):
-        tfmat.identify(strain, stress, workdir=trained_run.workdir)
-
-
-def test_the_wrong_network_is_refused(trained_run, tmp_path):
-    curve = np.linspace(0, 0.03, 50), np.linspace(0, 60, 50)
-    with pytest.raises(InputError, match="is of law hahn_tsai, not voce"):
-        tfmat.identify(*curve, law="voce", workdir=trained_run.workdir)
-    with pytest.raises(InputError, match="holds no trained model"):
-        tfmat.identify(*curve, workdir=tmp_path)
-
-
-def test_blocks_side_by_side_answer_as_one_by_one(trained_run):
-    features = np.array(trained_run.dataset.features[:2500])
-    padded = features[:, :, 2] > 0
-    strain, stress = (np.where(padded, np.nan, features[:, :, i]) for i in (0, 1))
-    expected = Identifier.open(trained_run.workdir).predict(features).clip(0, 1)
-    answer = tfmat.identify(strain, stress, workdir=trained_run.workdir)
-    np.testing.assert_allclose(answer.labels, expected, atol=1e-6)
-    strain[2000, 3] = np.nan
-    with pytest.raises(InputError, match="NaN or infinity before the end"):
-        tfmat.identify(strain, stress, workdir=trained_run.workdir)
-    # Falling strain, near no grid that the network knows.
-    strain[2000] = np.linspace(0.03, 0.0, 200)
-    with pytest.raises(InputError, match="strain must rise"):
-        tfmat.identify(strain, stress, workdir=trained_run.workdir)
+def test_what_is_no_curve_is_refused(strain, stress, options, message):
+    with pytest.raises(InputError, match=message) as caught:
+        tfmat.identify(strain, stress, law="voce", **options)
+    assert "\n" not in str(caught.value)

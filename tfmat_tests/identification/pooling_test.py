@@ -1,9 +1,12 @@
 """Several specimens of one material in one answer."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import scipy.stats
 
+from tfmat.curves.caveats import Caveat
 from tfmat.curves.example import write_example_curve
 from tfmat.curves.measured import load_measured_curves
 from tfmat.errors import InputError
@@ -30,7 +33,7 @@ def results(identifier, tmp_path_factory):
 
 
 def test_values_are_means_and_the_scatter_is_that_between_specimens(identifier, results):
-    pooled = pool(identifier, results)
+    (pooled,) = pool(results)
     values = np.array([result.parameters["G0"].value for result in results])
     answer = pooled.parameters["G0"]
     assert answer.value == pytest.approx(values.mean())
@@ -49,12 +52,40 @@ def test_values_are_means_and_the_scatter_is_that_between_specimens(identifier, 
 
 def test_given_parameters_stay_given(identifier, results):
     conditioned = identify(identifier, [r.curve for r in results], fixed={"G0": 5000.0})
-    pooled = pool(identifier, conditioned, fixed={"G0": 5000.0}, least_squares=False)
+    (pooled,) = pool(conditioned)
     assert pooled.parameters["G0"].fixed
-    assert pooled.parameters["a"].least_squares is None
+    assert pooled.parameters["a"].least_squares == pytest.approx(3e-8, rel=0.3)
     assert pooled.parameters["a"].value == pytest.approx(3e-8, rel=0.3)
 
 
 def test_one_specimen_is_not_pooled(identifier, results):
     with pytest.raises(InputError, match="at least two"):
-        pool(identifier, results[:1])
+        pool(results[:1])
+
+
+def test_what_must_not_be_used_is_left_out_by_name(results):
+    refused = dataclasses.replace(
+        results[0], warnings=[Caveat("wrong unit", "its stress is in ksi", blocks=True)]
+    )
+    (pooled,) = pool([refused, *results[1:]])
+    values = [result.parameters["G0"].value for result in results[1:]]
+    assert pooled.parameters["G0"].value == pytest.approx(np.mean(values))
+    (said,) = pooled.warnings
+    assert "0 (wrong unit)" in said.text
+    with pytest.raises(InputError, match="at least two usable curves .*not to be used: 0, 1"):
+        pool([refused, dataclasses.replace(results[1], warnings=refused.warnings), results[2]])
+
+
+def test_specimens_are_pooled_by_their_conditions(results):
+    def tested(result, temperature):
+        curve = dataclasses.replace(result.curve, conditions={"temperature": temperature})
+        return dataclasses.replace(result, curve=curve)
+
+    each = [*(tested(result, "20 C") for result in results[:2]), tested(results[2], "100 C")]
+    hot = tested(results[2], "100 C")
+    cold, warm = pool([*each, hot], ["temperature"])
+    assert cold.curve.name == "pooled (20 C, 2 specimens)"
+    assert cold.curve.conditions == {"temperature": "20 C"}
+    assert warm.parameters["G0"].value == pytest.approx(results[2].parameters["G0"].value)
+    with pytest.raises(InputError, match="no curve says its direction.*known are: temperature"):
+        pool(each, ["direction"])

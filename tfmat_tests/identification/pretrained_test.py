@@ -58,8 +58,7 @@ def test_a_metal_and_the_default_law_come_with_it():
 def test_who_answers(empty, trained_run):
     assert find_network(None).name == "hahn_tsai"
     assert is_pretrained(find_network(None))
-    with pytest.raises(InputError, match=r"no network for law tanh_shear .*hahn_tsai, swift"):
-        find_network(None, "tanh_shear")
+    assert find_network(None, "tanh_shear") is None
     with pytest.raises(InputError, match="no law 'vooce'; did you mean 'voce'"):
         find_network(None, "vooce")
     # A run of one's own comes first, for its law.
@@ -75,11 +74,13 @@ def test_who_answers(empty, trained_run):
 def test_arrays_are_answered_before_any_training(empty):
     strain = np.linspace(0, 0.1, 300)
     stress = np.minimum(200e3 * strain, 1000 * (0.01 + np.maximum(strain - 0.002, 0)) ** 0.3)
-    answer = tfmat.identify(strain, stress, law="swift")
+    answer = tfmat.network_answers(strain, stress, law="swift")
     assert answer.law.name == "swift"
     assert answer.units["K"] == "MPa"
     low, high = answer.ci95["K"]
     assert low < answer.values["K"] < high
-    shear = tfmat.identify(np.linspace(0, 0.02, 50), np.linspace(0, 80, 50))
+    shear = tfmat.network_answers(np.linspace(0, 0.02, 50), np.linspace(0, 80, 50))
     assert shear.law.name == "hahn_tsai"
     assert shear.values["G0"] == pytest.approx(4000, rel=0.1)
+    with pytest.raises(InputError, match="no network for law tanh_shear comes with tfmat"):
+        tfmat.network_answers(strain, stress, law="tanh_shear")

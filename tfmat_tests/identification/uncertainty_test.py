@@ -9,7 +9,8 @@ import scipy.stats
 
 import tfmat
 from tfmat.curves.example import example_curve, write_example_curve
-from tfmat.curves.measured import load_measured_curve
+from tfmat.curves.measured import clean, load_measured_curve
+from tfmat.curves.reading import RawCurve
 from tfmat.errors import InputError
 from tfmat.identification.coverage import coverage
 from tfmat.identification.evaluate import evaluate
@@ -117,41 +118,51 @@ def test_answers_carry_the_network_s_own_errors(run):
     curve = load_measured_curve(path, identifier.target)
     (result,) = identify(identifier, [curve])
     content = result.to_json()["parameters"]["a"]
-    assert list(content) == [
-        "value",
-        "unit",
-        "std",
-        "polished",
-        "least_squares",
-        "ci95",
-        "least_squares_std",
-        "least_squares_ci95",
-    ]
-    calibration, label = identifier.calibration, result.labels
+    calibration = identifier.calibration
     assert calibration is not None
-    assert content["std"] == pytest.approx(
-        content["value"] * np.log(100) * 0.05 * calibration.z_std[1], rel=1e-4
-    )
-    ends = label[1] + 0.05 * np.array([calibration.quantiles[1, 4], calibration.quantiles[1, 194]])
-    np.testing.assert_allclose(content["ci95"], 1e-9 * 100**ends, rtol=1e-4)
-    low, high = content["least_squares_ci95"]
-    assert low < content["least_squares"] < high
-    assert high - low < 0.5 * (content["ci95"][1] - content["ci95"][0])
+    label = np.log(content["network"] / 1e-9) / np.log(100)
+    ends = label + 0.05 * np.array([calibration.quantiles[1, 4], calibration.quantiles[1, 194]])
+    np.testing.assert_allclose(content["network_ci95"], 1e-9 * 100**ends, rtol=1e-4)
+    low, high = content["ci95"]
+    assert content["ci95"] == content["least_squares_ci95"]
+    assert low < content["value"] == content["least_squares"] < high
+    assert high - low < 0.5 * (content["network_ci95"][1] - content["network_ci95"][0])
     (bare,) = identify(identifier, [curve], least_squares=False)
-    assert bare.parameters["a"].ci95 == result.parameters["a"].ci95
-    assert "least_squares_ci95" not in bare.to_json()["parameters"]["a"]
-    # Given G0, the value is least squares', and so is its interval.
+    alone = bare.parameters["a"]
+    assert alone.method == "network"
+    assert alone.ci95 == alone.network_ci95 == result.parameters["a"].network_ci95
+    assert alone.std == pytest.approx(
+        alone.value * np.log(100) * 0.05 * calibration.z_std[1], rel=1e-4
+    )
+    assert alone.least_squares_ci95 is None
+    # Given G0, nothing is the network's.
     (given,) = identify(identifier, [curve], fixed={"G0": 6964.0})
-    assert given.parameters["a"].least_squares_ci95 is None
-    assert given.parameters["a"].std < 0.5 * content["std"]
+    assert given.parameters["a"].network is given.parameters["a"].network_ci95 is None
+    assert given.parameters["a"].std < content["std"]
+
+
+def test_a_network_s_intervals_are_withheld_where_the_curve_does_not_follow_the_law(run, tmp_path):
+    """They are calibrated on curves that differ from the law by noise alone."""
+    identifier = Identifier.open(run)
+    strain = np.linspace(0, 0.04, 150)
+    law = find_law("hahn_tsai")
+    stress = law.stress(strain[None], np.array([[5000.0, 3e-8]]))[0]
+    for misfit_mpa, known in ((0.0, True), (6.0, False)):
+        shape = misfit_mpa * np.sin(strain / 0.004) * np.minimum(strain / 0.01, 1)
+        noise = np.random.default_rng(0).normal(0, 1, 150)
+        curve = clean(RawCurve("a", strain, stress + shape + noise), identifier.target)
+        (result,) = identify(identifier, [curve])
+        value = result.parameters["G0"]
+        assert value.network is not None and value.ci95 is not None
+        assert (value.network_ci95 is not None) == known
 
 
 def test_arrays_carry_them_too(run, trained_run):
     features = np.array(trained_run.dataset.features[:40])
     padded = features[:, :, 2] > 0
     strain, stress = (np.where(padded, np.nan, features[:, :, i]) for i in (0, 1))
-    many = tfmat.identify(strain, stress, workdir=run)
-    one = tfmat.identify(strain[3], stress[3], workdir=run)
+    many = tfmat.network_answers(strain, stress, workdir=run)
+    one = tfmat.network_answers(strain[3], stress[3], workdir=run)
     z_std = read_sidecar(run).calibration.z_std
     np.testing.assert_allclose(many.std["G0"], np.full(40, 6000 * 0.02 * z_std[0]), rtol=1e-5)
     assert many.ci95["a"].shape == (40, 2)
@@ -160,7 +171,7 @@ def test_arrays_carry_them_too(run, trained_run):
     np.testing.assert_allclose(one.ci95["a"], many.ci95["a"][3], rtol=1e-4)
     assert not many.unidentifiable["G0"].any()
     assert one.unidentifiable == {"G0": False, "a": False}
-    without = tfmat.identify(strain, stress, workdir=trained_run.workdir)
+    without = tfmat.network_answers(strain, stress, workdir=trained_run.workdir)
     assert without.std is without.ci95 is without.unidentifiable is None
 
 
@@ -178,7 +189,7 @@ def test_what_the_network_does_not_know_it_says(run, tmp_path):
             return self.predict(features), np.full((len(features), 2), [0.01, 0.4])
 
     (result,) = identify(Ignorant(), [curve], least_squares=False)
-    (said,) = [line for line in result.warnings if "cannot be identified" in line]
+    (said,) = [line.text for line in result.warnings if line.kind == "cannot be identified"]
     assert said.startswith("a cannot be identified from this curve: the network's standard dev")
     low, high = result.parameters["a"].ci95
     assert low < 2e-9 and high > 5e-8

@@ -43,7 +43,12 @@ def test_the_evidence_is_that_of_the_best_fits(identification):
     settings = CurveSettings("tanh_shear", strength_mpa=(60.0, 140.0))
     strain, stress, valid = split_features(Simulator(settings, 0).curves(0, 12).features)
     law, other = find_law("hahn_tsai"), find_law("tanh_shear")
-    found = compare_laws(law, fit(law, strain, stress, valid), strain, stress, valid)
+    found = compare_laws(
+        law,
+        fit(law, strain, stress, valid).rmse_mpa,
+        valid.sum(axis=1),
+        lambda one: fit(one, strain, stress, valid).rmse_mpa,
+    )
     assert set(found.evidence) == {"tanh_shear", "exponential_shear"}
     for i in range(12):
         points = strain[i][valid[i]], stress[i][valid[i]]

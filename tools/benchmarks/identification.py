@@ -27,7 +27,7 @@ _OWN_SEED, _OTHER_SEED = 7, 8
 
 
 def measure_rate(num_curves: int, rounds: int, workdir: pathlib.Path | None) -> dict[str, Any]:
-    """Curves a second of `tfmat.identify` for stored arrays, as float32 and float64, padded behind by NaN."""
+    """Curves a second of `tfmat.network_answers` for stored arrays, as float32 and float64, padded behind by NaN."""
     import tfmat
 
     features = Simulator(CurveSettings(), seed=0).curves(0, num_curves).features
@@ -36,14 +36,16 @@ def measure_rate(num_curves: int, rounds: int, workdir: pathlib.Path | None) -> 
     quantities, samples = [], {}
     for kind in (np.float32, np.float64):
         strain, stress = (array.astype(kind) for array in stored)
-        tfmat.identify(strain[:5000], stress[:5000], law=OWN_LAW, workdir=workdir)  # loads, traces
+        tfmat.network_answers(
+            strain[:5000], stress[:5000], law=OWN_LAW, workdir=workdir
+        )  # loads, traces
         rates = []
         for _ in range(rounds):
             started = time.perf_counter()
-            tfmat.identify(strain, stress, law=OWN_LAW, workdir=workdir)
+            tfmat.network_answers(strain, stress, law=OWN_LAW, workdir=workdir)
             rates.append(num_curves / (time.perf_counter() - started))
         samples[kind.__name__] = rates
-        what = f"tfmat.identify, {kind.__name__}, {len(os.sched_getaffinity(0))} processors"
+        what = f"tfmat.network_answers, {kind.__name__}, {len(os.sched_getaffinity(0))} processors"
         quantities.append(_quantity(what, float(np.median(rates)), "curves/s", "≥", RATE))
     return {"quantities": quantities, "samples": samples, "num_curves": num_curves}
 
