@@ -136,7 +136,7 @@ def clean(
         _to_engineering_shear(curve, raw)
     elif target.strain_measure is not None:
         _to_measures_of_the_law(curve, raw, measures, target)
-    doubt = check_magnitude(curve, target) if len(curve.strain) else ""
+    doubt = check_magnitude(curve, target, raw) if len(curve.strain) else ""
     cut_to_window(curve, low, high)
     _cut_to_trained_stress(curve, target, doubt)
     _cut_to_trained_range(curve, target, doubt)
