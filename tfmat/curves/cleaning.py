@@ -1,6 +1,7 @@
 """The steps that clean a measured curve. Each is recorded in words, and most can be switched off."""
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -25,15 +26,36 @@ class CleaningOptions:
       toe: `auto` takes off a toe, an offset of the strain and a preload where there is one; `off` never.
       cut_after_failure: cuts where the load drops for good; an engineering curve of a metal at its maximum load.
       envelope: makes the strain of noisy curves rise; off drops every point whose strain does not exceed all before.
+      window: `LOW,HIGH`, strains of the cleaned curve between which points count; either side may be empty.
     """
 
     toe: str = "auto"
     cut_after_failure: bool = True
     envelope: bool = True
+    window: str | None = None
 
     def __post_init__(self) -> None:
+        self.bounds()
         if self.toe not in ("auto", "off"):
             raise InputError(f"--toe is '{self.toe}'; give auto or off")
+
+    def bounds(self) -> tuple[float | None, float | None]:
+        """The ends of the window in plain strain, None for one that is open; InputError where they make no sense."""
+        if self.window is None:
+            return None, None
+        sides = self.window.split(",")
+        try:
+            low, high = (float(side) if side.strip() else None for side in sides)
+        except ValueError:
+            low = high = math.nan
+        if (low is None and high is None) or not (low or 0.0) < (
+            math.inf if high is None else high
+        ):
+            raise InputError(
+                f"--window is '{self.window}'; give LOW,HIGH in plain strain, e.g. 0.002,0.05 (2 % is 0.02); one side "
+                "may be left empty"
+            )
+        return low, high
 
 
 @dataclasses.dataclass
@@ -97,23 +119,32 @@ def cut_after_failure(curve: MeasuredCurve) -> None:
     keep(curve, np.arange(len(curve.strain)) <= standing[-1], "cut after failure, a drop of load")
 
 
-def cut_at_maximum_load(curve: MeasuredCurve) -> None:
-    """Cuts a tension test where the specimen necks: beyond, the strain is no longer the same along it."""
-    last = int(curve.stress_mpa.argmax())
-    strain, end = curve.strain[last], curve.strain.max()
-    if end > 1.05 * strain:
+def cut_to_window(curve: MeasuredCurve, low: float | None, high: float | None) -> None:
+    """Keeps the points between two strains; InputError where too few are left."""
+    if low is None and high is None:
+        return
+    kept = np.ones(len(curve.strain), bool)
+    if low is not None:
+        kept &= curve.strain >= low
+    if high is not None:
+        kept &= curve.strain <= high
+    count = int(np.count_nonzero(kept))
+    ends = f"{'the start' if low is None else f'{low:g}'} to {'the end' if high is None else f'{high:g}'}"
+    if count < MINIMUM_POINTS:
+        raise InputError(
+            f"--window leaves {count} of its {len(kept)} points, from strain {ends} (the curve goes to "
+            f"{curve.strain.max():.4g}); at least {MINIMUM_POINTS} are needed"
+        )
+    keep(curve, kept, f"kept the points of the window, strain {ends}")
+    if low is not None and low > 0:
         curve.warnings.append(
             Caveat(
-                "necking",
-                f"from the maximum load at strain {strain:.3g} to the end at {end:.3g} the specimen necks, which the "
-                "law does not describe; only the part before was used",
+                "window without the start",
+                f"the window begins at strain {low:g}: least squares uses the points inside, a network sees a straight "
+                "line from zero to them",
+                "take the least-squares values, and fix E where the window holds no elastic part",
             )
         )
-    keep(
-        curve,
-        np.arange(len(curve.strain)) <= last,
-        f"cut after the maximum load at strain {strain:.4g}, where necking starts",
-    )
 
 
 def make_strain_rise(curve: MeasuredCurve, envelope: bool) -> None:

@@ -34,7 +34,7 @@ def write_example_curve(
     Args:
       parameters: values in the parameters' units; those not named stand in the middle of their range, on its scale.
       max_strain: end of the curve; by default the middle of the law's own range, or before it where a law with a
-        strength cut-off exceeds the middle of its range of strengths.
+        strength cut-off exceeds the middle of its range of strengths, or a tension specimen would neck.
       noise_mpa: standard deviation of the stress noise; by default the law's own.
 
     Returns:
@@ -50,6 +50,10 @@ def write_example_curve(
     if law.strength_mpa is not None and max_strain is None:
         unbroken = stress <= np.mean(law.strength_mpa)
         strain, stress = strain[unbroken], stress[unbroken]
+    if law.stress_measure == "true" and max_strain is None:
+        # A specimen necks where stress over stretch, the load, has its maximum; the record of a test ends there.
+        before = np.arange(len(strain)) <= int((stress * np.exp(-strain)).argmax())
+        strain, stress = strain[before], stress[before]
     stress = stress + random.normal(
         0.0, law.noise_mpa if noise_mpa is None else noise_mpa, len(stress)
     )

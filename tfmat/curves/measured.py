@@ -17,14 +17,16 @@ from tfmat.curves.cleaning import (
     check_rises,
     correct_start,
     cut_after_failure,
-    cut_at_maximum_load,
+    cut_to_window,
     keep,
     make_strain_rise,
     turn_negative_shear,
 )
+from tfmat.curves.necking import cut_at_maximum_load
 from tfmat.curves.plausibility import check_magnitude
 from tfmat.curves.reading import RawCurve, ReadingOptions, read_curves
 from tfmat.curves.resampling import CurveTarget, resample
+from tfmat.curves.reversals import take_first_loading
 from tfmat.curves.tables import MINIMUM_POINTS
 from tfmat.errors import InputError
 from tfmat.materials.law import Array
@@ -120,18 +122,22 @@ def clean(
         turn_negative_shear(curve)
     check_rises(curve)
     measures = _measures(raw, target)
+    low, high = options.bounds()
+    if target.strain_measure is not None:
+        take_first_loading(curve, high)
     if options.cut_after_failure and target.strain_measure is not None:
-        # Beyond the maximum load of an engineering curve the strain is no longer the same along the specimen.
-        (cut_at_maximum_load if measures[1] == "engineering" and not shear else cut_after_failure)(
-            curve
-        )
+        if shear:
+            cut_after_failure(curve)
+        else:
+            cut_at_maximum_load(curve, measures)
     make_strain_rise(curve, options.envelope)
     correct_start(curve, options.toe == "auto")
     if shear:
         _to_engineering_shear(curve, raw)
     elif target.strain_measure is not None:
         _to_measures_of_the_law(curve, raw, measures, target)
-    doubt = check_magnitude(curve, target) if len(curve.strain) else ""
+    doubt = check_magnitude(curve, target, raw) if len(curve.strain) else ""
+    cut_to_window(curve, low, high)
     _cut_to_trained_stress(curve, target, doubt)
     _cut_to_trained_range(curve, target, doubt)
     curve.steps.append(

@@ -1,93 +1,263 @@
-"""Is this curve of the order of magnitude that the law's curves have? If not, which unit would explain it."""
+"""Is this a curve of the kind that the law is for, and in the right units? If not, which unit or law would explain it.
+
+A stress whose unit is assumed is judged by modulus and strength together, and by what else the file says: the soft
+corners of a law hide a factor of seven, those of the materials do not.
+"""
+
+import dataclasses
+import itertools
+import math
 
 import numpy as np
 
 from tfmat.curves.caveats import Caveat
 from tfmat.curves.cleaning import MeasuredCurve
+from tfmat.curves.expectations import METAL, SHEAR, Expectation, expectation_of, secant_range
+from tfmat.curves.necking import engineering_stress
+from tfmat.curves.reading import RawCurve
 from tfmat.curves.resampling import CurveTarget
-from tfmat.materials.law import Array, Law
+from tfmat.curves.tables import MINIMUM_POINTS
+from tfmat.curves.toe import elastic_line
+from tfmat.curves.units import STRAIN_UNITS, STRESS_UNITS
+from tfmat.errors import InputError
+from tfmat.materials.law import Law
+from tfmat.materials.registry import LAWS
 
-# The modulus is the secant to this share of the maximum stress.
-_SECANT_AT = 0.2
-# The law's own range is widened by this factor on both sides before a modulus is called absurd.
+# Without enough points for a line the modulus is the secant to this share of the maximum stress, to so many of it.
+_SECANT_AT, _SECANT_ERROR = 0.2, 0.5
+# A law's own range is widened by this factor on both sides before a modulus is called absurd; a material's, because
+# few points lie in the elastic part and a crosshead gives way, too.
 _TOLERANCE = 1.5
-_SAMPLES = 512
+# Distances (natural logarithm) of modulus, strength and strain from those of the material: another unit must come as
+# near as the second, and be nearer by the third; every sign of US units makes the second as much larger.
+_NEAR_ENOUGH, _CLEARLY_NEARER, _CHANGED_UNIT = 0.6, 0.3, 0.2
+# Strains to which the elastic part is looked for, besides the whole curve.
+_EARLY = (0.004, 0.015)
+_STRONGEST_GUESS_MPA = 2300.0
+# Of metals with such low moduli, tin and lead are weaker, and magnesium and hot aluminium neck earlier: MPa, MPa, -.
+_SOFT_MPA, _STRONGER_THAN_TIN_MPA, _DUCTILE = 60e3, 60.0, 0.3
+# An elastomer is told by what no unit changes, and by a modulus of a few MPa.
+_RUBBER_STRENGTH_OVER_MODULUS, _RUBBER_STRAIN, _RUBBER_MODULUS_MPA = 0.1, (0.3, 12.0), 20.0
 
-# What a modulus is multiplied by when the number's unit was mistaken: the right unit -> factor.
-_STRESS_MISTAKES = {"GPa": 1e3, "ksi": 6.894757, "psi": 6.894757e-3, "kPa": 1e-3, "Pa": 1e-6}
-_STRAIN_MISTAKES = {"%": 1e2, "microstrain": 1e6}
+
+@dataclasses.dataclass(frozen=True)
+class _Measured:
+    """Modulus (MPa) and its relative error, strength in engineering stress (MPa), strain at the record's end."""
+
+    modulus: float
+    error: float
+    strength: float
+    end: float
 
 
-def check_magnitude(curve: MeasuredCurve, target: CurveTarget) -> str:
-    """Warns of a modulus that no curve of the law has; returns the same text, or '', for an error.
+def check_magnitude(curve: MeasuredCurve, target: CurveTarget, raw: RawCurve) -> str:
+    """Adds a caveat where the curve cannot be what the law is for; returns what it says, or '', for an error.
 
     Args:
       curve: in the law's measures, before it is cut to the trained range.
       target: without a law nothing is checked.
+      raw: the same curve as it was read.
+
+    Raises:
+      InputError: it is rubber, which no law here is for.
     """
     law = target.law
-    if law is None:
+    if law is None or curve.stress_mpa.max() <= 0:
         return ""
+    expectation = expectation_of(law)
+    if expectation is None:
+        return _check_law(curve, law)
+    _refuse_rubber(raw)
+    measured = _measure(curve, target, raw)
+    if measured is None:
+        return ""
+    return _check_kind(curve, law, raw, measured, expectation) or _check_material(
+        curve, raw, measured, expectation
+    )
+
+
+def _measure(curve: MeasuredCurve, target: CurveTarget, raw: RawCurve) -> _Measured | None:
+    strain, stress = curve.strain, curve.stress_mpa
+    # A soft metal yields below the windows that the whole curve's maximum stress makes; its beginning shows more.
+    lines = [
+        elastic_line(strain[early], stress[early])
+        for early in (strain <= end for end in (*_EARLY, math.inf))
+        if np.count_nonzero(early) >= MINIMUM_POINTS
+    ]
+    found = [line for line in lines if line is not None]
+    if found:
+        line = max(found, key=lambda line: line.slope - 2 * line.slope_error)
+        modulus, error = line.slope, line.slope_error / line.slope
+    else:
+        loaded = int(np.flatnonzero(stress >= _SECANT_AT * stress.max())[0])
+        if strain[loaded] <= 0 or stress[loaded] <= 0:
+            return None
+        modulus, error = float(stress[loaded] / strain[loaded]), _SECANT_ERROR
+    measures = target.strain_measure or "", target.stress_measure or ""
+    strength = float(engineering_stress(strain, stress, measures).max())
+    end = float(np.max(raw.strain))
+    if not all(0 < value < math.inf for value in (modulus, strength, end)):
+        return None
+    return _Measured(modulus, min(error, 1.0), strength, end)
+
+
+def _refuse_rubber(raw: RawCurve) -> None:
+    strength, end = float(np.max(raw.stress_mpa)), float(np.max(raw.strain))
+    loaded = np.flatnonzero((raw.stress_mpa >= _SECANT_AT * strength) & (raw.strain > 0))
+    low, high = _RUBBER_STRAIN
+    if not len(loaded) or not low < end < high:
+        return
+    modulus = float(raw.stress_mpa[loaded[0]] / raw.strain[loaded[0]])
+    if modulus < _RUBBER_MODULUS_MPA and strength > _RUBBER_STRENGTH_OVER_MODULUS * modulus:
+        raise InputError(
+            f"it is rubber or another elastomer: {_stress(strength)} at strain {end:.3g}, with a modulus of "
+            f"{_stress(modulus)} at the start; no law of tfmat is for it yet"
+        )
+
+
+def _check_kind(
+    curve: MeasuredCurve, law: Law, raw: RawCurve, measured: _Measured, expectation: Expectation
+) -> str:
+    """A tension test under a law of shear, or the other way round, where its columns or modulus say so."""
+    if expectation is METAL and raw.is_shear:
+        text = f"its columns are a shear strain and stress, and law {law.name} is for tension"
+        other = SHEAR
+    elif expectation is SHEAR and not raw.is_shear and (raw.strain_measure or raw.stress_measure):
+        text = f"its columns are those of a tension test, and law {law.name} is for shear"
+        other = METAL
+    elif expectation is SHEAR and _is_metal(measured):
+        modulus, strength = _stress(measured.modulus), _stress(measured.strength)
+        text = f"its modulus of {modulus} and strength of {strength} are a metal's, and law {law.name} is for shear"
+        other = METAL
+    else:
+        return ""
+    names = [name for name, kind in LAWS.items() if expectation_of(kind()) is other]
+    kind = "a law of shear for a tension test" if other is METAL else "a law of tension for shear"
+    what = "metals in tension" if other is METAL else "shear"
+    advice = f"choose a law for {what}: --law={', '.join(names[:-1])} or {names[-1]}"
+    curve.warnings.append(Caveat(kind, text, advice, blocks=True))
+    return f"{text}; {advice}"
+
+
+def _is_metal(measured: _Measured) -> bool:
+    far = SHEAR.distance(measured.modulus, measured.strength, measured.end)
+    near = METAL.distance(measured.modulus, measured.strength, measured.end)
+    return measured.strength > 20 and measured.end < METAL.strain[1] and near < far
+
+
+def _check_material(
+    curve: MeasuredCurve, raw: RawCurve, measured: _Measured, expectation: Expectation
+) -> str:
+    """Units that make it a curve of its material where it is none, or where the file speaks for them."""
+    now = expectation.distance(measured.modulus, measured.strength, measured.end)
+    stress_unit, strain_unit, best = _nearest_reading(measured, expectation)
+    hints = raw.us_unit_hints
+    in_ksi = _in_units(measured, "ksi", "-")
+    ksi_distance = _distance_in(in_ksi, expectation)
+    speaks_for_ksi = hints and ksi_distance < min(_NEAR_ENOUGH * len(hints), best + 0.01)
+    if speaks_for_ksi or (_is_too_ductile(curve, measured) and ksi_distance < _NEAR_ENOUGH):
+        stress_unit, strain_unit, is_doubtful = "ksi", "-", True
+    else:
+        is_doubtful = now > math.log(_TOLERANCE) and best < min(_NEAR_ENOUGH, now - _CLEARLY_NEARER)
+    read = f"{_stress(measured.modulus)} and its maximum stress of {_stress(measured.strength)}"
+    usual = " to ".join(_stress(value) for value in expectation.modulus_mpa)
+    if is_doubtful:
+        modulus, strength, end = _in_units(measured, stress_unit, strain_unit)
+        units = [unit for unit in (stress_unit, strain_unit) if unit not in ("MPa", "-")]
+        text = (
+            f"as read, its modulus is {read}"
+            f"{f' at strain {measured.end:.3g}' if strain_unit != '-' else ''}; in {' and '.join(units)} they are "
+            f"{_stress(modulus)} and {_stress(strength)}{f' at strain {end:.3g}' if strain_unit != '-' else ''}, as "
+            f"usual for {expectation.name}{''.join(f'; {hint}' for hint in hints)}"
+        )
+        flags = [f"--stress_unit={stress_unit}"] if stress_unit != "MPa" else []
+        flags += [f"--strain_unit={strain_unit}"] if strain_unit != "-" else []
+        advice = f"is its unit {' and '.join(units)}? Then say {' '.join(flags)}"
+        if stress_unit != "MPa" and "stress in MPa" in curve.assumed:
+            advice += "; if it is MPa, say --stress_unit=MPa"
+        kind = f"{'stress' if stress_unit != 'MPa' else 'strain'} in {' and '.join(units)}?"
+        curve.warnings.append(Caveat(kind, text, advice, blocks=True))
+        return f"{text}; {advice}"
+    if hints:
+        text = f"its stress has no unit and was taken as MPa, but {' and '.join(hints)}"
+        curve.warnings.append(Caveat("unit of the stress assumed", text, "say --stress_unit"))
+    if now <= math.log(_TOLERANCE) + 2 * measured.error:
+        return ""
+    text = f"its modulus is {read}, unlike {expectation.name} ({usual})"
+    strength_is_usual = _is_within(measured.strength, expectation.strength_mpa, 1.0)
+    crosshead = strength_is_usual and measured.modulus < expectation.modulus_mpa[0]
+    # A machine that gives way takes a factor of two; with more, the curve is the machine's rather than the material's.
+    is_absurd = not strength_is_usual or not _is_within(
+        measured.modulus, expectation.modulus_mpa, _TOLERANCE**2 * (1 + 2 * measured.error)
+    )
+    advice = (
+        "is the strain the crosshead's, which holds the machine's own? Then the modulus is not the material's; or a "
+        "unit is wrong, or the law is not for this material"
+        if crosshead
+        else "a unit is wrong, or the law is not for this material"
+    )
+    curve.warnings.append(Caveat("implausible modulus", text, advice, blocks=is_absurd))
+    return text
+
+
+def _is_too_ductile(curve: MeasuredCurve, measured: _Measured) -> bool:
+    """Whether a modulus of magnesium or tin comes with an elongation and a strength that neither has."""
+    soft = measured.modulus < _SOFT_MPA and measured.strength > _STRONGER_THAN_TIN_MPA
+    return "stress in MPa" in curve.assumed and soft and curve.strain[-1] > _DUCTILE
+
+
+def _is_within(value: float, limits: tuple[float, float], factor: float) -> bool:
+    return limits[0] / factor <= value <= limits[1] * factor
+
+
+def _nearest_reading(measured: _Measured, expectation: Expectation) -> tuple[str, str, float]:
+    """The units of stress and strain, not both as read, that bring the curve nearest, and its distance then."""
+    best = "MPa", "-", math.inf
+    for stress, strain in itertools.product(
+        ("MPa", "GPa", "ksi", "psi", "kPa", "Pa"), ("-", "%", "microstrain")
+    ):
+        changes = (stress != "MPa") + (strain != "-")
+        distance = _distance_in(_in_units(measured, stress, strain), expectation)
+        distance += _CHANGED_UNIT * (changes - 1)
+        if changes and distance < best[2]:
+            best = stress, strain, distance
+    return best
+
+
+def _distance_in(reading: tuple[float, float, float], expectation: Expectation) -> float:
+    """How far a reading in other units is from the material; none that makes the rarest of steels of it is guessed."""
+    return math.inf if reading[1] > _STRONGEST_GUESS_MPA else expectation.distance(*reading)
+
+
+def _in_units(measured: _Measured, stress: str, strain: str) -> tuple[float, float, float]:
+    """Modulus, strength (MPa) and end of a curve whose numbers are in these units."""
+    factor, strain_factor = STRESS_UNITS[stress], STRAIN_UNITS[strain]
+    return (
+        measured.modulus * factor / strain_factor,
+        measured.strength * factor,
+        measured.end * strain_factor,
+    )
+
+
+def _check_law(curve: MeasuredCurve, law: Law) -> str:
+    """A modulus that no curve of the law has, for laws of whose material nothing is known."""
     loaded = np.flatnonzero(curve.stress_mpa >= _SECANT_AT * curve.stress_mpa.max())
     strain = float(curve.strain[loaded[0]])
     if strain <= 0:
         return ""
-    measured = float(curve.stress_mpa[loaded[0]]) / strain
+    secant = float(curve.stress_mpa[loaded[0]]) / strain
     low, high = secant_range(law, np.array([strain]))
-    if low / _TOLERANCE <= measured <= high * _TOLERANCE:
+    if low / _TOLERANCE <= secant <= high * _TOLERANCE:
         return ""
-    mistakes = _explanations(measured, strain, curve, target)
-    question = f"is its unit {' or '.join(mistakes)}?" if mistakes else ""
-    relation = "below" if measured < low else "above"
+    relation = "below" if secant < low else "above"
     text = (
-        f"its initial modulus is {_modulus(measured)}, far {relation} the {_modulus(low)} to {_modulus(high)} of "
-        f"law {law.name}'s curves"
+        f"its initial modulus is {_stress(secant)}, far {relation} the {_stress(low)} to {_stress(high)} of law "
+        f"{law.name}'s curves"
     )
-    advice = question or "a unit is wrong, or the law is not for this material"
+    advice = "a unit is wrong, or the law is not for this material"
     curve.warnings.append(Caveat("implausible modulus", text, advice, blocks=True))
-    return f"{text}; {question}" if question else text
+    return text
 
 
-def secant_range(law: Law, strain: Array) -> tuple[float, float]:
-    """The smallest and the largest secant modulus (MPa) of the law at a strain [1], over its ranges."""
-    stress = law.stress(strain[None], _sampled(law))[:, 0]
-    secants = stress / strain[0]
-    return float(secants.min()), float(secants.max())
-
-
-def _sampled(law: Law) -> Array:
-    """Parameters that fill the ranges, corners included: [samples, all]."""
-    random = np.random.default_rng(0)
-    count = len(law.identified)
-    corners = np.stack(np.meshgrid(*[[0.0, 1.0]] * min(count, 6)), -1).reshape(-1, min(count, 6))
-    labels = random.uniform(size=(_SAMPLES, count))
-    if count <= 6:
-        labels = np.concatenate([corners, labels])
-    return law.from_labels(labels)
-
-
-def _explanations(
-    measured: float, strain: float, curve: MeasuredCurve, target: CurveTarget
-) -> list[str]:
-    """The mistakes of unit that would make the curve one of the law's, as a user can mend them.
-
-    Args:
-      measured: its secant modulus at `strain`, MPa.
-    """
-    if target.law is None or target.max_strain is None:
-        return []
-    found = []
-    longest = 1.5 * target.max_strain[1]
-    for unit, factor in _STRESS_MISTAKES.items():
-        low, high = secant_range(target.law, np.array([strain]))
-        if low <= measured * factor <= high and curve.strain[-1] <= longest:
-            found.append(f"{unit} (--stress_unit={unit})")
-    for unit, factor in _STRAIN_MISTAKES.items():
-        low, high = secant_range(target.law, np.array([strain / factor]))
-        if low <= measured * factor <= high and curve.strain[-1] / factor <= longest:
-            found.append(f"{'percent' if unit == '%' else unit} strain (--strain_unit={unit})")
-    return found
-
-
-def _modulus(value: float) -> str:
+def _stress(value: float) -> str:
     return f"{value / 1e3:.3g} GPa" if value >= 1e3 else f"{value:.3g} MPa"

@@ -20,6 +20,10 @@ from tfmat.curves.unit_hints import us_unit_hints
 from tfmat.errors import InputError
 from tfmat.materials.law import Array
 
+_SHEAR_WORDS = re.compile(
+    r"shear|gamma|γ|(^|[\W_])tau|τ|gleitung|schub|(eps|ε|e|sigma|σ)_?(12|xy)", re.IGNORECASE
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class RawCurve:
@@ -35,6 +39,7 @@ class RawCurve:
       assumed: what was assumed and not read, in short.
       conditions: what head and file name say of the test, see `MeasuredCurve`.
       us_unit_hints: what speaks for US units where the stress has none, in words.
+      is_shear: its columns are called shear, gamma or tau.
     """
 
     name: str
@@ -47,6 +52,7 @@ class RawCurve:
     assumed: tuple[str, ...] = ()
     conditions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     us_unit_hints: tuple[str, ...] = ()
+    is_shear: bool = False
 
 
 def read_curves(
@@ -166,6 +172,7 @@ def _curve(
         shear_strain=shear,
         steps=(*steps, *how_shear),
         assumed=tuple(column.assumed for column in axes.values() if column.assumed),
+        is_shear=any(_SHEAR_WORDS.search(column.name) for column in axes.values()),
         us_unit_hints=us_unit_hints(table, strain, mark)
         if axes["stress"].unit_source == ASSUMED
         else (),

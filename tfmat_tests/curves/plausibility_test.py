@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 
 from tfmat.curves.caveats import reasons_not_to_use
-from tfmat.curves.measured import clean
-from tfmat.curves.reading import RawCurve
+from tfmat.curves.measured import clean, load_file
+from tfmat.curves.reading import RawCurve, ReadingOptions
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
+from tfmat.errors import InputError
 
 TARGETS = {
     law: CurveTarget.of(settings := CurveSettings(law=law), settings.build_law())
-    for law in ("voce", "hahn_tsai", "ramberg_osgood")
+    for law in ("voce", "hahn_tsai", "ramberg_osgood", "swift")
 }
 
 
@@ -42,9 +43,116 @@ def test_mistaken_units_of_steel(strain_factor, stress_factor, hint):
         assert any(hint in str(line) for line in curve.warnings)
 
 
-@pytest.mark.parametrize("law", TARGETS)
+@pytest.mark.parametrize("law", ["voce", "hahn_tsai", "ramberg_osgood"])
 def test_curves_of_the_law_are_plausible(law):
+    measure = None if law == "hahn_tsai" else "true"
     for curve in np.array(Simulator(CurveSettings(law=law), 5).curves(0, 150).features, float):
         strain, stress = curve[curve[:, 2] == 0, :2].T
-        cleaned = clean(RawCurve("a", strain, stress, "true", "true"), TARGETS[law])
+        cleaned = clean(RawCurve("a", strain, stress, measure, measure), TARGETS[law])
         assert reasons_not_to_use(cleaned.warnings) == []
+
+
+METAL_LAWS = ("voce", "swift", "ramberg_osgood")
+
+
+def kinds(law, **raw):
+    strain = raw.pop("strain", 0.3 * np.linspace(0, 1, 300) ** 2)
+    return reasons_not_to_use(clean(RawCurve("a", strain, **raw), TARGETS[law]).warnings)
+
+
+@pytest.mark.parametrize("law", METAL_LAWS)
+@pytest.mark.parametrize(
+    ("modulus", "proof", "slope"),
+    [
+        (50e3, 15.0, 20.0),  # 6061 at 350 °C
+        (44e3, 180.0, 600.0),  # magnesium AZ31
+        (69e3, 35.0, 300.0),  # pure aluminium, annealed
+        (71e3, 500.0, 700.0),  # 7075-T6
+        (110e3, 60.0, 1000.0),  # copper, annealed
+        (193e3, 230.0, 1600.0),  # 304L
+        (205e3, 1700.0, 1000.0),  # maraging steel
+    ],
+)
+def test_metals_in_mpa_are_plausible_and_in_ksi_are_asked_about(law, modulus, proof, slope):
+    """The moduli and strengths of ASM's handbooks, rounded."""
+    strain = 0.1 * np.linspace(0, 1, 300) ** 2
+    stress = np.minimum(modulus * strain, proof + slope * strain)
+    measures = {"strain_measure": "true", "stress_measure": "true"}
+    assert kinds(law, strain=strain, stress_mpa=stress, **measures) == []
+    in_ksi = kinds(law, strain=strain, stress_mpa=stress / 6.894757, **measures)
+    assert in_ksi == ["stress in ksi?"]
+
+
+def test_a_crosshead_s_strain_is_warned_about_and_no_unit_is_blamed():
+    """Steel of 400 MPa in a machine that halves, or divides by ten, its modulus."""
+    strain = 0.1 * np.linspace(0, 1, 300) ** 2
+    for modulus, blocks in ((35e3, False), (15e3, True)):
+        stress = np.minimum(modulus * strain, 400 + 500 * strain)
+        curve = clean(RawCurve("a", strain, stress, "true", "true"), TARGETS["swift"])
+        (caveat,) = [c for c in curve.warnings if c.kind == "implausible modulus"]
+        assert "crosshead" in caveat.advice
+        assert caveat.blocks == blocks
+
+
+@pytest.mark.parametrize("law", METAL_LAWS)
+def test_the_real_304l_read_as_mpa_are_asked_about_and_as_ksi_are_not(real_curves, law):
+    files = sorted(real_curves.glob("304L_*/cleaned*"))
+    assert len(files) == 14
+    for file in files:
+        (curve,) = load_file(file, TARGETS[law])
+        (doubt,) = [caveat for caveat in curve.warnings if caveat.blocks]
+        assert doubt.kind == "stress in ksi?"
+        assert "--stress_unit=ksi" in doubt.advice
+        assert "stress in MPa" in curve.assumed
+        (right,) = load_file(file, TARGETS[law], ReadingOptions(stress_unit="ksi"))
+        assert reasons_not_to_use(right.warnings) == []
+        assert right.assumed == ["strain in mm/mm"]
+
+
+def test_without_hints_the_real_304l_are_asked_about_too(real_curves, tmp_path):
+    """Strain and stress alone: no displacement, no temperature."""
+    found = 0
+    for file in sorted(real_curves.glob("304L_*/cleaned*")):
+        lines = [line for line in file.read_text().splitlines() if not line.startswith("{")]
+        rows = [",".join(np.array(line.split(","))[[3, 4]]) for line in lines]
+        path = tmp_path / f"{file.stem}.csv"
+        path.write_text("\n".join(rows))
+        (curve,) = load_file(path, TARGETS["swift"])
+        found += reasons_not_to_use(curve.warnings) == ["stress in ksi?"]
+    assert found == 14
+
+
+def test_hints_alone_are_told_where_the_numbers_are_plausible():
+    strain = 0.3 * np.linspace(0, 1, 300) ** 2
+    raw = RawCurve(
+        "a", strain, steel(strain), "true", "true", us_unit_hints=("column 'Load' is in lbf",)
+    )
+    curve = clean(raw, TARGETS["voce"])
+    assert [c.kind for c in curve.warnings if not c.blocks] == ["unit of the stress assumed"]
+    assert reasons_not_to_use(curve.warnings) == []
+
+
+def test_the_law_must_be_for_the_test():
+    strain = np.linspace(0, 0.04, 200)
+    shear = 80 * np.tanh(5000 * strain / 80)
+    assert kinds("hahn_tsai", strain=strain, stress_mpa=shear) == []
+    gamma = clean(RawCurve("a", strain, shear, is_shear=True), TARGETS["voce"])
+    (caveat,) = [c for c in gamma.warnings if c.blocks]
+    assert caveat.kind == "a law of tension for shear"
+    assert "--law=hahn_tsai, tanh_shear or exponential_shear" in caveat.advice
+    tension = np.minimum(70e3 * strain, 90 + 200 * strain)
+    for measure in ("engineering", None):
+        metal = clean(RawCurve("a", strain, tension, measure, measure), TARGETS["hahn_tsai"])
+        (caveat,) = [c for c in metal.warnings if c.blocks]
+        assert caveat.kind == "a law of shear for a tension test"
+        assert "voce" in caveat.advice
+        assert "hahn_tsai" not in caveat.advice
+
+
+@pytest.mark.parametrize("law", TARGETS)
+@pytest.mark.parametrize("name", ["rubber_treloar_1944", "rubber_meunier_2008"])
+@pytest.mark.parametrize("test", ["UT", "ET", "PS"])
+def test_rubber_is_recognised(real_curves, law, name, test):
+    options = ReadingOptions(strain_column="2", stress_column="1", strain_unit="stretch")
+    with pytest.raises(InputError, match="it is rubber or another elastomer.*no law of tfmat"):
+        load_file(real_curves / name / f"{test}.txt", TARGETS[law], options)
