@@ -240,4 +240,6 @@ def _report(dataset: "PackedDataset", made: list[int], seconds: float) -> None:
     print(f"labels    {names}")
     print(f"size      {size:.3g} GB in {num_shards} shard{'s' if num_shards > 1 else ''}")
     print(f"done      {did}")
-    print(f"use it    tfmat train --data_dir={dataset.folder}")
+    # A folder of its own: runs/quickstart is the first try's.
+    workdir = f"runs/{dataset.folder.name}"
+    print(f"use it    tfmat train --data_dir={dataset.folder} --workdir={workdir}")

@@ -39,7 +39,7 @@ def test_says_where_the_set_is_and_how_to_use_it(
     assert "2,000 (1,500 train, 500 validate) and 50 to test, 200 points each" in out
     assert "G0 (MPa), a (MPa^-3)" in out
     assert "2,050 curves written" in out and "curves/s" in out
-    assert out.endswith(f"tfmat train --data_dir={folder}\n")
+    assert out.endswith(f"tfmat train --data_dir={folder} --workdir=runs/{folder.name}\n")
     PackedDataset.open(folder)
     status, out, _ = _run(capsys, *_flags(tmp_path))
     assert status == 0 and "complete already; every shard checked" in out
@@ -105,7 +105,10 @@ def test_own_curves(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) 
     status, out, _ = _run(capsys, f"--from={tmp_path}/mine.npz", f"--data_dir={tmp_path}/data")
     assert status == 0
     (folder,) = (tmp_path / "data").iterdir()
-    assert folder.name.startswith("mine-18-") and f"--data_dir={folder}" in out
+    assert (
+        folder.name.startswith("mine-18-")
+        and f"--data_dir={folder} --workdir=runs/{folder.name}" in out
+    )
     status, _, err = _run(capsys, f"--from={tmp_path}/mine.npz", "--num_curves=5")
     assert status == 2 and "--from packs curves that exist already; leave out --num_curves" in err
 
