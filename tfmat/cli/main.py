@@ -36,6 +36,7 @@ COMMANDS = {
 }
 
 _SECONDS_FOR_RANK_0 = 3.0
+_HELP = ("--help", "-h", "--helpfull")
 
 _USAGE = """tfmat: parameters of material laws from stress-strain curves
 
@@ -134,7 +135,7 @@ def _complain(message: str) -> None:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    if not arguments or arguments[0] in ("--help", "-h", "help", "--helpfull"):
+    if not arguments or arguments[0] in (*_HELP, "help"):
         print(usage())
         return 0 if arguments else InputError.exit_status
     if arguments[0] == "--version":
@@ -152,11 +153,15 @@ def _dispatch(arguments: list[str]) -> int:
     command = importlib.import_module(f"tfmat.cli.{name}")
     flag_values = flags.FlagValues()
     command.define_flags(flag_values)
-    if any(argument in ("--help", "-h", "--helpfull") for argument in rest):
+    rewrite = getattr(command, "rewrite", lambda arguments: arguments)
+    if any(argument in _HELP for argument in rest):
+        # The other flags may choose what is explained (a config, say); wrong ones keep nobody from the help.
+        with contextlib.suppress(InputError):
+            _parse(name, flag_values, rewrite([word for word in rest if word not in _HELP]))
+        flag_values.mark_as_parsed()
         print(_command_help(name, command, flag_values))
         return 0
-    rewrite = getattr(command, "rewrite", None)
-    positional = _parse(name, flag_values, rewrite(rest) if rewrite else rest)
+    positional = _parse(name, flag_values, rewrite(rest))
     return command.run(flag_values, positional) or 0
 
 
@@ -183,7 +188,7 @@ def _command_help(name: str, command: ModuleType, flag_values: flags.FlagValues)
         default = "" if holder.default in (None, [], "", False) else f" [{_text(holder.default)}]"
         lines.append(f"  --{flag}: {holder.help}{default}")
     extra = getattr(command, "extra_help", None)
-    return "\n".join([*lines, *([extra()] if extra else [])])
+    return "\n".join([*lines, *([extra(flag_values)] if extra else [])])
 
 
 def _text(default: object) -> str:
