@@ -37,10 +37,10 @@ def test_the_config_says_what_is_simulated(tmp_path: pathlib.Path) -> None:
     said: list[str] = []
     dataset = make_dataset(config, curve_settings(config), str(tmp_path), said.append)
     assert dataset.folder == dataset_folder(tmp_path, expected, 0, 400, 20)
-    assert said[0] == f"simulating 400 voce curves into {dataset.folder}" and len(said) == 2
+    assert said == [line for line in said if line.startswith("simulated in ")] and len(said) == 1
     # Complete: checked, and not a word.
     again = make_dataset(config, curve_settings(config), str(tmp_path), said.append)
-    assert again.folder == dataset.folder and len(said) == 2
+    assert again.folder == dataset.folder and len(said) == 1
 
 
 def test_the_curves_may_have_a_seed_of_their_own(tmp_path: pathlib.Path) -> None:

@@ -4,10 +4,12 @@ import contextlib
 import errno
 import importlib
 import io
+import logging
 import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from types import ModuleType
 
 from absl import flags
@@ -31,6 +33,7 @@ COMMANDS = {
     "scale": "measure what more workers buy, and where the time goes",
     "report": "a page on a run: verdict, accuracy, pictures, provenance",
     "layouts": "how --backend=dtensor would divide a network over a mesh, and what that costs",
+    "clean": "list the data sets on the disk, and delete those that are not needed",
     "laws": "the material laws with formulas, units, ranges and sources",
     "doctor": "what this machine can do, and how to get what is missing",
 }
@@ -64,7 +67,7 @@ def usage() -> str:
 def main(arguments: list[str]) -> int:
     """Runs one command line (without the program's name). Returns the exit status."""
     _prepare_output()
-    with signals_as_interruptions() as interruptions:
+    with _log_on_stderr(), signals_as_interruptions() as interruptions:
         try:
             status = _dispatch(arguments)
             sys.stdout.flush()  # while a failure can still be told
@@ -108,6 +111,30 @@ def _prepare_output() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (until the process ends)
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+
+
+class _Lines(logging.Handler):
+    """Each message as a line of its own on standard error, whatever that is by then."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):  # nobody reads it any more
+            print(record.getMessage(), file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _log_on_stderr() -> Iterator[None]:
+    """What tfmat's modules log is shown, once: TensorFlow's libraries bring a handler of their own."""
+    log, handler = logging.getLogger("tfmat"), _Lines()
+    before = log.level, log.propagate
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+        log.propagate = before[1]
 
 
 def _discard_output() -> None:
