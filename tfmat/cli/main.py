@@ -48,9 +48,10 @@ usage: tfmat COMMAND [--flag=value ...]
 commands:
 {commands}
 
-`tfmat COMMAND --help` explains one. A first try, a few minutes on two cores:
-  tfmat train
-  tfmat identify my_curve.csv --workdir=runs/quickstart
+`tfmat COMMAND --help` explains one. A first try:
+  tfmat identify my_curve.csv --law=swift        the tension test of a metal
+  tfmat identify my_curve.csv --law=hahn_tsai    a ply in shear
+  tfmat train                                    a network of your own for that, a few minutes on two cores
 
 exit status: 0 done; 1 a defect of tfmat; 2 something in the input; 3 the training diverged;
              4 a worker was lost; 75 interrupted, the same command goes on"""
