@@ -68,6 +68,12 @@ def test_every_import_is_required(setup_cfg):
             assert used <= known, f"{path} imports what setup.cfg does not require"
 
 
+def test_excel_files_are_read_without_an_extra(setup_cfg):
+    """pandas reads them with openpyxl, which no file of ours imports."""
+    assert "openpyxl" in names(setup_cfg["options"]["install_requires"])
+    assert names(setup_cfg["options.extras_require"]["excel"]) == set()
+
+
 def build(what: str, source: pathlib.Path, out: pathlib.Path) -> pathlib.Path:
     """Calls the build backend as pip does; `what` is `sdist` or `wheel`."""
     out.mkdir()

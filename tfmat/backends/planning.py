@@ -100,10 +100,10 @@ def plan_of_config(
     from tfmat.optimizers import build_optimizer
 
     model = build_model(config.model, num_outputs=num_outputs, num_points=num_points)
-    # The number of steps changes no slot; a warm-up must be shorter.
+    # The number of steps changes no slot.
     optimizer = build_optimizer(
         config.optimizer,
-        total_steps=2**31,
+        total_steps=1,
         steps_per_epoch=1,
         global_batch_size=config.global_batch_size,
     )

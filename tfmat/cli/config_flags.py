@@ -4,7 +4,8 @@ ml_collections' own flags read sys.argv and know only the keys that a file decla
 `fixed.NAME` depend on the law, and an unknown key is to be answered with the nearest valid one.
 """
 
-from collections.abc import Sequence
+import functools
+import operator
 
 from absl import flags
 
@@ -37,21 +38,24 @@ def rewrite(arguments: list[str]) -> list[str]:
     return rewritten
 
 
-def read_config(flag_values: flags.FlagValues, first: Sequence[str] = ()) -> Config:
-    """The config file with its overrides (`KEY=VALUE`), `first` and then the command line's, checked."""
+def read_config(flag_values: flags.FlagValues) -> Config:
+    """The config file with `--law`, where the command has that flag, and the command line's overrides; checked."""
     config = load_config(flag_values.config)
-    for override in [*first, *flag_values.config_override]:
+    law = flag_values.law if "law" in flag_values else None
+    for override in [*([] if law is None else [f"law={law}"]), *flag_values.config_override]:
         key, _, text = override.partition("=")
         apply_override(config, key, text)
     return check_config(config)
 
 
-def config_help() -> str:
-    """The keys of a config, one a line, with default and meaning."""
-    lines = ["", "config keys (--config.KEY=VALUE):"]
+def config_help(flag_values: flags.FlagValues) -> str:
+    """The keys of a config, one a line, with meaning and the value that a run with these flags would have."""
+    config = read_config(flag_values)
+    lines = ["", f"config keys (--config.KEY=VALUE) [as in {flag_values.config}]:"]
     for option in describe_options():
-        default = option.default
-        text = ",".join(map(str, default)) if isinstance(default, tuple) else str(default).lower()
+        value = functools.reduce(operator.getitem, option.name.split("."), config)
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        text = text.lower() if isinstance(value, bool | None) else text
         choices = f" ({', '.join(option.choices)})" if option.choices else ""
         lines.append(f"  {option.name}: {option.meaning}{choices} [{text}]")
     lines.append("  ranges.NAME: LOW,HIGH, range of a law's parameter (see `tfmat laws`)")

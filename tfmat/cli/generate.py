@@ -222,9 +222,11 @@ def _in_own_flags(message: str) -> str:
 
 
 def _report(dataset: "PackedDataset", made: list[int], seconds: float) -> None:
+    from tfmat.data.manifest import size_text
+
     num_curves = dataset.num_train + dataset.num_validation
     names = ", ".join(f"{parameter.name} ({parameter.unit})" for parameter in dataset.parameters)
-    size = (dataset.features.nbytes + dataset.labels.nbytes) / 1e9
+    size = size_text(dataset.features.nbytes + dataset.labels.nbytes)
     num_shards = len(dataset.manifest["shards"])
     if made:
         num_made = made[-1] - made[0]
@@ -238,6 +240,8 @@ def _report(dataset: "PackedDataset", made: list[int], seconds: float) -> None:
     )
     print(f" and {dataset.num_test:,} to test, {dataset.features.shape[1]} points each")
     print(f"labels    {names}")
-    print(f"size      {size:.3g} GB in {num_shards} shard{'s' if num_shards > 1 else ''}")
+    print(f"size      {size} in {num_shards} shard{'s' if num_shards > 1 else ''}")
     print(f"done      {did}")
-    print(f"use it    tfmat train --data_dir={dataset.folder}")
+    # A folder of its own: runs/quickstart is the first try's.
+    workdir = f"runs/{dataset.folder.name}"
+    print(f"use it    tfmat train --data_dir={dataset.folder} --workdir={workdir}")

@@ -4,10 +4,12 @@ import contextlib
 import errno
 import importlib
 import io
+import logging
 import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from types import ModuleType
 
 from absl import flags
@@ -31,11 +33,13 @@ COMMANDS = {
     "scale": "measure what more workers buy, and where the time goes",
     "report": "a page on a run: verdict, accuracy, pictures, provenance",
     "layouts": "how --backend=dtensor would divide a network over a mesh, and what that costs",
+    "clean": "list the data sets on the disk, and delete those that are not needed",
     "laws": "the material laws with formulas, units, ranges and sources",
     "doctor": "what this machine can do, and how to get what is missing",
 }
 
 _SECONDS_FOR_RANK_0 = 3.0
+_HELP = ("--help", "-h", "--helpfull")
 
 _USAGE = """tfmat: parameters of material laws from stress-strain curves
 
@@ -44,9 +48,10 @@ usage: tfmat COMMAND [--flag=value ...]
 commands:
 {commands}
 
-`tfmat COMMAND --help` explains one. A first try, a few minutes on two cores:
-  tfmat train
-  tfmat identify my_curve.csv --workdir=runs/quickstart
+`tfmat COMMAND --help` explains one. A first try:
+  tfmat identify my_curve.csv --law=swift        the tension test of a metal
+  tfmat identify my_curve.csv --law=hahn_tsai    a ply in shear
+  tfmat train                                    a network of your own for that, a few minutes on two cores
 
 exit status: 0 done; 1 a defect of tfmat; 2 something in the input; 3 the training diverged;
              4 a worker was lost; 75 interrupted, the same command goes on"""
@@ -63,7 +68,7 @@ def usage() -> str:
 def main(arguments: list[str]) -> int:
     """Runs one command line (without the program's name). Returns the exit status."""
     _prepare_output()
-    with signals_as_interruptions() as interruptions:
+    with _log_on_stderr(), signals_as_interruptions() as interruptions:
         try:
             status = _dispatch(arguments)
             sys.stdout.flush()  # while a failure can still be told
@@ -109,6 +114,30 @@ def _prepare_output() -> None:
             stream.reconfigure(errors="replace")
 
 
+class _Lines(logging.Handler):
+    """Each message as a line of its own on standard error, whatever that is by then."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):  # nobody reads it any more
+            print(record.getMessage(), file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _log_on_stderr() -> Iterator[None]:
+    """What tfmat's modules log is shown, once: TensorFlow's libraries bring a handler of their own."""
+    log, handler = logging.getLogger("tfmat"), _Lines()
+    before = log.level, log.propagate
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+        log.propagate = before[1]
+
+
 def _discard_output() -> None:
     """What is still buffered goes nowhere: Python would try to write it at exit, and complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -134,7 +163,7 @@ def _complain(message: str) -> None:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    if not arguments or arguments[0] in ("--help", "-h", "help", "--helpfull"):
+    if not arguments or arguments[0] in (*_HELP, "help"):
         print(usage())
         return 0 if arguments else InputError.exit_status
     if arguments[0] == "--version":
@@ -152,11 +181,15 @@ def _dispatch(arguments: list[str]) -> int:
     command = importlib.import_module(f"tfmat.cli.{name}")
     flag_values = flags.FlagValues()
     command.define_flags(flag_values)
-    if any(argument in ("--help", "-h", "--helpfull") for argument in rest):
+    rewrite = getattr(command, "rewrite", lambda arguments: arguments)
+    if any(argument in _HELP for argument in rest):
+        # The other flags may choose what is explained (a config, say); wrong ones keep nobody from the help.
+        with contextlib.suppress(InputError):
+            _parse(name, flag_values, rewrite([word for word in rest if word not in _HELP]))
+        flag_values.mark_as_parsed()
         print(_command_help(name, command, flag_values))
         return 0
-    rewrite = getattr(command, "rewrite", None)
-    positional = _parse(name, flag_values, rewrite(rest) if rewrite else rest)
+    positional = _parse(name, flag_values, rewrite(rest))
     return command.run(flag_values, positional) or 0
 
 
@@ -183,7 +216,7 @@ def _command_help(name: str, command: ModuleType, flag_values: flags.FlagValues)
         default = "" if holder.default in (None, [], "", False) else f" [{_text(holder.default)}]"
         lines.append(f"  --{flag}: {holder.help}{default}")
     extra = getattr(command, "extra_help", None)
-    return "\n".join([*lines, *([extra()] if extra else [])])
+    return "\n".join([*lines, *([extra(flag_values)] if extra else [])])
 
 
 def _text(default: object) -> str:

@@ -60,8 +60,7 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
         raise InputError(
             f"train takes no argument '{arguments[0]}'; flags look like --workdir=runs/mine"
         )
-    law = [] if flag_values.law is None else [f"law={flag_values.law}"]
-    config = read_config(flag_values, first=law)
+    config = read_config(flag_values)
     workdir = flag_values.workdir or f"runs/{pathlib.Path(flag_values.config).stem}"
     check_output_folder("workdir", workdir)
     if wants_slurm(flag_values):

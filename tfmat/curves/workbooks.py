@@ -29,17 +29,11 @@ def read_sheets(path: pathlib.Path, wanted: str | None = None) -> dict[str, list
     """Sheet name -> rows as (row number, cells), blank rows left out; only the sheet `wanted` where it is given.
 
     Raises:
-      InputError: it is damaged, openpyxl is missing, or there is no such sheet.
+      InputError: it is damaged, or there is no such sheet.
     """
     content = read_bytes(path)
     if not content:
         raise InputError("the file is empty; a sheet with a header row and a curve is expected")
-    try:
-        import openpyxl  # noqa: F401  (pandas asks for it too, but in several lines)
-    except ImportError:
-        raise InputError(
-            "reading Excel files needs openpyxl; install it (pip install 'tfmat[excel]') or save the sheet as CSV"
-        ) from None
     import pandas
 
     try:

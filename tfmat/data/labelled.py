@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import re
+import sys
 import zipfile
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -150,7 +151,7 @@ def _from_parquet(path: pathlib.Path) -> LabelledCurves:
         import pyarrow.parquet
     except ImportError as error:
         raise InputError(
-            "reading .parquet needs pyarrow; run `pip install pyarrow`, or save the curves as .npz"
+            f"reading .parquet needs pyarrow; run `{sys.executable} -m pip install pyarrow`, or save the curves as .npz"
         ) from error
     try:
         table = pyarrow.parquet.read_table(path)

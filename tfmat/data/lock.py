@@ -15,10 +15,13 @@ _LOG = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def locked(folder: pathlib.Path) -> Iterator[None]:
+def locked(folder: pathlib.Path, wait: bool = True) -> Iterator[None]:
     """Makes the folder and holds its lock: a second process that writes the same data set waits here for the first.
 
     What a killed writer left behind is removed on the way in.
+
+    Raises:
+      InputError: the folder cannot be written; or, unless it is to `wait`, another process holds the lock.
     """
     make_folder(folder)
     path = folder / ".lock"
@@ -27,18 +30,34 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
     except OSError as error:
         raise write_error(path, error) from error
     with file:
-        if _acquire(file, folder):
+        if _acquire(file, folder, wait):
             for stale in folder.glob(".*.tmp"):
                 stale.unlink(missing_ok=True)
         yield
 
 
-def _acquire(file: IO[str], folder: pathlib.Path) -> bool:
+def is_locked(folder: pathlib.Path) -> bool:
+    """Whether another process holds the lock of a data set, or of a run: both lock the file `.lock` in their folder."""
+    try:
+        with open(folder / ".lock") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _acquire(file: IO[str], folder: pathlib.Path, wait: bool) -> bool:
     """Waits for the lock; False on file systems that have none, where both write the same bytes under own names."""
     try:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            if not wait:
+                raise InputError(
+                    f"another process is writing {folder}; wait for it, or end it"
+                ) from None
             _LOG.warning("another process is writing %s; waiting for it", folder)
             fcntl.flock(file, fcntl.LOCK_EX)
     except OSError as error:

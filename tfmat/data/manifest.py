@@ -268,3 +268,8 @@ def digest(content: Mapping[str, Any]) -> str:
 def plain_name(name: str) -> str:
     """A name that is good in a path."""
     return re.sub(r"[^A-Za-z0-9_.]+", "_", name).strip("._") or "curves"
+
+
+def size_text(num_bytes: int) -> str:
+    """A size on a disk for people: `1.5 GB`."""
+    return f"{num_bytes / 1e9:,.1f} GB" if num_bytes >= 1e8 else f"{num_bytes / 1e6:,.1f} MB"

@@ -26,6 +26,7 @@ from tfmat.data.manifest import (
     combined_checksum,
     find_damage,
     read_manifest,
+    size_text,
 )
 from tfmat.errors import InputError
 from tfmat.files import atomic_write, write_error, write_json
@@ -78,6 +79,14 @@ def write_dataset(
             if current["shards"][shard] is not None:
                 _LOG.warning("%s: %s; making it again", folder, what)
         if damage:
+            rows = sum(stop - start for start, stop in map(layout.rows, damage))
+            size = size_text(rows * sum(map(layout.row_bytes, ARRAYS)))
+            _LOG.info(
+                "writing %s curves (%s) into %s; `tfmat clean` lists data sets and deletes them",
+                f"{rows:,}",
+                size,
+                folder,
+            )
             _write_shards(folder, current, sorted(damage), fill, num_threads, progress)
 
 
@@ -115,13 +124,9 @@ def _check_space(folder: pathlib.Path, needed: int) -> None:
     free = shutil.disk_usage(existing).free
     if needed > free:
         raise InputError(
-            f"{folder} needs {_size(needed)} and only {_size(free)} are free; "
+            f"{folder} needs {size_text(needed)} and only {size_text(free)} are free; "
             "free some space or choose another folder with --data_dir"
         )
-
-
-def _size(num_bytes: int) -> str:
-    return f"{num_bytes / 1e9:,.1f} GB" if num_bytes >= 1e8 else f"{num_bytes / 1e6:,.1f} MB"
 
 
 def _write_shards(

@@ -39,7 +39,8 @@ def in_blocks(
     Args:
       fill: called as `fill(strain, columns, out)` with strain [rows, points], columns [parameters, rows, 1]
         (so that `first, second = columns` broadcast against strain) and out [rows, points, *trailing] to write to.
-        It must treat every value by itself, since blocks are cut anywhere.
+        It must treat every value by itself, since blocks are cut anywhere. Floating-point warnings are off inside: a
+        search may try an E of 69 MPa, and a power that overflows on the way to a root is no news to anybody.
       strain: [curves, points] or [1, points].
       parameters: [curves, parameters].
       trailing: further dimensions of the result.
@@ -53,7 +54,8 @@ def in_blocks(
     strain = np.broadcast_to(strain, (curves, points))
     out = np.empty((curves, points, *trailing))
     rows = rows_in_block(points)
-    for first in range(0, curves, rows):
-        block = slice(first, min(first + rows, curves))
-        fill(strain[block], parameters[block].T[:, :, None], out[block])
+    with np.errstate(all="ignore"):
+        for first in range(0, curves, rows):
+            block = slice(first, min(first + rows, curves))
+            fill(strain[block], parameters[block].T[:, :, None], out[block])
     return out

@@ -3,7 +3,9 @@
 import abc
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tfmat.materials.bisection import bisected
 from tfmat.materials.blocks import in_blocks
 from tfmat.materials.law import Array, Law
 
@@ -57,7 +59,8 @@ class ElasticPlasticLaw(Law):
         """Stress, plastic strain, and where the curve is still elastic; each [curves, points].
 
         Newton on F(p) = H(p) - E (ε - p) from its upper bound p = ε - H(0)/E. F rises and bends to one side, so
-        that after at most one step every iterate lies on the same side of the root and comes nearer.
+        that after at most one step every iterate lies on the same side of the root and comes nearer. A power so high
+        that it overflows at the upper bound, or comes down from there in too many steps, is left to bisection.
         """
         modulus, others = columns[0], columns[1:]
         first_yield = self.hardening(np.zeros_like(modulus), others)[0]
@@ -73,9 +76,16 @@ class ElasticPlasticLaw(Law):
             step -= flow_stress
             step /= slope + modulus
             moved = np.maximum(plastic_strain + step, 0.0)
-            converged = np.all(np.abs(moved - plastic_strain) <= tolerance)
+            converged = np.abs(moved - plastic_strain) <= tolerance
             plastic_strain = moved
-            if converged:
+            if converged.all():
                 break
+        else:
+
+            def is_above(tried: Array) -> NDArray[np.bool_]:
+                return self.hardening(tried, others)[0] > modulus * (total_strain - tried)
+
+            root = bisected(is_above, total_strain - yield_strain)
+            plastic_strain = np.where(converged, plastic_strain, root)
         flow_stress = self.hardening(plastic_strain, others)[0]
         return np.where(elastic, modulus * strain, flow_stress), plastic_strain, elastic

@@ -1,7 +1,9 @@
 """Ramberg-Osgood: the three-parameter form for metals, with the 0.2 % offset stress as a parameter."""
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tfmat.materials.bisection import bisected
 from tfmat.materials.blocks import in_blocks
 from tfmat.materials.law import Array, Law, Parameter
 
@@ -11,6 +13,8 @@ _TOLERANCE = 1e-10
 _MOST_STEPS = 100
 # Stands in for strain 0, where the logarithm is infinite.
 _TINY_STRAIN = 1e-250
+# Stands in for the stress of an exponent near 0 below 0.2 %, which no floating-point number can hold.
+_TINY_STRESS = 1e-290
 
 
 class RambergOsgood(Law):
@@ -51,13 +55,14 @@ def _solve(strain: Array, columns: Array) -> Array:
     """Stress [curves, points] by Newton from the smaller of the elastic and the plastic bound.
 
     The formula's right-hand side is convex and rising in σ, and the start lies above the root: no step overshoots.
-    From the elastic bound alone the first power overflows at n = 30.
+    From the elastic bound alone the first power overflows at n = 30. Below n = 1 it is concave: what Newton does not
+    find there is left to bisection.
     """
     modulus, offset_stress, exponent = columns
     positive = np.maximum(strain, _TINY_STRAIN)
-    stress = np.minimum(
-        modulus * positive, offset_stress * (positive / _OFFSET) ** (1.0 / exponent)
-    )
+    plastic_bound = offset_stress * (positive / _OFFSET) ** (1.0 / exponent)
+    upper_bound = np.maximum(np.minimum(modulus * positive, plastic_bound), _TINY_STRESS)
+    stress = upper_bound.copy()
     for _ in range(_MOST_STEPS):
         plastic_strain = _plastic_strain(stress, columns)
         step = stress / modulus
@@ -68,8 +73,15 @@ def _solve(strain: Array, columns: Array) -> Array:
         plastic_strain += 1.0 / modulus
         step /= plastic_strain
         stress -= step
-        if np.all(np.abs(step) <= _TOLERANCE * stress):
+        converged = np.abs(step) <= _TOLERANCE * stress
+        if converged.all():
             break
+    else:
+
+        def is_above(tried: Array) -> NDArray[np.bool_]:
+            return tried / modulus + _plastic_strain(tried, columns) > positive
+
+        stress = np.where(converged, stress, bisected(is_above, upper_bound))
     return np.where(strain > 0.0, stress, 0.0)
 
 

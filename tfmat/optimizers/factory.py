@@ -8,7 +8,6 @@ import keras
 from tfmat.batch_growth import EpochPlan
 from tfmat.config import Config
 from tfmat.durations import Duration
-from tfmat.errors import InputError
 from tfmat.optimizers.functional import make_functional
 from tfmat.optimizers.gradient_noise import GradientNoise
 from tfmat.optimizers.lamb import LAMB
@@ -32,6 +31,15 @@ def batch_scale(optimizer_config: Config, global_batch_size: int) -> float:
     return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[optimizer_config.scaling]
 
 
+def warmup_steps(optimizer_config: Config, epochs: EpochPlan, total_steps: int) -> int:
+    """Steps of the warm-up: as many as asked for, or a tenth of a run that would be over before its warm-up is.
+
+    A config's warm-up of 500 steps is meant for its own data set; the same config on a thousand curves may take 60.
+    """
+    asked = epochs.steps(Duration.parse(optimizer_config.warmup))
+    return asked if asked < total_steps else total_steps // 10
+
+
 def build_schedule(
     optimizer_config: Config,
     *,
@@ -50,11 +58,6 @@ def build_schedule(
       plan: where epochs begin, if the batch grows.
     """
     epochs = plan or EpochPlan(steps_per_epoch, 1)
-    warmup_steps = epochs.steps(Duration.parse(optimizer_config.warmup))
-    if warmup_steps and warmup_steps >= total_steps:
-        raise InputError(
-            f"optimizer.warmup takes {warmup_steps} steps, the whole run {total_steps}; shorten the warm-up"
-        )
     scale = 1.0
     if optimizer_config.scaling != "none":
         if global_batch_size is None:
@@ -63,7 +66,7 @@ def build_schedule(
     peak = optimizer_config.learning_rate * scale
     # A rate that was scaled up rises from the unscaled one (Goyal et al. 2017, 2.2).
     warmup: dict[str, Any] = {
-        "warmup_steps": warmup_steps,
+        "warmup_steps": warmup_steps(optimizer_config, epochs, total_steps),
         "warmup_start": 1.0 / scale if scale > 1.0 else 0.0,
     }
     falling = {**warmup, "final_fraction": optimizer_config.final_fraction}

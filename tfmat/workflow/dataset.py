@@ -37,19 +37,8 @@ def make_dataset(config: Config, settings: CurveSettings, data_dir: str, say: Sa
         # Not `generate_dataset`, which would mend a damaged shard without a word: the user must hear of it.
         return PackedDataset.open(folder)
     started = time.monotonic()
-    announced = False
     with progress_bar("simulating", "curves") as show:
-
-        def progress(done: int, total: int) -> None:
-            nonlocal announced
-            if not announced:  # not before it is certain that there is space
-                name = settings.build_law().name
-                say(f"simulating {config.data.num_curves:,} {name} curves into {folder}")
-                announced = True
-            if show:
-                show(done, total)
-
-        dataset = generate_dataset(settings, data_dir=data_dir, progress=progress, **counts)
+        dataset = generate_dataset(settings, data_dir=data_dir, progress=show, **counts)
     say(f"simulated in {time.monotonic() - started:.1f} s")
     return dataset
 

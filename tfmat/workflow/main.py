@@ -166,9 +166,3 @@ def _check_lengths(config: Config, num_train: int) -> None:
     total_steps = duration.value if duration.seconds is not None else plan.steps(duration)
     if not total_steps:
         raise InputError(f"train_for is '{config.train_for}', less than one step; give more")
-    warmup_steps = plan.steps(Duration.parse(config.optimizer.warmup))
-    if duration.seconds is None and warmup_steps and warmup_steps >= total_steps:
-        raise InputError(
-            f"optimizer.warmup='{config.optimizer.warmup}' takes {warmup_steps} steps, the whole run {total_steps}; "
-            "shorten the warm-up"
-        )

@@ -4,13 +4,17 @@ import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tfmat.batch_growth import EpochPlan, parse_growth
 from tfmat.config import Config
 from tfmat.data.packed import PackedDataset
+from tfmat.durations import Duration
 from tfmat.errors import InputError
 from tfmat.files import make_folder, write_json
 from tfmat.workflow.lines import say
 
 if TYPE_CHECKING:
+    import keras
+
     from tfmat.backends import Backend
     from tfmat.training.trainer import RunResult
 
@@ -20,7 +24,6 @@ def train(
 ) -> "RunResult":
     """Trains the config's network on the data set into `workdir`, with the sidecar that gives its numbers a meaning."""
     from tfmat.backends.mesh import MeshShape
-    from tfmat.batch_growth import EpochPlan, parse_growth
     from tfmat.models import build_model
     from tfmat.optimizers import build_optimizer
     from tfmat.training.trainer import Trainer
@@ -44,16 +47,22 @@ def train(
             say(
                 f"note: mesh={config.mesh} is for --backend=dtensor; {backend.name} does not use it"
             )
-    trainer = Trainer(
-        model,
-        optimizer=lambda total_steps, steps_per_epoch: build_optimizer(
+
+    def make_optimizer(total_steps: int, steps_per_epoch: int) -> "keras.optimizers.Optimizer":
+        if backend.rank == 0:
+            _say_shorter_warmup(config, plan, total_steps)
+        return build_optimizer(
             config.optimizer,
             total_steps=total_steps,
             steps_per_epoch=steps_per_epoch,
             global_batch_size=config.global_batch_size,
             plan=plan,
             seed=config.seed,
-        ),
+        )
+
+    trainer = Trainer(
+        model,
+        optimizer=make_optimizer,
         **losses_and_metrics(config, dataset),
         backend=backend,
         workdir=workdir,
@@ -86,6 +95,18 @@ def train(
         sharding=config.data.sharding,
         batch_growth=config.batch_growth,
     )
+
+
+def _say_shorter_warmup(config: Config, plan: EpochPlan, total_steps: int) -> None:
+    from tfmat.optimizers.factory import warmup_steps
+
+    asked = plan.steps(Duration.parse(config.optimizer.warmup))
+    taken = warmup_steps(config.optimizer, plan, total_steps)
+    if taken < asked:
+        say(
+            f"note: optimizer.warmup={config.optimizer.warmup} takes {asked} steps, the whole run {total_steps}; "
+            f"the warm-up is cut to a tenth of the run (steps: {taken})"
+        )
 
 
 def _callbacks(config: Config, workdir: str, backend: "Backend") -> list[Any]:

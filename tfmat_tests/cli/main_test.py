@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import threading
 import types
@@ -13,6 +14,7 @@ from tfmat import __version__, errors
 from tfmat.cli import laws
 from tfmat.cli import main as module
 from tfmat.cli.main import COMMANDS, main
+from tfmat.config import load_config
 
 Capture = pytest.CaptureFixture[str]
 
@@ -125,6 +127,30 @@ def test_every_command_has_the_agreed_form(name: str, capsys: Capture) -> None:
     for flag in flag_values:
         if flag_values[flag].help and not flag_values[flag].help.startswith("(no help"):
             assert f"  --{flag}: " in text
+
+
+def _shown(text: str) -> dict[str, str]:
+    """Config key -> value in brackets, of a command's help."""
+    _, _, keys = text.partition("config keys")
+    return dict(re.findall(r"^  ([a-z_.]+): .* \[(.*)\]$", keys, re.MULTILINE))
+
+
+@pytest.mark.parametrize("command", ["train", "layouts", "scale", "lr_range"])
+def test_help_shows_what_a_run_would_take(command: str, capsys: Capture) -> None:
+    """The config file's own values and those of the command line, not the schema's."""
+    assert main([command, "--help"]) == 0
+    shown = _shown(capsys.readouterr().out)
+    file = "scaling" if command == "scale" else "quickstart"
+    config = load_config(f"configs/{file}.py")
+    assert shown["optimizer.warmup"] == config.optimizer.warmup
+    assert shown["data.num_curves"] == str(config.data.num_curves)
+    assert shown["optimizer.learning_rate"] == str(config.optimizer.learning_rate)
+    assert shown["model.hidden_units"] == "125" and shown["jit_compile"] == "false"
+    changed = ["--config=configs/baseline.py", "--config.train_for=10m"]
+    assert main([command, *changed, "--help"]) == 0
+    shown = _shown(capsys.readouterr().out)
+    assert (shown["global_batch_size"], shown["train_for"]) == ("75", "10m")
+    assert main([command, "--unknown", "--help"]) == 0
 
 
 def test_flags_and_arguments_in_any_order(capsys: Capture) -> None:

@@ -52,7 +52,6 @@ def voce_set(tmp_path_factory: pytest.TempPathFactory) -> PackedDataset:
         (["train", "--config.optimizer.learning_rate=-1"], "it must be positive"),
         (["train", "--config.optimizer.name=adm"], "did you mean 'adam'?"),
         (["train", "--config.optimizer.warmup=1m"], "give it in steps or epochs"),
-        (["train", "--config.optimizer.warmup=9000epochs"], "shorten the warm-up"),
         (["train", "--config.model.pool_size=20"], "leave nothing of 200 points"),
         (["train", "--config.model.conv_filters=8,8,8"], "has 3 entries and model.kernel_sizes 2"),
         (["train", "--config.data.num_curves=100"], "100 leaves 75 for training; use a smaller batch"),

@@ -6,6 +6,7 @@ import re
 import shutil
 
 import numpy as np
+import pytest
 
 from tfmat_tests.end_to_end.processes import PROJECT, Ended, ForkServer
 from tfmat_tests.end_to_end.runs import leftovers, status
@@ -76,6 +77,33 @@ def test_own_labelled_curves_of_no_law(programs: ForkServer, tmp_path: pathlib.P
     # The same again goes on with nothing to do.
     ended = _succeed(programs, tmp_path, "train", *SHORT[:1], *SHORT[3:], data)
     assert "is done: all" in ended.err
+
+
+def test_the_guide_to_own_curves(
+    programs: ForkServer, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program and the commands of docs/own_curves.md, one after the other; only the training is cut short."""
+    guide = (PROJECT / "docs" / "own_curves.md").read_text("utf-8")
+    monkeypatch.chdir(tmp_path)
+    (program,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    exec(compile(program, "own_curves.md", "exec"), {})
+    generate, train, identify = re.findall(r"^    tfmat (.*)", guide, re.MULTILINE)
+
+    ended = _succeed(programs, tmp_path, *generate.split())
+    (folder,) = (tmp_path / "data").iterdir()
+    # The digits come from the file's bytes, in which another NumPy may round otherwise.
+    shown = re.search(r"data/(\S+)", train)
+    assert shown and re.sub(r"\w{8}$", "", shown[1]) == re.sub(r"\w{8}$", "", folder.name)
+    train, identify = (line.replace(shown[1], folder.name) for line in (train, identify))
+    assert train.startswith(ended.out.splitlines()[-1].partition("tfmat ")[2])
+
+    ended = _succeed(programs, tmp_path, *train.split(), "--config.train_for=60steps")
+    assert "the warm-up is cut to a tenth of the run (steps: 6)" in ended.err
+    assert not (tmp_path / "runs" / "quickstart").exists()
+    strain = np.linspace(0.0, 0.02, 100)
+    _write_curve(tmp_path / "my_curve.csv", strain, np.minimum(200e3 * strain, 300.0))
+    ended = _succeed(programs, tmp_path, *identify.split())
+    assert "sigma_y (MPa)" in ended.out
 
 
 def test_own_labelled_curves_of_a_law(programs: ForkServer, tmp_path: pathlib.Path) -> None:

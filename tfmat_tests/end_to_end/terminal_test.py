@@ -57,7 +57,7 @@ for arguments in [["--help"], ["--version"], *([name, "--help"] for name in {lis
         text = texts[f"{name} --help"]
         assert text.startswith(f"tfmat {name}: ") and f"  tfmat {name} " in text  # an example
         assert "flags:" in text
-    assert "optimizer.learning_rate: peak learning rate [0.001]" in texts["train --help"]
+    assert "optimizer.learning_rate: peak learning rate [0.0015]" in texts["train --help"]
     assert "config_override" not in texts["train --help"]
     assert texts["--version"] == f"tfmat {__version__}\n"
 
@@ -67,7 +67,7 @@ def test_a_whole_run_as_users_start_it(tmp_path: pathlib.Path) -> None:
     done = _run(*SMALL_RUN, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     expected = [
-        r"simulating 2,010 hahn_tsai curves into data/hahn_tsai-2010-[0-9a-f]{8}",
+        r"writing 2,110 curves \(5\.1 MB\) into data/hahn_tsai-2010-[0-9a-f]{8}; `tfmat clean` lists .*",
         r"simulated in .* s",
         r"network: [0-9,]+ parameters, 2 outputs",
         *[r"epoch ./3  loss \S+  val_loss \S+  [0-9,]+ curves/s  \d:\d\d left"] * 3,

@@ -209,6 +209,41 @@ def test_swift_with_steep_and_with_convex_hardening():
             assert stress == pytest.approx(expected, rel=1e-11)
 
 
+def test_powers_that_overflow_on_the_way_to_the_root():
+    """E in GPa instead of MPa, and exponents far from any metal's: still the published equation's root."""
+    for name, parameters in (
+        ("swift", (69.0, 400.0, 0.01, 0.1)),
+        ("swift", (70e3, 400.0, 0.01, 375.0)),
+        ("swift", (70e3, 400.0, 0.01, 1e4)),
+        ("voce", (69.0, 250.0, 300.0, 10.0)),
+        ("voce", (70e3, 250.0, 300.0, 1e6)),
+        ("ramberg_osgood", (69.0, 250.0, 10.0)),
+        ("ramberg_osgood", (70e3, 250.0, 1e4)),
+        ("ramberg_osgood", (70e3, 250.0, 0.01)),
+        ("ramberg_osgood", (70e3, 250.0, 0.5)),
+    ):
+        for strain in (0.001, 0.02, 0.6, 5.0):
+            expected = float(_published(name, strain, parameters))
+            stress = find_law(name).stress(np.array([[strain]]), np.array([parameters]))[0, 0]
+            assert stress == pytest.approx(expected, rel=1e-10), (name, parameters, strain)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_no_positive_parameters_make_numpy_warn(name):
+    """A thousand million times too large or too small, all together: finite, rising, no stiffer than elastic."""
+    law = find_law(name)
+    factors = np.array(
+        list(itertools.product((1e-9, 1e-3, 1, 1e3, 1e9), repeat=len(law.parameters)))
+    )
+    parameters = law.from_labels(np.full((1, len(law.parameters)), 0.5)) * factors
+    strain = np.array([[0.0, 1e-12, 1e-6, 1e-4, 0.01, 0.3, 5.0]])
+    with np.errstate(all="raise"):
+        stress, derivatives = law.stress(strain, parameters), law.derivatives(strain, parameters)
+    assert np.isfinite(stress).all() and np.isfinite(derivatives).all()
+    assert np.all(np.diff(stress, axis=1) >= -1e-9 * stress[:, 1:])
+    assert np.all((stress >= 0) & (stress <= parameters[:, :1] * strain * (1 + 1e-9)))
+
+
 def test_304l_lies_inside_the_ranges():
     """Fits to the true stress of eight tension tests of 304L (sandialabs/matcal, ASTM E8), ends of what they gave."""
     fitted = {

@@ -5,9 +5,8 @@ import tensorflow as tf
 
 from tfmat.config import apply_override, check_config, default_config
 from tfmat.config_schema import OPTIONS
-from tfmat.errors import InputError
 from tfmat.optimizers import WarmupConstant, WarmupCosine, build_optimizer, make_functional
-from tfmat.optimizers.factory import OPTIMIZER_CLASSES
+from tfmat.optimizers.factory import OPTIMIZER_CLASSES, build_schedule
 
 NAMES = OPTIONS["optimizer.name"].choices
 RANDOM = np.random.default_rng(0)
@@ -84,8 +83,13 @@ def test_schedules_survive_serialisation():
         assert float(copy(17)) == float(schedule(17))
 
 
-def test_a_warm_up_longer_than_the_run_is_refused():
+@pytest.mark.parametrize(("total_steps", "taken"), [(31, 30), (30, 3), (25, 2), (9, 0), (1, 0)])
+def test_a_warm_up_longer_than_the_run_is_cut_to_a_tenth_of_it(total_steps, taken):
     config = default_config()
     apply_override(config, "optimizer.warmup", "3epochs")
-    with pytest.raises(InputError, match="warmup takes 30 steps, the whole run 25"):
-        build_optimizer(config.optimizer, total_steps=25, steps_per_epoch=10)
+    apply_override(config, "optimizer.schedule", "constant")
+    schedule = build_schedule(config.optimizer, total_steps=total_steps, steps_per_epoch=10)
+    peak = config.optimizer.learning_rate
+    for step in {0, taken // 2, max(taken - 1, 0), total_steps}:
+        expected = peak * min(1.0, (step + 1) / max(taken, 1))
+        assert float(schedule(step)) == pytest.approx(expected, rel=1e-5)

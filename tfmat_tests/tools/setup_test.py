@@ -69,6 +69,19 @@ def test_changed_metadata_installs_again(project, name):
     assert builds(project) == before + 1
 
 
+def test_it_says_how_to_call_tfmat_until_one_can(project, tmp_path):
+    (tmp_path / "tfmat").symlink_to(project / "tools" / "tfmat")
+    path = os.environ["PATH"]
+    for found, shown in ((path, True), (f"{tmp_path}:{path}", False)):
+        with (project / "setup.cfg").open("a") as file:
+            file.write("# so that it is installed again\n")
+        done = setup(project, PATH=found)
+        assert done.returncode == 0
+        activate = str(project / ".venv" / "bin" / "activate").replace(" ", "\\ ")
+        assert (f"`. {activate}` makes `tfmat` a command of this shell" in done.stderr) == shown
+        assert ("/tools/tfmat ~/.local/bin/`" in done.stderr) == shown
+
+
 def test_copied_project_gets_an_environment_of_its_own(project, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(project, copy, symlinks=True)

@@ -1,0 +1,147 @@
+"""README and the guides, to the letter: their first commands in a fresh clone, and every command that they show."""
+
+import ast
+import contextlib
+import importlib
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+
+import pytest
+from absl import flags
+
+from tfmat.cli.main import COMMANDS
+from tfmat.config import find_config_file
+from tfmat.config_schema import FREE_SECTIONS, OPTIONS
+
+PROJECT = pathlib.Path(__file__).resolve().parents[1]
+PAGES = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *(PROJECT / "docs").rglob("*.md")]
+# One spelling works after every way of installing: `tfmat COMMAND`.
+OTHER_SPELLINGS = re.compile(r"tools/tfmat|bin/tfmat|python\S* (-P )?-m tfmat(?!\.)")
+
+
+def _texts() -> Iterator[tuple[str, str]]:
+    """Where it stands -> a text that users read: pages, and each string in the program, its configs and its tools."""
+    for page in PAGES:
+        yield str(page.relative_to(PROJECT)), page.read_text("utf-8")
+    sources = [*(PROJECT / "tfmat").rglob("*.py"), *(PROJECT / "configs").glob("*.py")]
+    for path in [*sources, *(PROJECT / "docs" / "examples").glob("*.py")]:
+        if path.name == "__main__.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield f"{path.relative_to(PROJECT)}:{node.lineno}", node.value
+
+
+def test_tfmat_is_spelled_in_one_way():
+    wrong = [
+        f"{where}: {line.strip()}"
+        for where, text in _texts()
+        for line in text.splitlines()
+        # The link is what makes that spelling work in every shell.
+        if OTHER_SPELLINGS.search(line.replace('ln -s "$PWD/tools/tfmat"', ""))
+    ]
+    assert wrong == []
+
+
+def _shown_commands() -> Iterator[tuple[str, str, list[str]]]:
+    """(where, command, its words) of each `tfmat COMMAND ...` in a block or in backticks of a page."""
+    for page in PAGES:
+        text = page.read_text("utf-8").replace("\\\n", " ")
+        fenced = "".join(re.findall(r"```.*?```", text, re.DOTALL))
+        lines = re.findall(r"^ {4}(?:\$ )?((?:(?:mpirun|srun) .*)?\btfmat .*)$", text, re.MULTILINE)
+        lines += re.findall(r"^(tfmat .*)$", fenced, re.MULTILINE)
+        for line in [*lines, *re.findall(r"`(tfmat [^`]*)`", text.replace("\n", " "))]:
+            shown = re.split(r"\btfmat ", line, maxsplit=1)[1]
+            name, *words = shlex.split(shown.partition(" #")[0].replace("…", ""))
+            yield page.name, name, words
+
+
+def test_every_command_of_the_pages_exists():
+    seen = set()
+    for page, name, words in _shown_commands():
+        seen.add(name)
+        if name in ("COMMAND", "--help"):
+            continue
+        assert name in COMMANDS, (page, name)
+        known = flags.FlagValues()
+        importlib.import_module(f"tfmat.cli.{name}").define_flags(known)
+        for word in words:
+            flag, _, value = word.removeprefix("--").partition("=")
+            if not word.startswith("--") or flag == "help":
+                continue
+            if flag.startswith("config."):
+                key = flag.removeprefix("config.")
+                assert key in OPTIONS or key.partition(".")[0] in FREE_SECTIONS, (page, word)
+            else:
+                assert flag in known, (page, name, word)
+            if flag == "config" and value.startswith("configs/"):
+                find_config_file(value)
+    assert {"train", "identify", "generate", "clean", "tune", "scale", "--help"} <= seen
+
+
+def test_the_list_of_commands_is_complete():
+    table = (PROJECT / "README.md").read_text("utf-8").partition("## What it does")[2]
+    listed = set(re.findall(r"`(?:tfmat )?(\w+)`", "".join(re.findall(r"^\|(.*?)\|", table, re.M))))
+    assert set(COMMANDS) <= listed
+
+
+@pytest.fixture
+def clone(tmp_path: pathlib.Path) -> pathlib.Path:
+    """What `git clone` would give of the files as they are now."""
+    done = None
+    with contextlib.suppress(OSError):
+        done = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=PROJECT, capture_output=True, text=True,
+        )  # fmt: skip
+    if done is None or done.returncode:
+        pytest.skip("the project does not lie in a git repository here")
+    folder = tmp_path / "a clone"
+    for name in filter(None, done.stdout.split("\0")):
+        if (PROJECT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(PROJECT / name, folder / name)
+    return folder
+
+
+def test_the_first_steps_in_a_fresh_clone(clone: pathlib.Path) -> None:
+    """Every command of README's first section in one shell, but the long ones: training only tells its help.
+
+    The packages are those of this environment: nothing comes from the network, and nothing of tfmat from elsewhere.
+    """
+    section = (clone / "README.md").read_text("utf-8").partition("## First steps")[2]
+    section = section.partition("\n## ")[0]
+    commands = re.findall(r"^ {4}(\S.*)$", section, re.MULTILINE)
+    assert commands[:2] == ["./tools/setup", ". .venv/bin/activate"]
+    assert commands[-1] == "./tools/test"
+    (example,) = (clone / "tfmat" / "examples").glob("voce*.csv")
+    shutil.copy(example, clone / "my_curve.csv")
+    commands = [
+        f"{command} --help" if command == "tfmat train" else command for command in commands[:-1]
+    ]
+    environment = {
+        **os.environ,
+        "TFMAT_PYTHON": sys.executable,
+        "PYTHONPATH": sysconfig.get_path("purelib"),
+        "PIP_NO_DEPS": "1",
+        "PIP_NO_BUILD_ISOLATION": "false",  # pip's way to say that there is none
+        "PATH": os.pathsep.join(
+            part for part in os.environ["PATH"].split(os.pathsep) if ".venv" not in part
+        ),
+    }
+    script = "\n".join(["set -e", *commands, "command -v tfmat"])
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=clone, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines()[-1] == f"{clone}/.venv/bin/tfmat"
+    assert "`. .venv/bin/activate` makes `tfmat` a command of this shell" in done.stderr
+    assert "K (MPa)" in done.stdout and list((clone / "plots").iterdir())
+    assert "law: material law" in done.stdout
