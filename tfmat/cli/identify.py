@@ -67,6 +67,11 @@ _STRINGS = (
     ("shear_strain", None, "engineering (gamma) or tensor (eps12 = gamma / 2)"),
     ("decimal", None, "point or comma"),
     ("toe", "auto", "auto: take off toe, strain offset and preload; off: never"),
+    (
+        "window",
+        None,
+        "LOW,HIGH: strains between which points count, e.g. 0,0.05; either may be empty",
+    ),
     ("json", None, "file to write the results to"),
     ("csv", None, "file to write the results to, one row per curve"),
     ("plot_dir", None, "folder for one picture per curve: measured against the law's curve"),

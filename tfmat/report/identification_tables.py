@@ -189,8 +189,10 @@ def note_lines(note: Note, num_curves: int) -> list[str]:
     names = ", ".join(note.curves[:_MOST_NAMES])
     if len(note.curves) > _MOST_NAMES:
         names += f" and {len(note.curves) - _MOST_NAMES} more"
-    of_all = "all" if len(note.curves) == num_curves else f"{len(note.curves)} of {num_curves}"
-    lines = [f"{note.mark}  {note.kind} ({of_all}: {names})", f"   e.g. {note.example}"]
+    whose = "all"
+    if len(note.curves) < num_curves:
+        whose = f"{len(note.curves)} of {num_curves}: {names}"
+    lines = [f"{note.mark}  {note.kind} ({whose})", f"   e.g. {note.example}"]
     return [*lines, f"   → {note.advice}"] if note.advice else lines
 
 

@@ -23,7 +23,7 @@ def test_identify_shows_both_intervals(uncertain_run, curve, tmp_path, capsys):
     outputs = [f"--json={tmp_path / 'out.json'}", f"--csv={tmp_path / 'out.csv'}"]
     assert main(["identify", str(curve), f"--workdir={uncertain_run}", *outputs]) == 0
     text = capsys.readouterr().out
-    assert text.count("95 % interval") == 2
+    assert text.count("95 % interval") == 1
     assert f"network: {uncertain_run}" in text.replace("\n", "")
     (result,) = json.loads((tmp_path / "out.json").read_text())
     entry = result["parameters"]["a"]
@@ -31,9 +31,17 @@ def test_identify_shows_both_intervals(uncertain_run, curve, tmp_path, capsys):
         (row,) = csv.DictReader(file)
     unit = "[MPa^-3]"
     assert float(row[f"a {unit}"]) == entry["value"]
-    for key in ("std", "least_squares_std"):
-        assert float(row[f"a {key} {unit}"]) == entry[key]
-    for key in ("ci95", "least_squares_ci95"):
+    assert float(row[f"a std {unit}"]) == entry["std"]
+    assert [float(row[f"a ci95_{end} {unit}"]) for end in ("low", "high")] == entry["ci95"]
+    assert (row["do_not_use"], row["method"]) == ("no", "least_squares")
+    assert not any("network" in column for column in row)
+    flags = [f"--workdir={uncertain_run}", "--details", *outputs]
+    assert main(["identify", str(curve), *flags]) == 0
+    assert capsys.readouterr().out.count("95 % interval") == 3
+    with open(tmp_path / "out.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert float(row[f"a network {unit}"]) == entry["network"]
+    for key in ("network_ci95", "least_squares_ci95"):
         assert [float(row[f"a {key}_{end} {unit}"]) for end in ("low", "high")] == entry[key]
 
 
@@ -46,11 +54,12 @@ def test_before_any_training_a_network_that_comes_with_tfmat_answers(curve, tmp_
     metal = write_example_curve(find_law("swift"), tmp_path / "metal.csv")
     assert main(["identify", str(metal), "--law=swift"]) == 0
     assert "network: swift that comes with tfmat" in capsys.readouterr().out
-    for law, message in (("voce", "comes with tfmat (only for"), ("swfit", "mean 'swift'?")):
-        assert main(["identify", str(metal), f"--law={law}"]) == 2
-        captured = capsys.readouterr()
-        assert message in captured.err
-        assert len(captured.err.splitlines()) == 1
+    assert main(["identify", str(metal), "--law=ramberg_osgood"]) == 0
+    assert "none for this law; least squares alone" in capsys.readouterr().out
+    assert main(["identify", str(metal), "--law=swfit"]) == 2
+    captured = capsys.readouterr()
+    assert "mean 'swift'?" in captured.err
+    assert len(captured.err.splitlines()) == 1
 
 
 def test_a_tanh_curve_identified_as_hahn_tsai_says_so_by_name(curve, tmp_path, capsys):
@@ -67,10 +76,11 @@ def test_the_eight_304l_curves_before_any_training(real_curves, tmp_path, monkey
     results = json.loads((tmp_path / "out.json").read_text())
     assert len(results) == 8
     for result in results:
-        assert result["rmse_percent"] < 6
-        assert any("the specimen necks" in line for line in result["warnings"])
-        assert any("the curve leaves the law at" in line for line in result["warnings"])
-        assert not any("DO NOT USE" in line for line in result["warnings"])
+        assert result["rmse_percent"] < 1.1
+        said = [warning["text"] for warning in result["warnings"]]
+        assert any("the specimen necks" in text for text in said)
+        assert any("the curve leaves the law at" in text for text in said)
+        assert not result["do_not_use"]
     capsys.readouterr()
 
 

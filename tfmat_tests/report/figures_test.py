@@ -23,7 +23,11 @@ def make_curve_figure(**changes):
         "resimulated_mpa": STRESS + 1.5,
         "name": "specimen [1]_$2",
         "law_title": "Hahn–Tsai 1973",
-        "parameters": {"G0": (6964.4, "MPa"), "a": (2.44e-8, "MPa^-3"), "n": (0.25, "-")},
+        "parameters": {
+            "G0": (6964.4, "MPa", (6900.0, 7000.0)),
+            "a": (2.44e-8, "MPa^-3"),
+            "n": (0.25, "-"),
+        },
         "rmse_percent": 1.55,
         "strain_label": "engineering shear strain",
         "stress_label": "shear stress",
@@ -41,26 +45,51 @@ def test_curve_figure_shows_points_curve_residuals_units_and_parameters():
     np.testing.assert_allclose(bottom.lines[-1].get_ydata(), -1.5)
     assert top.get_ylabel() == "shear stress (MPa)"
     assert bottom.get_xlabel() == "engineering shear strain (–)"
-    text = top.get_legend().get_title().get_text()
-    assert text.splitlines()[:3] == ["G0 = 6964 MPa", "a = 2.440e-8 MPa⁻³", "n = 0.2500"]
+    text = figure.legends[0].get_title().get_text()
+    assert text.splitlines() == [
+        "G0 = 6964 MPa   (95 %: 6900 … 7000)",
+        "a = 2.440e-8 MPa⁻³",
+        "n = 0.2500",
+    ]
 
 
-def test_the_refined_answer_is_a_thin_dashed_curve_and_its_values_stand_behind_the_network_s():
+def test_the_recommended_curve_is_bold_sets_the_scale_and_comes_first_in_the_legend():
+    refined = {"name": "least squares", "stress_mpa": STRESS + 0.4, "rmse_percent": 0.4}
+    figure = make_curve_figure(
+        resimulated_mpa=3 * STRESS, refined=refined, recommended="least squares"
+    )
+    top, bottom = figure.axes
+    other, best = top.lines[1:]
+    np.testing.assert_array_equal(best.get_ydata(), STRESS + 0.4)
+    assert other.get_linestyle() == "--" and other.get_linewidth() < 0.5 * best.get_linewidth()
+    assert best.get_color() != other.get_color()
+    assert top.get_ylim()[1] == pytest.approx(1.06 * (STRESS + 0.4).max())
+    np.testing.assert_allclose(bottom.lines[-1].get_ydata(), -0.4)
+    assert bottom.get_ylim()[1] < 1
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels[:2] == ["measured", "least squares: RMSE 0.400 % of maximum stress"]
+    # Where the network's answer is the recommended one, it is the bold one.
+    top = make_curve_figure(refined=refined, recommended="network").axes[0]
+    np.testing.assert_array_equal(top.lines[-1].get_ydata(), STRESS + 1.5)
+
+
+def test_what_must_not_be_used_and_what_was_assumed_stand_on_the_picture():
+    figure = make_curve_figure(do_not_use=["stress in ksi?"], assumed=["stress in MPa"])
+    assert figure.get_suptitle() == "DO NOT USE: stress in ksi?"
+    assert "assumed: stress in MPa" in figure.legends[0].get_title().get_text()
+    assert not make_curve_figure().get_suptitle()
+
+
+def test_a_picture_that_a_run_of_before_kept_is_drawn():
+    """Its parameters have no interval, its refined answer has values, and it says of none that it is recommended."""
     refined = {
         "name": "least squares",
         "stress_mpa": STRESS + 0.4,
         "rmse_percent": 0.4,
-        "values": {"G0": 7010.0, "a": 2.44e-8, "n": 0.25},
+        "values": {"G0": 7010.0},
     }
-    top, bottom = make_curve_figure(refined=refined).axes
-    model, second = top.lines[1:]
-    np.testing.assert_array_equal(second.get_ydata(), STRESS + 0.4)
-    assert second.get_linestyle() == "--" and second.get_linewidth() < model.get_linewidth()
-    assert second.get_color() != model.get_color()
-    assert second.get_label() == "least squares: RMSE 0.400 % of maximum stress"
-    np.testing.assert_allclose(bottom.lines[-1].get_ydata(), -0.4)
-    lines = top.get_legend().get_title().get_text().splitlines()
-    assert lines == ["G0 = 6964 MPa (least squares 7010)", "a = 2.440e-8 MPa⁻³", "n = 0.2500"]
+    figure = make_curve_figure(refined=refined, parameters={"G0": [6964.4, "MPa"]})
+    assert len(figure.axes[0].lines) == 3
 
 
 def test_any_file_name_can_stand_in_the_title(tmp_path):
@@ -82,9 +111,11 @@ def test_text_lies_inside_the_picture_and_off_the_data(scale):
     canvas.draw()
     renderer = canvas.get_renderer()
     top = figure.axes[0]
-    box = top.get_legend().get_window_extent(renderer)
-    points = top.transData.transform(np.stack([STRAIN, STRESS * scale], 1))
-    assert not any(box.contains(x, y) for x, y in points)
+    box = figure.legends[0].get_window_extent(renderer)
+    assert box.y0 >= 0 and box.x1 <= figure.bbox.width
+    # The legend hides nothing: it stands below every panel.
+    assert all(box.y1 <= panel.get_tightbbox(renderer).y0 for panel in figure.axes)
+    assert top.get_legend() is None
     for panel in figure.axes:
         extent = panel.get_tightbbox(renderer)
         assert extent.x0 >= 0
@@ -113,7 +144,8 @@ def test_losses_are_drawn_over_time_and_over_epochs():
 def test_saved_figure_is_a_png_of_the_given_size_or_nothing(tmp_path):
     path = tmp_path / "curve.png"
     save_figure(make_curve_figure(), path)
-    assert imread(path).shape[:2] == (round(5.6 * 144), round(7.0 * 144))
+    # Five lines stand below the panels.
+    assert imread(path).shape[:2] == (round((5.0 + 0.19 * 5) * 144), round(7.0 * 144))
     with pytest.raises(InputError, match="cannot write"):
         save_figure(make_curve_figure(), tmp_path / "none" / "curve.png")
     assert [file.name for file in tmp_path.iterdir()] == ["curve.png"]

@@ -6,7 +6,6 @@ from rich.console import Console
 
 from tfmat.report.tables import (
     evaluation_table,
-    identification_table,
     yardstick_bins_table,
     yardstick_table,
 )
@@ -17,53 +16,6 @@ def text_of(table, width=160) -> str:
     text = io.StringIO()
     Console(file=text, width=width, highlight=False).print(table)
     return text.getvalue()
-
-
-def result(name, modulus, **changes):
-    parameters = {
-        "G0": {"value": modulus, "unit": "MPa"},
-        "a": {"value": 2.44e-8, "unit": "MPa^-3", "fixed": True},
-    }
-    content = {
-        "curve": name,
-        "law": "hahn_tsai",
-        "parameters": parameters,
-        "rmse_percent": 1.234,
-        "num_points": 150,
-        "warnings": [],
-    }
-    return content | changes
-
-
-def test_identification_table_has_a_row_a_curve():
-    text = text_of(
-        identification_table(
-            [result("[red]one.csv", 6964.2), result("two", 5123.4, rmse_percent=None)]
-        )
-    )
-    for expected in (
-        "G0 (MPa)",
-        "a (MPa⁻³)",
-        "fixed",
-        "[red]one.csv",
-        "6964",
-        "5123",
-        "2.440e-8",
-        "1.23",
-        "150",
-        "law",
-    ):
-        assert expected in text
-    assert text_of(identification_table([]))
-
-
-def test_polished_values_stand_below_where_they_are_others():
-    first, second = result("one", 6964.2), result("two", 5123.4)
-    first["parameters"]["G0"]["polished"] = 7010.0
-    second["parameters"]["G0"]["polished"] = 5124.0
-    text = text_of(identification_table([first, second]))
-    assert "6964" in text and "polished 7010" in text
-    assert text.count("polished") == 1
 
 
 def test_evaluation_table_has_a_row_a_parameter():

@@ -1,0 +1,138 @@
+"""The tables of answers: the recommended value leads, what must not be used says so, a warning is told once."""
+
+import io
+
+from rich.console import Console
+
+from tfmat.report.identification_tables import (
+    identification_table,
+    note_lines,
+    notes_of,
+    parameter_table,
+    tensile_table,
+)
+
+
+def text_of(table, width=160) -> str:
+    text = io.StringIO()
+    Console(file=text, width=width, highlight=False).print(table)
+    return text.getvalue()
+
+
+def entry(value, unit, **changes):
+    content = {
+        "value": value,
+        "unit": unit,
+        "method": "least_squares",
+        "std": None,
+        "ci95": None,
+        "network": None,
+        "network_ci95": None,
+        "polished": None,
+        "least_squares": value,
+        "least_squares_ci95": None,
+    }
+    return content | changes
+
+
+def result(name, modulus, **changes):
+    content = {
+        "curve": name,
+        "law": "hahn_tsai",
+        "do_not_use": False,
+        "reasons": [],
+        "method": "least_squares",
+        "parameters": {
+            "G0": entry(modulus, "MPa", std=12.5, ci95=[6900.0, 7030.0], network=6543.0),
+            "a": entry(2.44e-8, "MPa^-3", method="given"),
+        },
+        "rmse_percent": 1.234,
+        "rmse_percent_of": {"least_squares": 1.234},
+        "conditions": {},
+        "tensile": None,
+        "assumed": [],
+        "num_points": 150,
+        "steps": [],
+        "warnings": [],
+    }
+    return content | changes
+
+
+def warning(kind, text):
+    return {"kind": kind, "text": text, "advice": f"mend {kind}"}
+
+
+def test_a_batch_has_a_row_per_curve_with_the_recommended_values():
+    refused = result("two", 5123.4, do_not_use=True, reasons=["stress in ksi?"])
+    text = text_of(
+        identification_table(
+            [result("[red]one.csv", 6964.2, assumed=["stress in MPa"]), refused, result("three", 1)]
+        )
+    )
+    for expected in (
+        *("G0 (MPa)", "a (MPa⁻³)", "given", "[red]one.csv", "6964", "5123", "2.440e-8", "1.23"),
+        *("NO: stress in ksi?", "yes", "stress in MPa", "law hahn_tsai"),
+    ):
+        assert expected in text
+    assert "6543" not in text
+    assert text_of(identification_table([]))
+
+
+def test_who_answered_is_told_where_not_all_answers_were_got_alike():
+    text = text_of(identification_table([result("a", 1.0), result("b", 2.0, method="network")]))
+    assert "got by" in text and "network" in text
+    assert "got by" not in text_of(identification_table([result("a", 1.0), result("b", 2.0)]))
+
+
+def test_a_kind_of_warning_is_told_once_with_its_curves():
+    each = [result(str(i), 1.0, warnings=[warning("necking", f"necks at 0.{i}")]) for i in range(8)]
+    each[3]["warnings"].append(warning("toe", "a toe"))
+    each[4]["warnings"] *= 2
+    first, second = notes_of(each)
+    assert (first.mark, first.kind, len(first.curves)) == ("a", "necking", 8)
+    assert (second.mark, second.curves) == ("b", ("3",))
+    assert note_lines(first, 8) == [
+        "a  necking (all)",
+        "   e.g. necks at 0.0",
+        "   → mend necking",
+    ]
+    assert note_lines(first, 20)[0] == "a  necking (8 of 20: 0, 1, 2, 3, 4, 5 and 2 more)"
+    rows = text_of(identification_table(each)).splitlines()
+    assert next(row for row in rows if row.startswith("│ 3")).rstrip(" │").endswith("a b")
+
+
+def test_one_answer_shows_value_interval_and_method_and_the_rest_on_request():
+    answer = result("one", 6964.2, assumed=["stress in MPa"])
+    text = text_of(parameter_table(answer))
+    for expected in ("6964", "12.5", "6900 … 7030", "least squares", "given", "150 points"):
+        assert expected in text
+    assert "assumed: stress in MPa" in text
+    assert "6543" not in text and "network" not in text
+    assert "6543" in text_of(parameter_table(answer, details=True))
+    pooled = text_of(parameter_table(result("pooled", 1.0, method="mean of specimens")))
+    assert "scatter (std)" in pooled and "of the mean" in pooled and "together" in pooled
+
+
+def test_conditions_and_tensile_properties_stand_in_a_table_of_their_own():
+    assert tensile_table([result("a", 1.0)]) is None
+
+    def tensile(modulus, strength, **changes):
+        symbols = {"modulus_mpa": ("E", "MPa"), "tensile_strength_mpa": ("Rm", "MPa")}
+        values = dict(zip(symbols, (modulus, strength), strict=True))
+        return {
+            name: {"symbol": symbol, "unit": unit, "value": values[name], "how": "measured"}
+            | changes.get(name, {})
+            for name, (symbol, unit) in symbols.items()
+        }
+
+    bound = {"tensile_strength_mpa": {"at_least": True}}
+    table = tensile_table(
+        [
+            result("a", 1.0, conditions={"temperature": "200 °C"}, tensile=tensile(69500.0, 310.2)),
+            result("b", 1.0, tensile=tensile(None, 287.0, **bound)),
+            result("c", 1.0, conditions={"direction": "L"}),
+        ]
+    )
+    text = text_of(table)
+    for expected in ("temperature", "200 °C", "direction", "E (GPa)", "69.50", "310.2", "≥ 287.0"):
+        assert expected in text
