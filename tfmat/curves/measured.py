@@ -22,12 +22,14 @@ from tfmat.curves.cleaning import (
     make_strain_rise,
     turn_negative_shear,
 )
+from tfmat.curves.load_maximum import engineering_stress
 from tfmat.curves.necking import cut_at_maximum_load
 from tfmat.curves.plausibility import check_magnitude
 from tfmat.curves.reading import RawCurve, ReadingOptions, read_curves
 from tfmat.curves.resampling import CurveTarget, resample
 from tfmat.curves.reversals import take_first_loading
 from tfmat.curves.tables import MINIMUM_POINTS
+from tfmat.curves.tensile import TensileProperties, tensile_properties
 from tfmat.errors import InputError
 from tfmat.materials.law import Array
 
@@ -125,6 +127,8 @@ def clean(
     low, high = options.bounds()
     if target.strain_measure is not None:
         take_first_loading(curve, high)
+    if target.strain_measure is not None and not (shear or raw.is_shear):
+        curve.tensile = _tensile(curve, measures, options)
     if options.cut_after_failure and target.strain_measure is not None:
         if shear:
             cut_after_failure(curve)
@@ -144,6 +148,21 @@ def clean(
         f"put it on {target.num_points} points: means where measured points are dense, lines between"
     )
     return curve
+
+
+def _tensile(
+    curve: MeasuredCurve, measures: tuple[str, str], options: CleaningOptions
+) -> TensileProperties | None:
+    """The properties of the whole record, also beyond the maximum load, where it rises far enough to have any."""
+    stress = engineering_stress(curve.strain, curve.stress_mpa, measures)
+    strain = np.expm1(curve.strain) if measures[0] == "true" else curve.strain
+    whole = MeasuredCurve(curve.name, strain, stress)
+    try:
+        make_strain_rise(whole, options.envelope)
+        correct_start(whole, options.toe == "auto")
+    except InputError:
+        return None
+    return tensile_properties(whole.strain, whole.stress_mpa) if len(whole.strain) else None
 
 
 def _measures(raw: RawCurve, target: CurveTarget) -> tuple[str, str]:
