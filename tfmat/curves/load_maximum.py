@@ -6,13 +6,21 @@ from tfmat.materials.law import Array
 
 # An upper yield point: the load falls by a share of it within this strain, and stays there for as much again.
 _LATEST_YIELD, _YIELD_DROP, _LEAST_YIELD_DROP, _DEEPEST_YIELD_DROP = 0.03, 0.005, 0.02, 0.35
+LARGEST_TRUE_STRAIN, _SMALLEST_STRETCH = 100.0, 1e-3
 
 
 def engineering_stress(strain: Array, stress: Array, measures: tuple[str, str]) -> Array:
     """Load over the first cross-section, [points], of a curve in these measures, at constant volume."""
     if measures[1] == "engineering":
         return stress
-    return stress * np.exp(-strain) if measures[0] == "true" else stress / (1.0 + strain)
+    return stress / stretch_of(strain, measures[0])
+
+
+def stretch_of(strain: Array, measure: str) -> Array:
+    """Length over first length, [points]; within what is finite, for strains in another unit than they seem to be."""
+    if measure == "true":
+        return np.exp(np.clip(strain, -LARGEST_TRUE_STRAIN, LARGEST_TRUE_STRAIN))
+    return np.maximum(1.0 + strain, _SMALLEST_STRETCH)
 
 
 def index_of_maximum_load(strain: Array, load: Array, smooth: Array) -> int:

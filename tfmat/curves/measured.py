@@ -14,6 +14,7 @@ from tfmat.curves.caveats import Caveat
 from tfmat.curves.cleaning import (
     CleaningOptions,
     MeasuredCurve,
+    check_numbers,
     check_rises,
     correct_start,
     cut_after_failure,
@@ -22,7 +23,7 @@ from tfmat.curves.cleaning import (
     make_strain_rise,
     turn_negative_shear,
 )
-from tfmat.curves.load_maximum import engineering_stress
+from tfmat.curves.load_maximum import LARGEST_TRUE_STRAIN, engineering_stress, stretch_of
 from tfmat.curves.necking import cut_at_maximum_load
 from tfmat.curves.plausibility import check_magnitude
 from tfmat.curves.reading import RawCurve, ReadingOptions, read_curves
@@ -120,6 +121,7 @@ def clean(
         conditions=dict(raw.conditions),
     )
     shear = target.strain_measure == "engineering shear"
+    check_numbers(curve)
     if shear and len(curve.strain):
         turn_negative_shear(curve)
     check_rises(curve)
@@ -155,7 +157,7 @@ def _tensile(
 ) -> TensileProperties | None:
     """The properties of the whole record, also beyond the maximum load, where it rises far enough to have any."""
     stress = engineering_stress(curve.strain, curve.stress_mpa, measures)
-    strain = np.expm1(curve.strain) if measures[0] == "true" else curve.strain
+    strain = stretch_of(curve.strain, measures[0]) - 1.0 if measures[0] == "true" else curve.strain
     whole = MeasuredCurve(curve.name, strain, stress)
     try:
         make_strain_rise(whole, options.envelope)
@@ -194,7 +196,11 @@ def _to_engineering_shear(curve: MeasuredCurve, raw: RawCurve) -> None:
 def _to_measures_of_the_law(
     curve: MeasuredCurve, raw: RawCurve, measures: tuple[str, str], target: CurveTarget
 ) -> None:
-    engineering = np.expm1(curve.strain) if measures[0] == "true" else curve.strain
+    is_true = measures[0] == "true"
+    # The strain of another unit than it seems to be would be no finite stretch.
+    engineering = (
+        np.expm1(np.minimum(curve.strain, LARGEST_TRUE_STRAIN)) if is_true else curve.strain
+    )
     _convert(curve, engineering, measures, target)
     if raw.strain_measure is None and raw.stress_measure is None:
         wanted = (target.strain_measure, target.stress_measure)
