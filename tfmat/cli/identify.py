@@ -62,6 +62,7 @@ _STRINGS = (
     ("shear_strain", None, "engineering (gamma) or tensor (eps12 = gamma / 2)"),
     ("decimal", None, "point or comma"),
     ("toe", "auto", "auto: take off toe, strain offset and preload; off: never"),
+    ("window", None, "LOW,HIGH: plain strains between which points count; one may be left empty"),
     ("json", None, "file to write the results to"),
     ("csv", None, "file to write the results to, one row a curve"),
     ("plot_dir", None, "folder for one picture a curve: measured against re-simulated"),
