@@ -16,6 +16,8 @@ from tfmat.materials.law import Array
 FAILED_BELOW = 0.95
 # A strain that dips by more than so many times its noise, or with a stress that falls by as much, is no noise.
 _NOISE_TIMES = 6.0
+# Larger numbers are no strain in any unit and no stress in Pa; smaller ones are zero.
+_LARGEST, _SMALLEST = 1e12, 1e-20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +90,22 @@ def keep(curve: MeasuredCurve, kept: np.ndarray, step: str) -> None:
     if dropped:
         curve.strain, curve.stress_mpa = curve.strain[kept], curve.stress_mpa[kept]
         curve.steps.append(f"{step} ({dropped} point{'s' if dropped > 1 else ''} dropped)")
+
+
+def check_numbers(curve: MeasuredCurve) -> None:
+    """Raises InputError for numbers that no unit makes a strain or a stress; takes far smaller ones for zero.
+
+    Beyond, squares and quotients would leave what a computer can hold.
+    """
+    for name in ("strain", "stress_mpa"):
+        values = getattr(curve, name)
+        size = float(np.abs(values).max(initial=0.0))
+        if not size <= _LARGEST:
+            axis = name.partition("_")[0]
+            raise InputError(
+                f"its {axis} goes to {size:.3g}, which no unit makes a {axis}; is --{axis}_column right?"
+            )
+        setattr(curve, name, np.where(np.abs(values) < _SMALLEST, 0.0, values))
 
 
 def turn_negative_shear(curve: MeasuredCurve) -> None:

@@ -14,6 +14,7 @@ from tfmat.curves.caveats import Caveat
 from tfmat.curves.cleaning import (
     CleaningOptions,
     MeasuredCurve,
+    check_numbers,
     check_rises,
     correct_start,
     cut_after_failure,
@@ -22,12 +23,14 @@ from tfmat.curves.cleaning import (
     make_strain_rise,
     turn_negative_shear,
 )
+from tfmat.curves.load_maximum import LARGEST_TRUE_STRAIN, engineering_stress, stretch_of
 from tfmat.curves.necking import cut_at_maximum_load
 from tfmat.curves.plausibility import check_magnitude
 from tfmat.curves.reading import RawCurve, ReadingOptions, read_curves
 from tfmat.curves.resampling import CurveTarget, resample
 from tfmat.curves.reversals import take_first_loading
 from tfmat.curves.tables import MINIMUM_POINTS
+from tfmat.curves.tensile import TensileProperties, tensile_properties
 from tfmat.errors import InputError
 from tfmat.materials.law import Array
 
@@ -118,6 +121,7 @@ def clean(
         conditions=dict(raw.conditions),
     )
     shear = target.strain_measure == "engineering shear"
+    check_numbers(curve)
     if shear and len(curve.strain):
         turn_negative_shear(curve)
     check_rises(curve)
@@ -125,6 +129,8 @@ def clean(
     low, high = options.bounds()
     if target.strain_measure is not None:
         take_first_loading(curve, high)
+    if target.strain_measure is not None and not (shear or raw.is_shear):
+        curve.tensile = _tensile(curve, measures, options)
     if options.cut_after_failure and target.strain_measure is not None:
         if shear:
             cut_after_failure(curve)
@@ -144,6 +150,21 @@ def clean(
         f"put it on {target.num_points} points: means where measured points are dense, lines between"
     )
     return curve
+
+
+def _tensile(
+    curve: MeasuredCurve, measures: tuple[str, str], options: CleaningOptions
+) -> TensileProperties | None:
+    """The properties of the whole record, also beyond the maximum load, where it rises far enough to have any."""
+    stress = engineering_stress(curve.strain, curve.stress_mpa, measures)
+    strain = stretch_of(curve.strain, measures[0]) - 1.0 if measures[0] == "true" else curve.strain
+    whole = MeasuredCurve(curve.name, strain, stress)
+    try:
+        make_strain_rise(whole, options.envelope)
+        correct_start(whole, options.toe == "auto")
+    except InputError:
+        return None
+    return tensile_properties(whole.strain, whole.stress_mpa) if len(whole.strain) else None
 
 
 def _measures(raw: RawCurve, target: CurveTarget) -> tuple[str, str]:
@@ -175,7 +196,11 @@ def _to_engineering_shear(curve: MeasuredCurve, raw: RawCurve) -> None:
 def _to_measures_of_the_law(
     curve: MeasuredCurve, raw: RawCurve, measures: tuple[str, str], target: CurveTarget
 ) -> None:
-    engineering = np.expm1(curve.strain) if measures[0] == "true" else curve.strain
+    is_true = measures[0] == "true"
+    # The strain of another unit than it seems to be would be no finite stretch.
+    engineering = (
+        np.expm1(np.minimum(curve.strain, LARGEST_TRUE_STRAIN)) if is_true else curve.strain
+    )
     _convert(curve, engineering, measures, target)
     if raw.strain_measure is None and raw.stress_measure is None:
         wanted = (target.strain_measure, target.stress_measure)

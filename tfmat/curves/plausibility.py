@@ -13,13 +13,12 @@ import numpy as np
 from tfmat.curves.caveats import Caveat
 from tfmat.curves.cleaning import MeasuredCurve
 from tfmat.curves.expectations import METAL, SHEAR, Expectation, expectation_of, secant_range
-from tfmat.curves.necking import engineering_stress
+from tfmat.curves.load_maximum import engineering_stress
 from tfmat.curves.reading import RawCurve
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.tables import MINIMUM_POINTS
 from tfmat.curves.toe import elastic_line
 from tfmat.curves.units import STRAIN_UNITS, STRESS_UNITS
-from tfmat.errors import InputError
 from tfmat.materials.law import Law
 from tfmat.materials.registry import LAWS
 
@@ -57,9 +56,6 @@ def check_magnitude(curve: MeasuredCurve, target: CurveTarget, raw: RawCurve) ->
       curve: in the law's measures, before it is cut to the trained range.
       target: without a law nothing is checked.
       raw: the same curve as it was read.
-
-    Raises:
-      InputError: it is rubber, which no law here is for.
     """
     law = target.law
     if law is None or curve.stress_mpa.max() <= 0:
@@ -67,12 +63,12 @@ def check_magnitude(curve: MeasuredCurve, target: CurveTarget, raw: RawCurve) ->
     expectation = expectation_of(law)
     if expectation is None:
         return _check_law(curve, law)
-    _refuse_rubber(raw)
     measured = _measure(curve, target, raw)
-    if measured is None:
-        return ""
-    return _check_kind(curve, law, raw, measured, expectation) or _check_material(
-        curve, raw, measured, expectation
+    return (
+        _check_rubber(curve, raw)
+        or (measured and _check_kind(curve, law, raw, measured, expectation))
+        or (measured and _check_material(curve, raw, measured, expectation))
+        or ""
     )
 
 
@@ -101,18 +97,22 @@ def _measure(curve: MeasuredCurve, target: CurveTarget, raw: RawCurve) -> _Measu
     return _Measured(modulus, min(error, 1.0), strength, end)
 
 
-def _refuse_rubber(raw: RawCurve) -> None:
+def _check_rubber(curve: MeasuredCurve, raw: RawCurve) -> str:
     strength, end = float(np.max(raw.stress_mpa)), float(np.max(raw.strain))
     loaded = np.flatnonzero((raw.stress_mpa >= _SECANT_AT * strength) & (raw.strain > 0))
     low, high = _RUBBER_STRAIN
     if not len(loaded) or not low < end < high:
-        return
+        return ""
     modulus = float(raw.stress_mpa[loaded[0]] / raw.strain[loaded[0]])
-    if modulus < _RUBBER_MODULUS_MPA and strength > _RUBBER_STRENGTH_OVER_MODULUS * modulus:
-        raise InputError(
-            f"it is rubber or another elastomer: {_stress(strength)} at strain {end:.3g}, with a modulus of "
-            f"{_stress(modulus)} at the start; no law of tfmat is for it yet"
-        )
+    if modulus > _RUBBER_MODULUS_MPA or strength < _RUBBER_STRENGTH_OVER_MODULUS * modulus:
+        return ""
+    text = (
+        f"it is rubber or another elastomer: {_stress(strength)} at strain {end:.3g}, with a modulus of "
+        f"{_stress(modulus)} at the start"
+    )
+    advice = "no law of tfmat is for it yet"
+    curve.warnings.append(Caveat("rubber", text, advice, blocks=True))
+    return f"{text}; {advice}"
 
 
 def _check_kind(

@@ -63,8 +63,8 @@ def take_first_loading(curve: MeasuredCurve, high: float | None) -> None:
     if not _is_cyclic(strain, stress, turns):
         return
     first = _end_of_first_loading(strain, stress, turns)
-    is_loading = bool(stress[turns[0]] > 0) and first + 1 >= MINIMUM_POINTS
     end = float(strain[: first + 1].max())
+    is_loading = bool(stress[turns[0]] > 0) and end > 0 and first + 1 >= MINIMUM_POINTS
     if is_loading and high is not None and high <= _TOLERANCE * end:
         why = "the first loading of a cyclic record"
     elif is_loading and first + 1 > _MOST_OF_RECORD * len(strain):
@@ -114,7 +114,8 @@ def _refusal(curve: MeasuredCurve, turns: list[int], first_turn: int, is_loading
     elif stress[turns[0]] <= 0:
         first = "its first loading is compression, which no law here is identified from"
     else:
-        first = f"its first loading holds {first_turn + 1} points, too few for a curve"
+        held = f"{first_turn + 1} points to strain {strain[first_turn]:.3g}"
+        first = f"its first loading holds {held}, too few for a curve"
     times = f"{len(turns)} time{'s' if len(turns) > 1 else ''}"
     return (
         f"it is a cyclic record: the load turns {times}, between {stress.min():.4g} and {stress.max():.4g} MPa, and a "

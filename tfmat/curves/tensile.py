@@ -1,10 +1,26 @@
 """What a tension test of a metal tells without any law: modulus, proof stress, strength and elongations.
 
-Definitions: ISO 6892-1 (Rp0.2, Rm, Ag, Agt, A, At), ASTM E8 and E111 (chord modulus).
+Definitions: ISO 6892-1 (Rp0.2, Rm, Ag, Agt, A, At; annex G for the modulus), ASTM E8 and E111 (chord modulus).
 """
 
 import dataclasses
 from typing import Any
+
+import numpy as np
+
+from tfmat.curves.load_maximum import index_of_maximum_load, running_mean
+from tfmat.curves.toe import elastic_line, noise_of
+from tfmat.materials.law import Array
+
+# ISO 6892-1, annex G: the modulus is the slope between these shares of Rp0.2; where few points lie there, between the
+# wider ones, and else the chord between two interpolated points.
+_CHORDS = ((0.10, 0.40), (0.05, 0.50))
+_FEWEST_POINTS = 5
+_OFFSET = 0.002
+_NEIGHBOURS, _FEWEST_NEIGHBOURS = 2e-4, 12
+# Of the strength: a load that falls by less after its maximum does not show that this was the maximum; one that falls
+# below the second shows fracture, at a step of the third, or else at the end of the record.
+_CLEAR_FALL, _BROKEN, _BREAK = 0.005, 0.3, 0.1
 
 # Field of `TensileProperties` -> its symbol and unit.
 SYMBOLS = {
@@ -65,3 +81,132 @@ class TensileProperties:
                 "how": found.how,
             } | ({"at_least": True} if found.at_least else {})
         return content
+
+
+def tensile_properties(strain: Array, stress_mpa: Array) -> TensileProperties:
+    """The properties of a tension test, from its whole record.
+
+    Args:
+      strain: [points], -, engineering, rising, zero where the load begins; stress_mpa: [points], MPa, engineering. Both
+        beyond the maximum load too, where the record goes on.
+    """
+    modulus, origin, proof = _modulus_and_proof(strain, stress_mpa)
+    top = index_of_maximum_load(strain, stress_mpa, stress_mpa)
+    strength = float(stress_mpa[top])
+    smooth = running_mean(stress_mpa)
+    fall = max(_CLEAR_FALL * strength, 3.0 * noise_of(stress_mpa))
+    reached = bool(smooth[top:].min() < strength - fall)
+    too_early = "" if reached else f"; the record ends at strain {strain[-1]:.4g} without a maximum"
+    where = "at the largest stress" if reached else "at the largest stress of the record"
+    uniform = float(strain[top]) - origin
+    return TensileProperties(
+        modulus_mpa=modulus,
+        proof_stress_mpa=proof,
+        tensile_strength_mpa=Property(
+            strength,
+            f"largest engineering stress, at strain {strain[top]:.4g}{too_early}",
+            not reached,
+        ),
+        uniform_elongation=_plastic(uniform, strength, modulus, f"{where}{too_early}", not reached),
+        total_uniform_elongation=Property(uniform, f"total strain {where}{too_early}", not reached),
+        **_elongations(strain, stress_mpa, top, origin, modulus),
+    )
+
+
+def _modulus_and_proof(strain: Array, stress: Array) -> tuple[Property, float, Property]:
+    """Modulus, the strain at which its line meets zero stress, and Rp0.2; each share of Rp0.2 needs Rp0.2: twice."""
+    line = elastic_line(strain, stress)
+    if line is None:
+        reason = "too few points in the elastic part"
+        return Property(None, reason), 0.0, Property(None, reason)
+    slope, origin = line.slope, line.origin
+    how = "steepest early part, as the record has no Rp0.2"
+    for _ in range(3):
+        proof = _offset_stress(strain, stress, slope, origin)
+        reference = float(stress.max()) if proof is None else proof
+        slope, origin, how = _chord(strain, stress, reference, slope, origin)
+    proof = _offset_stress(strain, stress, slope, origin)
+    share = "Rp0.2" if proof is not None else "the largest stress, as the record has no Rp0.2"
+    modulus = Property(slope, f"{how} of {share}")
+    if proof is None:
+        reason = f"the record ends at strain {strain[-1]:.4g}, before 0.2 % plastic strain"
+        return modulus, origin, Property(None, reason)
+    said = f"0.2 % offset from the line of slope {slope / 1e3:.4g} GPa through strain {origin:.3g}"
+    return modulus, origin, Property(proof, said)
+
+
+def _chord(
+    strain: Array, stress: Array, reference: float, slope: float, origin: float
+) -> tuple[float, float, str]:
+    """Slope, origin and their description, between shares of a stress; those given where no line is found."""
+    rising = np.arange(len(stress)) <= int(np.argmax(stress >= 0.6 * reference))
+    for low, high in _CHORDS:
+        held = rising & (stress >= low * reference) & (stress <= high * reference)
+        e, s = strain[held], stress[held]
+        if len(e) >= _FEWEST_POINTS and np.ptp(s) > 0.5 * (high - low) * reference:
+            fitted = float(np.polyfit(e - e.mean(), s, 1)[0])
+            if fitted > 0:
+                how = (
+                    f"least squares through {len(e)} points from {s.min():.3g} to {s.max():.3g} MPa"
+                )
+                shares = f"{100 * low:.0f} to {100 * high:.0f} %"
+                return fitted, float(e.mean() - s.mean() / fitted), f"{how}, {shares}"
+    low, high = _CHORDS[0]
+    highest = np.maximum.accumulate(stress)
+    ends = np.interp([low * reference, high * reference], highest[rising], strain[rising])
+    if ends[1] > ends[0]:
+        fitted = (high - low) * reference / float(ends[1] - ends[0])
+        how = f"chord between two interpolated points, {100 * low:.0f} and {100 * high:.0f} %"
+        return fitted, float(ends[0] - low * reference / fitted), how
+    return slope, origin, "steepest early part, as too few points lie between 10 and 40 %"
+
+
+def _offset_stress(strain: Array, stress: Array, slope: float, origin: float) -> float | None:
+    """The stress at which the curve meets the line of 0.2 % plastic strain; None where it does not."""
+    above = stress - slope * (strain - origin - _OFFSET)
+    crossed = np.flatnonzero((above[1:] <= 0) & (above[:-1] > 0))
+    if not len(crossed):
+        return None
+    i = int(crossed[0])
+    # In a dense record the noise of single points lets the first crossing come early: a line through its neighbours.
+    near = np.abs(strain - strain[i]) < _NEIGHBOURS
+    if np.count_nonzero(near) >= _FEWEST_NEIGHBOURS:
+        tangent = float(np.polyfit(strain[near] - strain[near].mean(), stress[near], 1)[0])
+        ahead = float(np.mean(above[near])) / (slope - tangent)
+        return slope * (float(strain[near].mean()) + ahead - origin - _OFFSET)
+    share = float(above[i] / (above[i] - above[i + 1]))
+    return float(stress[i] + share * (stress[i + 1] - stress[i]))
+
+
+def _plastic(
+    total: float, stress: float, modulus: Property, where: str, at_least: bool = False
+) -> Property:
+    if modulus.value is None:
+        return Property(None, f"without a modulus the plastic part is not known ({modulus.how})")
+    return Property(total - stress / modulus.value, f"total less elastic strain {where}", at_least)
+
+
+def _elongations(
+    strain: Array, stress: Array, top: int, origin: float, modulus: Property
+) -> dict[str, Property]:
+    """Elongation at fracture, total and plastic, where the record holds the fracture."""
+    strength = float(stress[top])
+    steps = -np.diff(stress[top:])
+    if not len(steps) or stress[-1] > _BROKEN * strength:
+        none = Property(
+            None,
+            f"the record ends at strain {strain[-1]:.4g} with {100 * stress[-1] / strength:.0f} % of the maximum load, "
+            "without a fracture",
+        )
+        return {"elongation_after_fracture": none, "total_elongation": none}
+    breaks = steps.max() > _BREAK * strength
+    last = top + int(steps.argmax()) if breaks else len(strain) - 1
+    where = (
+        "at the last point before the load breaks down" if breaks else "at the end of the record"
+    )
+    where += f" ({stress[last]:.3g} MPa), over the gauge length of the strain"
+    total = float(strain[last] - origin)
+    return {
+        "elongation_after_fracture": _plastic(total, float(stress[last]), modulus, where),
+        "total_elongation": Property(total, f"total strain {where}"),
+    }
