@@ -27,7 +27,7 @@ from tfmat.curves.load_maximum import LARGEST_TRUE_STRAIN, engineering_stress, s
 from tfmat.curves.necking import cut_at_maximum_load
 from tfmat.curves.plausibility import check_magnitude
 from tfmat.curves.reading import RawCurve, ReadingOptions, read_curves
-from tfmat.curves.resampling import CurveTarget, resample
+from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.reversals import take_first_loading
 from tfmat.curves.tables import MINIMUM_POINTS
 from tfmat.curves.tensile import TensileProperties, tensile_properties
@@ -88,9 +88,7 @@ def load_file(
     curves = []
     for raw in raws:
         try:
-            curve = clean(raw, target, cleaning)
-            resample(curve.strain, curve.stress_mpa, target)
-            curves.append(curve)
+            curves.append(clean(raw, target, cleaning))
         except InputError as error:
             of = f"curve '{raw.name}': " if len(raws) > 1 else ""
             raise InputError(f"{path}: {of}{error}") from error
@@ -263,7 +261,7 @@ def _cut_to_trained_range(curve: MeasuredCurve, target: CurveTarget, doubt: str)
         raise InputError(f"{before} points are left of it; a curve needs at least {MINIMUM_POINTS}")
     if target.max_strain is None:
         return
-    end, (low, high) = float(curve.strain[-1]), target.max_strain
+    end, high = float(curve.strain[-1]), target.max_strain[1]
     is_far = end > 10 * high
     advice = "if it is in percent, say --strain_unit=%" if is_far and not doubt else ""
     if end > high:
@@ -276,14 +274,6 @@ def _cut_to_trained_range(curve: MeasuredCurve, target: CurveTarget, doubt: str)
                 f"only the part before was used{few if len(curve.strain) < 0.2 * before else ''}",
                 advice,
                 blocks=is_far,
-            )
-        )
-    elif end < low:
-        curve.warnings.append(
-            Caveat(
-                "short of the trained strain",
-                f"the curve ends at strain {end:.4g}, before {low:.4g} where the shortest trained curves end; "
-                "the rest is padding and the answer is less certain",
             )
         )
     if len(curve.strain) < FEWEST_IN_RANGE:

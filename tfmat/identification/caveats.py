@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from tfmat.curves.caveats import Caveat
 from tfmat.curves.cleaning import MeasuredCurve
+from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.toe import noise_of
 from tfmat.identification.classical import BestFit
@@ -95,17 +96,20 @@ def modulus_caveat(law: Law, values: Array, measured_mpa: float | None) -> list[
         return []
     at = names.index("E")
     value = float(values[at])
+    parameter = law.parameters[at]
     factor = max(value / measured_mpa, measured_mpa / value) if value > 0 else np.inf
-    if factor <= _MODULUS_DIFFERS or law.parameters[at].fixed is not None:
+    if factor <= _MODULUS_DIFFERS or parameter.fixed is not None:
         return []
+    # A few noisy points may give any chord modulus: one that no metal has says nothing against the fit.
+    low, high = parameter.low / _MODULUS_DIFFERS, parameter.high * _MODULUS_DIFFERS
+    another = factor > _MODULUS_IS_ANOTHER and low <= measured_mpa <= high
     return [
         Caveat(
-            "modulus differs"
-            if factor <= _MODULUS_IS_ANOTHER
-            else "modulus is not the measured one",
+            "modulus is not the measured one" if another else "modulus differs",
             f"E = {value / 1e3:.3g} GPa fits best, but the elastic part of the curve has {measured_mpa / 1e3:.3g} GPa",
-            "few points are elastic; give the modulus that you trust, e.g. --fix=E=200000",
-            blocks=factor > _MODULUS_IS_ANOTHER,
+            "few points are elastic, or the law is not the material's; give the modulus that you trust, e.g. "
+            "--fix=E=200000",
+            blocks=another,
         )
     ]
 
@@ -147,6 +151,20 @@ def unidentifiable_caveats(
             )
         )
     return found
+
+
+def short_caveats(curve: MeasuredCurve, target: CurveTarget) -> list[Caveat]:
+    """A curve that ends before those that the network was trained on, for the network's answer."""
+    end = float(curve.strain[-1])
+    if target.max_strain is None or end >= target.max_strain[0]:
+        return []
+    return [
+        Caveat(
+            "short of the trained strain",
+            f"the curve ends at strain {end:.4g}, before {target.max_strain[0]:.4g} where the shortest trained curves "
+            "end; the rest is padding and the network's answer is less certain",
+        )
+    ]
 
 
 def network_caveats(law_name: str, error_mpa: float, largest_mpa: float) -> list[Caveat]:

@@ -81,11 +81,13 @@ def classical_answer(
       labels: the network's answer [p], one more start; None where there is no network.
     """
     points = grouped_points(curve)
-    best = best_fit(law, *points, start=labels)
-    polished = None
-    if labels is not None:
-        polished = polish(law, points[0][None], points[1][None], None, labels[None]).values[0]
-    return ClassicalAnswer(best, polished, _better_law(law, best, points))
+    # Far from the answer a law may overflow; such labels are not taken.
+    with np.errstate(all="ignore"):
+        best = best_fit(law, *points, start=labels)
+        polished = None
+        if labels is not None:
+            polished = polish(law, points[0][None], points[1][None], None, labels[None]).values[0]
+        return ClassicalAnswer(best, polished, _better_law(law, best, points))
 
 
 def best_fit(law: Law, strain: Array, stress: Array, *, start: Array | None = None) -> BestFit:
@@ -200,8 +202,7 @@ def _better_law(law: Law, best: BestFit, points: tuple[Array, Array]) -> tuple[s
     """A registered law of the same measures that fits clearly better with parameters inside its ranges, or None."""
 
     def error_of(other: Law) -> Array:
-        with np.errstate(all="ignore"):
-            found = best_fit(other, *points)
+        found = best_fit(other, *points)
         inside = np.all((found.labels > 0) & (found.labels < 1))
         return np.array([found.rmse_mpa if inside else np.inf])
 

@@ -68,7 +68,7 @@ def identify(
         predicted = None if network is None else _predict(network, curve, least_squares)
         if law is None:
             assert predicted is not None
-            results.append(_without_law(source.parameters, curve, predicted))
+            results.append(_without_law(source, curve, predicted))
         else:
             curve = _with_notes_on_fixed(curve, source, fixed)
             results.append(_answer(law, source, curve, predicted, least_squares))
@@ -111,8 +111,9 @@ def _predict(network: "Identifier", curve: MeasuredCurve, may_fail: bool) -> _Pr
 
 
 def _without_law(
-    parameters: Sequence[Parameter], curve: MeasuredCurve, predicted: _Predicted
+    source: "Identifier | Sidecar", curve: MeasuredCurve, predicted: _Predicted
 ) -> Identification:
+    parameters = source.parameters
     found = {}
     errors = _network_errors(parameters, predicted)
     for parameter, label, (std, ci95) in zip(parameters, predicted.labels, errors, strict=True):
@@ -122,6 +123,7 @@ def _without_law(
         )
     warnings = [
         *curve.warnings,
+        *caveats.short_caveats(curve, source.target),
         *caveats.edge_caveats(parameters, predicted.labels),
         *caveats.unidentifiable_caveats(parameters, predicted.std, None),
     ]
@@ -269,7 +271,7 @@ def _caveats(
         assert predicted is not None
         at_end = caveats.edge_caveats(law.identified, predicted.labels)
         ends = len(at_end)
-        found += at_end
+        found += [*caveats.short_caveats(curve, source.target), *at_end]
         if classical is None:
             error = 0.01 * errors["network"] * largest
             found += caveats.network_caveats(law.name, error, largest)

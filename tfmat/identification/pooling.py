@@ -15,6 +15,8 @@ from tfmat.identification.classical import best_fit, grouped_points
 from tfmat.materials.law import Array, Law
 
 _COVERAGE = 0.95
+# Stands for a condition that a file does not say.
+_UNKNOWN = "unknown"
 
 
 def pool(results: Sequence[Identification], keys: Sequence[str] = ()) -> list[Identification]:
@@ -47,7 +49,7 @@ def pool(results: Sequence[Identification], keys: Sequence[str] = ()) -> list[Id
             raise InputError(f"no curve says its {key}, so they cannot be pooled by it; {said}")
     groups: dict[tuple[str, ...], list[Identification]] = {}
     for result in results:
-        group = tuple(result.curve.conditions.get(key, "unknown") for key in keys)
+        group = tuple(result.curve.conditions.get(key, _UNKNOWN) for key in keys)
         groups.setdefault(group, []).append(result)
     pooled = []
     for values, members in groups.items():
@@ -105,7 +107,8 @@ def _joined(curves: Sequence[MeasuredCurve], conditions: dict[str, str]) -> Meas
         f"pooled {len(curves)} specimens ({names}): values are means, std is the scatter between specimens, ci95 the "
         "interval of the mean; least squares fits all specimens together"
     )
-    said = ", ".join([*conditions.values(), f"{len(curves)} specimens"])
+    values = [f"{k} unknown" if v == _UNKNOWN else v for k, v in conditions.items()]
+    said = ", ".join([*values, f"{len(curves)} specimens"])
     return MeasuredCurve(
         f"pooled ({said})",
         strain[order],

@@ -178,7 +178,7 @@ def coverage(run: RunFiles) -> Section | None:
     )
     text += f"to within {farthest:.1f} percentage points"
     text += (
-        ": they can be relied on."
+        ": on simulated curves they can be relied on. A measured curve that the law does not follow gets none."
         if farthest <= COVERAGE_GOOD
         else ": too far off to be relied on."
     )
