@@ -35,6 +35,7 @@ _EARLY = (0.004, 0.015)
 _STRONGEST_GUESS_MPA = 2300.0
 # Of metals with such low moduli, tin and lead are weaker, and magnesium and hot aluminium neck earlier: MPa, MPa, -.
 _SOFT_MPA, _STRONGER_THAN_TIN_MPA, _DUCTILE = 60e3, 60.0, 0.3
+RUBBER = "rubber"
 # An elastomer is told by what no unit changes, and by a modulus of a few MPa.
 _RUBBER_STRENGTH_OVER_MODULUS, _RUBBER_STRAIN, _RUBBER_MODULUS_MPA = 0.1, (0.3, 12.0), 20.0
 
@@ -115,7 +116,7 @@ def _check_rubber(curve: MeasuredCurve, raw: RawCurve) -> str:
         f"{_stress(modulus)} at the start"
     )
     advice = "no law of tfmat is for it yet"
-    curve.warnings.append(Caveat("rubber", text, advice, blocks=True))
+    curve.warnings.append(Caveat(RUBBER, text, advice, blocks=True))
     return f"{text}; {advice}"
 
 
