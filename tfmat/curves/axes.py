@@ -50,7 +50,9 @@ def find_axes(
     problems: list[str] = []
     for axis in ("strain", "stress"):
         wanted, unit = getattr(options, f"{axis}_column"), getattr(options, f"{axis}_unit")
-        measure = getattr(options, f"{axis}_measure") or measures.get(axis)
+        # One measure that the user gives counts for both axes, so that a pair stays a pair.
+        given = options.strain_measure or options.stress_measure
+        measure = getattr(options, f"{axis}_measure") or given or measures.get(axis)
         column = find_axis(table, axis, wanted, unit, measure, problems)
         if column is None:
             continue

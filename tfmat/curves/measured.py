@@ -25,7 +25,7 @@ from tfmat.curves.cleaning import (
 )
 from tfmat.curves.load_maximum import LARGEST_TRUE_STRAIN, engineering_stress, stretch_of
 from tfmat.curves.necking import cut_at_maximum_load
-from tfmat.curves.plausibility import check_magnitude
+from tfmat.curves.plausibility import RUBBER, check_magnitude
 from tfmat.curves.reading import RawCurve, ReadingOptions, read_curves
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.reversals import take_first_loading
@@ -141,6 +141,8 @@ def clean(
     elif target.strain_measure is not None:
         _to_measures_of_the_law(curve, raw, measures, target)
     doubt = check_magnitude(curve, target, raw) if len(curve.strain) else ""
+    if any(caveat.kind == RUBBER for caveat in curve.warnings):
+        curve.tensile = None
     cut_to_window(curve, low, high)
     _cut_to_trained_stress(curve, target, doubt)
     _cut_to_trained_range(curve, target, doubt)

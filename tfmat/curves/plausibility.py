@@ -13,7 +13,7 @@ import numpy as np
 from tfmat.curves.caveats import Caveat
 from tfmat.curves.cleaning import MeasuredCurve
 from tfmat.curves.expectations import METAL, SHEAR, Expectation, expectation_of, secant_range
-from tfmat.curves.load_maximum import engineering_stress
+from tfmat.curves.load_maximum import engineering_stress, stretch_of
 from tfmat.curves.reading import RawCurve
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.tables import MINIMUM_POINTS
@@ -35,6 +35,7 @@ _EARLY = (0.004, 0.015)
 _STRONGEST_GUESS_MPA = 2300.0
 # Of metals with such low moduli, tin and lead are weaker, and magnesium and hot aluminium neck earlier: MPa, MPa, -.
 _SOFT_MPA, _STRONGER_THAN_TIN_MPA, _DUCTILE = 60e3, 60.0, 0.3
+RUBBER = "rubber"
 # An elastomer is told by what no unit changes, and by a modulus of a few MPa.
 _RUBBER_STRENGTH_OVER_MODULUS, _RUBBER_STRAIN, _RUBBER_MODULUS_MPA = 0.1, (0.3, 12.0), 20.0
 
@@ -73,7 +74,13 @@ def check_magnitude(curve: MeasuredCurve, target: CurveTarget, raw: RawCurve) ->
 
 
 def _measure(curve: MeasuredCurve, target: CurveTarget, raw: RawCurve) -> _Measured | None:
-    strain, stress = curve.strain, curve.stress_mpa
+    measures = target.strain_measure or "", target.stress_measure or ""
+    load = engineering_stress(curve.strain, curve.stress_mpa, measures)
+    if measures == ("true", "true") and "true" not in (raw.strain_measure, raw.stress_measure):
+        # As it was measured: strains in percent that were taken for plain ones have no logarithm that says anything.
+        strain, stress = stretch_of(curve.strain, "true") - 1.0, load
+    else:
+        strain, stress = curve.strain, curve.stress_mpa
     # A soft metal yields below the windows that the whole curve's maximum stress makes; its beginning shows more.
     lines = [
         elastic_line(strain[early], stress[early])
@@ -89,9 +96,7 @@ def _measure(curve: MeasuredCurve, target: CurveTarget, raw: RawCurve) -> _Measu
         if strain[loaded] <= 0 or stress[loaded] <= 0:
             return None
         modulus, error = float(stress[loaded] / strain[loaded]), _SECANT_ERROR
-    measures = target.strain_measure or "", target.stress_measure or ""
-    strength = float(engineering_stress(strain, stress, measures).max())
-    end = float(np.max(raw.strain))
+    strength, end = float(load.max()), float(np.abs(raw.strain).max())
     if not all(0 < value < math.inf for value in (modulus, strength, end)):
         return None
     return _Measured(modulus, min(error, 1.0), strength, end)
@@ -111,7 +116,7 @@ def _check_rubber(curve: MeasuredCurve, raw: RawCurve) -> str:
         f"{_stress(modulus)} at the start"
     )
     advice = "no law of tfmat is for it yet"
-    curve.warnings.append(Caveat("rubber", text, advice, blocks=True))
+    curve.warnings.append(Caveat(RUBBER, text, advice, blocks=True))
     return f"{text}; {advice}"
 
 
@@ -131,12 +136,16 @@ def _check_kind(
         other = METAL
     else:
         return ""
-    names = [name for name, kind in LAWS.items() if expectation_of(kind()) is other]
     kind = "a law of shear for a tension test" if other is METAL else "a law of tension for shear"
-    what = "metals in tension" if other is METAL else "shear"
-    advice = f"choose a law for {what}: --law={', '.join(names[:-1])} or {names[-1]}"
+    advice = _choose(other)
     curve.warnings.append(Caveat(kind, text, advice, blocks=True))
     return f"{text}; {advice}"
+
+
+def _choose(expectation: Expectation) -> str:
+    names = [name for name, kind in LAWS.items() if expectation_of(kind()) is expectation]
+    what = "metals in tension" if expectation is METAL else "shear"
+    return f"choose a law for {what}: --law={', '.join(names[:-1])} or {names[-1]}"
 
 
 def _is_metal(measured: _Measured) -> bool:
@@ -161,6 +170,15 @@ def _check_material(
         is_doubtful = now > math.log(_TOLERANCE) and best < min(_NEAR_ENOUGH, now - _CLEARLY_NEARER)
     read = f"{_stress(measured.modulus)} and its maximum stress of {_stress(measured.strength)}"
     usual = " to ".join(_stress(value) for value in expectation.modulus_mpa)
+    is_soft = SHEAR.distance(measured.modulus, measured.strength, measured.end) == 0 and not hints
+    is_ksi = is_doubtful and (stress_unit, strain_unit) == ("ksi", "-")
+    if expectation is METAL and is_soft and not (is_ksi and best < _CLEARLY_NEARER):
+        text = (
+            f"its modulus is {read}, as usual for {SHEAR.name} or a polymer and far below a metal's"
+        )
+        advice = f"{_choose(SHEAR)}; or is its unit ksi (--stress_unit=ksi), or its strain the crosshead's?"
+        curve.warnings.append(Caveat("no metal", text, advice, blocks=True))
+        return f"{text}; {advice}"
     if is_doubtful:
         modulus, strength, end = _in_units(measured, stress_unit, strain_unit)
         units = [unit for unit in (stress_unit, strain_unit) if unit not in ("MPa", "-")]

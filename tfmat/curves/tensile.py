@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 
 from tfmat.curves.load_maximum import index_of_maximum_load, running_mean
-from tfmat.curves.toe import elastic_line, noise_of
+from tfmat.curves.toe import ElasticLine, elastic_line, noise_of
 from tfmat.materials.law import Array
 
 # ISO 6892-1, annex G: the modulus is the slope between these shares of Rp0.2; where few points lie there, between the
 # wider ones, and else the chord between two interpolated points.
-_CHORDS = ((0.10, 0.40), (0.05, 0.50))
+_CHORDS = ((0.10, 0.40), (0.05, 0.50), (0.0, 0.50))
 _FEWEST_POINTS = 5
+# A line is preferred to a chord between two points where its standard error is below this share of its slope, and
+# where it ends below this share of Rp0.2.
+_SURE_LINE, _ELASTIC = 0.1, 0.6
 _OFFSET = 0.002
 _NEIGHBOURS, _FEWEST_NEIGHBOURS = 2e-4, 12
 # Of the strength: a load that falls by less after its maximum does not show that this was the maximum; one that falls
@@ -124,7 +127,7 @@ def _modulus_and_proof(strain: Array, stress: Array) -> tuple[Property, float, P
     for _ in range(3):
         proof = _offset_stress(strain, stress, slope, origin)
         reference = float(stress.max()) if proof is None else proof
-        slope, origin, how = _chord(strain, stress, reference, slope, origin)
+        slope, origin, how = _chord(strain, stress, reference, line)
     proof = _offset_stress(strain, stress, slope, origin)
     share = "Rp0.2" if proof is not None else "the largest stress, as the record has no Rp0.2"
     modulus = Property(slope, f"{how} of {share}")
@@ -136,9 +139,9 @@ def _modulus_and_proof(strain: Array, stress: Array) -> tuple[Property, float, P
 
 
 def _chord(
-    strain: Array, stress: Array, reference: float, slope: float, origin: float
+    strain: Array, stress: Array, reference: float, line: ElasticLine
 ) -> tuple[float, float, str]:
-    """Slope, origin and their description, between shares of a stress; those given where no line is found."""
+    """Slope, origin and their description, between shares of a stress; where few points lie there, of the line."""
     rising = np.arange(len(stress)) <= int(np.argmax(stress >= 0.6 * reference))
     for low, high in _CHORDS:
         held = rising & (stress >= low * reference) & (stress <= high * reference)
@@ -152,13 +155,19 @@ def _chord(
                 shares = f"{100 * low:.0f} to {100 * high:.0f} %"
                 return fitted, float(e.mean() - s.mean() / fitted), f"{how}, {shares}"
     low, high = _CHORDS[0]
+    steepest = "few points from 10 to 40 %: least squares over the steepest early part, up to"
+    how = f"{steepest} {line.end_stress:.3g} MPa or {100 * line.end_stress / reference:.0f} %"
+    if line.slope_error < _SURE_LINE * line.slope and line.end_stress < _ELASTIC * reference:
+        return line.slope, line.origin, how
     highest = np.maximum.accumulate(stress)
-    ends = np.interp([low * reference, high * reference], highest[rising], strain[rising])
-    if ends[1] > ends[0]:
-        fitted = (high - low) * reference / float(ends[1] - ends[0])
-        how = f"chord between two interpolated points, {100 * low:.0f} and {100 * high:.0f} %"
-        return fitted, float(ends[0] - low * reference / fitted), how
-    return slope, origin, "steepest early part, as too few points lie between 10 and 40 %"
+    bottom, top = max(low * reference, float(stress[0])), high * reference
+    ends = np.interp([bottom, top], highest[rising], strain[rising])
+    if ends[1] > ends[0] and top > bottom:
+        fitted = (top - bottom) / float(ends[1] - ends[0])
+        few = "uncertain, as few points lie there: chord between two interpolated points at"
+        how = f"{few} {100 * bottom / reference:.0f} and {100 * high:.0f} %"
+        return fitted, float(ends[0] - bottom / fitted), how
+    return line.slope, line.origin, how
 
 
 def _offset_stress(strain: Array, stress: Array, slope: float, origin: float) -> float | None:

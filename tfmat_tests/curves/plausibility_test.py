@@ -149,6 +149,25 @@ def test_the_law_must_be_for_the_test():
         assert "hahn_tsai" not in caveat.advice
 
 
+@pytest.mark.parametrize("law", METAL_LAWS)
+def test_a_polymer_or_laminate_is_no_metal_and_a_metal_in_percent_is_one(law):
+    strain = np.linspace(0, 0.2, 200)
+    for modulus, strength in ((2.5e3, 60.0), (5e3, 90.0)):
+        soft = strength * np.tanh(modulus * strain / strength)
+        assert kinds(law, strain=strain, stress_mpa=soft) == ["no metal"]
+    percent = 100 * (0.2 * np.linspace(0, 1, 300) ** 2)
+    metal = np.minimum(2050 * percent, 380 + 5 * percent)
+    assert "strain in %?" in kinds(law, strain=percent, stress_mpa=metal)
+
+
+def test_compression_of_a_metal_under_a_law_of_shear_is_told_as_a_metal():
+    strain = 0.02 * np.linspace(0, 1, 100) ** 2
+    stress = np.minimum(70e3 * strain, 120 + 100 * strain)
+    assert kinds("hahn_tsai", strain=-strain, stress_mpa=-stress) == [
+        "a law of shear for a tension test"
+    ]
+
+
 @pytest.mark.parametrize("law", TARGETS)
 @pytest.mark.parametrize("name", ["rubber_treloar_1944", "rubber_meunier_2008"])
 @pytest.mark.parametrize("test", ["UT", "ET", "PS"])

@@ -283,6 +283,9 @@ def test_of_engineering_and_true_columns_the_law_s_pair_is_read(tmp_path):
     assert "engineering_strain, true_strain took 'true_strain'" in true.steps[0]
     engineering = read_curves(path, measures={"strain": "engineering", "stress": "engineering"})[0]
     np.testing.assert_allclose(engineering.strain, STRAIN, rtol=1e-7)
+    given = ReadingOptions(strain_measure="engineering")
+    pair = read_curves(path, given, measures={"strain": "true", "stress": "true"})[0]
+    np.testing.assert_allclose(pair.stress_mpa, STRESS, rtol=1e-7)
     with pytest.raises(InputError, match=r"could be the strain .*; several .* be the stress"):
         read_curves(path)
 
