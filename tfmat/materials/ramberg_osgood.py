@@ -26,12 +26,12 @@ class RambergOsgood(Law):
     parameters = (
         Parameter("E", "MPa", 35e3, 220e3, "log", "Young's modulus"),
         Parameter("sigma02", "MPa", 10.0, 2000.0, "log", "stress at 0.2 % plastic strain, σ02"),
-        Parameter("n", "-", 2.0, 60.0, "log", "exponent; high is a sharp knee"),
+        Parameter("n", "-", 2.0, 40.0, "log", "exponent; high is a sharp knee"),
     )
     strain_measure = "true"
     stress_measure = "true"
     # Maximum load, where the slope equals the stress, comes at a strain near 1/n.
-    max_strain = (0.005, 0.6)
+    max_strain = (0.005, 0.3)
     max_strain_scale = "log"
     strain_spacing = 2.0
 
