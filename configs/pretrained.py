@@ -2,8 +2,8 @@
 
 tfmat train --config=configs/pretrained.py
 
-tools/make_pretrained [LAW ...] does it for each law, evaluates, and puts the network in its place;
-tfmat/pretrained/LAW/README.md has what was measured.
+tools/make_pretrained [LAW ...] does it for each law, with configs/pretrained_metal.py for metals, evaluates, and puts
+the network in its place; tfmat/pretrained/LAW/README.md has what was measured.
 """
 
 from tfmat.config import Config, default_config

@@ -144,6 +144,10 @@ def _rising_pair(values: tuple) -> bool:
     return len(values) == 2 and 0 < values[0] <= values[1]
 
 
+def _small_pair(most: float) -> Callable[[Any], bool]:
+    return lambda values: _rising_pair(values) and values[1] <= most
+
+
 ACTIVATIONS = (
     "relu",
     "leaky_relu",
@@ -179,6 +183,11 @@ _ALL = (
     Option("data.seed", None, "int", "of the curves, if not `seed`", "0 or more", _not_negative, optional=True),
     Option("data.noise_mpa", None, "float", "standard deviation of the stress noise, MPa (none: the law's)", "0 or more", _not_negative, optional=True),
     Option("data.noise_relative", 0.0, "float", "standard deviation of the stress noise as a fraction of the stress", "0 or more, below 1", _fraction),
+    Option("data.noise_of_maximum", None, "floats", "range of further noise as a fraction of the curve's largest stress, drawn log-uniformly for each (none: no such noise)", "LOW,HIGH with 0 < low <= high <= 0.5", _small_pair(0.5), optional=True),
+    Option("data.measured_points", None, "ints", "range of the number of points that the machine records, drawn log-uniformly; they go onto the curve's points as a file's do (none: measured at the curve's points)", "LOW,HIGH with 8 <= low <= high <= 10000", lambda v: len(v) == 2 and 8 <= v[0] <= v[1] <= 10_000, optional=True),
+    Option("data.strain_offset", None, "floats", "range of an error of the strain's zero (standard deviation), drawn log-uniformly (none: zero is zero)", "LOW,HIGH with 0 < low <= high <= 0.01", _small_pair(0.01), optional=True),
+    Option("data.misfit", None, "floats", "range of a smooth deviation from the law as a fraction of the stress (standard deviation), drawn log-uniformly (none: follows the law)", "LOW,HIGH with 0 < low <= high <= 0.5", _small_pair(0.5), optional=True),
+    Option("data.yield_spread", None, "floats", "range of half the spread of ln(yield stress) in the specimen, which rounds the knee, drawn log-uniformly (none: a sharp knee)", "LOW,HIGH with 0 < low <= high <= 2", _small_pair(2), optional=True),
     Option("data.max_strain", None, "floats", "range of the curves' maximum strain (none: the law's)", "LOW,HIGH with 0 < low <= high", _rising_pair, optional=True),
     Option("data.strength_mpa", None, "floats", "range of the stress at which curves break off, MPa (none: the law's)", "LOW,HIGH with 0 < low <= high", _rising_pair, optional=True),
     Option("data.strength_cut_off", True, "bool", "whether curves break off at the strength"),
@@ -186,6 +195,7 @@ _ALL = (
     Option("data.num_validation", 25_000, "int", "validation curves used after every epoch (all of them at the end)", "1 or more", _positive),
     Option("data.reading", "auto", "str", "memory, stream, or auto: memory where the set fits", choices=("auto", "memory", "stream")),
     Option("data.sharding", "partition", "str", "horovod: workers share each global batch (partition), or each draws for itself from the whole set (independent)", choices=("partition", "independent")),
+    Option("model.input_scaling", "data_set", "str", "of strain and stress: data_set (divided by the largest of the set), or curve (by each curve's own, whose logarithms are inputs then)", choices=("data_set", "curve")),
     Option("model.conv_filters", (16, 24), "ints", "filters of each convolution", "positive", _all_positive),
     Option("model.kernel_sizes", (7, 7), "ints", "kernel of each convolution, points", "positive", _all_positive),
     Option("model.convolution", "direct", "str", "direct, or unfolded: as a matrix product, which dtensor can divide over channels (slower on one device)", choices=("direct", "unfolded")),

@@ -7,11 +7,29 @@ from typing import Any
 
 from tfmat.errors import InputError, nearest
 from tfmat.materials import DEFAULT_LAW, Law, find_law
+from tfmat.materials.law import Scale
+from tfmat.materials.registry import law_class
 from tfmat.materials.user_law import is_user_law, user_law_digest
 
 _FEWEST_POINTS = 8
+_MOST_MEASURED = 10_000
 # In the JSON form only: tells data of an edited user law from those of the law before.
 _DIGEST_KEY = "law_file_sha256"
+# What is drawn on a log scale today and was drawn evenly when settings were first stored: what is stored without
+# `scales` was drawn evenly.
+_ONCE_LINEAR = {
+    "voce": ("E", "sigma0", "max_strain"),
+    "swift": ("E", "K", "max_strain"),
+    "ramberg_osgood": ("E", "sigma02", "max_strain"),
+}
+# Options of the observation model, stored only where they are used.
+_OBSERVATION = (
+    "noise_of_maximum",
+    "measured_points",
+    "strain_offset",
+    "misfit",
+    "yield_spread",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +46,15 @@ class CurveSettings:
       noise_mpa: standard deviation of the Gaussian stress noise; None is the law's own, 0 is none.
       noise_relative: standard deviation as a fraction of the point's own stress, added in quadrature.
       num_points: points of a curve.
+      scales: parameter name, or max_strain, -> `linear` or `log`: it is drawn evenly on that, not on the law's own.
+
+    Real tests differ from curve to curve in more than their parameters; each of these is drawn log-uniformly from
+    (low, high) for every curve (see `tfmat.curves.observation`), and None leaves it out:
+      noise_of_maximum: further noise in quadrature, standard deviation as a fraction of the curve's largest stress.
+      measured_points: points that the machine records. They go onto the curve's points as a measured file's do.
+      strain_offset: standard deviation of an error of the strain's zero, as seating and preload leave it.
+      misfit: standard deviation of a smooth deviation from the law, as a fraction of the stress.
+      yield_spread: half the range of ln(yield stress) within the specimen: it rounds the knee.
     """
 
     law: str = DEFAULT_LAW
@@ -39,6 +66,12 @@ class CurveSettings:
     noise_mpa: float | None = None
     noise_relative: float = 0.0
     num_points: int = 200
+    scales: Mapping[str, Scale] = dataclasses.field(default_factory=dict)
+    noise_of_maximum: tuple[float, float] | None = None
+    measured_points: tuple[int, int] | None = None
+    strain_offset: tuple[float, float] | None = None
+    misfit: tuple[float, float] | None = None
+    yield_spread: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         ranges = {name: _pair(f"ranges.{name}", pair) for name, pair in self.ranges.items()}
@@ -63,13 +96,54 @@ class CurveSettings:
             )
         if not isinstance(self.strength_cut_off, bool):
             raise _refused("data.strength_cut_off", self.strength_cut_off, "true or false")
+        checked["scales"] = dict(self.scales)
+        for name, scale in self.scales.items():
+            if scale not in ("linear", "log"):
+                raise InputError(f"scale of {name} is {scale!r}; give linear or log")
+        checked |= self._checked_observation()
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         self.build_law()
 
+    def _checked_observation(self) -> dict[str, Any]:
+        """The options of the observation model, each None or a checked pair."""
+        checked: dict[str, Any] = {}
+        for name, example, most in (
+            ("noise_of_maximum", "0.0005,0.005", 0.5),
+            ("strain_offset", "5e-6,2e-4", 0.01),
+            ("misfit", "0.001,0.02", 0.5),
+            ("yield_spread", "0.05,0.7", 2.0),
+        ):
+            if (pair := getattr(self, name)) is not None:
+                checked[name] = _positive_pair(f"data.{name}", pair, example)
+                if checked[name][1] > most:
+                    raise _refused(f"data.{name}", pair, f"{most:g} at most, e.g. {example}")
+        if self.measured_points is not None:
+            low, high = _positive_pair("data.measured_points", self.measured_points, "15,400")
+            whole = low == int(low) and high == int(high)
+            if not whole or low < _FEWEST_POINTS or high > _MOST_MEASURED:
+                raise _refused(
+                    "data.measured_points",
+                    self.measured_points,
+                    f"whole numbers from {_FEWEST_POINTS} to {_MOST_MEASURED}, e.g. 15,400",
+                )
+            checked["measured_points"] = int(low), int(high)
+        return checked
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether curves differ from the law by more than noise of one known size."""
+        return any(getattr(self, name) is not None for name in _OBSERVATION)
+
+    @property
+    def max_strain_scale(self) -> Scale:
+        """What the end of a curve is drawn evenly on."""
+        return self.scales.get("max_strain", self.build_law().max_strain_scale)
+
     def build_law(self) -> Law:
-        """The law with these ranges and fixed values."""
-        return find_law(self.law, ranges=self.ranges, fixed=self.fixed)
+        """The law with these ranges, scales and fixed values."""
+        scales = {name: scale for name, scale in self.scales.items() if name != "max_strain"}
+        return find_law(self.law, ranges=self.ranges, fixed=self.fixed, scales=scales)
 
     def resolved(self) -> "CurveSettings":
         """The same curves with everything that the law decides written out: ranges, strains, strength, noise."""
@@ -84,6 +158,10 @@ class CurveSettings:
             strength_mpa=strength,
             strength_cut_off=strength is not None,
             noise_mpa=law.noise_mpa if self.noise_mpa is None else self.noise_mpa,
+            scales={
+                **{parameter.name: parameter.scale for parameter in law.identified},
+                "max_strain": self.max_strain_scale,
+            },
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -94,8 +172,16 @@ class CurveSettings:
         }
         content["ranges"] = {name: list(pair) for name, pair in resolved.ranges.items()}
         content["fixed"] = dict(sorted(resolved.fixed.items()))
-        for name in ("max_strain", "strength_mpa"):
+        for name in ("max_strain", "strength_mpa", *_OBSERVATION):
             content[name] = None if content[name] is None else list(content[name])
+        # What old settings do not say is left out where it is as it was then: their form stays the same.
+        for name in _OBSERVATION:
+            if content[name] is None:
+                del content[name]
+        before = _scales_before(self.law, self.fixed)
+        content["scales"] = {n: s for n, s in resolved.scales.items() if s != before.get(n)}
+        if not content["scales"]:
+            del content["scales"]
         if is_user_law(self.law):
             content[_DIGEST_KEY] = user_law_digest(self.law)
         return content
@@ -108,7 +194,16 @@ class CurveSettings:
         for name in content:
             if name not in known:
                 raise InputError(f"curve settings have no '{name}'{nearest(name, known)}")
-        return cls(**content)
+        before = _scales_before(content.get("law", DEFAULT_LAW), content.get("fixed", {}))
+        return cls(**{**content, "scales": {**before, **content.get("scales", {})}})
+
+
+def _scales_before(law: str, fixed: Mapping[str, float]) -> dict[str, Scale]:
+    """The scales that stored settings mean where they say nothing."""
+    known = law_class(law)
+    scales = {p.name: p.scale for p in known.parameters if p.name not in fixed}
+    scales["max_strain"] = known.max_strain_scale
+    return {**scales, **{name: "linear" for name in _ONCE_LINEAR.get(law, ()) if name in scales}}
 
 
 def _refused(name: str, value: object, expected: str) -> InputError:

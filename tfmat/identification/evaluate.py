@@ -28,7 +28,8 @@ class Evaluation:
       mse: mean of the parameters' MSE (scaled labels).
       rmse_percent: distance of the re-simulated from the noisy test curve over its maximum stress, mean over the
         curves, %; rmse_percent_p95: exceeded by 5 % of the curves. None without a law.
-      rmse_over_noise: the same distance over the noise, mean over the curves; 1 is perfect. None without noise.
+      rmse_over_noise: the same distance over the noise, mean over the curves; 1 is perfect. None without noise,
+        and with an observation model (see `CurveSettings`).
       curves_per_second: of the network alone, for curves in memory.
       coverage: of the network's intervals, see `tfmat.identification.coverage`; None without an uncertainty head.
       yardstick: the same network beside the best that is possible and beside least squares
@@ -128,7 +129,7 @@ def add_yardstick(
       progress: called with (done, total) curves, the first time.
 
     Raises:
-      InputError: the data set's curves were not simulated, or have no noise.
+      InputError: the data set's curves were not simulated, have no noise, or an observation model.
     """
     check_yardstick(dataset)
     values = evaluation.identified_values[:num_curves]
@@ -200,7 +201,8 @@ def _listed(parameters: tuple[Parameter, ...]) -> str:
 def _noise(dataset: PackedDataset) -> tuple[float, float]:
     """The test curves' noise: standard deviation in MPa, and as a fraction of the stress; 0 where it is not known."""
     settings = dataset.settings
-    if settings is None:
+    # An observation model's noise differs from curve to curve, and is not all that parts a curve from its law.
+    if settings is None or settings.is_observed:
         return 0.0, 0.0
     default = settings.build_law().noise_mpa
     return (default if settings.noise_mpa is None else settings.noise_mpa), settings.noise_relative

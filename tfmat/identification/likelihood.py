@@ -33,8 +33,15 @@ class NoiseModel:
 
     @classmethod
     def of(cls, settings: CurveSettings) -> "NoiseModel":
-        """The noise of these settings; raises InputError where there is none, since then nothing is uncertain."""
+        """The noise of these settings.
+
+        Raises:
+          InputError: there is none, so that nothing is uncertain; or the curves depart from their law by more (see
+            `CurveSettings`), so that this is no likelihood of theirs.
+        """
         settings = settings.resolved()
+        if settings.is_observed:
+            raise InputError("curves with an observation model have no exact likelihood")
         if not settings.noise_mpa and not settings.noise_relative:
             raise InputError("the curves have no noise: no answer to them is uncertain")
         return cls(

@@ -161,6 +161,11 @@ def check_yardstick(dataset: PackedDataset) -> None:
             "no yardstick: the data set's curves were not simulated here, so their law and noise are not known"
         )
     settings = dataset.settings.resolved()
+    if settings.is_observed:
+        raise InputError(
+            "no yardstick: the data set's curves depart from their law (the observation model's options), "
+            "and the best possible error on such curves is not known"
+        )
     if not settings.noise_mpa and not settings.noise_relative:
         raise InputError("no yardstick: the data set's curves have no noise, the best error is 0")
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from tfmat.errors import InputError, nearest
 
 Array = NDArray[np.floating]
+Scale = Literal["linear", "log"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Parameter:
     unit: str
     low: float
     high: float
-    scale: Literal["linear", "log"] = "linear"
+    scale: Scale = "linear"
     description: str = ""
     fixed: float | None = None
 
@@ -62,7 +63,7 @@ class Law(abc.ABC):
       source: the publication and equation.
       parameters: in the order of the columns of every parameter array.
       strain_measure, stress_measure: what `stress` takes and returns.
-      max_strain: range that the end of a simulated curve is drawn from (-).
+      max_strain: range that the end of a simulated curve is drawn from (-), uniform on max_strain_scale.
       strain_spacing: point i of n stands at max_strain * (i / (n - 1)) ** strain_spacing. 1 is even; metals use 2,
         because their elastic part is a hundredth of the curve and would hold no point at all.
       strength_mpa: range of the stress at which a simulated curve breaks off, or None for no cut-off.
@@ -77,6 +78,7 @@ class Law(abc.ABC):
     strain_measure: ClassVar[Literal["engineering shear", "engineering", "true"]]
     stress_measure: ClassVar[Literal["shear", "engineering", "true"]]
     max_strain: ClassVar[tuple[float, float]]
+    max_strain_scale: ClassVar[Scale] = "linear"
     strain_spacing: ClassVar[float] = 1.0
     strength_mpa: ClassVar[tuple[float, float] | None] = None
     noise_mpa: ClassVar[float] = 1.0
@@ -85,15 +87,24 @@ class Law(abc.ABC):
         self,
         ranges: Mapping[str, tuple[float, float]] | None = None,
         fixed: Mapping[str, float] | None = None,
+        scales: Mapping[str, Scale] | None = None,
     ):
-        """Takes the law's own ranges; `ranges` (name -> (low, high)) and `fixed` (name -> value) replace them."""
-        ranges, fixed = dict(ranges or {}), dict(fixed or {})
+        """Takes the law's own ranges and scales.
+
+        `ranges` (name -> (low, high)), `fixed` (name -> value) and `scales` (name -> linear or log) replace them.
+        """
+        ranges, fixed, scales = dict(ranges or {}), dict(fixed or {}), dict(scales or {})
         known = [parameter.name for parameter in type(self).parameters]
-        for name in [*ranges, *fixed]:
+        for name in [*ranges, *fixed, *scales]:
             if name not in known:
                 raise InputError(f"law {self.name} has no parameter '{name}'{nearest(name, known)}")
         self.parameters = tuple(
-            _adjusted(self.name, parameter, ranges.get(parameter.name), fixed.get(parameter.name))
+            _adjusted(
+                self.name,
+                dataclasses.replace(parameter, scale=scales.get(parameter.name, parameter.scale)),
+                ranges.get(parameter.name),
+                fixed.get(parameter.name),
+            )
             for parameter in type(self).parameters
         )
         if not self.identified:

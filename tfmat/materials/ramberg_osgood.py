@@ -28,14 +28,15 @@ class RambergOsgood(Law):
         "with the 0.2 % offset stress: H. N. Hill, NACA Technical Note 927 (1944)"
     )
     parameters = (
-        Parameter("E", "MPa", 60e3, 220e3, "linear", "Young's modulus"),
-        Parameter("sigma02", "MPa", 100.0, 1000.0, "linear", "stress at 0.2 % plastic strain, σ02"),
-        Parameter("n", "-", 3.0, 30.0, "log", "exponent; high is a sharp knee"),
+        Parameter("E", "MPa", 35e3, 220e3, "log", "Young's modulus"),
+        Parameter("sigma02", "MPa", 10.0, 2000.0, "log", "stress at 0.2 % plastic strain, σ02"),
+        Parameter("n", "-", 2.0, 40.0, "log", "exponent; high is a sharp knee"),
     )
     strain_measure = "true"
     stress_measure = "true"
-    # Up to maximum load, where the slope equals the stress: at a strain near 1/n.
-    max_strain = (0.01, 0.3)
+    # Maximum load, where the slope equals the stress, comes at a strain near 1/n.
+    max_strain = (0.005, 0.3)
+    max_strain_scale = "log"
     strain_spacing = 2.0
 
     def stress(self, strain: Array, parameters: Array) -> Array:

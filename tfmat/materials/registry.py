@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from tfmat.errors import InputError, nearest
 from tfmat.materials.exponential_shear import ExponentialShear
 from tfmat.materials.hahn_tsai import HahnTsai
-from tfmat.materials.law import Law
+from tfmat.materials.law import Law, Scale
 from tfmat.materials.ramberg_osgood import RambergOsgood
 from tfmat.materials.swift import Swift
 from tfmat.materials.tanh_shear import TanhShear
@@ -34,10 +34,11 @@ def find_law(
     spec: str,
     ranges: Mapping[str, tuple[float, float]] | None = None,
     fixed: Mapping[str, float] | None = None,
+    scales: Mapping[str, Scale] | None = None,
 ) -> Law:
-    """The law that `spec` names, with some ranges replaced and some parameters fixed (see `Law.__init__`).
+    """The law that `spec` names, with some ranges or scales replaced and parameters fixed (see `Law.__init__`).
 
     Example:
       find_law("voce", ranges={"Q": (100, 800)}, fixed={"E": 193e3}).identified  # sigma0, Q, b
     """
-    return law_class(spec)(ranges=ranges, fixed=fixed)
+    return law_class(spec)(ranges=ranges, fixed=fixed, scales=scales)

@@ -16,12 +16,13 @@ class Swift(ElasticPlasticLaw):
         "H. W. Swift, Plastic instability under plane stress, J. Mech. Phys. Solids 1 (1952) 1-18"
     )
     parameters = (
-        Parameter("E", "MPa", 60e3, 220e3, "linear", "Young's modulus"),
-        Parameter("K", "MPa", 150.0, 2000.0, "linear", "stress at epsilon0 + plastic strain = 1"),
+        Parameter("E", "MPa", 35e3, 220e3, "log", "Young's modulus"),
+        Parameter("K", "MPa", 30.0, 3000.0, "log", "stress at epsilon0 + plastic strain = 1"),
         Parameter("epsilon0", "-", 1e-4, 0.1, "log", "pre-strain ε0"),
-        Parameter("n", "-", 0.05, 0.7, "linear", "hardening exponent"),
+        Parameter("n", "-", 0.02, 0.7, "linear", "hardening exponent"),
     )
-    max_strain = (0.02, 0.6)
+    max_strain = (0.005, 0.6)
+    max_strain_scale = "log"
 
     def hardening(self, plastic_strain: Array, columns: Array) -> tuple[Array, Array]:
         """See `ElasticPlasticLaw.hardening`."""

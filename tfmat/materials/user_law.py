@@ -97,6 +97,10 @@ def check_definition(law: type[Law], spec: str) -> None:
     for parameter in parameters:
         _check_parameter(parameter, spec)
     _check_pair(law.max_strain, f"law {spec}: max_strain", above=0.0)
+    if law.max_strain_scale not in ("linear", "log"):
+        raise InputError(
+            f"law {spec}: max_strain_scale is {law.max_strain_scale!r}; give 'linear' or 'log'"
+        )
     if law.strength_mpa is not None:
         _check_pair(law.strength_mpa, f"law {spec}: strength_mpa", above=0.0)
 

@@ -17,12 +17,13 @@ class Voce(ElasticPlasticLaw):
         "J. Institute of Metals 74 (1948) 537-562"
     )
     parameters = (
-        Parameter("E", "MPa", 60e3, 220e3, "linear", "Young's modulus"),
-        Parameter("sigma0", "MPa", 50.0, 1000.0, "linear", "initial yield stress σ0"),
-        Parameter("Q", "MPa", 20.0, 1600.0, "log", "stress gained until saturation"),
-        Parameter("b", "-", 1.0, 50.0, "log", "rate of saturation with plastic strain"),
+        Parameter("E", "MPa", 35e3, 220e3, "log", "Young's modulus"),
+        Parameter("sigma0", "MPa", 10.0, 2000.0, "log", "initial yield stress σ0"),
+        Parameter("Q", "MPa", 5.0, 2000.0, "log", "stress gained until saturation"),
+        Parameter("b", "-", 1.0, 300.0, "log", "rate of saturation with plastic strain"),
     )
-    max_strain = (0.02, 0.6)
+    max_strain = (0.005, 0.6)
+    max_strain_scale = "log"
 
     def hardening(self, plastic_strain: Array, columns: Array) -> tuple[Array, Array]:
         """See `ElasticPlasticLaw.hardening`."""

@@ -1,12 +1,14 @@
 """From the config's `model` section to a plain Keras 3 model, curve [points, 3] -> scaled parameters."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import layers
 
 from tfmat.config import Config, check_layers
 from tfmat.models.convolution import ReshapedMaxPooling1D, UnfoldedConvolution1D
+from tfmat.models.curve_scaling import CurveExtent, CurveShape
 from tfmat.models.normalization import ExampleWeightedBatchNormalization
 from tfmat.models.uncertainty import with_log_variance
 
@@ -33,7 +35,8 @@ def build_model(
       model_config: the `model` section of a config.
       num_outputs: parameters to identify.
       num_points: points a curve.
-      input_scale: divides the channels strain (-), stress (MPa) and flag.
+      input_scale: divides the channels strain (-), stress (MPa) and flag; with
+        `model.input_scaling="curve"` it moves the logarithms of the curves' extents, see `CurveExtent`.
       seed: of the initial weights and of dropout.
 
     Returns:
@@ -45,32 +48,59 @@ def build_model(
     """
     check_layers(model_config, num_points)
     keras.utils.set_random_seed(seed)
-    stack: list[layers.Layer] = [
-        layers.Input((num_points, 3), name="curve"),
-        layers.Rescaling([1.0 / scale for scale in input_scale], name="scale"),
-    ]
+    curve = layers.Input((num_points, 3), name="curve")
+    convolutions: list[layers.Layer] = []
     for i, (filters, kernel) in enumerate(
         zip(model_config.conv_filters, model_config.kernel_sizes, strict=True), start=1
     ):
-        stack += _convolution(model_config, i, filters, kernel)
-    stack.append(layers.Flatten(name="flatten"))
+        convolutions += _convolution(model_config, i, filters, kernel)
+    convolutions.append(layers.Flatten(name="flatten"))
+    hidden: list[layers.Layer] = []
     for i, units in enumerate(model_config.hidden_units, start=1):
         suffix = "" if len(model_config.hidden_units) == 1 else str(i)
-        stack.append(layers.Dense(units, name=f"hidden{suffix}"))
-        stack += _normalization(model_config, f"hidden{suffix}_normalization")
-        stack.append(layers.Activation(model_config.activation, name=f"hidden{suffix}_activation"))
+        hidden.append(layers.Dense(units, name=f"hidden{suffix}"))
+        hidden += _normalization(model_config, f"hidden{suffix}_normalization")
+        hidden.append(layers.Activation(model_config.activation, name=f"hidden{suffix}_activation"))
         if model_config.dropout:
             name = f"hidden{suffix}_dropout"
-            stack.append(layers.Dropout(model_config.dropout, seed=seed + i, name=name))
+            hidden.append(layers.Dropout(model_config.dropout, seed=seed + i, name=name))
     labels = layers.Dense(num_outputs, name="labels")
-    if model_config.uncertainty == "none":
-        return keras.Sequential([*stack, labels], name="curve_to_parameters")
-    curve, *hidden = stack
-    body = keras.Sequential([curve, *hidden], name="curve_to_parameters")
-    features = body.outputs[0]
+    if model_config.input_scaling == "curve":
+        features = _shape_and_extent(curve, convolutions, hidden, input_scale)
+    else:
+        scale = layers.Rescaling([1.0 / scale for scale in input_scale], name="scale")
+        stack = [curve, scale, *convolutions, *hidden]
+        if model_config.uncertainty == "none":
+            return keras.Sequential([*stack, labels], name="curve_to_parameters")
+        body = keras.Sequential(stack, name="curve_to_parameters")
+        curve, features = body.inputs[0], body.outputs[0]
     with keras.name_scope("curve_to_parameters"):  # as in a Sequential model's paths
-        outputs = with_log_variance(features, labels(features), model_config.activation)
-    return keras.Model(body.inputs[0], outputs, name="curve_to_parameters")
+        outputs = labels(features)
+        if model_config.uncertainty != "none":
+            outputs = with_log_variance(features, outputs, model_config.activation)
+    return keras.Model(curve, outputs, name="curve_to_parameters")
+
+
+def _shape_and_extent(
+    curve: Any,
+    convolutions: Sequence[layers.Layer],
+    hidden: Sequence[layers.Layer],
+    input_scale: Sequence[float],
+) -> Any:
+    """Features [batch, units + 2]: the curve's shape goes through all layers, its extent in behind the convolutions.
+
+    A parameter on a log scale is the logarithm of the extent plus a function of the shape, so that the extent goes
+    beside the features too.
+    """
+    with keras.name_scope("curve_to_parameters"):
+        features = CurveShape(name="shape")(curve)
+        extent = CurveExtent(input_scale, name="extent")(curve)
+        for layer in convolutions:
+            features = layer(features)
+        features = layers.Concatenate(name="flat_shape_and_extent")([features, extent])
+        for layer in hidden:
+            features = layer(features)
+        return layers.Concatenate(name="features_and_extent")([features, extent])
 
 
 def _convolution(model_config: Config, i: int, filters: int, kernel: int) -> list[layers.Layer]:

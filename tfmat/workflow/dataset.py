@@ -24,6 +24,11 @@ def curve_settings(config: Config) -> CurveSettings:
         noise_mpa=data.noise_mpa,
         noise_relative=data.noise_relative,
         num_points=data.num_points,
+        noise_of_maximum=data.noise_of_maximum,
+        measured_points=data.measured_points,
+        strain_offset=data.strain_offset,
+        misfit=data.misfit,
+        yield_spread=data.yield_spread,
     )
 
 
@@ -63,7 +68,18 @@ def adopt(config: Config, dataset: PackedDataset) -> None:
     config.data.num_points = int(dataset.features.shape[1])
     if settings is None:
         return
-    for name in ("max_strain", "strength_mpa", "noise_mpa", "noise_relative", "strength_cut_off"):
+    for name in (
+        "max_strain",
+        "strength_mpa",
+        "noise_mpa",
+        "noise_relative",
+        "strength_cut_off",
+        "noise_of_maximum",
+        "measured_points",
+        "strain_offset",
+        "misfit",
+        "yield_spread",
+    ):
         with config.data.ignore_type():
             config.data[name] = getattr(settings, name)
     for name, values in (("ranges", settings.ranges), ("fixed", settings.fixed)):

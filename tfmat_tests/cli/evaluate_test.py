@@ -83,6 +83,20 @@ def test_without_noise_the_rest_is_evaluated_and_the_reason_said(workdir, tmp_pa
     assert json.loads((workdir / "evaluation.json").read_text())["yardstick"] is None
 
 
+def test_curves_that_depart_from_their_law_have_no_yardstick(workdir, tmp_path, capsys):
+    departing = generate_dataset(
+        CurveSettings(misfit=(0.001, 0.02)), seed=1, num_curves=8, num_test=20, data_dir=tmp_path
+    )
+    assert main(["evaluate", f"--workdir={workdir}", f"--data_dir={departing.folder}"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.startswith("no yardstick: the data set's curves depart from their law")
+    assert len(captured.err.splitlines()) == 1
+    assert "η" not in captured.out and "× the noise" not in captured.out
+    content = json.loads((workdir / "evaluation.json").read_text())
+    assert content["yardstick"] is None and content["rmse_over_noise"] is None
+    assert not (departing.folder / "bayes_risk.json").exists()
+
+
 def test_a_wrong_call_gets_one_line_and_status_2(workdir, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     for arguments, message in (

@@ -47,7 +47,7 @@ def test_list_has_formula_parameters_and_source_of_every_law(capsys):
 def test_one_law_in_detail_is_tried_out(capsys):
     status, text = _run(capsys, "voce")
     assert status == 0
-    assert "strain 0.02 to 0.6" in text
+    assert "strain 0.005 to 0.6" in text
     assert text.count("passed") == 3
 
 

@@ -11,9 +11,24 @@ from tfmat.identification.label_space import label_derivatives, label_stress, sp
 from tfmat.identification.least_squares import fit, fit_with_noise, polish
 from tfmat.materials import find_law
 
+# Metals on which the noise of 1 MPa that the tests have leaves a fit something to find: not 10 MPa strong.
+ORDINARY = {
+    "voce": {
+        "ranges": {"E": (60e3, 220e3), "sigma0": (50, 1000), "Q": (20, 1600), "b": (1, 50)},
+        "scales": {"E": "linear", "sigma0": "linear", "max_strain": "linear"},
+        "max_strain": (0.02, 0.6),
+    },
+    "swift": {
+        "ranges": {"E": (60e3, 220e3), "K": (150, 2000), "n": (0.05, 0.7)},
+        "scales": {"E": "linear", "K": "linear", "max_strain": "linear"},
+        "max_strain": (0.02, 0.6),
+    },
+}
+
 
 def simulated(count, seed=77, **settings):
     """Law, strain, stress, valid and true labels of simulated curves."""
+    settings = {**ORDINARY.get(settings.get("law"), {}), **settings}
     simulator = Simulator(CurveSettings(**settings), seed)
     curves = simulator.curves(0, count)
     return simulator.law, *split_features(curves.features), curves.labels.astype(np.float64)

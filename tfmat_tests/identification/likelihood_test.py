@@ -86,3 +86,5 @@ def test_a_strength_that_is_known_exactly_allows_or_forbids():
     assert wrong < -500
     with pytest.raises(InputError, match="no noise"):
         NoiseModel.of(CurveSettings(noise_mpa=0.0))
+    with pytest.raises(InputError, match="no exact likelihood"):
+        NoiseModel.of(CurveSettings(measured_points=(20, 40)))

@@ -7,12 +7,18 @@ import numpy as np
 import pytest
 
 import tfmat
+from tfmat.config import load_config
+from tfmat.curves.measured import load_file
+from tfmat.curves.reading import ReadingOptions
+from tfmat.curves.resampling import resample
 from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
+from tfmat.curves.simulate import Simulator, features_of
 from tfmat.errors import InputError
 from tfmat.identification.coverage import coverage
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.pretrained import find_network, is_pretrained, pretrained_laws
+from tfmat.identification.resimulation import resimulate, rmse_percent
+from tfmat.workflow import curve_settings
 
 
 @pytest.fixture
@@ -30,8 +36,11 @@ def test_it_is_as_good_as_its_evaluation_says_on_curves_of_another_seed(empty, l
     assert sum(file.stat().st_size for file in folder.iterdir()) < 1e6
     evaluation = json.loads((folder / "evaluation.json").read_text())
     network = Identifier.open(folder)
-    assert network.settings.to_json() == CurveSettings(law).to_json()
-    curves = Simulator(CurveSettings(law), seed=12345).curves(0, 3000)
+    metal = CurveSettings(law).build_law().strain_measure == "true"
+    config = load_config(f"configs/pretrained{'_metal' if metal else ''}.py")
+    config.law = law
+    assert network.settings.to_json() == curve_settings(config).to_json()
+    curves = Simulator(network.settings, seed=12345).curves(0, 3000)
     labels, std = network.predict_with_std(curves.features)
     labels = labels.clip(0, 1)
     squares = np.mean((labels - curves.labels) ** 2, axis=0)
@@ -51,8 +60,38 @@ def test_it_is_as_good_as_its_evaluation_says_on_curves_of_another_seed(empty, l
 
 def test_a_metal_and_the_default_law_come_with_it():
     laws = {CurveSettings(law=law).build_law().strain_measure for law in pretrained_laws()}
-    assert "hahn_tsai" in pretrained_laws()
+    assert {"hahn_tsai", "swift", "voce"} <= set(pretrained_laws())
     assert laws >= {"engineering shear", "true"}
+
+
+@pytest.mark.parametrize(("law", "most"), [("swift", 8), ("voce", 4)])
+def test_networks_for_metals_follow_measured_curves(law, most, real_curves):
+    """Fourteen tests of 304L and two of 6061-T6 (sandialabs/matcal): the answer's curve against the measured one.
+
+    Before, trained on curves with noise alone, swift was 7 % of the largest stress away in the median and 29 at most.
+    """
+    network = Identifier.open(find_network(None, law))
+    options = {
+        "6061T6_tension/*.csv": {
+            "strain_column": "engineering_strain",
+            "stress_column": "engineering_stress",
+        },
+        "304L_small_tension/*.csv": {},
+        "304L_astm_e8/*.dat": {},
+    }
+    features = []
+    for pattern, columns in options.items():
+        for file in sorted(real_curves.glob(pattern)):
+            reading = ReadingOptions(stress_unit="ksi", **columns)
+            (curve,) = load_file(file, network.target, reading)
+            strain, stress, valid = resample(curve.strain, curve.stress_mpa, network.target)
+            features.append(features_of(strain[None], stress[None], valid[None])[0])
+    assert len(features) == 16
+    strain, stress, padded = np.moveaxis(np.array(features, float), 2, 0)
+    answers = resimulate(network.law, strain, network.predict(np.array(features)).clip(0, 1))
+    percent = rmse_percent(stress, answers, padded == 0)
+    assert np.median(percent) < 3
+    assert percent.max() < most
 
 
 def test_who_answers(empty, trained_run):

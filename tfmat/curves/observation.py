@@ -1,0 +1,139 @@
+"""How a real test departs from its law: a rounded knee, a smooth misfit, a wrong zero, noise, few recorded points.
+
+Each is an option of `CurveSettings`, drawn log-uniformly for every curve. Whole blocks of curves at a time, as arrays.
+
+The knee. Grains yield one after the other: elements in parallel, alike but for their yield stress, which is spread
+evenly on a log scale (the overlay model: G. Masing, Proc. 2nd Int. Congress of Applied Mechanics (1926) 332-335;
+J. F. Besseling, J. Applied Mechanics 25 (1958) 529-536). An element whose yield stress is e^-x times the law's bears
+stress(ε e^x) e^-x, so that the secant modulus of the whole is the mean of the law's over a window of ln ε. The window
+is moved so that a curve that no longer hardens keeps its stress: modulus and plateau stay those of the parameters.
+
+The misfit. A factor 1 + g(ln ε) on the stress, g a stationary Gaussian process nearly: a sum of few cosines with
+random frequencies (A. Rahimi, B. Recht, Random features for large-scale kernel machines, NeurIPS 2007).
+
+The record. A machine records so many points; between them, `resampling.resample` draws straight lines, and averages
+where they are dense. `resample_rows` does the same for many curves at once.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfmat.materials.law import Array
+
+# The deviation of neighbouring strains ε, e ε is correlated by exp(-1/2).
+MISFIT_LENGTH = 1.0
+COSINES = 4
+# Strain goes as (j / N) ** p at the record's points j = 1 ... N; a test that begins slowly has p > 1.
+RECORD_SPACING = (1.0, 3.0)
+# Of the table of secant moduli over ln ε: its spacing, and where it begins as a share of the largest strain.
+_TABLE_STEP, _TABLE_START = 0.05, 2e-5
+
+LawStress = Callable[[Array, Array], Array]
+
+
+def recorded_strain(end: Array, counts: NDArray[np.int64], spacing: Array) -> Array:
+    """Strains at which a machine recorded: [curves, largest count]; beyond a curve's own count its last one.
+
+    Args:
+      end: largest strain, [curves]; counts: points, [curves]; spacing: see RECORD_SPACING, [curves].
+    """
+    share = np.arange(1, int(counts.max()) + 1) / counts[:, None]
+    np.minimum(share, 1.0, out=share)
+    return end[:, None] * share ** spacing[:, None]
+
+
+def rounded_stress(stress: LawStress, strain: Array, parameters: Array, spread: Array) -> Array:
+    """Stress of elements whose yield stresses are spread, see above.
+
+    Args:
+      stress: of the law, (strain [curves, points], parameters) -> MPa.
+      strain: [curves, points], its largest in the last place; parameters: [curves, parameters].
+      spread: half the range of ln(yield stress), [curves], positive.
+
+    Returns:
+      [curves, points], MPa.
+    """
+    shift = np.log(np.sinh(spread) / spread)
+    last = float((spread + shift).max())
+    size = int(np.ceil((last - np.log(_TABLE_START)) / _TABLE_STEP)) + 2
+    log_strain = np.log(_TABLE_START) + _TABLE_STEP * np.arange(size)
+    table_strain = strain[:, -1:] * np.exp(log_strain)
+    secant = stress(table_strain, parameters) / table_strain
+    integral = np.zeros_like(secant)
+    np.cumsum(0.5 * _TABLE_STEP * (secant[:, 1:] + secant[:, :-1]), axis=1, out=integral[:, 1:])
+    # In steps of the table; below it the curve is elastic, and its secant modulus is that of the first entry.
+    ratio = np.maximum(strain / strain[:, -1:], 1e-30)
+    place = (np.log(ratio) - np.log(_TABLE_START)) / _TABLE_STEP
+    above, below = (
+        _antiderivative(secant, integral, place + ((shift + sign * spread) / _TABLE_STEP)[:, None])
+        for sign in (1.0, -1.0)
+    )
+    return strain * (above - below) / (2.0 * spread[:, None])
+
+
+def _antiderivative(values: Array, integral: Array, place: Array) -> Array:
+    """Integral to `place` [rows, points], in steps, of lines between values [rows, table]; constant before it."""
+    rows, size = values.shape
+    index = np.clip(place.astype(np.int64), 0, size - 2)
+    inside = place - index
+    start = index + size * np.arange(rows)[:, None]
+    first = values.ravel()[start]
+    slope = np.where(place < 0.0, 0.0, values.ravel()[start + 1] - first)
+    return integral.ravel()[start] + _TABLE_STEP * inside * (first + 0.5 * inside * slope)
+
+
+def smooth_deviation(strain: Array, normal: Array, phase: Array) -> Array:
+    """A smooth random function of ln ε with mean 0 and variance 1 over the draws: [curves, points].
+
+    Args:
+      strain: [curves, points], not negative.
+      normal: [curves, COSINES], standard normal; phase: [curves, COSINES], uniform in 0-1.
+    """
+    log_strain = np.log(np.maximum(strain, 1e-9)).astype(np.float32)
+    total = np.zeros_like(log_strain)
+    for frequency, turn in zip((normal / MISFIT_LENGTH).T, (2 * np.pi * phase).T, strict=True):
+        total += np.cos(
+            log_strain * frequency[:, None].astype(np.float32) + turn[:, None].astype(np.float32)
+        )
+    return total * np.sqrt(2.0 / COSINES)
+
+
+def resample_rows(strain: Array, stress: Array, counts: NDArray[np.int64], grid: Array) -> Array:
+    """`resampling.resample` for many curves at once: measured points -> stress at the grid's points.
+
+    Args:
+      strain, stress: [curves, most points]; of each row the first `counts` are measured, strain rising from above 0.
+      counts: [curves].
+      grid: [points], rising from 0 to 1: places of the curve's points as shares of its largest strain.
+
+    Returns:
+      Stress, [curves, points], MPa.
+    """
+    rows, points = len(strain), len(grid)
+    end = strain[np.arange(rows), counts - 1][:, None]
+    share = strain / end
+    measured = np.arange(strain.shape[1]) < counts[:, None]
+    row = np.broadcast_to(np.arange(rows)[:, None], strain.shape)[measured]
+    share, stress = share[measured], stress[measured]
+    cell = row * points + np.searchsorted((grid[1:] + grid[:-1]) / 2, share)
+    size = rows * points
+    count = np.bincount(cell, minlength=size)
+    held = count > 0
+    mean_share = np.bincount(cell, share, size)[held] / count[held]
+    mean_stress = np.bincount(cell, stress, size)[held] / count[held]
+    # Of every row: (0, 0), its means, and the line through its last two means drawn on to its end. One call of
+    # `interp` for all: row i stands at 2 i to 2 i + 1.
+    of_row = np.flatnonzero(held) // points
+    knots = np.bincount(of_row, minlength=rows)
+    begin = np.concatenate([[0], np.cumsum(knots + 2)[:-1]])
+    x, y = np.zeros(len(of_row) + 2 * rows), np.zeros(len(of_row) + 2 * rows)
+    place = np.arange(len(of_row)) + 1 + 2 * of_row
+    x[place], y[place] = mean_share, mean_stress
+    last = begin + knots
+    slope = (y[last] - y[last - 1]) / (x[last] - x[last - 1])
+    x[last + 1], y[last + 1] = 1.0, y[last] + slope * (1.0 - x[last])
+    x += 2.0 * np.repeat(np.arange(rows), knots + 2)
+    targets = grid + 2.0 * np.arange(rows)[:, None]
+    return np.interp(targets.ravel(), x, y).reshape(rows, points)
