@@ -186,7 +186,7 @@ def widened(law: Law) -> Law:
     """The same law with ranges far beyond those that curves are simulated in, for searches that need no training."""
     ranges = {p.name: _widened(p) for p in law.identified}
     fixed = {p.name: p.fixed for p in law.parameters if p.fixed is not None}
-    return type(law)(ranges=ranges, fixed=fixed)
+    return type(law)(ranges=ranges, fixed=fixed, scales={p.name: p.scale for p in law.parameters})
 
 
 def _widened(parameter: Parameter) -> tuple[float, float]:
@@ -243,7 +243,8 @@ def conditioned(law: Law, fixed: Mapping[str, float]) -> Law:
             )
     ranges = {p.name: (p.low, p.high) for p in law.parameters}
     known = {p.name: p.fixed for p in law.parameters if p.fixed is not None}
-    return type(law)(ranges=ranges, fixed={**known, **fixed})
+    scales = {p.name: p.scale for p in law.parameters}
+    return type(law)(ranges=ranges, fixed={**known, **fixed}, scales=scales)
 
 
 def labels_of_others(law: Law, labels: Array, conditioned_law: Law) -> Array:
