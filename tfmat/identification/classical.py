@@ -104,15 +104,15 @@ def best_fit(law: Law, strain: Array, stress: Array, *, start: Array | None = No
     """
     wide = widened(law)
     with np.errstate(all="ignore"):
-        labels = _global_minimum(law, wide, strain, stress, start)
+        labels, _ = _global_minimum(law, wide, strain, stress, start)
         found = fit(wide, strain[None], stress[None], start=labels[None], correlated=True)
     return _within(law, wide, found)
 
 
 def _global_minimum(
-    law: Law, wide: Law, strain: Array, stress: Array, start: Array | None
-) -> Array:
-    """Labels [p] on the scale of the wide law."""
+    law: Law, wide: Law, strain: Array, stress: Array, start: Array | None = None
+) -> tuple[Array, float]:
+    """Labels [p] on the scale of the wide law, and half the sum of squares there."""
     curve = Residuals(law, strain[None], stress[None], np.ones((1, len(strain))))
     parameters = len(law.identified)
     tried = even_labels(_TRIED if parameters > 1 else _TRIED_ONE, parameters)
@@ -133,7 +133,7 @@ def _global_minimum(
         if not cost_found < cost_of_best * (1.0 - _WORTH_A_ROUND):
             break
         best, cost_of_best = found, cost_found
-    return best
+    return best, cost_of_best
 
 
 def _best_of(curve: Residuals, starts: Array) -> tuple[Array, float]:
@@ -202,9 +202,11 @@ def _better_law(law: Law, best: BestFit, points: tuple[Array, Array]) -> tuple[s
     """A registered law of the same measures that fits clearly better with parameters inside its ranges, or None."""
 
     def error_of(other: Law) -> Array:
-        found = best_fit(other, *points)
-        inside = np.all((found.labels > 0) & (found.labels < 1))
-        return np.array([found.rmse_mpa if inside else np.inf])
+        wide = widened(other)
+        labels, cost = _global_minimum(other, wide, *points)
+        own = other.to_labels(wide.from_labels(labels[None]))
+        inside = np.all((own > 0) & (own < 1))
+        return np.array([np.sqrt(2.0 * cost / len(points[0])) if inside else np.inf])
 
     count = np.array([len(points[0])])
     return compare_laws(law, np.array([best.rmse_mpa]), count, error_of).better()[0]

@@ -14,8 +14,8 @@ import numpy as np
 
 from tfmat.materials.law import Array
 
-# A longer curve is averaged in groups of neighbours.
-_MOST_POINTS = 100
+# A longer curve is averaged in so many groups of neighbours.
+_MOST_POINTS = 64
 # Correlation lengths tried, as shares of the curve, and shares of the correlated part in the variance.
 _LENGTHS = (0.01, 0.02, 0.04, 0.07, 0.12, 0.2, 0.35)
 _SHARES = (0.2, 0.5, 0.8, 0.95, 0.995)
@@ -46,13 +46,12 @@ def correlated_errors(jacobian: Array, residuals: Array) -> Correlated | None:
     Args:
       jacobian: d residual / d label at the minimum, [points, p], in the order of the curve; residuals: [points].
     """
-    group = -(-len(residuals) // _MOST_POINTS)
-    starts = np.arange(0, len(residuals), group)
+    points = min(len(residuals), _MOST_POINTS)
+    starts = np.arange(points) * len(residuals) // points
     count = np.diff([*starts, len(residuals)])
     slopes = np.add.reduceat(jacobian, starts, axis=0) / count[:, None]
     errors = np.add.reduceat(residuals, starts) / count
-    points, parameters = slopes.shape
-    if points <= parameters + 2 or not np.isfinite(slopes).all():
+    if points <= slopes.shape[1] + 2 or not np.isfinite(slopes).all():
         return None
     # On an orthonormal basis of the slopes nothing is singular but for rounding.
     basis, triangle = np.linalg.qr(slopes)
@@ -60,14 +59,15 @@ def correlated_errors(jacobian: Array, residuals: Array) -> Correlated | None:
     if diagonal.min() <= 1e-12 * diagonal.max():
         return None
     tried = _correlations(points)
-    values = np.array([_restricted_log_likelihood(one, basis, errors) for one in tried])
-    best = values.max()
-    if best <= _restricted_log_likelihood(np.eye(points), basis, errors) + _WORTH:
+    values = np.array([one.log_likelihood(basis, errors) for one in tried])
+    # The first is that of independent errors.
+    best = values[1:].max()
+    if best <= values[0] + _WORTH:
         return None
     inverse = np.linalg.inv(triangle)
     likely = [
-        _uncertainty(one, basis, inverse, errors)
-        for one, value in zip(tried, values, strict=True)
+        _uncertainty(one.matrix, basis, inverse, errors)
+        for one, value in zip(tried[1:], values[1:], strict=True)
         if value >= best - _LIKELY
     ]
     # A few wanderings of the residuals do not tell their length well: the widest of the likely answers is given.
@@ -84,26 +84,36 @@ def _uncertainty(correlation: Array, basis: Array, inverse: Array, errors: Array
     return Correlated(variance * spread, max(freedom, _FEWEST_FREE))
 
 
-@functools.lru_cache(maxsize=256)
-def _correlations(points: int) -> tuple[Array, ...]:
-    """Correlation matrices [points, points] for every length and share that is tried."""
+@dataclasses.dataclass(frozen=True)
+class _Correlation:
+    """One correlation of errors: its matrix and the inverse of its Cholesky factor, both [points, points]."""
+
+    matrix: Array
+    whitening: Array
+
+    def log_likelihood(self, basis: Array, errors: Array) -> float:
+        """Restricted, but for a constant, of a fit's residuals [points]; its slopes have the basis [points, p]."""
+        triangle = np.linalg.qr(self.whitening @ np.column_stack([basis, errors]))[1]
+        diagonal = np.abs(np.diag(triangle))
+        # The last element is the length of what the slopes do not explain.
+        if diagonal[-1] <= 0:
+            return -np.inf
+        free = len(errors) - basis.shape[1]
+        logarithms = np.log(diagonal[:-1]).sum() - np.log(np.diag(self.whitening)).sum()
+        return float(-logarithms - free * np.log(diagonal[-1] / np.sqrt(free)))
+
+
+@functools.lru_cache(maxsize=_MOST_POINTS)
+def _correlations(points: int) -> tuple[_Correlation, ...]:
+    """Independent errors, and those of every length and share that is tried."""
     distance = np.abs(np.subtract.outer(np.arange(points), np.arange(points))) / points
-    return tuple(
-        (1.0 - share) * np.eye(points) + share * np.exp(-distance / length)
+    white = np.eye(points)
+    matrices = [
+        (1.0 - share) * white + share * np.exp(-distance / length)
         for length in _LENGTHS
         for share in _SHARES
+    ]
+    return tuple(
+        _Correlation(matrix, np.linalg.inv(np.linalg.cholesky(matrix)))
+        for matrix in (white, *matrices)
     )
-
-
-def _restricted_log_likelihood(correlation: Array, basis: Array, errors: Array) -> float:
-    """Of residuals [points] of a fit whose slopes have the orthonormal basis [points, p], but for a constant."""
-    factor = np.linalg.cholesky(correlation)
-    both = np.linalg.solve(factor, np.column_stack([basis, errors]))
-    triangle = np.linalg.qr(both)[1]
-    # The last diagonal element is the length of what the slopes do not explain.
-    scaled = float(triangle[-1, -1] ** 2)
-    free = len(errors) - basis.shape[1]
-    if scaled <= 0:
-        return -np.inf
-    determinants = np.log(np.diag(factor)).sum() + np.log(np.abs(np.diag(triangle)[:-1])).sum()
-    return float(-determinants - 0.5 * free * np.log(scaled / free))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import threadpoolctl
 
 from tfmat.curves.caveats import Caveat
 from tfmat.curves.cleaning import MeasuredCurve
@@ -64,16 +65,18 @@ def identify(
         raise InputError(f"{what} needs least squares; leave --noleast_squares out")
     law = None if source.law is None else conditioned(source.law, fixed)
     results: list[Identification] = []
-    for curve in curves:
-        predicted = None if network is None else _predict(network, curve, least_squares)
-        if law is None:
-            assert predicted is not None
-            results.append(_without_law(source, curve, predicted))
-        else:
-            curve = _with_notes_on_fixed(curve, source, fixed)
-            results.append(_answer(law, source, curve, predicted, least_squares))
-        if progress:
-            progress(len(results), len(curves))
+    # The matrices are small: threads would only wait for each other.
+    with threadpoolctl.threadpool_limits(1, "blas"):
+        for curve in curves:
+            predicted = None if network is None else _predict(network, curve, least_squares)
+            if law is None:
+                assert predicted is not None
+                results.append(_without_law(source, curve, predicted))
+            else:
+                curve = _with_notes_on_fixed(curve, source, fixed)
+                results.append(_answer(law, source, curve, predicted, least_squares))
+            if progress:
+                progress(len(results), len(curves))
     return results
 
 

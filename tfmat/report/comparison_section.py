@@ -100,6 +100,12 @@ def no_yardstick(run: RunFiles) -> str:
             "were not simulated "
             "here, so that neither their law nor their noise is known."
         )
+    observed = {"noise_of_maximum", "measured_points", "strain_offset", "misfit", "yield_spread"}
+    if observed & set(run.sidecar.get("curves") or ()):
+        return (
+            "There is no comparison with the best possible answer: the curves depart from their law as measured ones "
+            "do, and the best possible error on such curves is not known."
+        )
     if run.evaluation.get("rmse_over_noise") is None:
         return (
             "There is no comparison with the best possible answer: the test curves have no noise, "

@@ -13,7 +13,7 @@ from tfmat.errors import InputError
 from tfmat.identification.classical import best_fit, classical_answer, conditioned, widened
 from tfmat.identification.correlated_errors import correlated_errors
 from tfmat.identification.identify import identify
-from tfmat.identification.label_space import split_features
+from tfmat.identification.label_space import label_derivatives, split_features
 from tfmat.identification.least_squares import fit
 from tfmat.identification.sidecar import law_alone
 from tfmat.materials import find_law
@@ -77,9 +77,10 @@ def reference_minimum(law, strain, stress, starts):
         found = scipy.optimize.least_squares(
             lambda labels: wide.stress(strain[None], wide.from_labels(labels[None]))[0] - stress,
             np.clip(start, 1e-6, 1 - 1e-6),
+            lambda labels: label_derivatives(wide, strain[None], labels[None])[0],
             bounds=(0, 1),
             x_scale="jac",
-            max_nfev=60,
+            max_nfev=40,
         )
         best = min(best, np.sqrt(2 * found.cost / len(strain)))
     return best
@@ -90,7 +91,7 @@ def test_no_random_start_of_scipy_finds_a_better_minimum(law_name):
     law = find_law(law_name)
     for curve in measured(law_name)[:3]:
         found = best_fit(law, curve.strain, curve.stress_mpa)
-        best = reference_minimum(law, curve.strain, curve.stress_mpa, 15)
+        best = reference_minimum(law, curve.strain, curve.stress_mpa, 10)
         assert found.rmse_mpa <= 1.001 * best
 
 
@@ -98,7 +99,7 @@ def test_no_random_start_of_scipy_finds_a_better_minimum(law_name):
 def test_real_tests_whole_and_cut_short_end_at_the_best_minimum(real_curves, law_name):
     """First yield between two points makes many minima; those of cut curves were missed by up to 2.4 times."""
     law = find_law(law_name)
-    files = sorted(real_curves.glob("304L_small_tension/*.csv"))[::2]
+    files = sorted(real_curves.glob("304L_small_tension/*.csv"))[1::4]
     target = law_alone(law_name).target
     for path in files:
         (curve,) = load_file(path, target, ReadingOptions(stress_unit="ksi"))
@@ -106,7 +107,7 @@ def test_real_tests_whole_and_cut_short_end_at_the_best_minimum(real_curves, law
             kept = curve.strain <= end
             points = curve.strain[kept], curve.stress_mpa[kept]
             found = best_fit(law, *points)
-            assert found.rmse_mpa <= 1.005 * reference_minimum(law, *points, 12), (path, end)
+            assert found.rmse_mpa <= 1.005 * reference_minimum(law, *points, 10), (path, end)
 
 
 def test_polished_is_never_better_than_least_squares():
@@ -153,7 +154,7 @@ def test_intervals_hold_the_truth_under_misfit_too():
     lag = np.abs(np.sqrt(strain)[:, None] - np.sqrt(strain))
     shapes = np.linalg.cholesky(np.exp(-0.5 * (lag / 0.06) ** 2) + 1e-8 * np.eye(120))
     widened_holds, plain_holds, count = 0, 0, 0
-    for _ in range(40):
+    for _ in range(30):
         labels = random.uniform(0.3, 0.7, (1, 4))
         true = law.from_labels(labels)
         stress = law.stress(strain[None], true)[0]
