@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfmat.errors import InputError
+from tfmat.models.normalization import is_synchronized
 
 
 def check_precision(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
@@ -17,6 +18,18 @@ def check_precision(model: keras.Model, optimizer: keras.optimizers.Optimizer) -
             raise InputError(
                 f"layer '{layer.name}' computes in float16, in which small gradients vanish without loss scaling; use "
                 "mixed_bfloat16, which needs none, or give the optimizer loss_scale_factor=1024.0"
+            )
+
+
+def check_parts(model: keras.Model, num_parts: int) -> None:
+    """InputError where a batch that goes through in parts would be normalised part by part."""
+    if num_parts == 1:
+        return
+    for layer in model._flatten_layers(include_self=False):
+        if is_synchronized(layer) and layer.trainable:
+            raise InputError(
+                f"accumulate={num_parts} does not work with layer '{layer.name}', which normalizes the whole batch; "
+                "leave accumulate out, or let it take parts: synchronized=False (model.batch_normalization=local)"
             )
 
 

@@ -15,7 +15,7 @@ from tfmat.backends.batches import (
     row_spec,
     share_or_copy,
 )
-from tfmat.backends.refusals import check_precision
+from tfmat.backends.refusals import check_parts, check_precision
 from tfmat.backends.stamps import Stamps
 from tfmat.backends.step import Batch, State, Step
 from tfmat.backends.step_times import StepTimes
@@ -56,6 +56,7 @@ class SingleBackend(Backend):
         if jit_compile and self.timed_calls:
             raise InputError("profile=true does not work with jit_compile; leave out one of them")
         check_precision(model, optimizer)
+        check_parts(model, self.options.accumulate)
         optimizer.build(model.trainable_variables)
         self._step = Step(
             model,

@@ -9,8 +9,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfmat.errors import InputError
-
 _Batch = tuple[Any, Callable[[list], list]]
 _BATCH: contextvars.ContextVar[_Batch | None] = contextvars.ContextVar("tfmat_batch", default=None)
 
@@ -64,11 +62,6 @@ def _batch_moments(
     batch = _BATCH.get()
     assert batch is not None  # the caller's promise, not the user's
     weights, reduce = batch
-    if inputs.shape[0] not in (None, weights.shape[0] or inputs.shape[0]):
-        raise InputError(
-            f"layer '{layer.name}' normalizes {inputs.shape[0]} rows for {weights.shape[0]} examples, so that it is "
-            "not known which of them only fill the batch up; keep the examples the first axis of its inputs"
-        )
     rank = len(inputs.shape)
     axes = [axis for axis in range(rank) if axis != layer.axis % rank]
     weights = ops.reshape(ops.cast(weights, inputs.dtype), (-1,) + (1,) * (rank - 1))

@@ -285,7 +285,7 @@ class Loop:
             step=step,
             description=f"epoch {epoch}/{math.ceil(self._plan.epochs(self._total_steps))}",
             rate=self._pace.rate(),
-            loss=self._epoch_logs()["loss"],
+            loss=self.position.epoch_sums[0] / max(self.position.epoch_examples, 1.0),
             seconds_left=self._pace.seconds_left(step),
         )
 

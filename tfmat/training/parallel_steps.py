@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfmat.backends import Backend
 from tfmat.backends.losses import per_example_function
-from tfmat.backends.metrics import Summary, make_metric
+from tfmat.backends.metrics import Summary, make_metrics
 from tfmat.errors import InputError
 from tfmat.optimizers.functional import make_functional
 from tfmat.training.weights import with_weights
@@ -53,7 +53,7 @@ class ParallelSteps:
             )
         self.model = model
         self.backend = backend
-        made = {name: make_metric(name, value, model) for name, value in (metrics or {}).items()}
+        made = make_metrics(metrics, model)
         self._summary = Summary(made)
         loss = per_example_function(loss, getattr(model, "output_names", ()))
         backend.build(model, make_functional(optimizer), loss, made)

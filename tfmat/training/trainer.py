@@ -12,7 +12,7 @@ import keras
 
 from tfmat.backends import Backend, make_backend
 from tfmat.backends.losses import per_example_function
-from tfmat.backends.metrics import Summary, make_metric
+from tfmat.backends.metrics import Summary, make_metrics
 from tfmat.batch_growth import parse_growth
 from tfmat.data.pipeline import Source
 from tfmat.durations import Duration
@@ -105,9 +105,7 @@ class Trainer:
             )
         self.model = model
         self._loss = per_example_function(loss, getattr(model, "output_names", ()))
-        self._metrics = {
-            name: make_metric(name, value, model) for name, value in (metrics or {}).items()
-        }
+        self._metrics = make_metrics(metrics, model)
         self._summary = Summary(self._metrics)
         self._optimizer = optimizer
         self._auxiliary_loss = per_example_function(auxiliary_loss) if auxiliary_loss else None
