@@ -143,8 +143,8 @@ def _adds_up(metric: keras.metrics.Metric, batches: list[tf.Tensor]) -> bool:
         # Labels of another shape or type than outputs, as classes have. Then what the metric declares must do.
         return all(variable.aggregation == "sum" for variable in metric.variables)
     sums = [one + other for one, other in zip(first, second, strict=True)]
-    pairs = [*zip(both, sums, strict=True), results]
-    return all(np.allclose(*pair, rtol=1e-4, equal_nan=True) for pair in pairs)
+    pairs = zip([*both, results[0]], [*sums, results[1]], strict=True)
+    return all(np.allclose(one, other, rtol=1e-4, equal_nan=True) for one, other in pairs)
 
 
 def sums_of(metric: Metric, labels: Any, outputs: Any, weights: tf.Tensor) -> tf.Tensor:
