@@ -138,7 +138,7 @@ def _adds_up(metric: keras.metrics.Metric, batches: list[tf.Tensor]) -> bool:
         results = []
         for weights in ([], [(batches[1], 0 * ones)]):
             state((batches[0], ones), *weights)
-            results.append(np.array(metric.result()))
+            results.append(keras.ops.convert_to_numpy(metric.result()))
     except Exception:
         # Labels of another shape or type than outputs, as classes have. Then what the metric declares must do.
         return all(variable.aggregation == "sum" for variable in metric.variables)

@@ -65,27 +65,28 @@ class Batch(NamedTuple):
       features, labels: structures of tensors [batch, ...].
       weights: [batch], 0 for padding.
       num_examples: scalar, true examples of the GLOBAL batch.
-      sample_weights: [batch], the examples' own in the loss; None for 1.
+      sample_weights: ([batch],), the examples' own in the loss; nothing where each counts 1.
     """
 
     features: Any
     labels: Any
     weights: tf.Tensor
     num_examples: tf.Tensor
-    sample_weights: tf.Tensor | None = None
+    sample_weights: tuple[tf.Tensor, ...] = ()
 
     @classmethod
     def gather(cls, data: Any, rows: Any, weights: Any, num_examples: Any) -> "Batch":
         """The rows of `data`, which is (features, labels) or (features, labels, sample weights)."""
         features, labels, *own = tf.nest.map_structure(lambda t: tf.gather(t, rows), data)
-        return cls(features, labels, weights, num_examples, *own)
+        return cls(features, labels, weights, num_examples, tuple(own))
 
     @property
     def loss_weights(self) -> tf.Tensor:
         """[batch], of each example in the loss."""
-        if self.sample_weights is None:
-            return self.weights
-        return self.weights * tf.cast(self.sample_weights, self.weights.dtype)
+        weights = self.weights
+        for own in self.sample_weights:
+            weights *= tf.cast(own, weights.dtype)
+        return weights
 
 
 class Step:

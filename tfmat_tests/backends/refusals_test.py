@@ -50,3 +50,11 @@ def test_weights_in_the_place_of_rows():
     steps = ParallelSteps(model(), "sgd", "mse", make_backend("single"))
     with pytest.raises(InputError, match="rows has numbers of type float64; .*sample_weight="):
         steps.train(X, Y, np.ones(8))
+
+
+def test_a_horovod_backend_that_is_not_started(monkeypatch):
+    """Each process would train for itself."""
+    for name, value in (("RANK", 0), ("SIZE", 2), ("LOCAL_RANK", 0), ("LOCAL_SIZE", 2)):
+        monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", str(value))
+    with pytest.raises(InputError, match="the Horovod backend is not started"):
+        ParallelSteps(model(), "sgd", "mse", make_backend("horovod"))
