@@ -27,7 +27,7 @@ LAYERS: dict[str, set[str]] = {
     "backends": {"models", "optimizers", "launch", "config"},
     "launch": {"config"},
     "training": {"data", "models", "optimizers", "backends", "launch", "config"},
-    "horovod": {"backends", "optimizers", "launch", "config"},
+    "horovod": {"backends", "models", "optimizers", "launch", "config"},
     "identification": {"materials", "curves", "data", "models", "training", "config"},
     "report": {"config"},
     "tuning": {"training", "launch", "report", "config"},

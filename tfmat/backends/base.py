@@ -13,6 +13,8 @@ from tfmat.errors import InputError
 
 Arrays = dict[str, np.ndarray]
 PerExample = Callable[[Any, Any], Any]
+# A function like a loss, or a keras.metrics.Metric whose state adds up over examples, see tfmat.backends.metrics.
+Metric = Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +87,7 @@ class Backend(abc.ABC):
         model: Any,
         optimizer: Any,
         loss: PerExample,
-        metrics: Mapping[str, PerExample],
+        metrics: Mapping[str, Metric],
         *,
         auxiliary_loss: PerExample | None = None,
         jit_compile: bool = False,
@@ -96,7 +98,7 @@ class Backend(abc.ABC):
           model: its variables are the initial state.
           optimizer: see `tfmat.optimizers.make_functional`.
           loss: (labels, outputs) -> [batch], one value an example.
-          metrics: name -> function like `loss`.
+          metrics: name -> function like `loss`, or a Keras metric from `tfmat.backends.metrics.make_metric`.
           auxiliary_loss: like `loss`; added to what is minimised, not to what is reported as the loss.
           jit_compile: compile the step with XLA.
         """
@@ -116,13 +118,14 @@ class Backend(abc.ABC):
         """Runs some training steps in one call.
 
         Args:
-          data: (features, labels), each a tensor or a structure of tensors with the same first axis.
+          data: (features, labels), each a tensor or a structure of tensors with the same first axis; or with the
+            examples' own weights [examples] behind them, which count in the loss and not in metrics.
           indices: int32 [steps, batch], rows of `data`.
-          weights: float32 [steps, batch], 1 for an example, 0 for padding; an example's own weight may scale it.
+          weights: float32 [steps, batch], 1 for an example, 0 for padding.
           num_examples: float32 [steps], true examples of each GLOBAL batch.
 
         Returns:
-          [steps, 1 + metrics], sums over each global batch of loss and metrics.
+          [steps, sums] over each global batch: of the loss, and those of each metric, see `Summary`.
         """
 
     @abc.abstractmethod
@@ -132,8 +135,8 @@ class Backend(abc.ABC):
         """As `train`, in inference mode, and nothing changes."""
 
     @abc.abstractmethod
-    def predict(self, features: Any) -> np.ndarray:
-        """Outputs of the model with the present state."""
+    def predict(self, features: Any) -> Any:
+        """Outputs of the model with the present state: an array, or a structure of arrays as the model's outputs."""
 
     @abc.abstractmethod
     def read(self) -> Arrays:

@@ -24,7 +24,7 @@ def each_batch(
     cuts = _cuts(indices.shape[1], num_pieces)
 
     def piece(i: tf.Tensor, start: int, stop: int) -> Batch:
-        return _gather(data, indices[i, start:stop], weights[i, start:stop], num_examples[i])
+        return Batch.gather(data, indices[i, start:stop], weights[i, start:stop], num_examples[i])
 
     return _each(
         tf.shape(indices)[0],
@@ -48,7 +48,7 @@ def each_timed_batch(
         stamps = Stamps(several)
         i = stamps.after(i)
         gathered = [
-            _gather(data, indices[i, start:stop], weights[i, start:stop], num_examples[i])
+            Batch.gather(data, indices[i, start:stop], weights[i, start:stop], num_examples[i])
             for start, stop in cuts
         ]
         sums = step(stamps.after(gathered), stamps)
@@ -74,7 +74,7 @@ def each_batch_in_parts(
     weights = tf.reshape(weights, [-1, num_parts, width])
 
     def one(i: tf.Tensor) -> tf.Tensor:
-        return step(lambda j: _gather(data, indices[i, j], weights[i, j], num_examples[i]))
+        return step(lambda j: Batch.gather(data, indices[i, j], weights[i, j], num_examples[i]))
 
     return _each(tf.shape(indices)[0], one)
 
@@ -83,11 +83,6 @@ def _cuts(width: int, num_pieces: Callable[[int], int]) -> list[tuple[int, int]]
     """(start, stop) of each piece of a batch."""
     count = num_pieces(width)
     return list(itertools.pairwise(width * i // count for i in range(count + 1)))
-
-
-def _gather(data: Any, rows: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor) -> Batch:
-    features, labels = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), data)
-    return Batch(features, labels, weights, num_examples)
 
 
 def _each(num_steps: tf.Tensor, step: Callable[[tf.Tensor], Any], dtypes: Any = None) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 
-from tfmat.backends.base import Arrays, BackendOptions, PerExample
+from tfmat.backends.base import Arrays, BackendOptions, Metric, PerExample
 from tfmat.backends.batches import share_or_copy
 from tfmat.backends.clients import make_mesh
 from tfmat.backends.layouts import Plan, Spec, make_plan, slot_specs, weights_of
@@ -22,6 +22,7 @@ from tfmat.backends.mesh_refusals import check_layers_for_mesh, explain
 from tfmat.backends.mesh_steps import MeshSteps, steps_a_call
 from tfmat.backends.mesh_tensors import MeshTensors, differing_devices, host
 from tfmat.backends.mesh_workers import MeshWorkers
+from tfmat.backends.refusals import check_precision
 from tfmat.backends.repeated_sums import repeated_mesh_sums
 from tfmat.backends.step import Batch, State, Step
 from tfmat.backends.zero import DividedOptimizer, GatheringModel
@@ -63,7 +64,7 @@ class DTensorBackend(MeshWorkers):
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
         loss: PerExample,
-        metrics: Mapping[str, PerExample],
+        metrics: Mapping[str, Metric],
         *,
         auxiliary_loss: PerExample | None = None,
         jit_compile: bool = False,
@@ -72,9 +73,12 @@ class DTensorBackend(MeshWorkers):
         if jit_compile:
             raise InputError("jit_compile does not work with --backend=dtensor; leave it out")
         check_layers_for_mesh(model)
+        check_precision(model, optimizer)
         self.start()
         optimizer.build(model.trainable_variables)
         self._model = model
+        named = {f"metric '{name}'": metric for name, metric in metrics.items()}
+        self._functions = {"the loss": loss, **named}
         self._plain = State.variables_of(model, optimizer)
         options = self.options
         self.plan = make_plan(
@@ -108,7 +112,7 @@ class DTensorBackend(MeshWorkers):
             {"train": self._train_step, "evaluate": self._evaluate_step},
             self._tensors,
             self._batch_spec(1),
-            num_sums=1 + len(metrics),
+            num_sums=self._step.num_sums,
             capacity=steps_a_call(),
             largest=self.maximum,
         )
@@ -133,7 +137,7 @@ class DTensorBackend(MeshWorkers):
         """See Backend.evaluate."""
         return self._run("evaluate", data, indices, weights, num_examples)
 
-    def predict(self, features: Any) -> np.ndarray:
+    def predict(self, features: Any) -> Any:
         """See Backend.predict."""
         arrays = tf.nest.map_structure(np.asarray, features)
         count = len(tf.nest.flatten(arrays)[0])
@@ -145,7 +149,8 @@ class DTensorBackend(MeshWorkers):
             arrays,
         )
         with self._refusals_told(), self._losses_told():
-            return host(self._predict_step(parts))[:count]
+            outputs = self._predict_step(parts)
+            return tf.nest.map_structure(lambda output: host(output)[:count], outputs)
 
     def read(self) -> Arrays:
         """See Backend.read."""
@@ -221,7 +226,7 @@ class DTensorBackend(MeshWorkers):
             )
 
     def _train_step(self, data: Any, rows: Any, weights: Any, num_examples: Any) -> Any:
-        batch = _batch(data, rows, weights, num_examples)
+        batch = Batch.gather(data, rows, weights, num_examples)
         state, sums = self._step.compute(self._read(), [batch], _identity)
         # Every write after every read: a variable that is read again after an assign gives its OLD value on a mesh.
         for variables, values in zip(self._variables, state, strict=True):
@@ -230,12 +235,14 @@ class DTensorBackend(MeshWorkers):
         return sums
 
     def _evaluate_step(self, data: Any, rows: Any, weights: Any, num_examples: Any) -> Any:
-        batch = _batch(data, rows, weights, num_examples)
+        batch = Batch.gather(data, rows, weights, num_examples)
         return self._step.evaluate(self._read(), [batch], _identity)
 
     def _predict(self, features: Any) -> Any:
-        outputs = self._step.predict(self._read(), features)
-        return self._tensors.relayout(outputs, (None,) * len(outputs.shape))
+        return tf.nest.map_structure(
+            lambda output: self._tensors.relayout(output, (None,) * len(output.shape)),
+            self._step.predict(self._read(), features),
+        )
 
     @contextlib.contextmanager
     def _refusals_told(self) -> Iterator[None]:
@@ -243,7 +250,8 @@ class DTensorBackend(MeshWorkers):
         try:
             yield
         except tf.errors.OpError as error:
-            raise explain(error, self._model) or error from error
+            told = explain(error, self._model, self._functions, self._step.signature)
+            raise told or error from error
 
     def _read(self) -> State:
         return State(*([variable.read_value() for variable in part] for part in self._variables))
@@ -253,11 +261,6 @@ class DTensorBackend(MeshWorkers):
 
     def _batch_spec(self, rank: int) -> Spec:
         return (BATCH if BATCH in self.mesh_shape.names else None, *[None] * (rank - 1))
-
-
-def _batch(data: Any, rows: Any, weights: Any, num_examples: Any) -> Batch:
-    features, labels = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), data)
-    return Batch(features, labels, weights, num_examples)
 
 
 def _identity(tensors: list[Any]) -> list[Any]:

@@ -16,8 +16,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.base import Arrays, PerExample
+from tfmat.backends.base import Arrays, Metric, PerExample
 from tfmat.backends.clocks import clock_offsets, hold_meetings
+from tfmat.backends.flat_buffer import reduce_flat
 from tfmat.backends.repeated_sums import repeated_sums
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.watched_workers import WatchedWorkers
@@ -25,7 +26,7 @@ from tfmat.errors import InputError, WorkerLostError
 from tfmat.launch.horovod_settings import GET_HOROVOD, prepare_horovod
 from tfmat.launch.processes import Processes, find_processes
 from tfmat.launch.watchdog import start_timer
-from tfmat.models.normalization import ExampleWeightedBatchNormalization
+from tfmat.models.normalization import is_synchronized
 
 
 class HorovodBackend(WatchedWorkers, SingleBackend):
@@ -38,9 +39,11 @@ class HorovodBackend(WatchedWorkers, SingleBackend):
     name = "horovod"
     # Horovod itself ends with the process, since it cannot be started twice in one: nothing to leave in order.
     alike = (*WatchedWorkers.alike, WorkerLostError)
+    _started = False
 
     def start(self) -> None:
         """See Backend.start."""
+        self._started = True
         self.processes: Processes = find_processes()
         self.rank, self.world_size = self.processes.rank, self.processes.size
         if self.world_size == 1:
@@ -65,12 +68,17 @@ class HorovodBackend(WatchedWorkers, SingleBackend):
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
         loss: PerExample,
-        metrics: Mapping[str, PerExample],
+        metrics: Mapping[str, Metric],
         *,
         auxiliary_loss: PerExample | None = None,
         jit_compile: bool = False,
     ) -> None:
         """See Backend.build."""
+        if not self._started and find_processes().size > 1:
+            raise InputError(
+                "the Horovod backend is not started, so that each process would train for itself; use it in a with "
+                "block: with make_backend('horovod') as backend:"
+            )
         if jit_compile and self.world_size > 1:
             raise InputError(
                 "jit_compile is not for several workers: Horovod's XLA operation is not built; leave it out"
@@ -205,12 +213,12 @@ class HorovodBackend(WatchedWorkers, SingleBackend):
         """
         if self.world_size == 1:
             return tensors
-        flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
-        total = self._horovod.allreduce(flat, op=self._horovod.Sum, name=next(self._names))
-        parts = tf.split(total, [tensor.shape.num_elements() or -1 for tensor in tensors])
-        return [
-            tf.reshape(part, tf.shape(tensor)) for part, tensor in zip(parts, tensors, strict=True)
-        ]
+        return reduce_flat(
+            tensors,
+            lambda flat: self._horovod.allreduce(
+                flat, op=self._horovod.Sum, name=next(self._names)
+            ),
+        )
 
     def _average_local_statistics(self) -> None:
         if self.world_size == 1:
@@ -242,7 +250,7 @@ def _local_statistics(model: keras.Model) -> list[Any]:
     synchronized = {
         id(variable)
         for layer in model._flatten_layers()
-        if isinstance(layer, ExampleWeightedBatchNormalization) and layer.synchronized
+        if is_synchronized(layer)
         for variable in layer.non_trainable_variables
     }
     return [

@@ -1,11 +1,14 @@
 """What DTensor says about an operation that it cannot divide, as one line that names the layer and what works."""
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from tfmat.backends.base import Metric
+from tfmat.backends.metrics import sums_of
 from tfmat.errors import InputError
 from tfmat.models.normalization import ExampleWeightedBatchNormalization
 
@@ -26,24 +29,26 @@ _INSTEAD = (
 def check_layers_for_mesh(model: keras.Model) -> None:
     """InputError where a layer would give other numbers on a mesh than on one device."""
     for layer in model._flatten_layers():
-        normalizes = isinstance(layer, keras.layers.BatchNormalization)
-        if normalizes and not isinstance(layer, ExampleWeightedBatchNormalization):
-            raise InputError(
-                f"layer '{layer.name}': keras.layers.BatchNormalization would count the examples that fill a batch up; "
-                "use tfmat.models.normalization.ExampleWeightedBatchNormalization()"
-            )
-        if normalizes and not layer.synchronized:
+        if isinstance(layer, ExampleWeightedBatchNormalization) and not layer.synchronized:
             raise InputError(
                 "local batch normalization does not work with --backend=dtensor, whose layers see the global batch; "
                 "use model.batch_normalization=synchronized"
             )
 
 
-def explain(error: Exception, model: keras.Model) -> InputError | None:
+def explain(
+    error: Exception, model: keras.Model, functions: Mapping[str, Metric], signature: Any
+) -> InputError | None:
     """DTensor's refusal of an operation in one line; None where the error is another one.
 
     The step is compiled as a whole, so that DTensor knows no layer: each one is traced again, alone, until the
-    operation is found.
+    operation is found, and then the loss and metrics.
+
+    Args:
+      error: of TensorFlow.
+      model: in which it came.
+      functions: loss and metrics, by what they are called in the message.
+      signature: specs of the (labels, outputs) that they get.
     """
     text = str(error)
     without_rule = _NO_RULE.search(text)
@@ -58,6 +63,11 @@ def explain(error: Exception, model: keras.Model) -> InputError | None:
     layer = next((layer for layer in _innermost(model) if name in _operations(layer)), None)
     where = f"layer '{layer.name}' ({type(layer).__name__})" if layer else "the model"
     instead = "use another layer"
+    if not layer:
+        for called, function in functions.items():
+            if signature and name in _operations_of_sums(function, *signature):
+                where, instead = called, "compute it from the predictions, or use another one"
+                break
     for pattern, advice in _INSTEAD:
         if layer and re.search(pattern, type(layer).__name__):
             instead = advice
@@ -95,8 +105,26 @@ def _operations(layer: keras.layers.Layer) -> set[str]:
         return tape.gradient(total, [*floats, *weights])
 
     specs = [tf.TensorSpec([2, *t.shape[1:]], t.dtype) for t in arguments.keras_tensors]
+    return _traced(forward_and_backward, *specs)
+
+
+def _operations_of_sums(function: Metric, labels: Any, outputs: Any) -> set[str]:
+    """The same of a loss or metric."""
+
+    def forward_and_backward(labels: Any, outputs: Any) -> Any:
+        weights = tf.ones(tf.shape(tf.nest.flatten(outputs)[0])[:1])
+        with tf.GradientTape() as tape:
+            tape.watch(outputs)
+            total = sums_of(function, labels, outputs, weights)
+        return total, tape.gradient(total, outputs)
+
+    return _traced(forward_and_backward, labels, outputs)
+
+
+def _traced(function: Callable[..., Any], *specs: Any) -> set[str]:
+    """Types of all operations of a function."""
     try:
-        graph = tf.function(forward_and_backward, autograph=False).get_concrete_function(*specs)
+        graph = tf.function(function, autograph=False).get_concrete_function(*specs)
     except (TypeError, ValueError):
         return set()  # then another layer is found, or none
     definition = graph.graph.as_graph_def()

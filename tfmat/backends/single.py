@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.base import Arrays, Backend, PerExample
+from tfmat.backends.base import Arrays, Backend, Metric, PerExample
 from tfmat.backends.batches import (
     each_batch,
     each_batch_in_parts,
@@ -15,6 +15,7 @@ from tfmat.backends.batches import (
     row_spec,
     share_or_copy,
 )
+from tfmat.backends.refusals import check_parts, check_precision
 from tfmat.backends.stamps import Stamps
 from tfmat.backends.step import Batch, State, Step
 from tfmat.backends.step_times import StepTimes
@@ -46,7 +47,7 @@ class SingleBackend(Backend):
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
         loss: PerExample,
-        metrics: Mapping[str, PerExample],
+        metrics: Mapping[str, Metric],
         *,
         auxiliary_loss: PerExample | None = None,
         jit_compile: bool = False,
@@ -54,6 +55,8 @@ class SingleBackend(Backend):
         """See Backend.build."""
         if jit_compile and self.timed_calls:
             raise InputError("profile=true does not work with jit_compile; leave out one of them")
+        check_precision(model, optimizer)
+        check_parts(model, self.options.accumulate)
         optimizer.build(model.trainable_variables)
         self._step = Step(
             model,
@@ -110,7 +113,7 @@ class SingleBackend(Backend):
         """See Backend.evaluate."""
         return self._run(self._evaluate_steps, data, indices, weights, num_examples)
 
-    def predict(self, features: Any) -> np.ndarray:
+    def predict(self, features: Any) -> Any:
         """See Backend.predict."""
         if "predict" not in self._functions:
             self._functions["predict"] = tf.function(
@@ -118,7 +121,8 @@ class SingleBackend(Backend):
                 reduce_retracing=True,
                 autograph=False,
             )
-        return self._functions["predict"](features).numpy()
+        outputs = self._functions["predict"](features)
+        return tf.nest.map_structure(lambda output: output.numpy(), outputs)
 
     def read(self) -> Arrays:
         """See Backend.read."""

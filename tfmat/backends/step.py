@@ -7,9 +7,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.base import PerExample
+from tfmat.backends.base import Metric, PerExample
+from tfmat.backends.metrics import num_sums, sums_of, weighted_sum
+from tfmat.backends.refusals import check_outputs, check_penalties
 from tfmat.errors import InputError
-from tfmat.models.normalization import batch_context
+from tfmat.models.normalization import batch_context, plain_normalizations
 
 Reduce = Callable[[list[tf.Tensor]], list[tf.Tensor]]
 # Between the dropout seeds of two workers.
@@ -63,23 +65,46 @@ class Batch(NamedTuple):
       features, labels: structures of tensors [batch, ...].
       weights: [batch], 0 for padding.
       num_examples: scalar, true examples of the GLOBAL batch.
+      sample_weights: ([batch],), the examples' own in the loss; nothing where each counts 1.
     """
 
     features: Any
     labels: Any
     weights: tf.Tensor
     num_examples: tf.Tensor
+    sample_weights: tuple[tf.Tensor, ...] = ()
+
+    @classmethod
+    def gather(cls, data: Any, rows: Any, weights: Any, num_examples: Any) -> "Batch":
+        """The rows of `data`, which is (features, labels) or (features, labels, sample weights)."""
+        features, labels, *own = tf.nest.map_structure(lambda t: tf.gather(t, rows), data)
+        return cls(features, labels, weights, num_examples, tuple(own))
+
+    @property
+    def loss_weights(self) -> tf.Tensor:
+        """[batch], of each example in the loss."""
+        weights = self.weights
+        for own in self.sample_weights:
+            weights *= tf.cast(own, weights.dtype)
+        return weights
 
 
 class Step:
-    """`compute` and `evaluate` for one model, optimizer, loss and set of metrics."""
+    """`compute` and `evaluate` for one model, optimizer, loss and set of metrics.
+
+    Attributes:
+      num_sums: that each step gives.
+      signature: specs of (labels, outputs) of the last batch that was traced.
+    """
+
+    signature: Any = None
 
     def __init__(
         self,
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
         loss: PerExample,
-        metrics: Mapping[str, PerExample],
+        metrics: Mapping[str, Metric],
         auxiliary_loss: PerExample | None = None,
         *,
         worker: int = 0,
@@ -90,7 +115,9 @@ class Step:
         self._optimizer = optimizer
         self._loss = loss
         self._auxiliary_loss = auxiliary_loss
-        self._metrics = dict(metrics)
+        self._metrics = list(metrics.values())
+        self.num_sums = num_sums(self._metrics)
+        self._normalizations = plain_normalizations(model)
         # Workers see different examples, so their dropout must differ too: a function of (seed, step, worker).
         self._seed_shifts = [
             worker * _SEED_SHIFT if "seed_generator_state" in variable.path else 0
@@ -115,7 +142,7 @@ class Step:
           reduce: sums a list of tensors over the workers; identity on one.
 
         Returns:
-          The new state, and [1 + metrics] sums over the global batch of loss and metrics.
+          The new state, and [num_sums] sums over the global batch of loss and metrics.
         """
         results = [self._gradients(state, piece, reduce) for piece in pieces]
         gradients = [_total(list(parts)) for parts in zip(*(r[0] for r in results), strict=True)]
@@ -148,7 +175,7 @@ class Step:
             )
 
         zeros = [tf.zeros_like(weight) for weight in state.weights]
-        zero_sums = tf.zeros([1 + len(self._metrics)], keras.backend.floatx())
+        zero_sums = tf.zeros([self.num_sums], keras.backend.floatx())
         _, (*gradients, sums), non_trainable = tf.while_loop(
             lambda j, *_: j < num_parts,
             add,
@@ -180,10 +207,10 @@ class Step:
     def _gradients(
         self, state: State, batch: Batch, reduce: Reduce
     ) -> tuple[list[tf.Tensor], tf.Tensor, list[tf.Tensor]]:
-        """Gradients, [1 + metrics] sums, and the new non-trainable state of one piece."""
+        """Gradients, [num_sums] sums, and the new non-trainable state of one piece."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(state.weights)
-            with batch_context(batch.weights, reduce):
+            with batch_context(batch.weights, reduce, self._normalizations):
                 outputs, non_trainable, penalties = self._model.stateless_call(
                     state.weights,
                     self._shift_seeds(state.non_trainable, 1),
@@ -191,19 +218,25 @@ class Step:
                     return_losses=True,
                     **self._training_argument,
                 )
-            sums = self._sums(batch, outputs)
-            objective = sums[0]
+            check_outputs(outputs)
+            loss = self._weighted(self._loss, batch, outputs)
+            objective = loss
             if self._auxiliary_loss:
-                objective += _weighted_sum(self._auxiliary_loss, batch, outputs)
+                objective += self._weighted(self._auxiliary_loss, batch, outputs)
             objective /= tf.cast(batch.num_examples, objective.dtype)
             if penalties:
+                check_penalties(penalties, self._model.trainable_variables)
                 # Regularisers hold once a batch: each piece adds the share of its examples.
                 share = tf.reduce_sum(batch.weights) / batch.num_examples
                 objective += tf.cast(share, objective.dtype) * tf.add_n(penalties)
+            objective = self._optimizer.scale_loss(objective)
         gradients = tape.gradient(
             objective, state.weights, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
-        return gradients, tf.stack(sums), self._shift_seeds(non_trainable, -1)
+        # Those of embeddings come as rows, some of them twice, which Keras's Adam would square one by one.
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        sums = self._sums(loss, batch, outputs)
+        return gradients, sums, self._shift_seeds(non_trainable, -1)
 
     def _shift_seeds(self, non_trainable: list[tf.Tensor], sign: int) -> list[tf.Tensor]:
         """The state with this worker's seeds (sign 1), or the common ones back from them (sign -1)."""
@@ -213,12 +246,13 @@ class Step:
         ]
 
     def evaluate(self, state: State, pieces: Sequence[Batch], reduce: Reduce) -> tf.Tensor:
-        """[1 + metrics] sums over the global batch of loss and metrics, in inference mode."""
-        sums = [
-            tf.stack(self._sums(piece, self.predict(state, piece.features))) for piece in pieces
-        ]
-        (total,) = reduce([_total(sums)])
+        """[num_sums] sums over the global batch of loss and metrics, in inference mode."""
+        (total,) = reduce([_total([self._evaluated(state, piece) for piece in pieces])])
         return total
+
+    def _evaluated(self, state: State, batch: Batch) -> tf.Tensor:
+        outputs = self.predict(state, batch.features)
+        return self._sums(self._weighted(self._loss, batch, outputs), batch, outputs)
 
     def predict(self, state: State, features: Any) -> Any:
         """Outputs in inference mode."""
@@ -227,32 +261,22 @@ class Step:
         )
         return outputs
 
-    def _sums(self, batch: Batch, outputs: Any) -> list[tf.Tensor]:
-        functions = (self._loss, *self._metrics.values())
-        sums = [_weighted_sum(function, batch, outputs) for function in functions]
-        return [tf.cast(value, sums[0].dtype) for value in sums]
+    def _sums(self, loss: tf.Tensor, batch: Batch, outputs: Any) -> tf.Tensor:
+        self.signature = tf.nest.map_structure(
+            lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), (batch.labels, outputs)
+        )
+        sums = [loss]
+        for metric in self._metrics:
+            values = sums_of(metric, batch.labels, outputs, batch.weights)
+            sums.append(tf.cast(values, loss.dtype))
+        if all(each.shape.rank == 0 for each in sums):
+            return tf.stack(sums)
+        return tf.concat([tf.reshape(each, [-1]) for each in sums], 0)
 
-
-def _weighted_sum(function: PerExample, batch: Batch, outputs: Any) -> tf.Tensor:
-    values = function(batch.labels, outputs)
-    if values.shape.rank > 1:
-        values = tf.reduce_mean(values, axis=range(1, values.shape.rank))
-    return tf.reduce_sum(tf.cast(batch.weights, values.dtype) * values)
+    @staticmethod
+    def _weighted(function: PerExample, batch: Batch, outputs: Any) -> tf.Tensor:
+        return weighted_sum(function, batch.labels, outputs, batch.loss_weights)
 
 
 def _total(parts: list[tf.Tensor]) -> tf.Tensor:
     return parts[0] if len(parts) == 1 else tf.add_n(parts)
-
-
-def per_example_function(function: Any) -> PerExample:
-    """A Keras loss (object, name) or any function of (labels, outputs) as a function that keeps the batch axis."""
-    if isinstance(function, str):
-        function = keras.losses.get(function)
-    call = function.call if isinstance(function, keras.losses.Loss) else function
-
-    def per_example(labels: Any, outputs: Any) -> Any:
-        if tf.is_tensor(outputs) and tf.is_tensor(labels) and labels.dtype.is_floating:
-            labels = tf.cast(labels, outputs.dtype)
-        return call(labels, outputs)
-
-    return per_example

@@ -23,9 +23,13 @@ class GatheringModel:
     def __init__(self, model: keras.Model, plan: Plan, relayout: Relayout):
         self._model = model
         self._call_has_training_arg = model._call_has_training_arg
+        self.trainable_variables = model.trainable_variables
         self.non_trainable_variables = model.non_trainable_variables
         self._relayout = relayout
         self._specs = [layout.compute for layout in plan.layouts] if plan.zero_stage else None
+
+    def _flatten_layers(self) -> Any:
+        return self._model._flatten_layers()
 
     def stateless_call(self, weights: list[Any], *arguments: Any, **options: Any) -> Any:
         """See keras.Model.stateless_call."""
@@ -42,6 +46,10 @@ class DividedOptimizer:
         self._plan = plan
         self._slots = slots
         self._relayout = relayout
+
+    def scale_loss(self, loss: Any) -> Any:
+        """See keras.optimizers.Optimizer.scale_loss."""
+        return self._optimizer.scale_loss(loss)
 
     def stateless_apply(
         self, slots: list[Any], gradients: list[Any], weights: list[Any]

@@ -33,14 +33,14 @@ class Block(NamedTuple):
     """One worker's examples of a span, in the order of the arguments of `Backend.train`.
 
     Attributes:
-      data: (features, labels), each a tensor or a structure of tensors with the same first axis: a whole data set
-        in memory, or just the rows of this block.
+      data: (features, labels), each a tensor or a structure of tensors with the same first axis, or with the examples'
+        own weights [examples] behind them: a whole data set in memory, or just the rows of this block.
       indices: int32 [steps, batch], rows of `data`.
-      weights: float32 [steps, batch], 0 for padding; else 1, or the example's own weight.
+      weights: float32 [steps, batch], 0 for padding, else 1.
       num_examples: float32 [steps], true examples of each global batch.
     """
 
-    data: tuple[Any, Any]
+    data: tuple[Any, ...]
     indices: np.ndarray
     weights: np.ndarray
     num_examples: np.ndarray
@@ -61,7 +61,7 @@ class MemorySource:
 
     def __init__(
         self,
-        data: tuple[Any, Any],
+        data: tuple[Any, ...],
         order: ExampleOrder,
         global_batch_size: int,
         columns: Columns = None,
@@ -96,7 +96,7 @@ class StreamSource:
 
     def __init__(
         self,
-        data: tuple[Any, Any],
+        data: tuple[Any, ...],
         order: ExampleOrder,
         global_batch_size: int,
         columns: Columns = None,
@@ -191,25 +191,30 @@ class DatasetSource:
             columns = self._columns
             yield Block(data, indices[:, columns], weights[:, columns], counts)
 
-    def _padded(self, batch: Any) -> tuple[tuple[Any, Any], np.ndarray, int]:
-        """(features, labels) filled up to the global batch, weights, and the number of true examples."""
+    def _padded(self, batch: Any) -> tuple[tuple[Any, ...], np.ndarray, int]:
+        """The batch filled up to the global batch, 1 for its examples and 0 for padding, and their number."""
         if not isinstance(batch, tuple) or len(batch) not in (2, 3):
             raise InputError(
                 "the tf.data set must yield (features, labels) or (features, labels, weights)"
             )
-        data = tf.nest.map_structure(np.asarray, batch[:2])
+        data = tf.nest.map_structure(np.asarray, batch)
         count = len(tf.nest.flatten(data)[0])
         if count > self._global_batch_size:
             raise InputError(
                 f"the tf.data set yields {count} examples a batch, global_batch_size is "
                 f"{self._global_batch_size}; batch it with that size"
             )
+        if len(data) == 3 and (not isinstance(data[2], np.ndarray) or data[2].shape != (count,)):
+            raise InputError(
+                "the weights of a tf.data set are one number for each example, [examples]; weight outputs or points in "
+                "a loss function of (labels, outputs)"
+            )
         missing = self._global_batch_size - count
         data = tf.nest.map_structure(
             lambda rows: np.concatenate([rows, np.repeat(rows[:1], missing, axis=0)]), data
         )
         weights = np.zeros(self._global_batch_size, np.float32)
-        weights[:count] = np.asarray(batch[2]) if len(batch) == 3 else 1.0
+        weights[:count] = 1.0
         return data, weights, count
 
 
@@ -232,7 +237,7 @@ def _take(batches: Iterator[Any], span: Span, steps_per_epoch: int) -> Iterator[
 
 
 def sequential_blocks(
-    data: tuple[Any, Any],
+    data: tuple[Any, ...],
     first_row: int,
     num_rows: int,
     batch_size: int,

@@ -7,6 +7,8 @@ from typing import Any
 import horovod.tensorflow as horovod
 import tensorflow as tf
 
+from tfmat.backends.flat_buffer import reduce_flat, without_repeated_rows
+
 # A tf.Tensor, a tf.IndexedSlices (of an embedding), or None (of a variable that the loss does not depend on).
 Gradient = Any
 
@@ -45,25 +47,24 @@ class GradientReduction:
         reduced = list(gradients)
         if self.sparse_as_dense:
             reduced = [None if each is None else tf.convert_to_tensor(each) for each in reduced]
+        reduced = [without_repeated_rows(each) for each in reduced]
         if self.process_set.size() == 1:
             return [each if each is None else self._scale(each, self.factor) for each in reduced]
-        dense: dict[tf.DType, list[int]] = {}
+        places = []
         for i, gradient in enumerate(reduced):
             if isinstance(gradient, tf.IndexedSlices):
                 reduced[i] = self._reduce_rows(gradient, f"{self.name}.rows.{i}")
             elif gradient is not None:
-                dense.setdefault(gradient.dtype, []).append(i)
-        for dtype, places in dense.items():
-            parts = self._reduce_flat([reduced[i] for i in places], f"{self.name}.{dtype.name}")
-            for i, part in zip(places, parts, strict=True):
-                reduced[i] = part
+                places.append(i)
+        dense = reduce_flat([reduced[i] for i in places], self._reduce_dense)
+        for i, gradient in zip(places, dense, strict=True):
+            reduced[i] = gradient
         return reduced
 
-    def _reduce_flat(self, gradients: list[Any], name: str) -> list[tf.Tensor]:
-        flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], 0)
+    def _reduce_dense(self, flat: tf.Tensor) -> tf.Tensor:
         total = horovod.allreduce(
             flat,
-            name=name,
+            name=f"{self.name}.{flat.dtype.name}",
             op=self.op,
             device_dense=self.device_dense,
             prescale_factor=1.0 / self.predivide_factor,
@@ -72,12 +73,7 @@ class GradientReduction:
             process_set=self.process_set,
         )
         # After the collective, and not as its factor: in half precision it would overflow.
-        total = self._scale(total, self.factor)
-        parts = tf.split(total, [tf.size(gradient) for gradient in gradients], num=len(gradients))
-        return [
-            tf.ensure_shape(tf.reshape(part, tf.shape(gradient)), gradient.shape)
-            for part, gradient in zip(parts, gradients, strict=True)
-        ]
+        return self._scale(total, self.factor)
 
     def _reduce_rows(self, gradient: tf.IndexedSlices, name: str) -> tf.IndexedSlices:
         """Gathers the rows that any rank used; a row that several used comes once, with its sum."""
@@ -86,13 +82,9 @@ class GradientReduction:
                 horovod.allgather(part, name=f"{name}.{what}", process_set=self.process_set)
                 for what, part in (("indices", gradient.indices), ("values", gradient.values))
             )
-        # Keras squares the rows' values: that is right only where each row comes once.
-        unique, place = tf.unique(rows)
-        summed = tf.math.unsorted_segment_sum(values, place, tf.size(unique))
+        total = without_repeated_rows(tf.IndexedSlices(values, rows, gradient.dense_shape))
         divisor = self.process_set.size() if self.op == horovod.Average else 1
-        return tf.IndexedSlices(
-            self._scale(summed, self.factor / divisor), unique, gradient.dense_shape
-        )
+        return self._scale(total, self.factor / divisor)
 
     @staticmethod
     def _scale(gradient: Gradient, factor: float) -> Gradient:

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfmat.errors import InputError
 from tfmat.horovod.collectives import broadcast_variables
+from tfmat.models.normalization import plain_normalizations
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
@@ -77,6 +78,14 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     def _synchronize(self) -> None:
         optimizer = self.model.optimizer
+        normalizations = [each for each in plain_normalizations(self.model) if each.trainable]
+        if normalizations and horovod.size() > 1 and horovod.rank() == self.root_rank:
+            warnings.warn(
+                f"layer '{normalizations[0].name}': each rank normalizes its own part of a batch and keeps moving "
+                "statistics of its own, of which the file has those of the rank that saves it; tfmat.Trainer "
+                "takes them over the whole batch",
+                stacklevel=2,
+            )
         if not optimizer.built:
             optimizer.build(self.model.trainable_variables)
         variables = [*self.model.variables, *optimizer.variables]

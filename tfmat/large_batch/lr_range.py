@@ -138,7 +138,7 @@ def _test(
 ) -> pd.DataFrame:
     """`step`, `learning_rate`, `loss`, `smoothed_loss` of one batch's test."""
     from tfmat.backends import make_backend
-    from tfmat.backends.step import per_example_function
+    from tfmat.backends.losses import per_example_function
     from tfmat.data.pipeline import Span
     from tfmat.models import build_model
     from tfmat.optimizers import build_optimizer

@@ -2,7 +2,8 @@
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -13,18 +14,73 @@ _BATCH: contextvars.ContextVar[_Batch | None] = contextvars.ContextVar("tfmat_ba
 
 
 @contextlib.contextmanager
-def batch_context(weights: Any, reduce: Callable[[list], list]) -> Iterator[None]:
+def batch_context(
+    weights: Any,
+    reduce: Callable[[list], list],
+    plain: Sequence[keras.layers.BatchNormalization] = (),
+) -> Iterator[None]:
     """What a training step tells the normalisation layers while the model is traced.
 
     Args:
       weights: [batch], 1 for an example and 0 for padding.
       reduce: sums a list of tensors over the workers that share the global batch.
+      plain: Keras's own layers, see `plain_normalizations`; they take the moments of the global batch too.
     """
     token = _BATCH.set((weights, reduce))
+    for layer in plain:
+        vars(layer)["_moments"] = functools.partial(_batch_moments, layer, synchronized=True)
     try:
         yield
     finally:
+        for layer in plain:
+            del vars(layer)["_moments"]
         _BATCH.reset(token)
+
+
+def plain_normalizations(model: Any) -> list[keras.layers.BatchNormalization]:
+    """Keras's own BatchNormalization layers of a model, which know nothing of padding and of other workers."""
+    layers = keras.layers
+    return [
+        layer
+        for layer in model._flatten_layers()
+        if isinstance(layer, layers.BatchNormalization)
+        and type(layer)._moments is layers.BatchNormalization._moments
+    ]
+
+
+def is_synchronized(layer: Any) -> bool:
+    """Whether a layer's moving statistics are those of the whole global batch in a training step."""
+    if isinstance(layer, ExampleWeightedBatchNormalization):
+        return layer.synchronized
+    return bool(plain_normalizations(layer))
+
+
+def _batch_moments(
+    layer: keras.layers.BatchNormalization, inputs: Any, mask: Any, *, synchronized: bool
+) -> tuple[Any, Any]:
+    """Mean and variance of `inputs` over the true examples of the step's batch, and over the mask if there is one."""
+    batch = _BATCH.get()
+    assert batch is not None  # the caller's promise, not the user's
+    weights, reduce = batch
+    rank = len(inputs.shape)
+    axes = [axis for axis in range(rank) if axis != layer.axis % rank]
+    weights = ops.reshape(ops.cast(weights, inputs.dtype), (-1,) + (1,) * (rank - 1))
+    if mask is None:
+        positions = 1.0
+        for axis in axes[1:]:
+            size = inputs.shape[axis]
+            positions *= ops.cast(ops.shape(inputs)[axis], inputs.dtype) if size is None else size
+        examples = ops.sum(weights) * positions
+    else:
+        weights = weights * ops.expand_dims(ops.cast(mask, inputs.dtype), -1)
+        examples = ops.sum(weights)
+    sums = [examples, ops.sum(weights * inputs, axis=axes)]
+    count, total = reduce(sums) if synchronized else sums
+    mean = total / ops.maximum(count, 1.0)
+    # Second pass around the mean: the difference of two large sums would lose digits in float32.
+    squares = [ops.sum(weights * ops.square(inputs - mean), axis=axes)]
+    (squares,) = reduce(squares) if synchronized else squares
+    return mean, squares / ops.maximum(count, 1.0)
 
 
 @keras.saving.register_keras_serializable(package="tfmat")
@@ -94,23 +150,9 @@ class ExampleWeightedBatchNormalization(keras.layers.BatchNormalization):
             moving.assign(moving * self.momentum + new * (1.0 - self.momentum))
 
     def _moments(self, inputs: Any, mask: Any) -> tuple[Any, Any]:
-        batch = _BATCH.get()
-        if batch is None:
+        if _BATCH.get() is None:
             return super()._moments(inputs, mask)
-        weights, reduce = batch
-        rank = len(inputs.shape)
-        axes = [axis for axis in range(rank) if axis != self.axis % rank]
-        weights = ops.reshape(ops.cast(weights, inputs.dtype), (-1,) + (1,) * (rank - 1))
-        positions = 1.0
-        for axis in axes[1:]:
-            positions *= inputs.shape[axis]
-        sums = [ops.sum(weights) * positions, ops.sum(weights * inputs, axis=axes)]
-        count, total = reduce(sums) if self.synchronized else sums
-        mean = total / ops.maximum(count, 1.0)
-        # Second pass around the mean: the difference of two large sums would lose digits in float32.
-        squares = [ops.sum(weights * ops.square(inputs - mean), axis=axes)]
-        (squares,) = reduce(squares) if self.synchronized else squares
-        return mean, squares / ops.maximum(count, 1.0)
+        return _batch_moments(self, inputs, mask, synchronized=self.synchronized)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -11,6 +11,7 @@ import keras
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
+from tfmat.errors import InputError
 from tfmat.optimizers.gradient_noise import GradientNoise
 
 
@@ -51,6 +52,30 @@ def _functional_class(optimizer_class: type) -> type:
     return type(optimizer_class.__name__, (optimizer_class, _Functional), {"build": build})
 
 
+def check_optimizer(optimizer: Any) -> None:
+    """InputError for a Keras optimizer whose steps are more than a function of gradients; others pass, as names do."""
+    if not isinstance(optimizer, keras.optimizers.Optimizer) or isinstance(optimizer, _Functional):
+        return
+    name = type(optimizer).__name__
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        raise InputError(
+            "LossScaleOptimizer is not supported; give the optimizer inside it, with loss_scale_factor=1024.0 for "
+            "float16, or use mixed_bfloat16, which needs no scaling"
+        )
+    if optimizer.gradient_accumulation_steps:
+        raise InputError(
+            f"{name}(gradient_accumulation_steps={optimizer.gradient_accumulation_steps}) is not supported; use so "
+            "many times the global_batch_size, which gives the same steps (BackendOptions(accumulate=...) splits it)"
+        )
+    if optimizer.use_ema and not optimizer.ema_overwrite_frequency:
+        raise InputError(
+            f"{name}(use_ema=True) would change the weights only at the end of Keras's fit; give "
+            "ema_overwrite_frequency, or leave use_ema out"
+        )
+    if optimizer.built:
+        raise InputError(f"{name} is built already; give one that was not used yet")
+
+
 def make_functional(
     optimizer: Any, gradient_noise: GradientNoise | None = None
 ) -> keras.optimizers.Optimizer:
@@ -64,15 +89,18 @@ def make_functional(
       A new optimizer with the same settings.
 
     Raises:
-      ValueError: where the optimizer is built: its slots belong to other variables.
+      InputError: there is no such optimizer, or its steps are more than a function of gradients, or it is built, so
+        that its slots belong to other variables.
     """
-    optimizer = keras.optimizers.get(optimizer)
+    try:
+        optimizer = keras.optimizers.get(optimizer)
+    except ValueError:
+        raise InputError(
+            f"there is no optimizer {optimizer!r} in Keras; give a name such as adam, or a keras.optimizers object"
+        ) from None
     if isinstance(optimizer, _Functional):
         return optimizer
-    if optimizer.built:
-        raise ValueError(
-            f"{type(optimizer).__name__} is built already; give one that was not used yet"
-        )
+    check_optimizer(optimizer)
     config = optimizer.get_config()
     # The schedule object itself, not its serialised form: a user's own schedule need not be registered.
     config["learning_rate"] = (

@@ -103,7 +103,7 @@ class _Bench:
 
     def _build(self, task: dict[str, Any]) -> Any:
         """A new network on the backend; its source of batches."""
-        from tfmat.backends.step import per_example_function
+        from tfmat.backends.losses import per_example_function
         from tfmat.optimizers import make_functional
         from tfmat.training.sources import make_source
 

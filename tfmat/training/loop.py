@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tfmat.backends import Backend
+from tfmat.backends.metrics import Summary
 from tfmat.data.pipeline import Block, Source, Span
 from tfmat.durations import Duration
 from tfmat.errors import DivergedError, Interrupted
@@ -33,7 +34,7 @@ class Loop:
       source: training examples.
       total_steps: global steps of the whole run.
       steps_per_call: steps that run in one call of the backend.
-      names: of loss and metrics, the columns of the backend's sums.
+      summary: of what the backend sums.
       callbacks: see Callbacks.
       model: the Keras model, for `stop_training` and saving.
       validate: returns loss and metrics of the validation examples by name; or None.
@@ -51,7 +52,7 @@ class Loop:
         source: Source,
         total_steps: int,
         steps_per_call: int,
-        names: list[str],
+        summary: Summary,
         callbacks: Callbacks,
         model: Any,
         validate: Validate | None,
@@ -69,7 +70,7 @@ class Loop:
             callbacks,
             model,
         )
-        self._total_steps, self._names, self._validate = total_steps, names, validate
+        self._total_steps, self._summary, self._validate = total_steps, summary, validate
         self._plan = source.plan
         self._steps_per_call = min(steps_per_call, source.max_steps)
         # Every worker of a run that keeps files takes part in what leads to one; rank 0 alone has the folder.
@@ -188,10 +189,10 @@ class Loop:
             )
         if not position.epoch_sums:
             position.epoch_sums = [0.0] * sums.shape[1]
+        total = np.asarray(position.epoch_sums)
         for row in sums.astype(np.float64):
-            position.epoch_sums = [
-                a + b for a, b in zip(position.epoch_sums, row.tolist(), strict=True)
-            ]
+            total = total + row
+        position.epoch_sums = total.tolist()
         position.epoch_examples += float(num_examples.sum(dtype=np.float64))
         position.step += len(sums)
 
@@ -213,11 +214,8 @@ class Loop:
         self.meter.called(block.indices.shape[1], len(block.indices), seconds)
 
     def _epoch_logs(self) -> dict[str, float]:
-        examples = max(self.position.epoch_examples, 1.0)
-        return {
-            name: value / examples
-            for name, value in zip(self._names, self.position.epoch_sums, strict=True)
-        }
+        position = self.position
+        return self._summary.values(position.epoch_sums, max(position.epoch_examples, 1.0))
 
     def _begin_epoch(self) -> None:
         epoch = self._plan.locate(self.position.step)[0]
@@ -287,7 +285,7 @@ class Loop:
             step=step,
             description=f"epoch {epoch}/{math.ceil(self._plan.epochs(self._total_steps))}",
             rate=self._pace.rate(),
-            loss=self._epoch_logs()["loss"],
+            loss=self.position.epoch_sums[0] / max(self.position.epoch_examples, 1.0),
             seconds_left=self._pace.seconds_left(step),
         )
 

@@ -8,9 +8,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends import Backend
-from tfmat.backends.step import per_example_function
+from tfmat.backends.losses import per_example_function
+from tfmat.backends.metrics import Summary, make_metrics
 from tfmat.errors import InputError
 from tfmat.optimizers.functional import make_functional
+from tfmat.training.weights import with_weights
 
 Results = dict[str, Any]
 
@@ -29,9 +31,8 @@ class ParallelSteps:
     Args:
       model: built; its weights are the start. They change only at `sync_model`.
       optimizer: name, or a Keras optimizer that is not built yet.
-      loss: name, Keras loss, or function (labels, outputs) -> one value an example.
-      backend: see `tfmat.mesh_backend` and `tfmat.backends.make_backend`.
-      metrics: name -> what `loss` may be.
+      loss, metrics: see `tfmat.Trainer`.
+      backend: see `tfmat.mesh_backend` and `tfmat.backends.make_backend`; started.
 
     Raises:
       InputError: the model is not built, or a layout cannot be followed.
@@ -52,13 +53,11 @@ class ParallelSteps:
             )
         self.model = model
         self.backend = backend
-        self._names = ["loss", *(metrics or {})]
-        backend.build(
-            model,
-            make_functional(optimizer),
-            per_example_function(loss),
-            {name: per_example_function(value) for name, value in (metrics or {}).items()},
-        )
+        made = make_metrics(metrics, model)
+        self._summary = Summary(made)
+        loss = per_example_function(loss, getattr(model, "output_names", ()))
+        backend.build(model, make_functional(optimizer), loss, made)
+        backend.synchronize()
 
     def place(self, features: Any, labels: Any) -> tuple[Any, Any]:
         """A data set on the devices, once, for `train` and `evaluate` with `rows`."""
@@ -66,28 +65,33 @@ class ParallelSteps:
         placed: tuple[Any, Any] = self.backend.place((features, labels))
         return placed
 
-    def train(self, features: Any, labels: Any, rows: Any = None) -> Results:
+    def train(
+        self, features: Any, labels: Any, rows: Any = None, *, sample_weight: Any = None
+    ) -> Results:
         """One step on a global batch, or on rows of a larger set; see the class for what a step is.
 
         A new number of examples or steps compiles anew: keep to few.
 
         Args:
           features, labels: arrays (or structures of them) [examples, ...], or what `place` gave.
-          rows: None for all; [batch] for one step; [steps, batch] for as many steps in one call.
+          rows: None for all; whole numbers [batch] for one step; [steps, batch] for as many steps in one call.
+          sample_weight: [examples] in the loss; see `tfmat.Trainer.fit`.
 
         Returns:
-          Means over the batch, `loss` and the metrics: numbers, or arrays [steps] where `rows` has steps.
+          `loss` and the metrics over the batch: numbers, or arrays [steps] where `rows` has steps.
 
         Raises:
           InputError: also where a layer has no form on a mesh; before the first step then.
         """
-        return self._run(self.backend.train, features, labels, rows)
+        return self._run(self.backend.train, features, labels, rows, sample_weight)
 
-    def evaluate(self, features: Any, labels: Any, rows: Any = None) -> Results:
+    def evaluate(
+        self, features: Any, labels: Any, rows: Any = None, *, sample_weight: Any = None
+    ) -> Results:
         """As `train`, in inference mode, and nothing changes."""
-        return self._run(self.backend.evaluate, features, labels, rows)
+        return self._run(self.backend.evaluate, features, labels, rows, sample_weight)
 
-    def predict(self, features: Any) -> np.ndarray:
+    def predict(self, features: Any) -> Any:
         """The model's outputs with the present weights."""
         return self.backend.predict(features)
 
@@ -105,9 +109,15 @@ class ParallelSteps:
         counted: dict[str, list[int]] = count()
         return counted
 
-    def _run(self, call: Any, features: Any, labels: Any, rows: Any) -> Results:
+    def _run(self, call: Any, features: Any, labels: Any, rows: Any, sample_weight: Any) -> Results:
         count = _num_examples(features, labels)
-        indices = np.asarray(np.arange(count) if rows is None else rows, np.int32)
+        data = with_weights(features, labels, sample_weight)
+        indices = np.asarray(np.arange(count) if rows is None else rows)
+        if indices.dtype.kind not in "iu":
+            raise InputError(
+                f"rows has numbers of type {indices.dtype}; give whole numbers, which say where the examples of a "
+                "batch stand; weights go into sample_weight="
+            )
         if indices.ndim not in (1, 2) or not indices.size:
             raise InputError(
                 f"rows has shape {list(indices.shape)}; give [batch] or [steps, batch]"
@@ -116,13 +126,14 @@ class ParallelSteps:
             raise InputError(
                 f"rows goes from {indices.min()} to {indices.max()}; valid: 0 to {count - 1}"
             )
-        blocks = np.atleast_2d(indices)
+        blocks = np.atleast_2d(indices).astype(np.int32)
         weights = np.ones(blocks.shape, np.float32)
-        sums = call((features, labels), blocks, weights, weights.sum(axis=1))
-        means = np.asarray(sums) / blocks.shape[1]
+        columns = self.backend.columns(blocks.shape[1])
+        sums = call(data, blocks[:, columns], weights[:, columns], weights.sum(axis=1))
+        steps = [self._summary.values(row, blocks.shape[1]) for row in sums.astype(np.float64)]
         if indices.ndim == 1:
-            return dict(zip(self._names, means[0].tolist(), strict=True))
-        return dict(zip(self._names, means.T, strict=True))
+            return steps[0]
+        return {name: np.array([step[name] for step in steps]) for name in steps[0]}
 
 
 def _num_examples(features: Any, labels: Any) -> int:

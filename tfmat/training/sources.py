@@ -21,6 +21,7 @@ from tfmat.data.pipeline import (
 from tfmat.durations import Duration
 from tfmat.errors import InputError
 from tfmat.training.evaluation import num_examples
+from tfmat.training.weights import with_weights
 
 _PROBE_SECONDS = 1.5
 # About half a second of the default network on two cores: short enough for Ctrl-C, long enough to cost nothing.
@@ -67,6 +68,8 @@ def make_source(
     steps_per_epoch: int | None = None,
     sharding: str = "partition",
     growth: Growth = (),
+    sample_weight: Any = None,
+    class_weight: Mapping[int, float] | None = None,
 ) -> Source:
     """Arrays in memory or streamed, or a user's tf.data set; see `Trainer.fit` for the arguments.
 
@@ -77,6 +80,10 @@ def make_source(
     if isinstance(features, tf.data.Dataset):
         if growth:
             raise InputError("batch_growth is for arrays; a tf.data set makes its own batches")
+        if sample_weight is not None or class_weight is not None:
+            raise InputError(
+                "sample_weight and class_weight are for arrays; let the tf.data set yield (features, labels, weights)"
+            )
         return DatasetSource(features, global_batch_size, steps_per_epoch, columns)
     arrays = tf.nest.flatten((features, labels))
     num_examples = len(arrays[0])
@@ -89,6 +96,7 @@ def make_source(
             f"global_batch_size is {global_batch_size}, there are {num_examples} training examples; "
             "use a smaller batch or more examples"
         )
+    examples = with_weights(features, labels, sample_weight, class_weight)
     # Each for itself: every worker takes its columns of batches of its own order over the whole set.
     worker = backend.rank if sharding == "independent" and backend.world_size > 1 else None
     order = ExampleOrder(num_examples, seed, shard_size, worker=worker)
@@ -96,9 +104,9 @@ def make_source(
     fits = all(backend.gather(fits_in_memory(num_bytes)))
     if reading == "stream" or (reading == "auto" and not fits):
         with tf.device("CPU:0"):
-            data = backend.share((features, labels))
+            data = backend.share(examples)
             return StreamSource(data, order, global_batch_size, backend.columns, growth)
-    data = backend.place((features, labels))
+    data = backend.place(examples)
     return MemorySource(data, order, global_batch_size, backend.columns, growth)
 
 

@@ -11,12 +11,13 @@ from typing import Any
 import keras
 
 from tfmat.backends import Backend, make_backend
-from tfmat.backends.step import per_example_function
+from tfmat.backends.losses import per_example_function
+from tfmat.backends.metrics import Summary, make_metrics
 from tfmat.batch_growth import parse_growth
 from tfmat.data.pipeline import Source
 from tfmat.durations import Duration
 from tfmat.errors import DivergedError, InputError
-from tfmat.optimizers.functional import make_functional
+from tfmat.optimizers.functional import check_optimizer, make_functional
 from tfmat.training.callbacks import Callbacks
 from tfmat.training.evaluation import evaluate_all, num_examples
 from tfmat.training.loop import Loop
@@ -33,6 +34,7 @@ from tfmat.training.sources import (
     total_steps,
 )
 from tfmat.training.trace import Trace
+from tfmat.training.weights import unpack, with_weights
 
 _ENDLESS = 2**40
 # With profile=true, after the first calls of the graph: stamps within the steps cost a few per cent of them.
@@ -53,10 +55,12 @@ class Trainer:
 
     Args:
       model: built Keras model; its weights are the start and, after `fit`, the result.
-      loss: name, Keras loss, or function (labels, outputs) -> one value an example.
+      loss: name, Keras loss, or function (labels, outputs) -> one value an example; for several outputs also a list of
+        these in their order or a dictionary by their names, which are added up.
       optimizer: name, Keras optimizer that is not built yet, or a function (total_steps, steps_per_epoch) -> optimizer
         for schedules that depend on the length of the run.
-      metrics: name -> what `loss` may be; logged beside the loss, for validation as `val_NAME`.
+      metrics: name -> what `loss` may be, or a keras.metrics object (or its name); logged beside the loss, for
+        validation as `val_NAME`. Weights of examples count in the loss alone, as with Keras's `metrics`.
       auxiliary_loss: what `loss` may be; minimised together with it, but no part of the logged loss.
       backend: a name (see `tfmat train --help`), or a backend made by `tfmat.backends.make_backend`.
       workdir: folder of the run; None leaves no files.
@@ -100,12 +104,12 @@ class Trainer:
                 "the model is not built; call model.build(input_shape) or give it an Input layer"
             )
         self.model = model
-        self._loss = per_example_function(loss)
-        self._metrics = {
-            name: per_example_function(value) for name, value in (metrics or {}).items()
-        }
+        self._loss = per_example_function(loss, getattr(model, "output_names", ()))
+        self._metrics = make_metrics(metrics, model)
+        self._summary = Summary(self._metrics)
         self._optimizer = optimizer
         self._auxiliary_loss = per_example_function(auxiliary_loss) if auxiliary_loss else None
+        check_optimizer(optimizer)
         if isinstance(backend, str):
             backend = make_backend(backend)
             backend.start()
@@ -138,7 +142,7 @@ class Trainer:
         *,
         global_batch_size: int,
         train_for: str = "1epochs",
-        validation: tuple[Any, Any] | None = None,
+        validation: tuple[Any, ...] | None = None,
         num_validation: int | None = None,
         target_val_loss: float | None = None,
         reading: str = "auto",
@@ -146,15 +150,18 @@ class Trainer:
         steps_per_epoch: int | None = None,
         sharding: str = "partition",
         batch_growth: str = "",
+        sample_weight: Any = None,
+        class_weight: Mapping[int, float] | None = None,
     ) -> RunResult:
         """Trains to the end of `train_for`, from the last checkpoint of the workdir if there is one.
 
         Args:
-          features: array (or structure of arrays) [examples, ...], or a batched tf.data.Dataset of (features, labels).
+          features: array (or structure of arrays) [examples, ...], or a batched tf.data.Dataset of (features, labels)
+            or (features, labels, weights).
           labels: array (or structure) [examples, ...]; None with a tf.data set.
           global_batch_size: examples a step. The last batch of an epoch may be smaller; no example is dropped.
           train_for: `20steps`, `8epochs`, `90s`, `10m` or `2h`. A time is turned into steps once, from a measured rate.
-          validation: (features, labels) arrays.
+          validation: (features, labels) or (features, labels, sample_weight), arrays.
           num_validation: how many of them are used after every epoch; all are used at the end.
           target_val_loss: end as soon as val_loss is at or below it.
           reading: memory, stream, or auto.
@@ -164,6 +171,8 @@ class Trainer:
             them; `independent`: each worker draws for itself from the whole set.
           batch_growth: `4epochs:2,6epochs:4`: from the fifth epoch on batches of twice the size, from the seventh four
             times. A `train_for` in time counts the epochs that fit at the first batch's rate.
+          sample_weight: [examples]; multiplies an example's loss, which is still divided by the number of examples.
+          class_weight: class -> weight of its examples, where labels are classes or one-hot.
 
         Returns:
           Why and where the run ended, and its history.
@@ -182,8 +191,11 @@ class Trainer:
             steps_per_epoch=steps_per_epoch,
             sharding=sharding,
             growth=parse_growth(batch_growth),
+            sample_weight=sample_weight,
+            class_weight=class_weight,
         )
-        validation = None if validation is None else self._backend.place(validation)
+        if validation is not None:
+            validation = self._backend.place(unpack("validation", validation))
         config = self._config or {
             "global_batch_size": global_batch_size,
             "train_for": train_for,
@@ -226,11 +238,11 @@ class Trainer:
             self._progress = progress
             return self._session(examples, steps, folder, log, progress).run()
 
-    def evaluate(self, features: Any, labels: Any) -> dict[str, float]:
-        """Means over all examples of loss and metrics, in inference mode, with the present weights."""
+    def evaluate(self, features: Any, labels: Any, sample_weight: Any = None) -> dict[str, float]:
+        """Loss and metrics over all examples, in inference mode, with the present weights."""
         if not self._built:
             self._build(1, 1)
-        data = self._backend.place((features, labels))
+        data = self._backend.place(with_weights(features, labels, sample_weight))
         return self._evaluate(data, num_examples(data))
 
     @contextlib.contextmanager
@@ -300,7 +312,7 @@ class Trainer:
             source=source,
             total_steps=total_steps,
             steps_per_call=steps_per_call(source, self._steps_per_call, self._backend.world_size),
-            names=["loss", *self._metrics],
+            summary=self._summary,
             callbacks=callbacks,
             model=self.model,
             validate=(lambda: self._evaluate(validation, examples.used)) if available else None,
@@ -328,7 +340,7 @@ class Trainer:
         return Trace(self._workdir, self._trace_steps, self._backend, log)
 
     def _evaluate(self, data: Any, count: int) -> dict[str, float]:
-        return evaluate_all(self._backend, data, count, ["loss", *self._metrics])
+        return evaluate_all(self._backend, data, count, self._summary)
 
     def _show(self, line: str) -> None:
         if not self._quiet and self._backend.rank == 0:

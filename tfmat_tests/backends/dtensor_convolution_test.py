@@ -30,7 +30,7 @@ EQUALITY = (
     + """
 from tensorflow.python.eager import context
 from tfmat.backends.collectives_of_step import collectives_of_step
-from tfmat.backends.step import per_example_function
+from tfmat.backends.losses import per_example_function
 from tfmat.config import default_config
 from tfmat.models import build_model
 from tfmat.optimizers import make_functional

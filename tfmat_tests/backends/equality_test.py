@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tfmat.backends import make_backend
-from tfmat.backends.step import per_example_function
+from tfmat.backends.losses import per_example_function
 from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import MemorySource, Span, StreamSource
 from tfmat.errors import InputError

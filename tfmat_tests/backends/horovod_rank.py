@@ -15,7 +15,7 @@ def train(case, backend, data):
     """Weights after 20 steps, and the sums of each, as `case` wants them."""
     import numpy as np
 
-    from tfmat.backends.step import per_example_function
+    from tfmat.backends.losses import per_example_function
     from tfmat.data.order import ExampleOrder
     from tfmat.data.pipeline import MemorySource, StreamSource
     from tfmat.optimizers import make_functional

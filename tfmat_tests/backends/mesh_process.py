@@ -42,7 +42,7 @@ def check(backend, name, ours, plain, features, precision):
     import numpy as np
 
     from tfmat.backends import make_backend
-    from tfmat.backends.step import per_example_function
+    from tfmat.backends.losses import per_example_function
     from tfmat.optimizers import make_functional
 
     bound = 1e-9 if precision == "float64" else 1e-4
@@ -92,7 +92,7 @@ def train_and_compare(mesh, precision, case):
     import numpy as np
 
     from tfmat.backends import BackendOptions, make_backend
-    from tfmat.backends.step import per_example_function
+    from tfmat.backends.losses import per_example_function
     from tfmat.optimizers import make_functional
 
     stage, name = case.split("-")

@@ -18,7 +18,7 @@ import keras
 import tensorflow as tf
 from tensorflow.core.framework.function_pb2 import FunctionDef
 from tensorflow.python.eager import context
-from tfmat.backends.step import per_example_function
+from tfmat.backends.losses import per_example_function
 from tfmat.optimizers import make_functional
 
 if sys.argv[1] == "taken" or sys.argv[1] == f"taken on rank {backend.rank}":

@@ -10,7 +10,7 @@ from tfmat.launch.runtime import prepare_tensorflow
 prepare_tensorflow(one_thread_an_operation=True)
 import keras
 from tfmat.backends import make_backend
-from tfmat.backends.step import per_example_function
+from tfmat.backends.losses import per_example_function
 from tfmat.optimizers import make_functional
 for rate in (0.0, 0.5):
     layers = [keras.layers.Input((4,)), keras.layers.Dropout(rate, seed=1), keras.layers.Dense(1)]

@@ -131,7 +131,8 @@ def test_a_tf_data_set_with_weights_of_its_own() -> None:
     weights = np.linspace(0.0, 2.0, 30).astype(np.float32)
     dataset = tf.data.Dataset.from_tensor_slices((FEATURES[:30], LABELS[:30], weights)).batch(20)
     (block,) = DatasetSource(dataset, 20).blocks([Span(0, 0, 2)])
-    np.testing.assert_array_equal(block.weights.ravel(), [*weights, *[0.0] * 10])
+    np.testing.assert_array_equal(block.data[2][:30], weights)
+    np.testing.assert_array_equal(block.weights.ravel(), [*[1.0] * 30, *[0.0] * 10])
     assert block.num_examples.tolist() == [20, 10]
 
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 import tfmat.horovod as hvd
 from tfmat.errors import InputError
 from tfmat_tests.horovod.problem import (
+    MYSELF,
     PAIR,
     SHARD_BATCH,
     assert_alike,
@@ -163,11 +164,22 @@ def check_embeddings(folder):
     shards = shard(words), shard(labels)
     expected = train(_nesterov(), (words, labels), SHARD_BATCH * hvd.size())
     assert_near(train(hvd.DistributedOptimizer(_nesterov()), shards, SHARD_BATCH), expected)
-    # Adam squares the rows.
+    # Adam squares the rows, so here the plain loop's gradients are dense.
     adam = keras.optimizers.Adam
+    dense = train(DenseAdam(0.02), (words, labels), SHARD_BATCH * hvd.size())
     rows = train(hvd.DistributedOptimizer(adam(0.02)), shards, SHARD_BATCH)
+    assert_near(rows, dense)
     whole = hvd.DistributedOptimizer(adam(0.02), sparse_as_dense=True)
-    assert_near(rows, train(whole, shards, SHARD_BATCH))
+    assert_near(train(whole, shards, SHARD_BATCH), dense)
+    alone = hvd.DistributedOptimizer(adam(0.02), process_set=MYSELF[hvd.rank()])
+    assert_near(train(alone, (words, labels), SHARD_BATCH * hvd.size()), dense)
+
+
+class DenseAdam(keras.optimizers.Adam):
+    """Keras's, with dense gradients."""
+
+    def apply(self, grads, trainable_variables=None):
+        super().apply([tf.convert_to_tensor(each) for each in grads], trainable_variables)
 
 
 def check_arguments(folder):

@@ -8,6 +8,8 @@ import tfmat.horovod as hvd
 
 # Two ranks of three, where there are three.
 PAIR = hvd.ProcessSet([0, 1])
+# Each rank by itself.
+MYSELF = [hvd.ProcessSet([rank]) for rank in range(3)]
 SHARD_BATCH = 6
 STEPS = 9
 TOLERANCE = 1e-9

@@ -28,12 +28,13 @@ def main(folder, names):
 
     import tfmat.horovod as hvd
     from tfmat.errors import InputError
-    from tfmat_tests.horovod.problem import PAIR
+    from tfmat_tests.horovod.problem import MYSELF, PAIR
 
     ran, failed = [], {}
     with pytest.raises(InputError, match="hvd.init"):
         hvd.DistributedOptimizer(keras.optimizers.SGD())
-    hvd.init(process_sets=[PAIR] if find_processes().size > 2 else None)
+    size = find_processes().size
+    hvd.init(process_sets=[*MYSELF[:size], *([PAIR] if size > 2 else [])])
     keras.config.set_floatx("float64")
     for name, check in checks().items():
         if names and name not in names:

@@ -2,7 +2,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.models.normalization import ExampleWeightedBatchNormalization, batch_context
+from tfmat.models.normalization import (
+    ExampleWeightedBatchNormalization,
+    batch_context,
+    is_synchronized,
+    plain_normalizations,
+)
 
 RANDOM = np.random.default_rng(0)
 INPUTS = RANDOM.normal(3.0, 2.0, (12, 5, 4)).astype(np.float32)
@@ -40,6 +45,27 @@ def test_padding_changes_no_statistic():
     expected = (INPUTS[:7] - true.mean(0)) / np.sqrt(true.var(0) + layer.epsilon)
     np.testing.assert_allclose(outputs[:7], expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(layer.moving_mean, 0.01 * true.mean(0), rtol=1e-4)
+
+
+def test_keras_own_layer_in_a_step():
+    """Padding does not count there either, a mask does, and outside of the step it is Keras's again."""
+    layer = keras.layers.BatchNormalization()
+    layer.build(INPUTS.shape)
+    model = keras.Sequential([keras.layers.Input(INPUTS.shape[1:]), layer])
+    assert plain_normalizations(model) == [layer] and is_synchronized(layer)
+    weights = np.r_[np.ones(7), np.zeros(5)].astype(np.float32)
+    mask = RANDOM.uniform(size=INPUTS.shape[:2]) > 0.4
+    for chosen in (None, mask):
+        with batch_context(tf.constant(weights), _identity, [layer]):
+            outputs = layer(INPUTS, training=True, mask=chosen).numpy()
+        true = INPUTS[:7][mask[:7] if chosen is not None else np.ones((7, 5), bool)]
+        true = true.reshape(-1, 4).astype(np.float64)
+        expected = (INPUTS[:7] - true.mean(0)) / np.sqrt(true.var(0) + layer.epsilon)
+        np.testing.assert_allclose(outputs[:7], expected, rtol=1e-4, atol=1e-5)
+    outputs = layer(INPUTS, training=True).numpy()
+    np.testing.assert_allclose(
+        outputs, _trained(keras.layers.BatchNormalization(), INPUTS), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_synchronized_sums_over_workers_and_local_does_not():

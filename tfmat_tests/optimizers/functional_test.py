@@ -43,8 +43,30 @@ def test_same_updates_as_the_stock_optimizer(name, decay):
 def test_a_built_optimizer_is_refused():
     optimizer = keras.optimizers.Adam()
     optimizer.build(_variables())
-    with pytest.raises(ValueError, match="built already"):
+    with pytest.raises(InputError, match="built already"):
         make_functional(optimizer)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (
+            keras.optimizers.Adam(gradient_accumulation_steps=4),
+            "so many times the global_batch_size",
+        ),
+        (
+            keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()),
+            "with loss_scale_factor=1024.0 for float16",
+        ),
+        (keras.optimizers.SGD(use_ema=True), "give ema_overwrite_frequency"),
+        ("adamm", "there is no optimizer 'adamm' in Keras"),
+    ],
+)
+def test_what_is_more_than_a_function_of_gradients_is_refused(optimizer, message):
+    """Their steps would be others than in Keras's fit."""
+    with pytest.raises(InputError, match=message) as caught:
+        make_functional(optimizer)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -14,7 +14,7 @@ from rich.table import Table
 from scipy import stats
 
 from tfmat.backends import Backend, make_backend
-from tfmat.backends.step import per_example_function
+from tfmat.backends.losses import per_example_function
 from tfmat.config import default_config
 from tfmat.models import build_model
 from tfmat.optimizers import make_functional

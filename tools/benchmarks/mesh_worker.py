@@ -54,7 +54,7 @@ def _backend(spec: dict[str, Any]) -> Any:
     import keras
 
     from tfmat.backends import BackendOptions, make_backend
-    from tfmat.backends.step import per_example_function
+    from tfmat.backends.losses import per_example_function
     from tfmat.config import default_config
     from tfmat.models import build_model
     from tfmat.optimizers import make_functional

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tfmat.backends import Backend, BackendOptions, make_backend
 from tfmat.backends.horovod import HorovodBackend
+from tfmat.backends.losses import per_example_function
 from tfmat.backends.single import SingleBackend
-from tfmat.backends.step import per_example_function
 from tfmat.config import default_config
 from tfmat.models import build_model
 from tfmat.optimizers import make_functional

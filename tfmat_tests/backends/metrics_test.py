@@ -1,0 +1,103 @@
+"""Metrics as sums over parts of a set: the value of the whole, by Keras's own update of the whole."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfmat.backends.metrics import Summary, make_metrics, sums_of
+from tfmat.errors import InputError
+
+RANDOM = np.random.default_rng(0)
+LABELS = RANDOM.integers(0, 2, (50, 1)).astype("f")
+OUTPUTS = RANDOM.uniform(0, 1, (50, 1)).astype("f")
+
+
+class Worst(keras.metrics.Metric):
+    """A maximum, which does not add up."""
+
+    def __init__(self):
+        super().__init__()
+        self.worst = self.add_variable((), "zeros")
+
+    def update_state(self, labels, outputs, sample_weight=None):
+        new = keras.ops.max(keras.ops.abs(labels - outputs))
+        self.worst.assign(keras.ops.maximum(self.worst, new))
+
+    def result(self):
+        return self.worst
+
+
+class CountsAll(Worst):
+    """Does not know of padding."""
+
+    def update_state(self, labels, outputs):
+        self.worst.assign_add(keras.ops.sum(labels))
+
+
+class IgnoresWeights(Worst):
+    """Takes weights, and adds up, but counts padding."""
+
+    def update_state(self, labels, outputs, sample_weight=None):
+        self.worst.assign_add(keras.ops.sum(keras.ops.abs(labels - outputs)))
+
+
+def model(units=1):
+    return keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(units)])
+
+
+def test_sums_over_parts_give_the_value_of_the_whole():
+    """With padding, which must not count."""
+    makers = {
+        "auc": keras.metrics.AUC,
+        "root": keras.metrics.RootMeanSquaredError,
+        "precision": keras.metrics.Precision,
+        "r2": keras.metrics.R2Score,
+        "f1": lambda: keras.metrics.F1Score(average="macro", threshold=0.5),
+    }
+    metrics = make_metrics({**{n: m() for n, m in makers.items()}, "mae": "mae"}, model())
+    summary = Summary(metrics)
+    total = np.zeros(summary.num_sums)
+    for rows in (slice(0, 13), slice(13, 50)):
+        labels, outputs = (
+            tf.constant(np.concatenate([array[rows], np.ones((5, 1), "f")]))
+            for array in (LABELS, OUTPUTS)
+        )
+        weights = tf.constant(np.r_[np.ones(len(labels) - 5), np.zeros(5)], tf.float32)
+        parts = [sums_of(metric, labels, outputs, weights) for metric in metrics.values()]
+        total += np.concatenate([[0.0], *(np.atleast_1d(part) for part in parts)])
+    found = summary.values(total, 50)
+    for name, make in makers.items():
+        metric = make()
+        metric.update_state(LABELS, OUTPUTS)
+        assert found[name] == pytest.approx(float(metric.result()), rel=1e-5), name
+    assert found["mae"] == pytest.approx(np.abs(LABELS - OUTPUTS).mean(), rel=1e-5)
+
+
+def test_names_of_metrics_are_taken_too():
+    metrics = make_metrics({"auc": "AUC", "mse": "mse"}, model())
+    assert isinstance(metrics["auc"], keras.metrics.AUC) and callable(metrics["mse"])
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        (Worst(), "Worst is no sum over examples"),
+        (IgnoresWeights(), "IgnoresWeights is no sum over examples"),
+        (CountsAll(), "does not take \\(labels, outputs, sample_weight\\)"),
+        (keras.metrics.Mean(), "does not take"),
+        (keras.metrics.F1Score(), "gives several numbers; let it give one"),
+        (keras.metrics.AUC, "AUC is a class; give an object: AUC\\(\\)"),
+        ("accuracy", "give keras.metrics.BinaryAccuracy\\(\\), Categorical"),
+        ("AUK", "there is no metric or loss 'AUK' in Keras"),
+    ],
+)
+def test_what_would_be_wrong_is_refused(metric, message):
+    with pytest.raises(InputError, match=f"metric 'mine': .*{message}") as caught:
+        make_metrics({"mine": metric}, model(3))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_list_of_metrics_is_refused():
+    with pytest.raises(InputError, match="metrics is a dictionary of names"):
+        make_metrics(["mae"], model())

@@ -1,0 +1,60 @@
+"""What a step would get wrong is refused before it is made, in one line that names the layer."""
+
+import keras
+import numpy as np
+import pytest
+
+from tfmat.backends import BackendOptions, make_backend
+from tfmat.errors import InputError
+from tfmat.training.parallel_steps import ParallelSteps
+
+layers = keras.layers
+X, Y = np.ones((8, 4), "f"), np.ones((8, 1), "f")
+
+
+def model(*more, **options):
+    return keras.Sequential([layers.Input((4,)), *more, layers.Dense(1, name="last", **options)])
+
+
+@pytest.mark.parametrize(
+    ("layer", "optimizer", "options", "message"),
+    [
+        (layers.Dense(2, dtype="mixed_float16", name="half"), "adam", {}, "layer 'half' computes"),
+        (layers.BatchNormalization(name="mine"), "adam", {"accumulate": 2}, "with layer 'mine'"),
+        (layers.ActivityRegularization(l2=1.0), "adam", {}, "a layer adds a loss of its own"),
+        (layers.Masking(), "adam", {}, "carry a mask"),
+    ],
+)
+def test_layers(layer, optimizer, options, message):
+    backend = make_backend("single", BackendOptions(**options))
+    masked = isinstance(layer, layers.Masking)
+    inputs = layers.Input((3, 4) if masked else (4,))
+    made = keras.Model(inputs, layers.Dense(1)(layer(inputs)))
+    features, labels = (np.ones((8, 3, 4), "f"), np.ones((8, 3, 1), "f")) if masked else (X, Y)
+    with pytest.raises(InputError, match=message) as caught:
+        ParallelSteps(made, optimizer, "mse", backend).train(features, labels)
+    assert "\n" not in str(caught.value)
+
+
+def test_parts_of_a_batch_that_are_normalised_by_themselves_are_taken():
+    from tfmat.models.normalization import ExampleWeightedBatchNormalization
+
+    backend = make_backend("single", BackendOptions(accumulate=2))
+    made = model(ExampleWeightedBatchNormalization(synchronized=False))
+    steps = ParallelSteps(made, "sgd", "mse", backend, metrics={"auc": keras.metrics.AUC()})
+    assert np.isfinite(steps.train(X, Y)["loss"])
+
+
+def test_weights_in_the_place_of_rows():
+    """As train_on_batch(x, y, sample_weight) has them."""
+    steps = ParallelSteps(model(), "sgd", "mse", make_backend("single"))
+    with pytest.raises(InputError, match="rows has numbers of type float64; .*sample_weight="):
+        steps.train(X, Y, np.ones(8))
+
+
+def test_a_horovod_backend_that_is_not_started(monkeypatch):
+    """Each process would train for itself."""
+    for name, value in (("RANK", 0), ("SIZE", 2), ("LOCAL_RANK", 0), ("LOCAL_SIZE", 2)):
+        monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", str(value))
+    with pytest.raises(InputError, match="the Horovod backend is not started"):
+        ParallelSteps(model(), "sgd", "mse", make_backend("horovod"))

@@ -1,0 +1,147 @@
+"""Trains every row of the table: `python -m THIS FOLDER mesh` or `mpirun -np 2 python -m THIS FOLDER horovod`.
+
+FOLDER/<where>.json has for each row the metrics, or the error, and the warnings; FOLDER/<where>-<row>.npz the weights.
+The second command does that for `horovod` and for `fit`. <where>-steps is what ParallelSteps made of some of the rows.
+"""
+
+import json
+import pathlib
+import sys
+import warnings
+
+from tfmat.launch.processes import find_processes
+from tfmat.launch.runtime import prepare_tensorflow
+
+
+def train(feature, backend):
+    """Weights and metrics after a run of the Trainer."""
+    import tfmat
+    from tfmat_tests.training.features import BATCH, EPOCHS, NUM_EXAMPLES
+
+    model = feature.make_model()
+    trainer = tfmat.Trainer(
+        model,
+        loss=feature.loss,
+        optimizer=feature.optimizer(),
+        metrics=feature.metrics(),
+        backend=backend,
+        quiet=True,
+    )
+    features, labels, given = feature.take(slice(0, NUM_EXAMPLES))
+    result = trainer.fit(
+        features,
+        labels,
+        global_batch_size=BATCH,
+        train_for=f"{EPOCHS}epochs",
+        **given,
+    )
+    return model.get_weights(), {name: result.history[name][-1] for name in feature.metrics()}
+
+
+def train_step_by_step(feature, backend):
+    """The same by ParallelSteps, whose batches are as many rows as there are examples; no metrics of a whole epoch."""
+    import tfmat
+    from tfmat_tests.training.features import ordered_batches
+
+    model = feature.make_model()
+    steps = tfmat.ParallelSteps(
+        model, feature.optimizer(), feature.loss, backend, metrics=feature.metrics()
+    )
+    for rows in ordered_batches():
+        steps.train(feature.features, feature.labels, rows, sample_weight=feature.weights)
+    steps.sync_model()
+    return model.get_weights(), {}
+
+
+def fit_with_horovod(feature, rank):
+    """Weights and metrics after Keras's `fit` on this rank's part of every batch."""
+    import numpy as np
+
+    import tfmat.horovod as hvd
+    from tfmat_tests.training.features import BATCH, EPOCHS, RANKS, whole_batches
+
+    batches = list(whole_batches())[: len(list(whole_batches())) // EPOCHS]
+    mine = np.concatenate([np.split(rows, RANKS)[rank] for rows in batches])
+
+    model = feature.make_model()
+    metrics = feature.metrics()
+    for name, metric in metrics.items():
+        metric.name = name
+    model.compile(
+        hvd.DistributedOptimizer(feature.optimizer()),
+        loss=feature.loss,
+        metrics=list(metrics.values()),
+    )
+    callbacks = [
+        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        hvd.callbacks.MetricAverageCallback(),
+    ]
+    features, labels, given = feature.take(mine)
+    history = model.fit(
+        features,
+        labels,
+        batch_size=BATCH // RANKS,
+        epochs=EPOCHS,
+        shuffle=False,
+        verbose=0,
+        callbacks=callbacks,
+        **given,
+    ).history
+    return model.get_weights(), {name: history[name][-1] for name in metrics}
+
+
+def run_all(folder, where, run, rank=0, rows=None):
+    """All rows, or some; what they end in."""
+    import numpy as np
+
+    from tfmat_tests.training.features import FEATURES
+
+    found = {}
+    for number, (name, feature) in enumerate(FEATURES.items()):
+        if rows and name not in rows:
+            continue
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                weights, metrics = run(feature)
+                found[name] = {"metrics": metrics}
+                if rank == 0:
+                    np.savez(folder / f"{where}-{number}.npz", *weights)
+            except Exception as error:
+                found[name] = {"error": str(error), "type": type(error).__name__}
+        found[name]["warnings"] = [str(each.message) for each in caught]
+    if rank == 0:
+        (folder / f"{where}.json").write_text(json.dumps(found))
+
+
+def main(folder, where):
+    """See the module."""
+    from tfmat.backends import make_backend
+
+    rank = find_processes().rank
+    if where == "mesh":
+        import tfmat
+
+        backend = tfmat.mesh_backend("batch:2")
+    else:
+        prepare_tensorflow(processors=1)
+        backend = make_backend(where)
+    with backend:
+        run_all(folder, where, lambda feature: train(feature, backend), rank)
+        some = "`sample_weight`", "`BatchNormalization`", "several outputs, a dictionary of losses"
+        run_all(
+            folder,
+            f"{where}-steps",
+            lambda feature: train_step_by_step(feature, backend),
+            rank,
+            some,
+        )
+        if where == "horovod":
+            import tfmat.horovod as hvd
+
+            hvd.init()
+            run_all(folder, "fit", lambda feature: fit_with_horovod(feature, rank), rank)
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,141 @@
+"""Walks the table of docs/your_own_model.md: what works agrees with Keras's steps, what is refused says so."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tfmat_tests import mpi
+from tfmat_tests.training import features
+from tfmat_tests.training.features import FEATURES, RANKS
+
+PAGE = mpi.PROJECT / "docs" / "your_own_model.md"
+# In the order of the table.
+COLUMNS = ("single", "horovod", "mesh", "fit")
+
+
+def read_table():
+    """Row -> column -> cell, from the page as it is."""
+    lines = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    head = next(i for i, line in enumerate(cells) if "`hvd.fit`" in line)
+    table = {}
+    for name, *row in cells[head + 2 :]:
+        if len(row) != len(COLUMNS):
+            break
+        table[name] = dict(zip(COLUMNS, row, strict=True))
+    return table
+
+
+TABLE = read_table()
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory, plain):
+    """Column -> what all its rows ended in, and the folder with the weights; three processes side by side."""
+    folder = tmp_path_factory.mktemp("features")
+    program = ["-m", "tfmat_tests.training.features_process", str(folder)]
+    commands = {
+        "mesh": [sys.executable, *program, "mesh"],
+        "single": [sys.executable, *program, "single"],
+        "horovod": mpi.command(RANKS, *program, "horovod"),
+    }
+    environment = {**os.environ, **mpi.ENVIRONMENT}
+    running = {}
+    for name, command in commands.items():
+        with (folder / f"{name}.log").open("w") as log:
+            running[name] = subprocess.Popen(
+                command, cwd=mpi.PROJECT, env=environment, stdout=log, stderr=log
+            )
+    try:
+        for row, cells in TABLE.items():  # meanwhile
+            for column, cell in cells.items():
+                if cell == "works":
+                    plain(row, column)
+        for name, process in running.items():
+            assert process.wait(timeout=400) == 0, (folder / f"{name}.log").read_text()[-4000:]
+    finally:
+        for process in running.values():
+            process.kill()
+            process.wait()
+    found = {name: json.loads((folder / f"{name}.json").read_text()) for name in COLUMNS}
+    for name in commands:
+        steps = f"{name}-steps"
+        found[steps] = json.loads((folder / f"{steps}.json").read_text())
+    return found, folder
+
+
+def weights_of(folder, column, row):
+    """What a run of that row ended with."""
+    with np.load(folder / f"{column}-{list(FEATURES).index(row)}.npz") as saved:
+        return [saved[name] for name in saved.files]
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """(row, column, ranks) -> begin, weights and metrics of Keras's own steps; each made once."""
+    known = {}
+
+    def steps(row, column, ranks=1):
+        key = row, column == "fit", ranks
+        if key not in known:
+            batches = features.whole_batches() if column == "fit" else features.ordered_batches()
+            feature = FEATURES[row]
+            begin = feature.make_model().get_weights()
+            known[key] = begin, *features.plain_steps(feature, batches, ranks)
+        return known[key]
+
+    return steps
+
+
+def error_of(weights, expected, begin):
+    """Of the change of all weights, in relative norm."""
+
+    def flat(arrays):
+        return np.concatenate([np.ravel(array).astype(np.float64) for array in arrays])
+
+    change = np.linalg.norm(flat(expected) - flat(begin))
+    return np.linalg.norm(flat(weights) - flat(expected)) / change
+
+
+def test_the_table_has_every_row():
+    assert list(TABLE) == list(FEATURES)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize("row", TABLE)
+def test_cell(row, column, outcomes, plain):
+    found, folder = outcomes
+    outcome, cell = found[column][row], TABLE[row][column]
+    if cell == "refused":
+        assert outcome.get("type") == "InputError", outcome
+        assert "\n" not in outcome["error"]
+        assert outcome["error"].count(";") >= 1, "what to do instead"
+        return
+    assert "error" not in outcome, outcome
+    weights, feature = weights_of(folder, column, row), FEATURES[row]
+    if cell == "works":
+        begin, expected, metrics = plain(row, column)
+        for name, value in metrics.items():
+            assert outcome["metrics"][name] == pytest.approx(value, rel=1e-4), name
+    else:
+        assert cell in ("by rank", "by rank, with a warning")
+        assert any("each rank" in line for line in outcome["warnings"]) == ("warning" in cell)
+        begin, whole, _ = plain(row, column)
+        assert error_of(weights, whole, begin) > 1e-2  # or the cell would be "works"
+        begin, expected, _ = plain(row, column, RANKS)
+    assert error_of(weights, expected, begin) < feature.tolerance
+
+
+@pytest.mark.parametrize("column", COLUMNS[:3])
+def test_steps_one_by_one(column, outcomes, plain):
+    """ParallelSteps on every backend, batches that no worker shares evenly among them."""
+    found, folder = outcomes
+    assert len(found[f"{column}-steps"]) == 3
+    for row, outcome in found[f"{column}-steps"].items():
+        assert "error" not in outcome, outcome
+        begin, expected, _ = plain(row, column)
+        assert error_of(weights_of(folder, f"{column}-steps", row), expected, begin) < 1e-4
