@@ -15,7 +15,7 @@ import numpy as np
 from tfmat.materials.law import Array
 
 # A longer curve is averaged in so many groups of neighbours.
-_MOST_POINTS = 64
+_MOST_POINTS = 100
 # Correlation lengths tried, as shares of the curve, and shares of the correlated part in the variance.
 _LENGTHS = (0.01, 0.02, 0.04, 0.07, 0.12, 0.2, 0.35)
 _SHARES = (0.2, 0.5, 0.8, 0.95, 0.995)
@@ -60,11 +60,13 @@ def correlated_errors(jacobian: Array, residuals: Array) -> Correlated | None:
         return None
     tried = _correlations(points)
     values = np.array([one.log_likelihood(basis, errors) for one in tried])
+    inverse = np.linalg.inv(triangle)
     # The first is that of independent errors.
     best = values[1:].max()
     if best <= values[0] + _WORTH:
-        return None
-    inverse = np.linalg.inv(triangle)
+        # Neighbours inside a group may be alike all the same: its means know of that.
+        grouped = points < len(residuals)
+        return _uncertainty(tried[0].matrix, basis, inverse, errors) if grouped else None
     likely = [
         _uncertainty(one.matrix, basis, inverse, errors)
         for one, value in zip(tried[1:], values[1:], strict=True)
@@ -103,13 +105,14 @@ class _Correlation:
         return float(-logarithms - free * np.log(diagonal[-1] / np.sqrt(free)))
 
 
-@functools.lru_cache(maxsize=_MOST_POINTS)
+@functools.lru_cache(maxsize=8)
 def _correlations(points: int) -> tuple[_Correlation, ...]:
     """Independent errors, and those of every length and share that is tried."""
     distance = np.abs(np.subtract.outer(np.arange(points), np.arange(points))) / points
     white = np.eye(points)
     matrices = [
-        (1.0 - share) * white + share * np.exp(-distance / length)
+        (1.0 - share) * white + share * shape(distance / length)
+        for shape in (lambda d: np.exp(-d), lambda d: np.exp(-0.5*d*d))
         for length in _LENGTHS
         for share in _SHARES
     ]
