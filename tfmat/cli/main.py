@@ -17,6 +17,7 @@ from tfmat.cli.interruptions import signals_as_interruptions
 from tfmat.errors import InputError, Interrupted, TfmatError, nearest
 from tfmat.files import write_error
 from tfmat.launch.processes import find_processes
+from tfmat.launch.settings import check_settings
 
 # Command -> one line for `tfmat --help`, here so that the list loads no command.
 COMMANDS = {
@@ -157,6 +158,7 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     rewrite = getattr(command, "rewrite", None)
     positional = _parse(name, flag_values, rewrite(rest) if rewrite else rest)
+    check_settings()
     return command.run(flag_values, positional) or 0
 
 

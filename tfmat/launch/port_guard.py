@@ -14,40 +14,30 @@ Between the library's listening and the filter lies a moment. Who connected in i
 """
 
 import dataclasses
-import functools
 import ipaddress
 import os
 import pathlib
 import socket
-import stat
-import struct
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from ctypes import addressof, create_string_buffer
+from collections.abc import Mapping, Sequence
 
 import psutil
 
 from tfmat.errors import InputError
+from tfmat.launch import port_filter
+from tfmat.launch.port_filter import LISTEN, connections, listening_sockets, own_ends, set_filter
 
 SETTING = "TFMAT_TENSOR_PORTS"
 GUARDED, OPEN, REFUSED = "guarded", "open", "refused"
-_SO_ATTACH_FILTER = 26  # asm-generic/socket.h
-_ESTABLISHED, _SYN_SENT, _LISTEN = 1, 2, 10  # net/tcp_states.h
-# Seconds between two looks: while the library starts, and afterwards, several times before a packet comes again.
-_LOOK_FIRST, _LOOK = 0.0005, 0.15
-# linux/bpf_common.h: load a word, half a word, a byte; jump always, where equal, or more or equal; return. Loads from
-# NETWORK on are of the packet's IP header; others begin at its TCP header, with the sender's port.
-_WORD, _HALF, _BYTE, _JUMP, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x28, 0x30, 0x05, 0x15, 0x35, 0x06
-_NETWORK = 0xFFF0_0000
-_ACCEPT, _DROP = 0xFFFF_FFFF, 0
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-Instruction = tuple[int, int, int, int]
+_LOOK_FIRST = 0.0005  # seconds between two looks while the library starts
 
 
-def ports_setting() -> str:
+def ports_setting(environment: Mapping[str, str] = os.environ) -> str:
     """What TFMAT_TENSOR_PORTS says: `guarded` where nothing; InputError where it is no such word."""
-    text = os.environ.get(SETTING) or GUARDED
+    text = environment.get(SETTING) or GUARDED
     if text not in (GUARDED, OPEN, REFUSED):
         raise InputError(f"{SETTING} is '{text}'; give {GUARDED}, {OPEN} or {REFUSED}")
     return text
@@ -132,14 +122,13 @@ class PortGuard:
     def __init__(self, port: int, hosts: Sequence[str] = (), user: int | None = None):
         self._port, self._user = port, os.geteuid() if user is None else user
         self._hosts = [ipaddress.ip_address(host) for host in hosts]
-        self._listeners: list[socket.socket] = []
-        self._known: set[tuple[Address, int]] = set()
         self._failure: InputError | None = None
+        self._follower: subprocess.Popen[bytes] | None = None
         self._ready, self._end = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="port guard", daemon=True)
+        self._thread = threading.Thread(target=self._start, name="port guard", daemon=True)
         self._thread.start()
 
-    def wait(self, seconds: float = 10.0) -> None:
+    def wait(self, seconds: float = 30.0) -> None:
         """Returns when the port is open and guarded.
 
         Raises:
@@ -155,143 +144,53 @@ class PortGuard:
         """Lets nobody new in any more; for tests."""
         self._end.set()
         self._thread.join()
-        for listener in self._listeners:
-            listener.close()
+        if self._follower:
+            self._follower.communicate()
 
-    def _watch(self) -> None:
+    def _start(self) -> None:
+        listeners: list[socket.socket] = []
         try:
-            while not self._listeners and not self._end.is_set():
-                self._listeners = _listening_sockets(self._port)
+            while not listeners and not self._end.is_set():
+                listeners = listening_sockets(self._port)
                 time.sleep(_LOOK_FIRST)
-            self._set()
+            set_filter(listeners, self._hosts, set())
             self._failure = self._stranger()
+            if listeners and not self._failure:
+                self._follow(listeners)
         except OSError as error:
             self._failure = InputError(
                 f"port {self._port}, on which TensorFlow asks nobody for a proof of identity, cannot be guarded on "
                 f"this system ({error.strerror or error}); use --backend=horovod, or set {SETTING}={OPEN} where "
                 "all who can reach this machine are trusted"
             )
+        for listener in listeners:
+            listener.close()
         self._ready.set()
-        while self._failure is None and not self._end.wait(_LOOK):
-            known = {(line.local, line.local_port) for line in _connections() if self._is_own(line)}
-            if known != self._known:
-                self._known = known
-                self._set()
 
-    def _set(self) -> None:
-        content = _program(self._hosts, sorted(self._known, key=str))
-        instructions = create_string_buffer(content)
-        filter_ = struct.pack("HL", len(content) // 8, addressof(instructions))
-        for listener in self._listeners:
-            listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
-
-    def _is_own(self, line: "_Line") -> bool:
-        """Whether it is the end of a connection to the port that a process of this user holds."""
-        return (
-            line.remote_port == self._port
-            and line.user == self._user
-            and line.state in (_ESTABLISHED, _SYN_SENT)
+    def _follow(self, listeners: Sequence[socket.socket]) -> None:
+        """Starts the process that lets in what this user's processes send; returns when it is at work."""
+        numbers = [listener.fileno() for listener in listeners]
+        arguments = [str(self._port), str(self._user), ",".join(map(str, numbers))]
+        self._follower = subprocess.Popen(
+            [sys.executable, "-I", "-S", port_filter.__file__, *arguments, *map(str, self._hosts)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=numbers,
+            start_new_session=True,  # Ctrl-C is for the run, which may save by these connections
         )
+        assert self._follower.stdout
+        if not self._follower.stdout.readline():
+            raise OSError("its process ended")
 
     def _stranger(self) -> InputError | None:
         """Where somebody connected before the filter was there: what to say."""
-        lines = list(_connections())
-        own = {(line.local, line.local_port) for line in lines if self._is_own(line)}
-        for line in lines:
-            peer = line.remote, line.remote_port
-            if line.local_port != self._port or line.state == _LISTEN or peer in own:
+        own = own_ends(self._port, self._user)
+        for line in connections():
+            if line.local_port != self._port or line.state == LISTEN:
                 continue
-            if line.remote not in self._hosts:
+            if (line.remote, line.remote_port) not in own and line.remote not in self._hosts:
                 return InputError(
                     f"somebody else connected from {line.remote} to port {self._port} before it was guarded; the "
                     "run ends. Find out who, and start it again"
                 )
         return None
-
-
-@dataclasses.dataclass(frozen=True)
-class _Line:
-    """One socket of /proc/net/tcp or tcp6."""
-
-    local: Address
-    local_port: int
-    remote: Address
-    remote_port: int
-    state: int
-    user: int
-    inode: int
-
-
-def _connections() -> Iterator[_Line]:
-    for name in ("tcp", "tcp6"):
-        path = pathlib.Path("/proc/self/net") / name
-        for line in path.read_text().splitlines()[1:] if path.exists() else ():
-            words = line.split()
-            local, local_port = _address(words[1])
-            remote, remote_port = _address(words[2])
-            yield _Line(
-                local, local_port, remote, remote_port, int(words[3], 16), int(words[7]), int(words[9])
-            )  # fmt: skip
-
-
-@functools.lru_cache(4096)
-def _address(text: str) -> tuple[Address, int]:
-    """`0100007F:1F90` as 127.0.0.1 and 8080: words of four bytes in the machine's own order."""
-    digits, _, port = text.partition(":")
-    words = struct.unpack(f"={len(digits) // 8}I", bytes.fromhex(digits))
-    packed = b"".join(struct.pack(">I", word) for word in words)
-    found = ipaddress.ip_address(packed)
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return mapped or found, int(port, 16)
-
-
-def _listening_sockets(port: int) -> list[socket.socket]:
-    """This process' own sockets that listen on a port, as second descriptors of them."""
-    inodes = {
-        line.inode for line in _connections() if (line.local_port, line.state) == (port, _LISTEN)
-    }
-    found = []
-    for entry in os.scandir("/proc/self/fd") if inodes else ():
-        try:
-            status = os.stat(entry.path)
-        except OSError:  # closed meanwhile
-            continue
-        if stat.S_ISSOCK(status.st_mode) and status.st_ino in inodes:
-            found.append(socket.socket(fileno=os.dup(int(entry.name))))
-    return found
-
-
-def _program(hosts: Sequence[Address], peers: Sequence[tuple[Address, int]]) -> bytes:
-    """The filter: instructions of 8 bytes for the kernel's packet filter (Documentation/networking/filter.rst)."""
-    four = [_rule(host, None) for host in hosts if host.version == 4]
-    four += [_rule(host, port) for host, port in peers if host.version == 4]
-    six = [_rule(host, None) for host in hosts if host.version == 6]
-    six += [_rule(host, port) for host, port in peers if host.version == 6]
-    drop: Instruction = (_RETURN, 0, 0, _DROP)
-    second = [*(line for rule in six for line in rule), drop]
-    first = [*(line for rule in four for line in rule), drop]
-    # The version is the upper half of the IP header's first byte; a jump that may be long is one that always jumps.
-    lines: list[Instruction] = [
-        (_BYTE, 0, 0, _NETWORK),
-        (_AT_LEAST, 0, 1, 0x60),
-        (_JUMP, 0, 0, len(first)),
-        *first,
-        *second,
-    ]
-    return b"".join(struct.pack("HBBI", *line) for line in lines)
-
-
-def _rule(host: Address, port: int | None) -> list[Instruction]:
-    """Accepts what comes from a host, and from this port of it; else goes on behind the rule."""
-    packed = host.packed
-    where = 12 if host.version == 4 else 8  # of the sender's address in the header
-    tests = [
-        (_WORD, _NETWORK + where + place, int.from_bytes(packed[place : place + 4]))
-        for place in range(0, len(packed), 4)
-    ]
-    if port is not None:
-        tests.append((_HALF, 0, port))
-    lines: list[Instruction] = []
-    for number, (load, place, value) in enumerate(tests):
-        lines += [(load, 0, 0, place), (_EQUAL, 0, 2 * (len(tests) - number) - 1, value)]
-    return [*lines, (_RETURN, 0, 0, _ACCEPT)]
