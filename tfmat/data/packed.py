@@ -24,6 +24,7 @@ from tfmat.data.manifest import (
     read_manifest,
 )
 from tfmat.data.mapped import map_shards
+from tfmat.data.memory import check_memory
 from tfmat.data.writing import Floats, Progress, write_dataset
 from tfmat.errors import InputError
 from tfmat.files import check_json
@@ -236,6 +237,12 @@ def _generate(
     num_threads: int | None,
 ) -> PackedDataset:
     _check_counts(seed, num_curves, num_test)
+    first_block = min(num_curves, _SCALE_CURVES)
+    check_memory(
+        f"curves of {settings.num_points:,} points (data.num_points), of which {first_block:,} are simulated at once,",
+        first_block * settings.num_points * 4 * CHANNELS,
+        "take fewer points",
+    )
     simulator = Simulator(settings, seed)
 
     def fill(start: int, stop: int, features: Floats, labels: Floats) -> None:
@@ -243,7 +250,7 @@ def _generate(
             rows = slice(first - start, last - start)
             simulator.fill(number, number + last - first, features[rows], labels[rows])
 
-    first_curves = simulator.curves(0, min(num_curves, _SCALE_CURVES)).features
+    first_curves = simulator.curves(0, first_block).features
     manifest = new_manifest(
         identity=_identity(settings, seed, num_curves, num_test, shard_size),
         num_curves=num_curves,
