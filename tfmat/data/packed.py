@@ -25,9 +25,9 @@ from tfmat.data.manifest import (
 )
 from tfmat.data.mapped import map_shards
 from tfmat.data.memory import check_memory
+from tfmat.data.saved_settings import settings_of
 from tfmat.data.writing import Floats, Progress, write_dataset
 from tfmat.errors import InputError
-from tfmat.files import check_json
 from tfmat.materials.law import Parameter
 
 # Row r >= num_curves of a data set is curve number TEST_START + r - num_curves: the test curves are the same however
@@ -114,23 +114,9 @@ class PackedDataset:
             num_test=manifest["num_test"],
             shard_size=manifest["shard_size"],
             parameters=parameters_of(manifest),
-            settings=None if settings is None else _settings_of(folder, settings),
+            settings=None if settings is None else settings_of(folder, settings),
             input_scale=(strain, stress, flag),
         )
-
-
-_SAVED_SETTINGS = {field.name: field.type for field in dataclasses.fields(CurveSettings)}
-
-
-def _settings_of(folder: pathlib.Path, content: dict[str, Any]) -> CurveSettings:
-    """The settings in a manifest; InputError where they are damaged."""
-    for name, kind in _SAVED_SETTINGS.items():
-        if name in content:
-            check_json(content[name], kind, f"{folder / MANIFEST}, settings.{name},")
-    try:
-        return CurveSettings.from_json(content)
-    except InputError as error:
-        raise InputError(f"{folder / MANIFEST}: settings: {error}") from error
 
 
 def is_dataset(folder: str | pathlib.Path) -> bool:
@@ -221,7 +207,7 @@ def repair_simulated(
             f"{folder} was simulated by version {version} of the simulation and this tfmat has {SIMULATION_VERSION}; "
             "generate the data set again in another folder"
         )
-    settings = _settings_of(folder, manifest["settings"] or {})
+    settings = settings_of(folder, manifest["settings"] or {})
     counts = (manifest["num_curves"], manifest["num_test"], manifest["shard_size"])
     return _generate(folder, settings, manifest["seed"], *counts, progress, num_threads)
 
