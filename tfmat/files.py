@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import tempfile
 from collections.abc import Iterator
 from typing import IO, Any
@@ -142,5 +143,32 @@ def check_json(content: Any, kind: Any, where: str | os.PathLike) -> Any:
         return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
         what, _, key = " ".join(str(error).split()).partition(" - at `$")
-        key = key.rstrip("`").removeprefix(".")
+        key = _with_names(content, kind, key.rstrip("`")).removeprefix(".")
         raise InputError(f"{where} is damaged: {f'{key}: ' if key else ''}{what}") from error
+
+
+def _with_names(content: Any, kind: Any, key: str) -> str:
+    """msgspec's `.trials[...].lost` as `.trials.0003.lost`: it does not say which entry of a dictionary it means."""
+    import msgspec
+
+    path, place, found = "", content, content
+    for part in re.findall(r"\[\d+\]|\[\.\.\.\]|\.[^.\[]+", key):
+        if part == "[...]" and isinstance(place, dict):
+            whole = dict(place)
+            for name, value in whole.items():
+                place.clear()
+                place[name] = value
+                try:
+                    msgspec.convert(content, kind)
+                except msgspec.ValidationError:
+                    part, found = f".{name}", value
+                    break
+            place.clear()
+            place.update(whole)
+        else:
+            try:
+                found = place[int(part[1:-1])] if part[0] == "[" else place[part[1:]]
+            except (KeyError, IndexError, TypeError, ValueError):
+                found = None
+        path, place = path + part, found
+    return path

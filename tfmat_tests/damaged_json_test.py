@@ -122,7 +122,7 @@ def test_a_runs_folder(tmp_path):
 @pytest.mark.parametrize(
     ("file", "old", "new", "note"),
     [
-        ("evaluation.json", '"mse": 0.0001', '"mse": "small"', "parameters[...].mse: Expected"),
+        ("evaluation.json", '"mse": 0.0001', '"mse": "small"', "parameters.G0.mse: Expected"),
         # Of the right type, and still no number that a picture on a logarithmic axis could show.
         ("model.json", '"low": 1e-09', '"low": -1e-09', "Left out: accuracy"),
     ],
@@ -166,3 +166,14 @@ def test_numbers_that_are_none_where_a_line_may_hold_them():
 def test_a_key_of_the_wrong_type_is_named():
     with pytest.raises(InputError, match=r"here is damaged: a\[1\]: Expected `int`, got `str`"):
         check_json({"a": [1, "2"]}, TypedDict("Content", {"a": list[int]}), "here")
+
+
+def test_the_entry_of_a_dictionary_is_named_and_the_content_stays_as_it_was():
+    content = {"a": {"x": {"y": [1]}, "z": {"y": [1, "2"]}}}
+    kind = dict[str, dict[str, TypedDict("Inner", {"y": list[int]})]]
+    with pytest.raises(
+        InputError, match=r"here is damaged: a\.z\.y\[1\]: Expected `int`, got `str`"
+    ):
+        check_json(content, kind, "here")
+    assert content == {"a": {"x": {"y": [1]}, "z": {"y": [1, "2"]}}}
+    assert list(content["a"]) == ["x", "z"]
