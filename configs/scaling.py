@@ -1,4 +1,4 @@
-"""What do more workers buy on this machine? Made for two processors, in about a quarter of an hour if they are idle.
+"""What do more workers buy on this machine? As many as it has processors: two take about a quarter of an hour if idle.
 
 tfmat scale --config=configs/scaling.py
 tfmat train --config=configs/scaling.py
@@ -7,7 +7,7 @@ tfmat train --config=configs/scaling.py
 from typing import Any
 
 from tfmat.config import Config, default_config
-from tfmat.scaling.matrix import AllReduces, Matrix, Runs
+from tfmat.scaling.matrix import AllReduces, Matrix, Runs, worker_counts
 
 
 def get_config() -> Config:
@@ -21,7 +21,8 @@ def get_config() -> Config:
 
 
 def get_scaling() -> Matrix:
-    """One and two workers with a processor each, and a few repetitions with more workers than processors."""
+    """1, 2, 4 … workers with a processor each, and one repetition with more workers than processors."""
+    workers = worker_counts()
     trained: dict[str, Any] = {"batch_a_worker": 150, "train_for": "4epochs", "rounds": 2}
     sweep = (75, 150, 300, 750)
     return Matrix(
@@ -31,10 +32,11 @@ def get_scaling() -> Matrix:
         dataset_size=60_000,
         models={"large": {"conv_filters": (32, 48), "hidden_units": (500,)}},
         runs=[
-            # One worker without any parallel library; two that have nothing to do with each other; two that have.
+            # One worker without any parallel library; several that have nothing to do with each other;
+            # several that have.
             Runs("single", batch_a_worker=sweep),
-            Runs("single", workers=2, batch_a_worker=(75, 750), rounds=2),
-            Runs("horovod", workers=2, batch_a_worker=sweep, global_batch_size=750),
+            Runs("single", workers=workers, batch_a_worker=(75, 750)),
+            Runs("horovod", workers=workers, batch_a_worker=sweep, global_batch_size=750),
             Runs("horovod", workers=2, collectives="gloo", batch_a_worker=(75, 750), rounds=2),
             Runs("dtensor", mesh="batch:2", batch_a_worker=(75, 750), rounds=2),
             Runs(
@@ -46,7 +48,7 @@ def get_scaling() -> Matrix:
             ),
             Runs("horovod", workers=2, model="large", batch_a_worker=(75, 750), rounds=2),
             # More workers than processors: marked so, since they say nothing of scaling.
-            Runs("horovod", workers=(4, 8), batch_a_worker=75, rounds=1),
+            Runs("horovod", workers=2 * workers[-1], batch_a_worker=75, rounds=1),
             # Left out where it cannot be had.
             Runs("horovod", workers=2, collectives="nccl", batch_a_worker=75),
             # Accuracy, against the workers and against the size of the data set.
@@ -54,6 +56,6 @@ def get_scaling() -> Matrix:
         ],
         allreduces=[
             AllReduces(("mpi", "gloo", "tensorflow", "bare mpi"), workers=2, rounds=2),
-            AllReduces("mpi", workers=4, rounds=1),
+            *(AllReduces("mpi", workers=count, rounds=2) for count in workers[1:]),
         ],
     )

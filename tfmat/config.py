@@ -18,7 +18,7 @@ from ml_collections import ConfigDict as Config
 
 from tfmat.config_schema import FREE_SECTIONS, OPTIONS, Option
 from tfmat.errors import InputError, nearest
-from tfmat.files import read_json
+from tfmat.files import check_json, read_json
 
 
 def default_config() -> Config:
@@ -142,7 +142,15 @@ def check_layers(model_config: Config, num_points: int) -> None:
 
 def load_saved_config(path: str | os.PathLike) -> tuple[Config, dict[str, Any]]:
     """Reads `config.json`: the config, and what the run put beside it (`data_dir`, `total_steps`)."""
-    content = read_json(path)
+    content = check_json(read_json(path), dict[str, Any], path)
+    try:
+        return check_saved_config(content)
+    except InputError as error:
+        raise InputError(f"{path} is damaged: {error}") from error
+
+
+def check_saved_config(content: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
+    """A config as it was saved, and what else stands beside it; InputError names the key that cannot be."""
     config, extra = default_config(), {}
     for key, value in _flatten(content).items():
         section, _, name = key.partition(".")

@@ -1,10 +1,12 @@
-"""Files that are whole or absent: temporary name, fsync, rename. Any room may use this one."""
+"""Files that are whole or absent (temporary name, fsync, rename), and JSON that is what it should be. For any room."""
 
 import contextlib
 import errno
 import json
+import math
 import os
 import pathlib
+import re
 import tempfile
 from collections.abc import Iterator
 from typing import IO, Any
@@ -89,10 +91,84 @@ def write_json(path: str | os.PathLike, content: Any) -> None:
 
 
 def read_json(path: str | os.PathLike) -> Any:
-    """Reads a JSON file; raises InputError where it is missing or not JSON."""
+    """Reads a JSON file; raises InputError where it is missing or not JSON, or holds a number that is not finite."""
     try:
-        return json.loads(pathlib.Path(path).read_text("utf-8"))
+        return parse_json(pathlib.Path(path).read_text("utf-8"))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise InputError(f"{path} is not valid JSON ({error}); it may be damaged") from error
+
+
+def parse_json(text: str, nan_is_none: bool = False) -> Any:
+    """The content of a JSON text; ValueError where it is none, or holds NaN or a whole number beyond 64 bits.
+
+    Args:
+      nan_is_none: NaN and infinite numbers, which Python's own writer puts into JSON, are None instead.
+    """
+
+    def finite(text: str) -> float | None:
+        value = float(text)
+        if math.isfinite(value) or nan_is_none:
+            return value if math.isfinite(value) else None
+        raise ValueError(f"{text[:30]} is no finite number")
+
+    def whole(text: str) -> int:
+        value = int(text)
+        if -(2**63) <= value < 2**63:
+            return value
+        raise ValueError(f"{text[:30]} is more than a whole number of 64 bits holds")
+
+    try:
+        return json.loads(text, parse_constant=finite, parse_float=finite, parse_int=whole)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def check_json(content: Any, kind: Any, where: str | os.PathLike) -> Any:
+    """Checks what was read from JSON against a type, and makes an object of it.
+
+    Args:
+      content: dictionaries, lists, strings, numbers, True, False, None.
+      kind: a dataclass, a TypedDict, or a type such as `dict[str, float]`; msgspec says what is understood. Other keys
+        than a dataclass or TypedDict names are left out: a later tfmat may write them.
+      where: the file, for the message.
+
+    Raises:
+      InputError: naming the file and the key.
+    """
+    import msgspec  # where nothing is read, the command need not wait for it: 30 ms
+
+    try:
+        return msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        what, _, key = " ".join(str(error).split()).partition(" - at `$")
+        key = _with_names(content, kind, key.rstrip("`")).removeprefix(".")
+        raise InputError(f"{where} is damaged: {f'{key}: ' if key else ''}{what}") from error
+
+
+def _with_names(content: Any, kind: Any, key: str) -> str:
+    """msgspec's `.trials[...].lost` as `.trials.0003.lost`: it does not say which entry of a dictionary it means."""
+    import msgspec
+
+    path, place, found = "", content, content
+    for part in re.findall(r"\[\d+\]|\[\.\.\.\]|\.[^.\[]+", key):
+        if part == "[...]" and isinstance(place, dict):
+            whole = dict(place)
+            for name, value in whole.items():
+                place.clear()
+                place[name] = value
+                try:
+                    msgspec.convert(content, kind)
+                except msgspec.ValidationError:
+                    part, found = f".{name}", value
+                    break
+            place.clear()
+            place.update(whole)
+        else:
+            try:
+                found = place[int(part[1:-1])] if part[0] == "[" else place[part[1:]]
+            except (KeyError, IndexError, TypeError, ValueError):
+                found = None
+        path, place = path + part, found
+    return path

@@ -6,6 +6,7 @@ and knows what is no fault.
 
 import os
 import socket
+import sys
 import time
 from typing import Any
 
@@ -15,6 +16,13 @@ from tensorflow.experimental import dtensor
 from tfmat.backends.exchange import Exchange
 from tfmat.backends.mesh import MeshShape
 from tfmat.errors import InputError
+from tfmat.launch.port_guard import (
+    Neighbour,
+    PortGuard,
+    check_not_refused,
+    describe_ports,
+    guard_port,
+)
 from tfmat.launch.processes import Processes
 from tfmat.launch.watchdog import start_timeout, start_timer
 
@@ -36,6 +44,7 @@ def join(processes: Processes, mesh_shape: MeshShape, folder: str) -> Exchange:
     """
     if _joined:
         return _joined[0]
+    check_not_refused("--backend=dtensor over several processes")
     kind = _choose_devices(processes, mesh_shape)
     seconds = start_timeout()
     with start_timer(processes.rank, seconds + 5):  # TensorFlow itself may wait for ever
@@ -44,10 +53,29 @@ def join(processes: Processes, mesh_shape: MeshShape, folder: str) -> Exchange:
             ports = exchange.gather(held.getsockname()[1])
             addresses = exchange.broadcast(exchange.addresses)
             exchange.gather(None)
+        places = exchange.gather(Neighbour.here())
+        guard = guard_port(ports[processes.rank], places)
         _initialize(kind, processes, _jobs(addresses, ports))
-        exchange.gather(None)
+        _check_guards(exchange, guard)
+    if processes.rank == 0:
+        print(describe_ports(ports, places), file=sys.stderr, flush=True)
     _joined.append(exchange)
     return exchange
+
+
+def _check_guards(exchange: Exchange, guard: PortGuard | None) -> None:
+    """Returns when all ports are open and guarded; one InputError on all ranks where one cannot be."""
+    said = ""
+    try:
+        if guard:
+            guard.wait()
+    except InputError as error:
+        said = str(error)
+    for rank, text in enumerate(exchange.gather(said)):
+        if text:
+            failure = InputError(f"rank {rank}: {text}")
+            failure.said_elsewhere = said != text
+            raise failure
 
 
 def make_mesh(mesh_shape: MeshShape, num_processes: int) -> Any:

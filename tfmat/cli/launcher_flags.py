@@ -3,11 +3,12 @@
 import os
 import pathlib
 import sys
+from typing import NotRequired, TypedDict
 
 from absl import flags
 
 from tfmat.errors import InputError
-from tfmat.files import atomic_write, make_folder, read_json, write_json
+from tfmat.files import atomic_write, check_json, make_folder, read_json, write_json
 from tfmat.launch.site import Site, read_site
 from tfmat.launch.slurm_job import (
     SlurmJob,
@@ -131,34 +132,67 @@ def own_command(command: str, flag_values: flags.FlagValues, site: Site) -> tupl
 def launch(job: SlurmJob, site: Site, *, dry_run: bool) -> None:
     """Writes job.sh and submits it, and says how to watch it; with `dry_run` it prints the script only.
 
+    Of an array some of whose elements wait or run already, the others are submitted.
+
     Raises:
-      InputError: no cluster can run the job, SLURM refuses it, or one waits or runs in this folder already.
+      InputError: no cluster can run the job, SLURM refuses it, or all of it waits or runs in this folder already.
     """
     script = job_script(job, site)
     if dry_run:
         print(script, end="")
         return
-    _check_not_queued(job.folder)
+    living = _living(job.folder)
+    elements = _missing_elements(job, living)
     make_folder(job.folder)
     path = job.folder / "job.sh"
     with atomic_write(path, "w") as file:
         file.write(script)
-    job_id = submit(path)
-    write_json(job.folder / _JOB_FILE, {"format": 1, "job": job_id})
-    output = f"job-{job_id}.out" if job.array is None else f"job-{job_id}_0.out"
+    job_id = submit(path, elements)
+    others = sorted({state.partition("_")[0] for state in living})
+    write_json(job.folder / _JOB_FILE, {"format": 1, "job": job_id, "others": others})
+    first = elements[0] if elements else 0
+    output = f"job-{job_id}.out" if job.array is None else f"job-{job_id}_{first}.out"
     print(f"job {job_id}: {job.name}, submitted with {os.path.relpath(path)}")
+    if elements:
+        again = ", ".join(map(str, elements))
+        print(f"  element {again} of {job.array} starts again; {', '.join(sorted(living))} go on")
     print(f"  watch   squeue --jobs={job_id}; tail -F {os.path.relpath(job.folder / output)}")
     print(f"  cancel  scancel {job_id}     (the same command then goes on where it was)")
 
 
-def _check_not_queued(folder: pathlib.Path) -> None:
+class _JobRecord(TypedDict):
+    """job.json: the last job of a folder, and those before it of which elements lived when it was submitted."""
+
+    job: str
+    others: NotRequired[list[str]]
+
+
+def _living(folder: pathlib.Path) -> dict[str, str]:
+    """Job or element (`12`, `12_0`) of this folder -> its state, of those that are not over."""
     path = folder / _JOB_FILE
     if not path.exists():
-        return
-    states = job_states([str(read_json(path)["job"])])
-    for job_id, state in states.items():
-        if state not in _ENDED:
-            raise InputError(
-                f"job {job_id} is {state} in {os.path.relpath(folder)} already; watch it with squeue, or end it first: "
-                f"scancel {job_id}"
-            )
+        return {}
+    record: _JobRecord = check_json(read_json(path), _JobRecord, path)
+    states = job_states([record["job"], *record.get("others", [])])
+    return {job: state for job, state in states.items() if state not in _ENDED}
+
+
+def _missing_elements(job: SlurmJob, living: dict[str, str]) -> list[int]:
+    """The elements of an array of which no job waits or runs; [] where none lives, so that all are submitted.
+
+    Raises:
+      InputError: nothing is missing, or the folder's job is no array.
+    """
+    if not living:
+        return []
+    numbers = {int(job_id.partition("_")[2] or -1) for job_id in living}
+    missing = [] if job.array is None or -1 in numbers else [
+        number for number in range(job.array) if number not in numbers
+    ]  # fmt: skip
+    if missing:
+        return missing
+    job_id, state = next(iter(living.items()))
+    raise InputError(
+        f"job {job_id} is {state} in {os.path.relpath(job.folder)} already; watch it with squeue, or end it first: "
+        f"scancel {' '.join(sorted({each.partition('_')[0] for each in living}))}"
+    )

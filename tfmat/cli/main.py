@@ -19,6 +19,7 @@ from tfmat.cli.interruptions import signals_as_interruptions
 from tfmat.errors import InputError, Interrupted, TfmatError, nearest
 from tfmat.files import write_error
 from tfmat.launch.processes import find_processes
+from tfmat.launch.settings import check_settings
 
 # Command -> one line for `tfmat --help`, here so that the list loads no command.
 COMMANDS = {
@@ -190,6 +191,7 @@ def _dispatch(arguments: list[str]) -> int:
         print(_command_help(name, command, flag_values))
         return 0
     positional = _parse(name, flag_values, rewrite(rest))
+    check_settings()
     return command.run(flag_values, positional) or 0
 
 

@@ -6,17 +6,18 @@ import dataclasses
 import datetime
 import hashlib
 import json
+import math
 import os
 import pathlib
 import re
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
 from tfmat.errors import InputError
-from tfmat.files import read_json
+from tfmat.files import check_json, read_json
 from tfmat.materials.law import Parameter
 
 FORMAT = 1
@@ -28,20 +29,30 @@ CHANNELS = 3  # strain, stress, flag
 # changes the format.
 PIECE = 4096
 
-_FIELDS: dict[str, type | tuple[type, ...]] = {
-    "num_curves": int,
-    "num_train": int,
-    "num_validation": int,
-    "num_test": int,
-    "num_points": int,
-    "shard_size": int,
-    "seed": int,
-    "parameters": list,
-    "input_scale": list,
-    "shards": list,
-    "settings": (dict, type(None)),
-    "source": (dict, type(None)),
-}
+
+class _Source(TypedDict):
+    path: str
+    sha256: str
+
+
+class _Content(TypedDict):
+    """What is read of a manifest."""
+
+    num_curves: int
+    num_train: int
+    num_validation: int
+    num_test: int
+    num_points: int
+    shard_size: int
+    seed: int
+    parameters: list[Parameter]
+    input_scale: tuple[float, float, float]
+    shards: list[dict[str, str] | None]
+    settings: dict[str, Any] | None
+    source: _Source | None
+    law: NotRequired[str | None]
+    simulation_version: NotRequired[int | None]
+    id: NotRequired[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,14 +119,34 @@ def read_manifest(folder: pathlib.Path) -> dict[str, Any]:
             f"{folder} was written by a newer tfmat (format {version}; this one reads up to {FORMAT}); "
             "upgrade tfmat, or generate the data set again in another folder"
         )
-    for field, kind in _FIELDS.items():
-        if field not in manifest:
-            raise InputError(_damaged(path, f"it has no '{field}'"))
-        if not isinstance(manifest[field], kind):
-            raise InputError(_damaged(path, f"'{field}' is {manifest[field]!r}"))
-    if len(manifest["shards"]) != Layout.of(manifest).num_shards:
-        raise InputError(_damaged(path, f"it lists {len(manifest['shards'])} shards"))
+    try:
+        check_json(manifest, _Content, path)
+        _check_sense(manifest)
+    except InputError as error:
+        what = str(error).removeprefix(f"{path} is damaged: ")
+        raise InputError(_damaged(path, what)) from error
     return manifest
+
+
+def _check_sense(manifest: dict[str, Any]) -> None:
+    """InputError where the entries, each of the right type, do not belong together."""
+    for name in ("num_points", "shard_size", "num_curves"):
+        if not 0 < manifest[name] < 2**48:
+            raise InputError(f"{name} is {manifest[name]}")
+    parts = [manifest[f"num_{part}"] for part in ("train", "validation", "test")]
+    if min(parts) < 0 or parts[0] + parts[1] != manifest["num_curves"]:
+        raise InputError(f"num_train, num_validation and num_test are {parts}")
+    if len(manifest["shards"]) != Layout.of(manifest).num_shards:
+        raise InputError(f"it lists {len(manifest['shards'])} shards")
+    names = [entry["name"] for entry in manifest["parameters"]]
+    if not names or len(set(names)) < len(names):
+        raise InputError(f"parameters: {', '.join(names) or 'none'}")
+    for entry in manifest["parameters"]:
+        low = 0.0 if entry.get("scale") == "log" else -math.inf
+        if not low < entry["low"] < entry["high"]:
+            raise InputError(f"parameters.{entry['name']}: {entry['low']} to {entry['high']}")
+    if not all(scale > 0 for scale in manifest["input_scale"]):
+        raise InputError(f"input_scale is {manifest['input_scale']}")
 
 
 def _damaged(path: pathlib.Path, what: str) -> str:
@@ -164,12 +195,7 @@ def new_manifest(
 
 def parameters_of(manifest: Mapping[str, Any]) -> tuple[Parameter, ...]:
     """The identified parameters, in the order of the label columns."""
-    try:
-        return tuple(Parameter(**entry) for entry in manifest["parameters"])
-    except TypeError as error:
-        raise InputError(
-            f"the manifest of the data set is damaged: 'parameters': {error}"
-        ) from error
+    return tuple(check_json(manifest["parameters"], list[Parameter], MANIFEST))
 
 
 def combined_checksum(piece_checksums: Iterable[int]) -> str:

@@ -24,6 +24,8 @@ from tfmat.data.manifest import (
     read_manifest,
 )
 from tfmat.data.mapped import map_shards
+from tfmat.data.memory import check_memory
+from tfmat.data.saved_settings import settings_of
 from tfmat.data.writing import Floats, Progress, write_dataset
 from tfmat.errors import InputError
 from tfmat.materials.law import Parameter
@@ -112,7 +114,7 @@ class PackedDataset:
             num_test=manifest["num_test"],
             shard_size=manifest["shard_size"],
             parameters=parameters_of(manifest),
-            settings=None if settings is None else CurveSettings.from_json(settings),
+            settings=None if settings is None else settings_of(folder, settings),
             input_scale=(strain, stress, flag),
         )
 
@@ -205,7 +207,7 @@ def repair_simulated(
             f"{folder} was simulated by version {version} of the simulation and this tfmat has {SIMULATION_VERSION}; "
             "generate the data set again in another folder"
         )
-    settings = CurveSettings.from_json(manifest["settings"])
+    settings = settings_of(folder, manifest["settings"] or {})
     counts = (manifest["num_curves"], manifest["num_test"], manifest["shard_size"])
     return _generate(folder, settings, manifest["seed"], *counts, progress, num_threads)
 
@@ -221,6 +223,12 @@ def _generate(
     num_threads: int | None,
 ) -> PackedDataset:
     _check_counts(seed, num_curves, num_test)
+    first_block = min(num_curves, _SCALE_CURVES)
+    check_memory(
+        f"curves of {settings.num_points:,} points (data.num_points), of which {first_block:,} are simulated at once,",
+        first_block * settings.num_points * 4 * CHANNELS,
+        "take fewer points",
+    )
     simulator = Simulator(settings, seed)
 
     def fill(start: int, stop: int, features: Floats, labels: Floats) -> None:
@@ -228,7 +236,7 @@ def _generate(
             rows = slice(first - start, last - start)
             simulator.fill(number, number + last - first, features[rows], labels[rows])
 
-    first_curves = simulator.curves(0, min(num_curves, _SCALE_CURVES)).features
+    first_curves = simulator.curves(0, first_block).features
     manifest = new_manifest(
         identity=_identity(settings, seed, num_curves, num_test, shard_size),
         num_curves=num_curves,

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.batch_growth import EpochPlan, Growth
+from tfmat.data.memory import available_memory
 from tfmat.data.order import ExampleOrder
 from tfmat.errors import InputError
 
@@ -258,19 +259,3 @@ def sequential_blocks(
 def fits_in_memory(num_bytes: int, available: Callable[[], int] | None = None) -> bool:
     """Whether a mapped data set of that size can stay in memory beside the training."""
     return num_bytes < 0.7 * (available or available_memory)()
-
-
-def available_memory() -> int:
-    """Bytes of memory that a new process could use now, within the limits of its container."""
-    available = None
-    with open("/proc/meminfo", encoding="ascii") as file:
-        for line in file:
-            if line.startswith("MemAvailable:"):
-                available = int(line.split()[1]) * 1024
-    limits = [available] if available is not None else []
-    try:
-        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
-            limits.append(int(file.read()))
-    except (OSError, ValueError):
-        pass  # no cgroup v2, or "max": no limit of its own
-    return min(limits)

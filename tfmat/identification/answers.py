@@ -127,10 +127,8 @@ class Identification:
             "resimulated_mpa": self.stress_mpa.get("network"),
             "name": self.curve.name,
             "law_title": law.title if law else "",
-            "parameters": {
-                name: (value.value, value.unit, value.ci95)
-                for name, value in self.parameters.items()
-            },
+            "parameters": {n: (value.value, value.unit) for n, value in self.parameters.items()},
+            "intervals": {name: value.ci95 for name, value in self.parameters.items()},
             "rmse_percent": self.errors_percent.get("network"),
             "refined": refined,
             "recommended": "network" if self.method == "network" else "least squares",

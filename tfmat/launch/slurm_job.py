@@ -73,14 +73,20 @@ def job_script(job: SlurmJob, site: Site = Site()) -> str:  # noqa: B008 (it is 
     return render(job, site)
 
 
-def submit(script: pathlib.Path) -> str:
+def submit(script: pathlib.Path, elements: Iterable[int] = ()) -> str:
     """Hands a job's script to SLURM; returns the job's number.
+
+    Args:
+      script: path of job.sh.
+      elements: of an array, where not all that the script names.
 
     Raises:
       InputError: there is no SLURM, or it refuses; one line.
     """
     options = re.findall(r"^#SBATCH --([a-z-]+)", script.read_text("utf-8"), re.MULTILINE)
-    said = _client(["sbatch", "--parsable", str(script)], _environment(options))
+    only = ",".join(map(str, elements))
+    flags = [f"--array={only}"] if only else []
+    said = _client(["sbatch", "--parsable", *flags, str(script)], _environment(options))
     return said.strip().split(";")[0]
 
 

@@ -26,6 +26,7 @@ class _Shape:
 def render(job: "SlurmJob", site: Site) -> str:
     """See `job_script`."""
     shape = _shape(job, site)
+    requeue, script = "yes" if job.requeue else "no", shlex.quote(str(job.folder / "job.sh"))
     parts = [
         "#!/bin/bash",
         *_directives(job, site, shape),
@@ -37,8 +38,10 @@ def render(job: "SlurmJob", site: Site) -> str:
         "",
         _RUN.format(
             command=_command_line(job, site, shape),
-            requeue="yes" if job.requeue else "no",
-            script=shlex.quote(str(job.folder / "job.sh")),
+            requeue=requeue,
+            script=script,
+            element="" if job.array is None else "--array=$SLURM_ARRAY_TASK_ID ",
+            lost="" if job.array is None else _LOST.format(requeue=requeue, script=script),
         ),
     ]
     return "\n".join(parts)
@@ -223,8 +226,19 @@ if [[ $status == 75 ]]; then
     if [[ {requeue}$stop == yesno ]] && scontrol requeue "$SLURM_JOB_ID"; then
         echo "tfmat job: saved; job $SLURM_JOB_ID waits in the queue again"
     else
-        echo "tfmat job: saved; to go on: sbatch "{script}
+        echo "tfmat job: saved; to go on: sbatch {element}"{script}
     fi
-fi
+fi{lost}
 exit "$status"
 """
+
+# An element of an array whose process was killed, or lost a rank (status 4), has failed through no fault of its work,
+# and the others do not wait for it. What is killed again and again is not worth a place.
+_LOST = """
+if [[ ($status == 4 || $status -gt 128) && {requeue}$stop == yesno && ${{SLURM_RESTART_COUNT:-0}} -lt 10 ]]; then
+    if scontrol requeue "$SLURM_JOB_ID"; then
+        echo "tfmat job: lost (status $status); element $SLURM_ARRAY_TASK_ID waits in the queue again"
+    else
+        echo "tfmat job: lost (status $status); to go on: sbatch --array=$SLURM_ARRAY_TASK_ID "{script}
+    fi
+fi"""

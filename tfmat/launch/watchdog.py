@@ -35,7 +35,6 @@ nodes). The start, in which all ranks must find each other, may take HOROVOD_STA
 
 import contextlib
 import errno
-import os
 import socket
 import threading
 import time
@@ -46,6 +45,7 @@ from typing import Any, TypeGuard
 from tfmat.errors import InputError, TfmatError, WorkerLostError
 from tfmat.files import write_error
 from tfmat.launch import watchdog_links as links
+from tfmat.launch.settings import seconds_setting
 from tfmat.launch.watchdog_rank_0 import Rank0Watch
 from tfmat.launch.watchdog_threads import Settings, Watch, end_process
 from tfmat.launch.watchdog_verdict import Verdict, name_ranks
@@ -91,7 +91,7 @@ class Watchdog:
             return cls()
         seconds = timeout_seconds
         if seconds is None:
-            seconds = _seconds_from_environment("TFMAT_WORKER_TIMEOUT", 20.0)
+            seconds = seconds_setting("TFMAT_WORKER_TIMEOUT")
         start_seconds = start_timeout()
         deadline = time.monotonic() + start_seconds
         settings = Settings(rank, size, seconds, on_loss)
@@ -200,20 +200,7 @@ def start_timer(rank: int, seconds: float | None = None) -> Iterator[None]:
 
 def start_timeout() -> float:
     """Seconds in which all ranks must have found each other: HOROVOD_START_TIMEOUT, or 45."""
-    return _seconds_from_environment("HOROVOD_START_TIMEOUT", 45.0)
-
-
-def _seconds_from_environment(name: str, default: float) -> float:
-    text = os.environ.get(name, "")
-    try:
-        seconds = float(text) if text else default
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise InputError(
-            f"{name}={text} is no number of seconds; set it to {default:g}, for example"
-        )
-    return seconds
+    return seconds_setting("HOROVOD_START_TIMEOUT")
 
 
 def _one_line(error: BaseException) -> str:

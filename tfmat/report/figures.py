@@ -46,9 +46,10 @@ def curve_figure(
     *,
     name: str,
     law_title: str,
-    parameters: Mapping[str, Sequence[Any]],
+    parameters: Mapping[str, tuple[float, str]],
     rmse_percent: float | None,
     refined: Mapping[str, Any] | None = None,
+    intervals: Mapping[str, tuple[float, float] | None] | None = None,
     recommended: str = "network",
     do_not_use: Sequence[str] = (),
     assumed: Sequence[str] = (),
@@ -63,7 +64,7 @@ def curve_figure(
     Args:
       strain: [points], -; stress_mpa: [points], MPa.
       resimulated_mpa: [points], MPa, with the network's parameters; None where no network answered.
-      parameters: name -> (recommended value, unit) or (value, unit, its 95 % interval or None), told below.
+      parameters: name -> (recommended value, unit), told below; intervals: name -> its 95 % interval, where known.
       rmse_percent: root mean square residual of the network's curve over the maximum stress, %.
       refined: the other answer: `name` (what it is called), `stress_mpa` [points], `rmse_percent`; or None.
       recommended: `network`, or the name of the refined answer: the one that is drawn bold.
@@ -78,7 +79,7 @@ def curve_figure(
         curves.append(_Curve(refined["name"], refined["stress_mpa"], refined["rmse_percent"]))
     # The recommended one first; it is the last to be drawn.
     curves.sort(key=lambda curve: curve.name != recommended)
-    answer = _answer(parameters, assumed)
+    answer = _answer(parameters, intervals or {}, assumed)
     lines = len(answer.splitlines()) + len(curves) + 1
     figure = new_figure(width, (5.0 if curves else 3.8) + 0.19 * lines)
     if curves:
@@ -168,13 +169,17 @@ def draw_losses(panel: Axes, metrics: Sequence[Mapping[str, Any]], over: str) ->
         panel.legend(frameon=False)
 
 
-def _answer(parameters: Mapping[str, Sequence[Any]], assumed: Sequence[str]) -> str:
+def _answer(
+    parameters: Mapping[str, tuple[float, str]],
+    intervals: Mapping[str, tuple[float, float] | None],
+    assumed: Sequence[str],
+) -> str:
     """The text of the answer, one parameter a line."""
     lines = []
-    for name, (value, unit, *more) in parameters.items():
+    for name, (value, unit) in parameters.items():
         line = f"{name} = {format_value(value)} {format_unit(unit)}".rstrip()
-        if more and more[0] is not None:
-            line += f"   (95 %: {format_value(more[0][0])} … {format_value(more[0][1])})"
+        if (ends := intervals.get(name)) is not None:
+            line += f"   (95 %: {format_value(ends[0])} … {format_value(ends[1])})"
         lines.append(line)
     return "\n".join([*lines, *([f"assumed: {', '.join(assumed)}"] if assumed else [])])
 

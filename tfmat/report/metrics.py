@@ -1,18 +1,19 @@
 """Reading what a run wrote while it trained."""
 
-import json
 import os
 import pathlib
 from typing import Any
 
 from tfmat.errors import InputError
+from tfmat.files import check_json, parse_json
+from tfmat.report.records import MetricsLine
 
 
 def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
     """The lines of a `metrics.jsonl`, in order of their step; [] where the file is missing.
 
     A run that went on after a kill may have written some steps twice: the later line counts. A line that was cut
-    off by the kill is left out.
+    off by the kill, or is damaged, is left out.
     """
     try:
         lines = pathlib.Path(path).read_text("utf-8", errors="replace").splitlines()
@@ -23,8 +24,9 @@ def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
     by_step: dict[int, dict[str, Any]] = {}
     for line in lines:
         try:
-            content = json.loads(line)
-            by_step[int(content["step"])] = content
-        except (ValueError, KeyError, TypeError):
+            content = parse_json(line, nan_is_none=True)
+            check_json(content, MetricsLine, path)
+        except ValueError:  # an InputError too
             continue
+        by_step[content["step"]] = content
     return [by_step[step] for step in sorted(by_step)]

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tfmat.errors import InputError
-from tfmat.files import read_json, write_json
+from tfmat.files import check_json, read_json, write_json
+from tfmat.report import records
 from tfmat.report.evaluation import ScoredAnswers, read_answers
 from tfmat.report.metrics import read_metrics
 
@@ -32,6 +33,7 @@ class RunFiles:
       example: the example curve's answer as `tfmat identify --json` tells it, or {}.
       example_picture: arguments of `curve_figure` for it, or None.
       running: a process is training in the folder now.
+      damaged: files that are there and cannot be used, one line each.
     """
 
     workdir: pathlib.Path
@@ -45,6 +47,7 @@ class RunFiles:
     example: dict[str, Any]
     example_picture: dict[str, Any] | None
     running: bool
+    damaged: tuple[str, ...] = ()
 
 
 def read_run(workdir: str | os.PathLike) -> RunFiles:
@@ -55,30 +58,48 @@ def read_run(workdir: str | os.PathLike) -> RunFiles:
         raise InputError(
             f"{folder} {what}; name a run's folder with --workdir, or train one: tfmat train --workdir={folder}"
         )
-    examples = _content(folder / "example.json", list)
-    sessions = _content(folder / "provenance.json", dict).get("sessions")
-    return RunFiles(
+    files = _Files(folder)
+    sessions = files.content("provenance.json", records.Provenance).get("sessions", [])
+    examples = files.content("example.json", list[records.Example], empty=[])
+    run = RunFiles(
         workdir=folder,
-        config=_content(folder / "config.json", dict),
-        status=_content(folder / "status.json", dict),
-        sidecar=_content(folder / "model.json", dict),
-        evaluation=_content(folder / "evaluation.json", dict),
+        config=files.content("config.json", records.Configuration),
+        status=files.content("status.json", records.Status),
+        sidecar=files.content("model.json", records.Sidecar),
+        evaluation=files.content("evaluation.json", records.Evaluation),
         metrics=read_metrics(folder / "metrics.jsonl"),
-        sessions=[s for s in sessions if isinstance(s, dict)] if isinstance(sessions, list) else [],
+        sessions=sessions,
         answers=read_answers(folder),
-        example=examples[0] if examples and isinstance(examples[0], dict) else {},
-        example_picture=_picture(folder / _PICTURE),
+        example=examples[0] if examples else {},
+        example_picture=_picture(files),
         running=_is_locked(folder / ".lock"),
     )
+    return dataclasses.replace(run, damaged=tuple(files.damaged))
 
 
-def _content(path: pathlib.Path, kind: type) -> Any:
-    """A JSON file's content; an empty one where the file is missing, damaged or of another kind."""
-    try:
-        content = read_json(path)
-    except InputError:
-        return kind()
-    return content if isinstance(content, kind) else kind()
+class _Files:
+    """Reads the folder's JSON files, and remembers which of them cannot be used."""
+
+    def __init__(self, folder: pathlib.Path):
+        self._folder, self.damaged = folder, list[str]()
+
+    def content(self, name: str, kind: Any, empty: Any = None) -> Any:
+        """A file's content; an empty one where the file is missing or damaged."""
+        empty = {} if empty is None else empty
+        path = self._folder / name
+        if not path.exists():
+            return empty
+        try:
+            content = read_json(path)
+            check_json(content, kind, path)
+        except InputError as error:
+            self.damaged.append(str(error))
+            return empty
+        return content
+
+    def refuse(self, name: str, why: str) -> None:
+        """Notes a file that cannot be used."""
+        self.damaged.append(f"{self._folder / name} is damaged: {why}")
 
 
 def write_example_picture(workdir: str | os.PathLike, picture: Mapping[str, Any]) -> None:
@@ -88,12 +109,23 @@ def write_example_picture(workdir: str | os.PathLike, picture: Mapping[str, Any]
     )
 
 
-def _picture(path: pathlib.Path) -> dict[str, Any] | None:
+def _picture(files: _Files) -> dict[str, Any] | None:
     """The example's picture as it was; None where it is missing or damaged."""
-    try:
-        return _with(_content(path, dict), lambda values: np.asarray(values, np.float64))
-    except (KeyError, TypeError, ValueError):
+    content = files.content(_PICTURE, records.Picture)
+    if not content:
         return None
+    picture = _with(content, lambda values: np.asarray(values, np.float64))
+    curves = [
+        picture["stress_mpa"],
+        picture["resimulated_mpa"],
+        (picture["refined"] or {}).get("stress_mpa"),
+    ]
+    if not len(picture["strain"]) or any(
+        curve is not None and len(curve) != len(picture["strain"]) for curve in curves
+    ):
+        files.refuse(_PICTURE, "its curves have different numbers of points")
+        return None
+    return {key: picture[key] for key in picture.keys() & records.Picture.__annotations__.keys()}
 
 
 def _with(picture: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:

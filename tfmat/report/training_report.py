@@ -1,9 +1,10 @@
 """The report on one run: `report.html` and `figures/`, from the files in its folder."""
 
+import dataclasses
 import datetime
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -15,7 +16,17 @@ from tfmat.report.accuracy_sections import accuracy, by_kind_of_curve, coverage
 from tfmat.report.calibration_figure import calibration_figure
 from tfmat.report.comparison_section import classical
 from tfmat.report.figures import curve_figure, loss_figure, save_figure
-from tfmat.report.page import Block, Details, Findings, Page, Paragraph, Section, Tile, Tiles
+from tfmat.report.page import (
+    Block,
+    Details,
+    Finding,
+    Findings,
+    Page,
+    Paragraph,
+    Section,
+    Tile,
+    Tiles,
+)
 from tfmat.report.run_files import RunFiles, read_run
 from tfmat.report.run_numbers import error_bins, parameter_answers
 from tfmat.report.run_sections import example, losses, provenance
@@ -32,12 +43,16 @@ def write_training_report(workdir: str | os.PathLike) -> pathlib.Path:
     run = read_run(workdir)
     page = training_page(run).html()
     folder = make_folder(run.workdir / "figures")
-    for name, figure in _figures(run).items():
+    for name, draw in _FIGURES.items():
         path = folder / f"{name}.png"
+        try:
+            figure = draw(run)
+            if figure is not None:
+                save_figure(figure, path)
+        except _SENSELESS:  # the page says so in its place
+            figure = None
         if figure is None:
             path.unlink(missing_ok=True)  # an earlier one would belong to other numbers
-        else:
-            save_figure(figure, path)
     path = run.workdir / "report.html"
     with atomic_write(path, "w") as file:
         file.write(page)
@@ -46,17 +61,13 @@ def write_training_report(workdir: str | os.PathLike) -> pathlib.Path:
 
 def training_page(run: RunFiles) -> Page:
     """The page on a run."""
+    run = _with_sense(run)
     verdict = judge(run)
     law = run.config.get("law") or run.evaluation.get("law") or "unknown"
     title = f"{run.workdir.resolve().name}: a network for the law {law}"
     sections = [
         _verdict_section(run, verdict),
-        accuracy(run),
-        by_kind_of_curve(run),
-        coverage(run),
-        example(run),
-        classical(run),
-        losses(run),
+        *(_whole_or_note(make, run) for make in _PARTS),
         provenance(run),
     ]
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
@@ -68,6 +79,33 @@ def training_page(run: RunFiles) -> Page:
         footer=f"Made by tfmat {tfmat.__version__} on {now} from the files in the run's folder; the pictures also "
         "lie in figures/ there. This file needs nothing else.",
     )
+
+
+_PARTS = (accuracy, by_kind_of_curve, coverage, example, classical, losses)
+# What numbers that are of the right type but cannot be do to arithmetic and pictures.
+_SENSELESS = (ArithmeticError, LookupError, ValueError)
+
+
+def _whole_or_note(make: Callable[[RunFiles], Section | None], run: RunFiles) -> Section | None:
+    """A part of the page; a note in its place where the numbers in the folder cannot be drawn."""
+    try:
+        return make(run)
+    except _SENSELESS as error:
+        reason = f"{type(error).__name__}: {error}"
+        text = f"The numbers in the folder's files do not fit together here ({reason})."
+        title = f"Left out: {make.__name__.replace('_', ' ')}"
+        return Section(title, [Paragraph(text)], level="warn")
+
+
+def _with_sense(run: RunFiles) -> RunFiles:
+    """The run; without its evaluation where that is of the right type and still tells nothing."""
+    try:
+        _tiles(run, judge(run))
+    except _SENSELESS as error:
+        note = f"{run.workdir / 'evaluation.json'} is damaged ({type(error).__name__}: {error})"
+        damaged = (*run.damaged, note)
+        return dataclasses.replace(run, evaluation={}, answers=None, damaged=damaged)
+    return run
 
 
 def _subtitle(run: RunFiles) -> str:
@@ -86,7 +124,12 @@ def _verdict_section(run: RunFiles, verdict: Verdict) -> Section:
         "The rules behind this verdict", [Paragraph(rule, quiet=True) for rule in RULES]
     )
     tiles = _tiles(run, verdict)
-    blocks: list[Block] = [Findings(verdict.findings), *([Tiles(tiles)] if tiles else []), rules]
+    damaged = [Finding("warn", f"Left out: {why}.") for why in run.damaged]
+    blocks: list[Block] = [
+        Findings([*damaged, *verdict.findings]),
+        *([Tiles(tiles)] if tiles else []),
+        rules,
+    ]
     return Section(verdict.headline, blocks, level=verdict.level)
 
 
@@ -136,14 +179,34 @@ def duration_text(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def _figures(run: RunFiles) -> dict[str, Figure | None]:
-    """Name -> picture, or None where there is nothing to draw."""
-    answers, bins = parameter_answers(run), error_bins(run)
+def _predicted(run: RunFiles) -> Figure | None:
+    answers = parameter_answers(run)
+    return predicted_against_true_figure(answers) if answers else None
+
+
+def _kinds_of_curves(run: RunFiles) -> Figure | None:
+    bins = error_bins(run)
+    return yardstick_figure(bins) if bins else None
+
+
+def _example_figure(run: RunFiles) -> Figure | None:
+    return curve_figure(**run.example_picture) if run.example_picture else None
+
+
+def _loss_figure(run: RunFiles) -> Figure | None:
+    return loss_figure(run.metrics) if run.metrics else None
+
+
+def _calibration(run: RunFiles) -> Figure | None:
     intervals = run.evaluation.get("coverage")
-    return {
-        "predicted_against_true": predicted_against_true_figure(answers) if answers else None,
-        "kinds_of_curves": yardstick_figure(bins) if bins else None,
-        "example": curve_figure(**run.example_picture) if run.example_picture else None,
-        "losses": loss_figure(run.metrics) if run.metrics else None,
-        "calibration": calibration_figure(intervals) if intervals else None,
-    }
+    return calibration_figure(intervals) if intervals else None
+
+
+# Name -> what draws it; None where there is nothing to draw.
+_FIGURES: dict[str, Callable[[RunFiles], Figure | None]] = {
+    "predicted_against_true": _predicted,
+    "kinds_of_curves": _kinds_of_curves,
+    "example": _example_figure,
+    "losses": _loss_figure,
+    "calibration": _calibration,
+}

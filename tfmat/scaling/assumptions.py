@@ -5,7 +5,7 @@ import os
 import pathlib
 
 from tfmat.errors import InputError
-from tfmat.files import read_json, write_json
+from tfmat.files import check_json, read_json, write_json
 
 FILE = "assumptions.json"
 
@@ -52,11 +52,8 @@ def read_assumptions(workdir: str | os.PathLike) -> Assumptions:
     path = pathlib.Path(workdir) / FILE
     if not path.exists():
         return Assumptions()
-    content = read_json(path)
-    try:
-        return Assumptions(**content)
-    except TypeError as error:
-        raise InputError(f"{path} holds no assumptions ({error}); mend or remove it") from error
+    found: Assumptions = check_json(read_json(path), Assumptions, path)
+    return found
 
 
 def write_assumptions(workdir: str | os.PathLike, assumptions: Assumptions) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tfmat.config import Config
 from tfmat.errors import InputError
-from tfmat.files import make_folder, read_json, write_error, write_json
+from tfmat.files import check_json, make_folder, read_json, write_error, write_json
 from tfmat.scaling.answers import allreduces_of, read_answers, repetitions_of
 from tfmat.scaling.describe import model_of
 from tfmat.scaling.launches import transport_of
@@ -85,9 +85,9 @@ def check_same_study(workdir: pathlib.Path, config: Config) -> None:
     if not path.exists():
         write_json(path, content)
         return
-    before = read_json(path)
+    before = _flat(check_json(read_json(path), dict[str, Any], path))
     for name, value in _flat(content).items():
-        old = _flat(before).get(name)
+        old = before.get(name)
         if (
             old != value and name != "data.num_curves"
         ):  # the first ones are the same in every number

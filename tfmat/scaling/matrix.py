@@ -212,6 +212,19 @@ def _is_for_quick(runs: Runs) -> bool:
     )
 
 
+def worker_counts(processors: int | None = None, most: int = 16) -> tuple[int, ...]:
+    """Numbers of workers that fit a machine: 2, 4, 8 … and as many as it has processors; 2 where it has fewer.
+
+    Args:
+      processors: of the machine; by default those that this process may use.
+      most: workers.
+    """
+    processors = len(os.sched_getaffinity(0)) if processors is None else processors
+    last = max(2, min(processors, most))
+    doubled = [2**power for power in range(1, last.bit_length()) if 2**power < last]
+    return (*doubled, last)
+
+
 def load_matrix(
     path: str | os.PathLike, overrides: Sequence[tuple[str, str]] = ()
 ) -> tuple[Config, Matrix]:

@@ -10,16 +10,13 @@ The keys are the attributes of the dataclasses in measurements.py; what has a de
 
 import dataclasses
 import json
-import math
 import os
 import pathlib
-import types
-import typing
 from collections.abc import Iterable
 from typing import Any
 
 from tfmat.errors import InputError, nearest
-from tfmat.files import atomic_write
+from tfmat.files import atomic_write, check_json, parse_json
 from tfmat.scaling.measurements import (
     AllReduce,
     LeftOut,
@@ -77,13 +74,13 @@ def read_measurements(workdir: str | os.PathLike) -> Measurements:
     label = ""
     for number, line in enumerate(lines, start=1):
         try:
-            content = json.loads(line)
+            content = parse_json(line)
             if not isinstance(content, dict):
                 raise InputError("expected an object in braces")
             kind = content.pop("kind", None)
             if number == 1:
                 label = _check_format(kind, content)
-            elif kind not in _KINDS:
+            elif not isinstance(kind, str) or kind not in _KINDS:
                 raise InputError(f"kind is {kind!r}; expected one of {', '.join(_KINDS)}")
             else:
                 entries.append(_decode(_KINDS[kind], content, kind))
@@ -128,34 +125,11 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
-def _decode(kind: Any, value: Any, where: str) -> Any:
-    """`value` of a JSON file as an object of the annotated type `kind`; InputError where it is none."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if dataclasses.is_dataclass(kind):
-        return _decode_fields(kind, value, where)
-    if isinstance(kind, types.UnionType):
-        return None if value is None else _decode(arguments[0], value, where)
-    if origin is tuple and isinstance(value, list):
-        return tuple(_decode(arguments[0], each, where) for each in value)
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        if not math.isfinite(value):
-            raise InputError(f"{where} is {value}; expected a finite number")
-        return float(value)
-    plain = origin or kind
-    if not isinstance(value, plain) or (plain is int and isinstance(value, bool)):
-        raise InputError(f"{where} is {value!r}; expected {getattr(plain, '__name__', plain)}")
-    return value
-
-
-def _decode_fields(kind: Any, value: Any, where: str) -> Any:
-    if not isinstance(value, dict):
-        raise InputError(f"{where} is {value!r}; expected an object in braces")
-    annotations = typing.get_type_hints(kind)
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    for name in value:
-        if name not in fields:
-            raise InputError(f"{where} has an unknown key '{name}'{nearest(name, fields)}")
-    for name, field in fields.items():
-        if name not in value and field.default is dataclasses.MISSING:
-            raise InputError(f"{where} has no '{name}'")
-    return kind(**{name: _decode(annotations[name], value[name], name) for name in value})
+def _decode(kind: Any, content: dict[str, Any], name: str) -> Entry:
+    """One entry; InputError where it is none."""
+    fields = [field.name for field in dataclasses.fields(kind)]
+    for key in content:
+        if key not in fields:
+            raise InputError(f"{name} has an unknown key '{key}'{nearest(key, fields)}")
+    found: Entry = check_json(content, kind, name)
+    return found

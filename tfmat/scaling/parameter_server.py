@@ -9,16 +9,26 @@ Synchronous: the server sums up gradients; the chief waits for all workers of a 
 No backend of tfmat's: it is here to be compared with.
 """
 
+import dataclasses
 import os
 import pathlib
 import platform
 import socket
+import sys
 import time
 from typing import Any
 
 import numpy as np
 
 from tfmat.config import Config
+from tfmat.files import read_json, write_json
+from tfmat.launch.port_guard import (
+    Neighbour,
+    PortGuard,
+    check_not_refused,
+    describe_ports,
+    guard_port,
+)
 from tfmat.launch.processes import Processes
 from tfmat.launch.runtime import prepare_tensorflow
 from tfmat.scaling.adam_on_server import AdamOnServer, Examples
@@ -39,13 +49,16 @@ def measure_parameter_server(
     Raises:
       InputError: the processes do not find each other.
     """
+    check_not_refused("a parameter server")
     prepare(spec["processors"])
-    cluster = find_each_other(folder, processes)
+    cluster, guard = find_each_other(folder, processes)
     if processes.rank != CHIEF:
-        serve(cluster, processes, folder)
+        serve(cluster, guard, processes, folder)
         return []
     try:
         training = AdamOnServer.start(cluster, spec["way"]["updates"] == "synchronous")
+        if guard:
+            guard.wait()
         examples = _write_examples(spec, folder)
         return [_measure(spec, config, task, training, examples) for task in spec["tasks"]]
     finally:
@@ -60,20 +73,37 @@ def prepare(processors: int) -> None:
     prepare_tensorflow(processors=processors)
 
 
-def find_each_other(folder: pathlib.Path, processes: Processes) -> dict[str, list[str]]:
-    """Addresses of all, by their jobs. Each says its own in a file, since only it knows which port is free there."""
+def find_each_other(
+    folder: pathlib.Path, processes: Processes
+) -> tuple[dict[str, list[str]], PortGuard | None]:
+    """Addresses of all, by their jobs, and the guard of this process' own port, which it opens next.
+
+    Each says its own in a file, since only it knows which port is free there.
+    """
     several_nodes = processes.local_size < processes.size
+    here = Neighbour.here()
     with socket.create_server(("", 0)) as held:
         host = platform.node() if several_nodes else "localhost"
-        address = f"{host}:{held.getsockname()[1]}"
-        (folder / f"address-{processes.rank}.new").write_text(address, "utf-8")
-        os.replace(folder / f"address-{processes.rank}.new", folder / f"address-{processes.rank}")
+        port = held.getsockname()[1]
+        content = {"address": f"{host}:{port}", **dataclasses.asdict(here)}
+        write_json(folder / f"address-{processes.rank}", content)
         Meeting(folder, processes.rank, processes.size)()
-    found = [(folder / f"address-{rank}").read_text("utf-8") for rank in range(processes.size)]
-    return {"chief": found[:1], "ps": found[1:2], "worker": found[FIRST_WORKER:]}
+    found = [read_json(folder / f"address-{rank}") for rank in range(processes.size)]
+    places = [Neighbour(each["place"], tuple(each["addresses"])) for each in found]
+    addresses = [each["address"] for each in found]
+    if processes.rank == CHIEF:
+        ports = [int(address.rpartition(":")[2]) for address in addresses]
+        print(describe_ports(ports, places), file=sys.stderr, flush=True)
+    cluster = {"chief": addresses[:1], "ps": addresses[1:2], "worker": addresses[FIRST_WORKER:]}
+    return cluster, guard_port(port, places)
 
 
-def serve(cluster: dict[str, list[str]], processes: Processes, folder: pathlib.Path) -> None:
+def serve(
+    cluster: dict[str, list[str]],
+    guard: PortGuard | None,
+    processes: Processes,
+    folder: pathlib.Path,
+) -> None:
     """As server or worker, until the chief leaves the file DONE in the folder."""
     import tensorflow as tf
 
@@ -81,6 +111,8 @@ def serve(cluster: dict[str, list[str]], processes: Processes, folder: pathlib.P
     server = tf.distribute.Server(
         tf.train.ClusterSpec(cluster), job_name=job, task_index=index, protocol="grpc"
     )
+    if guard:
+        guard.wait()
     while not (folder / DONE).exists():
         time.sleep(_LOOK)
     del server

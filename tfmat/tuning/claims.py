@@ -169,7 +169,7 @@ class Claims:
         record.state, record.reason = RUNNING, ""
         record.claim, record.worker = uuid.uuid4().hex, self._worker
         record.owner = this_process()
-        record.intervals.append([self._worker, time.time(), None])
+        record.intervals.append((self._worker, time.time(), None))
         folder = make_folder(self.workdir / "trials" / record.folder)
         with atomic_write(folder / "heartbeat", "w") as file:
             file.write(record.claim)
@@ -274,4 +274,4 @@ def seconds_since(path: pathlib.Path, clock: pathlib.Path) -> float:
 def _close(record: TrialRecord, state: str, reason: str) -> None:
     record.state, record.reason, record.claim = state, reason, ""
     if record.intervals and record.intervals[-1][2] is None:
-        record.intervals[-1][2] = time.time()
+        record.intervals[-1] = (*record.intervals[-1][:2], time.time())

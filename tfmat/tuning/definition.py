@@ -38,7 +38,7 @@ def load_search(
             raise InputError(f"--config.{key}={text}: the search chooses {key}; leave this out")
         apply_override(base, key, text)
     check_config(base)
-    search.check(base)
+    search.check()
     return base, search
 
 

@@ -12,8 +12,8 @@ import pathlib
 import time
 from collections.abc import Iterator
 
-from tfmat.files import make_folder, write_error
-from tfmat.tuning.owner import is_dead, this_process
+from tfmat.files import check_json, make_folder, parse_json, write_error
+from tfmat.tuning.owner import Owner, is_dead, this_process
 
 _LONGEST_WAIT = 0.1  # seconds between two looks
 
@@ -88,7 +88,8 @@ class FileLock:
 
     def _holder_is_dead(self, number: int) -> bool:
         try:
-            return is_dead(json.loads((self._folder / str(number)).read_text()))
+            path = self._folder / str(number)
+            return is_dead(check_json(parse_json(path.read_text()), Owner, path))
         except (OSError, ValueError):  # given back meanwhile, or not written yet
             return False
 

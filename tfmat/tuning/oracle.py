@@ -1,7 +1,9 @@
 """keras-tuner's oracles, made from search.json and put back into it. Imports keras-tuner, and so TensorFlow."""
 
+import contextlib
 import copy
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import keras_tuner
@@ -15,6 +17,7 @@ from keras_tuner.oracles import (
 )
 
 from tfmat.config import Config
+from tfmat.errors import InputError
 from tfmat.tuning.space import Choice, Int, Search
 from tfmat.tuning.state import FAILED, SearchState, TrialRecord, plain
 
@@ -80,17 +83,18 @@ class Oracle:
         self._search = search
         self._oracle = _make(search, search.max_units(base))
         self._oracle.verbose = 0
-        for record in state.trials.values():
-            self._oracle.trials[record.trial_id] = self._trial(record)
-        if state.oracle:
-            self._oracle.set_state(copy.deepcopy(state.oracle))  # it changes what it is given
-            if search.algorithm == "hyperband":
-                self._oracle.hyperband_iterations = search.iterations
+        with _kept_state():
+            for record in state.trials.values():
+                self._oracle.trials[record.trial_id] = self._trial(record)
+            if state.oracle:
+                self._oracle.set_state(copy.deepcopy(state.oracle))  # it changes what it is given
+        if state.oracle and search.algorithm == "hyperband":
+            self._oracle.hyperband_iterations = search.iterations
 
     def suggest(self) -> TrialRecord | str:
         """A new trial; IDLE where that depends on trials that still run; EXHAUSTED where there is none left."""
         # Small matrices: on cores that others use too, threads that wait for each other took 40 times longer than one.
-        with threadpoolctl.threadpool_limits(1):
+        with threadpoolctl.threadpool_limits(1), _kept_state():
             trial = self._oracle.create_trial(f"trial {len(self._oracle.trials)}")
         if trial.status == TrialStatus.IDLE:
             return IDLE
@@ -104,13 +108,14 @@ class Oracle:
 
     def tell(self, record: TrialRecord) -> None:
         """Takes the end of a trial: `oracle_value`, or nothing where it failed."""
-        trial = self._oracle.trials[record.trial_id]
         failed = record.state == FAILED or record.oracle_value is None
-        if not failed:
-            self._oracle.update_trial(record.trial_id, {"objective": record.oracle_value})
-        trial.status = TrialStatus.FAILED if failed else TrialStatus.COMPLETED
-        trial.message = record.reason
-        self._oracle.end_trial(trial)
+        with _kept_state():
+            trial = self._oracle.trials[record.trial_id]
+            if not failed:
+                self._oracle.update_trial(record.trial_id, {"objective": record.oracle_value})
+            trial.status = TrialStatus.FAILED if failed else TrialStatus.COMPLETED
+            trial.message = record.reason
+            self._oracle.end_trial(trial)
 
     def store(self, state: SearchState) -> None:
         """Puts the oracle's state into the search's."""
@@ -126,6 +131,21 @@ class Oracle:
         trial = Trial(hyperparameters, trial_id=record.trial_id, status=status)
         trial.score = record.oracle_value
         return trial
+
+
+@contextlib.contextmanager
+def _kept_state() -> Iterator[None]:
+    """keras-tuner believes what it is given: only its stumbling over it tells that search.json was changed."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (AttributeError, LookupError, OverflowError, TypeError, ValueError) as error:
+        what = " ".join(str(error).split())
+        raise InputError(
+            f"search.json is damaged: keras-tuner cannot go on from its part, 'oracle' "
+            f"({type(error).__name__}: {what}); choose another --workdir"
+        ) from error
 
 
 def hyperparameters(search: Search) -> keras_tuner.HyperParameters:

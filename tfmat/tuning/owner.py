@@ -5,16 +5,24 @@ import functools
 import os
 import pathlib
 import platform
-from collections.abc import Mapping
-from typing import Any
+from typing import TypedDict
 
 
-def this_process() -> dict[str, Any]:
+class Owner(TypedDict, total=False):
+    """A process: host name, machine since its start and process namespace, number, clock ticks at its start."""
+
+    host: str
+    machine: str
+    pid: int
+    started: int
+
+
+def this_process() -> Owner:
     """This process, unlike any other: machine since its start, process namespace, number, and time of its start."""
     return process(os.getpid())
 
 
-def process(pid: int) -> dict[str, Any]:
+def process(pid: int) -> Owner:
     """The same for another process of this machine."""
     return {
         "host": platform.node(),
@@ -24,14 +32,14 @@ def process(pid: int) -> dict[str, Any]:
     }
 
 
-def is_here(owner: Mapping[str, Any]) -> bool:
+def is_here(owner: Owner) -> bool:
     """Whether the owner's life and death can be seen from here. A host name would not tell: containers share it."""
     return owner.get("machine") == _machine()
 
 
-def is_dead(owner: Mapping[str, Any]) -> bool:
+def is_dead(owner: Owner) -> bool:
     """True where the owner is known to have ended; False also where that cannot be known from here."""
-    return is_here(owner) and _start_time(int(owner["pid"])) != owner["started"]
+    return is_here(owner) and _start_time(owner.get("pid", 0)) != owner.get("started")
 
 
 @functools.cache

@@ -13,28 +13,9 @@ from tfmat.tuning.claims import Claims
 from tfmat.tuning.definition import load_search
 from tfmat.tuning.results import write_results
 from tfmat.tuning.space import Search
-from tfmat.tuning.state import SearchState, read_state, state_path
+from tfmat.tuning.state import Options, SearchState, read_state, state_path
 from tfmat.tuning.status import Summary, summarize
 from tfmat.tuning.supervisor import Supervisor
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """How the trials of a search are run.
-
-    Attributes:
-      data_dir, backend: of `tfmat train`.
-      trial_launcher: words in front of it, such as `mpirun -np 2`; empty for none.
-      trial_command: another command instead of `tfmat train`, in which {config}, {workdir} and {seed} are replaced;
-        empty for `tfmat train`. It leaves config.json (`total_steps`), metrics.jsonl and status.json in its workdir.
-      lease: seconds without a sign of life after which a worker on another machine counts as dead.
-    """
-
-    data_dir: str = "data"
-    backend: str = "single"
-    trial_launcher: str = ""
-    trial_command: str = ""
-    lease: float = 60.0
 
 
 def read_definition(
@@ -48,7 +29,7 @@ def read_definition(
     base, search = load_search(config, overrides)
     if max_trials is not None:
         search = dataclasses.replace(search, max_trials=max_trials)
-        search.check(base)
+        search.check()
     return base, search
 
 

@@ -9,6 +9,7 @@ from tfmat.config import Config
 from tfmat.config_schema import OPTIONS
 from tfmat.durations import Duration
 from tfmat.errors import InputError, nearest
+from tfmat.files import check_json
 
 ALGORITHMS = ("random", "bayesian", "hyperband")
 Condition = Mapping[str, tuple[Any, ...]]
@@ -117,8 +118,8 @@ class Search:
     iterations: int = 1
     rungs: int = 9
 
-    def check(self, base: Config) -> None:
-        """InputError where the search cannot be run on the config `base`."""
+    def check(self) -> None:
+        """InputError where the search cannot be run."""
         if not self.space:
             raise InputError("the search space is empty; name a config key in Search(space={...})")
         if self.algorithm not in ALGORITHMS:
@@ -177,16 +178,29 @@ class Search:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Search":
         """The inverse of `to_json`."""
+        content = check_json(content, dict[str, Any], "definition")
+        entries = check_json(content.get("space"), dict[str, dict[str, Any]], "definition.space")
         space: dict[str, Hyperparameter] = {}
-        for name, saved in content["space"].items():
-            fields = {key: _tuples(value) for key, value in saved.items() if key != "kind"}
-            only_if = fields.pop("only_if")
-            if saved["kind"] == "Choice":
-                space[name] = Choice(*fields["values"], only_if=only_if)
-            else:
-                kind = {"Float": Float, "Int": Int}[saved["kind"]]
-                space[name] = kind(**fields, only_if=only_if)
-        return cls(**{**content, "space": space})
+        for name, saved in entries.items():
+            space[name] = _hyperparameter(f"definition.space.{name}", saved)
+        kinds = {field.name: field.type for field in dataclasses.fields(cls)}
+        given = {name: content[name] for name in kinds if name in content and name != "space"}
+        for name, value in given.items():
+            check_json(value, kinds[name], f"definition.{name}")
+        search = cls(space, **given)
+        search.check()
+        return search
+
+    def check_values(self, values: Mapping[str, Any], where: str) -> None:
+        """InputError where the values of a trial are none of this space."""
+        for name, parameter in self.space.items():
+            value = values.get(name, parameter)
+            if value is parameter:
+                continue
+            if not isinstance(parameter, Choice):
+                OPTIONS[name].check(value)
+            elif value not in parameter.keys:
+                raise InputError(f"{where}: {name} is {value!r}, which is not in the space")
 
     def config_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """A trial's values as the config takes them, in the order of the space."""
@@ -210,6 +224,23 @@ class Search:
         """Hyperband: the parts that a full training has; epochs where it is measured in them."""
         duration = Duration.parse(base.train_for)
         return max(1, round(duration.value)) if duration.unit == "epochs" else self.rungs
+
+
+def _hyperparameter(where: str, saved: dict[str, Any]) -> Hyperparameter:
+    kind = {"Float": Float, "Int": Int, "Choice": _SavedChoice}.get(str(saved.get("kind")))
+    if kind is None:
+        raise InputError(f"{where}.kind is {saved.get('kind')!r}; expected Float, Int or Choice")
+    only_if = check_json(saved.get("only_if"), dict[str, list[Any]] | None, f"{where}.only_if")
+    found = check_json({**saved, "only_if": None}, kind, where)
+    condition = _tuples(only_if)
+    if isinstance(found, _SavedChoice):
+        return Choice(*map(_tuples, found.values), only_if=condition)
+    return dataclasses.replace(found, only_if=condition)
+
+
+@dataclasses.dataclass(frozen=True)
+class _SavedChoice:
+    values: list[Any]
 
 
 def value_text(value: Any) -> str:

@@ -6,12 +6,17 @@ import os
 import pathlib
 import statistics
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypedDict
 
+from tfmat.config import check_saved_config
 from tfmat.errors import InputError
-from tfmat.files import read_json, write_json
+from tfmat.files import check_json, read_json, write_json
+from tfmat.tuning.owner import Owner
+from tfmat.tuning.space import Search
 
 FORMAT = 1
+# A worker's name, and seconds since 1970 from which and until when it ran a trial; None while it does.
+Interval = tuple[str, float, float | None]
 # Of a trial. The first two may be run; the others have ended, each counted once.
 WAITING, RUNNING, DONE, STOPPED, DIVERGED, FAILED = (
     "waiting",
@@ -22,6 +27,33 @@ WAITING, RUNNING, DONE, STOPPED, DIVERGED, FAILED = (
     "failed",
 )
 STATES = (WAITING, RUNNING, DONE, STOPPED, DIVERGED, FAILED)
+
+
+class _Base(TypedDict):
+    """What is read of a config as it stands; the rest has its defaults."""
+
+    train_for: str
+    seed: int
+    data: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How the trials of a search are run.
+
+    Attributes:
+      data_dir, backend: of `tfmat train`.
+      trial_launcher: words in front of it, such as `mpirun -np 2`; empty for none.
+      trial_command: another command instead of `tfmat train`, in which {config}, {workdir} and {seed} are replaced;
+        empty for `tfmat train`. It leaves config.json (`total_steps`), metrics.jsonl and status.json in its workdir.
+      lease: seconds without a sign of life after which a worker on another machine counts as dead.
+    """
+
+    data_dir: str = "data"
+    backend: str = "single"
+    trial_launcher: str = ""
+    trial_command: str = ""
+    lease: float = 60.0
 
 
 @dataclasses.dataclass
@@ -40,7 +72,7 @@ class TrialRecord:
       claim: the present claim on it, a word that no other claim shares; its owner and its process see `claims.py`.
       worker: who holds it, or held it last.
       owner: process of that worker.
-      intervals: [worker, start, end] of each time that it ran, seconds since 1970; end None while it runs.
+      intervals: one each time that it ran.
       lost: how often the worker that ran it died.
     """
 
@@ -54,8 +86,8 @@ class TrialRecord:
     oracle_value: float | None = None
     claim: str = ""
     worker: str = ""
-    owner: dict[str, Any] = dataclasses.field(default_factory=dict)
-    intervals: list[list[Any]] = dataclasses.field(default_factory=list)
+    owner: Owner = dataclasses.field(default_factory=lambda: Owner())
+    intervals: list[Interval] = dataclasses.field(default_factory=list)
     lost: int = 0
 
     @property
@@ -145,9 +177,39 @@ def read_state(workdir: str | os.PathLike) -> SearchState:
     content = read_json(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f"{path} is of another version of tfmat; choose another --workdir")
-    trials = {key: TrialRecord(**value) for key, value in content["trials"].items()}
-    fields = {key: value for key, value in content.items() if key not in ("format", "trials")}
-    return SearchState(**fields, trials=trials)
+    state: SearchState = check_json(content, SearchState, path)
+    try:
+        _check_sense(state)
+    except InputError as error:
+        raise InputError(f"{path} is damaged: {error}") from error
+    return state
+
+
+def _check_sense(state: SearchState) -> None:
+    """InputError where the parts of a state, each of the right type, do not belong together."""
+    check_json(state.options, Options, "options")
+    check_json(state.base, _Base, "base")
+    _, unknown_keys = check_saved_config(state.base)
+    if unknown_keys:
+        raise InputError(f"base: {', '.join(unknown_keys)} of it is no config key")
+    search = Search.from_json(state.definition)
+    for trial_id, record in state.trials.items():
+        here = f"trials.{trial_id}"
+        if record.trial_id != trial_id or not _is_name(record.folder) or not _is_name(trial_id):
+            raise InputError(f"{here}: trial_id is {record.trial_id!r}, folder {record.folder!r}")
+        if record.state not in STATES:
+            raise InputError(f"{here}: state is {record.state!r}")
+        if record.ended != (trial_id in state.end_order):
+            raise InputError(f"{here}: state is {record.state}, and end_order says otherwise")
+        search.check_values(record.values, here)
+    unknown = [trial_id for trial_id in state.end_order if trial_id not in state.trials]
+    if unknown or len(set(state.end_order)) < len(state.end_order):
+        raise InputError(f"end_order: {', '.join(unknown) or 'a trial stands in it twice'}")
+
+
+def _is_name(text: str) -> bool:
+    """Whether it is the name of one folder, and no path that leads elsewhere."""
+    return text not in ("", ".", "..") and "/" not in text and "\0" not in text
 
 
 def write_state(workdir: str | os.PathLike, state: SearchState) -> None:

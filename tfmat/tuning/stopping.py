@@ -10,13 +10,14 @@ import math
 import pathlib
 import statistics
 from collections.abc import Sequence
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.durations import Duration
 from tfmat.errors import InputError
-from tfmat.files import read_json
+from tfmat.files import check_json, read_json
 from tfmat.report.metrics import read_metrics
 
 
@@ -52,17 +53,27 @@ def read_curve(run_folder: pathlib.Path, objective: str, train_for: str) -> Curv
     position = "epoch" if duration.seconds is None else "seconds"
     of, whole = ("epoch", duration.value) if duration.unit == "epochs" else ("step", 0.0)
     lines = read_metrics(run_folder / "metrics.jsonl")
-    try:
-        whole = whole or read_json(run_folder / "config.json")["total_steps"]
-    except (InputError, KeyError):
-        lines = []
+    if not whole:
+        path = run_folder / "config.json"
+        try:
+            whole = check_json(read_json(path), _Whole, path)["total_steps"]
+        except InputError:
+            lines = []
     rows = [
         (line[position], line[of] / whole, line[objective])
         for line in lines
-        if isinstance(line.get(objective), int | float) and math.isfinite(line[objective])
+        if all(_is_number(line.get(key)) for key in (position, of, objective)) and whole > 0
     ]
     columns = np.array(rows, float).reshape(-1, 3).T
     return Curve(*columns)
+
+
+class _Whole(TypedDict):
+    total_steps: int
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def hopeless(curve: Curve, others: Sequence[Curve], at_least: int) -> str:

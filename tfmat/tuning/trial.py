@@ -12,13 +12,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
 from tfmat.errors import DivergedError, InputError, Interrupted, WorkerLostError
-from tfmat.files import atomic_write, make_folder, read_json, write_json
+from tfmat.files import atomic_write, check_json, make_folder, read_json, write_json
 from tfmat.tuning.claims import Outcome
 from tfmat.tuning.definition import config_text
-from tfmat.tuning.owner import is_dead, is_here, process
+from tfmat.tuning.owner import Owner, is_dead, is_here, process
 from tfmat.tuning.space import Search
 from tfmat.tuning.state import DIVERGED, DONE, FAILED, STOPPED, SearchState, TrialRecord
 from tfmat.tuning.stopping import Curve, hopeless, read_curve
@@ -230,7 +229,7 @@ class TrialRun:
     def _wait_for_former(self, run_folder: pathlib.Path) -> None:
         """The process that ran this before may still be saving: its worker was killed, not it."""
         path = self.folder / "process.json"
-        former: dict[str, Any] = read_json(path) if path.exists() else {}
+        former: Owner = check_json(read_json(path), Owner, path) if path.exists() else Owner()
         deadline = time.monotonic() + SECONDS_TO_SAVE
         while (former and is_here(former) and not is_dead(former)) or _is_locked(run_folder):
             self._beat()
@@ -272,7 +271,8 @@ def _kill_group(process_: subprocess.Popen) -> None:
 
 def _run_state(run_folder: pathlib.Path) -> str:
     path = run_folder / "status.json"
-    return read_json(path).get("state", "") if path.exists() else ""
+    content = read_json(path) if path.exists() else {}
+    return str(content.get("state", "")) if isinstance(content, dict) else ""
 
 
 def _modified(path: pathlib.Path) -> int | None:

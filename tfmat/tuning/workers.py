@@ -4,12 +4,12 @@ import dataclasses
 import os
 import pathlib
 import time
-from typing import Any
+from typing import TypedDict
 
 from tfmat.errors import InputError
-from tfmat.files import make_folder, read_json, write_json
+from tfmat.files import check_json, make_folder, read_json, write_json
 from tfmat.tuning.claims import seconds_since
-from tfmat.tuning.owner import is_dead, is_here, this_process
+from tfmat.tuning.owner import Owner, is_dead, is_here, this_process
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +24,7 @@ class WorkerRecord:
     """
 
     name: str
-    owner: dict[str, Any]
+    owner: Owner
     alive: bool
     sessions: list[tuple[float, float]]
 
@@ -43,16 +43,15 @@ class WorkerName:
 
     def __init__(self, workdir: pathlib.Path, name: str, lease: float):
         self._path = make_folder(workdir / "workers") / f"{name}.json"
-        sessions = []
+        sessions: list[tuple[float, float]] = []
         if self._path.exists():
-            before = read_json(self._path)
-            self._wait_for_former(before["owner"], name, lease)
-            sessions = [*before["sessions"]]
-            sessions[-1][1] = max(self._path.stat().st_mtime, sessions[-1][0])
-        sessions.append([time.time(), time.time()])
+            owner, sessions = _read(self._path)
+            self._wait_for_former(owner, name, lease)
+            owner, sessions = _read(self._path)
+        sessions.append((time.time(), time.time()))
         write_json(self._path, {"owner": this_process(), "sessions": sessions})
 
-    def _wait_for_former(self, owner: dict[str, Any], name: str, lease: float) -> None:
+    def _wait_for_former(self, owner: Owner, name: str, lease: float) -> None:
         """A job that was requeued starts on another machine before the lease of its former self is over."""
         deadline = time.monotonic() + 1.5 * lease
         while not is_dead(owner):
@@ -75,15 +74,30 @@ def read_workers(workdir: pathlib.Path, lease: float) -> list[WorkerRecord]:
     """All names that ever worked on a search."""
     records = []
     for path in sorted((workdir / "workers").glob("*.json")):
-        content = read_json(path)
-        owner, sessions = content["owner"], content["sessions"]
-        sessions[-1][1] = max(path.stat().st_mtime, sessions[-1][0])
+        owner, sessions = _read(path)
         if is_here(owner):
             alive = not is_dead(owner)
         else:
             alive = time.time() - path.stat().st_mtime < lease
         if alive:
-            sessions[-1][1] = time.time()
-        spans = [(start, end) for start, end in sessions]
-        records.append(WorkerRecord(path.stem, owner, alive, spans))
+            sessions[-1] = (sessions[-1][0], time.time())
+        records.append(WorkerRecord(path.stem, owner, alive, sessions))
     return records
+
+
+class _Content(TypedDict):
+    owner: Owner
+    sessions: list[tuple[float, float]]
+
+
+def _read(path: pathlib.Path) -> tuple[Owner, list[tuple[float, float]]]:
+    """A worker's owner and sessions; the last one ends with its last sign of life."""
+    content: _Content = check_json(read_json(path), _Content, path)
+    owner, sessions = content["owner"], content["sessions"]
+    if not sessions or not {"host", "pid"} <= owner.keys():
+        raise InputError(
+            f"{path} is damaged: no session or owner; remove it once that worker ended"
+        )
+    start = sessions[-1][0]
+    sessions[-1] = (start, max(path.stat().st_mtime, start))
+    return owner, sessions

@@ -12,6 +12,7 @@ from tfmat.durations import Duration
 from tfmat.errors import InputError
 from tfmat.workflow.dataset import adopt, curve_settings, make_dataset, seed_and_counts
 from tfmat.workflow.lines import say
+from tfmat.workflow.memory import check_training_fits
 from tfmat.workflow.results import calibrate_run, evaluate_run, identify_example
 from tfmat.workflow.train import train
 
@@ -90,6 +91,12 @@ def check_main_job(
     num_curves, folder = config.data.num_curves, pathlib.Path(data_dir)
     if not dataset:
         folder = dataset_folder(data_dir, settings, **seed_and_counts(config))
+    check_training_fits(
+        config,
+        num_outputs=len(dataset.parameters if dataset else settings.build_law().identified),
+        num_points=dataset.features.shape[1] if dataset else config.data.num_points,
+        backend=backend,
+    )
     _check_lengths(config, num_curves - num_curves // 4)
     # The folder's name tells an edited law file apart.
     check_same_config(workdir, {**config.to_dict(), "data_dir": str(folder.resolve())})

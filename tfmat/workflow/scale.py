@@ -9,6 +9,7 @@ from tfmat.data.packed import PackedDataset, is_dataset
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.workflow.dataset import adopt, curve_settings, make_dataset
 from tfmat.workflow.lines import say
+from tfmat.workflow.memory import check_training_fits
 
 if TYPE_CHECKING:
     from tfmat.launch.site import Site
@@ -47,6 +48,9 @@ def scale(
 
     folder = pathlib.Path(workdir)
     dataset = _dataset(config, data_dir, _num_train(matrix))
+    check_training_fits(
+        config, num_outputs=len(dataset.parameters), num_points=dataset.features.shape[1]
+    )
     with only_one(folder):
         check_same_study(folder, config)
         session = describe_session()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tfmat.backends.exchange import note_path
+from tfmat.launch.port_guard import Neighbour
 from tfmat.launch.processes import Processes
 from tfmat.training.checkpoints import CheckpointFolder
 from tfmat_tests.mpi import mpirun
@@ -91,6 +92,50 @@ def test_a_mesh_that_processes_cannot_share_is_refused():
     ended = mpirun(2, *command, timeout=PATIENCE)
     assert ended.returncode == 2
     assert "mesh batch:3 has 3 devices for 2 processes, which get unequal parts" in ended.stderr
+
+
+STRANGER = """
+import os, subprocess, sys
+import tensorflow as tf
+from tensorflow.experimental import dtensor
+from tfmat.backends.base import BackendOptions
+from tfmat.backends.clients import make_mesh
+from tfmat.backends.mesh import MeshShape
+from tfmat.backends.dtensor import DTensorBackend
+from tfmat_tests.launch.port_guard_test import knock
+workers = DTensorBackend(BackendOptions(mesh="batch:2"))
+workers.start()
+found = {}
+if workers.rank == 0:
+    places = [place.rsplit(":", 1) for place in os.environ["DTENSOR_JOBS"].split(",")]
+    found = {host + port: knock(int(port), 65534, host) for _, port in places for host in sys.argv[1:]}
+workers.gather(None)
+mesh = make_mesh(MeshShape.parse("batch:2"), 2)
+mine = dtensor.pack([tf.ones((2, 3))], dtensor.Layout(["batch", "unsharded"], mesh))
+assert int(tf.reduce_sum(mine)) == 12
+if workers.rank == 0:
+    print("FOUND", len(found), *sorted(set(found.values())), flush=True)
+workers.gather(None)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can knock as another user")
+def test_a_stranger_knocks_in_vain_and_the_processes_still_talk():
+    """From loopback and from the machine's own address, as TensorFlow's servers listen on every one."""
+    outside = [a for a in Neighbour.here().addresses if ":" not in a][:1]
+    ended = mpirun(2, "-c", STRANGER, "127.0.0.1", *outside, timeout=PATIENCE)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert f"FOUND {2 + 2 * len(outside)} dropped\n" in ended.stdout
+    lines = [line for line in ended.stderr.splitlines() if "TensorFlow's servers" in line]
+    assert len(lines) == 1 and "of user 0 on this machine, and nobody else" in lines[0]
+
+
+def test_ports_that_the_user_does_not_want_are_not_opened():
+    command = ("-m", "tfmat", "train", "--backend=dtensor", "--config.mesh=batch:2")
+    environment = {"TFMAT_TENSOR_PORTS": "refused"}
+    ended = mpirun(2, *command, timeout=PATIENCE, environment=environment)
+    assert ended.returncode == 2
+    assert "TFMAT_TENSOR_PORTS is refused; use --backend=horovod" in ended.stderr
 
 
 EXCHANGE = """

@@ -9,7 +9,7 @@ from tfmat.cli.main import main
 from tfmat.config import default_config
 from tfmat.errors import InputError
 from tfmat.scaling.launches import expand, unavailable
-from tfmat.scaling.matrix import AllReduces, Matrix, Runs, load_matrix
+from tfmat.scaling.matrix import AllReduces, Matrix, Runs, load_matrix, worker_counts
 from tfmat.scaling.measurements import AllReduce, Measurements, Model, Repetition
 from tfmat.scaling.planning import TRAINING_ROUNDS_FROM, Study, available_launches, rounds
 from tfmat.scaling.summary import summarise
@@ -217,3 +217,15 @@ def test_an_override_of_the_config_is_checked(tmp_path: pathlib.Path) -> None:
     assert config.optimizer.learning_rate == 0.5
     with pytest.raises(InputError, match="unknown config key"):
         load_matrix(path, [("optimizer.rate", "0.5")])
+
+
+def test_the_study_fits_the_machine():
+    counts = {1: (2,), 2: (2,), 4: (2, 4), 6: (2, 4, 6), 8: (2, 4, 8), 64: (2, 4, 8, 16)}
+    assert {processors: worker_counts(processors) for processors in counts} == counts
+    _, matrix = load_matrix("configs/scaling.py")
+    fitting = [
+        runs for runs in matrix.runs
+        if runs.values("workers") == worker_counts() and runs.backend == "horovod"
+    ]  # fmt: skip
+    # A verdict wants two rounds at least, and an interval three (tfmat/scaling/reliability.py).
+    assert fitting and all((runs.rounds or matrix.rounds) >= 3 for runs in fitting)

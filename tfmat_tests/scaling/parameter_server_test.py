@@ -55,3 +55,10 @@ def test_asynchronous_workers_update_each_by_itself(answer: dict) -> None:
     _, losses = keras_adam(4 * server_rank.STEPS)
     assert losses[-1] / 2 < last < losses[0]
     assert answer["asynchronous"]["weights"] != answer["synchronous"]["weights"]
+
+
+def test_strangers_knock_in_vain(answer: dict) -> None:
+    if "knocks" not in answer:
+        pytest.skip("only root can knock as another user")
+    assert set(answer["knocks"]) == {"dropped"}
+    assert len(answer["knocks"]) == server_rank.WORKERS + 2

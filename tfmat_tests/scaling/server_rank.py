@@ -4,8 +4,10 @@ import json
 import os
 import pathlib
 import sys
+from typing import Any
 
 from tfmat.launch.processes import find_processes
+from tfmat_tests.launch.port_guard_test import knock
 
 STEPS, RATE, BATCH, WORKERS = 8, 1e-2, 4, 2
 
@@ -36,17 +38,22 @@ def main(folder: pathlib.Path) -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     server.prepare(1)
     processes = find_processes()
-    cluster = server.find_each_other(folder, processes)
+    cluster, guard = server.find_each_other(folder, processes)
     if processes.rank != server.CHIEF:
-        server.serve(cluster, processes, folder)
+        server.serve(cluster, guard, processes, folder)
         return
     try:
         features, labels = make_examples()
         features.tofile(folder / "features.f32")
         labels.tofile(folder / "labels.f32")
         examples = Examples(folder, (5, 3), 2, None)
-        answer = {}
+        answer: dict[str, Any] = {}
         training = AdamOnServer.start(cluster, synchronous=True)
+        assert guard is not None
+        guard.wait()
+        if os.geteuid() == 0:  # who can be somebody else
+            places = [place.split(":") for job in cluster.values() for place in job]
+            answer["knocks"] = [knock(int(port), 65534, host) for host, port in places]
         for way in ("synchronous", "asynchronous"):
             training.synchronous = way == "synchronous"
             training.build(make_model(), RATE, examples, BATCH)

@@ -51,13 +51,40 @@ def test_overhead_is_what_is_left_of_an_epoch(rounds):
     assert epoch_times(records) == [{"all": 11, "training": 9, "validation": 1, "overhead": 1}]
 
 
-def test_a_failing_way_says_why(rounds, tmp_path):
+def test_a_failing_way_is_left_out_and_says_why(rounds, tmp_path):
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    for name, shape in (("features", (16, 20, 3)), ("labels", (16, 2)), ("scale", (3,))):
+        np.save(tmp_path / f"{name}.npy", random.uniform(0.1, 1, shape).astype(np.float32))
+    lines: list[str] = []
+    measured = rounds.measure(["matmul", "no_such_way"], 8, tmp_path, 1, 0.01, lines.append)
+    assert [sample["way"] for sample in measured["samples"]] == ["matmul"]
+    assert measured["skipped"]["no_such_way"].endswith("KeyError: 'no_such_way'")
+    assert any("no_such_way is left out: no_such_way ended with status 1" in line for line in lines)
+
+
+def test_nothing_that_can_be_measured(rounds, tmp_path):
     """There is no data in the folder."""
-    with (
-        pytest.raises(rounds.BenchmarkFailed, match="matmul ended with status 1: .*features.npy"),
-        rounds.started(["matmul"], 8, tmp_path, 0.1, print),
-    ):
-        pass
+    with pytest.raises(rounds.BenchmarkFailed, match="no way could be measured: .*features.npy"):
+        rounds.measure(["matmul"], 8, tmp_path, 1, 0.01, lambda line: None)
+
+
+def test_the_other_libraries_ways_load_no_tensorflow():
+    """PyTorch's Triton and TensorFlow end a process that loads both."""
+    program = f"""
+import sys
+sys.path.insert(0, {str(TOOLS)!r})
+import benchmarks.worker, benchmarks.data
+for name, (module, _) in benchmarks.worker.OTHER_WAYS.items():
+    try:
+        __import__("benchmarks." + module)
+    except ImportError as error:  # the library is not installed
+        assert error.name in ("torch", "jax"), error
+assert "tensorflow" not in sys.modules and "tfmat" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_quick_run(tmp_path):

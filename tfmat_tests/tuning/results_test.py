@@ -40,7 +40,7 @@ def make_state(num_trials: int) -> SearchState:
             value=rate + 1e-6,
             oracle_value=rate,
             worker="0",
-            intervals=[["0", 100.0 + number, 101.0 + number]],
+            intervals=[("0", 100.0 + number, 101.0 + number)],
         )
         state.end_order.append(f"{number:04d}")
     return state

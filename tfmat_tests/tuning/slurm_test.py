@@ -19,8 +19,8 @@ __all__ = ["trial_slurm"]
 class SubmittedSearch(Search):
     """A search whose workers are the elements of a job array."""
 
-    def submit(self, *flags: str) -> str:
-        """The job's number."""
+    def submit(self, *flags: str, says: str = "") -> str:
+        """The job's number; the command says this, among other things."""
         python = shlex.quote(sys.executable)
         trial = f"{python} -S -E {HERE / 'synthetic_trial.py'} {{config}} {{workdir}} 1.0"
         command = [
@@ -33,6 +33,7 @@ class SubmittedSearch(Search):
             command, cwd=self.workdir.parent, env=environment, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
+        assert says in done.stdout
         return done.stdout.split()[1].rstrip(":")
 
     def outputs(self) -> str:
@@ -76,6 +77,25 @@ def test_killed_worker_then_scancel_then_the_same_command(trial_slurm, submitted
     assert after.best().value <= before.best().value
 
 
+def test_a_cancelled_element_starts_again_beside_the_living_one(trial_slurm, submitted):
+    job_id = submitted.submit()
+    submitted.wait_until_busy()
+    trial_slurm.run("scancel", f"{job_id}_1")
+    wait_for(lambda: job_states([job_id])[f"{job_id}_1"] == "CANCELLED", submitted.outputs)
+    assert job_states([job_id])[f"{job_id}_0"] == "RUNNING"
+    again = submitted.submit(says=f"element 1 of 2 starts again; {job_id}_0 go on")
+    assert list(job_states([again])) == [f"{again}_1"]
+    with pytest.raises(AssertionError, match="already; watch it with squeue"):
+        submitted.submit()
+    assert wait_for_end(trial_slurm, again, submitted) == {"COMPLETED"}, submitted.outputs()
+    assert "COMPLETED" in wait_for_end(trial_slurm, job_id, submitted), submitted.outputs()
+    submitted.check(6, repeated=2)
+    assert (
+        len({name for trial in submitted.state().trials.values() for name, *_ in trial.intervals})
+        == 2
+    )
+
+
 @pytest.mark.large
 def test_the_time_limit_saves_requeues_and_goes_on(trial_slurm, submitted):
     job_id = submitted.submit()
@@ -102,13 +122,15 @@ def test_scontrol_requeue(trial_slurm, submitted):
 
 
 @pytest.mark.large
-def test_killed_supervisor_of_one_element_leaves_the_rest_to_the_other(trial_slurm, submitted):
+def test_an_element_whose_supervisor_was_killed_is_replaced_by_itself(trial_slurm, submitted):
     job_id = submitted.submit()
     submitted.wait_until_busy()
     parent = pathlib.Path(f"/proc/{submitted.worker_pid('0')}/stat").read_text()
     os.kill(int(parent.rpartition(")")[2].split()[1]), signal.SIGKILL)
-    assert wait_for_end(trial_slurm, job_id, submitted) == {"COMPLETED", "FAILED"}
-    submitted.check(6, repeated=1)
+    trial_slurm.start_again(f"{job_id}_0")
+    assert wait_for_end(trial_slurm, job_id, submitted) == {"COMPLETED"}, submitted.outputs()
+    assert "lost (status 137); element 0 waits in the queue again" in submitted.outputs()
+    submitted.check(6, repeated=2)
 
 
 @pytest.mark.large

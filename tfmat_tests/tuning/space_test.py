@@ -47,7 +47,7 @@ SPACE = pathlib.Path(__file__).with_name("space.py")
 )
 def test_a_wrong_search_is_refused_in_one_line(search, message):
     with pytest.raises(InputError) as error:
-        search.check(default_config())
+        search.check()
     assert message in str(error.value) and "\n" not in str(error.value)
 
 

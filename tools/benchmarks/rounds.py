@@ -70,6 +70,12 @@ class WayProcess:
         self._errors.close()
 
 
+def leave_out(name: str, reason: str, skipped: dict[str, str], say: Say) -> None:
+    """Notes a way that cannot be measured, and says why; the others go on."""
+    skipped[name] = reason
+    say(f"  {name} is left out: {reason}")
+
+
 @contextlib.contextmanager
 def started(
     names: Sequence[str], batch_size: int, folder: pathlib.Path, seconds: float, say: Say
@@ -82,10 +88,15 @@ def started(
         losses: dict[str, float] = {}
         skipped: dict[str, str] = {}
         for process in processes:
-            answer = process.answer()
+            try:
+                answer = process.answer()
+            except BenchmarkFailed as error:
+                leave_out(process.name, str(error), skipped, say)
+                continue
             if "missing" in answer:
-                skipped[process.name] = f"{answer['missing']}; --with_{process.name} installs it"
-                say(f"  {process.name} is left out: {skipped[process.name]}")
+                library = process.name.partition("_")[0]
+                reason = f"{answer['missing']}; --with_{library} installs it"
+                leave_out(process.name, reason, skipped, say)
             else:
                 losses[process.name] = answer["loss"]
         yield [process for process in processes if process.name in losses], losses, skipped
@@ -116,17 +127,27 @@ def measure(
       {"samples": [...], "skipped": {name: reason}}.
 
     Raises:
-      BenchmarkFailed: also where a way's loss is not finite or does not fall: it would not be training.
+      BenchmarkFailed: nothing is left. A way is left out that cannot be started, ends, or whose loss is not finite or
+        does not fall: it would not be training.
     """
     order = random.Random(batch_size)
     samples: list[Sample] = []
     with started(names, batch_size, folder, seconds, say) as (processes, first_losses, skipped):
-        for process in processes:
-            process.run()  # compiles, and finds out how many steps fit into the time
+        for process in list(processes):
+            try:
+                process.run()  # compiles, and finds out how many steps fit into the time
+            except BenchmarkFailed as error:
+                leave_out(process.name, str(error), skipped, say)
+                processes.remove(process)
         for i in range(rounds):
             for process in order.sample(processes, len(processes)):
-                answer = process.run()
-                _check_training(process.name, first_losses[process.name], answer["loss"])
+                try:
+                    answer = process.run()
+                    _check_training(process.name, first_losses[process.name], answer["loss"])
+                except BenchmarkFailed as error:
+                    leave_out(process.name, str(error), skipped, say)
+                    processes.remove(process)
+                    continue
                 rate = answer["work"] / answer["seconds"]
                 samples.append(
                     {
@@ -138,7 +159,10 @@ def measure(
                     }
                 )
             say(f"  batch {batch_size}: round {i + 1} of {rounds}")
-    return {"samples": samples, "skipped": skipped}
+    if not processes:
+        raise BenchmarkFailed("no way could be measured: " + "; ".join(skipped.values()))
+    # A ratio is formed within a round: a way that failed in one is left out of all.
+    return {"samples": [s for s in samples if s["way"] not in skipped], "skipped": skipped}
 
 
 def _check_training(name: str, before: float | None, after: float | None) -> None:

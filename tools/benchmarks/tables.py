@@ -13,6 +13,7 @@ DESCRIPTIONS = {
     "fit_arrays": "Keras fit on arrays",
     "fit_our_model": "Keras fit, tf.data, tfmat's model",
     "torch": "PyTorch eager, fused Adam",
+    "torch_compiled": "PyTorch compiled, fused Adam",
     "jax": "JAX jit, one step a call",
     "matmul": "TensorFlow matmul 2048, float32",
 }

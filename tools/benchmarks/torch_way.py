@@ -1,13 +1,13 @@
-"""The same network in PyTorch, eager, with its fused Adam."""
+"""The same network in PyTorch with its fused Adam: eager, and compiled."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.ways import LEARNING_RATE, Data, Timing
+from benchmarks.data import LEARNING_RATE, Data, Timing
 
 
 class TorchEager:
@@ -37,6 +37,10 @@ class TorchEager:
         self._loss = nn.MSELoss()
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=LEARNING_RATE, fused=True)
         self._order: Iterator[torch.Tensor] = iter(())
+        self._forward: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = self._loss_of
+
+    def _loss_of(self, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return self._loss(self._model(features), labels)
 
     def run(self, steps: int) -> Timing:
         """Trains for that many steps."""
@@ -44,7 +48,7 @@ class TorchEager:
         for _ in range(steps):
             rows = self._next_rows()
             self._optimizer.zero_grad(set_to_none=True)
-            loss = self._loss(self._model(self._features[rows]), self._labels[rows])
+            loss = self._forward(self._features[rows], self._labels[rows])
             loss.backward()
             self._optimizer.step()
         loss.item()
@@ -68,3 +72,11 @@ class TorchEager:
             self._order = iter(order.split(self._batch_size))
             rows = next(self._order)
         return rows
+
+
+class TorchCompiled(TorchEager):
+    """The same with `torch.compile`: forward and backward pass as code that it generates."""
+
+    def __init__(self, data: Data, batch_size: int):
+        super().__init__(data, batch_size)
+        self._forward = torch.compile(self._loss_of, dynamic=False)

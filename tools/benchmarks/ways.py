@@ -1,39 +1,20 @@
 """Ways of training the default network in TensorFlow: ours, and Keras `fit` as a textbook has it."""
 
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 import tfmat
+from benchmarks.data import LEARNING_RATE, Data, Timing
 from tfmat.config import default_config
 from tfmat.models import build_model
 from tfmat.optimizers import build_optimizer
 
-LEARNING_RATE = 1e-3
 EXECUTIONS = 100
 MATRIX_SIZE = 2048
-
-
-class Data(NamedTuple):
-    """features: float32 [curves, 200, 3], physical units; labels: float32 [curves, 2]; scale: divides the features."""
-
-    features: np.ndarray
-    labels: np.ndarray
-    scale: np.ndarray
-
-    def scaled(self) -> np.ndarray:
-        """Features as a textbook feeds them: brought to about 1 before the training, which costs no step anything."""
-        return self.features / self.scale
-
-
-class Timing(NamedTuple):
-    """What one run took: work is examples, or floating-point operations where nothing is trained."""
-
-    work: float
-    seconds: float
 
 
 class BlockClock(keras.callbacks.Callback):

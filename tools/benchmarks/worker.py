@@ -3,6 +3,7 @@
 Says `{"ready": ...}` when built, then for each line that it reads runs once and answers with one JSON line.
 """
 
+import importlib
 import json
 import math
 import os
@@ -24,25 +25,32 @@ TENSORFLOW_WAYS = {
 }
 
 
+# The other libraries' ways: module and class. Their processes never load TensorFlow: PyTorch's Triton and TensorFlow
+# each bring an LLVM, and the two end a process that has both.
+OTHER_WAYS = {
+    "torch": ("torch_way", "TorchEager"),
+    "torch_compiled": ("torch_way", "TorchCompiled"),
+    "jax": ("jax_way", "JaxJit"),
+}
+
+
 def make_way(name: str, folder: pathlib.Path, batch_size: int) -> tuple[Any, Any]:
     """The way and its data."""
     import numpy as np
 
+    from benchmarks.data import Data
+
+    data = Data(*(np.load(folder / f"{part}.npy") for part in Data._fields))
+    if name in OTHER_WAYS:
+        module, kind = OTHER_WAYS[name]
+        found = importlib.import_module(f"benchmarks.{module}")
+        return getattr(found, kind)(data, batch_size), data
     from tfmat.launch.runtime import prepare_tensorflow
 
     # As `tfmat train` does; everybody else gets TensorFlow as it comes.
     prepare_tensorflow(one_thread_an_operation=name.startswith("ours"))
     from benchmarks import ways
 
-    data = ways.Data(*(np.load(folder / f"{part}.npy") for part in ways.Data._fields))
-    if name == "torch":
-        from benchmarks.torch_way import TorchEager
-
-        return TorchEager(data, batch_size), data
-    if name == "jax":
-        from benchmarks.jax_way import JaxJit
-
-        return JaxJit(data, batch_size), data
     return getattr(ways, TENSORFLOW_WAYS[name])(data, batch_size), data
 
 

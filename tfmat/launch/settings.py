@@ -1,0 +1,98 @@
+"""What the environment may say to tfmat and to Horovod: checked by every command before it makes anything."""
+
+import functools
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+
+from tfmat.errors import InputError
+from tfmat.launch.port_guard import SETTING, ports_setting
+
+# Horovod reads its own with C's strtol and atof, which take what is no number for 0
+# (horovod/common/utils/env_parser.cc of 0.28.1).
+_SECONDS = {"TFMAT_WORKER_TIMEOUT": 20.0, "HOROVOD_START_TIMEOUT": 45.0}
+_NUMBERS = ("HOROVOD_CYCLE_TIME",)
+_COUNTS = (
+    "HOROVOD_FUSION_THRESHOLD",
+    "HOROVOD_CACHE_CAPACITY",
+    "HOROVOD_STALL_CHECK_TIME_SECONDS",
+    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+    "HOROVOD_GLOO_TIMEOUT_SECONDS",
+    "HOROVOD_NUM_NCCL_STREAMS",
+    "HOROVOD_NUM_FINALIZER_THREADS",
+)
+_SWITCHES = (
+    "TFMAT_VERBOSE",
+    "HOROVOD_STALL_CHECK_DISABLE",
+    "HOROVOD_AUTOTUNE",
+    "HOROVOD_HIERARCHICAL_ALLREDUCE",
+    "HOROVOD_HIERARCHICAL_ALLGATHER",
+    "HOROVOD_MPI_THREADS_DISABLE",
+    "HOROVOD_BATCH_D2D_MEMCOPIES",
+    "HOROVOD_TIMELINE_MARK_CYCLES",
+    "HOROVOD_DISABLE_GROUP_FUSION",
+)
+_WORDS = {
+    "HOROVOD_CONTROLLER": ("mpi", "gloo"),
+    "HOROVOD_CPU_OPERATIONS": ("mpi", "gloo", "ccl"),
+    "HOROVOD_LOG_LEVEL": ("trace", "debug", "info", "warning", "error", "fatal"),
+}
+
+
+def check_settings(environment: Mapping[str, str] = os.environ) -> None:
+    """InputError for the first setting that is no number, or no word, where one is wanted; an empty one is none."""
+    for name in _SECONDS:
+        seconds_setting(name, environment)
+    _check(environment, _NUMBERS, _is_number, "a number, 0 or more")
+    _check(environment, _COUNTS, _is_count, "a whole number, 0 or more")
+    _check(environment, _SWITCHES, lambda text: text in ("0", "1"), "0 or 1")
+    name = "TFMAT_MESH_STEPS_A_CALL"
+    _check(
+        environment,
+        [name],
+        lambda text: _is_count(text) and int(text) > 0,
+        "a whole number, 1 or more",
+    )
+    for name, words in _WORDS.items():
+        _check(environment, [name], functools.partial(_is_one_of, words), ", ".join(words))
+    if environment.get(SETTING):
+        ports_setting(environment)
+
+
+def seconds_setting(name: str, environment: Mapping[str, str] = os.environ) -> float:
+    """The seconds that a setting says, or its default; InputError where it is no number."""
+    text, default = environment.get(name, ""), _SECONDS[name]
+    if text and not _is_number(text):
+        raise InputError(
+            f"{name}={text} is no number of seconds; set it to {default:g}, for example"
+        )
+    return float(text) if text else default
+
+
+def _check(
+    environment: Mapping[str, str],
+    names: tuple[str, ...] | list[str],
+    is_valid: Callable[[str], bool],
+    wanted: str,
+) -> None:
+    for name in names:
+        text = environment.get(name, "")
+        if text and not is_valid(text):
+            raise InputError(f"{name} is '{text}'; give {wanted}, or unset it")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        value = float(text)
+    except ValueError:
+        return False
+    return 0 <= value < math.inf
+
+
+def _is_count(text: str) -> bool:
+    return re.fullmatch("[0-9]{1,18}", text) is not None
+
+
+def _is_one_of(words: tuple[str, ...], text: str) -> bool:
+    return text.lower() in words

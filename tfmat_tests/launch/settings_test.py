@@ -1,0 +1,45 @@
+"""Settings that are no numbers, and the like, are refused in one line before a command makes anything."""
+
+import pytest
+
+from tfmat.cli.main import main
+from tfmat.errors import InputError
+from tfmat.launch.settings import check_settings, seconds_setting
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("TFMAT_WORKER_TIMEOUT", "soon", "no number of seconds"),
+        ("HOROVOD_START_TIMEOUT", "-1", "no number of seconds"),
+        ("HOROVOD_START_TIMEOUT", "nan", "no number of seconds"),
+        ("TFMAT_MESH_STEPS_A_CALL", "0", "a whole number, 1 or more"),
+        ("TFMAT_VERBOSE", "yes", "0 or 1"),
+        ("TFMAT_TENSOR_PORTS", "shut", "guarded, open or refused"),
+        ("HOROVOD_CYCLE_TIME", "0,5", "a number, 0 or more"),
+        ("HOROVOD_FUSION_THRESHOLD", "64MB", "a whole number, 0 or more"),
+        ("HOROVOD_STALL_CHECK_DISABLE", "true", "0 or 1"),
+        ("HOROVOD_CPU_OPERATIONS", "tcp", "mpi, gloo, ccl"),
+    ],
+)
+def test_a_wrong_setting_is_named(name, text, message):
+    with pytest.raises(InputError, match=message) as raised:
+        check_settings({name: text})
+    assert name in str(raised.value) and text in str(raised.value)
+    check_settings({name: ""})
+
+
+def test_what_is_right_is_taken():
+    right = {"TFMAT_WORKER_TIMEOUT": "5", "HOROVOD_CYCLE_TIME": "0.5", "HOROVOD_CONTROLLER": "MPI"}
+    check_settings(right)
+    assert seconds_setting("TFMAT_WORKER_TIMEOUT", right) == 5.0
+    assert seconds_setting("HOROVOD_START_TIMEOUT", right) == 45.0
+
+
+def test_a_command_refuses_it_before_anything_is_made(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOROVOD_CYCLE_TIME", "fast")
+    assert main(["train", "--workdir=run", "--data_dir=data"]) == 2
+    said = capsys.readouterr().err
+    assert said == "tfmat: HOROVOD_CYCLE_TIME is 'fast'; give a number, 0 or more, or unset it\n"
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,51 @@
+"""The size of a network before it is built, against Keras; sizes that cannot be, on the command line."""
+
+import pytest
+
+from tfmat.cli.main import main
+from tfmat.config import apply_override, check_config, default_config
+from tfmat.models import build_model
+from tfmat.workflow.memory import count_parameters
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"model.hidden_units": "7,5"},
+        {"model.conv_filters": "4", "model.kernel_sizes": "3", "model.pool_size": "3"},
+        {"model.pool_size": "1"},
+    ],
+)
+def test_parameters_are_as_many_as_keras_makes(changes):
+    config = default_config()
+    for key, text in changes.items():
+        apply_override(config, key, text)
+    check_config(config)
+    model = build_model(config.model, num_outputs=2, num_points=31)
+    assert count_parameters(config, num_outputs=2, num_points=31) == model.count_params()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("data.num_points=1000000000000000000", "would need at least"),
+        ("model.hidden_units=100000000", "a network of 120,300,003,"),
+        ("model.hidden_units=1000000,1000000", "of memory, and this machine"),
+        (
+            "global_batch_size=4000000000",
+            "a batch of 4,000,000,000 curves of 200 points would need",
+        ),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused_before_anything_is_made(
+    change, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    flags = ["--workdir=run", "--data_dir=data", f"--config.{change}"]
+    if "batch" in change:
+        flags.append("--config.data.num_curves=8000000000")
+    assert main(["train", *flags]) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1, said
+    assert list(tmp_path.iterdir()) == []
