@@ -112,7 +112,7 @@ def _correlations(points: int) -> tuple[_Correlation, ...]:
     white = np.eye(points)
     matrices = [
         (1.0 - share) * white + share * shape(distance / length)
-        for shape in (lambda d: np.exp(-d), lambda d: np.exp(-0.5*d*d))
+        for shape in (lambda d: np.exp(-d), lambda d: np.exp(-0.5 * d * d))
         for length in _LENGTHS
         for share in _SHARES
     ]

@@ -80,12 +80,20 @@ def _parameters(answer: Mapping[str, Any]) -> Table:
         rows.append(
             [
                 with_unit(name, entry["unit"]),
-                format_value(entry["value"]) + (" (given)" if entry.get("fixed") else ""),
+                format_value(entry["value"]) + (" (given)" if _is_given(entry) else ""),
+                # Runs of before kept the network's answer as the value.
+                format_value(
+                    entry.get("network", entry["value"] if "method" not in entry else None)
+                ),
                 format_value(entry.get("least_squares")),
                 f"{format_value(interval[0])} … {format_value(interval[1])}" if interval else "–",
             ]
         )
-    return Table(["parameter", "network", "least\nsquares", "95 % interval"], rows)
+    return Table(["parameter", "answer", "network", "least\nsquares", "95 % interval"], rows)
+
+
+def _is_given(entry: Mapping[str, Any]) -> bool:
+    return bool(entry.get("fixed")) or entry.get("method") == "given"
 
 
 def losses(run: RunFiles) -> Section:

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from tfmat.config import apply_override, check_config, default_config
 from tfmat.config_schema import OPTIONS
+from tfmat.errors import InputError
 from tfmat.optimizers import WarmupConstant, WarmupCosine, build_optimizer, make_functional
 from tfmat.optimizers.factory import OPTIMIZER_CLASSES, build_schedule
 
