@@ -1,10 +1,10 @@
-"""How uncertain least squares is where the residuals of neighbouring points are alike. NumPy and SciPy only.
+"""How uncertain least squares is where the residuals of neighbouring points are alike. NumPy only.
 
 A law that does not quite follow a curve leaves residuals that wander instead of jumping. They carry less information
-than their number says, and the fit has bent towards them. Their covariance is modelled as white noise plus noise whose
-correlation decays exponentially along the curve, its share and length by restricted maximum likelihood (H. D.
+than their number says, and the fit has bent towards them. Their covariance is modelled as white noise plus noise that
+is alike along the curve, rough or smooth, of a share and a length that restricted maximum likelihood chooses (H. D.
 Patterson, R. Thompson, Recovery of inter-block information when block sizes are unequal, Biometrika 58 (1971)
-545-554), which accounts for the parameters that were fitted.
+545-554): it accounts for the parameters that were fitted.
 """
 
 import dataclasses
@@ -51,7 +51,8 @@ def correlated_errors(jacobian: Array, residuals: Array) -> Correlated | None:
     count = np.diff([*starts, len(residuals)])
     slopes = np.add.reduceat(jacobian, starts, axis=0) / count[:, None]
     errors = np.add.reduceat(residuals, starts) / count
-    if points <= slopes.shape[1] + 2 or not np.isfinite(slopes).all():
+    finite = np.isfinite(slopes).all() and np.isfinite(errors).all()
+    if points <= slopes.shape[1] + 2 or not finite:
         return None
     # On an orthonormal basis of the slopes nothing is singular but for rounding.
     basis, triangle = np.linalg.qr(slopes)
@@ -112,7 +113,7 @@ def _correlations(points: int) -> tuple[_Correlation, ...]:
     white = np.eye(points)
     matrices = [
         (1.0 - share) * white + share * shape(distance / length)
-        for shape in (lambda d: np.exp(-d), lambda d: np.exp(-0.5 * d * d))
+        for shape in (_rough, _smooth)
         for length in _LENGTHS
         for share in _SHARES
     ]
@@ -120,3 +121,13 @@ def _correlations(points: int) -> tuple[_Correlation, ...]:
         _Correlation(matrix, np.linalg.inv(np.linalg.cholesky(matrix)))
         for matrix in (white, *matrices)
     )
+
+
+def _rough(distance: Array) -> Array:
+    """Correlation of noise that jumps a little from point to point, at distances over its length."""
+    return np.exp(-distance)
+
+
+def _smooth(distance: Array) -> Array:
+    """Correlation of noise that bends, at distances over its length."""
+    return np.exp(-0.5 * distance**2)
