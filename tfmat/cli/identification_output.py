@@ -101,6 +101,7 @@ def print_results(
         note_lines,
         notes_of,
         parameter_table,
+        shared_beginning,
         tensile_table,
     )
 
@@ -109,6 +110,7 @@ def print_results(
     pooled = [result for result in results if result["method"] == "mean of specimens"]
     singles = [result for result in results if result["method"] != "mean of specimens"]
     notes = notes_of(results)
+    shared = shared_beginning([result["curve"] for result in singles])
     if len(singles) > 1:
         console.print(identification_table(singles, notes))
     detailed = [*(singles if details or len(singles) == 1 else []), *pooled]
@@ -132,7 +134,7 @@ def print_results(
                 if warning["kind"] == note.kind
             ]
         else:
-            lines = note_lines(note, len(results))
+            lines = note_lines(note, len(results), shared)
         for line in lines:
             console.print(Text(line, style="yellow"), soft_wrap=True)
     console.print(Text(f"network: {network}", style="dim"), soft_wrap=True)

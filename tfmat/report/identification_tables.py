@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -16,10 +17,12 @@ METHODS = {
     "mean of specimens": "mean of specimens",
 }
 # Of the tensile properties: symbol -> factor and unit that people read them in.
-_READ_IN = {"E": (1e-3, "GPa"), "Ag": (100.0, "%"), "Agt": (100.0, "%")}
+_READ_IN = {"E": (1e-3, "GPa"), "Ag": (100.0, "%")}
 # Those that stand in the table; the JSON file holds all.
-_SHOWN = ("E", "Rp0.2", "Rm", "Ag", "Agt")
+_SHOWN = ("E", "Rp0.2", "Rm", "Ag")
 _MOST_NAMES = 6
+# Letters that all names of curves begin with are left out from this number on.
+_WORTH_LEAVING_OUT = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,13 +74,14 @@ def identification_table(
     """
     notes = notes_of(results) if notes is None else notes
     law = next((result["law"] for result in results), None)
-    table = Table(title=f"law {law}" if law else None, title_justify="left")
+    table = _batch_table(f"law {law}" if law else None)
     table.add_column("curve", overflow="fold")
+    shared = shared_beginning([result["curve"] for result in results])
     parameters: Mapping[str, Any] = results[0]["parameters"] if results else {}
     for name, entry in parameters.items():
         given = "\ngiven" if entry["method"] == "given" else ""
         table.add_column(with_unit(name, entry["unit"]) + given, justify="right", no_wrap=True)
-    table.add_column("error\n(% of max.)", justify="right", no_wrap=True)
+    table.add_column("error\n%", justify="right", no_wrap=True)
     methods = {result["method"] for result in results}
     if len(methods) > 1:
         table.add_column("got by")
@@ -90,11 +94,43 @@ def identification_table(
         cells = [format_value(entry["value"]) for entry in result["parameters"].values()]
         cells.append(format_value(result["rmse_percent"], 3))
         cells += [METHODS[result["method"]]] if len(methods) > 1 else []
-        cells += [", ".join(result["assumed"]) or "–"] if assumed else []
+        cells += [_assumed(result["assumed"])] if assumed else []
         marks = [note.mark for note in notes if result["curve"] in note.curves]
         # As Text, so that a file called `[a].csv` is not taken for a style.
-        table.add_row(Text(result["curve"]), *cells, _use(result), " ".join(marks))
+        table.add_row(
+            Text(result["curve"].removeprefix(shared)), *cells, _use(result), " ".join(marks)
+        )
+    if shared:
+        table.caption = f"curves without '{shared}', with which every name begins"
     return table
+
+
+def _batch_table(title: str | None) -> Table:
+    """A table with one row per curve, as narrow as can be."""
+    return Table(
+        title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )  # fmt: skip
+
+
+def shared_beginning(names: Sequence[str]) -> str:
+    """What all names begin with, up to the last mark between words, where leaving it out makes them clearly shorter."""
+    if len(names) < 2:
+        return ""
+    # Both ends of the alphabet share what all share.
+    first, last = min(names), max(names)
+    length = next(
+        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first)
+    )
+    shared = first[:length]
+    while shared and (shared[-1].isalnum() or shared in names):
+        shared = shared[:-1]
+    return shared if len(shared) >= _WORTH_LEAVING_OUT else ""
+
+
+def _assumed(texts: Sequence[str]) -> str:
+    """What was assumed, in as few words as possible: `mm/mm, MPa`."""
+    short = [text.removeprefix("strain in ").removeprefix("stress in ") for text in texts]
+    return ", ".join(short) or "–"
 
 
 def _use(result: Mapping[str, Any]) -> Text:
@@ -154,8 +190,9 @@ def tensile_table(results: Sequence[Mapping[str, Any]]) -> Table | None:
     tensile = [result["tensile"] for result in results if result["tensile"]]
     if not conditions and not tensile:
         return None
-    table = Table(title="tests", title_justify="left", caption_justify="left")
+    table = _batch_table("tests")
     table.add_column("curve", overflow="fold")
+    shared = shared_beginning([result["curve"] for result in results])
     for key in conditions:
         table.add_column(Text(key), justify="right", overflow="fold")
     shown = [
@@ -166,14 +203,14 @@ def tensile_table(results: Sequence[Mapping[str, Any]]) -> Table | None:
         table.add_column(with_unit(entry["symbol"], unit), justify="right", no_wrap=True)
     if tensile:
         table.caption = (
-            "E chord modulus, Rp0.2 proof stress, Rm tensile strength, Ag and Agt plastic and total strain at maximum "
-            "load, after ISO 6892-1; ≥: the record ends before; the JSON file says how each was got"
+            "E chord modulus, Rp0.2 proof stress, Rm tensile strength, Ag plastic strain at maximum load (ISO 6892-1); "
+            "≥: the record ends before; the JSON file has more, and how each was got"
         )
     for result in results:
         cells = [Text(result["conditions"].get(key, "–")) for key in conditions]
         by_symbol = {e["symbol"]: e for e in (result["tensile"] or {}).values()}
         values = [_property(by_symbol.get(entry["symbol"])) for entry in shown]
-        table.add_row(Text(result["curve"]), *cells, *values)
+        table.add_row(Text(result["curve"].removeprefix(shared)), *cells, *values)
     return table
 
 
@@ -184,9 +221,13 @@ def _property(entry: Mapping[str, Any] | None) -> str:
     return f"{'≥ ' if entry.get('at_least') else ''}{format_value(factor * entry['value'])}"
 
 
-def note_lines(note: Note, num_curves: int) -> list[str]:
-    """A note in two or three lines: what and whose, an example, and what to do."""
-    names = ", ".join(note.curves[:_MOST_NAMES])
+def note_lines(note: Note, num_curves: int, shared: str = "") -> list[str]:
+    """A note in two or three lines: what and whose, an example, and what to do.
+
+    Args:
+      shared: beginning of all curves' names, which is left out.
+    """
+    names = ", ".join(name.removeprefix(shared) for name in note.curves[:_MOST_NAMES])
     if len(note.curves) > _MOST_NAMES:
         names += f" and {len(note.curves) - _MOST_NAMES} more"
     whose = "all"
