@@ -80,16 +80,18 @@ def _parameters(answer: Mapping[str, Any]) -> Table:
         rows.append(
             [
                 with_unit(name, entry["unit"]),
-                format_value(entry["value"]) + (" (given)" if _is_given(entry) else ""),
-                # Runs of before kept the network's answer as the value.
-                format_value(
-                    entry.get("network", entry["value"] if "method" not in entry else None)
-                ),
-                format_value(entry.get("least_squares")),
+                format_value(_recommended(entry)) + (" (given)" if _is_given(entry) else ""),
+                # Runs of before kept the network's answer as the value, and least squares beside it.
+                format_value(entry.get("network" if "method" in entry else "value")),
                 f"{format_value(interval[0])} … {format_value(interval[1])}" if interval else "–",
             ]
         )
-    return Table(["parameter", "answer", "network", "least\nsquares", "95 % interval"], rows)
+    return Table(["parameter", "answer", "network", "95 % interval"], rows)
+
+
+def _recommended(entry: Mapping[str, Any]) -> float:
+    known = None if "method" in entry else entry.get("least_squares")
+    return entry["value"] if known is None else known
 
 
 def _is_given(entry: Mapping[str, Any]) -> bool:
