@@ -183,6 +183,16 @@ def network_caveats(law_name: str, error_mpa: float, largest_mpa: float) -> list
     ]
 
 
+def no_interval(error_mpa: float, noise_mpa: float) -> Caveat:
+    """Why a network that stands alone gives no interval: its curve is further away (MPa) than noise (MPa) explains."""
+    return Caveat(
+        "no interval of the network",
+        f"the network's curve is {error_mpa:.3g} MPa away from the measured one, whose noise is {noise_mpa:.2g} MPa; "
+        "its intervals are calibrated on curves that differ from their law by noise",
+        "identify by least squares",
+    )
+
+
 def fit_caveats(
     law_name: str, fit_mpa: float, noise_mpa: float, largest_mpa: float
 ) -> list[Caveat]:

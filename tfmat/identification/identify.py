@@ -278,6 +278,8 @@ def _caveats(
         if classical is None:
             error = 0.01 * errors["network"] * largest
             found += caveats.network_caveats(law.name, error, largest)
+            if predicted.std is not None and predicted.interval is None:
+                found.append(caveats.no_interval(error, noise_mpa))
     elif classical is not None:
         ends = int(classical.best.at_bound.sum())
         found += caveats.range_caveats(law, classical.best)

@@ -63,7 +63,6 @@ BAD_FILES: dict[str, tuple[str | bytes, str]] = {
     "constant stress": (table("strain,stress", stress=0 * STRESS + 5), "same at every point"),
     "pascals taken for MPa": (table("strain,stress", stress=1e6 * STRESS), "largest trained"),
     "percent taken for strain": (table("strain,stress", strain=1000 * STRAIN), "--strain_unit=%"),
-    "very short curve": (table("strain,stress", strain=STRAIN / 1e3), "measure further"),
     "short specimen": (
         "specimen,strain,stress\n"
         + "".join(f"A,{e},{s}\n" for e, s in zip(STRAIN, STRESS, strict=True))

@@ -152,6 +152,27 @@ def test_a_law_without_a_network_is_answered_by_least_squares_alone(tmp_path):
         identify(source, [result.curve], least_squares=False)
 
 
+def test_a_curve_shorter_than_the_trained_ones(tmp_path, identifier):
+    """The network's answer says that it is padded; far too short a curve is answered by least squares alone."""
+    law = find_law("hahn_tsai")
+    short, tiny = (
+        load_measured_curve(
+            write_example_curve(law, tmp_path / f"{end}.csv", max_strain=end, noise_mpa=0.1),
+            identifier.target,
+        )
+        for end in (0.006, 0.0002)
+    )
+    (answer,) = identify(identifier, [short], least_squares=False)
+    (said,) = [w.text for w in answer.warnings if w.kind == "short of the trained strain"]
+    assert "ends at strain 0.006, before 0.01" in said
+    (answer,) = identify(identifier, [tiny])
+    assert answer.method == "least_squares" and answer.parameters["G0"].network is None
+    assert any(w.kind == "too short for the network" for w in answer.warnings)
+    assert answer.parameters["G0"].value == pytest.approx(5000, rel=0.05)
+    with pytest.raises(InputError, match=r"far before 0\.01 .*measure further"):
+        identify(identifier, [tiny], least_squares=False)
+
+
 def test_the_network_s_answer_is_recommended_where_least_squares_cannot_tell(tmp_path):
     """A short, nearly straight curve says nothing of the cubic term; the network knows how it was drawn."""
     path = write_example_curve(

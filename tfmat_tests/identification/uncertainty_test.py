@@ -191,8 +191,9 @@ def test_what_the_network_does_not_know_it_says(run, tmp_path):
     (result,) = identify(Ignorant(), [curve], least_squares=False)
     (said,) = [line.text for line in result.warnings if line.kind == "cannot be identified"]
     assert said.startswith("a cannot be identified from this curve: the network's standard dev")
-    low, high = result.parameters["a"].ci95
-    assert low < 2e-9 and high > 5e-8
+    # This network learned for seconds: its curve is further away than the noise that its intervals are for.
+    assert any(line.kind == "no interval of the network" for line in result.warnings)
+    assert result.parameters["a"].ci95 is None
 
 
 def test_a_damaged_calibration_is_refused_in_one_line(run, tmp_path):

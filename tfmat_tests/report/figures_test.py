@@ -146,7 +146,7 @@ def test_saved_figure_is_a_png_of_the_given_size_or_nothing(tmp_path):
     path = tmp_path / "curve.png"
     save_figure(make_curve_figure(), path)
     # Five lines stand below the panels.
-    assert imread(path).shape[:2] == (round((5.0 + 0.19 * 5) * 144), round(7.0 * 144))
+    assert imread(path).shape[:2] == (int((5.0 + 0.19 * 5) * 144), round(7.0 * 144))
     with pytest.raises(InputError, match="cannot write"):
         save_figure(make_curve_figure(), tmp_path / "none" / "curve.png")
     assert [file.name for file in tmp_path.iterdir()] == ["curve.png"]
