@@ -46,7 +46,7 @@ def size_text(num_bytes: int) -> str:
 
 
 def _limits() -> Iterator[int]:
-    """Of the control groups that this process is in; a group's parents bound it too."""
+    """Limits, in bytes, of the control groups that this process is in; a group's parents bound it too."""
     own = ""
     with contextlib.suppress(OSError):
         own = pathlib.Path("/proc/self/cgroup").read_text("ascii").strip().rpartition("::")[2]

@@ -10,19 +10,24 @@ import threadpoolctl
 from tfmat.curves.caveats import Caveat
 from tfmat.curves.cleaning import MeasuredCurve
 from tfmat.curves.resampling import resample
-from tfmat.curves.simulate import features_of
 from tfmat.errors import InputError
 from tfmat.identification import caveats
-from tfmat.identification.answers import Identification, Interval, Method, Value
+from tfmat.identification.answers import Identification, Method, Value
 from tfmat.identification.classical import (
     ClassicalAnswer,
     classical_answer,
     conditioned,
     labels_of_others,
 )
+from tfmat.identification.network_answer import (
+    Predicted,
+    interval_of,
+    network_errors,
+    predict,
+    without_unfounded_interval,
+)
 from tfmat.identification.sidecar import Sidecar
-from tfmat.identification.uncertainty import in_units
-from tfmat.materials.law import Array, Law, Parameter
+from tfmat.materials.law import Array, Law
 
 if TYPE_CHECKING:
     from tfmat.identification.identifier import Identifier
@@ -68,7 +73,7 @@ def identify(
     # The matrices are small: threads would only wait for each other.
     with threadpoolctl.threadpool_limits(1, "blas"):
         for curve in curves:
-            predicted = None if network is None else _predict(network, curve, least_squares)
+            predicted = None if network is None else predict(network, curve, least_squares)
             if law is None:
                 assert predicted is not None
                 results.append(_without_law(source, curve, predicted))
@@ -80,45 +85,12 @@ def identify(
     return results
 
 
-@dataclasses.dataclass(frozen=True)
-class _Predicted:
-    """What the network says of one curve, p identified parameters.
-
-    Attributes:
-      labels: [p], cut to 0-1.
-      std: [p], calibrated, on the same scale; None where the network gives none.
-      interval: [p, 2], 95 %, on the same scale; None with `std`.
-    """
-
-    labels: Array
-    std: Array | None
-    interval: Array | None
-
-
-def _predict(network: "Identifier", curve: MeasuredCurve, may_fail: bool) -> _Predicted | None:
-    """The network's answer; None for a curve that is far too short for it (an error unless it `may_fail`)."""
-    try:
-        strain, stress, valid = resample(curve.strain, curve.stress_mpa, network.target)
-    except InputError:
-        if may_fail and network.law is not None:
-            return None
-        raise
-    raw, std = network.predict_with_std(features_of(strain[None], stress[None], valid[None]))
-    if not np.isfinite(raw).all():
-        raise InputError("the model answers with NaN; its training diverged, train again")
-    labels = np.clip(raw, 0.0, 1.0)
-    calibration = network.calibration
-    if std is None or calibration is None:
-        return _Predicted(labels[0], None, None)
-    return _Predicted(labels[0], calibration.std(std)[0], calibration.interval(labels, std)[0])
-
-
 def _without_law(
-    source: "Identifier | Sidecar", curve: MeasuredCurve, predicted: _Predicted
+    source: "Identifier | Sidecar", curve: MeasuredCurve, predicted: Predicted
 ) -> Identification:
     parameters = source.parameters
     found = {}
-    errors = _network_errors(parameters, predicted)
+    errors = network_errors(parameters, predicted)
     for parameter, label, (std, ci95) in zip(parameters, predicted.labels, errors, strict=True):
         value = float(parameter.from_unit_interval(label))
         found[parameter.name] = Value(
@@ -160,7 +132,7 @@ def _answer(
     law: Law,
     source: "Identifier | Sidecar",
     curve: MeasuredCurve,
-    predicted: _Predicted | None,
+    predicted: Predicted | None,
     least_squares: bool,
 ) -> Identification:
     """The answer for one curve of a known law."""
@@ -175,7 +147,7 @@ def _answer(
         predicted = None
     stress, errors = _compared(law, curve, predicted, classical)
     noise = caveats.noise_level(curve, source.settings)
-    predicted = _honest(predicted, classical, errors, noise, curve)
+    predicted = without_unfounded_interval(predicted, errors, noise, curve)
     method = _recommended(predicted, classical, errors)
     warnings = [
         *curve.warnings,
@@ -199,7 +171,7 @@ def _answer(
 def _compared(
     law: Law,
     curve: MeasuredCurve,
-    predicted: _Predicted | None,
+    predicted: Predicted | None,
     classical: ClassicalAnswer | None,
 ) -> tuple[dict[str, Array], dict[str, float]]:
     """Stress (MPa) of each method's answer at the measured strains, and its error, % of the maximum stress."""
@@ -220,29 +192,8 @@ def _compared(
     return stress, errors
 
 
-def _honest(
-    predicted: _Predicted | None,
-    classical: ClassicalAnswer | None,
-    errors: Mapping[str, float],
-    noise_mpa: float,
-    curve: MeasuredCurve,
-) -> _Predicted | None:
-    """The network's answer, without its intervals where the curve is not like those that they were calibrated on.
-
-    They hold the truth for curves that follow the law up to the noise; what the misfit of a real curve does to the
-    network's answer they do not know.
-    """
-    if predicted is None or predicted.std is None:
-        return predicted
-    nearest = errors["network" if classical is None else "least_squares"]
-    largest = float(np.abs(curve.stress_mpa).max())
-    if 0.01 * nearest * largest <= caveats.ABOVE_NOISE * noise_mpa:
-        return predicted
-    return dataclasses.replace(predicted, interval=None)
-
-
 def _recommended(
-    predicted: _Predicted | None, classical: ClassicalAnswer | None, errors: Mapping[str, float]
+    predicted: Predicted | None, classical: ClassicalAnswer | None, errors: Mapping[str, float]
 ) -> Method:
     if classical is None:
         return "network"
@@ -261,7 +212,7 @@ def _caveats(
     source: "Identifier | Sidecar",
     curve: MeasuredCurve,
     method: Method,
-    predicted: _Predicted | None,
+    predicted: Predicted | None,
     classical: ClassicalAnswer | None,
     errors: Mapping[str, float],
     noise_mpa: float,
@@ -305,11 +256,11 @@ def _caveats(
 
 
 def _values(
-    law: Law, method: Method, predicted: _Predicted | None, classical: ClassicalAnswer | None
+    law: Law, method: Method, predicted: Predicted | None, classical: ClassicalAnswer | None
 ) -> dict[str, Value]:
     """Every parameter of the law, the given ones included."""
     by_network = None if predicted is None else law.from_labels(predicted.labels[None])[0]
-    errors = None if predicted is None else _network_errors(law.identified, predicted)
+    errors = None if predicted is None else network_errors(law.identified, predicted)
     found, column = {}, 0
     for i, parameter in enumerate(law.parameters):
         if parameter.fixed is not None:
@@ -320,7 +271,7 @@ def _values(
         fitted, ci95, polished = None, None, None
         if classical is not None:
             best = classical.best
-            fitted, ci95 = float(best.values[column]), _interval(best.interval[column])
+            fitted, ci95 = float(best.values[column]), interval_of(best.interval[column])
             polished = None if classical.polished is None else classical.polished[column]
         recommended = network if method == "network" else fitted
         assert recommended is not None
@@ -341,22 +292,6 @@ def _values(
         )
         column += 1
     return found
-
-
-def _network_errors(
-    parameters: Sequence[Parameter], predicted: _Predicted
-) -> list[tuple[float | None, Interval | None]]:
-    """Standard deviation and 95 % interval of each identified parameter, in its unit; None where there is none."""
-    if predicted.std is None or predicted.interval is None:
-        return [(None, None) for _ in parameters]
-    std, limits = in_units(
-        parameters, predicted.labels[None], predicted.std[None], predicted.interval[None]
-    )
-    return [(float(std[0, i]), _interval(limits[0, i])) for i in range(len(parameters))]
-
-
-def _interval(ends: Array) -> Interval | None:
-    return (float(ends[0]), float(ends[1])) if np.isfinite(ends).all() else None
 
 
 def _finite(value: float) -> float | None:
