@@ -16,7 +16,8 @@ from tensorflow.experimental import dtensor
 from tfmat.backends.base import Arrays, BackendOptions, Metric, PerExample
 from tfmat.backends.batches import share_or_copy
 from tfmat.backends.clients import make_mesh
-from tfmat.backends.layouts import Plan, Spec, make_plan, slot_specs, weights_of
+from tfmat.backends.layout_rules import Spec
+from tfmat.backends.layouts import Plan, make_plan, slot_specs, weights_of
 from tfmat.backends.mesh import BATCH
 from tfmat.backends.mesh_refusals import check_layers_for_mesh, explain
 from tfmat.backends.mesh_steps import MeshSteps, steps_a_call

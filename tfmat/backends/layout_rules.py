@@ -1,14 +1,47 @@
 """What a user's rules for layouts mean, and one line for each that cannot be followed. No TensorFlow in here."""
 
+import dataclasses
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from tfmat.backends.mesh import MeshShape
+from tfmat.backends.mesh import MODEL, MeshShape
 from tfmat.errors import InputError, nearest
 
-if TYPE_CHECKING:
-    from tfmat.backends.layouts import Spec, Weight
+# For each dimension the name of an axis; None where it is whole.
+Spec = tuple[str | None, ...]
+Rules = tuple[tuple[str, str], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Weight:
+    """A trainable variable.
+
+    Attributes:
+      path: in the model, such as `hidden/kernel`.
+      shape: kernels end with [inputs, units].
+      itemsize: bytes of a number.
+      convolution: of kernels of convolutions: `direct`, which DTensor wants whole, or `unfolded`, which may be divided.
+      points: of the outputs of an unfolded convolution.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    itemsize: int = 4
+    convolution: str = ""
+    points: int = 1
+
+
+def parse_rules(text: str) -> Rules:
+    """`REGEX=LAYOUT;REGEX=LAYOUT`, as in the config, as rules; InputError where it is not that."""
+    rules = []
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        pattern, separator, layout = part.rpartition("=")
+        if not (pattern and separator and layout):
+            raise InputError(
+                f"layouts: '{part}' is no rule; write REGEX=LAYOUT, such as hidden/kernel=-,{MODEL}"
+            )
+        rules.append((pattern.strip(), layout.strip()))
+    return tuple(rules)
 
 
 def compile_pattern(pattern: str) -> re.Pattern:
@@ -19,7 +52,7 @@ def compile_pattern(pattern: str) -> re.Pattern:
         raise InputError(f"layouts: '{pattern}' is no regular expression: {error}") from error
 
 
-def parse_layout(layout: str, weight: "Weight", mesh: MeshShape, pattern: str) -> "Spec":
+def parse_layout(layout: str, weight: Weight, mesh: MeshShape, pattern: str) -> Spec:
     """The layout that a rule gives that weight; InputError where it cannot have it, with what can."""
     rule = f"layouts: rule '{pattern}={layout}'"
     if layout == "replicated":
@@ -54,7 +87,7 @@ def parse_layout(layout: str, weight: "Weight", mesh: MeshShape, pattern: str) -
 
 
 def why_no_effect(
-    pattern: str, weights: Sequence["Weight"], compiled: list[tuple[str, re.Pattern, str]]
+    pattern: str, weights: Sequence[Weight], compiled: list[tuple[str, re.Pattern, str]]
 ) -> str:
     """Why a rule has no effect, in one line."""
     paths = [weight.path for weight in weights]

@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 
 from tfmat.backends.layout_rules import (
+    Rules,
+    Spec,
+    Weight,
     compile_pattern,
     nearest_multiples,
     parse_layout,
@@ -22,28 +25,6 @@ from tfmat.backends.layout_rules import (
 )
 from tfmat.backends.mesh import BATCH, MODEL, MeshShape
 from tfmat.errors import InputError
-
-Spec = tuple[str | None, ...]
-Rules = tuple[tuple[str, str], ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Weight:
-    """A trainable variable.
-
-    Attributes:
-      path: in the model, such as `hidden/kernel`.
-      shape: kernels end with [inputs, units].
-      itemsize: bytes of a number.
-      convolution: of kernels of convolutions: `direct`, which DTensor wants whole, or `unfolded`, which may be divided.
-      points: of the outputs of an unfolded convolution.
-    """
-
-    path: str
-    shape: tuple[int, ...]
-    itemsize: int = 4
-    convolution: str = ""
-    points: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,19 +58,6 @@ class Plan:
     zero_stage: int
     layouts: tuple[WeightLayout, ...]
     notices: tuple[str, ...]
-
-
-def parse_rules(text: str) -> Rules:
-    """`REGEX=LAYOUT;REGEX=LAYOUT`, as in the config, as rules; InputError where it is not that."""
-    rules = []
-    for part in filter(None, (part.strip() for part in text.split(";"))):
-        pattern, separator, layout = part.rpartition("=")
-        if not (pattern and separator and layout):
-            raise InputError(
-                f"layouts: '{part}' is no rule; write REGEX=LAYOUT, such as hidden/kernel=-,{MODEL}"
-            )
-        rules.append((pattern.strip(), layout.strip()))
-    return tuple(rules)
 
 
 def make_plan(

@@ -9,7 +9,8 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 
 from tfmat.backends.batches import share_or_copy
-from tfmat.backends.layouts import Spec, device_parts
+from tfmat.backends.layout_rules import Spec
+from tfmat.backends.layouts import device_parts
 from tfmat.backends.mesh import MeshShape
 
 # Of what a device holds: the part -> a hash.

@@ -5,7 +5,8 @@ import math
 from typing import Any
 
 from tfmat.backends.base import BackendOptions
-from tfmat.backends.layouts import Plan, Spec, make_plan, parse_rules, slot_owners, weights_of
+from tfmat.backends.layout_rules import Spec, parse_rules
+from tfmat.backends.layouts import Plan, make_plan, slot_owners, weights_of
 from tfmat.backends.mesh import MeshShape
 from tfmat.config import Config
 from tfmat.errors import InputError

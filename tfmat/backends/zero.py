@@ -8,7 +8,8 @@ from typing import Any
 
 import keras
 
-from tfmat.backends.layouts import Plan, Spec
+from tfmat.backends.layout_rules import Spec
+from tfmat.backends.layouts import Plan
 
 # A tensor in another layout.
 Relayout = Callable[[Any, Spec], Any]

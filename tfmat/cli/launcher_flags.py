@@ -10,13 +10,8 @@ from absl import flags
 from tfmat.errors import InputError
 from tfmat.files import atomic_write, check_json, make_folder, read_json, write_json
 from tfmat.launch.site import Site, read_site
-from tfmat.launch.slurm_job import (
-    SlurmJob,
-    job_script,
-    job_states,
-    submit,
-    with_size_of_nodes,
-)
+from tfmat.launch.slurm_job import job_states, submit, with_size_of_nodes
+from tfmat.launch.slurm_script import SlurmJob, job_script
 
 _JOB_FILE = "job.json"
 _TEXTS = {

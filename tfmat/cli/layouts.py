@@ -48,7 +48,7 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
             f"layouts takes no argument '{arguments[0]}'; flags look like --config.mesh=batch:2,model:2"
         )
     config = read_config(flag_values)
-    from tfmat.backends.layouts import parse_rules
+    from tfmat.backends.layout_rules import parse_rules
     from tfmat.backends.mesh import MeshShape
     from tfmat.workflow import curve_settings
 

@@ -30,7 +30,7 @@ from tfmat.cli.launcher_flags import (
 from tfmat.cli.outputs import check_output_folder
 from tfmat.errors import InputError
 from tfmat.launch.site import Site
-from tfmat.launch.slurm_job import SlurmJob
+from tfmat.launch.slurm_script import SlurmJob
 
 __all__ = ["define_flags", "extra_help", "rewrite", "run"]
 

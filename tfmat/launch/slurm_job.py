@@ -1,8 +1,4 @@
-"""One SLURM job: its script as a pure function, and the three things one does with it: submit, watch, cancel.
-
-The script ends in order before the time limit: SLURM sends USR1 to its shell, which hands it on to the ranks; they save
-and end with status 75; then the job is put into the queue again, under the same number, and goes on from there.
-"""
+"""What one does with a SLURM job: submit it, watch it, cancel it."""
 
 import dataclasses
 import os
@@ -14,63 +10,10 @@ from collections.abc import Iterable, Mapping
 
 from tfmat.errors import InputError
 from tfmat.launch.site import Site
-from tfmat.launch.slurm_script import render
 
 # Seconds. SLURM's clients go on trying for about a minute where no controller answers.
 _PATIENCE = 60.0
 _GET_SLURM = "use a login node of a cluster, or try it on this machine: tools/slurm start"
-
-
-@dataclasses.dataclass(frozen=True)
-class SlurmJob:
-    """What runs, and on what.
-
-    Attributes:
-      name: in the queue.
-      command: one rank's command line; in an array, `{array_index}` in it stands for the element, from 0.
-      folder: of job.sh and of the job's output, `job-<number>.out`; absolute.
-      start_in: folder in which the command starts; None for that from which the job is submitted.
-      data: a data set's folder, copied to each node's own disk where the site has `local_disk`; the ranks find the copy
-        by TFMAT_LOCAL_DATA.
-      ranks: processes; several are started by srun or mpirun, as the site says.
-      starts_ranks: the command itself starts its ranks with srun or mpirun; it runs once, on the first node.
-      nodes: None for as many as the GPUs need, or for SLURM's choice.
-      cpus_per_rank: None for the share of a node's processors that its ranks' GPUs have of all its GPUs.
-      gpus: of the whole job; on as few nodes as have them, the same number on each.
-      account, partition: None for the site's.
-      time_limit: as sbatch takes it: minutes, H:MM:SS, D-HH.
-      exclusive: no other job on these nodes.
-      array: number of elements; each is a job of this size.
-      requeue: whether the job goes on by itself after a lost node, and after the time limit.
-      signal_seconds: how long before the time limit it is asked to save; less where the limit itself is short.
-    """
-
-    name: str
-    command: tuple[str, ...]
-    folder: pathlib.Path
-    start_in: pathlib.Path | None = None
-    data: pathlib.Path | None = None
-    ranks: int = 1
-    starts_ranks: bool = False
-    nodes: int | None = None
-    cpus_per_rank: int | None = None
-    gpus: int = 0
-    account: str | None = None
-    partition: str | None = None
-    time_limit: str | None = None
-    exclusive: bool = False
-    array: int | None = None
-    requeue: bool = True
-    signal_seconds: int = 120
-
-
-def job_script(job: SlurmJob, site: Site = Site()) -> str:  # noqa: B008 (it is frozen)
-    """The text of job.sh. Pure: the same job and site give the same text.
-
-    Raises:
-      InputError: a job that no cluster can run, in one line.
-    """
-    return render(job, site)
 
 
 def submit(script: pathlib.Path, elements: Iterable[int] = ()) -> str:

@@ -1,17 +1,61 @@
-"""The text of a SLURM job's script, made of a job and a site without looking at anything else."""
+"""One SLURM job, and the text of its script as a pure function of the job and the site.
+
+The script ends in order before the time limit: SLURM sends USR1 to its shell, which hands it on to the ranks; they save
+and end with status 75; then the job is put into the queue again, under the same number, and goes on from there.
+"""
 
 import dataclasses
+import pathlib
 import re
 import shlex
-from typing import TYPE_CHECKING
 
 from tfmat.errors import InputError
 from tfmat.launch.site import Site
 
-if TYPE_CHECKING:
-    from tfmat.launch.slurm_job import SlurmJob
-
 ARRAY_INDEX = "{array_index}"
+
+
+@dataclasses.dataclass(frozen=True)
+class SlurmJob:
+    """What runs, and on what.
+
+    Attributes:
+      name: in the queue.
+      command: one rank's command line; in an array, `{array_index}` in it stands for the element, from 0.
+      folder: of job.sh and of the job's output, `job-<number>.out`; absolute.
+      start_in: folder in which the command starts; None for that from which the job is submitted.
+      data: a data set's folder, copied to each node's own disk where the site has `local_disk`; the ranks find the copy
+        by TFMAT_LOCAL_DATA.
+      ranks: processes; several are started by srun or mpirun, as the site says.
+      starts_ranks: the command itself starts its ranks with srun or mpirun; it runs once, on the first node.
+      nodes: None for as many as the GPUs need, or for SLURM's choice.
+      cpus_per_rank: None for the share of a node's processors that its ranks' GPUs have of all its GPUs.
+      gpus: of the whole job; on as few nodes as have them, the same number on each.
+      account, partition: None for the site's.
+      time_limit: as sbatch takes it: minutes, H:MM:SS, D-HH.
+      exclusive: no other job on these nodes.
+      array: number of elements; each is a job of this size.
+      requeue: whether the job goes on by itself after a lost node, and after the time limit.
+      signal_seconds: how long before the time limit it is asked to save; less where the limit itself is short.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    folder: pathlib.Path
+    start_in: pathlib.Path | None = None
+    data: pathlib.Path | None = None
+    ranks: int = 1
+    starts_ranks: bool = False
+    nodes: int | None = None
+    cpus_per_rank: int | None = None
+    gpus: int = 0
+    account: str | None = None
+    partition: str | None = None
+    time_limit: str | None = None
+    exclusive: bool = False
+    array: int | None = None
+    requeue: bool = True
+    signal_seconds: int = 120
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +67,12 @@ class _Shape:
     cpus_per_rank: int | None
 
 
-def render(job: "SlurmJob", site: Site) -> str:
-    """See `job_script`."""
+def job_script(job: SlurmJob, site: Site = Site()) -> str:  # noqa: B008 (it is frozen)
+    """The text of job.sh. Pure: the same job and site give the same text.
+
+    Raises:
+      InputError: a job that no cluster can run, in one line.
+    """
     shape = _shape(job, site)
     requeue, script = "yes" if job.requeue else "no", shlex.quote(str(job.folder / "job.sh"))
     parts = [
@@ -47,7 +95,7 @@ def render(job: "SlurmJob", site: Site) -> str:
     return "\n".join(parts)
 
 
-def _shape(job: "SlurmJob", site: Site) -> _Shape:
+def _shape(job: SlurmJob, site: Site) -> _Shape:
     if job.ranks < 1 or (job.nodes or 1) < 1 or job.gpus < 0:
         raise InputError(f"ranks={job.ranks}, nodes={job.nodes}, gpus={job.gpus}: too few")
     nodes = job.nodes
@@ -72,7 +120,7 @@ def _shape(job: "SlurmJob", site: Site) -> _Shape:
     return _Shape(nodes, gpus_per_node, cpus)
 
 
-def _directives(job: "SlurmJob", site: Site, shape: _Shape) -> list[str]:
+def _directives(job: SlurmJob, site: Site, shape: _Shape) -> list[str]:
     """The #SBATCH lines."""
     output = "job-%j.out" if job.array is None else "job-%A_%a.out"
     even = shape.nodes and job.ranks % shape.nodes == 0
@@ -110,7 +158,7 @@ def _quoted(value: str) -> str:
     return value if re.fullmatch(r"[\w./:@%,=+\-]+", value) else f'"{value}"'
 
 
-def _signal(job: "SlurmJob") -> str | None:
+def _signal(job: SlurmJob) -> str | None:
     """Only to the batch shell (B:), which hands it on."""
     limit = limit_seconds(job.time_limit)
     if limit is None or not job.signal_seconds:
@@ -152,7 +200,7 @@ def _preparation(site: Site) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def _staging(job: "SlurmJob", site: Site, shape: _Shape) -> list[str]:
+def _staging(job: SlurmJob, site: Site, shape: _Shape) -> list[str]:
     if job.data is None or site.local_disk is None:
         return []
     on_each = "srun --mpi=none --ntasks=$SLURM_NNODES --ntasks-per-node=1 --cpus-per-task=1 "
@@ -164,7 +212,7 @@ def _staging(job: "SlurmJob", site: Site, shape: _Shape) -> list[str]:
     return ["", text]
 
 
-def _command_line(job: "SlurmJob", site: Site, shape: _Shape) -> str:
+def _command_line(job: SlurmJob, site: Site, shape: _Shape) -> str:
     one = " ".join(_word(argument) for argument in job.command)
     if site.container:
         one = f"{site.container} {one}"

@@ -8,7 +8,8 @@ import pathlib
 import sys
 from typing import Any
 
-from tfmat.backends.layouts import Weight, weights_of
+from tfmat.backends.layout_rules import Weight
+from tfmat.backends.layouts import weights_of
 from tfmat.config import Config, check_config
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json

@@ -6,7 +6,7 @@ Seconds, bytes and watts throughout; a number that was not measured is None, nev
 import dataclasses
 from typing import Any
 
-from tfmat.backends.layouts import Weight
+from tfmat.backends.layout_rules import Weight
 from tfmat.backends.mesh import MeshShape
 from tfmat.errors import InputError
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from tfmat.errors import InputError
 from tfmat.files import atomic_write, read_json, write_json
 from tfmat.launch.site import Site
-from tfmat.launch.slurm_job import SlurmJob, cancel, job_script, job_states, submit
+from tfmat.launch.slurm_job import cancel, job_states, submit
+from tfmat.launch.slurm_script import SlurmJob, job_script
 from tfmat.scaling.answers import read_answers
 from tfmat.scaling.launches import Way
 from tfmat.scaling.local_launches import Finished, end_of_log, worker_command

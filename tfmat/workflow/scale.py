@@ -13,7 +13,7 @@ from tfmat.workflow.memory import check_training_fits
 
 if TYPE_CHECKING:
     from tfmat.launch.site import Site
-    from tfmat.launch.slurm_job import SlurmJob
+    from tfmat.launch.slurm_script import SlurmJob
     from tfmat.scaling.conductor import Run
     from tfmat.scaling.matrix import Matrix
     from tfmat.scaling.planning import Study
@@ -138,7 +138,7 @@ def _runner(study: "Study", slurm: Any, folder: pathlib.Path) -> "Run":
 
 
 def _first_script(study: "Study", slurm: Any, folder: pathlib.Path) -> str:
-    from tfmat.launch.slurm_job import job_script
+    from tfmat.launch.slurm_script import job_script
     from tfmat.scaling.conductor import LAUNCHES
     from tfmat.scaling.measurements import Measurements
     from tfmat.scaling.planning import available_launches, rounds

@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from tfmat.backends.collectives_of_step import Collective, collectives_of_step
-from tfmat.backends.layouts import Weight, make_plan
+from tfmat.backends.layout_rules import Weight
+from tfmat.backends.layouts import make_plan
 from tfmat.backends.mesh import MeshShape
 from tfmat.errors import InputError
 

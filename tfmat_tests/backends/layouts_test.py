@@ -2,7 +2,8 @@
 
 import pytest
 
-from tfmat.backends.layouts import Weight, format_spec, make_plan, parse_rules
+from tfmat.backends.layout_rules import Weight, parse_rules
+from tfmat.backends.layouts import format_spec, make_plan
 from tfmat.backends.mesh import MeshShape
 from tfmat.errors import InputError
 

@@ -8,8 +8,8 @@ import pytest
 
 from tfmat.errors import InputError
 from tfmat.launch.site import Site
-from tfmat.launch.slurm_job import SlurmJob, job_script, job_states, submit
-from tfmat.launch.slurm_script import limit_seconds
+from tfmat.launch.slurm_job import job_states, submit
+from tfmat.launch.slurm_script import SlurmJob, job_script, limit_seconds
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 TRAIN = ("/venv/bin/python", "-P", "-m", "tfmat", "train", "--config=my configs/a.py")

@@ -11,7 +11,7 @@ import pytest
 from tfmat.config import default_config
 from tfmat.errors import InputError
 from tfmat.launch.site import Site
-from tfmat.launch.slurm_job import SlurmJob, job_script
+from tfmat.launch.slurm_script import SlurmJob, job_script
 from tfmat.scaling.launches import Way, expand
 from tfmat.scaling.matrix import Matrix, Runs
 from tfmat.scaling.measurement_files import read_measurements
