@@ -1,12 +1,13 @@
 """Times sums over the workers by themselves: from 1 kB to 64 MB."""
 
+import pathlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tfmat.config import Config
+from tfmat.config import Config, check_config
 from tfmat.launch.processes import Processes
 from tfmat.scaling.worker import prepare
 
@@ -52,14 +53,14 @@ class BareMpi:
 
 
 def measure_sums(
-    spec: dict[str, Any], config: Config, processes: Processes
-) -> list[dict[str, Any]]:
-    """For each size `bytes` and `seconds`: of one sum, in each of some calls, on this process."""
+    spec: dict[str, Any], processes: Processes, folder: pathlib.Path
+) -> dict[str, Any]:
+    """`sums`: for each size `bytes` and `seconds`, of one sum, in each of some calls, on this process."""
     way = spec["way"]
     if way["backend"] == "mpi4py":
         workers: Any = BareMpi()
     else:
-        prepare(spec, config, processes)
+        prepare(spec, check_config(Config(spec["config"])), processes)
         from tfmat.backends import BackendOptions, make_backend
 
         mesh = {"mesh": way["mesh"]} if way["mesh"] else {}
@@ -69,7 +70,8 @@ def measure_sums(
     # on a mesh each size has gone before the next one comes.
     groups = [[size] for size in sizes] if way["backend"] == "dtensor" else [sizes]
     with workers:
-        return [answer for group in groups for answer in _measure_in_turns(workers, group)]
+        found = [answer for group in groups for answer in _measure_in_turns(workers, group)]
+    return {"sums": found}
 
 
 def _measure_in_turns(workers: Any, sizes: Sequence[int]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from tfmat.backends.mesh import BATCH, MeshShape
 from tfmat.errors import InputError
-from tfmat.scaling.machine import Machine
+from tfmat.scaling.machine import Machine, Way
 from tfmat.scaling.matrix import AllReduces, Matrix, Runs
 from tfmat.scaling.measurements import Model, Point
 
@@ -21,39 +21,6 @@ class Task:
     batch_a_worker: int
     scaling: str
     rounds: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Way:
-    """What processes of a launch have in common: what is measured, but for the batch. See Runs and AllReduces.
-
-    Attributes:
-      kind: `steps`, `training`, or `allreduce`.
-    """
-
-    kind: str
-    backend: str
-    workers: int
-    collectives: str = ""
-    transport: str = ""
-    mesh: str = ""
-    zero_stage: int = 0
-    updates: str = ""
-    model: str = "default"
-    dataset_size: int = 1
-    placement: str = ""
-    train_for: str = ""
-
-    def __str__(self) -> str:
-        what = "all-reduce" if self.kind == "allreduce" else self.backend.replace("_", " ")
-        what = "independent processes" if what == "single" and self.workers > 1 else what
-        parts = [what, self.updates, self.collectives, self.transport, self.mesh]
-        parts += [f"ZeRO {self.zero_stage}"] if self.zero_stage else []
-        parts += ["1 worker" if self.workers == 1 else f"{self.workers} workers"]
-        parts += [f"model {self.model}"] if self.model != "default" else []
-        parts += [f"{self.dataset_size:,} examples, {self.train_for}"] if self.train_for else []
-        parts += [self.placement] if self.placement == "spread" else []
-        return ", ".join(part for part in parts if part)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,13 +1,43 @@
-"""What the machine of a study is and has: asked once, by a process of its own where that needs TensorFlow."""
+"""What is started, and on what: a way to train or to sum, and the machine that has room for it or has not."""
 
 import dataclasses
 import os
 import pathlib
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tfmat.scaling.launches import Way
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """What processes of a launch have in common: what is measured, but for the batch. See Runs and AllReduces.
+
+    Attributes:
+      kind: `steps`, `training`, or `allreduce`.
+    """
+
+    kind: str
+    backend: str
+    workers: int
+    collectives: str = ""
+    transport: str = ""
+    mesh: str = ""
+    zero_stage: int = 0
+    updates: str = ""
+    model: str = "default"
+    dataset_size: int = 1
+    placement: str = ""
+    train_for: str = ""
+
+    def __str__(self) -> str:
+        what = "all-reduce" if self.kind == "allreduce" else self.backend.replace("_", " ")
+        what = "independent processes" if what == "single" and self.workers > 1 else what
+        parts = [what, self.updates, self.collectives, self.transport, self.mesh]
+        parts += [f"ZeRO {self.zero_stage}"] if self.zero_stage else []
+        parts += ["1 worker" if self.workers == 1 else f"{self.workers} workers"]
+        parts += [f"model {self.model}"] if self.model != "default" else []
+        parts += [f"{self.dataset_size:,} examples, {self.train_for}"] if self.train_for else []
+        parts += [self.placement] if self.placement == "spread" else []
+        return ", ".join(part for part in parts if part)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +65,7 @@ class Machine:
     slurm: bool = False
     most_nodes: int | None = None
 
-    def nodes_of(self, way: "Way") -> int:
+    def nodes_of(self, way: Way) -> int:
         """Nodes that a way takes."""
         if not self.slurm:
             return 1
@@ -43,7 +73,7 @@ class Machine:
             return min(way.workers, self.most_nodes or way.workers)
         return -(-way.workers // self.workers_per_node)
 
-    def is_oversubscribed(self, way: "Way") -> bool:
+    def is_oversubscribed(self, way: Way) -> bool:
         """Whether a node gets more workers than it has processors for."""
         return -(-way.workers // self.nodes_of(way)) > self.workers_per_node
 

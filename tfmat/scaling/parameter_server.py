@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tfmat.config import Config
+from tfmat.config import Config, check_config
 from tfmat.files import read_json, write_json
 from tfmat.launch.port_guard import (
     Neighbour,
@@ -32,7 +32,7 @@ from tfmat.launch.port_guard import (
 from tfmat.launch.processes import Processes
 from tfmat.launch.runtime import prepare_tensorflow
 from tfmat.scaling.adam_on_server import AdamOnServer, Examples
-from tfmat.scaling.worker import Meeting
+from tfmat.scaling.worker import LEAVE, Meeting
 
 CHIEF, SERVER, FIRST_WORKER = 0, 1, 2
 DONE = "done"
@@ -42,27 +42,30 @@ _THREADS = 8
 
 
 def measure_parameter_server(
-    spec: dict[str, Any], config: Config, processes: Processes, folder: pathlib.Path
-) -> list[dict[str, Any]]:
+    spec: dict[str, Any], processes: Processes, folder: pathlib.Path
+) -> dict[str, Any]:
     """The chief measures each task; server and workers serve until it has finished, and answer nothing.
 
     Raises:
       InputError: the processes do not find each other.
     """
     check_not_refused("a parameter server")
+    config = check_config(Config(spec["config"]))
     prepare(spec["processors"])
     cluster, guard = find_each_other(folder, processes)
     if processes.rank != CHIEF:
         serve(cluster, guard, processes, folder)
-        return []
+        return {LEAVE: True}
     try:
         training = AdamOnServer.start(cluster, spec["way"]["updates"] == "synchronous")
         if guard:
             guard.wait()
         examples = _write_examples(spec, folder)
-        return [_measure(spec, config, task, training, examples) for task in spec["tasks"]]
+        tasks = [_measure(spec, config, task, training, examples) for task in spec["tasks"]]
     finally:
         (folder / DONE).touch()
+    # TensorFlow's servers cannot be stopped, and its coordinator waits for them when Python ends.
+    return {"tasks": tasks, LEAVE: True}
 
 
 def prepare(processors: int) -> None:

@@ -11,14 +11,13 @@ from tfmat.files import make_folder, write_json
 from tfmat.scaling.launches import (
     Launch,
     Task,
-    Way,
     expand,
     point_of,
     processes_of,
     transport_of,
     unavailable,
 )
-from tfmat.scaling.machine import Machine
+from tfmat.scaling.machine import Machine, Way
 from tfmat.scaling.matrix import Matrix, config_of_model
 from tfmat.scaling.measurements import LeftOut, Measurements, Model, Point
 from tfmat.scaling.worker import SPEC
@@ -135,6 +134,7 @@ def write_spec(study: Study, planned: Planned) -> None:
     write_json(
         planned.folder / SPEC,
         {
+            "program": _program(way),
             "way": dataclasses.asdict(way),
             "tasks": [dataclasses.asdict(task) for task in tasks],
             "sizes": sorted(sizes) if launch.sizes else [],
@@ -148,6 +148,15 @@ def write_spec(study: Study, planned: Planned) -> None:
             "watch": study.watch,
         },
     )
+
+
+def _program(way: Way) -> str:
+    """What the processes call: see worker.py."""
+    if way.kind == "allreduce":
+        return "tfmat.scaling.allreduce:measure_sums"
+    if way.backend == "parameter_server":
+        return "tfmat.scaling.parameter_server:measure_parameter_server"
+    return f"tfmat.scaling.step_times:measure_{way.kind}"
 
 
 def _environment(way: Way) -> dict[str, str]:

@@ -12,9 +12,8 @@ from tfmat.launch.site import Site
 from tfmat.launch.slurm_job import cancel, job_states, submit
 from tfmat.launch.slurm_script import SlurmJob, job_script
 from tfmat.scaling.answers import read_answers
-from tfmat.scaling.launches import Way
 from tfmat.scaling.local_launches import Finished, end_of_log, worker_command
-from tfmat.scaling.machine import Machine
+from tfmat.scaling.machine import Machine, Way
 from tfmat.scaling.matrix import Matrix
 from tfmat.scaling.planning import Planned, Study
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tfmat.config import Config
+from tfmat.config import Config, check_config
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
 from tfmat.launch.processes import Processes
@@ -25,9 +25,10 @@ _SPLIT_SHARE = 0.5  # of the time, for the parts of a step
 
 
 def measure_steps(
-    spec: dict[str, Any], config: Config, processes: Processes, folder: pathlib.Path
-) -> list[dict[str, Any]]:
-    """What this process measured of each task, in their order: see answers.py."""
+    spec: dict[str, Any], processes: Processes, folder: pathlib.Path
+) -> dict[str, Any]:
+    """`tasks`: what this process measured of each, in their order; see answers.py."""
+    config = check_config(Config(spec["config"]))
     prepare(spec, config, processes)
     from tfmat.data.packed import PackedDataset
 
@@ -40,14 +41,14 @@ def measure_steps(
             try:
                 backend.time_steps()
             except InputError:
-                return answers  # meshes and GPUs do not tell
+                return {"tasks": answers}  # meshes and GPUs do not tell
             for task, answer in zip(spec["tasks"], answers, strict=True):
                 split = bench.measure(task, _SPLIT_SHARE * spec["seconds"])
                 # Where time goes is measured with the stamps, how long it takes without them.
                 answer["use"] = split["use"] | {
                     name: answer["use"][name] for name in ("cpu_utilisation", "memory_bytes")
                 }
-        return answers
+        return {"tasks": answers}
 
 
 def _backend(spec: dict[str, Any], folder: pathlib.Path) -> Any:
@@ -147,9 +148,10 @@ class _Bench:
 
 
 def measure_training(
-    spec: dict[str, Any], config: Config, processes: Processes, folder: pathlib.Path
-) -> list[dict[str, Any]]:
-    """Trains the only task as the main job does; rank 0 leaves the answers of the others too."""
+    spec: dict[str, Any], processes: Processes, folder: pathlib.Path
+) -> dict[str, Any]:
+    """`tasks`: the only one, trained as the main job does; rank 0 leaves the answers of the others too."""
+    config = check_config(Config(spec["config"]))
     prepare(spec, config, processes)
     from tfmat.data.packed import PackedDataset
     from tfmat.training.trainer import Trainer
@@ -183,9 +185,10 @@ def measure_training(
                 write_json(answer_file(folder, rank), {"tasks": [answer]})
             answer = answers[0]
         backend.gather(0)  # what rank 0 wrote stays: the others write nothing after it
-    return (
-        [answer] if processes.rank == 0 else read_json(answer_file(folder, processes.rank))["tasks"]
-    )
+    if processes.rank == 0:
+        return {"tasks": [answer]}
+    found: dict[str, Any] = read_json(answer_file(folder, processes.rank))
+    return found
 
 
 def _answers_of_run(run: pathlib.Path) -> list[dict[str, Any]]:

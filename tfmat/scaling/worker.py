@@ -1,24 +1,26 @@
 """`python -m tfmat.scaling.worker SPEC`: one process of a launch. Measures, and leaves `rank-N.json` beside the file.
 
 Every process of the launch gets the same file, finds out by the launcher's environment which one it is, and takes its
-share of the processors. What the answers mean: answers.py.
+share of the processors. `program` of the file, `module:function`, is called with its content, the processes of the
+launch and the file's folder, and returns the answer: see answers.py.
 """
 
-import contextlib
+import importlib
 import os
 import pathlib
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
-from tfmat.config import Config, check_config
+from tfmat.config import Config
 from tfmat.errors import InputError, TfmatError
 from tfmat.files import read_json, write_json
 from tfmat.launch.processes import Processes, find_processes
 
 SPEC = "spec.json"
+# In an answer: end without waiting for what Python would wait for.
+LEAVE = "leave"
 _OUTSIDE_OF_WORKERS = 2  # a parameter server's chief and server
 _SECONDS_BETWEEN_LOOKS = 1.0
 
@@ -31,37 +33,13 @@ def main(path: str) -> None:
     _end_with(spec["watch"])
     os.environ.update(spec["environment"])
     _take_processors(spec, processes)
-    config = check_config(Config(spec["config"]))
-    leave = False
-    with _answering(folder, processes.rank) as answers:
-        if spec["way"]["kind"] == "allreduce":
-            from tfmat.scaling.allreduce import measure_sums
-
-            answers["sums"] = measure_sums(spec, config, processes)
-        elif spec["way"]["backend"] == "parameter_server":
-            from tfmat.scaling.parameter_server import measure_parameter_server
-
-            answers["tasks"] = measure_parameter_server(spec, config, processes, folder)
-            leave = True
-        elif spec["way"]["kind"] == "training":
-            from tfmat.scaling.step_times import measure_training
-
-            answers["tasks"] = measure_training(spec, config, processes, folder)
-        else:
-            from tfmat.scaling.step_times import measure_steps
-
-            answers["tasks"] = measure_steps(spec, config, processes, folder)
+    module, _, function = spec["program"].partition(":")
+    answer = getattr(importlib.import_module(module), function)(spec, processes, folder)
+    leave = answer.pop(LEAVE, False)
+    write_json(answer_file(folder, processes.rank), answer)
     if leave:
-        # TensorFlow's servers cannot be stopped, and its coordinator waits for them when Python ends.
         sys.stdout.flush()
         os._exit(0)
-
-
-@contextlib.contextmanager
-def _answering(folder: pathlib.Path, rank: int) -> Iterator[dict[str, Any]]:
-    answers: dict[str, Any] = {}
-    yield answers
-    write_json(answer_file(folder, rank), answers)
 
 
 def answer_file(folder: pathlib.Path, rank: int) -> pathlib.Path:

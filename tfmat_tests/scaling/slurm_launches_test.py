@@ -12,7 +12,8 @@ from tfmat.config import default_config
 from tfmat.errors import InputError
 from tfmat.launch.site import Site
 from tfmat.launch.slurm_script import SlurmJob, job_script
-from tfmat.scaling.launches import Way, expand
+from tfmat.scaling.launches import expand
+from tfmat.scaling.machine import Way
 from tfmat.scaling.matrix import Matrix, Runs
 from tfmat.scaling.measurement_files import read_measurements
 from tfmat.scaling.measurements import Model
