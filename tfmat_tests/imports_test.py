@@ -5,6 +5,7 @@ import graphlib
 import pathlib
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,41 +14,18 @@ import pytest
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = PROJECT / "tfmat"
 
-# Room -> rooms that it may import. `errors` and `files` are leaves that every room may use.
-LEAVES = {"errors", "files"}
-LAYERS: dict[str, set[str]] = {
-    "errors": set(),
-    "files": set(),
-    "config": set(),
-    "materials": set(),
-    "curves": {"materials"},
-    "data": {"curves", "materials", "config"},
-    "models": {"config"},
-    "optimizers": {"config"},
-    "backends": {"models", "optimizers", "launch", "config"},
-    "launch": {"config"},
-    "training": {"data", "models", "optimizers", "backends", "launch", "config"},
-    "horovod": {"backends", "models", "optimizers", "launch", "config"},
-    "identification": {"materials", "curves", "data", "models", "training", "config"},
-    "report": {"config"},
-    "tuning": {"training", "launch", "report", "config"},
-    "scaling": {
-        "training",
-        "data",
-        "models",
-        "optimizers",
-        "backends",
-        "launch",
-        "report",
-        "config",
-    },
+# The table of the layers is written for Bazel, whose language is a part of Python.
+RULES: list[dict[str, Any]] = []
+ROOMS_BZL: dict[str, Any] = {
+    "load": lambda *names: None,
+    "native": types.SimpleNamespace(glob=lambda patterns: patterns),
+    "py_library": lambda **attributes: RULES.append(attributes),
 }
-LAYERS["workflow"] = {*LAYERS} - LEAVES
-# Its runs are ordinary ones, so it stands on the main job.
-LAYERS["large_batch"] = {
-    "workflow", "training", "data", "models", "optimizers", "backends", "launch", "report", "config",
-}  # fmt: skip
-LAYERS["cli"] = {*LAYERS} - LEAVES
+exec((PACKAGE / "rooms.bzl").read_text("utf-8"), ROOMS_BZL)
+LEAVES = set(ROOMS_BZL["LEAVES"])
+LAYERS: dict[str, set[str]] = {leaf: set() for leaf in LEAVES} | {
+    room: set(below) for room, below in ROOMS_BZL["LAYERS"].items()
+}
 
 # Modules beside the rooms that are parts of one.
 PARTS = {"batch_growth": "config", "config_schema": "config", "durations": "config"}
@@ -188,21 +166,6 @@ def test_importing_light_rooms_and_commands_loads_no_tensorflow():
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def build_rules(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
-    """Name -> attributes of the py_library rules of a BUILD file, as far as they are plain literals."""
-    rules = {}
-    for node in ast.walk(ast.parse((folder / "BUILD").read_text("utf-8"))):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "py_library":
-            values: dict[str, Any] = {}
-            for keyword in node.keywords:
-                try:
-                    values[str(keyword.arg)] = ast.literal_eval(keyword.value)
-                except ValueError:
-                    values[str(keyword.arg)] = None
-            rules[str(values["name"])] = values
-    return rules
-
-
 def label(room: str) -> str:
     return f"//tfmat/{room}" if (PACKAGE / room).is_dir() else f"//tfmat:{room}"
 
@@ -220,7 +183,9 @@ def test_every_room_has_a_build_file():
 
 @pytest.mark.parametrize("room", present_rooms())
 def test_build_file_states_the_layers(room):
-    rule = build_rules(PACKAGE / room)[room]
+    assert f'\nroom(name = "{room}")\n' in (PACKAGE / room / "BUILD").read_text("utf-8")
+    ROOMS_BZL["room"](room)
+    rule = RULES.pop()
     exists = {*present_rooms(), *(path.stem for path in PACKAGE.glob("*.py"))}
     assert set(rule["deps"]) == {label(other) for other in allowed(room) & exists}
 

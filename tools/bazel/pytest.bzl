@@ -30,3 +30,23 @@ def pytest_test(name, srcs, deps, data = [], tags = []):
         tags = tags,
         deps = deps + ["//tfmat_tests:package"],
     )
+
+def pytest_tests(deps, data = [], light = [], slow = [], exclude = []):
+    """Runs each pytest file of a folder as a test of its own.
+
+    Args:
+      deps: the rooms that they test.
+      data: other files that they read.
+      light: files that need no TensorFlow; None for all.
+      slow: files that ./tools/test leaves to pytest.
+      exclude: files that are no tests of Bazel's.
+    """
+    for file in native.glob(["*_test.py"], exclude = exclude):
+        pytest_test(
+            name = file[:-len(".py")],
+            srcs = [file],
+            data = data,
+            tags = (["slow"] if file in slow else []) +
+                   ([] if light == None or file in light else ["tensorflow"]),
+            deps = deps,
+        )
