@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from tfmat.backends.clocks import ClockOffset
+from tfmat.backends.mesh import ONE_DEVICE, MeshShape
 from tfmat.backends.step_times import StepTimes
 from tfmat.errors import InputError
+from tfmat.launch.processes import Processes, find_processes
 
 Arrays = dict[str, np.ndarray]
 PerExample = Callable[[Any, Any], Any]
@@ -22,7 +24,8 @@ class BackendOptions:
     """What the backends can be told; each takes what concerns it, and refuses the rest where it is not the default.
 
     Attributes:
-      mesh: DTensor: named axes with their devices, `batch:4,model:2`.
+      processes: this process among those of its run; by default what the launcher says.
+      mesh: DTensor: named axes with their devices.
       layouts: DTensor: (regular expression over variable paths, layout) in order, the first match wins.
       zero_stage: DTensor: 0 nothing, 1 slots, 2 slots and gradients, 3 those and weights sharded over the batch axis.
       folder: DTensor: one that all processes can see, by which those of several nodes find each other.
@@ -31,13 +34,19 @@ class BackendOptions:
       timeline: Horovod: whether `start_timeline` will be called.
     """
 
-    mesh: str = "batch:1"
+    processes: Processes = dataclasses.field(default_factory=find_processes)
+    mesh: MeshShape = ONE_DEVICE
     layouts: tuple[tuple[str, str], ...] = ()
     zero_stage: int = 0
     folder: str = "."
     compression: str = "none"
     accumulate: int = 1
     timeline: bool = False
+
+    @classmethod
+    def on_mesh(cls, mesh: str, **others: Any) -> "BackendOptions":
+        """The options with a mesh as people write it: `batch:4,model:2`; InputError where it is not one."""
+        return cls(mesh=MeshShape.parse(mesh), **others)
 
 
 class Backend(abc.ABC):
@@ -59,8 +68,8 @@ class Backend(abc.ABC):
     step_times: StepTimes | None = None
     clock = ClockOffset(0.0, 0.0)
 
-    def __init__(self, options: BackendOptions = BackendOptions()):
-        self.options = options
+    def __init__(self, options: BackendOptions | None = None):
+        self.options = options or BackendOptions()
 
     def start(self) -> None:  # noqa: B027
         """Joins the other workers; once, before `build` and after `prepare_tensorflow`."""

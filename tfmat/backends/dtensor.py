@@ -40,11 +40,10 @@ class DTensorBackend(MeshWorkers):
     name = "dtensor"
 
     def __init__(self, options: BackendOptions | None = None):
-        options = options or BackendOptions()
         super().__init__(options)
         for key in ("compression", "accumulate"):
-            value = getattr(options, key)
-            if value != getattr(BackendOptions(), key):
+            value = getattr(self.options, key)
+            if value != getattr(BackendOptions, key):
                 raise InputError(
                     f"{key}={value} is for --backend=horovod; leave it out with --backend=dtensor"
                 )

@@ -24,17 +24,12 @@ from tfmat.backends.single import SingleBackend
 from tfmat.backends.watched_workers import WatchedWorkers
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.launch.horovod_settings import GET_HOROVOD, prepare_horovod
-from tfmat.launch.processes import Processes, find_processes
 from tfmat.launch.watchdog import start_timer
 from tfmat.models.normalization import is_synchronized
 
 
 class HorovodBackend(WatchedWorkers, SingleBackend):
-    """See the module.
-
-    Attributes:
-      processes: this process among those of the run.
-    """
+    """See the module."""
 
     name = "horovod"
     # Horovod itself ends with the process, since it cannot be started twice in one: nothing to leave in order.
@@ -44,8 +39,8 @@ class HorovodBackend(WatchedWorkers, SingleBackend):
     def start(self) -> None:
         """See Backend.start."""
         self._started = True
-        self.processes: Processes = find_processes()
-        self.rank, self.world_size = self.processes.rank, self.processes.size
+        processes = self.options.processes
+        self.rank, self.world_size = processes.rank, processes.size
         if self.world_size == 1:
             return
         prepare_horovod()
@@ -58,10 +53,10 @@ class HorovodBackend(WatchedWorkers, SingleBackend):
             self._horovod.init()
         if (self._horovod.rank(), self._horovod.size()) != (self.rank, self.world_size):
             raise InputError(
-                f"{self.processes.launcher} started {self.world_size} processes, but Horovod sees "
+                f"{processes.launcher} started {self.world_size} processes, but Horovod sees "
                 f"{self._horovod.size()}: it was built for another MPI; {GET_HOROVOD}"
             )
-        self._watch(self.processes, self.broadcast)
+        self._watch(processes, self.broadcast)
 
     def build(
         self,
@@ -74,7 +69,7 @@ class HorovodBackend(WatchedWorkers, SingleBackend):
         jit_compile: bool = False,
     ) -> None:
         """See Backend.build."""
-        if not self._started and find_processes().size > 1:
+        if not self._started and self.options.processes.size > 1:
             raise InputError(
                 "the Horovod backend is not started, so that each process would train for itself; use it in a with "
                 "block: with make_backend('horovod') as backend:"
@@ -197,6 +192,10 @@ class HorovodBackend(WatchedWorkers, SingleBackend):
     def _train_steps(self, *arguments: Any) -> Any:
         self._name_collectives("train")
         return super()._train_steps(*arguments)
+
+    def _train_timed_steps(self, *arguments: Any) -> Any:
+        self._name_collectives("train")
+        return super()._train_timed_steps(*arguments)
 
     def _evaluate_steps(self, *arguments: Any) -> tf.Tensor:
         self._name_collectives("evaluate")

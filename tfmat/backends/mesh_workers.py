@@ -9,10 +9,8 @@ import tensorflow as tf
 from tfmat.backends.base import BackendOptions
 from tfmat.backends.clients import join
 from tfmat.backends.exchange import Exchange
-from tfmat.backends.mesh import MeshShape
 from tfmat.backends.watched_workers import WatchedWorkers
 from tfmat.errors import WorkerLostError
-from tfmat.launch.processes import find_processes
 
 
 class MeshWorkers(WatchedWorkers):
@@ -22,16 +20,16 @@ class MeshWorkers(WatchedWorkers):
       mesh_shape: the axes, over all processes.
     """
 
-    def __init__(self, options: BackendOptions):
+    def __init__(self, options: BackendOptions | None = None):
         super().__init__(options)
-        self.mesh_shape = MeshShape.parse(options.mesh)
+        self.mesh_shape = self.options.mesh
         self._exchange: Exchange | None = None
 
     def start(self) -> None:
         """See Backend.start. InputError where the mesh cannot be shared out, or is larger than the devices."""
         if self._exchange:
             return
-        processes = find_processes()
+        processes = self.options.processes
         self.rank, self.world_size = processes.rank, processes.size
         if processes.size == 1:
             return

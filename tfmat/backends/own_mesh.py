@@ -4,10 +4,8 @@ import sys
 from collections.abc import Mapping
 
 from tfmat.backends.base import Backend, BackendOptions
-from tfmat.backends.mesh import MeshShape
 from tfmat.backends.registry import make_backend
 from tfmat.errors import InputError
-from tfmat.launch.processes import find_processes
 from tfmat.launch.runtime import make_virtual_devices, prepare_tensorflow
 
 
@@ -33,9 +31,11 @@ def mesh_backend(
     Raises:
       InputError: no such mesh, or TensorFlow has started with fewer devices.
     """
-    shape = MeshShape.parse(mesh)
-    num_processes = find_processes().size
-    devices = shape.devices_per_process(num_processes)
+    options = BackendOptions.on_mesh(
+        mesh, layouts=tuple((layouts or {}).items()), zero_stage=zero_stage
+    )
+    num_processes = options.processes.size
+    devices = options.mesh.devices_per_process(num_processes)
     if "tensorflow" not in sys.modules:
         prepare_tensorflow(virtual_devices=devices, start=num_processes == 1)
     import tensorflow as tf
@@ -50,12 +50,9 @@ def mesh_backend(
         started = len(tf.config.list_logical_devices("CPU")) if num_processes == 1 else devices
         if started < devices:
             raise InputError(
-                f"mesh {shape} needs {devices} devices, and TensorFlow has started with {started}; call "
+                f"mesh {options.mesh} needs {devices} devices, and TensorFlow has started with {started}; call "
                 "tfmat.mesh_backend before the first Keras model or tensor is made"
             )
-    options = BackendOptions(
-        mesh=mesh, layouts=tuple((layouts or {}).items()), zero_stage=zero_stage
-    )
     backend = make_backend("dtensor", options)
     backend.start()
     return backend

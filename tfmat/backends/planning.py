@@ -7,7 +7,6 @@ from typing import Any
 from tfmat.backends.base import BackendOptions
 from tfmat.backends.layout_rules import Spec, parse_rules
 from tfmat.backends.layouts import Plan, make_plan, slot_owners, weights_of
-from tfmat.backends.mesh import MeshShape
 from tfmat.config import Config
 from tfmat.errors import InputError
 
@@ -32,21 +31,21 @@ class Footprint:
     slots: int = 0
 
 
-def backend_options(config: Config) -> BackendOptions:
-    """What the config tells the backends; InputError where its rules for layouts cannot be read."""
-    return BackendOptions(
-        mesh=config.mesh,
+def backend_options(config: Config, **others: Any) -> BackendOptions:
+    """What the config tells the backends, and `others`; InputError where mesh or rules for layouts cannot be read."""
+    return BackendOptions.on_mesh(
+        config.mesh,
         layouts=parse_rules(config.layouts),
         zero_stage=config.zero_stage,
         compression=config.compression,
         accumulate=config.accumulate,
         timeline=config.trace_steps is not None,
+        **others,
     )
 
 
 def check_dtensor(config: Config) -> None:
     """InputError where the config asks for what --backend=dtensor does not do, with the nearest that it does."""
-    MeshShape.parse(config.mesh)
     for key, value, default in (
         ("compression", config.compression, "none"),
         ("accumulate", config.accumulate, 1),
@@ -109,8 +108,7 @@ def plan_of_config(
         global_batch_size=config.global_batch_size,
     )
     optimizer.build(model.trainable_variables)
-    mesh = MeshShape.parse(options.mesh)
-    plan = make_plan(weights_of(model), mesh, options.layouts, options.zero_stage)
+    plan = make_plan(weights_of(model), options.mesh, options.layouts, options.zero_stage)
     return plan, _footprints(model, optimizer, plan)
 
 

@@ -23,4 +23,4 @@ def make_backend(name: str, options: BackendOptions | None = None) -> Backend:
     """The backend called `name`; InputError where there is none."""
     check_backend(name)
     module, backend_class = BACKENDS[name]
-    return getattr(importlib.import_module(module), backend_class)(options or BackendOptions())
+    return getattr(importlib.import_module(module), backend_class)(options)

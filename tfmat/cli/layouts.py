@@ -48,20 +48,17 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
             f"layouts takes no argument '{arguments[0]}'; flags look like --config.mesh=batch:2,model:2"
         )
     config = read_config(flag_values)
-    from tfmat.backends.layout_rules import parse_rules
-    from tfmat.backends.mesh import MeshShape
+    from tfmat.backends.planning import backend_options
     from tfmat.workflow import curve_settings
 
-    MeshShape.parse(config.mesh)
-    parse_rules(config.layouts)
+    options = backend_options(config)
     num_outputs = len(curve_settings(config).build_law().identified)
     from tfmat.launch.runtime import prepare_tensorflow
 
     prepare_tensorflow()
     from tfmat.backends.collectives_of_step import collectives_of_step
-    from tfmat.backends.planning import backend_options, check_dtensor, plan_of_config
+    from tfmat.backends.planning import check_dtensor, plan_of_config
 
-    options = backend_options(config)
     check_dtensor(config)
     plan, footprints = plan_of_config(
         config, options, num_outputs=num_outputs, num_points=config.data.num_points

@@ -63,8 +63,8 @@ def measure_sums(
         prepare(spec, check_config(Config(spec["config"])), processes)
         from tfmat.backends import BackendOptions, make_backend
 
-        mesh = {"mesh": way["mesh"]} if way["mesh"] else {}
-        workers = make_backend(way["backend"], BackendOptions(**mesh))
+        options = BackendOptions.on_mesh(way["mesh"]) if way["mesh"] else None
+        workers = make_backend(way["backend"], options)
     sizes = sorted(spec["sizes"])
     # DTensor's graphs of several sizes would take each other's names for their loops, and be refused (TensorFlow 2.21):
     # on a mesh each size has gone before the next one comes.

@@ -57,7 +57,7 @@ def _backend(spec: dict[str, Any], folder: pathlib.Path) -> Any:
     way = spec["way"]
     if way["backend"] != "dtensor":
         return make_backend(way["backend"])
-    options = BackendOptions(mesh=way["mesh"], zero_stage=way["zero_stage"], folder=str(folder))
+    options = BackendOptions.on_mesh(way["mesh"], zero_stage=way["zero_stage"], folder=str(folder))
     return make_backend("dtensor", options)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import psutil
 import tensorflow as tf
 
-from tfmat.launch.processes import find_processes, processors_per_rank
+from tfmat.launch.processes import Processes, processors_per_rank
 
 _SECONDS_BETWEEN_SAMPLES = 1.0
 
@@ -24,9 +24,9 @@ class GpuSample(NamedTuple):
 class MachineUse:
     """Use since the last `take`, or since this was made; sampling the GPU costs a call of its driver a second."""
 
-    def __init__(self) -> None:
+    def __init__(self, processes: Processes) -> None:
         self._process = psutil.Process()
-        self._processors = processors_per_rank(find_processes())
+        self._processors = processors_per_rank(processes)
         self._gpu = find_gpu()
         self._sampled = 0.0
         self._begin()

@@ -33,7 +33,8 @@ class Meter:
 
     def __init__(self, backend: Backend, trace: Trace | None = None):
         self._backend, self._trace = backend, trace
-        self._machine, self._whole = MachineUse(), MachineUse()
+        processes = backend.options.processes
+        self._machine, self._whole = MachineUse(processes), MachineUse(processes)
         self._profile = StepProfile()
         self._compiled: set[tuple[int, bool]] = set()
         self.start()

@@ -1,6 +1,5 @@
 """The main job: curves -> network -> accuracy -> the parameters of an example curve."""
 
-import dataclasses
 import pathlib
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from tfmat.workflow.results import calibrate_run, evaluate_run, identify_example
 from tfmat.workflow.train import train
 
 if TYPE_CHECKING:
-    from tfmat.backends import Backend
+    from tfmat.backends import Backend, BackendOptions
     from tfmat.launch.processes import Processes
 
 
@@ -35,17 +34,16 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
     """
     from tfmat.backends import make_backend
     from tfmat.backends.planning import backend_options, plan_of_config
-    from tfmat.launch.processes import find_processes
     from tfmat.report.training_report import write_training_report
 
-    processes = find_processes()
+    options = backend_options(config, folder=workdir)
+    processes = options.processes
     settings, dataset, _ = check_main_job(
         config, workdir=workdir, data_dir=data_dir, backend=backend, processes=processes
     )
-    options = dataclasses.replace(backend_options(config), folder=workdir)
     if processes.size == 1 and backend != "dtensor":  # it needs no TensorFlow for this
         dataset = dataset or make_dataset(config, settings, data_dir, say)
-    _prepare_tensorflow(config, processes, backend)
+    _prepare_tensorflow(config, options, backend)
     with make_backend(backend, options) as workers:
         if backend == "dtensor":
             parameters = dataset.parameters if dataset else settings.build_law().identified
@@ -77,11 +75,11 @@ def check_main_job(
     from tfmat.training.run_folder import check_same_config
 
     check_backend(backend)
-    backend_options(config)
+    options = backend_options(config, processes=processes)
     check_profile(config, backend)
     if backend == "dtensor":
         check_dtensor(config)
-    _check_processes(backend, processes, config.mesh)
+    _check_processes(backend, options)
     settings = curve_settings(config)
     settings.build_law()
     dataset = None
@@ -103,39 +101,34 @@ def check_main_job(
     return settings, dataset, folder
 
 
-def _check_processes(backend: str, processes: "Processes", mesh: str) -> None:
-    from tfmat.backends.mesh import MeshShape
-
+def _check_processes(backend: str, options: "BackendOptions") -> None:
+    processes = options.processes
     if backend == "single" and processes.size > 1:
         raise InputError(
             f"{processes.launcher} started {processes.size} processes, but --backend=single is for one: each would "
             "train for itself in the same folder; use --backend=horovod, or --backend=dtensor with a mesh"
         )
     if backend == "dtensor":
-        MeshShape.parse(mesh).devices_per_process(processes.size)
+        options.mesh.devices_per_process(processes.size)
 
 
-def _prepare_tensorflow(config: Config, processes: "Processes", backend: str) -> None:
+def _prepare_tensorflow(config: Config, options: "BackendOptions", backend: str) -> None:
     from tfmat.launch.processes import processors_per_rank
     from tfmat.launch.runtime import prepare_tensorflow
 
     # Layers with state keep a batch in one piece; then each operation had better use all processors.
     in_pieces = config.model.dropout == 0 and config.model.batch_normalization == "none"
+    processes = options.processes
     several = processes.size > 1
     prepare_tensorflow(
         one_thread_an_operation=in_pieces,
         processors=processors_per_rank(processes) if several else None,
         gpu=processes.local_rank if several and backend == "horovod" else None,
-        virtual_devices=_mesh_devices(config, processes) if backend == "dtensor" else 1,
+        virtual_devices=options.mesh.devices_per_process(processes.size)
+        if backend == "dtensor"
+        else 1,
         start=not (several and backend == "dtensor"),
     )
-
-
-def _mesh_devices(config: Config, processes: "Processes") -> int:
-    """Those of this process."""
-    from tfmat.backends.mesh import MeshShape
-
-    return MeshShape.parse(config.mesh).devices_per_process(processes.size)
 
 
 def _dataset_for_all(
@@ -148,13 +141,11 @@ def _dataset_for_all(
         workers.announce("starting", 0)
         workers.broadcast(str(dataset.folder))
         return dataset
-    from tfmat.launch.processes import find_processes
-
     workers.announce("starting", 0)
     folder = workers.broadcast(None)
     try:
         # Once a node is enough; rank 0 has read it too.
-        return PackedDataset.open(folder, verify=find_processes().local_rank == 0)
+        return PackedDataset.open(folder, verify=workers.options.processes.local_rank == 0)
     except InputError as error:
         raise InputError(
             f"rank {workers.rank}: {error}; every node must see the data set"

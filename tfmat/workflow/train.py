@@ -23,7 +23,6 @@ def train(
     config: Config, dataset: PackedDataset, *, workdir: str, backend: "Backend"
 ) -> "RunResult":
     """Trains the config's network on the data set into `workdir`, with the sidecar that gives its numbers a meaning."""
-    from tfmat.backends.mesh import MeshShape
     from tfmat.models import build_model
     from tfmat.optimizers import build_optimizer
     from tfmat.training.trainer import Trainer
@@ -43,7 +42,7 @@ def train(
             say(
                 f"{backend.name}: {backend.world_size} workers share each batch of {config.global_batch_size}"
             )
-        if backend.name != "dtensor" and MeshShape.parse(config.mesh).num_devices > 1:
+        if backend.name != "dtensor" and backend.options.mesh.num_devices > 1:
             say(
                 f"note: mesh={config.mesh} is for --backend=dtensor; {backend.name} does not use it"
             )
@@ -139,7 +138,7 @@ def _report_devices(workers: "Backend", workdir: str) -> None:
     notices = list(workers.plan.notices)  # type: ignore[attr-defined]
     write_json(
         pathlib.Path(workdir) / "devices.json",
-        {"mesh": workers.options.mesh, "bytes_per_device": held, "notices": notices},
+        {"mesh": str(workers.options.mesh), "bytes_per_device": held, "notices": notices},
     )
     for notice in notices:
         say(f"note: {notice}")

@@ -97,7 +97,7 @@ assert tf.config.threading.get_inter_op_parallelism_threads() >= 4 * num_devices
 config = default_config().model
 config.conv_filters, config.hidden_units, config.uncertainty = (4, 6), (24, 40), uncertainty
 model = build_model(config, num_outputs=2, num_points=48, seed=3)
-backend = make_backend("dtensor", BackendOptions(mesh=mesh, zero_stage=stage))
+backend = make_backend("dtensor", BackendOptions.on_mesh(mesh, zero_stage=stage))
 backend.build(model, make_functional(keras.optimizers.Adam(1e-3)), squared_error_of_mean(2), {},
               auxiliary_loss=negative_log_likelihood(2) if uncertainty == "gaussian" else None)
 random = np.random.default_rng(0)

@@ -103,7 +103,7 @@ from tfmat.backends.clients import make_mesh
 from tfmat.backends.mesh import MeshShape
 from tfmat.backends.dtensor import DTensorBackend
 from tfmat_tests.launch.port_guard_test import knock
-workers = DTensorBackend(BackendOptions(mesh="batch:2"))
+workers = DTensorBackend(BackendOptions.on_mesh("batch:2"))
 workers.start()
 found = {}
 if workers.rank == 0:

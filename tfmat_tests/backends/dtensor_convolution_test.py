@@ -49,7 +49,7 @@ plain.compile(keras.optimizers.Adam(1e-3), loss="mse")
 for rows in indices:
     plain.train_on_batch(features[rows], labels[rows])
 ours = model("unfolded")
-backend = make_backend("dtensor", BackendOptions(mesh=mesh))
+backend = make_backend("dtensor", BackendOptions.on_mesh(mesh))
 backend.build(ours, make_functional(keras.optimizers.Adam(1e-3)), per_example_function("mse"), {})
 print("LAYOUTS", [layout.compute for layout in backend.plan.layouts if len(layout.weight.shape) == 3])
 data = backend.place((features, labels))
@@ -100,7 +100,7 @@ DIRECT = (
     START
     + """
 from tensorflow.experimental import dtensor
-backend = make_backend("dtensor", BackendOptions(mesh=mesh))
+backend = make_backend("dtensor", BackendOptions.on_mesh(mesh))
 backend.start()
 mesh = dtensor.create_mesh([("model", 2)], devices=["CPU:0", "CPU:1"])
 U = dtensor.UNSHARDED

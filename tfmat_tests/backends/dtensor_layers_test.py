@@ -31,7 +31,7 @@ def sums(name, **changes):
     config.optimizer.name = changes.get("optimizer", "adam")
     model = build_model(config.model, num_outputs=2, num_points=48, seed=3)
     optimizer = build_optimizer(config.optimizer, total_steps=5, steps_per_epoch=5)
-    backend = make_backend(name, BackendOptions(mesh=mesh if name == "dtensor" else "batch:1", zero_stage=0))
+    backend = make_backend(name, BackendOptions.on_mesh(mesh if name == "dtensor" else "batch:1", zero_stage=0))
     backend.build(model, optimizer, squared_error_of_mean(2), {})
     data = backend.place(arrays)
     for _ in range(2):

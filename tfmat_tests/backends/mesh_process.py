@@ -97,7 +97,7 @@ def train_and_compare(mesh, precision, case):
 
     stage, name = case.split("-")
     processes = find_processes()
-    with make_backend("dtensor", BackendOptions(mesh=mesh, zero_stage=int(stage))) as backend:
+    with make_backend("dtensor", BackendOptions.on_mesh(mesh, zero_stage=int(stage))) as backend:
         assert (backend.rank, backend.world_size) == (processes.rank, processes.size)
         random = np.random.default_rng(0)
         features = random.normal(size=(400, 48, 3)).astype(precision)

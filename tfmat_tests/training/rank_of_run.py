@@ -148,7 +148,7 @@ def main(settings):
     from tfmat.backends import BackendOptions, make_backend
     from tfmat_tests.backends.problem import OPTIMIZERS, make_data, make_model, set_precision
 
-    backend = make_backend(settings.backend, BackendOptions(mesh=settings.mesh))
+    backend = make_backend(settings.backend, BackendOptions.on_mesh(settings.mesh))
     with backend:
         set_precision("float64")
         features, labels = (array[:1000] for array in make_data())

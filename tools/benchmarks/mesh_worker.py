@@ -66,7 +66,7 @@ def _backend(spec: dict[str, Any]) -> Any:
     if spec["mesh"] == "single":
         backend = make_backend("single")
     else:
-        options = BackendOptions(mesh=spec["mesh"], zero_stage=spec["zero_stage"])
+        options = BackendOptions.on_mesh(spec["mesh"], zero_stage=spec["zero_stage"])
         backend = make_backend("dtensor", options)
     backend.start()
     model = build_model(config, num_outputs=2)
