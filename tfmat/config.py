@@ -18,7 +18,7 @@ from ml_collections import ConfigDict as Config
 
 from tfmat.config_schema import FREE_SECTIONS, OPTIONS, Option
 from tfmat.errors import InputError, nearest
-from tfmat.files import check_json, read_json
+from tfmat.files import check_json, flatten, read_json
 
 
 def default_config() -> Config:
@@ -94,7 +94,7 @@ def apply_override(config: Config, key: str, text: str) -> None:
 def check_config(config: Config) -> Config:
     """Checks every key's type and value; returns `config`. InputError names the key, the value, and what is valid."""
     known = set(OPTIONS)
-    for key, value in _flatten(config).items():
+    for key, value in flatten(config).items():
         section = key.partition(".")[0]
         if section in FREE_SECTIONS:
             continue
@@ -152,7 +152,7 @@ def load_saved_config(path: str | os.PathLike) -> tuple[Config, dict[str, Any]]:
 def check_saved_config(content: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
     """A config as it was saved, and what else stands beside it; InputError names the key that cannot be."""
     config, extra = default_config(), {}
-    for key, value in _flatten(content).items():
+    for key, value in flatten(content).items():
         section, _, name = key.partition(".")
         if section in FREE_SECTIONS:
             config[section][name] = tuple(value) if isinstance(value, list) else value
@@ -201,16 +201,6 @@ def _section_and_key(config: Config, name: str) -> tuple[Config, str]:
             config[section] = Config()
         config = config[section]
     return config, key
-
-
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping | Config):
-            flat |= _flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
 
 
 def _is_number(value: Any) -> bool:

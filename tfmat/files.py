@@ -1,17 +1,21 @@
-"""Files that are whole or absent (temporary name, fsync, rename), and JSON that is what it should be. For any room."""
+"""Files that are whole or absent, folders that one process holds, and JSON that is what it should be. For any room."""
 
 import contextlib
 import errno
+import fcntl
 import json
+import logging
 import math
 import os
 import pathlib
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import IO, Any
 
 from tfmat.errors import InputError
+
+_LOG = logging.getLogger(__name__)
 
 _REMEDIES = {
     errno.ENOSPC: "free some space or choose another folder",
@@ -83,6 +87,56 @@ def sync_folder(folder: str | os.PathLike) -> None:
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def locked(folder: pathlib.Path, busy: str, wait: bool = False) -> Iterator[bool]:
+    """Makes the folder and holds its lock: the file `.lock` in it, which a process loses however it ends.
+
+    Args:
+      folder: to hold.
+      busy: what is said where another process holds it: the error, or, where this one is to `wait`, a warning.
+
+    Yields:
+      Whether the lock is held: False on file systems that have no locks.
+
+    Raises:
+      InputError: the folder cannot be written or locked, or another process holds it.
+    """
+    path = make_folder(folder) / ".lock"
+    try:
+        file = open(path, "a")  # noqa: SIM115 - closed below, which is what releases the lock
+    except OSError as error:
+        raise write_error(path, error) from error
+    with file:
+        try:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not wait:
+                    raise InputError(busy) from None
+                _LOG.warning(busy)
+                fcntl.flock(file, fcntl.LOCK_EX)
+            held = True
+        except OSError as error:
+            held = False
+            if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+                raise InputError(
+                    f"cannot lock {folder}: {error.strerror}; choose another folder"
+                ) from error
+        yield held
+
+
+def is_locked(folder: pathlib.Path) -> bool:
+    """Whether a process holds the lock of a folder (see `locked`)."""
+    try:
+        with open(folder / ".lock") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def write_json(path: str | os.PathLike, content: Any) -> None:
     """Writes `content` as indented JSON, whole or not at all."""
     with atomic_write(path, "w") as file:
@@ -123,6 +177,33 @@ def parse_json(text: str, nan_is_none: bool = False) -> Any:
         return json.loads(text, parse_constant=finite, parse_float=finite, parse_int=whole)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def as_json(content: Any) -> Any:
+    """The content as it is after it was written and read: lists, dictionaries, Python's own numbers."""
+
+    def plain(value: Any) -> Any:
+        return value.tolist() if hasattr(value, "tolist") else list(value)
+
+    return json.loads(json.dumps(content, default=plain))
+
+
+def flatten(content: Any, prefix: str = "") -> dict[str, Any]:
+    """`{"model": {"filters": 32}}` -> `{"model.filters": 32}`; an empty dictionary leaves nothing."""
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        flat |= (
+            flatten(value, f"{prefix}{key}.") if hasattr(value, "items") else {prefix + key: value}
+        )
+    return flat
+
+
+def first_difference(
+    before: Mapping[str, Any], now: Mapping[str, Any], changeable: Collection[str] = ()
+) -> str | None:
+    """The first key, of both and by name, whose values differ; None where all but the `changeable` are the same."""
+    keys = sorted((before.keys() | now.keys()) - set(changeable))
+    return next((key for key in keys if before.get(key) != now.get(key)), None)
 
 
 def check_json(content: Any, kind: Any, where: str | os.PathLike) -> Any:

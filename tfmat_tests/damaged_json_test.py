@@ -23,8 +23,7 @@ from tfmat.scaling.scaling_report import point_table
 from tfmat.scaling.scaling_verdict import findings, headline, paragraph
 from tfmat.tuning.results import trial_rows, write_best
 from tfmat.tuning.state import read_state, write_state
-from tfmat.tuning.status import summarize
-from tfmat.tuning.workers import WorkerName
+from tfmat.tuning.status import WorkerName, summarize
 from tfmat_tests.json_damage import damaged_texts
 from tfmat_tests.report import run_folder
 from tfmat_tests.scaling.synthetic import Truth, study

@@ -9,10 +9,22 @@ import stat
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.files import atomic_write, make_folder, read_json, write_error, write_json
+from tfmat.files import (
+    as_json,
+    atomic_write,
+    first_difference,
+    flatten,
+    is_locked,
+    locked,
+    make_folder,
+    read_json,
+    write_error,
+    write_json,
+)
 
 
 def test_a_file_appears_whole(tmp_path: pathlib.Path) -> None:
@@ -127,3 +139,28 @@ def test_json_that_cannot_be_read(tmp_path: pathlib.Path) -> None:
         (tmp_path / "a.json").write_bytes(content)
         with pytest.raises(InputError, match="a.json is not valid JSON .*; it may be damaged"):
             read_json(tmp_path / "a.json")
+
+
+def test_a_folder_has_one_holder(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "new"
+    with locked(folder, "held") as held:
+        assert held and is_locked(folder)
+        with pytest.raises(InputError, match="^held$"), locked(folder, "held"):
+            pass
+    assert not is_locked(folder) and not is_locked(tmp_path / "nowhere")
+
+
+def test_content_is_the_same_after_writing_and_reading(tmp_path: pathlib.Path) -> None:
+    content = {"a": (1, 2.5), "b": {"c": np.float32(0.5), "d": np.arange(2)}, 3: {"x"}}
+    plain = as_json(content)
+    assert plain == {"a": [1, 2.5], "b": {"c": 0.5, "d": [0, 1]}, "3": ["x"]}
+    write_json(tmp_path / "a", plain)
+    assert read_json(tmp_path / "a") == plain
+
+
+def test_the_first_difference() -> None:
+    before = flatten({"model": {"filters": 8, "free": {}}, "seed": 1, "keep": 3})
+    now = flatten({"model": {"filters": 9}, "seed": 2, "keep": 3, "new": None})
+    assert before == {"model.filters": 8, "seed": 1, "keep": 3}
+    assert first_difference(before, now) == "model.filters"
+    assert first_difference(before, now, {"model.filters", "seed"}) is None

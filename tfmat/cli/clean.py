@@ -122,7 +122,7 @@ def _named(
 
 
 def _refuse_busy(chosen: Sequence["StoredDataset"], users: "Users") -> None:
-    from tfmat.data.lock import is_locked
+    from tfmat.files import is_locked
 
     for each in chosen:
         if is_locked(each.folder):
@@ -135,7 +135,7 @@ def _refuse_busy(chosen: Sequence["StoredDataset"], users: "Users") -> None:
 
 
 def _confirmed(chosen: Sequence["StoredDataset"], users: "Users") -> bool:
-    from tfmat.data.manifest import size_text
+    from tfmat.data.memory import size_text
 
     total = size_text(sum(each.num_bytes for each in chosen))
     used = [path for each in chosen for path in _runs_of(each, users)]
@@ -148,7 +148,7 @@ def _confirmed(chosen: Sequence["StoredDataset"], users: "Users") -> bool:
 
 
 def _delete(chosen: Sequence["StoredDataset"]) -> None:
-    from tfmat.data.manifest import size_text
+    from tfmat.data.memory import size_text
     from tfmat.data.stored import delete_dataset
 
     for each in chosen:
@@ -162,7 +162,7 @@ def _show(
     data_dir: pathlib.Path,
     runs_dir: pathlib.Path,
 ) -> None:
-    from tfmat.data.manifest import size_text
+    from tfmat.data.memory import size_text
 
     if not datasets:
         print(f"no data sets in {data_dir}")

@@ -222,7 +222,7 @@ def _in_own_flags(message: str) -> str:
 
 
 def _report(dataset: "PackedDataset", made: list[int], seconds: float) -> None:
-    from tfmat.data.manifest import size_text
+    from tfmat.data.memory import size_text
 
     num_curves = dataset.num_train + dataset.num_validation
     names = ", ".join(f"{parameter.name} ({parameter.unit})" for parameter in dataset.parameters)

@@ -10,7 +10,7 @@ from absl import flags
 from tfmat.errors import InputError
 from tfmat.files import atomic_write, check_json, make_folder, read_json, write_json
 from tfmat.launch.site import Site, read_site
-from tfmat.launch.slurm_job import job_states, submit, with_size_of_nodes
+from tfmat.launch.slurm_job import ENDED, job_states, submit, with_size_of_nodes
 from tfmat.launch.slurm_script import SlurmJob, job_script
 
 _JOB_FILE = "job.json"
@@ -29,12 +29,6 @@ _NUMBERS = {
 }
 _SWITCHES = {"dry_run": "print the job instead of submitting it", "exclusive": "share no node"}
 LAUNCHER_FLAGS = ("launcher", *_TEXTS, *_NUMBERS, *_SWITCHES)
-
-# A job in one of these states is over.
-_ENDED = {
-    "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED",
-    "REVOKED", "UNKNOWN",
-}  # fmt: skip
 
 
 def define_launcher_flags(flag_values: flags.FlagValues) -> None:
@@ -169,7 +163,7 @@ def _living(folder: pathlib.Path) -> dict[str, str]:
         return {}
     record: _JobRecord = check_json(read_json(path), _JobRecord, path)
     states = job_states([record["job"], *record.get("others", [])])
-    return {job: state for job, state in states.items() if state not in _ENDED}
+    return {job: state for job, state in states.items() if state not in ENDED}
 
 
 def _missing_elements(job: SlurmJob, living: dict[str, str]) -> list[int]:

@@ -1,21 +1,18 @@
-"""What a packed data set says about itself (`manifest.json`), and the check of its shards against that."""
+"""What a packed data set says about itself: `manifest.json`."""
 
-import array
-import concurrent.futures
 import dataclasses
 import datetime
 import hashlib
 import json
 import math
-import os
 import pathlib
 import re
-import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
+from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
 from tfmat.files import check_json, read_json
 from tfmat.materials.law import Parameter
@@ -198,82 +195,16 @@ def parameters_of(manifest: Mapping[str, Any]) -> tuple[Parameter, ...]:
     return tuple(check_json(manifest["parameters"], list[Parameter], MANIFEST))
 
 
-def combined_checksum(piece_checksums: Iterable[int]) -> str:
-    """The checksum of a file from the CRC-32 of each of its pieces: 8 hexadecimal digits."""
-    return f"{zlib.crc32(array.array('I', piece_checksums).tobytes()):08x}"
-
-
-def find_damage(
-    folder: pathlib.Path, manifest: Mapping[str, Any], num_threads: int, read: bool = True
-) -> dict[int, str]:
-    """Checks every shard against the manifest.
-
-    Args:
-      folder: of the data set.
-      manifest: its manifest.
-      num_threads: files read at the same time.
-      read: False looks at names and sizes only.
-
-    Returns:
-      shard -> what is wrong with it, starting with the file's name; shards that are whole do not appear.
-    """
-    layout = Layout.of(manifest)
-
-    def check(shard: int) -> str | None:
-        return _shard_damage(folder, layout, shard, manifest["shards"][shard], read)
-
-    with concurrent.futures.ThreadPoolExecutor(num_threads) as pool:
-        answers = pool.map(check, range(layout.num_shards))
-        return {shard: answer for shard, answer in enumerate(answers) if answer is not None}
-
-
-def _shard_damage(
-    folder: pathlib.Path,
-    layout: Layout,
-    shard: int,
-    checksums: Mapping[str, str] | None,
-    read: bool,
-) -> str | None:
-    if checksums is None:
-        name = layout.path(folder, "features", shard).stem
-        return f"{name} was not finished"
-    for name in ARRAYS:
-        path = layout.path(folder, name, shard)
-        expected = layout.shard_bytes(name, shard)
-        try:
-            size = path.stat().st_size
-            if size != expected:
-                return f"{path.name} is incomplete ({size} of {expected} bytes)"
-            if read and file_checksum(path, PIECE * layout.row_bytes(name)) != checksums.get(name):
-                return f"{path.name} is damaged (its checksum is not the one in {MANIFEST})"
-        except FileNotFoundError:
-            return f"{path.name} is missing"
-        except OSError as error:
-            return f"{path.name} cannot be read ({error.strerror})"
-    return None
-
-
-def file_checksum(path: pathlib.Path, piece_bytes: int) -> str:
-    """Reads a file in pieces of `piece_bytes` and returns its checksum. Needs memory for one piece only."""
-    checksums = []
-    buffer = memoryview(bytearray(min(piece_bytes, max(path.stat().st_size, 1))))
-    with open(path, "rb", buffering=0) as file:
-        while filled := _read_full(file, buffer):
-            checksums.append(zlib.crc32(buffer[:filled]))
-    return combined_checksum(checksums)
-
-
-def _read_full(file: Any, buffer: memoryview) -> int:
-    """Fills `buffer` from an unbuffered file; returns the bytes read, fewer only at the end of the file."""
-    filled = 0
-    while filled < len(buffer) and (count := file.readinto(buffer[filled:])):
-        filled += count
-    return filled
-
-
-def available_threads() -> int:
-    """The processors that this process may use."""
-    return len(os.sched_getaffinity(0))
+def settings_of(folder: pathlib.Path, content: dict[str, Any]) -> CurveSettings:
+    """What the curves of a data set were simulated with, from its manifest; InputError where they are damaged."""
+    kinds = {field.name: field.type for field in dataclasses.fields(CurveSettings)}
+    for name, kind in kinds.items():
+        if name in content:
+            check_json(content[name], kind, f"{folder / MANIFEST}, settings.{name},")
+    try:
+        return CurveSettings.from_json(content)
+    except InputError as error:
+        raise InputError(f"{folder / MANIFEST}: settings: {error}") from error
 
 
 def digest(content: Mapping[str, Any]) -> str:
@@ -294,8 +225,3 @@ def digest(content: Mapping[str, Any]) -> str:
 def plain_name(name: str) -> str:
     """A name that is good in a path."""
     return re.sub(r"[^A-Za-z0-9_.]+", "_", name).strip("._") or "curves"
-
-
-def size_text(num_bytes: int) -> str:
-    """A size on a disk for people: `1.5 GB`."""
-    return f"{num_bytes / 1e9:,.1f} GB" if num_bytes >= 1e8 else f"{num_bytes / 1e6:,.1f} MB"

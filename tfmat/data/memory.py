@@ -1,6 +1,7 @@
-"""How much memory there is, and the refusal of what cannot fit into it."""
+"""What this process may use: memory, and the refusal of what cannot fit into it; processors."""
 
 import contextlib
+import os
 import pathlib
 from collections.abc import Iterator
 
@@ -43,6 +44,11 @@ def size_text(num_bytes: int) -> str:
         if num_bytes < 10 ** (power + 3):
             return f"{num_bytes / 10**power:,.{digits}f} {unit}"
     return f"{num_bytes / 10**12:,.1f} TB"
+
+
+def available_threads() -> int:
+    """The processors that this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def _limits() -> Iterator[int]:

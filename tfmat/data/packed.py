@@ -15,17 +15,15 @@ from tfmat.data.manifest import (
     MANIFEST,
     SHARD_SIZE,
     Layout,
-    available_threads,
     digest,
-    find_damage,
     new_manifest,
     parameters_of,
     plain_name,
     read_manifest,
+    settings_of,
 )
-from tfmat.data.mapped import map_shards
-from tfmat.data.memory import check_memory
-from tfmat.data.saved_settings import settings_of
+from tfmat.data.memory import available_threads, check_memory
+from tfmat.data.shards import find_damage, map_shards
 from tfmat.data.writing import Floats, Progress, write_dataset
 from tfmat.errors import InputError
 from tfmat.materials.law import Parameter

@@ -6,9 +6,10 @@ import pathlib
 import re
 from typing import Literal
 
-from tfmat.data.lock import is_locked, locked
-from tfmat.data.manifest import ARRAYS, MANIFEST, find_damage, read_manifest
+from tfmat.data.manifest import ARRAYS, MANIFEST, read_manifest
+from tfmat.data.shards import find_damage
 from tfmat.errors import InputError
+from tfmat.files import is_locked, locked
 
 State = Literal["complete", "unfinished", "damaged", "unreadable"]
 
@@ -68,7 +69,7 @@ def delete_dataset(dataset: StoredDataset) -> None:
         raise InputError(
             f"{folder} holds {foreign[0]}, which is no part of a data set; move it away, or delete the folder yourself"
         )
-    with locked(folder, wait=False):
+    with locked(folder, f"another process is writing {folder}; wait for it, or end it"):
         try:
             (folder / MANIFEST).unlink(missing_ok=True)
             for path in folder.iterdir():

@@ -15,21 +15,11 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.data.lock import locked
-from tfmat.data.manifest import (
-    ARRAYS,
-    CHANNELS,
-    MANIFEST,
-    PIECE,
-    Layout,
-    available_threads,
-    combined_checksum,
-    find_damage,
-    read_manifest,
-    size_text,
-)
+from tfmat.data.manifest import ARRAYS, CHANNELS, MANIFEST, PIECE, Layout, read_manifest
+from tfmat.data.memory import available_threads, size_text
+from tfmat.data.shards import combined_checksum, find_damage
 from tfmat.errors import InputError
-from tfmat.files import atomic_write, write_error, write_json
+from tfmat.files import atomic_write, locked, write_error, write_json
 
 Floats = NDArray[np.float32]
 # fill(start, stop, features [stop - start, points, 3], labels [stop - start, labels]) writes the rows into the arrays.
@@ -73,7 +63,10 @@ def write_dataset(
     if not damage:
         return
     _check_space(folder, _missing_bytes(folder, layout, damage))  # before anything is made
-    with locked(folder):
+    with locked(folder, f"another process is writing {folder}; waiting for it", wait=True) as held:
+        if held:
+            for stale in folder.glob(".*.tmp"):  # of a killed writer
+                stale.unlink(missing_ok=True)
         current, damage = _compare(folder, manifest, num_threads, read=True)
         for shard, what in damage.items():
             if current["shards"][shard] is not None:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from tfmat.config import Config
 from tfmat.errors import InputError
-from tfmat.files import atomic_write, make_folder, read_json, write_json
+from tfmat.files import as_json, atomic_write, make_folder, read_json, write_json
 from tfmat.large_batch.figures import range_figure, save_png_and_svg
 from tfmat.large_batch.settings import at_batch, prepare_data
 
@@ -118,9 +118,7 @@ def _finished(path: pathlib.Path, settings: dict[str, Any]) -> pd.DataFrame | No
     beside = path.with_suffix(".json")
     if not (path.exists() and beside.exists()):
         return None
-    import json
-
-    same = read_json(beside) == json.loads(json.dumps(settings))
+    same = read_json(beside) == as_json(settings)
     return pd.read_csv(path) if same else None
 
 

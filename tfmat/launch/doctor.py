@@ -15,6 +15,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import psutil
+
 # Seconds. Two processes that load TensorFlow on busy processors take long; SLURM retries for a minute where no
 # controller answers.
 PATIENCE = 60.0
@@ -128,9 +130,8 @@ def _examine_python() -> Finding:
 def _examine_hardware() -> Finding:
     usable, all_of_them = len(os.sched_getaffinity(0)), os.cpu_count()
     text = f"{usable}" if usable == all_of_them else f"{usable} of {all_of_them}"
-    with open("/proc/meminfo") as file:
-        memory = dict(re.findall(r"^(\w+): +([0-9]+) kB$", file.read(), re.MULTILINE))
-    total, free = (int(memory[name]) / 2**20 for name in ("MemTotal", "MemAvailable"))
+    memory = psutil.virtual_memory()
+    total, free = memory.total / 2**30, memory.available / 2**30
     return Finding("processors", "ok", f"{text}; memory {total:.1f} GiB, {free:.1f} GiB of it free")
 
 

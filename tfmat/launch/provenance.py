@@ -10,6 +10,8 @@ import subprocess
 import sys
 from typing import Any
 
+import psutil
+
 import tfmat
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
@@ -100,7 +102,7 @@ def _machine() -> dict[str, Any]:
         "system": platform.platform(),
         "processor": _processor(),
         "usable_processors": len(os.sched_getaffinity(0)),
-        "memory_gib": _memory_gib(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "gpus": _gpus(),
     }
 
@@ -111,13 +113,6 @@ def _processor() -> str:
         if name.strip() == "model name":
             return value.strip()
     return platform.processor() or platform.machine()
-
-
-def _memory_gib() -> float | None:
-    for line in _lines("/proc/meminfo"):
-        if line.startswith("MemTotal:"):
-            return round(int(line.split()[1]) / 2**20, 1)
-    return None
 
 
 def _gpus() -> list[str]:

@@ -13,6 +13,11 @@ from tfmat.launch.site import Site
 
 # Seconds. SLURM's clients go on trying for about a minute where no controller answers.
 _PATIENCE = 60.0
+# A job in one of these states is over.
+ENDED = {
+    "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED",
+    "REVOKED", "UNKNOWN",
+}  # fmt: skip
 _GET_SLURM = "use a login node of a cluster, or try it on this machine: tools/slurm start"
 
 

@@ -1,7 +1,6 @@
 """What lies in a run's folder, read for a report: whatever is missing or damaged is None or empty, never an error."""
 
 import dataclasses
-import fcntl
 import os
 import pathlib
 from collections.abc import Callable, Mapping
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfmat.errors import InputError
-from tfmat.files import check_json, read_json, write_json
+from tfmat.files import check_json, is_locked, read_json, write_json
 from tfmat.report import records
 from tfmat.report.evaluation import ScoredAnswers, read_answers
 from tfmat.report.metrics import read_metrics
@@ -72,7 +71,7 @@ def read_run(workdir: str | os.PathLike) -> RunFiles:
         answers=read_answers(folder),
         example=examples[0] if examples else {},
         example_picture=_picture(files),
-        running=_is_locked(folder / ".lock"),
+        running=is_locked(folder),
     )
     return dataclasses.replace(run, damaged=tuple(files.damaged))
 
@@ -138,15 +137,3 @@ def _with(picture: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str,
     whole = changed(picture, ("strain", "stress_mpa", "resimulated_mpa"))
     refined = picture["refined"]
     return {**whole, "refined": changed(refined, ("stress_mpa",)) if refined else None}
-
-
-def _is_locked(path: pathlib.Path) -> bool:
-    """Whether a process trains in the folder: it holds this file, and loses it however it ends."""
-    try:
-        with open(path) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tfmat.errors import InputError
 from tfmat.files import atomic_write, read_json, write_json
 from tfmat.launch.site import Site
-from tfmat.launch.slurm_job import cancel, job_states, submit
+from tfmat.launch.slurm_job import ENDED, cancel, job_states, submit
 from tfmat.launch.slurm_script import SlurmJob, job_script
 from tfmat.scaling.answers import read_answers
 from tfmat.scaling.local_launches import Finished, end_of_log, worker_command
@@ -21,10 +21,6 @@ JOBS = "jobs.json"
 _SECONDS_BETWEEN_LOOKS = 2.0
 # For a shared file system to show what a job that has ended wrote.
 _FOR_FILES = 20.0
-_ACTIVE = {
-    "PENDING", "RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "REQUEUED", "RESIZING", "SIGNALING", "STAGE_OUT",
-    "STOPPED", "REQUEUE_HOLD", "SPECIAL_EXIT",
-}  # fmt: skip
 
 
 def slurm_machine(
@@ -110,7 +106,7 @@ class SlurmLaunches:
                 write_json(self._jobs_file, {"jobs": list(jobs)})
             while jobs:
                 for job_id, state in job_states(jobs).items():
-                    if state not in _ACTIVE:
+                    if state in ENDED:
                         planned = jobs.pop(job_id)
                         finished(planned, self._failure(planned, job_id, state))
                 if jobs:

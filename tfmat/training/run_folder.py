@@ -1,17 +1,28 @@
 """The folder of one run: config, status, metrics, log, models. Every file in it is whole or absent."""
 
+import contextlib
 import datetime
-import fcntl
 import json
 import os
 import pathlib
 import sys
 from collections.abc import Callable, Mapping
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from tfmat.config_schema import FREE_SECTIONS, OPTIONS
 from tfmat.errors import InputError
-from tfmat.files import atomic_write, make_folder, read_json, sync_folder, write_error, write_json
+from tfmat.files import (
+    as_json,
+    atomic_write,
+    first_difference,
+    flatten,
+    locked,
+    make_folder,
+    read_json,
+    sync_folder,
+    write_error,
+    write_json,
+)
 from tfmat.training.checkpoints import CheckpointFolder
 
 if TYPE_CHECKING:
@@ -52,16 +63,14 @@ class RunFolder:
     def __init__(self, path: str | os.PathLike, keep_checkpoints: int = 3):
         self.path = make_folder(path)
         self.checkpoints = CheckpointFolder(self.path / "checkpoints", keep_checkpoints)
-        try:
-            self._lock: IO[str] = open(self.path / ".lock", "w")  # noqa: SIM115 (held until close)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            self._lock.close()
+        self._lock = contextlib.ExitStack()
+        busy = (
+            f"another process is training in {self.path}; wait for it or choose another --workdir"
+        )
+        if not self._lock.enter_context(locked(self.path, busy)):
             raise InputError(
-                f"another process is training in {self.path}; wait for it or choose another --workdir"
-            ) from error
-        except OSError as error:
-            raise write_error(self.path / ".lock", error) from error
+                f"cannot lock {self.path}: its file system has no locks; choose another folder"
+            )
         self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
@@ -179,27 +188,17 @@ def check_same_config(
     saved = read_json(path)
     # In a run of the main job, a key that was added to tfmat after the run had begun had its default.
     known = OPTIONS.values() if "data_id" in saved else ()
-    whole = {**{option.name: option.default for option in known}, **_flatten(saved)}
-    before, now = (_flatten(json.loads(json.dumps(content))) for content in (whole, config))
-    # A key of a free section that is not given any more is a difference too.
-    dropped = {key for key in before if key.partition(".")[0] in FREE_SECTIONS}
-    for key in sorted((now.keys() | dropped) - CHANGEABLE):
-        if before.get(key) != now.get(key):
-            raise InputError(
-                f"the run in {workdir} was started with {key}={before.get(key)}, not {now.get(key)}; "
-                "use the same config to go on, or another --workdir"
-            )
+    whole = {**{option.name: option.default for option in known}, **flatten(saved)}
+    before, now = (flatten(as_json(content)) for content in (whole, config))
+    # Of the keys that are not given any more, those of a free section are a difference.
+    left_out = {k for k in before.keys() - now.keys() if k.partition(".")[0] not in FREE_SECTIONS}
+    key = first_difference(before, now, CHANGEABLE | left_out)
+    if key is not None:
+        raise InputError(
+            f"the run in {workdir} was started with {key}={before.get(key)}, not {now.get(key)}; "
+            "use the same config to go on, or another --workdir"
+        )
     return saved
-
-
-def _flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
 
 
 def find_run_file(workdir: str | os.PathLike, name: str) -> pathlib.Path:

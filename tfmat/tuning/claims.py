@@ -12,10 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tfmat.config import Config, default_config
-from tfmat.files import atomic_write, make_folder
-from tfmat.tuning.lock import FileLock, LockLostError
-from tfmat.tuning.opening import CHANGEABLE, as_json, check_same, is_longer
-from tfmat.tuning.owner import is_dead, this_process
+from tfmat.files import as_json, atomic_write, make_folder
+from tfmat.tuning.definition import CHANGEABLE, check_same, is_longer
+from tfmat.tuning.lock import FileLock, LockLostError, is_dead, this_process
 from tfmat.tuning.space import Search
 from tfmat.tuning.state import (
     DIVERGED,

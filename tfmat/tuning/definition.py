@@ -1,6 +1,7 @@
-"""From a config file to a search, and from a trial's values to a config file of its own."""
+"""A config file makes a search, which may go on with another definition or not; a trial's values make a config file."""
 
 import os
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,21 @@ from tfmat.config import (
 )
 from tfmat.config_schema import FREE_SECTIONS, OPTIONS
 from tfmat.errors import InputError
+from tfmat.files import as_json, first_difference, flatten
 from tfmat.tuning.space import Search
+from tfmat.tuning.state import SearchState
+
+# What a definition may change when a search goes on: the suggestions stay what they were.
+CHANGEABLE = frozenset(
+    {
+        "max_trials",
+        "iterations",
+        "max_failed_trials",
+        "stop_hopeless",
+        "hopeless_after",
+        "hopeless_grace",
+    }
+)
 
 
 def load_search(
@@ -82,12 +97,28 @@ def _assignment(key: str, value: Any) -> str:
     return f"config.{key} = {value!r}"
 
 
-def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted key -> value."""
-    flat: dict[str, Any] = {}
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
+def is_longer(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Whether a search that had ended goes on."""
+    if (now["iterations"] or 0) > (before["iterations"] or 0):
+        return True
+    old, new = before["max_trials"], now["max_trials"]
+    return old is not None and (new is None or new > old)
+
+
+def check_same(
+    workdir: pathlib.Path, state: SearchState, definition: dict[str, Any], base: dict[str, Any]
+) -> None:
+    """InputError where a search was started with other settings, naming the first that differs."""
+    # A key that a later version of tfmat added has its default in both.
+    defaults = {"config": flatten(as_json(default_config().to_dict())), "search": {}}
+    for what, saved, given, changeable in (
+        ("search", state.definition, definition, CHANGEABLE),
+        ("config", state.base, base, frozenset()),
+    ):
+        before, now = (defaults[what] | flatten(content) for content in (saved, given))
+        key = first_difference(before, now, changeable)
+        if key is not None:
+            raise InputError(
+                f"the search in {workdir} was started with another {what}: {key} was {before.get(key)}, "
+                f"is {now.get(key)}; use the same config file to go on, or another --workdir"
+            )

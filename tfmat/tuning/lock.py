@@ -6,14 +6,16 @@ was asleep while others came and went finds a higher number, or its own one rele
 """
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
+import platform
 import time
 from collections.abc import Iterator
+from typing import TypedDict
 
 from tfmat.files import check_json, make_folder, parse_json, write_error
-from tfmat.tuning.owner import Owner, is_dead, this_process
 
 _LONGEST_WAIT = 0.1  # seconds between two looks
 
@@ -109,3 +111,52 @@ class Held:
 def _number(name: str) -> int:
     digits = name.removesuffix(".released")
     return int(digits) if digits.isdecimal() else -1
+
+
+class Owner(TypedDict, total=False):
+    """A process: host name, machine since its start and process namespace, number, clock ticks at its start."""
+
+    host: str
+    machine: str
+    pid: int
+    started: int
+
+
+def this_process() -> Owner:
+    """This process, unlike any other: machine since its start, process namespace, number, and time of its start."""
+    return process(os.getpid())
+
+
+def process(pid: int) -> Owner:
+    """The same for another process of this machine."""
+    return {
+        "host": platform.node(),
+        "machine": _machine(),
+        "pid": pid,
+        "started": _start_time(pid),
+    }
+
+
+def is_here(owner: Owner) -> bool:
+    """Whether the owner's life and death can be seen from here. A host name would not tell: containers share it."""
+    return owner.get("machine") == _machine()
+
+
+def is_dead(owner: Owner) -> bool:
+    """True where the owner is known to have ended; False also where that cannot be known from here."""
+    return is_here(owner) and _start_time(owner.get("pid", 0)) != owner.get("started")
+
+
+@functools.cache
+def _machine() -> str:
+    boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+
+
+def _start_time(pid: int) -> int:
+    """Clock ticks since the machine's start when the process began; 0 where there is none, or only its remains."""
+    with contextlib.suppress(OSError):
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        if fields[0] not in ("Z", "X"):
+            return int(fields[19])
+    return 0

@@ -18,8 +18,9 @@ from keras_tuner.oracles import (
 
 from tfmat.config import Config
 from tfmat.errors import InputError
+from tfmat.files import as_json
 from tfmat.tuning.space import Choice, Int, Search
-from tfmat.tuning.state import FAILED, SearchState, TrialRecord, plain
+from tfmat.tuning.state import FAILED, SearchState, TrialRecord
 
 IDLE, EXHAUSTED = "idle", "exhausted"
 _OWN_KEYS = "tuner/"  # of Hyperband, among a trial's values
@@ -100,7 +101,7 @@ class Oracle:
             return IDLE
         if trial.status != TrialStatus.RUNNING:
             return EXHAUSTED
-        values = plain(trial.hyperparameters.values)
+        values = as_json(trial.hyperparameters.values)
         record = TrialRecord(trial_id=trial.trial_id, values=values, folder=trial.trial_id)
         if self._search.algorithm == "hyperband":
             record.fraction = values["tuner/epochs"] / self._oracle.max_epochs
@@ -119,7 +120,7 @@ class Oracle:
 
     def store(self, state: SearchState) -> None:
         """Puts the oracle's state into the search's."""
-        state.oracle = plain(self._oracle.get_state())
+        state.oracle = as_json(self._oracle.get_state())
 
     def _trial(self, record: TrialRecord) -> Trial:
         hyperparameters = self._oracle.hyperparameters.copy()

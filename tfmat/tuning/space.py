@@ -9,7 +9,7 @@ from tfmat.config import Config
 from tfmat.config_schema import OPTIONS
 from tfmat.durations import Duration
 from tfmat.errors import InputError, nearest
-from tfmat.files import check_json
+from tfmat.files import as_json, check_json
 
 ALGORITHMS = ("random", "bayesian", "hyperband")
 Condition = Mapping[str, tuple[Any, ...]]
@@ -170,8 +170,7 @@ class Search:
         """The search as plain values, for search.json."""
         content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         content["space"] = {
-            name: {"kind": type(p).__name__, **{k: _plain(v) for k, v in vars(p).items()}}
-            for name, p in self.space.items()
+            name: {"kind": type(p).__name__, **as_json(vars(p))} for name, p in self.space.items()
         }
         return content
 
@@ -254,12 +253,6 @@ def _check_limits(name: str, low: float, high: float, scale: str) -> None:
     if not low < high or (scale == "log" and low <= 0):
         wanted = "0 < low < high" if scale == "log" else "low < high"
         raise InputError(f"search space: {name} goes from {low} to {high}; give {wanted}")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
 def _tuples(value: Any) -> Any:

@@ -10,8 +10,8 @@ from typing import Any, TypedDict
 
 from tfmat.config import check_saved_config
 from tfmat.errors import InputError
-from tfmat.files import check_json, read_json, write_json
-from tfmat.tuning.owner import Owner
+from tfmat.files import as_json, check_json, read_json, write_json
+from tfmat.tuning.lock import Owner
 from tfmat.tuning.space import Search
 
 FORMAT = 1
@@ -215,13 +215,4 @@ def _is_name(text: str) -> bool:
 def write_state(workdir: str | os.PathLike, state: SearchState) -> None:
     """Writes search.json, whole or not at all; only under the lock."""
     content = {"format": FORMAT, **dataclasses.asdict(state)}
-    write_json(state_path(workdir), plain(content))
-
-
-def plain(value: Any) -> Any:
-    """The value with NumPy's numbers as Python's, which JSON knows."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set):
-        return [plain(item) for item in value]
-    return value.item() if hasattr(value, "item") else value
+    write_json(state_path(workdir), as_json(content))

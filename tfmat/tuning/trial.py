@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import dataclasses
-import fcntl
 import os
 import pathlib
 import shlex
@@ -14,10 +13,10 @@ import time
 from collections.abc import Callable
 
 from tfmat.errors import DivergedError, InputError, Interrupted, WorkerLostError
-from tfmat.files import atomic_write, check_json, make_folder, read_json, write_json
+from tfmat.files import atomic_write, check_json, is_locked, make_folder, read_json, write_json
 from tfmat.tuning.claims import Outcome
 from tfmat.tuning.definition import config_text
-from tfmat.tuning.owner import Owner, is_dead, is_here, process
+from tfmat.tuning.lock import Owner, is_dead, is_here, process
 from tfmat.tuning.space import Search
 from tfmat.tuning.state import DIVERGED, DONE, FAILED, STOPPED, SearchState, TrialRecord
 from tfmat.tuning.stopping import Curve, hopeless, read_curve
@@ -231,7 +230,7 @@ class TrialRun:
         path = self.folder / "process.json"
         former: Owner = check_json(read_json(path), Owner, path) if path.exists() else Owner()
         deadline = time.monotonic() + SECONDS_TO_SAVE
-        while (former and is_here(former) and not is_dead(former)) or _is_locked(run_folder):
+        while (former and is_here(former) and not is_dead(former)) or is_locked(run_folder):
             self._beat()
             if time.monotonic() > deadline:
                 if former and is_here(former) and not is_dead(former):
@@ -279,16 +278,6 @@ def _modified(path: pathlib.Path) -> int | None:
     with contextlib.suppress(OSError):
         return path.stat().st_mtime_ns
     return None
-
-
-def _is_locked(run_folder: pathlib.Path) -> bool:
-    """Whether a run holds its folder: a training does, and loses it however it ends."""
-    with contextlib.suppress(OSError), open(run_folder / ".lock") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def _status_text(status: int) -> str:

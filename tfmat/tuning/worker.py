@@ -11,8 +11,8 @@ from tfmat.errors import Interrupted
 from tfmat.tuning.claims import Claims
 from tfmat.tuning.results import record_end
 from tfmat.tuning.state import TrialRecord, read_state, state_path
+from tfmat.tuning.status import WorkerName
 from tfmat.tuning.trial import TrialLostError, TrialRun
-from tfmat.tuning.workers import WorkerName
 
 # An idle worker looks whether search.json is another one: 20 times a second at first, once a second later. A look costs
 # some microseconds.

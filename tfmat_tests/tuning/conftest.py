@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tfmat.tuning.owner import is_dead
+from tfmat.tuning.lock import is_dead
 from tfmat.tuning.state import SearchState, read_state
 from tfmat_tests.end_to_end.processes import PATIENCE, Ended, ForkServer, Program, fork_server
 

@@ -9,8 +9,7 @@ import time
 
 import pytest
 
-from tfmat.tuning.lock import FileLock, LockLostError
-from tfmat.tuning.owner import is_dead, process, this_process
+from tfmat.tuning.lock import FileLock, LockLostError, is_dead, process, this_process
 
 
 def count(folder: pathlib.Path, times: int) -> None:

@@ -8,8 +8,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from tfmat.config import load_config
 from tfmat.tuning.definition import load_search
-from tfmat.tuning.importance import importances
-from tfmat.tuning.results import record_end, write_results
+from tfmat.tuning.results import importances, record_end, write_results
 from tfmat.tuning.state import SearchState, TrialRecord, write_state
 from tfmat.tuning.status import summarize
 from tfmat_tests.report.html_check import checked

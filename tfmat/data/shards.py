@@ -1,20 +1,98 @@
-"""Shards of a packed data set as one array: mapped side by side in one range of addresses, nothing is copied."""
+"""Shards of a packed data set: checked against its manifest, and mapped side by side as one array without a copy."""
 
+import array
+import concurrent.futures
 import ctypes
 import mmap
 import os
+import pathlib
 import weakref
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tfmat.data.manifest import ARRAYS, MANIFEST, PIECE, Layout
 from tfmat.errors import InputError
 
 _PROT_NONE = 0
 _MAP_FIXED = 0x10  # the same number on every Linux architecture
 _MAP_FAILED = ctypes.c_void_p(-1).value
+
+
+def combined_checksum(piece_checksums: Iterable[int]) -> str:
+    """The checksum of a file from the CRC-32 of each of its pieces: 8 hexadecimal digits."""
+    return f"{zlib.crc32(array.array('I', piece_checksums).tobytes()):08x}"
+
+
+def find_damage(
+    folder: pathlib.Path, manifest: Mapping[str, Any], num_threads: int, read: bool = True
+) -> dict[int, str]:
+    """Checks every shard against the manifest.
+
+    Args:
+      folder: of the data set.
+      manifest: its manifest.
+      num_threads: files read at the same time.
+      read: False looks at names and sizes only.
+
+    Returns:
+      shard -> what is wrong with it, starting with the file's name; shards that are whole do not appear.
+    """
+    layout = Layout.of(manifest)
+
+    def check(shard: int) -> str | None:
+        return _shard_damage(folder, layout, shard, manifest["shards"][shard], read)
+
+    with concurrent.futures.ThreadPoolExecutor(num_threads) as pool:
+        answers = pool.map(check, range(layout.num_shards))
+        return {shard: answer for shard, answer in enumerate(answers) if answer is not None}
+
+
+def _shard_damage(
+    folder: pathlib.Path,
+    layout: Layout,
+    shard: int,
+    checksums: Mapping[str, str] | None,
+    read: bool,
+) -> str | None:
+    if checksums is None:
+        name = layout.path(folder, "features", shard).stem
+        return f"{name} was not finished"
+    for name in ARRAYS:
+        path = layout.path(folder, name, shard)
+        expected = layout.shard_bytes(name, shard)
+        try:
+            size = path.stat().st_size
+            if size != expected:
+                return f"{path.name} is incomplete ({size} of {expected} bytes)"
+            if read and file_checksum(path, PIECE * layout.row_bytes(name)) != checksums.get(name):
+                return f"{path.name} is damaged (its checksum is not the one in {MANIFEST})"
+        except FileNotFoundError:
+            return f"{path.name} is missing"
+        except OSError as error:
+            return f"{path.name} cannot be read ({error.strerror})"
+    return None
+
+
+def file_checksum(path: pathlib.Path, piece_bytes: int) -> str:
+    """Reads a file in pieces of `piece_bytes` and returns its checksum. Needs memory for one piece only."""
+    checksums = []
+    buffer = memoryview(bytearray(min(piece_bytes, max(path.stat().st_size, 1))))
+    with open(path, "rb", buffering=0) as file:
+        while filled := _read_full(file, buffer):
+            checksums.append(zlib.crc32(buffer[:filled]))
+    return combined_checksum(checksums)
+
+
+def _read_full(file: Any, buffer: memoryview) -> int:
+    """Fills `buffer` from an unbuffered file; returns the bytes read, fewer only at the end of the file."""
+    filled = 0
+    while filled < len(buffer) and (count := file.readinto(buffer[filled:])):
+        filled += count
+    return filled
 
 
 def map_shards(paths: Sequence[str | os.PathLike], bytes_per_shard: int) -> NDArray[np.float32]:
