@@ -11,7 +11,7 @@ from tfmat.backends.clocks import ClockOffset
 from tfmat.backends.mesh import ONE_DEVICE, MeshShape
 from tfmat.backends.step_times import StepTimes
 from tfmat.errors import InputError
-from tfmat.launch.processes import Processes, find_processes
+from tfmat.ranks.processes import Processes, find_processes
 
 Arrays = dict[str, np.ndarray]
 PerExample = Callable[[Any, Any], Any]

@@ -13,57 +13,68 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 
-from tfmat.backends.exchange import Exchange
 from tfmat.backends.mesh import MeshShape
 from tfmat.errors import InputError
-from tfmat.launch.port_guard import (
+from tfmat.ranks.ending import START_TIMEOUT, WORKER_TIMEOUT, OnLoss, seconds_setting, start_timer
+from tfmat.ranks.port_guard import (
     Neighbour,
     PortGuard,
     check_not_refused,
     describe_ports,
     guard_port,
 )
-from tfmat.launch.processes import Processes
-from tfmat.launch.watchdog import start_timeout, start_timer
+from tfmat.ranks.processes import Processes
+from tfmat.ranks.rendezvous import ByNote, meet
+from tfmat.ranks.star import Star
 
 # TensorFlow joins once in a process.
-_joined: list[Exchange] = []
+_joined: list[str] = []
 
 
-def join(processes: Processes, mesh_shape: MeshShape, folder: str) -> Exchange:
-    """Makes this process one client of the mesh; returns when all have become that. Once in a process.
+def join(processes: Processes, mesh_shape: MeshShape, folder: str, on_loss: OnLoss) -> Star:
+    """Makes this process one client of the mesh; returns when all have become that, and are watched.
 
     Args:
       processes: this one among the others.
       mesh_shape: of all of them; each gets the same number of its devices.
       folder: that all can see, where they are on several nodes.
+      on_loss: see `tfmat.ranks.rendezvous.meet`.
 
     Raises:
       InputError: the mesh cannot be shared out, is larger than the devices, or TensorFlow has started already.
-      WorkerLostError: not all came in time.
     """
-    if _joined:
-        return _joined[0]
     check_not_refused("--backend=dtensor over several processes")
-    kind = _choose_devices(processes, mesh_shape)
-    seconds = start_timeout()
-    with start_timer(processes.rank, seconds + 5):  # TensorFlow itself may wait for ever
-        exchange = Exchange.open(processes, folder, time.monotonic() + seconds)
-        with socket.create_server(("", 0)) as held:  # until all have theirs: two may be on one host
-            ports = exchange.gather(held.getsockname()[1])
-            addresses = exchange.broadcast(exchange.addresses)
-            exchange.gather(None)
-        places = exchange.gather(Neighbour.here())
-        guard = guard_port(ports[processes.rank], places)
-        _initialize(kind, processes, _jobs(addresses, ports))
-        _check_guards(exchange, guard)
+    kind = "" if _joined else _choose_devices(processes, mesh_shape)
+    timeout, seconds = seconds_setting(WORKER_TIMEOUT), seconds_setting(START_TIMEOUT)
+    deadline = time.monotonic() + seconds
+    with start_timer(processes.rank, seconds + 5):  # TensorFlow itself may wait without end
+        star = meet(processes, ByNote(processes, folder), deadline, on_loss)
+        if not _joined:
+            _joined.append(_join_tensorflow(kind, processes, star))
+        star.watch(timeout, deadline)
+    return star
+
+
+def _join_tensorflow(kind: str, processes: Processes, star: Star) -> str:
+    """TensorFlow's servers, guarded; returns where they are."""
+    addresses = star.addresses()
+    with socket.create_server(("", 0)) as held:  # until all have theirs: two may be on one host
+        ports = star.gather(held.getsockname()[1])
+        star.barrier()
+    places = star.gather(Neighbour.here())
+    guard = guard_port(ports[processes.rank], places)
+    jobs = ",".join(
+        f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        for address, port in zip(addresses, ports, strict=True)
+    )
+    _initialize(kind, processes, jobs)
+    _check_guards(star, guard)
     if processes.rank == 0:
         print(describe_ports(ports, places), file=sys.stderr, flush=True)
-    _joined.append(exchange)
-    return exchange
+    return jobs
 
 
-def _check_guards(exchange: Exchange, guard: PortGuard | None) -> None:
+def _check_guards(star: Star, guard: PortGuard | None) -> None:
     """Returns when all ports are open and guarded; one InputError on all ranks where one cannot be."""
     said = ""
     try:
@@ -71,7 +82,7 @@ def _check_guards(exchange: Exchange, guard: PortGuard | None) -> None:
             guard.wait()
     except InputError as error:
         said = str(error)
-    for rank, text in enumerate(exchange.gather(said)):
+    for rank, text in enumerate(star.gather(said)):
         if text:
             failure = InputError(f"rank {rank}: {text}")
             failure.said_elsewhere = said != text
@@ -118,10 +129,3 @@ def _initialize(kind: str, processes: Processes, jobs: str) -> None:
             "several processes share a mesh only if they join before TensorFlow does anything: start the backend "
             "first, make models and tensors after it"
         ) from error
-
-
-def _jobs(addresses: list[str], ports: list[int]) -> str:
-    return ",".join(
-        f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-        for address, port in zip(addresses, ports, strict=True)
-    )

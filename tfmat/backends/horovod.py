@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import os
 import platform
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,8 +25,9 @@ from tfmat.backends.single import SingleBackend
 from tfmat.backends.watched_workers import WatchedWorkers
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.launch.horovod_settings import GET_HOROVOD, prepare_horovod
-from tfmat.launch.watchdog import start_timer
 from tfmat.models.normalization import is_synchronized
+from tfmat.ranks.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
+from tfmat.ranks.rendezvous import ByBroadcast, meet
 
 
 class HorovodBackend(WatchedWorkers, SingleBackend):
@@ -56,7 +58,14 @@ class HorovodBackend(WatchedWorkers, SingleBackend):
                 f"{processes.launcher} started {self.world_size} processes, but Horovod sees "
                 f"{self._horovod.size()}: it was built for another MPI; {GET_HOROVOD}"
             )
-        self._watch(processes, self.broadcast)
+        timeout = self.broadcast(seconds_setting(WORKER_TIMEOUT))  # rank 0's
+        if timeout:
+            seconds = seconds_setting(START_TIMEOUT)
+            deadline = time.monotonic() + seconds
+            with start_timer(self.rank, seconds + 5):  # a broadcast may wait without end, too
+                rendezvous = ByBroadcast(self.broadcast)
+                self._star = meet(processes, rendezvous, deadline, self._on_loss)
+                self._star.watch(timeout, deadline)
 
     def build(
         self,

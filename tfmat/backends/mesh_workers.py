@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from tfmat.backends.base import BackendOptions
 from tfmat.backends.clients import join
-from tfmat.backends.exchange import Exchange
 from tfmat.backends.watched_workers import WatchedWorkers
 from tfmat.errors import WorkerLostError
 
@@ -23,32 +22,30 @@ class MeshWorkers(WatchedWorkers):
     def __init__(self, options: BackendOptions | None = None):
         super().__init__(options)
         self.mesh_shape = self.options.mesh
-        self._exchange: Exchange | None = None
 
     def start(self) -> None:
         """See Backend.start. InputError where the mesh cannot be shared out, or is larger than the devices."""
-        if self._exchange:
+        if self._star:
             return
         processes = self.options.processes
         self.rank, self.world_size = processes.rank, processes.size
         if processes.size == 1:
             return
-        self._exchange = join(processes, self.mesh_shape, self.options.folder)
-        self._watch(processes, self._exchange.broadcast)
+        self._star = join(processes, self.mesh_shape, self.options.folder, self._on_loss)
 
     def broadcast(self, decision: Any) -> Any:
         """See Backend.broadcast."""
-        if self._exchange is None:
+        if self._star is None:
             return decision
         with self._losses_told():
-            return self._exchange.broadcast(decision)
+            return self._star.broadcast(decision)
 
     def gather(self, value: Any) -> list[Any]:
         """See Backend.gather."""
-        if self._exchange is None:
+        if self._star is None:
             return [value]
         with self._losses_told():
-            return self._exchange.gather(value)
+            return self._star.gather(value)
 
     def maximum(self, number: int) -> int:
         """See Backend.maximum."""
@@ -66,6 +63,6 @@ class MeshWorkers(WatchedWorkers):
 
     def _leave_together(self) -> None:
         """A process that ended now would take away what another one still receives from it."""
-        if self._exchange:
+        if self._star:
             with contextlib.suppress(WorkerLostError):
-                self._exchange.gather(None)
+                self._star.gather(None)

@@ -2,14 +2,13 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NoReturn
+from typing import ClassVar, NoReturn
 
 import numpy as np
 
 from tfmat.backends.base import Backend
 from tfmat.errors import DivergedError, Interrupted, TfmatError, WorkerLostError
-from tfmat.launch.processes import Processes
-from tfmat.launch.watchdog import Watchdog
+from tfmat.ranks.star import Star
 
 # In these a process is by itself, and may take its time.
 _ALONE = frozenset({"simulating curves", "checkpoint"})
@@ -23,22 +22,22 @@ class WatchedWorkers(Backend):
     # What all processes raise at the same step: each ends by itself, and rank 0 says why.
     alike: ClassVar[tuple[type[BaseException], ...]] = (Interrupted, DivergedError)
 
-    _watchdog: Watchdog | None = None
+    _star: Star | None = None
     _record: Callable[[str], None] | None = None
     _last_agreement = 0
 
     def close(self, error: BaseException | None = None) -> None:
         """See Backend.close."""
-        if self._watchdog is None:
+        if self._star is None:
             return
         if error is None or isinstance(error, self.alike):
             self._leave_together()
             if isinstance(error, TfmatError):
                 error.said_elsewhere = self.rank > 0
-            self._watchdog.close()
+            self._star.close()
         else:
-            self._watchdog.fail(error)
-        self._watchdog = None
+            self._star.fail(error)
+        self._star = None
 
     def when_lost(self, record: Callable[[str], None]) -> None:
         """See Backend.when_lost."""
@@ -46,18 +45,8 @@ class WatchedWorkers(Backend):
 
     def announce(self, phase: str, step: int) -> None:
         """See Backend.announce."""
-        if self._watchdog:
-            self._watchdog.announce(phase, step, collective=phase not in _ALONE)
-
-    def _watch(self, processes: Processes, broadcast: Callable[[Any], Any]) -> None:
-        """Begins to watch; returns when all processes do."""
-        self._watchdog = Watchdog.start(
-            processes.rank,
-            processes.size,
-            broadcast,
-            on_loss=self._on_loss,
-            one_node=processes.local_size == processes.size,
-        )
+        if self._star:
+            self._star.announce(phase, step, collective=phase not in _ALONE)
 
     def _leave_together(self) -> None:
         """Waits for the others, where ending now would take something from them."""

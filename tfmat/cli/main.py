@@ -18,8 +18,8 @@ import tfmat
 from tfmat.cli.interruptions import signals_as_interruptions
 from tfmat.errors import InputError, Interrupted, TfmatError, nearest
 from tfmat.files import write_error
-from tfmat.launch.processes import find_processes
 from tfmat.launch.settings import check_settings
+from tfmat.ranks.processes import find_processes
 
 # Command -> one line for `tfmat --help`, here so that the list loads no command.
 COMMANDS = {

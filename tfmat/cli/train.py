@@ -74,7 +74,7 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
 
 def _submit(flag_values: flags.FlagValues, config: Config, workdir: str) -> None:
     """The same training as a SLURM job, checked here as far as it can be."""
-    from tfmat.launch.processes import Processes
+    from tfmat.ranks.processes import Processes
     from tfmat.workflow import check_main_job
 
     site = site_of_flags(flag_values)

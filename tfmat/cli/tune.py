@@ -127,7 +127,7 @@ def _lease(text: str) -> float:
 
 def _check_trials(flag_values: flags.FlagValues, base: Config) -> None:
     """Refuses what no trial could be run with, before there is one."""
-    from tfmat.launch.processes import Processes
+    from tfmat.ranks.processes import Processes
     from tfmat.workflow import check_main_job
 
     if flag_values.trial_command:

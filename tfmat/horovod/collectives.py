@@ -10,7 +10,7 @@ from horovod.tensorflow.mpi_ops import global_process_set
 
 from tfmat.errors import InputError
 from tfmat.launch.horovod_settings import GET_HOROVOD, prepare_horovod
-from tfmat.launch.processes import find_processes
+from tfmat.ranks.processes import find_processes
 
 
 def init(comm: Any = None, process_sets: Sequence[Any] | str | None = None) -> None:

@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Mapping
 
 from tfmat.errors import InputError
-from tfmat.launch.port_guard import SETTING, ports_setting
+from tfmat.ranks.ending import SECONDS, seconds_setting
+from tfmat.ranks.port_guard import SETTING, ports_setting
 
 # Horovod reads its own with C's strtol and atof, which take what is no number for 0
 # (horovod/common/utils/env_parser.cc of 0.28.1).
-_SECONDS = {"TFMAT_WORKER_TIMEOUT": 20.0, "HOROVOD_START_TIMEOUT": 45.0}
 _NUMBERS = ("HOROVOD_CYCLE_TIME",)
 _COUNTS = (
     "HOROVOD_FUSION_THRESHOLD",
@@ -42,7 +42,7 @@ _WORDS = {
 
 def check_settings(environment: Mapping[str, str] = os.environ) -> None:
     """InputError for the first setting that is no number, or no word, where one is wanted; an empty one is none."""
-    for name in _SECONDS:
+    for name in SECONDS:
         seconds_setting(name, environment)
     _check(environment, _NUMBERS, _is_number, "a number, 0 or more")
     _check(environment, _COUNTS, _is_count, "a whole number, 0 or more")
@@ -58,16 +58,6 @@ def check_settings(environment: Mapping[str, str] = os.environ) -> None:
         _check(environment, [name], functools.partial(_is_one_of, words), ", ".join(words))
     if environment.get(SETTING):
         ports_setting(environment)
-
-
-def seconds_setting(name: str, environment: Mapping[str, str] = os.environ) -> float:
-    """The seconds that a setting says, or its default; InputError where it is no number."""
-    text, default = environment.get(name, ""), _SECONDS[name]
-    if text and not _is_number(text):
-        raise InputError(
-            f"{name}={text} is no number of seconds; set it to {default:g}, for example"
-        )
-    return float(text) if text else default
 
 
 def _check(

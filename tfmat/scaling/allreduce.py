@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfmat.config import Config, check_config
-from tfmat.launch.processes import Processes
+from tfmat.ranks.processes import Processes
 from tfmat.scaling.worker import prepare
 
 _BYTES_A_NUMBER = 4

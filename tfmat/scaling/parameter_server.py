@@ -22,15 +22,15 @@ import numpy as np
 
 from tfmat.config import Config, check_config
 from tfmat.files import read_json, write_json
-from tfmat.launch.port_guard import (
+from tfmat.launch.runtime import prepare_tensorflow
+from tfmat.ranks.port_guard import (
     Neighbour,
     PortGuard,
     check_not_refused,
     describe_ports,
     guard_port,
 )
-from tfmat.launch.processes import Processes
-from tfmat.launch.runtime import prepare_tensorflow
+from tfmat.ranks.processes import Processes
 from tfmat.scaling.adam_on_server import AdamOnServer, Examples
 from tfmat.scaling.worker import LEAVE, Meeting
 

@@ -15,7 +15,7 @@ import numpy as np
 from tfmat.config import Config, check_config
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
-from tfmat.launch.processes import Processes
+from tfmat.ranks.processes import Processes
 from tfmat.scaling.measurements import RankUse
 from tfmat.scaling.worker import Meeting, answer_file, prepare
 

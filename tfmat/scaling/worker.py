@@ -16,7 +16,7 @@ from typing import Any
 from tfmat.config import Config
 from tfmat.errors import InputError, TfmatError
 from tfmat.files import read_json, write_json
-from tfmat.launch.processes import Processes, find_processes
+from tfmat.ranks.processes import Processes, find_processes
 
 SPEC = "spec.json"
 # In an answer: end without waiting for what Python would wait for.

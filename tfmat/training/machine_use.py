@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import psutil
 import tensorflow as tf
 
-from tfmat.launch.processes import Processes, processors_per_rank
+from tfmat.ranks.processes import Processes, processors_per_rank
 
 _SECONDS_BETWEEN_SAMPLES = 1.0
 

@@ -17,7 +17,7 @@ from tfmat.workflow.train import train
 
 if TYPE_CHECKING:
     from tfmat.backends import Backend, BackendOptions
-    from tfmat.launch.processes import Processes
+    from tfmat.ranks.processes import Processes
 
 
 def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "single") -> None:
@@ -113,8 +113,8 @@ def _check_processes(backend: str, options: "BackendOptions") -> None:
 
 
 def _prepare_tensorflow(config: Config, options: "BackendOptions", backend: str) -> None:
-    from tfmat.launch.processes import processors_per_rank
     from tfmat.launch.runtime import prepare_tensorflow
+    from tfmat.ranks.processes import processors_per_rank
 
     # Layers with state keep a batch in one piece; then each operation had better use all processors.
     in_pieces = config.model.dropout == 0 and config.model.batch_normalization == "none"

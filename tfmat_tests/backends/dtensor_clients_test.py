@@ -1,17 +1,13 @@
 """Several processes share one mesh, under real mpirun: the weights of a plain Keras loop, and all around it."""
 
-import dataclasses
 import itertools
 import json
 import os
-import socket
 
 import numpy as np
 import pytest
 
-from tfmat.backends.exchange import note_path
-from tfmat.launch.port_guard import Neighbour
-from tfmat.launch.processes import Processes
+from tfmat.ranks.port_guard import Neighbour
 from tfmat.training.checkpoints import CheckpointFolder
 from tfmat_tests.mpi import mpirun
 
@@ -102,7 +98,7 @@ from tfmat.backends.base import BackendOptions
 from tfmat.backends.clients import make_mesh
 from tfmat.backends.mesh import MeshShape
 from tfmat.backends.dtensor import DTensorBackend
-from tfmat_tests.launch.port_guard_test import knock
+from tfmat_tests.ranks.port_guard_test import knock
 workers = DTensorBackend(BackendOptions.on_mesh("batch:2"))
 workers.start()
 found = {}
@@ -138,53 +134,23 @@ def test_ports_that_the_user_does_not_want_are_not_opened():
     assert "TFMAT_TENSOR_PORTS is refused; use --backend=horovod" in ended.stderr
 
 
-EXCHANGE = """
+MEETING = """
 import sys, time
-from tfmat.backends.exchange import Exchange
-from tfmat.launch.processes import find_processes
+from tfmat.ranks.processes import find_processes
+from tfmat.ranks.rendezvous import ByNote, meet
 processes = find_processes()
-exchange = Exchange.open(processes, sys.argv[1], time.monotonic() + 30)
-assert exchange.broadcast({"rank": processes.rank}) == {"rank": 0}
-assert exchange.gather("x" * (1 + 1_000_000 * processes.rank)) == ["x" * (1 + 1_000_000 * i) for i in range(3)]
-sys.stdout.write(f"ADDRESSES {exchange.addresses}\\n")  # whole: other ranks write too
+star = meet(processes, ByNote(processes, sys.argv[1]), time.monotonic() + 30)
+assert star.broadcast({"rank": processes.rank}) == {"rank": 0}
+assert star.gather("x" * (1 + 1_000_000 * processes.rank)) == ["x" * (1 + 1_000_000 * i) for i in range(3)]
+sys.stdout.write(f"ADDRESSES {star.addresses()}\\n")  # whole: other ranks write too
+star.close()
 """
 
 
 @pytest.mark.parametrize("hosts", [None, f"localhost:1,{os.uname().nodename}:2"])
-def test_exchange(hosts, tmp_path):
-    ended = mpirun(3, "-c", EXCHANGE, str(tmp_path), hosts=hosts, timeout=60)
+def test_processes_of_mpirun_meet(hosts, tmp_path):
+    ended = mpirun(3, "-c", MEETING, str(tmp_path), hosts=hosts, timeout=60)
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("ADDRESSES []") == 2
+    lines = [line for line in ended.stdout.splitlines() if line.startswith("ADDRESSES")]
+    assert len(lines) == 3 and len(set(lines)) == 1 and lines[0].count(",") == 2
     assert list(tmp_path.iterdir()) == []  # the note is gone
-
-
-def test_an_old_note_of_the_same_launch_does_no_harm(tmp_path, monkeypatch):
-    import subprocess
-    import sys
-
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    alone = Processes(0, 3, 0, 3, "horovodrun")
-    names = {"HOROVOD_SIZE": "3", "HOROVOD_LOCAL_SIZE": "3"}
-    with socket.create_server(("127.0.0.1", 0)) as nobody:  # listens, and says nothing
-        place = {
-            "host": socket.gethostname(),
-            "addresses": ["127.0.0.1"],
-            "port": nobody.getsockname()[1],
-            "token": "old",
-        }
-        note = note_path(dataclasses.replace(alone), "", {})
-        note.write_text(json.dumps(place))
-        note.chmod(0o600)
-
-        def start(rank):
-            ranks = {"HOROVOD_RANK": str(rank), "HOROVOD_LOCAL_RANK": str(rank)}
-            return subprocess.Popen(
-                [sys.executable, "-c", EXCHANGE, str(tmp_path)],
-                env={**environment, **names, **ranks},
-            )
-
-        # The others come first, and find the old one.
-        programs = [start(rank) for rank in (2, 1, 0)]
-        assert [program.wait(60) for program in programs] == [0, 0, 0]

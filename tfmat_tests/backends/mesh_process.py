@@ -7,8 +7,8 @@ makes of it. Says for each `HELD CASE`, and the largest share of the weights and
 import sys
 
 from tfmat.backends.mesh import MeshShape
-from tfmat.launch.processes import find_processes
 from tfmat.launch.runtime import prepare_tensorflow
+from tfmat.ranks.processes import find_processes
 
 
 def make_optimizer(name):

@@ -6,8 +6,8 @@ import pathlib
 import sys
 from typing import Any
 
-from tfmat.launch.processes import find_processes
-from tfmat_tests.launch.port_guard_test import knock
+from tfmat.ranks.processes import find_processes
+from tfmat_tests.ranks.port_guard_test import knock
 
 STEPS, RATE, BATCH, WORKERS = 8, 1e-2, 4, 2
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from tfmat.backends.mesh import MeshShape
 from tfmat.errors import TfmatError
-from tfmat.launch.processes import find_processes
 from tfmat.launch.runtime import prepare_tensorflow
+from tfmat.ranks.processes import find_processes
 
 
 @dataclasses.dataclass

@@ -44,8 +44,8 @@ def main(way: str, batch_sizes: list[int], seconds: float) -> None:
     """Measures one way."""
     environment, class_name = WAYS[way]
     os.environ.update(environment or {})
-    from tfmat.launch.processes import find_processes
     from tfmat.launch.runtime import prepare_tensorflow
+    from tfmat.ranks.processes import find_processes
 
     prepare_tensorflow(one_thread_an_operation=class_name != "Textbook", processors=1)
     import numpy as np

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.launch.port_guard import Neighbour, PortGuard, ports_setting
+from tfmat.ranks.port_guard import Neighbour, PortGuard, ports_setting
 
 # A connection that the filter lets in comes through a second later; one that it does not, never.
 PATIENCE = 4.0

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.launch.processes import Processes, find_processes, processors_per_rank
+from tfmat.ranks.processes import Processes, find_processes, processors_per_rank
 
 
 def variables(text: str) -> dict[str, str]:
@@ -178,7 +178,7 @@ def test_one_process_has_all_processors_of_this_machine():
 def test_under_real_mpirun(binding, tmp_path):
     # Each into a file of its own: mpirun may mix what its ranks print.
     program = (
-        "import dataclasses, json, sys; from tfmat.launch.processes import *; found = find_processes(); "
+        "import dataclasses, json, sys; from tfmat.ranks.processes import *; found = find_processes(); "
         "answer = [dataclasses.asdict(found), processors_per_rank(found)]; "
         "json.dump(answer, open(f'{sys.argv[1]}/{found.rank}', 'w'))"
     )

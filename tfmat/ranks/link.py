@@ -1,5 +1,6 @@
-"""The watchdog's connections: rank 0 listens, the others prove that they belong to the run."""
+"""Connections between the processes of a run: rank 0 listens, the others prove that they belong to the run."""
 
+import collections
 import contextlib
 import dataclasses
 import fcntl
@@ -8,55 +9,127 @@ import hmac
 import json
 import resource
 import secrets
+import select
 import selectors
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 _LONGEST_LINE = 65_536  # bytes
+_LARGEST_PIECE = 1 << 20  # bytes in one call of the system
 _SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of an interface
 
 
 class Link:
-    """Lines of JSON over one connection. Nothing here waits."""
+    """Lines of JSON over one connection, and between them whole values as bytes.
 
-    def __init__(self, connection: socket.socket):
+    Args:
+      connection: connected; it is this link's from now on.
+      takes_bytes: whether the other side may send values; a stranger may not.
+    """
+
+    def __init__(self, connection: socket.socket, takes_bytes: bool = False):
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = connection
-        self._partial = b""
+        self._received = bytearray()
         self._messages: list[list[Any]] = []
+        self._unsent: collections.deque[memoryview] = collections.deque()
+        self._sending = threading.Lock()
+        self._expected_bytes: int | None = None
+        self.takes_bytes = takes_bytes
         self.closed = False
 
     def fileno(self) -> int:
         return self._connection.fileno()
 
+    def peer(self) -> str:
+        """The other side's address; OSError where it has gone."""
+        address: str = self._connection.getpeername()[0]
+        return address.removeprefix("::ffff:")
+
     def send(self, *message: Any) -> None:
-        """Sends one line. Where that fails, `receive` will find the connection closed, after what came before."""
-        data = json.dumps(message).encode() + b"\n"
+        """Sends one line, without waiting. Where that fails, `receive` finds the connection closed."""
+        self._send(json.dumps(message).encode() + b"\n")
+
+    def send_bytes(self, data: bytes) -> None:
+        """Sends a value, which comes as `["bytes", data]`; waits while the other side does not read.
+
+        Raises:
+          OSError: the connection has ended.
+        """
+        line = json.dumps(["bytes", len(data)]).encode() + b"\n"
+        writable = select.poll()
+        writable.register(self.fileno(), select.POLLOUT)
+        done = self._send(line, data)
+        while not done:
+            writable.poll(1000)
+            done = self._send()
+
+    def flush(self) -> bool:
+        """Sends what goes without waiting; whether nothing is left."""
         try:
-            if self._connection.send(data) != len(data):  # half a line: no other can follow
-                self._connection.shutdown(socket.SHUT_RDWR)
+            return self._send()
         except OSError:
-            # Closed, or full because the peer has read nothing for hours; either is noticed elsewhere.
-            pass
+            return True
+
+    def _send(self, *parts: bytes) -> bool:
+        """Queues the parts and sends what goes; whether that was everything. Any thread may call it."""
+        with self._sending:
+            self._unsent.extend(map(memoryview, parts))
+            try:
+                while self._unsent:
+                    sent = self._connection.send(self._unsent[0][:_LARGEST_PIECE])
+                    self._unsent[0] = self._unsent[0][sent:]
+                    if not self._unsent[0]:
+                        self._unsent.popleft()
+            except BlockingIOError:
+                return False
+            except OSError:
+                if len(parts) != 1:
+                    raise
+                self._unsent.clear()
+        return True
 
     def receive(self) -> list[list[Any]]:
-        """The messages that have come; `closed` says afterwards whether more can come."""
+        """The messages that have come; `closed` says afterwards whether more can come. Does not wait."""
         try:
-            while not self.closed:
-                data = self._connection.recv(_LONGEST_LINE)
-                *lines, self._partial = (self._partial + data).split(b"\n")
-                self._messages += [message for line in lines if (message := _parsed(line))]
-                self.closed = not data or len(self._partial) > _LONGEST_LINE
+            data = b"" if self.closed else self._connection.recv(_LARGEST_PIECE)
+            self.closed = not data
+            self._received += data
+            self._take_apart()
         except BlockingIOError:
             pass
         except OSError:
             self.closed = True
         messages, self._messages = self._messages, []
         return messages
+
+    def _take_apart(self) -> None:
+        """Turns what was received into messages."""
+        while True:
+            if self._expected_bytes is not None:
+                if len(self._received) < self._expected_bytes:
+                    return
+                self._messages.append(["bytes", self._cut(self._expected_bytes)])
+                self._expected_bytes = None
+            end = self._received.find(b"\n")
+            if end < 0:
+                self.closed = self.closed or len(self._received) > _LONGEST_LINE
+                return
+            match _parsed(self._cut(end + 1)):
+                case ["bytes", int(length)] if self.takes_bytes:
+                    self._expected_bytes = length
+                case [str(), *_] as message:
+                    self._messages.append(message)
+
+    def _cut(self, length: int) -> bytes:
+        data = bytes(memoryview(self._received)[:length])
+        del self._received[:length]
+        return data
 
     def put_back(self, messages: list[list[Any]]) -> None:
         """The next `receive` returns these first."""
@@ -162,6 +235,7 @@ def accept(
                 if rank in members:  # it tries again, because it had no answer in time
                     members[rank][0].close()
                 members[rank] = (link, host)
+                link.takes_bytes = True
                 link.send("welcome", place.proof("welcome", nonce))
     for link in strangers:
         link.close()
@@ -197,7 +271,9 @@ def connect(place: Place, rank: int, deadline: float) -> Link | None:
     while time.monotonic() < deadline:
         for address in addresses:
             with contextlib.suppress(OSError):
-                link = Link(socket.create_connection((address, place.port), timeout=2.0))
+                connection = socket.create_connection((address, place.port), timeout=2.0)
+                # Nothing is unpacked before the proof, which comes as the first message.
+                link = Link(connection, takes_bytes=True)
                 if _introduce(link, place, rank, deadline):
                     return link
                 link.close()

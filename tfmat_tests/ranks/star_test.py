@@ -1,4 +1,4 @@
-"""The watchdog with real processes: whatever happens to one rank, the others end, and one line says why."""
+"""The star with real processes: whatever happens to one rank, the others end, and one line says why."""
 
 import os
 import pathlib
@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tfmat.launch.watchdog_verdict import AGAIN, name_ranks
+from tfmat.ranks.verdict import AGAIN, name_ranks
 from tfmat_tests.mpi import need_mpirun
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
-PROGRAM = [sys.executable, "-m", "tfmat_tests.launch.watched_rank"]
+PROGRAM = [sys.executable, "-m", "tfmat_tests.ranks.star_rank"]
 PATIENCE = 60.0  # seconds: what is promised
 HOST = socket.gethostname()
 PLACE = "in phase validation at step 1300"

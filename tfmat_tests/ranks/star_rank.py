@@ -1,6 +1,6 @@
-"""One rank of a watched run, without TensorFlow and Horovod: the program that watchdog_test.py starts.
+"""One rank of a watched run, without TensorFlow and Horovod: the program that star_test.py starts.
 
-    python watched_rank.py FOLDER RANK SIZE CASE CULPRIT
+    python star_rank.py FOLDER RANK SIZE CASE CULPRIT
 
 RANK and SIZE may be `mpi`: then mpirun's environment has them, and the program is an MPI program.
 """
@@ -18,7 +18,10 @@ from typing import Any
 
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
-from tfmat.launch.watchdog import Watchdog, start_timer
+from tfmat.ranks.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
+from tfmat.ranks.processes import Processes
+from tfmat.ranks.rendezvous import ByBroadcast, meet
+from tfmat.ranks.star import Star
 
 SLOW = 2.6  # seconds; the tests set a timeout of 2
 
@@ -79,33 +82,38 @@ class Rank:
     def on_loss(self, message: str) -> None:
         (self.folder / f"on_loss_{self.rank}").write_text(message)
 
-    def start(self) -> Watchdog:
+    def start(self) -> Star:
         if self.case == "stopped_before_start" and self.is_culprit:
             os.kill(os.getpid(), signal.SIGSTOP)
         (self.folder / f"pid_{self.rank}").write_text(str(os.getpid()))
         if self.uses_mpi:
             with start_timer(self.rank):
                 self.mpi = Mpi()
-        return Watchdog.start(
-            self.rank, self.size, self.exchange, self.on_loss, one_node=self.case == "node"
-        )
+        seconds = seconds_setting(START_TIMEOUT)
+        deadline = time.monotonic() + seconds
+        # The nodes of the case are both on this machine's loopback.
+        processes = Processes(self.rank, self.size, 0, self.size if self.case == "node" else 1)
+        with start_timer(self.rank, seconds + 5):
+            star = meet(processes, ByBroadcast(self.exchange), deadline, self.on_loss)
+            star.watch(seconds_setting(WORKER_TIMEOUT), deadline)
+        return star
 
     def run(self) -> None:
         """Does what the case says; where it returns, the program ends with status 0."""
-        watchdog = self.start()
-        watchdog.announce("training", 1200, collective=True)
+        star = self.start()
+        star.announce("training", 1200, collective=True)
         if self.case in ("slow", "checkpoint", "first", "last"):
-            self.end_well(watchdog)
+            self.end_well(star)
             return
         if not self.is_culprit:
             self.hang()
         time.sleep(0.3)
-        watchdog.announce("validation", 1300, collective=self.case == "deadlock")
+        star.announce("validation", 1300, collective=self.case == "deadlock")
         time.sleep(0.3)
         try:
             self.act()
         except Exception as error:
-            watchdog.fail(error)
+            star.fail(error)
         self.hang()
 
     def hang(self) -> None:
@@ -130,22 +138,22 @@ class Rank:
             case "signal_stop":
                 os.kill(os.getpid(), signal.SIGSTOP)
 
-    def end_well(self, watchdog: Watchdog) -> None:
+    def end_well(self, star: Star) -> None:
         """All are slow at the same place; the culprit alone writes slowly; the culprit leaves first; or last."""
         match self.case:
             case "slow":
                 time.sleep(SLOW)
             case "checkpoint":
                 if self.is_culprit:
-                    watchdog.announce("writing a checkpoint", 1200, collective=False)
+                    star.announce("writing a checkpoint", 1200, collective=False)
                 time.sleep(SLOW)
             case _ if self.is_culprit == (self.case == "last"):
-                watchdog.announce("evaluating", 1200, collective=False)
+                star.announce("evaluating", 1200, collective=False)
                 time.sleep(SLOW)
-        watchdog.close()
-        watchdog.close()
-        watchdog.announce("after the end", None, collective=False)
-        watchdog.fail(InputError("tells nobody"))
+        star.close()
+        star.close()
+        star.announce("after the end", None, collective=False)
+        star.fail(InputError("tells nobody"))
         if self.mpi:
             self.mpi.close()
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tfmat.launch.watchdog_verdict import AGAIN, Evidence, Member, deadlock, describe, name_ranks
+from tfmat.ranks.verdict import AGAIN, Evidence, Member, deadlock, describe, name_ranks
 
 
 def members(*positions: tuple) -> Mapping[int, Member]:

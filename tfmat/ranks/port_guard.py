@@ -27,8 +27,8 @@ from collections.abc import Mapping, Sequence
 import psutil
 
 from tfmat.errors import InputError
-from tfmat.launch import port_filter
-from tfmat.launch.port_filter import LISTEN, connections, listening_sockets, own_ends, set_filter
+from tfmat.ranks import port_filter
+from tfmat.ranks.port_filter import LISTEN, connections, listening_sockets, own_ends, set_filter
 
 SETTING = "TFMAT_TENSOR_PORTS"
 GUARDED, OPEN, REFUSED = "guarded", "open", "refused"

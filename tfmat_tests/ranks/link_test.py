@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tfmat.launch import watchdog_links as links
+from tfmat.ranks import link as links
 
 
 def test_only_ranks_with_the_token_are_let_in() -> None:
