@@ -61,6 +61,8 @@ def room(name):
     py_library(
         name = name,
         srcs = native.glob(["*.py"]),
+        # The pages of the report.
+        data = native.glob(["templates/*"], allow_empty = True),
         visibility = ["//tfmat:__pkg__", "//tfmat_tests:__subpackages__"] + [
             "//tfmat/%s:__pkg__" % user
             for user, below in LAYERS.items()

@@ -132,7 +132,7 @@ def test_the_page_says_what_it_leaves_out(tmp_path, file, old, new, note):
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    page = training_page(read_run(folder)).html()
+    page = training_page(read_run(folder))
     assert note in page and "How the training went" in page
 
 

@@ -103,9 +103,8 @@ def test_wheel_made_from_sdist_holds_configs_and_examples(tmp_path):
 
     expected = {path.relative_to(PROJECT) for path in (PROJECT / "tfmat").rglob("*.py")}
     expected |= {path.relative_to(PROJECT) for path in (PROJECT / "tfmat" / "examples").iterdir()}
-    expected |= {
-        path.relative_to(PROJECT) for path in (PROJECT / "tfmat" / "pretrained").glob("*/*")
-    }
+    for folder in ("pretrained/*/*", "report/templates/*"):
+        expected |= {path.relative_to(PROJECT) for path in (PROJECT / "tfmat").glob(folder)}
     expected |= {
         pathlib.Path("tfmat", "configs", path.name) for path in (PROJECT / "configs").glob("*.py")
     }

@@ -55,7 +55,7 @@ def _median_seconds(rows: pd.DataFrame) -> float:
 
 def _draw(study: Study, rows: pd.DataFrame, reference: float) -> None:
     from tfmat.large_batch.figures import save_png_and_svg
-    from tfmat.report.figures import MEASURED, MODEL, finish, logarithmic, new_figure
+    from tfmat.report.drawing import MEASURED, MODEL, finish, logarithmic, new_figure
 
     figure = new_figure(8.0, 4.5)
     panel = figure.subplots()

@@ -68,7 +68,8 @@ def write_csv(path: str, results: Sequence[Mapping[str, Any]], *, details: bool 
 
 def write_plots(results: "Sequence[Identification]", plot_dir: str) -> None:
     """One PNG per curve."""
-    from tfmat.report.figures import curve_figure, save_figure
+    from tfmat.report.drawing import save_figure
+    from tfmat.report.figures import curve_figure
     from tfmat.report.progress import progress_bar
 
     taken: collections.Counter[str] = collections.Counter()

@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLo
 
 from tfmat.files import atomic_write
 from tfmat.large_batch.noise_scale import NoiseScale
-from tfmat.report.figures import (
+from tfmat.report.drawing import (
     BAND,
     INK,
     MEASURED,

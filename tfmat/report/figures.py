@@ -1,42 +1,19 @@
-"""The pictures: a curve with its answers, losses over time and epochs; and what all pictures share.
-
-Object-oriented Matplotlib on Agg: no window, no global state, safe in threads.
-"""
+"""The picture of one curve: measured points, the curves of its answers, the residuals."""
 
 import dataclasses
-import io
-import os
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-from numpy.typing import NDArray
 
-from tfmat.files import atomic_write
-from tfmat.report.formatting import format_power, format_unit, format_value
+from tfmat.report.drawing import INK, MEASURED, MODEL, SECOND, WARNING, Array, finish, new_figure
+from tfmat.report.formatting import format_unit, format_value
 
-Array = NDArray[np.floating]
-
-INK, GRID, MEASURED, MODEL, SECOND = "#1f2933", "#dde3ea", "#52606d", "#c2410c", "#1d4ed8"
-WARNING = "#b91c1c"
-# Behind the data, such as the error that no method can avoid.
-BAND = "#9fb3c8"
-# Of a curve, so that the title stays inside the picture.
+# Letters of a curve's name, so that the title stays inside the picture.
 MAX_NAME = 50
-
-
-def save_figure(figure: Figure, path: str | os.PathLike) -> None:
-    """Writes a PNG, whole or not at all; raises InputError where it cannot be written."""
-    image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=144)
-    with atomic_write(path) as file:
-        file.write(image.getvalue())
 
 
 def curve_figure(
@@ -127,48 +104,6 @@ class _Curve:
         return f"{self.name}: RMSE {format_value(self.rmse_percent, 3)} % of maximum stress"
 
 
-def loss_figure(metrics: Sequence[Mapping[str, Any]]) -> Figure:
-    """Training and validation loss, on the left over time, on the right over epochs.
-
-    Args:
-      metrics: the lines of `metrics.jsonl`: `seconds`, `epoch`, `loss`, `val_loss` (each may be missing in a line).
-    """
-    figure = new_figure(9.0, 4.0)
-    by_time, by_epoch = figure.subplots(1, 2, sharey=True)
-    draw_losses(by_time, metrics, over="seconds")
-    draw_losses(by_epoch, metrics, over="epoch")
-    by_epoch.set_ylabel("")
-    return figure
-
-
-def draw_losses(panel: Axes, metrics: Sequence[Mapping[str, Any]], over: str) -> None:
-    """Training and validation loss over `seconds` or `epoch`, as `loss_figure` says."""
-    label, divisor = "epoch", 1.0
-    if over == "seconds":
-        longest = max((float(line.get("seconds") or 0.0) for line in metrics), default=0.0)
-        scales = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
-        unit, divisor = next((scale for scale in scales if longest >= 2 * scale[1]), scales[-1])
-        label = f"training time ({unit})"
-    for quantity, name, color in (
-        ("loss", "training", MEASURED),
-        ("val_loss", "validation", MODEL),
-    ):
-        points = _points(metrics, over, quantity)
-        if len(points):
-            marker = "o" if len(points) < 60 else ""
-            x, y = points[:, 0] / divisor, points[:, 1]
-            panel.plot(x, y, marker=marker, ms=3.5, lw=1.5, color=color, label=name)
-    panel.set_xlim(left=0.0)
-    finish(panel)
-    logarithmic(panel.yaxis)
-    panel.set_xlabel(label)
-    panel.set_ylabel("mean squared error of scaled labels (–)")
-    if over == "epoch":
-        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if panel.lines:
-        panel.legend(frameon=False)
-
-
 def _answer(
     parameters: Mapping[str, tuple[float, str]],
     intervals: Mapping[str, tuple[float, float] | None],
@@ -218,40 +153,3 @@ def _draw_residuals(
     panel.set_ylim(-limit, limit)
     panel.set_ylabel("residual (MPa)")
     finish(panel)
-
-
-def _points(metrics: Sequence[Mapping[str, Any]], key: str, quantity: str) -> Array:
-    """[lines, 2]: (key, quantity) of the lines that hold both, the quantity positive (it stands on a log axis)."""
-    pairs = [(line.get(key), line.get(quantity)) for line in metrics]
-    return np.array(
-        [(x, y) for x, y in pairs if x is not None and y is not None and 0 < y < np.inf], float
-    )
-
-
-def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of this size in inches."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def logarithmic(axis: Axis) -> None:
-    """Makes an axis logarithmic, with ticks that neither run into each other nor are missing; call it after drawing."""
-    which: Literal["x", "y"] = "x" if axis is axis.axes.xaxis else "y"
-    axis.axes.set(**{f"{which}scale": "log"})
-    low, high = sorted(axis.get_view_interval())
-    decades = np.log10(high / low) if low > 0 and np.isfinite(high) else 0.0
-    axis.set_major_formatter(FuncFormatter(lambda value, place: format_power(value)))
-    axis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
-    labelled = FuncFormatter(lambda value, place: format_power(value))
-    axis.set_minor_formatter(labelled if decades < 1.75 else NullFormatter())
-    axis.axes.grid(True, which="minor", axis=which, color=GRID, lw=0.4)
-    axis.axes.tick_params(which="minor", colors=INK)
-
-
-def finish(panel: Axes) -> None:
-    """Light grid behind the data, no box."""
-    panel.grid(True, color=GRID, lw=0.8)
-    panel.set_axisbelow(True)
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.tick_params(colors=INK)

@@ -1,43 +1,57 @@
-"""One HTML page in one file: sections of paragraphs, tables and pictures. Any report is built from these parts.
+"""HTML pages: a template of `templates/` filled with plain data, in one file that loads nothing and runs nothing.
 
-Nothing is loaded from anywhere and no script runs, so that the page opens offline, in an e-mail or in an archive. Every
-text is escaped; light and dark follow the reader's system, and paper is white.
+Every text is escaped, so that a file or a law may have any name.
 """
 
 import dataclasses
-import html
-from collections.abc import Sequence
-from typing import Protocol
+import datetime
+import functools
+import pathlib
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from tfmat.report.page_style import STYLE
+import jinja2
 
-# Of a finding, a tile or a badge: what it is called for those who see no colour.
-LEVELS = {"good": "✓", "note": "•", "warn": "!", "bad": "✗"}
-_LEVEL_WORDS = {"good": "good", "note": "note", "warn": "careful", "bad": "bad"}
+import tfmat
+from tfmat.report import formatting
 
-
-class Block(Protocol):
-    """A part of a page."""
-
-    def html(self) -> str:
-        """Its HTML, every text escaped."""
-        ...
+# What numbers that are of the right type but cannot be do to arithmetic, pictures and templates.
+SENSELESS = (ArithmeticError, LookupError, ValueError, jinja2.UndefinedError)
 
 
-@dataclasses.dataclass(frozen=True)
-class Paragraph:
-    """Plain text; `quiet` for what only explains."""
+def _flatten(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(`model.filters`, value) of everything in a config."""
+    for key, value in content.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
 
-    text: str
-    quiet: bool = False
 
-    def html(self) -> str:
-        """A `<p>`."""
-        return (
-            f'<p class="quiet">{_text(self.text)}</p>'
-            if self.quiet
-            else f"<p>{_text(self.text)}</p>"
-        )
+@functools.cache
+def templates() -> jinja2.Environment:
+    """The folder of templates, with what they may call."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "bytes": formatting.bytes_text,
+        "count": "{:,.0f}".format,
+        "duration": formatting.duration_text,
+        "flatten": _flatten,
+        "percent": formatting.percent_text,
+        "seconds": formatting.seconds_text,
+        "spread": formatting.spread_text,
+        "unbroken": formatting.unbroken,
+        "value": formatting.format_value,
+        "with_error": formatting.with_error,
+        "with_unit": formatting.with_unit,
+    }
+    return environment
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,186 +62,40 @@ class Finding:
     text: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Findings:
-    """A list of findings."""
+def render_page(template: str, *, guarded: bool = False, **content: Any) -> str:
+    """The whole file.
 
-    findings: Sequence[Finding]
+    A page's template sets `title`, `subtitle`, `badge` (level and word) and `source` (what the page was made from), and
+    lists its macros, each of which is a section, as `sections`. An empty section is left out.
 
-    def html(self) -> str:
-        """A list, the level as a sign and as a word for screen readers."""
-        items = "".join(
-            f'<li class="{finding.level}"><span class="sign" role="img" '
-            f'aria-label="{_LEVEL_WORDS[finding.level]}">{LEVELS[finding.level]}</span>'
-            f"<span>{_text(finding.text)}</span></li>"
-            for finding in self.findings
-        )
-        return f'<ul class="findings">{items}</ul>'
-
-
-@dataclasses.dataclass(frozen=True)
-class Tile:
-    """A number that matters: `value` in large letters, what it is above, and a remark below."""
-
-    label: str
-    value: str
-    remark: str = ""
-    level: str = "note"
-
-
-@dataclasses.dataclass(frozen=True)
-class Tiles:
-    """Numbers side by side."""
-
-    tiles: Sequence[Tile]
-
-    def html(self) -> str:
-        """A description list."""
-        items = "".join(
-            f'<div class="tile {tile.level}"><dt>{_text(tile.label)}</dt><dd class="value">{_text(tile.value)}</dd>'
-            f'<dd class="quiet">{_text(tile.remark)}</dd></div>'
-            for tile in self.tiles
-        )
-        return f'<dl class="tiles">{items}</dl>'
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """Rows of texts; columns after the first stand to the right, or all to the left in a table of words."""
-
-    headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
-    words: bool = False
-
-    def html(self) -> str:
-        """A table that scrolls by itself on a narrow screen."""
-        head = "".join(f'<th scope="col">{_text(heading)}</th>' for heading in self.headings)
-        body = "".join(
-            f'<tr><th scope="row">{_text(row[0])}</th>{"".join(f"<td>{_text(cell)}</td>" for cell in row[1:])}</tr>'
-            for row in self.rows
-        )
-        kind = ' class="words"' if self.words else ""
-        head = f"<thead><tr>{head}</tr></thead>" if self.headings else ""
-        # A box that scrolls must be reachable with the keyboard.
-        table = (
-            f'<div class="wide" tabindex="0"><table{kind}>{head}<tbody>{body}</tbody></table></div>'
-        )
-        return table + (Paragraph(self.note, quiet=True).html() if self.note else "")
-
-
-@dataclasses.dataclass(frozen=True)
-class Plot:
-    """A picture with the sentence below it: `svg` is what `tfmat.report.svg.inline_svg` made."""
-
-    svg: str
-    caption: str = ""
-
-    def html(self) -> str:
-        """A `<figure>`."""
-        caption = f"<figcaption>{_text(self.caption)}</figcaption>" if self.caption else ""
-        return f"<figure>{self.svg}{caption}</figure>"
-
-
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """Blocks below each other, where one is wanted."""
-
-    blocks: Sequence[Block]
-
-    def html(self) -> str:
-        """A `<div>`."""
-        return f"<div>{''.join(block.html() for block in self.blocks)}</div>"
-
-
-@dataclasses.dataclass(frozen=True)
-class Columns:
-    """Blocks side by side where there is room, below each other on a telephone; `columns` (1 to 3) at the most."""
-
-    blocks: Sequence[Block]
-    columns: int = 2
-
-    def html(self) -> str:
-        """A grid."""
-        inside = "".join(block.html() for block in self.blocks)
-        return f'<div class="columns columns-{self.columns}">{inside}</div>'
-
-
-@dataclasses.dataclass(frozen=True)
-class Details:
-    """What is shown on a click."""
-
-    summary: str
-    blocks: Sequence[Block]
-
-    def html(self) -> str:
-        """A `<details>`."""
-        inside = "".join(block.html() for block in self.blocks)
-        return f"<details><summary>{_text(self.summary)}</summary>{inside}</details>"
-
-
-@dataclasses.dataclass(frozen=True)
-class Section:
-    """A heading and what stands below it; `level` colours the edge of a section that is a verdict."""
-
-    title: str
-    blocks: Sequence[Block]
-    level: str = ""
-
-    def html(self) -> str:
-        """A `<section>`."""
-        kind = f' class="verdict {self.level}"' if self.level else ""
-        inside = "".join(block.html() for block in self.blocks)
-        return f"<section{kind}><h2>{_text(self.title)}</h2>{inside}</section>"
-
-
-@dataclasses.dataclass(frozen=True)
-class Page:
-    """A report.
-
-    Attributes:
-      title: of the page and of the browser's tab.
-      subtitle: one line below it.
-      badge: (level, word) beside the title, such as the state of a run.
-      sections: from top to bottom; the verdict first.
-      footer: one line.
+    Args:
+      template: name of a file in `templates/`.
+      guarded: a section whose numbers make no sense becomes a note; the first, the verdict, always raises.
+      content: what the template draws.
     """
-
-    title: str
-    subtitle: str
-    badge: tuple[str, str]
-    sections: Sequence[Section]
-    footer: str
-
-    def html(self) -> str:
-        """The whole file."""
-        level, word = self.badge
-        body = "\n".join(section.html() for section in self.sections)
-        # The policy makes the browser itself refuse whatever a mistake of ours would load.
-        return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{_text(self.title)}</title>
-<link rel="icon" href="data:,">
-<style>{STYLE}</style>
-</head>
-<body>
-<header>
-<h1>{_text(self.title)} <span class="badge {level}">{_text(word)}</span></h1>
-<p class="quiet">{_text(self.subtitle)}</p>
-</header>
-<main>
-{body}
-</main>
-<footer><p class="quiet">{_text(self.footer)}</p></footer>
-</body>
-</html>
-"""
+    page: Any = templates().get_template(template).make_module(content)
+    first, *others = page.sections
+    sections = [first(), *(_whole_or_note(each) if guarded else each() for each in others)]
+    return (
+        templates()
+        .get_template("base.html")
+        .render(
+            page=page,
+            sections=[section for section in sections if section.strip()],
+            version=tfmat.__version__,
+            now=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        )
+    )
 
 
-def _text(text: str) -> str:
-    return html.escape(text, quote=True)
+def _whole_or_note(section: Any) -> str:
+    try:
+        return section()
+    except SENSELESS as error:
+        note: Any = templates().get_template("left_out.html").module
+        return note.left_out(section.name.replace("_", " "), f"{type(error).__name__}: {error}")
+
+
+def style() -> str:
+    """The looks of every page."""
+    return templates().get_template("style.css").render()

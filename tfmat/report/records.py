@@ -132,7 +132,7 @@ class Bin(TypedDict):
     parameters: dict[str, BinErrors]
 
 
-class Yardstick(TypedDict):
+class Reference(TypedDict):
     """Network and least squares beside the best possible answer."""
 
     num_curves: Count
@@ -152,7 +152,8 @@ class Evaluation(TypedDict, total=False):
     rmse_over_noise: NotNegative | None
     curves_per_second: NotNegative | None
     coverage: dict[str, CoverageScores] | None
-    yardstick: Yardstick | None
+    yardstick: Reference | None
+    reference: Reference | None
 
 
 class Revision(TypedDict, total=False):

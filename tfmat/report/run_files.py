@@ -48,6 +48,16 @@ class RunFiles:
     running: bool
     damaged: tuple[str, ...] = ()
 
+    @property
+    def done(self) -> bool:
+        """The training came to its end."""
+        return bool(self.status.get("state", "done") == "done")
+
+    @property
+    def reference(self) -> dict[str, Any] | None:
+        """Errors of the best possible answer and of least squares, with which the network is compared."""
+        return self.evaluation.get("reference") or self.evaluation.get("yardstick")
+
 
 def read_run(workdir: str | os.PathLike) -> RunFiles:
     """Reads a run's folder; raises InputError where it is none."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from tfmat.report.figures import BAND, INK, MEASURED, MODEL, SECOND, finish, logarithmic, new_figure
+from tfmat.report.drawing import BAND, INK, MEASURED, MODEL, SECOND, finish, logarithmic, new_figure
 from tfmat.report.formatting import format_value
 from tfmat.report.tuning_table import value_cell
 

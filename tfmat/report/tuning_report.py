@@ -8,8 +8,7 @@ from typing import Any
 
 import tfmat
 from tfmat.files import atomic_write
-from tfmat.report.formatting import format_value
-from tfmat.report.page import (
+from tfmat.report.blocks import (
     Block,
     Details,
     Finding,
@@ -22,8 +21,8 @@ from tfmat.report.page import (
     Tile,
     Tiles,
 )
-from tfmat.report.svg import inline_svg
-from tfmat.report.training_report import duration_text
+from tfmat.report.drawing import inline_svg
+from tfmat.report.formatting import duration_text, format_value
 from tfmat.report.tuning_figures import (
     course_figure,
     importance_figure,

@@ -6,8 +6,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from tfmat.report.formatting import format_value
-from tfmat.report.training_report import duration_text
+from tfmat.report.formatting import duration_text, format_value
 
 _STYLES = {"done": "green", "running": "blue", "failed": "red", "diverged": "yellow"}
 # Of a row that is not about a hyper-parameter.

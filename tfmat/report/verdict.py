@@ -63,8 +63,8 @@ class Verdict:
 def judge(run: RunFiles) -> Verdict:
     """The verdict on a run."""
     stopped = _stopped(run)
-    found = _accuracy(run.evaluation)
-    findings = [*_errors(run.evaluation), *_training(run), *_example(run)]
+    found = _accuracy(run)
+    findings = [*_errors(run), *_training(run), *_example(run)]
     if stopped is not None:
         level, state, headline, remedy = stopped
         return Verdict(level, state, headline, (Finding(level, remedy), *findings))
@@ -116,8 +116,9 @@ def _stopped(run: RunFiles) -> tuple[str, str, str, str] | None:
     return None
 
 
-def _accuracy(evaluation: dict[str, Any]) -> Finding | None:
+def _accuracy(run: RunFiles) -> Finding | None:
     """The headline for a finished run; None without an evaluation."""
+    evaluation = run.evaluation
     parameters = evaluation.get("parameters")
     if not parameters:
         return None
@@ -130,8 +131,8 @@ def _accuracy(evaluation: dict[str, Any]) -> Finding | None:
             "of the maximum stress "
             "away from the measured ones.",
         )
-    if evaluation.get("yardstick"):
-        name, eta = worst_eta(evaluation["yardstick"])
+    if run.reference:
+        name, eta = worst_eta(run.reference)
         return _by_eta(name, eta)
     noise = evaluation.get("rmse_over_noise")
     if noise is not None and noise <= NOISE_GOOD:
@@ -154,9 +155,9 @@ def _accuracy(evaluation: dict[str, Any]) -> Finding | None:
     return Finding("warn", f"Limited: its answers explain {100 * r2:.0f} % of what {name} varies.")
 
 
-def worst_eta(yardstick: dict[str, Any]) -> tuple[str, float]:
+def worst_eta(reference: dict[str, Any]) -> tuple[str, float]:
     """The parameter that the network is worst at, and its η."""
-    etas = {name: float(entry["eta"]) for name, entry in yardstick["parameters"].items()}
+    etas = {name: float(entry["eta"]) for name, entry in reference["parameters"].items()}
     name = max(etas, key=lambda each: etas[each])
     return name, etas[name]
 
@@ -172,8 +173,9 @@ def _by_eta(name: str, eta: float) -> Finding:
     return Finding("warn", f"{text} (for {name}) {times}.")
 
 
-def _errors(evaluation: dict[str, Any]) -> list[Finding]:
+def _errors(run: RunFiles) -> list[Finding]:
     """How far off the answers are, in physical terms."""
+    evaluation = run.evaluation
     parameters = evaluation.get("parameters")
     if not parameters:
         return []
@@ -190,7 +192,7 @@ def _errors(evaluation: dict[str, Any]) -> list[Finding]:
         if noise is not None:
             text += f", {format_value(noise, 3)} times the noise (1 is perfect)"
         level = "note" if noise is None else "good" if noise <= NOISE_GOOD else "warn"
-        if level != "warn" or evaluation.get("yardstick"):  # else the headline says it
+        if level != "warn" or run.reference:  # else the headline says it
             findings.append(Finding(level, f"{text}."))
     for name, score in parameters.items():
         if score.get("r2") is not None and score["r2"] < R2_POOR:
@@ -199,8 +201,7 @@ def _errors(evaluation: dict[str, Any]) -> list[Finding]:
                 "rely on it."
             )
             findings.append(Finding("warn", text))
-    yardstick = evaluation.get("yardstick") or {"parameters": {}}
-    for name, entry in yardstick["parameters"].items():
+    for name, entry in (run.reference or {"parameters": {}})["parameters"].items():
         if entry["unidentifiable_share"] > 0.05:
             share = f"{100 * entry['unidentifiable_share']:.0f} % of the curves"
             findings.append(Finding("note", f"{share} say nothing of {name}, whatever the method."))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from tfmat.report.figures import INK, finish, logarithmic
+from tfmat.report.drawing import INK, finish, logarithmic
 from tfmat.scaling.collective_costs import ALGORITHMS
 from tfmat.scaling.figure_style import (
     COLOURS,

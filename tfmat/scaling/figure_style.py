@@ -9,7 +9,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from tfmat.report.figures import INK, MEASURED
+from tfmat.report.drawing import INK, MEASURED
 from tfmat.scaling.units import unbroken
 
 # Okabe and Ito's (2008), told apart also by those who do not see all colours, on a light and on a dark page.

@@ -3,7 +3,7 @@
 import dataclasses
 import html
 
-from tfmat.report.page import Block, Details, Paragraph, Section, Table
+from tfmat.report.blocks import Block, Details, Paragraph, Section, Table
 from tfmat.scaling.analysis import Analysis
 from tfmat.scaling.measurements import LeftOut
 from tfmat.scaling.planning import TRAINING_ROUNDS_FROM

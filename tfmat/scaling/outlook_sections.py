@@ -3,9 +3,18 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tfmat.report.blocks import (
+    Block,
+    Columns,
+    Details,
+    Group,
+    Paragraph,
+    Section,
+    Table,
+    machine_text,
+    program_text,
+)
 from tfmat.report.formatting import format_value
-from tfmat.report.page import Block, Columns, Details, Group, Paragraph, Section, Table
-from tfmat.report.run_sections import machine_text, program_text
 from tfmat.scaling.analysis import LARGER, Analysis
 from tfmat.scaling.collective_costs import ALGORITHMS
 from tfmat.scaling.labels import Labels

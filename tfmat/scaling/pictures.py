@@ -11,9 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tfmat.files import atomic_write
-from tfmat.report.figures import new_figure, save_figure
-from tfmat.report.page import Plot
-from tfmat.report.svg import inline_svg
+from tfmat.report.blocks import Plot
+from tfmat.report.drawing import inline_svg, new_figure, save_figure
 from tfmat.scaling.analysis import LARGER, Analysis
 from tfmat.scaling.exchange_figures import (
     draw_allreduces,

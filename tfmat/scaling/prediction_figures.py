@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from tfmat.report.figures import BAND, INK, finish, logarithmic
+from tfmat.report.drawing import BAND, INK, finish, logarithmic
 from tfmat.scaling.figure_style import (
     COLOURS,
     MOST_SERIES,

@@ -11,7 +11,7 @@ import pandas as pd
 
 import tfmat
 from tfmat.files import atomic_write, make_folder
-from tfmat.report.page import Block, Details, Findings, Page, Paragraph, Section, Tile, Tiles
+from tfmat.report.blocks import Block, Details, Findings, Page, Paragraph, Section, Tile, Tiles
 from tfmat.scaling import missing_sections as missing
 from tfmat.scaling import outlook_sections as outlook
 from tfmat.scaling import scaling_sections as sections

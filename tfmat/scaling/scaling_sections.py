@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tfmat.report.blocks import Block, Columns, Details, Group, Paragraph, Section, Table
 from tfmat.report.formatting import format_value
-from tfmat.report.page import Block, Columns, Details, Group, Paragraph, Section, Table
 from tfmat.scaling.analysis import Analysis
 from tfmat.scaling.collective_costs import ring_bytes, server_bytes
 from tfmat.scaling.figure_style import MOST_SERIES

@@ -6,11 +6,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 
 from tfmat.errors import InputError
-from tfmat.report.figures import (
-    curve_figure,
-    loss_figure,
-    save_figure,
-)
+from tfmat.report.drawing import save_figure
+from tfmat.report.figures import curve_figure
 
 STRAIN = np.linspace(0, 0.04, 60)
 STRESS = 100 * np.tanh(50 * STRAIN)
@@ -123,23 +120,6 @@ def test_text_lies_inside_the_picture_and_off_the_data(scale):
         assert extent.x1 <= figure.bbox.width
         assert extent.y0 >= 0
         assert extent.y1 <= figure.bbox.height
-
-
-def test_losses_are_drawn_over_time_and_over_epochs():
-    metrics = [
-        {"step": 1, "seconds": 60.0, "epoch": 0.5, "loss": 0.1},
-        {"step": 2, "seconds": 120.0, "epoch": 1.0, "loss": 0.05, "val_loss": 0.06},
-        {"step": 3, "seconds": 180.0, "epoch": 1.5, "loss": float("nan"), "val_loss": None},
-    ]
-    by_time, by_epoch = loss_figure(metrics).axes
-    assert by_time.get_xlabel() == "training time (min)"
-    np.testing.assert_allclose(by_time.lines[0].get_xdata(), [1, 2])
-    np.testing.assert_allclose(by_epoch.lines[0].get_xdata(), [0.5, 1])
-    np.testing.assert_allclose(by_epoch.lines[1].get_ydata(), [0.06])
-    assert by_time.get_yscale() == "log"
-    labels = [label.get_text() for label in by_time.get_yticklabels() if label.get_text()]
-    assert len(labels) == len(set(labels))
-    assert loss_figure([]).axes  # a run that has not written a line yet
 
 
 def test_saved_figure_is_a_png_of_the_given_size_or_nothing(tmp_path):

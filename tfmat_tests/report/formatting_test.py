@@ -5,6 +5,7 @@ import math
 import pytest
 
 from tfmat.report.formatting import (
+    duration_text,
     format_limits,
     format_power,
     format_unit,
@@ -68,3 +69,7 @@ def test_limits_of_bins():
 )
 def test_places_on_a_logarithmic_axis(value, text):
     assert format_power(value) == text
+
+
+def test_durations_in_words():
+    assert [duration_text(s) for s in (58.2, 192, 7500)] == ["58 s", "3 min 12 s", "2 h 5 min"]

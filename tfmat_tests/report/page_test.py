@@ -2,44 +2,53 @@
 
 import re
 
-from tfmat.report.figures import new_figure
-from tfmat.report.page import (
-    Columns,
-    Details,
-    Finding,
-    Findings,
-    Group,
-    Page,
-    Paragraph,
-    Plot,
-    Section,
-    Table,
-    Tile,
-    Tiles,
-)
-from tfmat.report.svg import inline_svg
+import pytest
+
+from tfmat.report.drawing import Picture
+from tfmat.report.page import Finding, templates
 from tfmat_tests.report.html_check import checked
 
 EVIL = "<script>alert(\"x\")</script> & 'quotes'"
+PARTS = """
+{% import "parts.html" as p %}
+{% call p.section(evil, "bad") %}
+{{ p.quiet(evil) }}
+{{ p.findings([finding]) }}
+{% call p.tiles() %}{{ p.tile(evil, evil, evil) }}{% endcall %}
+{% call p.table([evil, evil], evil) %}{{ p.row([evil, evil]) }}{{ p.rows([[evil, evil]]) }}{% endcall %}
+{% call p.columns() %}{{ p.plot(picture, evil) }}{% endcall %}
+{{ p.plots([picture]) }}
+{% call p.details(evil) %}{{ p.program({"versions": {evil: evil}}) }}{{ p.machine({"name": evil}) }}{% endcall %}
+{% endcall %}
+"""
+
+
+class NoPicture:
+    svg = "<svg></svg>"
+
+
+def page_of(body: str = "", text: str = "text") -> str:
+    """A page with these sections."""
+    page = {"title": text, "subtitle": text, "badge": ("warn", text), "source": text}
+    base = templates().get_template("base.html")
+    return base.render(page=page, sections=[body], version="1", now="now")
 
 
 def test_every_text_is_escaped():
-    blocks = [
-        Paragraph(EVIL),
-        Paragraph(EVIL, quiet=True),
-        Findings([Finding("bad", EVIL)]),
-        Tiles([Tile(EVIL, EVIL, EVIL)]),
-        Table([EVIL, EVIL], [[EVIL, EVIL]], EVIL),
-        Columns([Group([Paragraph(EVIL)]), Plot("", EVIL)]),
-        Details(EVIL, [Paragraph(EVIL)]),
-    ]
-    page = Page(EVIL, EVIL, ("warn", EVIL), [Section(EVIL, blocks, level="bad")], EVIL).html()
-    checker = checked(page)
-    assert checker.texts.count(EVIL) >= 16
+    page = templates().from_string(PARTS)
+    body = page.render(evil=EVIL, finding=Finding("bad", EVIL), picture=NoPicture)
+    checker = checked(f"<main>{body}</main>")
+    assert " ".join(checker.texts).count(EVIL) == 18
+    assert " ".join(checked(page_of(text=EVIL)).texts).count(EVIL) == 5
+
+
+def test_a_name_that_a_template_mistypes_is_an_error():
+    with pytest.raises(Exception, match="mistyped"):
+        templates().from_string("{{ mistyped }}").render()
 
 
 def test_a_page_says_what_a_browser_must_know():
-    page = Page("title", "subtitle", ("good", "done"), [], "footer").html()
+    page = page_of()
     assert page.startswith('<!DOCTYPE html>\n<html lang="en">')
     for needed in (
         '<meta charset="utf-8">', "width=device-width", "default-src 'none'",
@@ -50,18 +59,15 @@ def test_a_page_says_what_a_browser_must_know():
 
 
 def test_pictures_on_one_page_have_ids_of_their_own_and_the_colours_of_the_page():
-    figures = []
-    for _ in range(2):
-        figure = new_figure(3, 2)
-        panel = figure.subplots()
+    def draw(panel):
         panel.plot([0, 1], [0, 1], label="<&>", rasterized=True)
         panel.set_title("<&> $x$", parse_math=False)
-        figures.append(figure)
-    plots = [Plot(inline_svg(figure, f"plot-{i}", '"<&>"')) for i, figure in enumerate(figures)]
-    page = Page("t", "s", ("good", "g"), [Section("s", [Columns(plots)])], "f").html()
-    checker = checked(page)
+
+    pictures = [Picture(f"plot-{i}", '"<&>"', draw, 3, 2) for i in range(2)]
+    body = templates().from_string('{% import "parts.html" as p %}{{ p.plots(pictures) }}')
+    checker = checked(f"<main>{body.render(pictures=pictures)}</main>")
     assert "<&> $x$" in checker.texts
-    svg = plots[0].svg
+    svg = pictures[0].svg
     assert "var(--ink)" in svg and "#000000" not in svg
     # References go to ids of the same picture.
     ids = set(checker.ids)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfmat.report.evaluation import write_evaluation
 from tfmat.report.run_files import write_example_picture
-from tfmat_tests.report.yardstick import YARDSTICK
+from tfmat_tests.report.reference import YARDSTICK
 
 CURVES = 400
 PARAMETERS = [

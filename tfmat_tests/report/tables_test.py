@@ -5,11 +5,22 @@ import io
 from rich.console import Console
 
 from tfmat.report.tables import (
+    coverage_table,
     evaluation_table,
     yardstick_bins_table,
     yardstick_table,
 )
-from tfmat_tests.report.yardstick import YARDSTICK
+from tfmat_tests.report.reference import YARDSTICK
+
+COVERAGE = {
+    "50": 0.512,
+    "90": 0.898,
+    "95": 0.953,
+    "z_std": 1.0123,
+    "nll": -3.4567,
+    "mean_std": 0.00812,
+    "mean_width_95": 0.0345,
+}
 
 
 def text_of(table, width=160) -> str:
@@ -80,4 +91,10 @@ def test_yardstick_tables_hold_every_number_with_its_error():
     assert "importance sampling, at least 214 effective samples" in " ".join(text.split())
     text = text_of(yardstick_bins_table(content), 200)
     for expected in ("maximum strain (–)", "0.0100 – 0.0200", "2.50 / 1.25", "noise", "points"):
+        assert expected in text
+
+
+def test_coverage_table_has_a_row_a_parameter():
+    text = text_of(coverage_table({"coverage": {"G0": COVERAGE}}))
+    for expected in ("G0", "51.2 %", "89.8 %", "95.3 %", "1.012", "-3.457", "0.00812", "0.0345"):
         assert expected in text

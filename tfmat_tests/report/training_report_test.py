@@ -1,9 +1,11 @@
 """The report on a run: what it says, also where parts of the run are missing."""
 
+import json
+
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.report.training_report import duration_text, write_training_report
+from tfmat.report.training_report import write_training_report
 from tfmat_tests.report.html_check import checked
 from tfmat_tests.report.run_folder import (
     CONFIG,
@@ -116,6 +118,32 @@ def test_names_and_values_of_the_user_are_escaped(tmp_path):
     assert "<script>alert(1)</script>" in text
 
 
+def test_every_name_of_a_user_s_files_is_shown_as_text(tmp_path):
+    """Of the law, the parameters, the example, the command, the machine: wherever a name or a reason is read."""
+    evil = "<script>alert('x')</script>"
+    write_run(tmp_path, content=evaluation(yardstick=yardstick()))
+    for file in tmp_path.glob("*.json"):
+        names = ("hahn_tsai", "example", "a", "all 120 steps done", "lab", "quadrature")
+        content = file.read_text("utf-8")
+        for name in names:
+            content = content.replace(json.dumps(name), json.dumps(evil))
+        file.write_text(content, "utf-8")
+    page, text = page_of(tmp_path)
+    assert evil not in page
+    assert text.count(evil) >= 18
+    for heading in ("How accurate", "Which curves", "One example", "classical", "How the training"):
+        assert heading in text
+
+
+def test_a_reference_is_read_under_both_of_its_names(tmp_path):
+    texts = [
+        page_of(write_run(tmp_path / "run", content=evaluation(**{key: yardstick()})))[1]
+        for key in ("yardstick", "reference")
+    ]
+    assert "2.50 ± 0.10" in texts[0] and "4.0 times as many curves" in texts[0]
+    assert texts[0].rpartition("Made by")[0] == texts[1].rpartition("Made by")[0]
+
+
 def test_the_same_files_give_the_same_page(tmp_path):
     write_run(tmp_path)
     pages = [
@@ -131,7 +159,3 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
         write_training_report(tmp_path / "none")
     assert not list(tmp_path.iterdir())
-
-
-def test_durations_in_words():
-    assert [duration_text(s) for s in (58.2, 192, 7500)] == ["58 s", "3 min 12 s", "2 h 5 min"]

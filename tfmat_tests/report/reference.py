@@ -1,4 +1,4 @@
-"""A yardstick as `evaluation.json` holds it, small and made up."""
+"""The reference as `evaluation.json` holds it, small and made up."""
 
 from typing import Any
 

@@ -1,0 +1,126 @@
+"""The pictures of a run hold the data that they were given, and limits that NumPy gives too."""
+
+import numpy as np
+import pytest
+
+from tfmat.report.drawing import grid_figure, save_figure
+from tfmat.report.run_figures import calibration, kinds_of_curves, losses, predicted_against_true
+from tfmat.report.run_numbers import ParameterAnswers
+from tfmat_tests.report.reference import BIN, SCORES
+
+RANDOM = np.random.default_rng(0)
+COVERAGE = {
+    "curve": {"nominal": [0.5, 0.9], "observed": [0.512, 0.898]},
+    "bins": [
+        {"mean_std": 0.004, "rms_error": 0.0041, "num_curves": 10},
+        {"mean_std": 0.02, "rms_error": 0.018, "num_curves": 10},
+    ],
+}
+
+
+def error_panel(answers):
+    return grid_figure(predicted_against_true([answers])).axes[1]
+
+
+def test_a_row_a_parameter_and_log_axes_for_log_parameters():
+    linear, logarithmic = RANDOM.uniform(2000, 8000, 300), 10 ** RANDOM.uniform(-9, -7, 300)
+    figure = grid_figure(
+        predicted_against_true(
+            [
+                ParameterAnswers("G0", "MPa", False, linear, linear * 1.05),
+                ParameterAnswers("a", "MPa^-3", True, logarithmic, logarithmic * 1.05),
+            ]
+        )
+    )
+    left, right, other, right_other = figure.axes
+    assert (left.get_xscale(), other.get_yscale()) == ("linear", "log")
+    assert left.get_xlabel() == "true G0 (MPa)"
+    np.testing.assert_array_equal(other.lines[0].get_ydata(), logarithmic * 1.05)
+    # Every error is 5 %, or log10(1.05) decades.
+    np.testing.assert_allclose(right.lines[1].get_ydata(), 5.0)
+    np.testing.assert_allclose(right_other.lines[1].get_ydata(), np.log10(1.05))
+    assert right.get_ylabel() == "error of G0 (%)"
+    assert right_other.get_ylabel() == "error of a (decades)"
+
+
+def test_limits_hold_95_percent_and_the_floor_is_its_root_mean_square():
+    true = RANDOM.uniform(100, 200, 40_000)
+    error = RANDOM.normal(scale=0.02, size=true.size)
+    floor = np.full(10_000, 1.5)  # %
+    panel = error_panel(ParameterAnswers("Q", "MPa", False, true, true * (1 + error), floor))
+    _, low, high, median = panel.lines
+    np.testing.assert_allclose(high.get_ydata(), 1.96 * 2.0, rtol=0.06)
+    np.testing.assert_allclose(low.get_ydata(), -1.96 * 2.0, rtol=0.06)
+    np.testing.assert_allclose(median.get_ydata(), 0.0, atol=0.15)
+    (band,) = panel.collections
+    assert band.get_datalim(panel.transData).y1 == pytest.approx(1.96 * 1.5)
+
+
+def test_values_that_can_be_zero_have_errors_in_their_unit():
+    answers = ParameterAnswers("x", "MPa", False, np.array([0.0, 1.0]), np.array([0.5, 1.5]))
+    np.testing.assert_allclose(answers.errors, [0.5, 0.5])
+    assert error_panel(answers).get_ylabel() == "error of x (MPa)"
+
+
+def test_a_single_curve_can_be_drawn(tmp_path):
+    answers = ParameterAnswers("$G_0", "MPa", False, np.array([5000.0]), np.array([5000.0]))
+    save_figure(grid_figure(predicted_against_true([answers])), tmp_path / "a.png")
+
+
+def test_a_panel_for_each_parameter_and_kind_of_curve(tmp_path):
+    other = {
+        **BIN,
+        "low": 0.02,
+        "high": 0.04,
+        "parameters": {"G0": {**SCORES, "network_mse": 3e-4}},
+    }
+    rows = kinds_of_curves({"max_strain": [BIN, other], "noise_to_signal": [BIN, other]})
+    figure = grid_figure(rows)
+    assert len(figure.axes) == 2
+    network, least_squares, best = figure.axes[0].lines
+    np.testing.assert_allclose(network.get_ydata(), [1e-4, 3e-4])
+    np.testing.assert_allclose(network.get_xdata(), [0.015, 0.03])
+    np.testing.assert_allclose(least_squares.get_ydata(), [5e-5] * 2)
+    np.testing.assert_allclose(best.get_ydata(), [4e-5] * 2)
+    # The noise is skewed: a logarithmic axis, and the middle of a bin is its geometric one.
+    np.testing.assert_allclose(figure.axes[1].lines[0].get_xdata(), np.sqrt([2e-4, 8e-4]))
+    assert figure.axes[1].get_xscale() == "log"
+    assert figure.axes[0].get_xlabel() == "maximum strain (–)"
+    # One legend a row tells all.
+    assert [panel.get_legend() is None for panel in figure.axes] == [False, True]
+    save_figure(figure, tmp_path / "kinds.png")
+
+
+def test_what_was_not_worked_out_is_not_drawn():
+    alone = {**BIN, "parameters": {"G0": {"network_mse": 1e-4}}}
+    (panel,) = grid_figure(kinds_of_curves({"max_strain": [alone]})).axes
+    assert [line.get_label() for line in panel.lines] == ["network"]
+
+
+def test_the_lines_of_the_calibration_are_the_numbers():
+    figure = grid_figure(calibration({"G0": COVERAGE, "a": COVERAGE}))
+    assert len(figure.axes) == 4
+    left, right = figure.axes[2:]
+    np.testing.assert_allclose(left.lines[1].get_xydata(), [[50, 51.2], [90, 89.8]])
+    np.testing.assert_allclose(right.lines[1].get_xydata(), [[0.004, 0.0041], [0.02, 0.018]])
+    assert left.get_ylabel().startswith("a:")
+    # A network that is certain of everything cannot be drawn on logarithmic axes.
+    certain = COVERAGE | {"bins": [{"mean_std": 0.0, "rms_error": 0.1, "num_curves": 10}]}
+    assert grid_figure(calibration({"a": certain})).axes[1].get_xscale() == "linear"
+
+
+def test_losses_are_drawn_over_time_and_over_epochs():
+    metrics = [
+        {"step": 1, "seconds": 60.0, "epoch": 0.5, "loss": 0.1},
+        {"step": 2, "seconds": 120.0, "epoch": 1.0, "loss": 0.05, "val_loss": 0.06},
+        {"step": 3, "seconds": 180.0, "epoch": 1.5, "loss": float("nan"), "val_loss": None},
+    ]
+    by_time, by_epoch = grid_figure(losses(metrics)).axes
+    assert by_time.get_xlabel() == "training time (min)"
+    np.testing.assert_allclose(by_time.lines[0].get_xdata(), [1, 2])
+    np.testing.assert_allclose(by_epoch.lines[0].get_xdata(), [0.5, 1])
+    np.testing.assert_allclose(by_epoch.lines[1].get_ydata(), [0.06])
+    assert by_time.get_yscale() == "log"
+    labels = [label.get_text() for label in by_time.get_yticklabels() if label.get_text()]
+    assert len(labels) == len(set(labels))
+    assert grid_figure(losses([])).axes  # a run that has not written a line yet
