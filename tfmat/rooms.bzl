@@ -62,7 +62,7 @@ def room(name):
         name = name,
         srcs = native.glob(["*.py"]),
         # The pages of the report.
-        data = native.glob(["templates/*"], allow_empty = True),
+        data = native.glob(["templates/*"]),
         visibility = ["//tfmat:__pkg__", "//tfmat_tests:__subpackages__"] + [
             "//tfmat/%s:__pkg__" % user
             for user, below in LAYERS.items()
