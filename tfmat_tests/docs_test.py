@@ -1,12 +1,25 @@
-"""The examples in docs/ run as they stand there."""
+"""The examples in docs/ run as they stand there; the site builds, hangs together and fits on a telephone."""
 
+import importlib.util
 import json
+import os
 import pathlib
 import re
+import subprocess
+import sys
+import urllib.parse
+from collections.abc import Iterator
+from html.parser import HTMLParser
 
-from tfmat.cli.main import main
+import pytest
 
-DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
+from tfmat.cli.main import COMMANDS, main
+from tfmat.config_schema import OPTIONS
+from tfmat.materials import LAWS
+from tfmat_tests.report.browser import Browser, find_browser, open_browser
+
+PROJECT = pathlib.Path(__file__).resolve().parents[1]
+DOCS = PROJECT / "docs"
 
 
 def test_your_own_model(tmp_path, monkeypatch):
@@ -36,3 +49,92 @@ def test_dtensor(tmp_path, monkeypatch, capsys):
     (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(program, "dtensor.md", "exec"), {})
     assert capsys.readouterr().out == "weights [8, 8]\n"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The site, built as strictly as `tools/docs build` does it: a warning of any kind is an error."""
+    if os.environ.get("CI") != "true" and importlib.util.find_spec("mkdocs") is None:
+        pytest.skip("the docs extra is not installed: ./tools/setup docs")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", f"--site-dir={folder}"],
+        cwd=PROJECT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def _pages(site: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(set(site.rglob("*.html")) - {site / "404.html"})
+
+
+class _Article(HTMLParser):
+    """Collects the links in a page's own text: no menu's, which a telephone hides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self._inside = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._inside = self._inside or tag == "article"
+        if self._inside and tag == "a":
+            self.links.append(dict(attrs).get("href") or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = self._inside and tag != "article"
+
+
+def _linked(page: pathlib.Path) -> set[pathlib.Path]:
+    article = _Article()
+    article.feed(page.read_text("utf-8"))
+    paths = [urllib.parse.urlsplit(link) for link in article.links]
+    return {(page.parent / url.path).resolve() for url in paths if not url.scheme and url.path}
+
+
+def test_every_page_is_two_clicks_away(site):
+    reached = {site / "index.html"}
+    for _ in range(2):
+        reached |= {
+            target for page in reached if page.suffix == ".html" for target in _linked(page)
+        }
+    assert [page.name for page in _pages(site) if page not in reached] == []
+
+
+def test_the_reference_is_complete(site):
+    """Every command, key, law and public name has its place, made from the program itself."""
+    headings = {
+        name: set(re.findall(r'<h2 id="([^"]+)"', (site / f"{name}.html").read_text("utf-8")))
+        for name in ("commands", "laws", "api")
+    }
+    assert headings["commands"] == {f"tfmat-{name}" for name in COMMANDS}
+    assert headings["laws"] == set(LAWS)
+    assert len(headings["api"]) >= 19
+    keys = (site / "config.html").read_text("utf-8")
+    assert [name for name in OPTIONS if f"<code>{name}</code>" not in keys] == []
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = find_browser()
+    if program is None:
+        assert os.environ.get("CI") != "true", "CI needs a Chromium"
+        pytest.skip("no Chromium found")
+    with open_browser(program) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_pages_fit_and_ask_nobody(site, browser, width):
+    """No page is wider than the window, and none asks for anything that does not lie beside it."""
+    wide, asked, complaints = [], [], []
+    for page in _pages(site):
+        seen = browser.open(page, width=width)
+        size = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+        needed, given = browser.evaluate(size)
+        if needed > given:
+            wide.append((page.name, needed))
+        asked += [url for url in seen.requests if not url.startswith((site.as_uri(), "data:"))]
+        complaints += [(page.name, line) for line in seen.complaints]
+    assert (wide, asked, complaints) == ([], [], [])

@@ -16,7 +16,7 @@ def mesh_backend(
 
     Without GPUs the devices are virtual ones of the CPU, which TensorFlow makes only when it starts.
 
-    Example:
+    Examples:
       >>> backend = tfmat.mesh_backend(  # doctest: +SKIP
       ...     "batch:2,model:2", layouts={"mlp1/kernel": "-,model", "mlp2/kernel": "model,-"}
       ... )

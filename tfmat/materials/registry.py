@@ -38,7 +38,7 @@ def find_law(
 ) -> Law:
     """The law that `spec` names, with some ranges or scales replaced and parameters fixed (see `Law.__init__`).
 
-    Example:
+    Examples:
       find_law("voce", ranges={"Q": (100, 800)}, fixed={"E": 193e3}).identified  # sigma0, Q, b
     """
     return law_class(spec)(ranges=ranges, fixed=fixed, scales=scales)

@@ -22,7 +22,7 @@ class ParallelSteps:
 
     Whole runs (epochs, checkpoints, going on after a stop) are what `tfmat.Trainer` is for; it takes the same backend.
 
-    Example:
+    Examples:
       >>> backend = tfmat.mesh_backend("batch:2,model:2")  # first of all  # doctest: +SKIP
       >>> steps = tfmat.ParallelSteps(model, "adam", "mse", backend)  # doctest: +SKIP
       >>> steps.train(features, labels)["loss"]  # doctest: +SKIP

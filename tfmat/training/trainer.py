@@ -46,7 +46,7 @@ OptimizerFactory = Callable[[int, int], keras.optimizers.Optimizer]
 class Trainer:
     """Trains a Keras model, resumably and with many steps in one call of the graph.
 
-    Example:
+    Examples:
       >>> trainer = tfmat.Trainer(model, loss="mse", optimizer="adam", workdir="runs/mine")  # doctest: +SKIP
       >>> trainer.fit(x, y, global_batch_size=256, train_for="5epochs", validation=(x_val, y_val))  # doctest: +SKIP
 

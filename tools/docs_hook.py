@@ -1,0 +1,133 @@
+"""What the site's pages take from the program itself, so that it is written once.
+
+MkDocs calls `on_page_markdown` for every page; `<!-- generated: NAME -->` in it becomes what the function NAME returns.
+"""
+
+import contextlib
+import io
+import pathlib
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tfmat
+from tfmat.cli.main import COMMANDS, main
+from tfmat.config_schema import OPTIONS, Option
+from tfmat.materials import DEFAULT_LAW, LAWS, Law
+
+PROJECT = pathlib.Path(__file__).resolve().parents[1]
+# What the guides import beside the names of `tfmat` itself.
+FURTHER_NAMES = {
+    "tfmat.materials": ("Law", "Parameter"),
+    "tfmat.config": ("default_config",),
+    "tfmat.tuning": ("Search", "Choice", "Float", "Int"),
+    "tfmat.optimizers": (
+        "LARS", "LARC", "NovoGrad", "LAMB",
+        "WarmupConstant", "WarmupCosine", "WarmupPolynomial", "WarmupSteps",
+    ),
+    "tfmat.models.normalization": ("ExampleWeightedBatchNormalization",),
+}  # fmt: skip
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """The page's text with its generated parts."""
+    return re.sub(r"<!-- generated: (\w+) -->", lambda found: PARTS[found[1]](), markdown)
+
+
+def commands() -> str:
+    """A list of all commands, and what `tfmat COMMAND --help` says of each."""
+    rows = [(f"[`tfmat {name}`](#tfmat-{name})", text) for name, text in COMMANDS.items()]
+    return "\n\n".join([table(("command", ""), rows), *map(_command, COMMANDS)])
+
+
+def _command(name: str) -> str:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        main([name, "--help"])
+    # The config's keys have a page of their own.
+    text = printed.getvalue().partition("\nconfig keys (")[0].strip()
+    return f"## tfmat {name}\n\n```text\n{text}\n```"
+
+
+def config_keys() -> str:
+    """Tables of the keys of a config, one for each section."""
+    sections: dict[str, list[Option]] = {}
+    for name, option in OPTIONS.items():
+        sections.setdefault(name.partition(".")[0] if "." in name else "", []).append(option)
+    return "\n\n".join(
+        f"## {section or 'The run'}\n\n" + table(("key", "default", "meaning"), map(_key, options))
+        for section, options in sections.items()
+    )
+
+
+def _key(option: Option) -> tuple[str, str, str]:
+    choices = "; one of " + ", ".join(f"`{choice}`" for choice in option.choices)
+    default = option.default
+    text = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
+    return (
+        f"`{option.name}`",
+        "" if text == "" else f"`{text.lower() if default in (None, True, False) else text}`",
+        escaped(option.meaning) + (choices if option.choices else ""),
+    )
+
+
+def laws() -> str:
+    """Every law with its formula, ranges and source."""
+    return "\n\n".join(_law(name, law()) for name, law in LAWS.items())
+
+
+def _law(name: str, law: Law) -> str:
+    rows = [
+        (f"`{one.name}`", one.unit, f"{one.low:g}", f"{one.high:g}", one.scale, one.description)
+        for one in law.parameters
+    ]
+    low, high = law.max_strain
+    simulated = f"Simulated curves end at a strain of {low:g} to {high:g}"
+    return "\n\n".join(
+        [
+            f"## {name}",
+            f"{law.title}{' (the default law)' if name == DEFAULT_LAW else ''}: `{law.formula}`",
+            table(("parameter", "unit", "from", "to", "scale", "meaning"), rows),
+            f"Strain: {law.strain_measure}; stress: {law.stress_measure}.",
+            f"{simulated}; the noise of their stress is {law.noise_mpa:g} MPa.",
+            f"Source: {law.source}.",
+        ]
+    )
+
+
+def api() -> str:
+    """One mkdocstrings block for every public name."""
+    names = [(f"tfmat.{name}", f"{module}.{name}") for name, module in tfmat._PUBLIC.items()]
+    for module, further in FURTHER_NAMES.items():
+        names += [(f"{module}.{name}", f"{module}.{name}") for name in further]
+    return "\n\n".join(
+        f"::: {path}\n    options:\n      heading: {shown}\n      toc_label: {shown}"
+        for shown, path in names
+    )
+
+
+def changelog() -> str:
+    """CHANGELOG.md, which stands at the top of the project."""
+    return (PROJECT / "CHANGELOG.md").read_text("utf-8")
+
+
+def contributing() -> str:
+    """CONTRIBUTING.md, with its links as they are from docs/."""
+    return (PROJECT / "CONTRIBUTING.md").read_text("utf-8").replace("](docs/", "](")
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    lines = [list(header), *map(list, rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def escaped(text: str) -> str:
+    """`text` with what Markdown or HTML would read as its own."""
+    return re.sub(r"([|*_<>])", r"\\\1", text)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    part.__name__: part for part in (commands, config_keys, laws, api, changelog, contributing)
+}
