@@ -5,9 +5,11 @@ MkDocs calls `on_page_markdown` for every page; `<!-- generated: NAME -->` in it
 
 import contextlib
 import io
+import itertools
 import pathlib
 import re
-from collections.abc import Callable, Iterable
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tfmat
@@ -45,8 +47,24 @@ def _command(name: str) -> str:
     with contextlib.redirect_stdout(printed):
         main([name, "--help"])
     # The config's keys have a page of their own.
-    text = printed.getvalue().partition("\nconfig keys (")[0].strip()
-    return f"## tfmat {name}\n\n```text\n{text}\n```"
+    text = printed.getvalue().partition("\nconfig keys (")[0].removeprefix(f"tfmat {name}: ")
+    text, _, flags = text.partition("\nflags:\n")
+    rows = re.findall(r"^  (--\w+): (.*(?:\n(?!  --).*)*)", flags, re.MULTILINE)
+    cells = [(f"`{flag}`", escaped(" ".join(meaning.split()))) for flag, meaning in rows]
+    return "\n\n".join([f"## tfmat {name}", *_paragraphs(text), table(("flag", "meaning"), cells)])
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """The prose of a command's help without its line breaks; indented lines are shown as they stand."""
+    for shown, group in itertools.groupby(
+        text.splitlines(), lambda line: line[:2] == "  " or not line
+    ):
+        lines = list(group)
+        if shown and any(lines):
+            yield textwrap.indent(textwrap.dedent("\n".join(lines)).strip("\n"), " " * 4)
+        elif not shown:
+            sentences = " ".join(lines)
+            yield escaped(sentences[0].upper() + sentences[1:])
 
 
 def config_keys() -> str:
@@ -125,7 +143,7 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def escaped(text: str) -> str:
     """`text` with what Markdown or HTML would read as its own."""
-    return re.sub(r"([|*_<>])", r"\\\1", text)
+    return re.sub(r"([|*_])", r"\\\1", text.replace("<", "&lt;"))
 
 
 PARTS: dict[str, Callable[[], str]] = {
