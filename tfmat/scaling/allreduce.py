@@ -9,7 +9,7 @@ import numpy as np
 
 from tfmat.config import Config, check_config
 from tfmat.ranks.processes import Processes
-from tfmat.scaling.worker import prepare
+from tfmat.scaling.step_times import prepare
 
 _BYTES_A_NUMBER = 4
 # Seconds: of one timed call, which holds as many sums as fit; and of the calls of a size in one pass.
@@ -56,19 +56,19 @@ def measure_sums(
     spec: dict[str, Any], processes: Processes, folder: pathlib.Path
 ) -> dict[str, Any]:
     """`sums`: for each size `bytes` and `seconds`, of one sum, in each of some calls, on this process."""
-    way = spec["way"]
-    if way["backend"] == "mpi4py":
+    variant = spec["variant"]
+    if variant["backend"] == "mpi4py":
         workers: Any = BareMpi()
     else:
         prepare(spec, check_config(Config(spec["config"])), processes)
         from tfmat.backends import BackendOptions, make_backend
 
-        options = BackendOptions.on_mesh(way["mesh"]) if way["mesh"] else None
-        workers = make_backend(way["backend"], options)
+        options = BackendOptions.on_mesh(variant["mesh"]) if variant["mesh"] else None
+        workers = make_backend(variant["backend"], options)
     sizes = sorted(spec["sizes"])
     # DTensor's graphs of several sizes would take each other's names for their loops, and be refused (TensorFlow 2.21):
     # on a mesh each size has gone before the next one comes.
-    groups = [[size] for size in sizes] if way["backend"] == "dtensor" else [sizes]
+    groups = [[size] for size in sizes] if variant["backend"] == "dtensor" else [sizes]
     with workers:
         found = [answer for group in groups for answer in _measure_in_turns(workers, group)]
     return {"sums": found}

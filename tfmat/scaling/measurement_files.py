@@ -5,18 +5,19 @@
     {"kind": "allreduce", "library": "mpi", "workers": 2, "bytes": 1024, "median_seconds": 2.1e-05, …}
     {"kind": "repetition", "point": {"backend": "horovod", "workers": 2, …}, "round": 0, "steps": 400, …}
 
-The keys are the attributes of the dataclasses in measurements.py; what has a default may be missing.
+The keys are the attributes of the dataclasses in measurements.py; what has a default may be missing. Lines are only
+ever added: `left_out` without a reason takes back what an earlier one says of the same launch.
 """
 
 import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 from tfmat.errors import InputError, nearest
-from tfmat.files import atomic_write, check_json, parse_json
+from tfmat.files import atomic_write, check_json, parse_json, write_error
 from tfmat.scaling.measurements import (
     AllReduce,
     LeftOut,
@@ -34,6 +35,7 @@ _KINDS: dict[str, type] = {
     "left_out": LeftOut,
 }
 Entry = Repetition | AllReduce | Session | LeftOut
+Kind = TypeVar("Kind", Repetition, AllReduce, Session, LeftOut)
 
 
 def is_study(workdir: str | os.PathLike) -> bool:
@@ -45,33 +47,62 @@ def write_measurements(workdir: str | os.PathLike, measurements: Measurements) -
     """Writes the whole file into a folder that exists, or leaves the old one."""
     entries: list[Entry] = [*measurements.sessions, *measurements.allreduces]
     entries += [*measurements.repetitions, *measurements.left_out]
-    lines: list[dict[str, Any]] = [
-        {"kind": "format", "format": _FORMAT, "label": measurements.label}
-    ]
-    names = {kind: name for name, kind in _KINDS.items()}
-    lines += [{"kind": names[type(entry)], **_without_defaults(entry)} for entry in entries]
+    first = {"kind": "format", "format": _FORMAT, "label": measurements.label}
     with atomic_write(pathlib.Path(workdir) / FILE, "w") as file:
-        for line in lines:
-            file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+        file.write(_line(first) + "".join(map(_line_of, entries)))
 
 
 def add_measurements(workdir: str | os.PathLike, entries: Iterable[Entry]) -> None:
-    """Adds entries to the folder's file, which may not exist yet; a killed process leaves the old file whole."""
-    old = read_measurements(workdir) if is_study(workdir) else Measurements()
-    write_measurements(workdir, _with_entries(old, entries))
+    """Adds lines to the folder's file, which may not exist yet; what a killed process left of a line goes first."""
+    if not is_study(workdir):
+        write_measurements(workdir, Measurements())
+    path = pathlib.Path(workdir) / FILE
+    try:
+        with path.open("r+b") as file:
+            whole = _without_torn_line(file.read().decode()).encode()
+            file.truncate(len(whole))
+            file.seek(0, os.SEEK_END)
+            file.write(b"" if whole.endswith(b"\n") else b"\n")
+            file.write("".join(map(_line_of, entries)).encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+def _without_torn_line(text: str) -> str:
+    """The text without a last line that a killed process left unfinished."""
+    before, newline, last = text.rpartition("\n")
+    if not newline or not last:
+        return text
+    try:
+        json.loads(last)
+    except ValueError:
+        return before + newline
+    return text
+
+
+def _line_of(entry: Entry) -> str:
+    names = {kind: name for name, kind in _KINDS.items()}
+    return _line({"kind": names[type(entry)], **_without_defaults(entry)})
+
+
+def _line(content: dict[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_measurements(workdir: str | os.PathLike) -> Measurements:
     """Reads a study; raises InputError with the number of the line that cannot be used."""
     path = pathlib.Path(workdir) / FILE
     try:
-        lines = path.read_text("utf-8").splitlines()
+        text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"cannot read {path}: {error}; name a scaling study's folder with --workdir"
         ) from error
     entries: list[Entry] = []
     label = ""
+    lines = _without_torn_line(text).splitlines()
     for number, line in enumerate(lines, start=1):
         try:
             content = parse_json(line)
@@ -88,18 +119,30 @@ def read_measurements(workdir: str | os.PathLike) -> Measurements:
             raise InputError(f"{path}, line {number}: {error}; mend or remove that line") from error
     if not lines:
         raise InputError(f"{path} is empty; measure again in another folder")
-    return _with_entries(Measurements(label=label), entries)
-
-
-def _with_entries(old: Measurements, entries: Iterable[Entry]) -> Measurements:
-    entries = list(entries)
+    sessions = _of_kind(Session, entries)
     return Measurements(
-        (*old.repetitions, *(e for e in entries if isinstance(e, Repetition))),
-        (*old.allreduces, *(e for e in entries if isinstance(e, AllReduce))),
-        (*old.sessions, *(e for e in entries if isinstance(e, Session))),
-        old.label,
-        (*old.left_out, *(e for e in entries if isinstance(e, LeftOut))),
+        _of_kind(Repetition, entries),
+        _of_kind(AllReduce, entries),
+        sessions,
+        label,
+        _still_left_out(_of_kind(LeftOut, entries), sessions),
     )
+
+
+def _of_kind(kind: type[Kind], entries: Iterable[Entry]) -> tuple[Kind, ...]:
+    return tuple(entry for entry in entries if isinstance(entry, kind))
+
+
+def _still_left_out(entries: Sequence[LeftOut], sessions: Sequence[Session]) -> tuple[LeftOut, ...]:
+    """What cannot be had on the machine of the last session, and failures that no later entry takes back."""
+    last = max((session.number for session in sessions), default=0)
+    found: list[LeftOut] = []
+    for entry in entries:
+        if not entry.reason:
+            found = [e for e in found if (e.what, e.round) != (entry.what, entry.round)]
+        elif entry.round is not None or entry.session >= last:
+            found.append(entry)
+    return tuple(found)
 
 
 def _check_format(kind: Any, content: dict[str, Any]) -> str:

@@ -249,7 +249,7 @@ class LeftOut:
 
     Attributes:
       what: the runs, for people: `horovod, nccl, 2 workers`.
-      reason: in one line.
+      reason: in one line; "" takes back an earlier entry, since it was measured after all.
       round: in which they failed; None where they cannot be had on this machine, and were not tried.
       log: the end of what a failed run printed.
       session: as in `Repetition`.

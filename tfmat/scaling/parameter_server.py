@@ -32,7 +32,7 @@ from tfmat.ranks.port_guard import (
 )
 from tfmat.ranks.processes import Processes
 from tfmat.scaling.adam_on_server import AdamOnServer, Examples
-from tfmat.scaling.worker import LEAVE, Meeting
+from tfmat.scaling.worker import LEAVE, Rendezvous
 
 CHIEF, SERVER, FIRST_WORKER = 0, 1, 2
 DONE = "done"
@@ -57,7 +57,7 @@ def measure_parameter_server(
         serve(cluster, guard, processes, folder)
         return {LEAVE: True}
     try:
-        training = AdamOnServer.start(cluster, spec["way"]["updates"] == "synchronous")
+        training = AdamOnServer.start(cluster, spec["variant"]["updates"] == "synchronous")
         if guard:
             guard.wait()
         examples = _write_examples(spec, folder)
@@ -90,7 +90,7 @@ def find_each_other(
         port = held.getsockname()[1]
         content = {"address": f"{host}:{port}", **dataclasses.asdict(here)}
         write_json(folder / f"address-{processes.rank}", content)
-        Meeting(folder, processes.rank, processes.size)()
+        Rendezvous(folder, processes.rank, processes.size)()
     found = [read_json(folder / f"address-{rank}") for rank in range(processes.size)]
     places = [Neighbour(each["place"], tuple(each["addresses"])) for each in found]
     addresses = [each["address"] for each in found]

@@ -1,29 +1,86 @@
-"""Which launches a round still needs, in which order, and what each of their processes is told."""
+"""Which launches a round of a study still needs, in which order, and what each of their processes is told."""
 
 import dataclasses
+import os
 import pathlib
 import random
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tfmat.config import Config
-from tfmat.files import make_folder, write_json
-from tfmat.scaling.launches import (
-    Launch,
-    Task,
-    expand,
-    point_of,
-    processes_of,
-    transport_of,
-    unavailable,
-)
-from tfmat.scaling.machine import Machine, Way
+from tfmat.errors import InputError
+from tfmat.scaling.laboratory import Launch, folder_name
 from tfmat.scaling.matrix import Matrix, config_of_model
 from tfmat.scaling.measurements import LeftOut, Measurements, Model, Point
-from tfmat.scaling.worker import SPEC
+from tfmat.scaling.variants import Group, Task, Variant, expand
 
 # Trainings have rounds of their own, so that none is taken for a repetition that only timed its steps.
 TRAINING_ROUNDS_FROM = 1000
+_OUTSIDE_OF_WORKERS = 2  # a parameter server's chief and server
+# Seconds of a quiet machine: a process' start, compiling for one batch size, all-reduces of one size.
+_START, _COMPILING, _ONE_SIZE = 9.0, 2.5, 0.4
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """Local, or a kind of SLURM node.
+
+    Attributes:
+      hardware: its name in the measurements.
+      processors: that may be used on one node.
+      workers_per_node: that a node takes without being oversubscribed.
+      horovod: libraries that Horovod was built with: `mpi`, `gloo`, `nccl`; empty without Horovod.
+      mpirun, mpi4py, infiniband: whether they are there.
+      gpus: number of them.
+      slurm: whether each launch is a job; then `most_nodes` is the most that one gets, None for no limit.
+    """
+
+    hardware: str
+    processors: int
+    workers_per_node: int
+    horovod: frozenset[str] = frozenset()
+    mpirun: bool = False
+    mpi4py: bool = False
+    infiniband: bool = False
+    gpus: int = 0
+    slurm: bool = False
+    most_nodes: int | None = None
+
+    def nodes_of(self, variant: Variant) -> int:
+        """Nodes that a variant takes."""
+        if not self.slurm:
+            return 1
+        if variant.placement == "spread":
+            return min(variant.workers, self.most_nodes or variant.workers)
+        return -(-variant.workers // self.workers_per_node)
+
+    def is_oversubscribed(self, variant: Variant) -> bool:
+        """Whether a node gets more workers than it has processors for."""
+        return -(-variant.workers // self.nodes_of(variant)) > self.workers_per_node
+
+
+def local_machine(session: dict[str, Any], found: dict[str, Any], matrix: Matrix) -> Machine:
+    """This machine.
+
+    Args:
+      session: of `tfmat.launch.provenance.describe_session`.
+      found: what describe.py found.
+      matrix: says what a worker gets of it, and may name it.
+    """
+    processors = len(os.sched_getaffinity(0))
+    gpus = session["machine"]["gpus"]
+    name = gpus[0] if gpus else session["machine"]["processor"]
+    return Machine(
+        hardware=matrix.hardware or f"{name}, {processors} processors",
+        processors=processors,
+        workers_per_node=max(1, processors // matrix.processors_a_worker),
+        horovod=frozenset(found["horovod"]),
+        mpirun=shutil.which("mpirun") is not None,
+        mpi4py=found["mpi4py"],
+        infiniband=any(pathlib.Path("/sys/class/infiniband").glob("*")),
+        gpus=len(gpus),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,140 +101,167 @@ class Study:
     dataset: pathlib.Path
     watch: int | None = None
 
-    def point(self, way: Way, task: Task) -> Point:
-        """See point_of."""
-        return point_of(way, task, self.matrix, self.machine, self.models)
+    def place(self, variant: Variant) -> dict[str, Any]:
+        """Where a variant runs and what its messages go over, as Point and AllReduce have it."""
+        nodes = self.machine.nodes_of(variant)
+        return {
+            "workers": variant.workers,
+            "hardware": self.machine.hardware,
+            "transport": variant.medium,
+            "nodes": nodes,
+            "ranks_per_node": -(-variant.workers // nodes),
+            "oversubscribed": self.machine.is_oversubscribed(variant),
+        }
 
+    def point(self, variant: Variant, task: Task) -> Point:
+        """What a task measures, as the file has it."""
+        server = variant.backend == "parameter_server"
+        place = self.place(variant)
+        try:
+            return Point(
+                backend=variant.backend,
+                global_batch_size=task.global_batch_size,
+                batch_a_worker=task.batch_a_worker,
+                scaling=task.scaling,
+                model=self.models[variant.model],
+                dataset_size=variant.dataset_size,
+                processors_a_worker=self.matrix.processors_a_worker,
+                collectives=f"{variant.updates} updates" if server else variant.collectives,
+                mesh=variant.mesh,
+                zero_stage=variant.zero_stage,
+                placement=variant.placement if place["nodes"] > 1 else "",
+                **place,
+            )
+        except InputError as error:
+            raise InputError(f"{variant}: {error}") from error
 
-@dataclasses.dataclass(frozen=True)
-class Planned:
-    """A launch of one round.
+    def groups(self) -> tuple[list[Group], list[LeftOut]]:
+        """What can be measured here, and what cannot, with the reasons."""
+        found, left_out = [], []
+        for group in expand(self.matrix):
+            reason = unavailable(group.variant, self.matrix, self.machine)
+            if reason is None:
+                found.append(group)
+            else:
+                left_out.append(LeftOut(str(group), reason))
+        return found, left_out
 
-    Attributes:
-      launch: with the tasks or sizes that are still missing.
-      round: as the measurements have it.
-      folder: for its files; absolute.
-    """
+    def rounds(self, done: Measurements, folder: pathlib.Path) -> list[list[Launch]]:
+        """What each round still needs, in an order of its own, which a seed fixes."""
+        groups, _ = self.groups()
+        last = max([g.rounds for g in groups] + [t.rounds for g in groups for t in g.tasks], default=0)  # fmt: skip
+        planned = []
+        for number in range(last):
+            of_round = list(self._missing(groups, number, done, folder))
+            random.Random(f"{self.matrix.seed}-{number}").shuffle(of_round)
+            planned.append(of_round)
+        return planned
 
-    launch: Launch
-    round: int
-    folder: pathlib.Path
-
-    @property
-    def num_processes(self) -> int:
-        """That are started."""
-        return processes_of(self.launch.way)
-
-
-def available_launches(study: Study) -> tuple[list[Launch], list[LeftOut]]:
-    """Launches of a round that can be had here, and what cannot, with the reasons."""
-    found, left_out = [], []
-    for launch in expand(study.matrix):
-        reason = unavailable(launch.way, study.matrix, study.machine)
-        if reason is None:
-            found.append(launch)
-        else:
-            left_out.append(LeftOut(str(launch), reason))
-    return found, left_out
-
-
-def rounds(
-    study: Study, launches: Sequence[Launch], done: Measurements, folder: pathlib.Path
-) -> list[list[Planned]]:
-    """What each round still needs, in an order of its own, which a seed fixes."""
-    repetitions = {(each.point, each.round) for each in done.repetitions}
-    sums = {
-        (each.library, each.transport, each.workers, each.nodes, each.hardware, each.round)
-        for each in done.allreduces
-    }
-    planned = []
-    for number in range(max((launch.rounds for launch in launches), default=0)):
-        of_round = []
-        for launch in launches:
-            stored = number + (TRAINING_ROUNDS_FROM if launch.way.kind == "training" else 0)
+    def _missing(
+        self, groups: list[Group], number: int, done: Measurements, folder: pathlib.Path
+    ) -> Iterator[Launch]:
+        repetitions = {(each.point, each.round) for each in done.repetitions}
+        keys = ("library", "transport", "workers", "nodes", "hardware", "round")
+        sums = {tuple(getattr(each, key) for key in keys) for each in done.allreduces}
+        for group in groups:
+            variant = group.variant
+            stored = number + (TRAINING_ROUNDS_FROM if variant.kind == "training" else 0)
             tasks = tuple(
                 task
-                for task in launch.tasks
-                if number < task.rounds
-                and (study.point(launch.way, task), stored) not in repetitions
+                for task in group.tasks
+                if number < task.rounds and (self.point(variant, task), stored) not in repetitions
             )
-            where = sums_key(study, launch.way)
-            missing_sums = launch.sizes and (*where, number) not in sums and number < launch.rounds
-            if tasks or missing_sums:
-                left = dataclasses.replace(launch, tasks=tasks)
-                of_round.append(Planned(left, stored, folder / _folder_name(left, stored)))
-        random.Random(f"{study.matrix.seed}-{number}").shuffle(of_round)
-        planned.append(of_round)
-    return planned
+            of_sums = {**self.place(variant), "library": variant.collectives, "round": number}
+            if tasks or (number < group.rounds and tuple(map(of_sums.get, keys)) not in sums):
+                yield self._launch(dataclasses.replace(group, tasks=tasks), stored, folder)
 
-
-def sums_key(study: Study, way: Way) -> tuple[str, str, int, int, str]:
-    """Library, transport, workers, nodes and hardware of all-reduces."""
-    machine = study.machine
-    nodes = machine.nodes_of(way)
-    return way.collectives, transport_of(way), way.workers, nodes, machine.hardware
-
-
-def _folder_name(launch: Launch, round_number: int) -> str:
-    plain = "".join(letter if letter.isalnum() else "_" for letter in str(launch))
-    return f"{round_number}-{plain}"[:120]
-
-
-def write_spec(study: Study, planned: Planned) -> None:
-    """Makes the launch's folder with what its processes are told."""
-    launch, matrix = planned.launch, study.matrix
-    way = launch.way
-    tasks = tasks_in_order(planned)
-    sizes = {*launch.sizes, *(model.gradient_bytes for model in study.models.values())}
-    config = config_of_model(study.config, matrix, way.model)
-    make_folder(planned.folder / "tmp")
-    write_json(
-        planned.folder / SPEC,
-        {
-            "program": _program(way),
-            "way": dataclasses.asdict(way),
-            "tasks": [dataclasses.asdict(task) for task in tasks],
-            "sizes": sorted(sizes) if launch.sizes else [],
-            "config": _plain(config.to_dict()),
-            "dataset": str(study.dataset),
-            "dataset_size": way.dataset_size,
-            "processors": matrix.processors_a_worker,
+    def _launch(self, group: Group, number: int, folder: pathlib.Path) -> Launch:
+        variant, matrix = group.variant, self.matrix
+        split = number < matrix.split_rounds
+        a_task = (_COMPILING + matrix.seconds) + split * (_COMPILING + matrix.seconds / 2)
+        guess = _START + a_task * len(group.tasks) + _ONE_SIZE * len(group.sizes)
+        gradients = {model.gradient_bytes for model in self.models.values()}
+        server = variant.backend == "parameter_server"
+        # All devices of a mesh are in one process.
+        processors = matrix.processors_a_worker * (variant.workers if variant.mesh else 1)
+        spec = {
+            "program": _program(variant),
+            "variant": dataclasses.asdict(variant),
+            "tasks": [dataclasses.asdict(task) for task in group.tasks],
+            "sizes": sorted({*group.sizes, *gradients}) if group.sizes else [],
+            "config": plain(config_of_model(self.config, matrix, variant.model).to_dict()),
+            "dataset": str(self.dataset),
+            "dataset_size": variant.dataset_size,
+            "processors": processors,
+            "unbound": _OUTSIDE_OF_WORKERS if server else 0,
             "seconds": matrix.seconds,
-            "split": planned.round < matrix.split_rounds,
-            "environment": {"TMPDIR": str(planned.folder / "tmp"), **_environment(way)},
-            "watch": study.watch,
-        },
-    )
+            "split": split,
+            "environment": _environment(variant),
+            "watch": self.watch,
+        }
+        return Launch(
+            name=str(group),
+            variant=str(variant),
+            round=number,
+            folder=folder / folder_name(number, str(group)),
+            spec=spec,
+            num_processes=variant.num_processes,
+            nodes=1 if variant.num_processes == 1 else self.machine.nodes_of(variant),
+            processors=processors,
+            gpus=0 if server else matrix.gpus_a_worker * variant.workers,
+            gloo=variant.collectives == "gloo",
+            guess=guess * max(1.0, variant.num_processes / self.machine.processors),
+        )
 
 
-def _program(way: Way) -> str:
+def unavailable(variant: Variant, matrix: Matrix, machine: Machine) -> str | None:
+    """Why a variant cannot be had here, in one line; None where it can."""
+    if variant.num_processes > 1 and not machine.mpirun and not machine.slurm:
+        return "there is no mpirun; ./tools/setup horovod gets it"
+    if variant.backend == "horovod" and variant.collectives not in machine.horovod:
+        built = ", ".join(sorted(machine.horovod)) or "no Horovod that works"
+        return f"{variant.collectives} is not built into Horovod here (there is: {built})"
+    if variant.collectives == "gloo" and machine.slurm:
+        return "Gloo needs horovodrun, which is not started under SLURM"
+    if variant.collectives == "nccl" and not machine.gpus:
+        return "nccl sums on GPUs, and there is none"
+    if variant.backend == "mpi4py" and not machine.mpi4py:
+        return "mpi4py is not installed"
+    if variant.transport == "rdma" and not machine.infiniband:
+        return "there is no InfiniBand or RoCE device"
+    if variant.placement == "spread" and not machine.slurm:
+        return "one machine has nothing to spread over; use --launcher=slurm"
+    if not machine.slurm and variant.workers > matrix.most_workers:
+        return f"more than most_workers={matrix.most_workers} on {machine.processors} processors"
+    nodes = machine.nodes_of(variant)
+    if machine.slurm and machine.most_nodes and nodes > machine.most_nodes:
+        return f"needs {nodes} nodes of {machine.workers_per_node} workers; --nodes={machine.most_nodes}"
+    return None
+
+
+def _program(variant: Variant) -> str:
     """What the processes call: see worker.py."""
-    if way.kind == "allreduce":
+    if variant.kind == "allreduce":
         return "tfmat.scaling.allreduce:measure_sums"
-    if way.backend == "parameter_server":
+    if variant.backend == "parameter_server":
         return "tfmat.scaling.parameter_server:measure_parameter_server"
-    return f"tfmat.scaling.step_times:measure_{way.kind}"
+    return f"tfmat.scaling.step_times:measure_{variant.kind}"
 
 
-def _environment(way: Way) -> dict[str, str]:
-    """What makes the libraries take the way."""
+def _environment(variant: Variant) -> dict[str, str]:
+    """What makes the libraries take the transport."""
     found = {}
-    if way.backend == "horovod" and way.collectives == "mpi":
+    if variant.backend == "horovod" and variant.collectives == "mpi":
         found["HOROVOD_CPU_OPERATIONS"] = "MPI"
-    if way.transport == "tcp":
+    if variant.transport == "tcp":
         found |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", "NCCL_IB_DISABLE": "1"}
-    if way.transport == "rdma":
+    if variant.transport == "rdma":
         found |= {"OMPI_MCA_pml": "ucx"}
     return found
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A config's values as JSON has them: lists in place of tuples."""
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: plain(each) for name, each in value.items()}
     return list(value) if isinstance(value, tuple) else value
-
-
-def tasks_in_order(planned: Planned) -> list[Task]:
-    """As the processes measure and answer them."""
-    # Small batches first, since the most memory that a process ever held is all that the system tells.
-    return sorted(planned.launch.tasks, key=lambda task: task.batch_a_worker)

@@ -11,11 +11,9 @@ from tfmat.files import atomic_write, read_json, write_json
 from tfmat.launch.site import Site
 from tfmat.launch.slurm_job import ENDED, cancel, job_states, submit
 from tfmat.launch.slurm_script import SlurmJob, job_script
-from tfmat.scaling.answers import read_answers
-from tfmat.scaling.local_launches import Finished, end_of_log, worker_command
-from tfmat.scaling.machine import Machine, Way
+from tfmat.scaling.laboratory import Finished, Launch, end_of_log, worker_command
 from tfmat.scaling.matrix import Matrix
-from tfmat.scaling.planning import Planned, Study
+from tfmat.scaling.planning import Machine
 
 JOBS = "jobs.json"
 _SECONDS_BETWEEN_LOOKS = 2.0
@@ -62,71 +60,64 @@ def slurm_machine(
     )
 
 
-def job_of(planned: Planned, template: SlurmJob, study: Study, site: Site) -> SlurmJob:
+def job_of(launch: Launch, template: SlurmJob, site: Site) -> SlurmJob:
     """The job of a launch: `template` has what the command line says of all of them."""
-    way, machine = planned.launch.way, study.machine
-    nodes, num_processes = machine.nodes_of(way), planned.num_processes
-    width = way.workers if way.mesh else 1
     return dataclasses.replace(
         template,
-        name=f"scale-{planned.folder.name}"[:60],
-        command=worker_command(planned.folder, *([site.python] if site.python else [])),
-        folder=planned.folder,
-        ranks=num_processes,
-        nodes=1 if num_processes == 1 else nodes,
-        cpus_per_rank=study.matrix.processors_a_worker * width,
-        gpus=_gpus(way, study.matrix),
+        name=f"scale-{launch.folder.name}"[:60],
+        command=worker_command(launch.folder, *([site.python] if site.python else [])),
+        folder=launch.folder,
+        ranks=launch.num_processes,
+        nodes=launch.nodes,
+        cpus_per_rank=launch.processors,
+        gpus=launch.gpus,
         requeue=False,  # it is measured again instead
     )
-
-
-def _gpus(way: Way, matrix: Matrix) -> int:
-    return 0 if way.backend == "parameter_server" else matrix.gpus_a_worker * way.workers
 
 
 class SlurmLaunches:
     """Submits, watches and, where the study ends early, cancels.
 
     Args:
-      study, template, site: see job_of.
+      template, site: see job_of.
       folder: of jobs.json, by which jobs that a killed study left are cancelled.
     """
 
-    def __init__(self, study: Study, template: SlurmJob, site: Site, folder: pathlib.Path):
-        self._study, self._template, self._site = study, template, site
+    def __init__(self, template: SlurmJob, site: Site, folder: pathlib.Path):
+        self._template, self._site = template, site
         self._jobs_file = folder / JOBS
         self._cancel(self._known())
 
-    def run(self, launches: Sequence[Planned], finished: Finished) -> None:
+    def run(self, launches: Sequence[Launch], finished: Finished) -> None:
         """Submits all of them in their order; says of each how it went, as soon as it has ended."""
-        jobs: dict[str, Planned] = {}
+        jobs: dict[str, Launch] = {}
         try:
-            for planned in launches:
-                jobs[self._submit(planned)] = planned
+            for launch in launches:
+                jobs[self._submit(launch)] = launch
                 write_json(self._jobs_file, {"jobs": list(jobs)})
             while jobs:
                 for job_id, state in job_states(jobs).items():
                     if state in ENDED:
-                        planned = jobs.pop(job_id)
-                        finished(planned, self._failure(planned, job_id, state))
+                        launch = jobs.pop(job_id)
+                        finished(launch, self._failure(launch, job_id, state))
                 if jobs:
                     time.sleep(_SECONDS_BETWEEN_LOOKS)
         finally:
             self._cancel(jobs)
             write_json(self._jobs_file, {"jobs": []})
 
-    def _submit(self, planned: Planned) -> str:
-        path = planned.folder / "job.sh"
-        text = job_script(job_of(planned, self._template, self._study, self._site), self._site)
+    def _submit(self, launch: Launch) -> str:
+        path = launch.folder / "job.sh"
+        text = job_script(job_of(launch, self._template, self._site), self._site)
         with atomic_write(path, "w") as file:
             file.write(text)
         return submit(path)
 
-    def _failure(self, planned: Planned, job_id: str, state: str) -> tuple[str, str] | None:
+    def _failure(self, launch: Launch, job_id: str, state: str) -> tuple[str, str] | None:
         deadline = time.monotonic() + (_FOR_FILES if state in ("COMPLETED", "UNKNOWN") else 0.0)
-        while read_answers(planned.folder, planned.num_processes) is None:
+        while launch.answers is None:
             if time.monotonic() > deadline:
-                log = end_of_log(planned.folder / f"job-{job_id}.out")
+                log = end_of_log(launch.folder / f"job-{job_id}.out")
                 return f"job {job_id} ended as {state} without an answer", log
             time.sleep(_SECONDS_BETWEEN_LOOKS)
         return None
@@ -138,7 +129,7 @@ class SlurmLaunches:
             return [str(job) for job in read_json(self._jobs_file)["jobs"]]
         return []
 
-    def _cancel(self, jobs: Sequence[str] | dict[str, Planned]) -> None:
+    def _cancel(self, jobs: Sequence[str] | dict[str, Launch]) -> None:
         for job in jobs:
             with contextlib.suppress(InputError):  # it has ended, or nobody answers
                 cancel(job)

@@ -1,6 +1,7 @@
 """Times the steps of a backend as the main job runs them: many in one call of the graph, gathered inside it."""
 
 import dataclasses
+import importlib
 import itertools
 import json
 import os
@@ -12,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from tfmat.backends.mesh import MeshShape
 from tfmat.config import Config, check_config
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
 from tfmat.ranks.processes import Processes
 from tfmat.scaling.measurements import RankUse
-from tfmat.scaling.worker import Meeting, answer_file, prepare
+from tfmat.scaling.worker import Rendezvous, answer_file
 
 _FIRST_STEPS, _TRIAL_STEPS = 3, 10
 _FEWEST_CALLS = 3
@@ -51,13 +53,33 @@ def measure_steps(
         return {"tasks": answers}
 
 
+def prepare(spec: dict[str, Any], config: Config, processes: Processes) -> None:
+    """Imports TensorFlow as `tfmat train` would for these workers."""
+    from tfmat.launch.runtime import prepare_tensorflow
+
+    mesh = spec["variant"]["mesh"]
+    # As in the main job: layers with state keep a batch in one piece.
+    in_pieces = config.model.dropout == 0 and config.model.batch_normalization == "none"
+    prepare_tensorflow(
+        one_thread_an_operation=in_pieces,
+        processors=None if mesh else spec["processors"],
+        gpu=processes.local_rank if processes.size > 1 else None,
+        virtual_devices=MeshShape.parse(mesh).num_devices if mesh else 1,
+    )
+
+
 def _backend(spec: dict[str, Any], folder: pathlib.Path) -> Any:
+    """The variant's, or that of the class in `backend`, `module:class`."""
     from tfmat.backends import BackendOptions, make_backend
 
-    way = spec["way"]
-    if way["backend"] != "dtensor":
-        return make_backend(way["backend"])
-    options = BackendOptions.on_mesh(way["mesh"], zero_stage=way["zero_stage"], folder=str(folder))
+    if "backend" in spec:
+        module, _, name = spec["backend"].partition(":")
+        return getattr(importlib.import_module(module), name)()
+    variant = spec["variant"]
+    if variant["backend"] != "dtensor":
+        return make_backend(variant["backend"])
+    mesh, stage = variant["mesh"], variant["zero_stage"]
+    options = BackendOptions.on_mesh(mesh, zero_stage=stage, folder=str(folder))
     return make_backend("dtensor", options)
 
 
@@ -66,7 +88,7 @@ def _meeting(
 ) -> Callable[[], object]:
     if backend.world_size == processes.size:
         return lambda: backend.gather(0)
-    return Meeting(folder, processes.rank, processes.size)
+    return Rendezvous(folder, processes.rank, processes.size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +196,7 @@ def measure_training(
             dataset.features[:size],
             dataset.labels[:size],
             global_batch_size=batch,
-            train_for=spec["way"]["train_for"],
+            train_for=spec["variant"]["train_for"],
             validation=(dataset.features[validation], dataset.labels[validation]),
             num_validation=config.data.num_validation,
             shard_size=dataset.shard_size,

@@ -1,8 +1,14 @@
 """`python -m tfmat.scaling.worker SPEC`: one process of a launch. Measures, and leaves `rank-N.json` beside the file.
 
 Every process of the launch gets the same file, finds out by the launcher's environment which one it is, and takes its
-share of the processors. `program` of the file, `module:function`, is called with its content, the processes of the
-launch and the file's folder, and returns the answer: see answers.py.
+share of the processors. The file's keys:
+
+  program         `module:function`, called with the file's content, the processes of the launch and the file's folder
+  processors      of each process; the first `unbound` processes may use all
+  environment     variables that are set first; `path`, if there, goes before sys.path
+  watch           number of the process with which all of them end, or null
+
+What the function returns is the answer. All other keys are between it and who asks.
 """
 
 import importlib
@@ -13,15 +19,13 @@ import threading
 import time
 from typing import Any
 
-from tfmat.config import Config
 from tfmat.errors import InputError, TfmatError
-from tfmat.files import read_json, write_json
+from tfmat.files import make_folder, read_json, write_json
 from tfmat.ranks.processes import Processes, find_processes
 
 SPEC = "spec.json"
 # In an answer: end without waiting for what Python would wait for.
 LEAVE = "leave"
-_OUTSIDE_OF_WORKERS = 2  # a parameter server's chief and server
 _SECONDS_BETWEEN_LOOKS = 1.0
 
 
@@ -31,7 +35,9 @@ def main(path: str) -> None:
     folder = pathlib.Path(path).resolve().parent
     processes = find_processes()
     _end_with(spec["watch"])
+    os.environ["TMPDIR"] = str(make_folder(folder / "tmp"))
     os.environ.update(spec["environment"])
+    sys.path[:0] = spec.get("path", [])
     _take_processors(spec, processes)
     module, _, function = spec["program"].partition(":")
     answer = getattr(importlib.import_module(module), function)(spec, processes, folder)
@@ -47,30 +53,10 @@ def answer_file(folder: pathlib.Path, rank: int) -> pathlib.Path:
     return folder / f"rank-{rank}.json"
 
 
-def prepare(spec: dict[str, Any], config: Config, processes: Processes) -> None:
-    """Imports TensorFlow as `tfmat train` would for these workers."""
-    from tfmat.backends.mesh import MeshShape
-    from tfmat.launch.runtime import prepare_tensorflow
-
-    mesh = spec["way"]["mesh"]
-    # As in the main job: layers with state keep a batch in one piece.
-    in_pieces = config.model.dropout == 0 and config.model.batch_normalization == "none"
-    prepare_tensorflow(
-        one_thread_an_operation=in_pieces,
-        processors=None if mesh else spec["processors"],
-        gpu=processes.local_rank if processes.size > 1 else None,
-        virtual_devices=MeshShape.parse(mesh).num_devices if mesh else 1,
-    )
-
-
 def _take_processors(spec: dict[str, Any], processes: Processes) -> None:
-    """Binds this process to its own processors, the same number for each worker, unless the launcher has done so."""
-    way, available = spec["way"], sorted(os.sched_getaffinity(0))
-    rank, width = processes.local_rank, spec["processors"]
-    if way["mesh"]:  # all devices are in this process
-        width *= way["workers"]
-    if way["backend"] == "parameter_server":
-        rank -= _OUTSIDE_OF_WORKERS
+    """Binds this process to its own processors, as many for each, unless the launcher has done so."""
+    available, width = sorted(os.sched_getaffinity(0)), spec["processors"]
+    rank = processes.local_rank - spec["unbound"]
     if rank < 0 or len(available) <= width:
         return
     first = rank * width % len(available)
@@ -93,8 +79,8 @@ def _end_with(process: int | None) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-class Meeting:
-    """Processes that have nothing else to do with each other meet by files in a folder that all of them see."""
+class Rendezvous:
+    """A barrier by files in a folder that all processes see, for those that have no other link."""
 
     _PATIENCE = 300.0
 

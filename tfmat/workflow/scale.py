@@ -14,7 +14,7 @@ from tfmat.workflow.memory import check_training_fits
 if TYPE_CHECKING:
     from tfmat.launch.site import Site
     from tfmat.launch.slurm_script import SlurmJob
-    from tfmat.scaling.conductor import Run
+    from tfmat.scaling.laboratory import Run
     from tfmat.scaling.matrix import Matrix
     from tfmat.scaling.planning import Study
 
@@ -44,7 +44,7 @@ def scale(
       WorkerLostError: some launches failed; all others are measured, and the report is written.
     """
     from tfmat.launch.provenance import describe_session
-    from tfmat.scaling.conductor import check_same_study, measure_study, only_one
+    from tfmat.scaling.runner import check_same_study, measure_study, only_one
 
     folder = pathlib.Path(workdir)
     dataset = _dataset(config, data_dir, _num_train(matrix))
@@ -58,15 +58,14 @@ def scale(
         if dry_run and slurm:
             print(_first_script(study, slurm, folder), end="")
             return
-        outcome = measure_study(
-            study, workdir=folder, session=session, run=_runner(study, slurm, folder), say=say
+        total, failed = measure_study(
+            study, workdir=folder, session=session, run=_runner(slurm, folder), log=say
         )
         _report(folder, assumptions)
-    if outcome.failed:
-        first, count = outcome.failed[0], len(outcome.failed)
+    if failed:
         raise WorkerLostError(
-            f"{count} of {outcome.measured + count} launches failed, the first: {first.what}: {first.reason}; the rest "
-            "is measured. Start the same command again to try them again"
+            f"{len(failed)} of {total} launches failed, the first: {failed[0].what}: {failed[0].reason}; the rest is "
+            "measured. Start the same command again to try them again"
         )
 
 
@@ -98,8 +97,8 @@ def _study(
     session: dict[str, Any],
     slurm: Any,
 ) -> "Study":
-    from tfmat.scaling.conductor import describe
     from tfmat.scaling.planning import Study
+    from tfmat.scaling.runner import describe
 
     say("looking at networks and libraries")
     found = describe(config, matrix, len(dataset.parameters), folder)
@@ -115,9 +114,9 @@ def _study(
 
 def _machine(matrix: "Matrix", found: Any, session: Any, slurm: Any) -> Any:
     if slurm is None:
-        from tfmat.scaling.machine import local_machine
+        from tfmat.scaling.planning import local_machine
 
-        return local_machine(session, found, matrix.processors_a_worker, matrix.hardware)
+        return local_machine(session, found, matrix)
     from tfmat.scaling.slurm_launches import slurm_machine
 
     template, site = slurm
@@ -126,28 +125,26 @@ def _machine(matrix: "Matrix", found: Any, session: Any, slurm: Any) -> Any:
     )
 
 
-def _runner(study: "Study", slurm: Any, folder: pathlib.Path) -> "Run":
+def _runner(slurm: Any, folder: pathlib.Path) -> "Run":
     if slurm is None:
-        from tfmat.scaling.local_launches import run_locally
+        from tfmat.scaling.laboratory import run_locally
 
         return run_locally
     from tfmat.scaling.slurm_launches import SlurmLaunches
 
     template, site = slurm
-    return SlurmLaunches(study, template, site, folder).run
+    return SlurmLaunches(template, site, folder).run
 
 
 def _first_script(study: "Study", slurm: Any, folder: pathlib.Path) -> str:
     from tfmat.launch.slurm_script import job_script
-    from tfmat.scaling.conductor import LAUNCHES
     from tfmat.scaling.measurements import Measurements
-    from tfmat.scaling.planning import available_launches, rounds
+    from tfmat.scaling.runner import LAUNCHES
     from tfmat.scaling.slurm_launches import job_of
 
-    launches, _ = available_launches(study)
-    planned = rounds(study, launches, Measurements(), (folder / LAUNCHES).resolve())
     template, site = slurm
-    return job_script(job_of(planned[0][0], template, study, site), site)
+    first = study.rounds(Measurements(), (folder / LAUNCHES).resolve())[0][0]
+    return job_script(job_of(first, template, site), site)
 
 
 def _report(folder: pathlib.Path, changes: dict[str, Any]) -> None:

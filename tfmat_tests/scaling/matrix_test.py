@@ -8,11 +8,11 @@ import pytest
 from tfmat.cli.main import main
 from tfmat.config import default_config
 from tfmat.errors import InputError
-from tfmat.scaling.launches import expand, unavailable
 from tfmat.scaling.matrix import AllReduces, Matrix, Runs, load_matrix, worker_counts
 from tfmat.scaling.measurements import AllReduce, Measurements, Model, Repetition
-from tfmat.scaling.planning import TRAINING_ROUNDS_FROM, Study, available_launches, rounds
+from tfmat.scaling.planning import TRAINING_ROUNDS_FROM, Study, unavailable
 from tfmat.scaling.summary import summarise
+from tfmat.scaling.variants import Task, Variant, expand
 from tfmat_tests.scaling.studies import LOCAL, write_config
 
 MODELS = {"default": Model("default", 1000, 4000), "large": Model("large", 9000, 36000)}
@@ -24,8 +24,8 @@ def study(matrix: Matrix) -> Study:
 
 def points(matrix: Matrix) -> list:
     about = study(matrix)
-    launches, _ = available_launches(about)
-    return [about.point(launch.way, task) for launch in launches for task in launch.tasks]
+    groups, _ = about.groups()
+    return [about.point(group.variant, task) for group in groups for task in group.tasks]
 
 
 def test_every_point_has_a_baseline_on_the_same_hardware_and_data() -> None:
@@ -66,9 +66,9 @@ def test_independent_processes_are_no_baseline() -> None:
 
 def test_batches_share_processes_unless_they_must_not() -> None:
     matrix = Matrix(runs=[Runs("single", batch_a_worker=(75, 150, 300))])
-    assert [len(launch.tasks) for launch in expand(matrix)] == [3]
+    assert [len(group.tasks) for group in expand(matrix)] == [3]
     alone = expand(dataclasses.replace(matrix, share_processes=False))
-    assert [len(launch.tasks) for launch in alone] == [1, 1, 1]
+    assert [len(group.tasks) for group in alone] == [1, 1, 1]
 
 
 def test_what_cannot_be_had_is_left_out_with_the_reason() -> None:
@@ -81,7 +81,7 @@ def test_what_cannot_be_had_is_left_out_with_the_reason() -> None:
         ],
         allreduces=[AllReduces("bare mpi")],
     )
-    _, left_out = available_launches(study(matrix))
+    _, left_out = study(matrix).groups()
     reasons = [each.reason for each in left_out]
     for word in (
         "nccl is not built",
@@ -98,7 +98,8 @@ def test_without_mpirun_one_process_is_left() -> None:
     machine = dataclasses.replace(LOCAL, mpirun=False)
     matrix = Matrix(runs=[Runs("horovod", workers=2, batch_a_worker=75)])
     reasons = {
-        launch.way.backend: unavailable(launch.way, matrix, machine) for launch in expand(matrix)
+        group.variant.backend: unavailable(group.variant, matrix, machine)
+        for group in expand(matrix)
     }
     assert reasons["single"] is None
     assert "mpirun" in str(reasons["horovod"])
@@ -116,30 +117,31 @@ def test_each_round_has_an_order_of_its_own_and_only_what_is_missing() -> None:
         allreduces=[AllReduces("mpi", rounds=2)],
     )
     about = study(matrix)
-    launches, _ = available_launches(about)
     folder = pathlib.Path("/study")
-    whole = rounds(about, launches, Measurements(), folder)
-    assert whole == rounds(about, launches, Measurements(), folder)  # the same again
-    orders = [[str(each.launch) for each in of_round] for of_round in whole]
+    whole = about.rounds(Measurements(), folder)
+    assert whole == about.rounds(Measurements(), folder)  # the same again
+    orders = [[each.name for each in of_round] for of_round in whole]
     assert [len(order) for order in orders] == [8, 6, 5]
     assert [name for name in orders[0] if name in orders[2]] != orders[2]
-    trained = [each for each in whole[0] if each.launch.way.kind == "training"]
+    trained = [each for each in whole[0] if each.spec["variant"]["kind"] == "training"]
     assert [each.round for each in trained] == [TRAINING_ROUNDS_FROM]
     # After a kill: what is on disk is not planned again.
     first, second = whole[0][0], whole[1][0]
     done = Measurements(
         tuple(
-            Repetition(about.point(each.launch.way, task), each.round, 10, 1.0)
+            Repetition(
+                about.point(Variant(**each.spec["variant"]), Task(**task)), each.round, 10, 1.0
+            )
             for each in (first, second)
-            for task in each.launch.tasks
+            for task in each.spec["tasks"]
         ),
         tuple(
             AllReduce("mpi", 2, 1024, 1e-5, 1e-5, 1e-5, 5, "test", round=each.round)
             for each in (first, second)
-            if each.launch.sizes
+            if each.spec["sizes"]
         ),
     )
-    rest = rounds(about, launches, done, folder)
+    rest = about.rounds(done, folder)
     assert [len(of_round) for of_round in rest] == [7, 5, 5]
     assert first not in rest[0]
     assert second not in rest[1]

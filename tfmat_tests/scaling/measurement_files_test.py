@@ -12,6 +12,7 @@ from tfmat.scaling.measurement_files import (
     read_measurements,
     write_measurements,
 )
+from tfmat.scaling.measurements import LeftOut, Session
 from tfmat_tests.scaling.synthetic import SESSION, Truth, study
 
 STUDY = study(Truth(), workers=(2,), batches=(75,), rounds=2, trained=True)
@@ -33,6 +34,28 @@ def test_entries_are_added_one_by_one(tmp_path):
     found = read_measurements(tmp_path)
     assert found.repetitions == STUDY.repetitions
     assert (found.allreduces, found.sessions, found.label) == (STUDY.allreduces, (SESSION,), "")
+
+
+def test_a_line_that_a_killed_process_left_unfinished_is_not_there(tmp_path):
+    add_measurements(tmp_path, [SESSION, *STUDY.repetitions[:2]])
+    path = tmp_path / FILE
+    path.write_bytes(path.read_bytes()[:-40])
+    assert read_measurements(tmp_path).repetitions == STUDY.repetitions[:1]
+    add_measurements(tmp_path, STUDY.repetitions[1:3])
+    assert read_measurements(tmp_path).repetitions == STUDY.repetitions[:3]
+    # A whole line that only lacks its end, as another program may leave it, stays.
+    path.write_bytes(path.read_bytes()[:-1])
+    add_measurements(tmp_path, STUDY.repetitions[3:4])
+    assert read_measurements(tmp_path).repetitions == STUDY.repetitions[:4]
+
+
+def test_failures_are_taken_back_and_what_cannot_be_had_is_of_the_last_session(tmp_path):
+    failed = [LeftOut("horovod", "ended with status 1", i, "its log") for i in (0, 1)]
+    add_measurements(tmp_path, [SESSION, LeftOut("nccl", "no GPU"), *failed])
+    assert len(read_measurements(tmp_path).left_out) == 3
+    later = Session(1, {})
+    add_measurements(tmp_path, [later, LeftOut("horovod", "", 0, session=1)])
+    assert read_measurements(tmp_path).left_out == (failed[1],)
 
 
 def test_a_line_says_only_what_is_not_the_default(tmp_path):

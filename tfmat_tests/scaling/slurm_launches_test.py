@@ -12,13 +12,13 @@ from tfmat.config import default_config
 from tfmat.errors import InputError
 from tfmat.launch.site import Site
 from tfmat.launch.slurm_script import SlurmJob, job_script
-from tfmat.scaling.launches import expand
-from tfmat.scaling.machine import Way
+from tfmat.scaling.laboratory import Launch
 from tfmat.scaling.matrix import Matrix, Runs
 from tfmat.scaling.measurement_files import read_measurements
-from tfmat.scaling.measurements import Model
-from tfmat.scaling.planning import Planned, Study
+from tfmat.scaling.measurements import Measurements, Model
+from tfmat.scaling.planning import Study
 from tfmat.scaling.slurm_launches import job_of, slurm_machine
+from tfmat.scaling.variants import Variant
 from tfmat_tests import mpi
 from tfmat_tests.scaling.studies import write_config
 from tfmat_tests.slurm import Cluster, trial_slurm  # noqa: F401 (a fixture)
@@ -35,15 +35,15 @@ def study(matrix: Matrix, most_nodes: int | None = None) -> Study:
     return Study(default_config(), matrix, machine, models, pathlib.Path("/data"))
 
 
-def planned(matrix: Matrix) -> Planned:
-    launch = next(each for each in expand(matrix) if each.way.backend == "horovod")
-    return Planned(launch, 0, pathlib.Path("/study/launches/0-horovod"))
+def planned(matrix: Matrix) -> Launch:
+    (of_round, *_) = study(matrix).rounds(Measurements(), pathlib.Path("/study/launches"))
+    launch = next(each for each in of_round if each.name.startswith("horovod"))
+    return dataclasses.replace(launch, folder=pathlib.Path("/study/launches/0-horovod"))
 
 
 def test_job_of_eight_workers_on_nodes_of_four() -> None:
     matrix = Matrix(runs=[Runs("horovod", workers=8, batch_a_worker=75)])
-    about = study(matrix)
-    text = job_script(job_of(planned(matrix), TEMPLATE, about, SITE), SITE)
+    text = job_script(job_of(planned(matrix), TEMPLATE, SITE), SITE)
     # The rest of the script is that of every job (tfmat_tests/launch).
     own = [line for line in text.splitlines() if line.startswith("#SBATCH") or "worker" in line]
     assert own == GOLDEN.read_text().splitlines()
@@ -52,10 +52,11 @@ def test_job_of_eight_workers_on_nodes_of_four() -> None:
 def test_nodes_are_filled_or_spread_over() -> None:
     matrix = Matrix(runs=[Runs("single", batch_a_worker=75)])
     filled, spread = (
-        Way("steps", "horovod", 4, "mpi", placement=placement) for placement in ("filled", "spread")
+        Variant("steps", "horovod", 4, "mpi", placement=placement)
+        for placement in ("filled", "spread")
     )
     machine = study(matrix, most_nodes=2).machine
-    assert [machine.nodes_of(way) for way in (filled, spread)] == [1, 2]
+    assert [machine.nodes_of(variant) for variant in (filled, spread)] == [1, 2]
     assert machine.nodes_of(dataclasses.replace(filled, workers=5)) == 2
     assert not machine.is_oversubscribed(filled)
     assert machine.hardware == "SLURM, batch"

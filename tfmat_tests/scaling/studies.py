@@ -2,7 +2,7 @@
 
 import pathlib
 
-from tfmat.scaling.machine import Machine
+from tfmat.scaling.planning import Machine
 
 START = """
 from tfmat.config import default_config

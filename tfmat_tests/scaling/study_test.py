@@ -11,8 +11,11 @@ import time
 import psutil
 import pytest
 
+from tfmat.scaling.analysis import analyse
+from tfmat.scaling.assumptions import Assumptions
 from tfmat.scaling.measurement_files import FILE, is_study, read_measurements
 from tfmat.scaling.measurements import Measurements
+from tfmat.scaling.scaling_verdict import headline
 from tfmat_tests import mpi
 from tfmat_tests.scaling.studies import write_config
 
@@ -127,7 +130,9 @@ def test_another_config_is_refused(study: pathlib.Path) -> None:
 
 def test_the_report_is_written_with_its_verdict(study: pathlib.Path) -> None:
     said = (study.parent / "said.txt").read_text()
-    assert "2 workers" in said.splitlines()[-2]
+    # Whatever it is: beside a busy machine it is that nothing can be said.
+    _, verdict = headline(analyse(read_measurements(study), Assumptions(price_per_hour=2.0)))
+    assert said.splitlines()[-2] == verdict
     assert (study / "scaling_report.html").exists()
     assert '"price_per_hour": 2.0' in (study / "assumptions.json").read_text()
 

@@ -1,0 +1,280 @@
+"""One way to measure: launches of processes take turns in rounds, and each answer is kept before the next one begins.
+
+A `Launch` is a set of processes that start together and do what its `spec` says (worker.py). `measure` goes through
+rounds of them. `run_locally` starts them here; slurm_launches.py has them run as jobs of a cluster.
+"""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from tfmat.errors import InputError
+from tfmat.files import make_folder, read_json, write_json
+from tfmat.scaling.worker import SPEC, answer_file
+
+LOG = "log.txt"
+_LONGEST_LAUNCH, _TO_END = 1200.0, 10.0  # seconds
+_LAST_LINES, _LONGEST_LOG = 20, 4000
+# A variant that failed as often is not tried again before the command is given again.
+_TRIALS = 2
+
+Answers = list[dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """Processes that are started together in one round.
+
+    Attributes:
+      name: for people; a launch of the same name in another round is a repetition.
+      variant: what is measured without its batch; one that fails in two launches is given up.
+      round: its number.
+      folder: for its files; absolute.
+      spec: what each process is told, as JSON; see worker.py.
+      num_processes, nodes: how many, and over how many machines.
+      processors, gpus: of each process, and of all of them.
+      gloo: they are started by horovodrun.
+      guess: seconds that it takes on a quiet machine.
+    """
+
+    name: str
+    variant: str
+    round: int
+    folder: pathlib.Path
+    spec: dict[str, Any]
+    num_processes: int = 1
+    nodes: int = 1
+    processors: int = 1
+    gpus: int = 0
+    gloo: bool = False
+    guess: float = 15.0
+
+    @property
+    def answers(self) -> Answers | None:
+        """What every process left; None where an answer is missing or broken."""
+        try:
+            return [read_json(answer_file(self.folder, i)) for i in range(self.num_processes)]
+        except InputError:
+            return None
+
+
+# The launch, and why it failed with the end of its log; None where it did not.
+Finished = Callable[[Launch, tuple[str, str] | None], None]
+Run = Callable[[Sequence[Launch], Finished], None]
+
+
+class Journal(Protocol):
+    """Where results are kept."""
+
+    def add(self, launch: Launch, answers: Answers) -> str:
+        """Keeps a result; returns it in a line for people."""
+
+    def leave_out(self, launch: Launch, reason: str, log: str) -> None:
+        """Keeps a failure with the end of its log."""
+
+
+def folder_name(round_number: int, name: str) -> str:
+    """Of a launch, within the folder of all of them."""
+    plain = "".join(letter if letter.isalnum() else "_" for letter in name)
+    return f"{round_number}-{plain}"[:120]
+
+
+def measure(
+    rounds: Sequence[Sequence[Launch]], run: Run, journal: Journal, log: Callable[[str], None]
+) -> int:
+    """Runs what the rounds hold, one round after the other.
+
+    Args:
+      rounds: launches in their order.
+      run: starts launches and tells how each ended, see `run_locally`.
+      journal: gets every result before the next launch begins.
+      log: takes lines.
+
+    Returns:
+      How many launches failed. Their folders stay.
+
+    Raises:
+      Interrupted, KeyboardInterrupt: what was measured until then is kept.
+    """
+    failed: list[str] = []
+    with _Progress([launch for of_round in rounds for launch in of_round], log) as progress:
+
+        def finished(launch: Launch, failure: tuple[str, str] | None) -> None:
+            try:
+                line = _result(launch, failure, journal)
+            except InputError as error:
+                failed.append(launch.variant)
+                line = f"failed: {error}; {launch.folder}"
+            progress.finished(launch, line)
+
+        for of_round in rounds:
+            ready = [each for each in of_round if failed.count(each.variant) < _TRIALS]
+            for launch in of_round:
+                if launch not in ready:
+                    progress.drop(launch)
+            for launch in ready:
+                shutil.rmtree(launch.folder, ignore_errors=True)
+                make_folder(launch.folder)
+                write_json(launch.folder / SPEC, launch.spec)
+            if ready:
+                progress.begin()
+                run(ready, finished)
+    return len(failed)
+
+
+def _result(launch: Launch, failure: tuple[str, str] | None, journal: Journal) -> str:
+    """The result in a line; InputError for a failure, which is kept."""
+    if failure is None:
+        answers = launch.answers
+        try:
+            if answers is None:
+                raise InputError("not every process answered")
+            line = journal.add(launch, answers)
+        except (InputError, KeyError, TypeError, ValueError, IndexError) as error:
+            failure = f"its answer cannot be used: {error}", ""
+        else:
+            shutil.rmtree(launch.folder, ignore_errors=True)
+            return line
+    journal.leave_out(launch, *failure)
+    raise InputError(failure[0])
+
+
+class _Progress:
+    """What is done and how long the rest takes: a bar on a terminal, a line a launch everywhere."""
+
+    def __init__(self, launches: Sequence[Launch], log: Callable[[str], None]):
+        self._left, self._total, self._log = list(launches), len(launches), log
+        self._seconds: dict[str, list[float]] = {}
+        self._ratios: list[float] = []
+        self._bar: Progress | None = None
+
+    def __enter__(self) -> "_Progress":
+        if sys.stderr.isatty():
+            self._bar = Progress(
+                TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"),
+                console=Console(stderr=True), transient=True,
+            )  # fmt: skip
+            self._bar.start()
+            self._task = self._bar.add_task(self._left_text(), total=self._total)
+        else:
+            self._log(f"{self._total} launches, {self._left_text()}")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def begin(self) -> None:
+        """The next launch starts now."""
+        self._started = time.monotonic()
+
+    def finished(self, launch: Launch, line: str) -> None:
+        """One has ended, and the next one starts."""
+        now = time.monotonic()
+        elapsed, self._started = now - self._started, now
+        self._ratios.append(elapsed / launch.guess)
+        self._seconds.setdefault(launch.name, []).append(elapsed)
+        self.drop(launch)
+        text = f"[{self._total - len(self._left)}/{self._total}] {launch.name}: {line}"
+        if self._bar:
+            self._bar.console.print(text, highlight=False, markup=False)
+        else:
+            self._log(f"{text}; {self._left_text()}")
+
+    def drop(self, launch: Launch) -> None:
+        """It will not be run any more."""
+        self._left.remove(launch)
+        if self._bar:
+            done = self._total - len(self._left)
+            self._bar.update(self._task, completed=done, description=self._left_text())
+
+    def _left_text(self) -> str:
+        """As long as the same launches took, else as guessed, in proportion to those that ended."""
+        ratio = statistics.median(self._ratios or [1.0])
+        seconds = sum(
+            statistics.median(self._seconds.get(each.name, [ratio * each.guess]))
+            for each in self._left
+        )
+        return f"about {max(1, round(seconds / 60))} min left"
+
+
+def worker_command(folder: pathlib.Path, python: str = sys.executable) -> tuple[str, ...]:
+    """Of one process."""
+    return (python, "-P", "-m", "tfmat.scaling.worker", str(folder / SPEC))
+
+
+def local_command(launch: Launch) -> list[str]:
+    """Of a launch. The processes choose their processors themselves, the same way whatever started them."""
+    count, alone = launch.num_processes, list(worker_command(launch.folder))
+    if count == 1:
+        return alone
+    if launch.gloo:
+        # Under mpirun Horovod's Gloo crashes at its first broadcast (0.28.1).
+        horovodrun = pathlib.Path(sys.executable).with_name("horovodrun")
+        return [str(horovodrun), "--gloo", "-np", str(count), "-H", f"localhost:{count}", *alone]
+    return ["mpirun", "-np", str(count), "--oversubscribe", "--bind-to", "none", *alone]
+
+
+def run_locally(launches: Sequence[Launch], finished: Finished) -> None:
+    """Runs each in turn and says how it went; whatever ends this function ends its processes."""
+    for launch in launches:
+        finished(launch, _run(launch))
+
+
+def _run(launch: Launch) -> tuple[str, str] | None:
+    environment = {
+        **os.environ,
+        # Root may be all that a container has.
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    path = launch.folder / LOG
+    with path.open("wb") as log:
+        process = subprocess.Popen(
+            local_command(launch),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for us, who end them in order
+        )
+        try:
+            status = process.wait(_LONGEST_LAUNCH)
+        except subprocess.TimeoutExpired:
+            return f"did not end within {_LONGEST_LAUNCH:.0f} s", end_of_log(path)
+        finally:
+            end(process)
+    return (f"ended with status {status}", end_of_log(path)) if status else None
+
+
+def end(process: subprocess.Popen) -> None:
+    """Ends a process and all of its group; mpirun ends those that are its own."""
+    for number, seconds in ((signal.SIGTERM, _TO_END), (signal.SIGKILL, _TO_END)):
+        if process.poll() is not None:
+            break
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+
+
+def end_of_log(path: pathlib.Path) -> str:
+    """The last lines of a log; empty where there is none."""
+    try:
+        lines = path.read_text("utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return "\n".join(lines[-_LAST_LINES:])[-_LONGEST_LOG:]

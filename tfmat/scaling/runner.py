@@ -1,0 +1,244 @@
+"""Measures a study: what its folder lacks, with each result on disk before the next launch begins."""
+
+import contextlib
+import dataclasses
+import datetime
+import fcntl
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tfmat.config import Config
+from tfmat.errors import InputError
+from tfmat.files import check_json, make_folder, read_json, write_error, write_json
+from tfmat.scaling.describe import model_of
+from tfmat.scaling.laboratory import Answers, Launch, Run, end_of_log, measure
+from tfmat.scaling.matrix import Matrix, config_of_model
+from tfmat.scaling.measurement_files import add_measurements, is_study, read_measurements
+from tfmat.scaling.measurements import (
+    AllReduce,
+    LeftOut,
+    Measurements,
+    Point,
+    RankUse,
+    Repetition,
+    Session,
+    TrainingLine,
+)
+from tfmat.scaling.planning import Study, plain
+from tfmat.scaling.variants import Task, Variant
+from tfmat.scaling.worker import SPEC
+
+CONFIG, LAUNCHES = "config.json", "launches"
+_DESCRIBE_SECONDS = 300.0
+
+
+@contextlib.contextmanager
+def only_one(workdir: pathlib.Path) -> Iterator[None]:
+    """Holds a study's folder; InputError where another process does."""
+    path = make_folder(workdir) / ".lock"
+    try:
+        file = path.open("a")
+    except OSError as error:
+        raise write_error(path, error) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(
+                f"another tfmat scale works in {workdir}; wait for it, or use another --workdir"
+            ) from error
+        except OSError:
+            pass  # a file system without locks
+        yield
+
+
+def check_same_study(workdir: pathlib.Path, config: Config) -> None:
+    """InputError where the folder was measured with another config: its numbers would not compare."""
+    path, content = workdir / CONFIG, plain(config.to_dict())
+    if not path.exists():
+        write_json(path, content)
+        return
+    before = _flat(check_json(read_json(path), dict[str, Any], path))
+    for name, value in _flat(content).items():
+        old = before.get(name)
+        if (
+            old != value and name != "data.num_curves"
+        ):  # the first ones are the same in every number
+            raise InputError(
+                f"{workdir} was measured with {name}={old}, now it is {value}; use another --workdir"
+            )
+
+
+def _flat(content: Any, prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in content.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def describe(config: Config, matrix: Matrix, num_outputs: int, folder: pathlib.Path) -> Any:
+    """What describe.py finds; a moment of TensorFlow in a process of its own.
+
+    Raises:
+      InputError: TensorFlow cannot be loaded, or a model cannot be built.
+    """
+    asked, answer = folder / "describe.json", folder / "described.json"
+    models = {
+        name: plain(config_of_model(config, matrix, name).to_dict())
+        for name in ("default", *matrix.models)
+    }
+    write_json(asked, {"models": models, "num_outputs": num_outputs})
+    command = [sys.executable, "-P", "-m", "tfmat.scaling.describe", str(asked), str(answer)]
+    log = folder / "describe.txt"
+    with log.open("wb") as file:
+        status = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=_DESCRIBE_SECONDS
+        ).returncode
+    if status:
+        last = end_of_log(log).splitlines()[-1:] or ["no word"]
+        raise InputError(f"the networks of the study cannot be built: {last[0]}; see {log}")
+    found = read_json(answer)
+    found["models"] = {name: model_of(name, each) for name, each in found["models"].items()}
+    return found
+
+
+def measure_study(
+    study: Study,
+    *,
+    workdir: pathlib.Path,
+    session: dict[str, Any],
+    run: Run,
+    log: Callable[[str], None],
+) -> tuple[int, tuple[LeftOut, ...]]:
+    """Measures what is still missing in the folder.
+
+    Args:
+      study: what.
+      workdir: of the study; held by this process.
+      session: of `tfmat.launch.provenance.describe_session`.
+      run: starts launches, see laboratory.py and slurm_launches.py.
+      log: takes lines.
+
+    Returns:
+      How many launches there were, and which failed.
+
+    Raises:
+      Interrupted, KeyboardInterrupt: what was measured until then is on disk.
+    """
+    _, absent = study.groups()
+    for left in absent:
+        log(f"left out: {left.what}: {left.reason}")
+    journal = StudyJournal(study, workdir, session, absent)
+    rounds = study.rounds(journal.before, make_folder(workdir / LAUNCHES).resolve())
+    total = sum(map(len, rounds))
+    if not total:
+        log("everything is measured already")
+        return 0, ()
+    measure(rounds, run, journal, log)
+    return total, tuple(journal.failed)
+
+
+class StudyJournal:
+    """Adds what launches answer to measurements.jsonl; `before` is what was in it, `failed` what failed since."""
+
+    def __init__(
+        self,
+        study: Study,
+        workdir: pathlib.Path,
+        session: dict[str, Any],
+        absent: Sequence[LeftOut],
+    ):
+        self._study, self._workdir = study, workdir
+        self.before = read_measurements(workdir) if is_study(workdir) else Measurements()
+        self.failed: list[LeftOut] = []
+        self._session = len(self.before.sessions)
+        told = [dataclasses.replace(each, session=self._session) for each in absent]
+        add_measurements(workdir, [Session(self._session, session), *told])
+
+    def add(self, launch: Launch, answers: Answers) -> str:
+        """See Journal."""
+        variant = Variant(**launch.spec["variant"])
+        if launch.spec["sizes"]:
+            sums = self._allreduces(launch, variant, answers)
+            add_measurements(self._workdir, [*sums, *self._withdrawn(launch)])
+            first, last = sums[0], sums[-1]
+            rate = last.bytes / last.median_seconds / 1e6
+            return (
+                f"{1e6 * first.median_seconds:.3g} µs for {first.bytes:,} bytes, {rate:,.0f} MB/s for "
+                f"{last.bytes:,}"
+            )
+        spoken = [answer["tasks"] for answer in answers if answer.get("tasks")]
+        tasks = [Task(**each) for each in launch.spec["tasks"]]
+        points = [self._study.point(variant, task) for task in tasks]
+        found = [
+            self._repetition(launch, point, [of_rank[i] for of_rank in spoken])
+            for i, point in enumerate(points)
+        ]
+        add_measurements(self._workdir, [*found, *self._withdrawn(launch)])
+        steps = [f"{e.point.batch_a_worker:,}: {1e3 * e.step_seconds:.3g} ms" for e in found]
+        return ", ".join(steps) + " a step"
+
+    def leave_out(self, launch: Launch, reason: str, log: str) -> None:
+        """See Journal."""
+        left = LeftOut(launch.name, reason, launch.round, log, self._session)
+        self.failed.append(left)
+        add_measurements(self._workdir, [left])
+
+    def _withdrawn(self, launch: Launch) -> list[LeftOut]:
+        """Takes back what is said of the same launch's failure in an earlier session."""
+        known = any((e.what, e.round) == (launch.name, launch.round) for e in self.before.left_out)
+        return [LeftOut(launch.name, "", launch.round, session=self._session)] * known
+
+    def _repetition(
+        self, launch: Launch, point: Point, of_ranks: Sequence[dict[str, Any]]
+    ) -> Repetition:
+        """The slowest process says how long the steps took."""
+        slowest = max(of_ranks, key=lambda answer: answer["seconds"] / answer["steps"])
+        ranks = tuple(
+            RankUse(rank=rank, **answer["use"])
+            for rank, answer in enumerate(of_ranks)
+            if "use" in answer
+        )
+        memory = [rank.memory_bytes for rank in ranks if rank.memory_bytes is not None]
+        modified = (launch.folder / SPEC).stat().st_mtime
+        started = datetime.datetime.fromtimestamp(modified, datetime.UTC)
+        return Repetition(
+            point,
+            launch.round,
+            int(slowest["steps"]),
+            float(slowest["seconds"]),
+            session=self._session,
+            started=started.isoformat(timespec="seconds"),
+            ranks=ranks,
+            training=tuple(TrainingLine(**line) for line in of_ranks[0].get("training", [])),
+            peak_memory_bytes=sum(memory) if len(memory) == len(of_ranks) else None,
+        )
+
+    def _allreduces(self, launch: Launch, variant: Variant, answers: Answers) -> list[AllReduce]:
+        """One a size: a sum has ended when the last process has it."""
+        found = []
+        for sizes in zip(*(answer["sums"] for answer in answers), strict=True):
+            seconds = np.max([each["seconds"] for each in sizes], axis=0)
+            low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75])
+            found.append(
+                AllReduce(
+                    library=variant.collectives,
+                    bytes=sizes[0]["bytes"],
+                    median_seconds=float(median),
+                    low_seconds=float(low),
+                    high_seconds=float(high),
+                    repetitions=len(seconds),
+                    round=launch.round,
+                    session=self._session,
+                    **self._study.place(variant),
+                )
+            )
+        return found
