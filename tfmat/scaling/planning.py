@@ -10,6 +10,7 @@ from typing import Any
 
 from tfmat.config import Config
 from tfmat.errors import InputError
+from tfmat.files import as_json
 from tfmat.scaling.laboratory import Launch, folder_name
 from tfmat.scaling.matrix import Matrix, config_of_model
 from tfmat.scaling.measurements import LeftOut, Measurements, Model, Point
@@ -189,7 +190,7 @@ class Study:
             "variant": dataclasses.asdict(variant),
             "tasks": [dataclasses.asdict(task) for task in group.tasks],
             "sizes": sorted({*group.sizes, *gradients}) if group.sizes else [],
-            "config": plain(config_of_model(self.config, matrix, variant.model).to_dict()),
+            "config": as_json(config_of_model(self.config, matrix, variant.model).to_dict()),
             "dataset": str(self.dataset),
             "dataset_size": variant.dataset_size,
             "processors": processors,
@@ -258,10 +259,3 @@ def _environment(variant: Variant) -> dict[str, str]:
     if variant.transport == "rdma":
         found |= {"OMPI_MCA_pml": "ucx"}
     return found
-
-
-def plain(value: Any) -> Any:
-    """A config's values as JSON has them: lists in place of tuples."""
-    if isinstance(value, dict):
-        return {name: plain(each) for name, each in value.items()}
-    return list(value) if isinstance(value, tuple) else value

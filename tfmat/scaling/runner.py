@@ -1,20 +1,26 @@
 """Measures a study: what its folder lacks, with each result on disk before the next launch begins."""
 
-import contextlib
 import dataclasses
 import datetime
-import fcntl
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tfmat.config import Config
 from tfmat.errors import InputError
-from tfmat.files import check_json, make_folder, read_json, write_error, write_json
+from tfmat.files import (
+    as_json,
+    check_json,
+    first_difference,
+    flatten,
+    make_folder,
+    read_json,
+    write_json,
+)
 from tfmat.scaling.describe import model_of
 from tfmat.scaling.laboratory import Answers, Launch, Run, end_of_log, measure
 from tfmat.scaling.matrix import Matrix, config_of_model
@@ -29,7 +35,7 @@ from tfmat.scaling.measurements import (
     Session,
     TrainingLine,
 )
-from tfmat.scaling.planning import Study, plain
+from tfmat.scaling.planning import Study
 from tfmat.scaling.variants import Task, Variant
 from tfmat.scaling.worker import SPEC
 
@@ -37,51 +43,21 @@ CONFIG, LAUNCHES = "config.json", "launches"
 _DESCRIBE_SECONDS = 300.0
 
 
-@contextlib.contextmanager
-def only_one(workdir: pathlib.Path) -> Iterator[None]:
-    """Holds a study's folder; InputError where another process does."""
-    path = make_folder(workdir) / ".lock"
-    try:
-        file = path.open("a")
-    except OSError as error:
-        raise write_error(path, error) from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(
-                f"another tfmat scale works in {workdir}; wait for it, or use another --workdir"
-            ) from error
-        except OSError:
-            pass  # a file system without locks
-        yield
-
-
 def check_same_study(workdir: pathlib.Path, config: Config) -> None:
     """InputError where the folder was measured with another config: its numbers would not compare."""
-    path, content = workdir / CONFIG, plain(config.to_dict())
+    path, content = workdir / CONFIG, as_json(config.to_dict())
     if not path.exists():
         write_json(path, content)
         return
-    before = _flat(check_json(read_json(path), dict[str, Any], path))
-    for name, value in _flat(content).items():
-        old = before.get(name)
-        if (
-            old != value and name != "data.num_curves"
-        ):  # the first ones are the same in every number
-            raise InputError(
-                f"{workdir} was measured with {name}={old}, now it is {value}; use another --workdir"
-            )
-
-
-def _flat(content: Any, prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in content.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat
+    before = flatten(check_json(read_json(path), dict[str, Any], path))
+    now = flatten(content)
+    # The first curves are the same in every number of them.
+    known = {key: value for key, value in before.items() if key in now}
+    name = first_difference(known, now, {"data.num_curves"})
+    if name is not None:
+        raise InputError(
+            f"{workdir} was measured with {name}={before.get(name)}, now it is {now.get(name)}; use another --workdir"
+        )
 
 
 def describe(config: Config, matrix: Matrix, num_outputs: int, folder: pathlib.Path) -> Any:
@@ -92,7 +68,7 @@ def describe(config: Config, matrix: Matrix, num_outputs: int, folder: pathlib.P
     """
     asked, answer = folder / "describe.json", folder / "described.json"
     models = {
-        name: plain(config_of_model(config, matrix, name).to_dict())
+        name: as_json(config_of_model(config, matrix, name).to_dict())
         for name in ("default", *matrix.models)
     }
     write_json(asked, {"models": models, "num_outputs": num_outputs})

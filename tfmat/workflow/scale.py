@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tfmat.config import Config
 from tfmat.data.packed import PackedDataset, is_dataset
 from tfmat.errors import InputError, WorkerLostError
+from tfmat.files import locked
 from tfmat.workflow.dataset import adopt, curve_settings, make_dataset
 from tfmat.workflow.lines import say
 from tfmat.workflow.memory import check_training_fits
@@ -44,14 +45,15 @@ def scale(
       WorkerLostError: some launches failed; all others are measured, and the report is written.
     """
     from tfmat.launch.provenance import describe_session
-    from tfmat.scaling.runner import check_same_study, measure_study, only_one
+    from tfmat.scaling.runner import check_same_study, measure_study
 
     folder = pathlib.Path(workdir)
     dataset = _dataset(config, data_dir, _num_train(matrix))
     check_training_fits(
         config, num_outputs=len(dataset.parameters), num_points=dataset.features.shape[1]
     )
-    with only_one(folder):
+    busy = f"another tfmat scale works in {folder}; wait for it, or use another --workdir"
+    with locked(folder, busy):
         check_same_study(folder, config)
         session = describe_session()
         study = _study(config, matrix, dataset, folder, session, slurm)
