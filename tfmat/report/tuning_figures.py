@@ -1,27 +1,78 @@
 """The pictures of a search: parallel coordinates, importance, the course, and one panel a hyper-parameter."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
-from tfmat.report.drawing import BAND, INK, MEASURED, MODEL, SECOND, finish, logarithmic, new_figure
+from tfmat.report.drawing import (
+    BAND,
+    INK,
+    MEASURED,
+    MODEL,
+    SECOND,
+    Picture,
+    bars,
+    finish,
+    logarithmic,
+)
 from tfmat.report.formatting import format_value
 from tfmat.report.tuning_table import value_cell
 
 Rows = Sequence[Mapping[str, Any]]
 _BEST_SHARE = 0.1
+# With fewer trials a picture says nothing.
+_FEWEST = 2
 
 
-def parallel_figure(rows: Rows, names: Mapping[str, str], objective: str) -> Figure:
-    """One line a trial, one axis a hyper-parameter and one for the objective; the best tenth stands out."""
+def pictures(rows: Rows, names: Mapping[str, str], objective: str) -> dict[str, Any]:
+    """Parallel coordinates, one slice a hyper-parameter, and the course; none where a picture would say nothing."""
     rows = [row for row in rows if row[objective] is not None]
+    if len(rows) < _FEWEST:
+        return {}
+    parallel = functools.partial(draw_parallel, rows=rows, names=names, objective=objective)
+    course = functools.partial(draw_course, rows=rows, objective=objective)
+    width = max(7.0, 1.35 * len(names) + 2.35)
+    return {
+        "parallel": Picture("parallel", "parallel coordinates of all trials", parallel, width, 4.4),
+        "course": Picture("course", f"{objective} of each trial", course, 7.0, 3.4),
+        "slices": [
+            Picture(
+                f"slice-{i}",
+                f"{objective} over {name}",
+                functools.partial(
+                    draw_slice, rows=rows, name=name, scale=names[name], objective=objective
+                ),
+                3.1,
+                2.5,
+            )
+            for i, name in enumerate(names)
+        ],
+    }
+
+
+def importance(importances: Mapping[str, float]) -> Picture | None:
+    """One bar a hyper-parameter: its share, largest on top."""
+    if not importances:
+        return None
+
+    def draw(panel: Axes) -> None:
+        places = bars(panel, list(importances), "share of what the hyper-parameters explain (%)")
+        shares = [100 * share for share in importances.values()]
+        panel.barh(places, shares, color=SECOND, height=0.62)
+
+    height = 0.6 + 0.34 * len(importances)
+    return Picture("importance", "importance of each hyper-parameter", draw, 7.0, height)
+
+
+def draw_parallel(panel: Axes, rows: Rows, names: Mapping[str, str], objective: str) -> None:
+    """One line a trial, one axis a hyper-parameter and one for the objective; the best tenth stands out."""
     order = sorted(rows, key=lambda row: -row[objective])
     axes = [_Axis(name, [row.get(name) for row in rows], scale) for name, scale in names.items()]
     axes.append(_Axis(objective, [row[objective] for row in rows], "log"))
-    figure = new_figure(max(7.0, 1.35 * len(axes) + 1.0), 4.4)
-    panel = figure.subplots()
     best = max(1, round(_BEST_SHARE * len(order)))
     for rank, row in enumerate(order):
         heights = [axis.height(row.get(axis.name)) for axis in axes]
@@ -42,31 +93,11 @@ def parallel_figure(rows: Rows, names: Mapping[str, str], objective: str) -> Fig
     panel.set_yticks([])
     panel.spines[:].set_visible(False)
     panel.tick_params(length=0, colors=INK)
-    return figure
 
 
-def importance_figure(importances: Mapping[str, float]) -> Figure:
-    """One bar a hyper-parameter: its share, largest on top."""
-    names = list(importances)[::-1]
-    figure = new_figure(7.0, 0.6 + 0.34 * len(names))
-    panel = figure.subplots()
-    shares = [100 * importances[name] for name in names]
-    panel.barh(names, shares, color=SECOND, height=0.62)
-    finish(panel)
-    panel.grid(False, axis="y")
-    panel.set_xlabel("share of what the hyper-parameters explain (%)")
-    return figure
-
-
-def course_figure(rows: Rows, objective: str) -> Figure:
+def draw_course(panel: Axes, rows: Rows, objective: str) -> None:
     """The objective of each trial in the order of their start, and the best so far."""
-    ended = [
-        (int(row["trial"]), row[objective], row["state"])
-        for row in rows
-        if row[objective] is not None
-    ]
-    figure = new_figure(7.0, 3.4)
-    panel = figure.subplots()
+    ended = [(int(row["trial"]), row[objective], row["state"]) for row in rows]
     for state, color, marker in (("done", MEASURED, "o"), ("stopped", BAND, "x")):
         points = [(number, value) for number, value, of in ended if of == state]
         if points:
@@ -78,41 +109,34 @@ def course_figure(rows: Rows, objective: str) -> Figure:
     finish(panel)
     if min(value for _, value, _ in ended) > 0:
         logarithmic(panel.yaxis)
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     panel.set_xlabel("trial")
     panel.set_ylabel(objective)
     panel.legend(frameon=False)
-    return figure
 
 
-def slices_figure(rows: Rows, names: Mapping[str, str], objective: str) -> Figure:
-    """One panel a hyper-parameter: the objective over its value."""
-    rows = [row for row in rows if row[objective] is not None]
-    columns = min(3, len(names))
-    lines = -(-len(names) // columns)
-    figure = new_figure(3.1 * columns, 2.5 * lines)
-    panels = np.atleast_1d(figure.subplots(lines, columns, sharey=True, squeeze=False)).ravel()
-    for panel, name in zip(panels, names, strict=False):
-        axis = _Axis(name, [row.get(name) for row in rows], names[name])
-        for state, color in (("stopped", BAND), ("done", SECOND)):
-            chosen = [r for r in rows if r["state"] == state and r.get(name) is not None]
-            panel.plot(
-                [axis.place(row[name]) for row in chosen], [row[objective] for row in chosen],
-                "o", ms=3.5, color=color, alpha=0.85,
-            )  # fmt: skip
-        finish(panel)
-        if axis.words:
-            panel.set_xticks(range(len(axis.words)), axis.words, fontsize=8)
-            panel.set_xlim(-0.5, len(axis.words) - 0.5)
-        elif axis.log:
-            logarithmic(panel.xaxis)
-        panel.set_xlabel(name, fontsize=9)
-    for panel in panels[len(names) :]:
-        panel.set_visible(False)
-    if rows and min(row[objective] for row in rows) > 0:
-        logarithmic(panels[0].yaxis)
-    for panel in panels[::columns]:
-        panel.set_ylabel(objective)
-    return figure
+def draw_slice(panel: Axes, rows: Rows, name: str, scale: str, objective: str) -> None:
+    """The objective over the value of one hyper-parameter."""
+    axis = _Axis(name, [row.get(name) for row in rows], scale)
+    for state, color in (("stopped", BAND), ("done", SECOND)):
+        chosen = [row for row in rows if row["state"] == state and row.get(name) is not None]
+        panel.plot(
+            [axis.place(row[name]) for row in chosen], [row[objective] for row in chosen],
+            "o", ms=3.5, color=color, alpha=0.85,
+        )  # fmt: skip
+    finish(panel)
+    if axis.words:
+        panel.set_xticks(range(len(axis.words)), axis.words, fontsize=8)
+        panel.set_xlim(-0.5, len(axis.words) - 0.5)
+    elif axis.log:
+        logarithmic(panel.xaxis)
+    objectives = [row[objective] for row in rows]
+    # One scale for all panels.
+    if min(objectives) > 0:
+        panel.set_ylim(min(objectives) / 1.2, max(objectives) * 1.2)
+        logarithmic(panel.yaxis)
+    panel.set_xlabel(name, fontsize=9, parse_math=False)
+    panel.set_ylabel(objective)
 
 
 class _Axis:

@@ -55,6 +55,16 @@ def overview_lines(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return lines
 
 
+def best_first(rows: Sequence[Mapping[str, Any]], objective: str) -> list[Mapping[str, Any]]:
+    """The trials, those without a value last."""
+    return sorted(rows, key=lambda row: (row[objective] is None, row[objective] or 0.0))
+
+
+def busy(worker: Mapping[str, Any]) -> str:
+    """Share of its life that a worker spent in trials."""
+    return f"{100 * worker['busy_seconds'] / max(worker['alive_seconds'], 1e-9):.0f} %"
+
+
 def _seeds(summary: Mapping[str, Any]) -> str:
     return f", mean of {summary['seeds']} seeds" if summary["seeds"] > 1 else ""
 
@@ -80,12 +90,11 @@ def _workers(summary: Mapping[str, Any]) -> list[Table]:
             if worker["trial"]
             else "idle"
         )
-        share = worker["busy_seconds"] / max(worker["alive_seconds"], 1e-9)
         cells = (
             worker["name"],
             Text(worker["host"]),
             now,
-            f"{100 * share:.0f} %",
+            busy(worker),
             str(worker["starts"]),
         )
         table.add_row(*cells)
@@ -101,9 +110,7 @@ def _trials(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> li
             name for row in rows for name in row if name not in _FIXED | {"reason", objective}
         )
     )
-    shown = sorted(rows, key=lambda row: (row[objective] is None, row[objective] or 0.0))[
-        :_MOST_ROWS
-    ]
+    shown = best_first(rows, objective)[:_MOST_ROWS]
     title = "trials, the best first" + (
         f" (first {_MOST_ROWS} of {len(rows)})" if rows[_MOST_ROWS:] else ""
     )
@@ -117,12 +124,11 @@ def _trials(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> li
     ):
         table.add_column(heading, justify="left" if heading in ("trial", "state") else "right")
     for row in shown:
-        value = row[objective]
         cells = [value_cell(row.get(name)) for name in names]
         table.add_row(
             row["trial"],
             Text(row["state"], style=_STYLES.get(row["state"], "")),
-            "–" if value is None else format_value(value),
+            format_value(row[objective]),
             *map(Text, cells),
             duration_text(row["seconds"]),
         )

@@ -85,6 +85,15 @@ def test_files(tmp_path):
     assert f"The best trial is {winner.trial_id}" in text and "What matters" in text
 
 
+def test_what_a_trial_said_is_shown_as_text(tmp_path):
+    state = make_state(4)
+    trial, evil = state.trials["0001"], "<script>alert('x')</script>"
+    trial.state, trial.value, trial.reason = "failed", None, evil
+    write_state(tmp_path, state)
+    page = write_results(tmp_path)[-1].read_text("utf-8")
+    assert evil not in page and evil in checked(page).texts
+
+
 def test_hparams_are_read_by_tensorboard(tmp_path):
     state = make_state(2)
     write_state(tmp_path, state)
