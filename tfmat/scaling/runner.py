@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tfmat.config import Config
+from tfmat.config import Config, default_config
 from tfmat.errors import InputError
 from tfmat.files import (
     as_json,
@@ -49,7 +49,9 @@ def check_same_study(workdir: pathlib.Path, config: Config) -> None:
     if not path.exists():
         write_json(path, content)
         return
-    before = flatten(check_json(read_json(path), dict[str, Any], path))
+    # A key that was added to tfmat after the study had begun had its default.
+    before = flatten(as_json(default_config().to_dict()))
+    before |= flatten(check_json(read_json(path), dict[str, Any], path))
     now = flatten(content)
     # The first curves are the same in every number of them.
     known = {key: value for key, value in before.items() if key in now}
