@@ -113,7 +113,7 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
         check_output_file(name, flag_values[name].value)
     check_output_folder("plot_dir", flag_values.plot_dir)
     # Files are read before TensorFlow is loaded: a bad one is named at once.
-    from tfmat.curves.finding import find_files
+    from tfmat.curves.raw_files import find_files
     from tfmat.identification.pretrained import find_network
     from tfmat.identification.sidecar import law_alone, read_sidecar
 

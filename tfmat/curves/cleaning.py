@@ -2,10 +2,10 @@
 
 import dataclasses
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
-from tfmat.curves.caveats import Caveat
 from tfmat.curves.tables import MINIMUM_POINTS
 from tfmat.curves.tensile import TensileProperties
 from tfmat.curves.toe import elastic_line, noise_of, toe_shift
@@ -18,6 +18,31 @@ FAILED_BELOW = 0.95
 _NOISE_TIMES = 6.0
 # Larger numbers are no strain in any unit and no stress in Pa; smaller ones are zero.
 _LARGEST, _SMALLEST = 1e12, 1e-20
+
+
+@dataclasses.dataclass(frozen=True)
+class Caveat:
+    """One reason to be careful with the answer for one curve.
+
+    Attributes:
+      kind: a few words that are the same for every curve it is true of, e.g. "necking"; a batch is summed up by them.
+      text: one sentence with the numbers of this curve, without a full stop.
+      advice: what to do about it, the same for every curve of this kind; empty where nothing can be done.
+      blocks: the answer must not be used.
+    """
+
+    kind: str
+    text: str
+    advice: str = ""
+    blocks: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.text}; {self.advice}" if self.advice else self.text
+
+
+def reasons_not_to_use(caveats: Iterable[Caveat]) -> list[str]:
+    """The kinds of those that forbid the use of the answer, each once and in order; empty where it can be used."""
+    return list(dict.fromkeys(caveat.kind for caveat in caveats if caveat.blocks))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tfmat.curves.caveats import Caveat
 from tfmat.curves.cleaning import (
+    Caveat,
     CleaningOptions,
     MeasuredCurve,
     check_numbers,
@@ -23,14 +23,18 @@ from tfmat.curves.cleaning import (
     make_strain_rise,
     turn_negative_shear,
 )
-from tfmat.curves.load_maximum import LARGEST_TRUE_STRAIN, engineering_stress, stretch_of
-from tfmat.curves.necking import cut_at_maximum_load
+from tfmat.curves.cutting import cut_at_maximum_load, take_first_loading
 from tfmat.curves.plausibility import RUBBER, check_magnitude
 from tfmat.curves.reading import RawCurve, ReadingOptions, read_curves
 from tfmat.curves.resampling import CurveTarget
-from tfmat.curves.reversals import take_first_loading
 from tfmat.curves.tables import MINIMUM_POINTS
-from tfmat.curves.tensile import TensileProperties, tensile_properties
+from tfmat.curves.tensile import (
+    LARGEST_TRUE_STRAIN,
+    TensileProperties,
+    engineering_stress,
+    stretch_of,
+    tensile_properties,
+)
 from tfmat.errors import InputError
 from tfmat.materials.law import Array
 

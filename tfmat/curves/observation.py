@@ -15,11 +15,13 @@ The record. A machine records so many points; between them, `resampling.resample
 where they are dense. `resample_rows` does the same for many curves at once.
 """
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tfmat.curves.settings import CurveSettings
 from tfmat.materials.law import Array
 
 # The deviation of neighbouring strains ε, e ε is correlated by exp(-1/2).
@@ -30,7 +32,115 @@ RECORD_SPACING = (1.0, 3.0)
 # Of the table of secant moduli over ln ε: its spacing, and where it begins as a share of the largest strain.
 _TABLE_STEP, _TABLE_START = 0.05, 2e-5
 
+# Streams of random numbers, after those that `simulate` draws from.
+_NOISE_LEVEL, _RECORD, _MISFIT, _YIELD_SPREAD, _STRAIN_OFFSET = range(4, 9)
+
 LawStress = Callable[[Array, Array], Array]
+
+
+@dataclasses.dataclass
+class Observation:
+    """What the observation model draws once a curve, [curves]; None where it is off."""
+
+    settings: CurveSettings
+    noise: Array | None
+    counts: NDArray[np.int64] | None
+    spacing: Array | None
+    strain_offset: Array | None
+    deviation: Array | None
+    normal: Array
+    phase: Array
+    yield_spread: Array | None
+
+    @classmethod
+    def draw(
+        cls,
+        settings: CurveSettings,
+        generator_of: Callable[[int], np.random.Generator],
+        curves: int,
+    ) -> "Observation":
+        """Draws for so many curves; each thing comes from the generator of its own stream."""
+        counts = spacing = None
+        if settings.measured_points is not None:
+            record = generator_of(_RECORD)
+            low, high = settings.measured_points
+            # Each whole number stands for the half below and above it.
+            drawn = log_uniform((low - 0.5, high + 0.5), record.random(curves))
+            counts = np.clip(np.rint(drawn), low, high).astype(np.int64)
+            spacing = record.uniform(*RECORD_SPACING, curves)
+        misfit = generator_of(_MISFIT)
+        deviation = settings.misfit and log_uniform(settings.misfit, misfit.random(curves))
+        noise, zero, knee = (
+            generator_of(stream) for stream in (_NOISE_LEVEL, _STRAIN_OFFSET, _YIELD_SPREAD)
+        )
+        level, size, spread = (
+            limits and log_uniform(limits, generator.random(curves))
+            for limits, generator in (
+                (settings.noise_of_maximum, noise),
+                (settings.strain_offset, zero),
+                (settings.yield_spread, knee),
+            )
+        )
+        offset = None if size is None else size * zero.standard_normal(curves)
+        normal, phase = misfit.standard_normal((curves, COSINES)), misfit.random((curves, COSINES))
+        return cls(
+            settings=settings,
+            noise=level,
+            counts=counts,
+            spacing=spacing,
+            strain_offset=offset,
+            deviation=deviation,
+            normal=normal,
+            phase=phase,
+            yield_spread=spread,
+        )
+
+    def stress(
+        self,
+        law_stress: LawStress,
+        strain: Array,
+        parameters: Array,
+        chosen: NDArray[np.int64],
+        generator: np.random.Generator,
+        grid: Array,
+    ) -> Array:
+        """The stress that a test shows, [rows, points], MPa.
+
+        Args:
+          law_stress: of the law, (strain [rows, points], parameters) -> MPa.
+          strain: [rows, points], as shares `grid` [points] of the largest; parameters: [rows, parameters].
+          chosen: [rows], which of the curves these are.
+          generator: of the noise of single points.
+        """
+        counts, at = None, strain
+        if self.counts is not None and self.spacing is not None:
+            counts = self.counts[chosen]
+            at = recorded_strain(strain[:, -1], counts, self.spacing[chosen])
+        strained = at
+        if self.strain_offset is not None:
+            # A record counts from (0, 0), whatever its zero is worth.
+            strained = np.maximum(at + self.strain_offset[chosen, None], 0.0) * (at > 0.0)
+        if self.yield_spread is None:
+            stress = law_stress(strained, parameters)
+        else:
+            spread = self.yield_spread[chosen]
+            stress = rounded_stress(law_stress, strained, parameters, spread)
+        noise_free = stress
+        if self.deviation is not None:
+            shape = smooth_deviation(at, self.normal[chosen], self.phase[chosen])
+            stress = stress * (1.0 + self.deviation[chosen, None] * shape)
+        absolute = np.full(len(chosen), self.settings.noise_mpa or 0.0)
+        if self.noise is not None:
+            absolute = np.hypot(absolute, self.noise[chosen] * np.abs(noise_free).max(axis=1))
+        deviation = np.hypot(absolute[:, None], self.settings.noise_relative * noise_free)
+        stress = stress + deviation * generator.standard_normal(stress.shape, np.float32)
+        return stress if counts is None else resample_rows(at, stress, counts, grid)
+
+
+def log_uniform(limits: tuple[float, float], uniform: Array) -> Array:
+    """Uniform numbers in 0-1 -> numbers whose logarithm is uniform between the logarithms of `limits`."""
+    low, high = limits
+    return np.asarray(low * (high / low) ** uniform)
 
 
 def recorded_strain(end: Array, counts: NDArray[np.int64], spacing: Array) -> Array:

@@ -10,13 +10,12 @@ import math
 
 import numpy as np
 
-from tfmat.curves.caveats import Caveat
-from tfmat.curves.cleaning import MeasuredCurve
+from tfmat.curves.cleaning import Caveat, MeasuredCurve
 from tfmat.curves.expectations import METAL, SHEAR, Expectation, expectation_of, secant_range
-from tfmat.curves.load_maximum import engineering_stress, stretch_of
 from tfmat.curves.reading import RawCurve
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.tables import MINIMUM_POINTS
+from tfmat.curves.tensile import engineering_stress, stretch_of
 from tfmat.curves.toe import elastic_line
 from tfmat.curves.units import STRAIN_UNITS, STRESS_UNITS
 from tfmat.materials.law import Law

@@ -8,8 +8,7 @@ from typing import Any
 from tfmat.errors import InputError, nearest
 from tfmat.materials import DEFAULT_LAW, Law, find_law
 from tfmat.materials.law import Scale
-from tfmat.materials.registry import law_class
-from tfmat.materials.user_law import is_user_law, user_law_digest
+from tfmat.materials.registry import is_user_law, law_class, user_law_digest
 
 _FEWEST_POINTS = 8
 _MOST_MEASURED = 10_000

@@ -5,14 +5,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.curves.observation import (
-    COSINES,
-    RECORD_SPACING,
-    recorded_strain,
-    resample_rows,
-    rounded_stress,
-    smooth_deviation,
-)
+from tfmat.curves.observation import Observation, log_uniform
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
 from tfmat.materials import Law
@@ -24,8 +17,7 @@ SIMULATION_VERSION = 1
 # Curves of a block share their random generators and are always made together.
 BLOCK = 1024
 # One generator for each thing that is drawn, so that more noise, say, leaves everything else as it was.
-_PARAMETERS, _MAX_STRAIN, _STRENGTH, _NOISE = range(4)
-_NOISE_LEVEL, _RECORD, _MISFIT, _YIELD_SPREAD, _STRAIN_OFFSET = range(4, 9)
+_PARAMETERS, _MAX_STRAIN, _STRENGTH, _NOISE = range(4)  # `Observation` has more
 
 Float32Array = NDArray[np.float32]
 
@@ -53,20 +45,6 @@ class _Draws:
     parameters: Array
     max_strain: Array
     strength: Array | None
-
-
-@dataclasses.dataclass
-class _Observation:
-    """What the observation model draws once a curve, for a whole block, [BLOCK]; None where it is off."""
-
-    noise: Array | None
-    counts: NDArray[np.int64] | None
-    spacing: Array | None
-    strain_offset: Array | None
-    deviation: Array | None
-    normal: Array
-    phase: Array
-    yield_spread: Array | None
 
 
 class Simulator:
@@ -132,7 +110,7 @@ class Simulator:
         low, high = self.settings.max_strain
         ends = self._generator(_MAX_STRAIN, block)
         if self.settings.max_strain_scale == "log":
-            max_strain = _log_uniform((low, high), ends.random(BLOCK))
+            max_strain = log_uniform((low, high), ends.random(BLOCK))
         else:
             max_strain = ends.uniform(low, high, BLOCK)
         strength = None
@@ -156,7 +134,10 @@ class Simulator:
 
     def _fill_observed(self, block: int, draws: _Draws, features: Float32Array) -> None:
         """As `_fill_block` with the observation model: curves of similarly many recorded points go together."""
-        observation, noise = self._draw_observation(block), self._generator(_NOISE, block)
+        noise = self._generator(_NOISE, block)
+        observation = Observation.draw(
+            self.settings, lambda stream: self._generator(stream, block), BLOCK
+        )
         points = self.settings.num_points
         order = np.arange(BLOCK)
         if observation.counts is not None:
@@ -171,82 +152,11 @@ class Simulator:
                 stress = self._stress(strain, draws.parameters[chosen])
                 valid = _before_break(stress, draws.strength[chosen])
             part = np.empty((len(chosen), *features.shape[1:]), np.float32)
-            observed = self._observed(strain, draws.parameters[chosen], observation, chosen, noise)
+            observed = observation.stress(
+                self._stress, strain, draws.parameters[chosen], chosen, noise, self._grid
+            )
             _write(part, strain, observed.astype(np.float32), valid)
             features[chosen] = part
-
-    def _observed(
-        self,
-        strain: Array,
-        parameters: Array,
-        observation: _Observation,
-        chosen: NDArray[np.int64],
-        generator: np.random.Generator,
-    ) -> Array:
-        """Stress as a test shows it at `strain` [rows, points], of the block's curves `chosen` [rows]."""
-        counts, at = None, strain
-        if observation.counts is not None and observation.spacing is not None:
-            counts = observation.counts[chosen]
-            at = recorded_strain(strain[:, -1], counts, observation.spacing[chosen])
-        strained = at
-        if observation.strain_offset is not None:
-            # A record counts from (0, 0), whatever its zero is worth.
-            strained = np.maximum(at + observation.strain_offset[chosen, None], 0.0) * (at > 0.0)
-        if observation.yield_spread is None:
-            stress = self._stress(strained, parameters)
-        else:
-            spread = observation.yield_spread[chosen]
-            stress = rounded_stress(self._stress, strained, parameters, spread)
-        noise_free = stress
-        if observation.deviation is not None:
-            shape = smooth_deviation(at, observation.normal[chosen], observation.phase[chosen])
-            stress = stress * (1.0 + observation.deviation[chosen, None] * shape)
-        absolute = np.full(len(chosen), self.settings.noise_mpa or 0.0)
-        if observation.noise is not None:
-            absolute = np.hypot(
-                absolute, observation.noise[chosen] * np.abs(noise_free).max(axis=1)
-            )
-        deviation = np.hypot(absolute[:, None], self.settings.noise_relative * noise_free)
-        stress = stress + deviation * generator.standard_normal(stress.shape, np.float32)
-        return stress if counts is None else resample_rows(at, stress, counts, self._grid)
-
-    def _draw_observation(self, block: int) -> _Observation:
-        settings = self.settings
-
-        counts = spacing = None
-        if settings.measured_points is not None:
-            record = self._generator(_RECORD, block)
-            low, high = settings.measured_points
-            # Each whole number stands for the half below and above it.
-            drawn = _log_uniform((low - 0.5, high + 0.5), record.random(BLOCK))
-            counts = np.clip(np.rint(drawn), low, high).astype(np.int64)
-            spacing = record.uniform(*RECORD_SPACING, BLOCK)
-        misfit = self._generator(_MISFIT, block)
-        deviation = settings.misfit and _log_uniform(settings.misfit, misfit.random(BLOCK))
-        noise, zero, knee = (
-            self._generator(stream, block)
-            for stream in (_NOISE_LEVEL, _STRAIN_OFFSET, _YIELD_SPREAD)
-        )
-        level, size, spread = (
-            limits and _log_uniform(limits, generator.random(BLOCK))
-            for limits, generator in (
-                (settings.noise_of_maximum, noise),
-                (settings.strain_offset, zero),
-                (settings.yield_spread, knee),
-            )
-        )
-        offset = None if size is None else size * zero.standard_normal(BLOCK)
-        normal, phase = misfit.standard_normal((BLOCK, COSINES)), misfit.random((BLOCK, COSINES))
-        return _Observation(
-            noise=level,
-            counts=counts,
-            spacing=spacing,
-            strain_offset=offset,
-            deviation=deviation,
-            normal=normal,
-            phase=phase,
-            yield_spread=spread,
-        )
 
     def _stress(self, strain: Array, parameters: Array) -> Array:
         """The law's stress, checked, since laws may be a user's own: a NaN here would spoil a training much later."""
@@ -279,12 +189,6 @@ class Simulator:
             normal *= np.hypot(np.float32(absolute), np.float32(relative) * noisy)
         noisy += normal
         return noisy
-
-
-def _log_uniform(limits: tuple[float, float], uniform: Array) -> Array:
-    """Uniform numbers in 0-1 -> numbers whose logarithm is uniform between the logarithms of `limits`."""
-    low, high = limits
-    return np.asarray(low * (high / low) ** uniform)
 
 
 def features_of(strain: Array, stress: Array, valid: NDArray[np.bool_]) -> Float32Array:

@@ -13,9 +13,8 @@ import pathlib
 import re
 
 from tfmat.curves.numbers import Cell, looks_like_a_number
-from tfmat.curves.text_files import Row, read_rows
+from tfmat.curves.raw_files import Row, is_workbook, read_rows, read_sheets
 from tfmat.curves.units import find_unit
-from tfmat.curves.workbooks import is_workbook, read_sheets
 from tfmat.errors import InputError
 
 MINIMUM_POINTS = 10

@@ -4,8 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from tfmat.curves.caveats import Caveat, reasons_not_to_use
-from tfmat.curves.cleaning import MeasuredCurve
+from tfmat.curves.cleaning import Caveat, MeasuredCurve, reasons_not_to_use
 from tfmat.materials.law import Array, Law
 
 Method = Literal["least_squares", "network", "given", "mean of specimens"]

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfmat.curves.cleaning import CleaningOptions, MeasuredCurve
-from tfmat.curves.finding import find_files
 from tfmat.curves.measured import clean, load_measured_curves
+from tfmat.curves.raw_files import find_files
 from tfmat.curves.reading import RawCurve, ReadingOptions
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.units import axis_unit

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.curves.caveats import Caveat
-from tfmat.curves.cleaning import MeasuredCurve
+from tfmat.curves.cleaning import Caveat, MeasuredCurve
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.toe import noise_of

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import threadpoolctl
 
-from tfmat.curves.caveats import Caveat
-from tfmat.curves.cleaning import MeasuredCurve
+from tfmat.curves.cleaning import Caveat, MeasuredCurve
 from tfmat.curves.resampling import resample
 from tfmat.errors import InputError
 from tfmat.identification import caveats

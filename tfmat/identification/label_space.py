@@ -32,11 +32,7 @@ def label_slopes(law: Law, parameters: Array) -> Array:
     """d parameter / d label in the parameters' units; parameters [curves, all] -> [curves, identified]."""
     slopes = np.empty((len(parameters), len(law.identified)))
     for column, i in enumerate(identified_columns(law)):
-        parameter = law.parameters[i]
-        if parameter.scale == "log":
-            slopes[:, column] = parameters[:, i] * np.log(parameter.high / parameter.low)
-        else:
-            slopes[:, column] = parameter.high - parameter.low
+        slopes[:, column] = law.parameters[i].slope(parameters[:, i])
     return slopes
 
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.stats
 
-from tfmat.curves.caveats import Caveat
-from tfmat.curves.cleaning import MeasuredCurve
+from tfmat.curves.cleaning import Caveat, MeasuredCurve
 from tfmat.curves.tensile import Property, TensileProperties
 from tfmat.errors import InputError
 from tfmat.identification.answers import Identification, Value

@@ -113,10 +113,6 @@ def in_units(
     """
     values, limits = np.empty_like(std), np.empty_like(interval)
     for i, parameter in enumerate(parameters):
-        slope: Array | float = parameter.high - parameter.low
-        if parameter.scale == "log":
-            slope = parameter.from_unit_interval(labels[:, i])
-            slope = slope * np.log(parameter.high / parameter.low)
-        values[:, i] = std[:, i] * slope
+        values[:, i] = std[:, i] * parameter.slope(parameter.from_unit_interval(labels[:, i]))
         limits[:, i] = parameter.from_unit_interval(interval[:, i])
     return values, limits

@@ -268,15 +268,5 @@ def _timed_fit(
 
 def _scale(of_dataset: tuple[Parameter, ...], of_network: tuple[Parameter, ...]) -> Array:
     """Squared ratio of the label scales, [p]: from the data set's to the network's."""
-
-    def width(parameter: Parameter) -> float:
-        if parameter.scale == "log":
-            return float(np.log(parameter.high / parameter.low))
-        return parameter.high - parameter.low
-
-    return np.array(
-        [
-            (width(one) / width(other)) ** 2
-            for one, other in zip(of_dataset, of_network, strict=True)
-        ]
-    )
+    pairs = zip(of_dataset, of_network, strict=True)
+    return np.array([(one.width / other.width) ** 2 for one, other in pairs])

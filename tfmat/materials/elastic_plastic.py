@@ -5,9 +5,8 @@ import abc
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.materials.bisection import bisected
-from tfmat.materials.blocks import in_blocks
-from tfmat.materials.law import Array, Law
+from tfmat.materials.blocks import bisected, in_blocks
+from tfmat.materials.law import Array, Law, Parameter
 
 # Convergence is quadratic: after a step of this relative size the error is below rounding.
 _TOLERANCE = 1e-10
@@ -89,3 +88,67 @@ class ElasticPlasticLaw(Law):
             plastic_strain = np.where(converged, plastic_strain, root)
         flow_stress = self.hardening(plastic_strain, others)[0]
         return np.where(elastic, modulus * strain, flow_stress), plastic_strain, elastic
+
+
+class Voce(ElasticPlasticLaw):
+    """Yield at sigma0, saturation at sigma0 + Q. 304L in true stress: sigma0 270 MPa, Q 1150-1560 MPa, b 1.2-1.8."""
+
+    name = "voce"
+    title = "Voce 1948"
+    formula = "σ = σ0 + Q·(1 − exp(−b·εp)),  εp = ε − σ/E"
+    source = (
+        "E. Voce, The relationship between stress and strain for homogeneous deformation, "
+        "J. Institute of Metals 74 (1948) 537-562"
+    )
+    parameters = (
+        Parameter("E", "MPa", 35e3, 220e3, "log", "Young's modulus"),
+        Parameter("sigma0", "MPa", 10.0, 2000.0, "log", "initial yield stress σ0"),
+        Parameter("Q", "MPa", 5.0, 2000.0, "log", "stress gained until saturation"),
+        Parameter("b", "-", 1.0, 300.0, "log", "rate of saturation with plastic strain"),
+    )
+    max_strain = (0.005, 0.6)
+    max_strain_scale = "log"
+
+    def hardening(self, plastic_strain: Array, columns: Array) -> tuple[Array, Array]:
+        """See `ElasticPlasticLaw.hardening`."""
+        first_yield, gain, rate = columns
+        share = np.expm1(-rate * plastic_strain)
+        return first_yield - gain * share, (gain * rate) * (1.0 + share)
+
+    def hardening_derivatives(self, plastic_strain: Array, columns: Array) -> tuple[Array, ...]:
+        """See `ElasticPlasticLaw.hardening_derivatives`."""
+        _, gain, rate = columns
+        share = np.expm1(-rate * plastic_strain)
+        return np.ones_like(share), -share, gain * plastic_strain * (1.0 + share)
+
+
+class Swift(ElasticPlasticLaw):
+    """Yield at K epsilon0^n. 304L in true stress: K 1360-1380 MPa, epsilon0 0.05-0.08, n 0.57-0.66."""
+
+    name = "swift"
+    title = "Swift 1952"
+    formula = "σ = K·(ε0 + εp)ⁿ,  εp = ε − σ/E"
+    source = (
+        "H. W. Swift, Plastic instability under plane stress, J. Mech. Phys. Solids 1 (1952) 1-18"
+    )
+    parameters = (
+        Parameter("E", "MPa", 35e3, 220e3, "log", "Young's modulus"),
+        Parameter("K", "MPa", 30.0, 3000.0, "log", "stress at epsilon0 + plastic strain = 1"),
+        Parameter("epsilon0", "-", 1e-4, 0.1, "log", "pre-strain ε0"),
+        Parameter("n", "-", 0.02, 0.7, "linear", "hardening exponent"),
+    )
+    max_strain = (0.005, 0.6)
+    max_strain_scale = "log"
+
+    def hardening(self, plastic_strain: Array, columns: Array) -> tuple[Array, Array]:
+        """See `ElasticPlasticLaw.hardening`."""
+        strength, pre_strain, exponent = columns
+        strain = pre_strain + plastic_strain
+        flow_stress = strength * np.exp(exponent * np.log(strain))
+        return flow_stress, exponent * flow_stress / strain
+
+    def hardening_derivatives(self, plastic_strain: Array, columns: Array) -> tuple[Array, ...]:
+        """See `ElasticPlasticLaw.hardening_derivatives`."""
+        strength, pre_strain, _ = columns
+        flow_stress, slope = self.hardening(plastic_strain, columns)
+        return flow_stress / strength, slope, flow_stress * np.log(pre_strain + plastic_strain)

@@ -39,15 +39,25 @@ class Parameter:
         """Maps values in `unit` to labels: `low` to 0, `high` to 1. Same shape as `value`."""
         value = np.asarray(value, np.float64)
         if self.scale == "log":
-            return np.log(value / self.low) / np.log(self.high / self.low)
-        return (value - self.low) / (self.high - self.low)
+            return np.log(value / self.low) / self.width
+        return (value - self.low) / self.width
 
     def from_unit_interval(self, label: ArrayLike) -> Array:
         """Maps labels back to values in `unit`; the inverse of `to_unit_interval`. Same shape as `label`."""
         label = np.asarray(label, np.float64)
         if self.scale == "log":
             return self.low * (self.high / self.low) ** label
-        return self.low + (self.high - self.low) * label
+        return self.low + self.width * label
+
+    @property
+    def width(self) -> float:
+        """The range's width on its scale: high - low, or the natural logarithm of high / low."""
+        return float(np.log(self.high / self.low)) if self.scale == "log" else self.high - self.low
+
+    def slope(self, value: ArrayLike) -> Array:
+        """d value / d label at values in `unit`, in `unit`. Same shape as `value`."""
+        value = np.asarray(value, np.float64)
+        return value * self.width if self.scale == "log" else np.full_like(value, self.width)
 
 
 class Law(abc.ABC):

@@ -3,8 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.materials.bisection import bisected
-from tfmat.materials.blocks import in_blocks
+from tfmat.materials.blocks import bisected, in_blocks
 from tfmat.materials.law import Array, Law, Parameter
 
 _OFFSET = 0.002

@@ -1,21 +1,195 @@
-"""The laws that tfmat ships, and finding a law by its name or in a user's file."""
+"""The laws that tfmat ships, and those in a user's own file: found by name, and in one line what is wrong with one."""
 
+import hashlib
+import importlib.util
+import math
+import pathlib
+import re
+import sys
+import traceback
+import types
 from collections.abc import Mapping
 
 from tfmat.errors import InputError, nearest
-from tfmat.materials.exponential_shear import ExponentialShear
-from tfmat.materials.hahn_tsai import HahnTsai
-from tfmat.materials.law import Law, Scale
+from tfmat.materials.elastic_plastic import Swift, Voce
+from tfmat.materials.law import Law, Parameter, Scale
 from tfmat.materials.ramberg_osgood import RambergOsgood
-from tfmat.materials.swift import Swift
-from tfmat.materials.tanh_shear import TanhShear
-from tfmat.materials.user_law import is_user_law, user_law_class
-from tfmat.materials.voce import Voce
+from tfmat.materials.shear import ExponentialShear, HahnTsai, TanhShear
 
+GUIDE = "docs/adding_a_law.md shows a complete one"
+
+# Resolved path -> (digest of the file, module): a file is run once, and again only when it has changed.
+_modules: dict[pathlib.Path, tuple[str, types.ModuleType]] = {}
 DEFAULT_LAW = "hahn_tsai"
 LAWS: dict[str, type[Law]] = {
     law.name: law for law in (HahnTsai, TanhShear, ExponentialShear, RambergOsgood, Voce, Swift)
 }
+
+
+def is_user_law(spec: str) -> bool:
+    """Whether `spec` means a file (`path/to/file.py:ClassName`) and not a registered name."""
+    return ":" in spec or spec.endswith(".py")
+
+
+def user_law_class(spec: str) -> type[Law]:
+    """The class that `path/to/file.py:ClassName` names; raises InputError where there is no such law.
+
+    Relative paths are looked up in the current folder.
+    """
+    file_name, _, class_name = spec.rpartition(":") if ":" in spec else (spec, "", "")
+    module = _load(file_name)
+    laws = [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, Law)
+        and value.__module__ == module.__name__
+    ]
+    if not class_name:
+        example = f"--law={file_name}:{laws[0] if laws else 'MyLaw'}"
+        raise InputError(f"law '{spec}' names a file but no class; write {example}")
+    found = getattr(module, class_name, None)
+    if found is None:
+        hint = (
+            nearest(class_name, laws) or f"; it defines no subclass of tfmat.materials.Law, {GUIDE}"
+        )
+        raise InputError(f"{file_name} has no class '{class_name}'{hint}")
+    if not (isinstance(found, type) and issubclass(found, Law)):
+        raise InputError(
+            f"{class_name} in {file_name} is not a subclass of tfmat.materials.Law; {GUIDE}"
+        )
+    check_definition(found, spec)
+    return found
+
+
+def user_law_digest(spec: str) -> str:
+    """SHA-256 of the file that `spec` names: data simulated with another version of the law are other data."""
+    return hashlib.sha256(_read(spec.rpartition(":")[0])).hexdigest()
+
+
+def check_definition(law: type[Law], spec: str) -> None:
+    """Raises InputError unless the class attributes and methods that `Law` asks for are there and make sense."""
+    missing = [
+        name
+        for name in (
+            "name",
+            "title",
+            "formula",
+            "source",
+            "parameters",
+            "strain_measure",
+            "stress_measure",
+            "max_strain",
+        )
+        if not hasattr(law, name)
+    ]
+    missing += [f"{name}()" for name in sorted(getattr(law, "__abstractmethods__", ()))]
+    if missing:
+        raise InputError(f"law {spec} does not define {', '.join(missing)}; {GUIDE}")
+    if not (isinstance(law.name, str) and re.fullmatch(r"[A-Za-z0-9_-]+", law.name)):
+        raise InputError(
+            f"law {spec}: name is {law.name!r}; give letters, digits, _ and -, since folders carry it"
+        )
+    parameters = law.parameters
+    if not (
+        isinstance(parameters, tuple)
+        and parameters
+        and all(isinstance(one, Parameter) for one in parameters)
+    ):
+        raise InputError(
+            f"law {spec}: parameters must be a tuple of Parameter(name, unit, low, high); {GUIDE}"
+        )
+    names = [parameter.name for parameter in parameters]
+    if len(set(names)) < len(names):
+        raise InputError(f"law {spec}: two parameters have the same name ({', '.join(names)})")
+    for parameter in parameters:
+        _check_parameter(parameter, spec)
+    _check_pair(law.max_strain, f"law {spec}: max_strain", above=0.0)
+    if law.max_strain_scale not in ("linear", "log"):
+        raise InputError(
+            f"law {spec}: max_strain_scale is {law.max_strain_scale!r}; give 'linear' or 'log'"
+        )
+    if law.strength_mpa is not None:
+        _check_pair(law.strength_mpa, f"law {spec}: strength_mpa", above=0.0)
+
+
+def _check_parameter(parameter: Parameter, spec: str) -> None:
+    label = f"law {spec}: parameter {parameter.name}"
+    if not (
+        isinstance(parameter.name, str)
+        and parameter.name.isidentifier()
+        and parameter.name.isascii()
+    ):
+        raise InputError(
+            f"{label} needs a name of ASCII letters, digits and _, as in --config.ranges.NAME"
+        )
+    if parameter.scale not in ("linear", "log"):
+        raise InputError(f"{label} has scale '{parameter.scale}'; give 'linear' or 'log'")
+    _check_pair(
+        (parameter.low, parameter.high),
+        f"{label}: range",
+        above=0.0 if parameter.scale == "log" else -math.inf,
+        equal=False,
+    )
+
+
+def _check_pair(pair: object, label: str, above: float, equal: bool = True) -> None:
+    try:
+        low, high = (float(value) for value in pair)  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        raise InputError(f"{label} is {pair!r}; give two numbers (low, high)") from None
+    if not (above < low <= high < math.inf and (equal or low < high)):
+        floor = "" if above == -math.inf else f"{above:g} < "
+        raise InputError(
+            f"{label} is {low:g} to {high:g}; give {floor}low {'<=' if equal else '<'} high"
+        )
+
+
+def _read(file_name: str) -> bytes:
+    try:
+        return pathlib.Path(file_name).read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"cannot read law file {file_name}: {error.strerror}; "
+            "give path/to/file.py:ClassName, relative to the current folder"
+        ) from error
+
+
+def _load(file_name: str) -> types.ModuleType:
+    """Runs the file as a module of its own; raises InputError with its error and line."""
+    content = _read(file_name)
+    digest = hashlib.sha256(content).hexdigest()
+    path = pathlib.Path(file_name).resolve()
+    known = _modules.get(path)
+    if known is not None and known[0] == digest:
+        return known[1]
+    name = f"tfmat_user_law_{digest[:16]}"
+    spec = importlib.util.spec_from_loader(name, loader=None, origin=str(path))
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    module.__file__ = str(path)
+    sys.modules[name] = module  # dataclasses and pickle look a class's module up here
+    try:
+        exec(compile(content, str(path), "exec"), vars(module))
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise InputError(f"cannot import {file_name}: {_one_line(error, str(path))}") from error
+    _modules[path] = (digest, module)
+    return module
+
+
+def _one_line(error: BaseException, path: str) -> str:
+    """Type, first line of the message, and the line in the user's file that it came from."""
+    lines = str(error).strip().splitlines()
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    if isinstance(error, SyntaxError):
+        return text  # holds the line already
+    numbers = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == path
+    ]
+    return f"{text} (line {numbers[-1]})" if numbers else text
 
 
 def law_class(spec: str) -> type[Law]:

@@ -10,9 +10,7 @@ from tfmat.config import Config
 from tfmat.durations import Duration
 from tfmat.optimizers.functional import make_functional
 from tfmat.optimizers.gradient_noise import GradientNoise
-from tfmat.optimizers.lamb import LAMB
-from tfmat.optimizers.lars import LARC, LARS
-from tfmat.optimizers.novograd import NovoGrad
+from tfmat.optimizers.layerwise import LAMB, LARC, LARS, NovoGrad
 from tfmat.optimizers.schedules import (
     Schedule,
     WarmupConstant,

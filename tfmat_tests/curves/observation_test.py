@@ -6,6 +6,7 @@ import scipy.integrate
 import scipy.stats
 
 from tfmat.curves.observation import (
+    Observation,
     recorded_strain,
     resample_rows,
     rounded_stress,
@@ -140,11 +141,11 @@ def test_a_record_of_few_points_is_straight_between_them():
 
 
 def test_the_number_of_points_is_log_uniform():
+    settings = CurveSettings(law="voce", measured_points=(15, 400))
+    generators = (np.random.default_rng([stream, 5]) for stream in range(8))
     counts = [
-        Simulator(CurveSettings(law="voce", measured_points=(15, 400)), 0)
-        ._draw_observation(block)
-        .counts
-        for block in range(8)
+        Observation.draw(settings, lambda _, one=generator: one, BLOCK).counts
+        for generator in generators
     ]
     drawn = np.log(np.concatenate(counts) / 14.5) / np.log(400.5 / 14.5)
     assert np.concatenate(counts).min() >= 15 and np.concatenate(counts).max() <= 400

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfmat.curves.caveats import reasons_not_to_use
+from tfmat.curves.cleaning import reasons_not_to_use
 from tfmat.curves.measured import clean, load_file
 from tfmat.curves.reading import RawCurve, ReadingOptions
 from tfmat.curves.resampling import CurveTarget

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from tfmat.curves.caveats import Caveat
+from tfmat.curves.cleaning import Caveat
 from tfmat.curves.example import write_example_curve
 from tfmat.curves.measured import load_measured_curves
 from tfmat.errors import InputError

@@ -44,3 +44,13 @@ def test_wrong_ranges_are_refused_by_name():
         find_law("voce", fixed={"E": -1})
     with pytest.raises(InputError, match="every parameter"):
         find_law("hahn_tsai", fixed={"G0": 5000, "a": 1e-8})
+
+
+@pytest.mark.parametrize(("scale", "width"), [("linear", 90.0), ("log", np.log(10.0))])
+def test_slope_is_the_derivative_of_the_value_by_the_label(scale, width):
+    parameter = Parameter("p", "MPa", 10.0, 100.0, scale)
+    label, step = np.array([0.1, 0.5, 0.9]), 1e-6
+    ends = [parameter.from_unit_interval(label + side * step) for side in (-1, 1)]
+    slope = parameter.slope(parameter.from_unit_interval(label))
+    np.testing.assert_allclose(slope, (ends[1] - ends[0]) / (2 * step), rtol=1e-8)
+    assert parameter.width == pytest.approx(width)

@@ -1,21 +1,63 @@
-"""A text file as rows of cells, whatever its encoding and delimiter. The standard library's csv splits the lines.
+"""The files that hold curves: which are meant, and each as rows of cells, whatever its encoding, delimiter or form.
 
-pandas reads only a table whose place, delimiter and decimal mark are known beforehand, and does not say in which line
-a word stands among the numbers; both are what this is for.
+Text is split by the standard library's csv: pandas reads only a table whose place, delimiter and decimal mark are known
+beforehand, and does not say in which line a word stands among the numbers. Workbooks are read by pandas and openpyxl.
 """
 
 import csv
+import glob
+import io
+import os
 import pathlib
 import re
+from collections.abc import Sequence
 
 from tfmat.curves.numbers import Cell, looks_like_a_number
-from tfmat.errors import InputError
+from tfmat.errors import InputError, nearest
 
+# What is taken for a curve inside a folder.
+CURVE_FILES = (".csv", ".tsv", ".txt", ".dat", ".asc", ".xlsx", ".xlsm")
 Row = tuple[int, list[Cell]]
 
 DELIMITERS = {"\t": "tab", ";": "semicolon", " ": "whitespace", ",": "comma"}
 # Lines that the delimiter is found from.
 _SAMPLE = 300
+WORKBOOK_ENDINGS = (".xlsx", ".xlsm")
+_ZIP, _OLD_EXCEL = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
+
+
+def find_files(arguments: Sequence[str]) -> list[str]:
+    """The files that the arguments mean, in order: a file itself, a folder's curves, or what a pattern matches.
+
+    Raises:
+      InputError: a folder without curves, or a pattern that matches nothing.
+    """
+    found: list[str] = []
+    for argument in arguments:
+        if os.path.isdir(argument):
+            files = sorted(
+                str(path)
+                for path in pathlib.Path(argument).rglob("*")
+                if path.is_file()
+                and path.suffix.lower() in CURVE_FILES
+                and not path.name.startswith((".", "~$"))
+            )
+            if not files:
+                raise InputError(
+                    f"folder {argument} holds no curves (files that end in {', '.join(CURVE_FILES)})"
+                )
+            found += files
+        elif not os.path.exists(argument) and glob.has_magic(argument):
+            files = sorted(
+                path for path in glob.glob(argument, recursive=True) if os.path.isfile(path)
+            )
+            if not files:
+                raise InputError(f"no file matches '{argument}'")
+            found += files
+        else:
+            found.append(argument)
+    # A file that two arguments mean is read once.
+    return list(dict.fromkeys(found))
 
 
 def read_rows(path: pathlib.Path) -> tuple[list[Row], list[str]]:
@@ -117,3 +159,54 @@ def _split(line: str, delimiter: str, number: int) -> list[Cell]:
         if looks_like_a_number(line.split(delimiter)[0].strip(' "')):
             raise InputError(f"line {number} is not a readable row ({error})") from error
         return [line]
+
+
+def is_workbook(path: pathlib.Path) -> bool:
+    """Whether a file is a workbook, by its ending or its first bytes; InputError for forms that are not read."""
+    ending = path.suffix.lower()
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        beginning = file.read(4)
+    if beginning == _OLD_EXCEL or ending in (".xls", ".xlsb", ".ods"):
+        if beginning not in (_OLD_EXCEL, _ZIP):
+            return False  # a text file with an Excel name, as many machines write
+        raise InputError("this form of workbook is not read; save it as .xlsx or as CSV")
+    return ending in WORKBOOK_ENDINGS or beginning == _ZIP
+
+
+def read_sheets(path: pathlib.Path, wanted: str | None = None) -> dict[str, list[Row]]:
+    """Sheet name -> rows as (row number, cells), blank rows left out; only the sheet `wanted` where it is given.
+
+    Raises:
+      InputError: it is damaged, or there is no such sheet.
+    """
+    content = read_bytes(path)
+    if not content:
+        raise InputError("the file is empty; a sheet with a header row and a curve is expected")
+    import pandas
+
+    try:
+        sheets = pandas.read_excel(
+            io.BytesIO(content), sheet_name=None, header=None, dtype=object, na_filter=False
+        )
+    except Exception as error:  # anything, from BadZipFile to KeyError, for a damaged file
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"it is not a readable Excel workbook ({reason})") from error
+    if wanted is not None:
+        names = {str(name): name for name in sheets}
+        if wanted not in names:
+            raise InputError(f"it has no sheet '{wanted}'{nearest(wanted, names)}")
+        sheets = {names[wanted]: sheets[names[wanted]]}
+    return {str(name): _rows(frame.to_numpy()) for name, frame in sheets.items()}
+
+
+def _rows(values: list) -> list[Row]:
+    rows = [(i, [_cell(value) for value in row]) for i, row in enumerate(values, start=1)]
+    return [(i, row) for i, row in rows if any(cell != "" for cell in row)]
+
+
+def _cell(value: object) -> Cell:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if value == value else ""
+    return "" if value is None else str(value).strip()
