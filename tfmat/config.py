@@ -140,6 +140,15 @@ def check_layers(model_config: Config, num_points: int) -> None:
         )
 
 
+def goes_in_pieces(model_config: Config) -> bool:
+    """Whether a batch goes through the network in pieces side by side, each on one processor.
+
+    Layers with state, as batch normalization and dropout have it, keep a batch whole; then each operation had better
+    use all processors.
+    """
+    return bool(model_config.dropout == 0 and model_config.batch_normalization == "none")
+
+
 def load_saved_config(path: str | os.PathLike) -> tuple[Config, dict[str, Any]]:
     """Reads `config.json`: the config, and what the run put beside it (`data_dir`, `total_steps`)."""
     content = check_json(read_json(path), dict[str, Any], path)

@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tfmat.batch_growth import is_growth
-from tfmat.durations import Duration
+from tfmat.durations import Duration, is_growth
 from tfmat.errors import InputError, nearest
 
 # Sections whose keys are names of the law's parameters.

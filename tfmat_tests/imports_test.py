@@ -28,7 +28,7 @@ LAYERS: dict[str, set[str]] = {leaf: set() for leaf in LEAVES} | {
 }
 
 # Modules beside the rooms that are parts of one.
-PARTS = {"batch_growth": "config", "config_schema": "config", "durations": "config"}
+PARTS = {"config_schema": "config", "durations": "config"}
 
 # Third-party packages that only these files or rooms may import.
 OWNERS = {

@@ -8,6 +8,7 @@ from tfmat.backends.base import BackendOptions
 from tfmat.backends.layout_rules import Spec, parse_rules
 from tfmat.backends.layouts import Plan, make_plan, slot_owners, weights_of
 from tfmat.config import Config
+from tfmat.durations import RunSteps
 from tfmat.errors import InputError
 
 
@@ -102,10 +103,7 @@ def plan_of_config(
     model = build_model(config.model, num_outputs=num_outputs, num_points=num_points)
     # The number of steps changes no slot.
     optimizer = build_optimizer(
-        config.optimizer,
-        total_steps=1,
-        steps_per_epoch=1,
-        global_batch_size=config.global_batch_size,
+        config.optimizer, RunSteps(1), global_batch_size=config.global_batch_size
     )
     optimizer.build(model.trainable_variables)
     plan = make_plan(weights_of(model), options.mesh, options.layouts, options.zero_stage)

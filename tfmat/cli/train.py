@@ -75,7 +75,7 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
 def _submit(flag_values: flags.FlagValues, config: Config, workdir: str) -> None:
     """The same training as a SLURM job, checked here as far as it can be."""
     from tfmat.ranks.processes import Processes
-    from tfmat.workflow import check_main_job
+    from tfmat.workflow import plan_job
 
     site = site_of_flags(flag_values)
     backend = flag_values.backend
@@ -85,7 +85,7 @@ def _submit(flag_values: flags.FlagValues, config: Config, workdir: str) -> None
             f"--gpus={flag_values.gpus}, but --backend={backend} with {ranks} rank(s) uses {ranks}; "
             "use --backend=horovod, which starts one rank a GPU, or fewer GPUs"
         )
-    _, _, data = check_main_job(
+    planned = plan_job(
         config,
         workdir=workdir,
         data_dir=flag_values.data_dir,
@@ -99,6 +99,6 @@ def _submit(flag_values: flags.FlagValues, config: Config, workdir: str) -> None
         site=site,
         command=own_command("train", flag_values, site),
         ranks=ranks,
-        data=data,
+        data=planned.data,
     )
     launch(job, site, dry_run=flag_values.dry_run)

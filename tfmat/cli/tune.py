@@ -29,7 +29,7 @@ from tfmat.cli.launcher_flags import (
 )
 from tfmat.cli.outputs import check_output_folder
 from tfmat.config import Config
-from tfmat.durations import Duration
+from tfmat.durations import seconds_of
 from tfmat.errors import InputError
 
 __all__ = ["define_flags", "rewrite", "run"]
@@ -119,7 +119,7 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
 def _lease(text: str) -> float:
     seconds = None
     with contextlib.suppress(InputError):
-        seconds = Duration.parse(text).seconds
+        seconds = seconds_of(text)
     if not seconds:
         raise InputError(f"--lease={text} is no time; give seconds or minutes: 60s, 5m")
     return seconds
@@ -128,7 +128,7 @@ def _lease(text: str) -> float:
 def _check_trials(flag_values: flags.FlagValues, base: Config) -> None:
     """Refuses what no trial could be run with, before there is one."""
     from tfmat.ranks.processes import Processes
-    from tfmat.workflow import check_main_job
+    from tfmat.workflow import plan_job
 
     if flag_values.trial_command:
         try:
@@ -140,7 +140,7 @@ def _check_trials(flag_values: flags.FlagValues, base: Config) -> None:
         return
     several = number_of_ranks(flag_values, flag_values.backend) > 1 or flag_values.trial_launcher
     ranks = 2 if several else 1  # how many does not matter here
-    check_main_job(
+    plan_job(
         base.copy_and_resolve_references(),  # where --data_dir is one data set, that is written into it
         workdir=str(pathlib.Path(flag_values.workdir) / "trials" / "none"),
         data_dir=flag_values.data_dir,

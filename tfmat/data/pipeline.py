@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfmat.batch_growth import EpochPlan, Growth
 from tfmat.data.memory import available_memory
 from tfmat.data.order import ExampleOrder
+from tfmat.durations import EpochPlan
 from tfmat.errors import InputError
 
 # A streamed block is gathered on the host while the one before it trains; two of them wait at most.
@@ -53,9 +53,8 @@ class MemorySource:
     Args:
       data: (features, labels) as `Backend.place` returned them; rows beyond the order's are never touched.
       order: which row stands where.
-      global_batch_size: examples a step.
+      epochs: batches and steps of each epoch.
       columns: this worker's part of a global batch, or of one of a given size; None for all of it.
-      growth: of the batch, see `tfmat.batch_growth`.
     """
 
     max_steps = np.iinfo(np.int32).max
@@ -64,14 +63,13 @@ class MemorySource:
         self,
         data: tuple[Any, ...],
         order: ExampleOrder,
-        global_batch_size: int,
+        epochs: EpochPlan,
         columns: Columns = None,
-        growth: Growth = (),
     ):
         self._data = data
         self._order = order
         self._columns = columns
-        self.plan = EpochPlan(order.num_examples, global_batch_size, growth)
+        self.plan = epochs
         self.steps_per_epoch = self.plan.steps_in(0)
         self.num_examples = order.num_examples
 
@@ -90,20 +88,18 @@ class StreamSource:
     Args:
       data: (features, labels) as tensors over mapped memory: reading a row loads its pages, the kernel may drop them.
       order: which row stands where; its windows keep the reads of a while within a few shards.
-      global_batch_size: examples a step.
+      epochs: batches and steps of each epoch.
       columns: this worker's part of a global batch, or of one of a given size; no other row is read.
-      growth: of the batch, see `tfmat.batch_growth`.
     """
 
     def __init__(
         self,
         data: tuple[Any, ...],
         order: ExampleOrder,
-        global_batch_size: int,
+        epochs: EpochPlan,
         columns: Columns = None,
-        growth: Growth = (),
     ):
-        self._memory = MemorySource(data, order, global_batch_size, columns, growth)
+        self._memory = MemorySource(data, order, epochs, columns)
         self._data = data
         self.plan = self._memory.plan
         self.steps_per_epoch = self._memory.steps_per_epoch
@@ -111,7 +107,7 @@ class StreamSource:
         row_bytes = sum(
             tensor.dtype.size * int(np.prod(tensor.shape[1:])) for tensor in tf.nest.flatten(data)
         )
-        self.max_steps = max(1, STREAM_BLOCK_BYTES // (row_bytes * global_batch_size))
+        self.max_steps = max(1, STREAM_BLOCK_BYTES // (row_bytes * epochs.global_batch_size))
 
     def blocks(self, spans: Iterable[Span]) -> Iterator[Block]:
         """The rows of each span, in order, read ahead."""

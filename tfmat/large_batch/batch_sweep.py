@@ -11,12 +11,13 @@ import numpy as np
 import pandas as pd
 
 from tfmat.config import Config
-from tfmat.durations import Duration
+from tfmat.durations import seconds_of
 from tfmat.errors import DivergedError, InputError
 from tfmat.files import atomic_write, make_folder, read_json
 from tfmat.large_batch.figures import save_png_and_svg, sweep_figure
 from tfmat.large_batch.settings import at_batch, prepare_data
 from tfmat.report.metrics import read_metrics
+from tfmat.training.plan import RunPlan
 
 if TYPE_CHECKING:
     from tfmat.data.packed import PackedDataset
@@ -58,8 +59,8 @@ def batch_sweep(
     Raises:
       InputError, Interrupted.
     """
-    duration = Duration.parse(equal_time)
-    if duration.seconds is None:
+    seconds = seconds_of(equal_time)
+    if seconds is None:
         raise InputError(
             f"--equal_time={equal_time} is no time; give seconds or minutes, such as 60s"
         )
@@ -67,7 +68,7 @@ def batch_sweep(
         raise InputError(f"--epochs={epochs:g}: give a positive number, and one batch or more")
     folder = make_folder(workdir)
     points = [(batch, "epochs", f"{epochs:g}epochs") for batch in sorted(set(batches))]
-    if duration.seconds:
+    if seconds:
         points += [(batch, "time", equal_time) for batch in sorted(set(batches))]
     dataset = None
     table = pd.DataFrame(columns=COLUMNS)
@@ -96,7 +97,7 @@ def run_once(config: Config, dataset: "PackedDataset", path: pathlib.Path) -> No
     make_folder(path)
     with make_backend("single") as backend:
         try:
-            train(config, dataset, workdir=str(path), backend=backend)
+            train(config, dataset, RunPlan.of_config(config, workdir=str(path)), backend=backend)
         except DivergedError:
             return  # the folder says so
 

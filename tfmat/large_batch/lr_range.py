@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from tfmat.config import Config
+from tfmat.durations import RunSteps
 from tfmat.errors import InputError
 from tfmat.files import as_json, atomic_write, make_folder, read_json, write_json
 from tfmat.large_batch.figures import range_figure, save_png_and_svg
@@ -141,6 +142,7 @@ def _test(
     from tfmat.models import build_model
     from tfmat.optimizers import build_optimizer
     from tfmat.optimizers.schedules import ExponentialRise
+    from tfmat.training.plan import RunPlan
     from tfmat.training.sources import make_source
     from tfmat.workflow.train import losses_and_metrics
 
@@ -155,8 +157,7 @@ def _test(
     losses = losses_and_metrics(config, dataset)
     optimizer = build_optimizer(
         config.optimizer,
-        total_steps=steps,
-        steps_per_epoch=steps,
+        RunSteps(steps),
         schedule=ExponentialRise(low, high, steps),
     )
     auxiliary = losses.get("auxiliary_loss")
@@ -170,11 +171,8 @@ def _test(
     source = make_source(
         dataset.features[: dataset.num_train],
         dataset.labels[: dataset.num_train],
-        backend=backend,
-        global_batch_size=config.global_batch_size,
-        seed=config.seed,
-        reading=config.data.reading,
-        shard_size=dataset.shard_size,
+        RunPlan.of_config(config, shard_size=dataset.shard_size),
+        backend,
     )
     spans, step = [], 0
     while step < steps:

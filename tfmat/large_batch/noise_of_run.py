@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tfmat.batch_growth import EpochPlan, parse_growth
 from tfmat.config import load_saved_config
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
@@ -16,6 +15,7 @@ from tfmat.files import make_folder, write_json
 from tfmat.large_batch.figures import noise_figure, save_png_and_svg
 from tfmat.large_batch.noise_scale import NoiseScale, estimate_noise_scale, measure_squares
 from tfmat.training.checkpoints import CheckpointFolder
+from tfmat.training.plan import RunPlan
 from tfmat.training.run_folder import find_run_file
 
 Progress = Callable[[int, int], None]
@@ -71,7 +71,7 @@ def noise_scale_of_run(
     dataset = PackedDataset.open(extra["data_dir"], verify=False)
     if big > dataset.num_train:
         raise InputError(f"--big={big} is more than the {dataset.num_train} training curves")
-    plan = EpochPlan(dataset.num_train, config.global_batch_size, parse_growth(config.batch_growth))
+    epochs = RunPlan.of_config(config).epochs(dataset.num_train)
     model, gradient = _gradient_function(config, dataset)
     points = []
     for i, step in enumerate(steps):
@@ -81,8 +81,8 @@ def noise_scale_of_run(
             gradient, dataset.num_train, small=small, big=big, groups=groups, seed=seed, progress=report
         )  # fmt: skip
         scale = estimate_noise_scale(*squares, small=small, big=big, seed=seed)
-        points.append((step, plan.epochs(step), scale))
-    batch_size = plan.batch_size(plan.locate(steps[-1] - 1)[0])
+        points.append((step, epochs.epochs(step), scale))
+    batch_size = epochs.batch_size(epochs.locate(steps[-1] - 1)[0])
     return _write(pathlib.Path(workdir), batch_size, points)
 
 

@@ -3,7 +3,7 @@
 import copy
 from typing import TYPE_CHECKING, Any
 
-from tfmat.config import Config, apply_override, check_config
+from tfmat.config import Config, apply_override, check_config, goes_in_pieces
 from tfmat.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,6 +39,5 @@ def prepare_data(config: Config, data_dir: str, largest_batch: int) -> "PackedDa
         raise InputError(
             f"batch {largest_batch} is larger than the {dataset.num_train} training curves; leave it out"
         )
-    in_pieces = config.model.dropout == 0 and config.model.batch_normalization == "none"
-    prepare_tensorflow(one_thread_an_operation=in_pieces)
+    prepare_tensorflow(one_thread_an_operation=goes_in_pieces(config.model))
     return dataset

@@ -5,9 +5,8 @@ from typing import Any
 
 import keras
 
-from tfmat.batch_growth import EpochPlan
 from tfmat.config import Config
-from tfmat.durations import Duration
+from tfmat.durations import RunSteps
 from tfmat.optimizers.functional import make_functional
 from tfmat.optimizers.gradient_noise import GradientNoise
 from tfmat.optimizers.layerwise import LAMB, LARC, LARS, NovoGrad
@@ -19,9 +18,6 @@ from tfmat.optimizers.schedules import (
     WarmupSteps,
 )
 
-# More steps of a step schedule than these have no rate left.
-_MOST_BOUNDARIES = 100
-
 
 def batch_scale(optimizer_config: Config, global_batch_size: int) -> float:
     """What `optimizer.scaling` multiplies the learning rate by: 1, B / B0 (Goyal 2017) or its square root."""
@@ -29,33 +25,16 @@ def batch_scale(optimizer_config: Config, global_batch_size: int) -> float:
     return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[optimizer_config.scaling]
 
 
-def warmup_steps(optimizer_config: Config, epochs: EpochPlan, total_steps: int) -> int:
-    """Steps of the warm-up: as many as asked for, or a tenth of a run that would be over before its warm-up is.
-
-    A config's warm-up of 500 steps is meant for its own data set; the same config on a thousand curves may take 60.
-    """
-    asked = epochs.steps(Duration.parse(optimizer_config.warmup))
-    return asked if asked < total_steps else total_steps // 10
-
-
 def build_schedule(
-    optimizer_config: Config,
-    *,
-    total_steps: int,
-    steps_per_epoch: int,
-    global_batch_size: int | None = None,
-    plan: EpochPlan | None = None,
+    optimizer_config: Config, steps: RunSteps, global_batch_size: int | None = None
 ) -> Schedule:
-    """The learning rate over `total_steps`, a pure function of the global step.
+    """The learning rate over a run, a pure function of the global step.
 
     Args:
       optimizer_config: the `optimizer` section of a config.
-      total_steps: of the whole run.
-      steps_per_epoch: of the first epoch.
+      steps: of the run, its warm-up and its falls.
       global_batch_size: needed where `optimizer.scaling` is not `none`.
-      plan: where epochs begin, if the batch grows.
     """
-    epochs = plan or EpochPlan(steps_per_epoch, 1)
     scale = 1.0
     if optimizer_config.scaling != "none":
         if global_batch_size is None:
@@ -64,39 +43,25 @@ def build_schedule(
     peak = optimizer_config.learning_rate * scale
     # A rate that was scaled up rises from the unscaled one (Goyal et al. 2017, 2.2).
     warmup: dict[str, Any] = {
-        "warmup_steps": warmup_steps(optimizer_config, epochs, total_steps),
+        "warmup_steps": steps.warmup,
         "warmup_start": 1.0 / scale if scale > 1.0 else 0.0,
     }
     falling = {**warmup, "final_fraction": optimizer_config.final_fraction}
     match optimizer_config.schedule:
         case "cosine":
-            return WarmupCosine(peak, total_steps, **falling)
+            return WarmupCosine(peak, steps.total, **falling)
         case "polynomial":
-            return WarmupPolynomial(peak, total_steps, optimizer_config.power, **falling)
+            return WarmupPolynomial(peak, steps.total, optimizer_config.power, **falling)
         case "step":
-            boundaries = _boundaries(
-                Duration.parse(optimizer_config.step_every), epochs, total_steps
-            )
-            return WarmupSteps(peak, boundaries, optimizer_config.step_factor, **warmup)
+            return WarmupSteps(peak, list(steps.falls), optimizer_config.step_factor, **warmup)
     return WarmupConstant(peak, **warmup)
-
-
-def _boundaries(every: Duration, epochs: EpochPlan, total_steps: int) -> list[int]:
-    found: list[int] = []
-    step = epochs.next_multiple(every, 0)
-    while step < total_steps and len(found) < _MOST_BOUNDARIES:
-        found.append(step)
-        step = epochs.next_multiple(every, step)
-    return found
 
 
 def build_optimizer(
     optimizer_config: Config,
+    steps: RunSteps,
     *,
-    total_steps: int,
-    steps_per_epoch: int,
     global_batch_size: int | None = None,
-    plan: EpochPlan | None = None,
     seed: int = 0,
     schedule: Schedule | None = None,
 ) -> keras.optimizers.Optimizer:
@@ -107,13 +72,7 @@ def build_optimizer(
       seed: of the noise that `optimizer.gradient_noise` adds.
       schedule: instead of the config's.
     """
-    schedule = schedule or build_schedule(
-        optimizer_config,
-        total_steps=total_steps,
-        steps_per_epoch=steps_per_epoch,
-        global_batch_size=global_batch_size,
-        plan=plan,
-    )
+    schedule = schedule or build_schedule(optimizer_config, steps, global_batch_size)
     name = optimizer_config.name
     arguments: dict[str, Any] = {
         "learning_rate": schedule,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tfmat.backends.mesh import MeshShape
-from tfmat.config import Config, check_config
+from tfmat.config import Config, check_config, goes_in_pieces
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
 from tfmat.ranks.processes import Processes
@@ -58,10 +58,8 @@ def prepare(spec: dict[str, Any], config: Config, processes: Processes) -> None:
     from tfmat.launch.runtime import prepare_tensorflow
 
     mesh = spec["variant"]["mesh"]
-    # As in the main job: layers with state keep a batch in one piece.
-    in_pieces = config.model.dropout == 0 and config.model.batch_normalization == "none"
     prepare_tensorflow(
-        one_thread_an_operation=in_pieces,
+        one_thread_an_operation=goes_in_pieces(config.model),
         processors=None if mesh else spec["processors"],
         gpu=processes.local_rank if processes.size > 1 else None,
         virtual_devices=MeshShape.parse(mesh).num_devices if mesh else 1,
@@ -128,6 +126,7 @@ class _Bench:
         """A new network on the backend; its source of batches."""
         from tfmat.backends.losses import per_example_function
         from tfmat.optimizers import make_functional
+        from tfmat.training.plan import RunPlan
         from tfmat.training.sources import make_source
 
         alone = self.backend.name == "single"
@@ -136,13 +135,12 @@ class _Bench:
         source = make_source(
             self.dataset.features[:size],
             self.dataset.labels[:size],
-            backend=self.backend,
-            global_batch_size=batch,
-            seed=self.config.seed,
-            reading="memory",
-            shard_size=self.dataset.shard_size,
+            RunPlan(
+                batch, seed=self.config.seed, shard_size=self.dataset.shard_size, reading="memory"
+            ),
+            self.backend,
         )
-        optimizer = make_functional(_optimizer(self.config, batch)(2**30, source.steps_per_epoch))
+        optimizer = make_functional(_optimizer(self.config, batch, size)(2**30, 0))
         model = _model(self.config, self.dataset)
         self.backend.build(model, optimizer, per_example_function("mean_squared_error"), {})
         self.backend.synchronize()
@@ -185,7 +183,7 @@ def measure_training(
     with _backend(spec, folder) as backend:
         trainer = Trainer(
             _model(config, dataset),
-            optimizer=_optimizer(config, batch),
+            optimizer=_optimizer(config, batch, size),
             backend=backend,
             workdir=str(run),
             seed=config.seed,
@@ -290,12 +288,12 @@ def _model(config: Config, dataset: Any) -> Any:
     )
 
 
-def _optimizer(config: Config, global_batch_size: int) -> Callable[[int, int], Any]:
+def _optimizer(config: Config, batch: int, num_examples: int) -> Callable[[int, int], Any]:
     from tfmat.optimizers import build_optimizer
+    from tfmat.training.plan import RunPlan
 
-    return lambda total_steps, steps_per_epoch: build_optimizer(
-        config.optimizer,
-        total_steps=total_steps,
-        steps_per_epoch=steps_per_epoch,
-        global_batch_size=global_batch_size,
+    plan = RunPlan.of_config(config).changed(global_batch_size=batch, growth="")
+    epochs = plan.epochs(num_examples)
+    return lambda total_steps, _: build_optimizer(
+        config.optimizer, plan.steps(epochs, total_steps), global_batch_size=batch
     )

@@ -4,87 +4,50 @@ import dataclasses
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from tfmat.backends import Backend
-from tfmat.backends.metrics import Summary
-from tfmat.data.pipeline import Block, Source, Span
-from tfmat.durations import Duration
+from tfmat.data.pipeline import Block, Span
 from tfmat.errors import DivergedError, Interrupted
-from tfmat.training.callbacks import Callbacks
 from tfmat.training.checkpoints import Checkpoint
 from tfmat.training.meter import Meter, timed
 from tfmat.training.pace import Pace
-from tfmat.training.position import Position
-from tfmat.training.progress import TrainingProgress, format_seconds
-from tfmat.training.run_folder import RunFolder
+from tfmat.training.progress import format_seconds
+from tfmat.training.run import Run
 from tfmat.training.signals import StopRequest
 
-Validate = Callable[[], dict[str, float]]
+
+@dataclasses.dataclass
+class Position:
+    """Where a run stands; saved with every checkpoint, so that nothing about the run is lost by stopping."""
+
+    step: int = 0
+    epoch_sums: list[float] = dataclasses.field(default_factory=list)
+    epoch_examples: float = 0.0
+    best_val_loss: float = math.inf
+    seconds: float = 0.0
+    training_seconds: float = 0.0
+    validation_seconds: float = 0.0
+    last_record: dict[str, Any] = dataclasses.field(default_factory=dict)
+    end_reason: str = ""  # why training ended, once it has
 
 
 class Loop:
-    """Trains from a position to the end.
+    """Trains a run from a position to its end; `meter` counts where the time goes."""
 
-    Args:
-      backend: built.
-      source: training examples.
-      total_steps: global steps of the whole run.
-      steps_per_call: steps that run in one call of the backend.
-      summary: of what the backend sums.
-      callbacks: see Callbacks.
-      model: the Keras model, for `stop_training` and saving.
-      validate: returns loss and metrics of the validation examples by name; or None.
-      folder: None for a run that leaves no files, and on every rank but 0.
-      checkpoint_every: between checkpoints.
-      target_val_loss: the run is done as soon as val_loss is at or below it.
-      progress, log: where lines go.
-      meter: counts where the time goes.
-    """
-
-    def __init__(
-        self,
-        *,
-        backend: Backend,
-        source: Source,
-        total_steps: int,
-        steps_per_call: int,
-        summary: Summary,
-        callbacks: Callbacks,
-        model: Any,
-        validate: Validate | None,
-        folder: RunFolder | None,
-        checkpoint_every: Duration,
-        target_val_loss: float | None,
-        progress: TrainingProgress,
-        log: Callable[[str], None],
-        meter: Meter,
-    ):
+    def __init__(self, run: Run, meter: Meter):
         self.meter = meter
-        self._backend, self._source, self._callbacks, self._model = (
-            backend,
-            source,
-            callbacks,
-            model,
-        )
-        self._total_steps, self._summary, self._validate = total_steps, summary, validate
-        self._plan = source.plan
-        self._steps_per_call = min(steps_per_call, source.max_steps)
+        self._run, self._backend, self._callbacks = run, run.backend, run.callbacks
+        self._epochs, self._total_steps = run.source.plan, run.total_steps
+        self._steps_per_call = run.steps_per_call
         # Every worker of a run that keeps files takes part in what leads to one; rank 0 alone has the folder.
-        self._keeps = backend.broadcast(folder is not None)
-        self._folder, self._target, self._progress, self._log = (
-            folder,
-            target_val_loss,
-            progress,
-            log,
-        )
-        self._checkpoint_every = checkpoint_every
+        self._keeps = run.backend.broadcast(run.folder is not None)
+        self._folder, self._checkpoint_every = run.folder, run.plan.checkpoint_every
         self.position = Position()
         self._last_saved_step = self.first_step = 0
-        self._pace = Pace(source.plan, source.num_examples, total_steps)
+        self._pace = Pace(self._epochs, run.source.num_examples, run.total_steps)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Takes up the state, the position and the callbacks' memory of a checkpoint."""
@@ -113,7 +76,7 @@ class Loop:
             return position.end_reason
         self.meter.start()
         self._begin_epoch()
-        for block in self.meter.each(self._source.blocks(self._spans())):
+        for block in self.meter.each(self._run.source.blocks(self._spans())):
             self._callbacks.call("on_train_batch_begin", position.step)
             self._backend.announce("training", position.step)
             started = time.monotonic()
@@ -123,7 +86,7 @@ class Loop:
             self._callbacks.call("on_train_batch_end", position.step - 1, self._epoch_logs())
             self._show()
             reason = None
-            if self._plan.locate(position.step)[1] == 0 or position.step == self._total_steps:
+            if self._epochs.locate(position.step)[1] == 0 or position.step == self._total_steps:
                 reason = self._end_epoch()
                 if reason is None and position.step < self._total_steps:
                     self._begin_epoch()
@@ -169,12 +132,12 @@ class Loop:
     def _spans(self) -> Iterator[Span]:
         step = self.position.step
         while step < self._total_steps:
-            epoch, first = self._plan.locate(step)
-            steps_per_call = max(1, self._steps_per_call // self._plan.factor(epoch))
-            left = self._plan.steps_in(epoch) - first
+            epoch, first = self._epochs.locate(step)
+            steps_per_call = max(1, self._steps_per_call // self._epochs.factor(epoch))
+            left = self._epochs.steps_in(epoch) - first
             count = min(steps_per_call, left, self._total_steps - step)
             if self._checkpoint_every.seconds is None:
-                due = self._plan.next_multiple(self._checkpoint_every, step)
+                due = self._epochs.next_multiple(self._checkpoint_every, step)
                 count = min(count, due - step)
             yield Span(epoch, first, count)
             step += count
@@ -204,7 +167,7 @@ class Loop:
             else "there is no checkpoint yet"
         )
         return DivergedError(
-            f"{what} step {step} (epoch {self._plan.locate(step)[0] + 1}); {last}; lower "
+            f"{what} step {step} (epoch {self._epochs.locate(step)[0] + 1}); {last}; lower "
             "optimizer.learning_rate, or give optimizer.warmup or optimizer.clip_norm, in a new --workdir"
         )
 
@@ -215,10 +178,10 @@ class Loop:
 
     def _epoch_logs(self) -> dict[str, float]:
         position = self.position
-        return self._summary.values(position.epoch_sums, max(position.epoch_examples, 1.0))
+        return self._run.task.summary.values(position.epoch_sums, max(position.epoch_examples, 1.0))
 
     def _begin_epoch(self) -> None:
-        epoch = self._plan.locate(self.position.step)[0]
+        epoch = self._epochs.locate(self.position.step)[0]
         self._pace.begin_epoch(epoch)
         self._callbacks.call("on_epoch_begin", epoch)
 
@@ -228,19 +191,22 @@ class Loop:
         logs = self._epoch_logs()
         with self.meter.time("agreement"):
             self._backend.check_agreement(position.step)
-        if self._validate:
+        if self._run.validation is not None:
             self._backend.announce("validation", position.step)
             started = time.monotonic()
             with self.meter.time("validation"):
-                logs |= {f"val_{name}": value for name, value in self._validate().items()}
+                logs |= {
+                    f"val_{name}": value
+                    for name, value in self._run.validate(self._run.plan.num_validation).items()
+                }
             position.validation_seconds += time.monotonic() - started
             if not math.isfinite(logs["val_loss"]):
                 raise self._diverged(f"val_loss became {logs['val_loss']} after", position.step - 1)
-        epoch = self._plan.locate(position.step - 1)[0]
+        epoch = self._epochs.locate(position.step - 1)[0]
         position.seconds = time.monotonic() - self._clock
         record = {
             "step": position.step,
-            "epoch": self._plan.epochs(position.step),
+            "epoch": self._epochs.epochs(position.step),
             "seconds": round(position.seconds, 3),
             "training_seconds": round(position.training_seconds, 3),
             "validation_seconds": round(position.validation_seconds, 3),
@@ -259,31 +225,30 @@ class Loop:
             self._folder.append_metrics(record)
             if improved:
                 with self.meter.time("checkpoint"):
-                    self._folder.save_model(self._model, "model.keras")
+                    self._folder.save_model(self._run.task.model, "model.keras")
         self._callbacks.call("on_epoch_end", epoch, logs)
         position.epoch_sums, position.epoch_examples = [], 0.0
-        reason = None
-        if self._target is not None and logs.get("val_loss", math.inf) <= self._target:
-            reason = f"val_loss {logs['val_loss']:.4g} reached the target {self._target:.4g}"
-        elif self._model.stop_training:
+        reason, target = None, self._run.plan.target_val_loss
+        if target is not None and logs.get("val_loss", math.inf) <= target:
+            reason = f"val_loss {logs['val_loss']:.4g} reached the target {target:.4g}"
+        elif self._run.task.model.stop_training:
             reason = f"a callback stopped the run after epoch {epoch + 1}"
         return self._backend.broadcast(reason)
 
     def _log_epoch(self, epoch: int, record: dict[str, Any]) -> None:
         val_loss = f"  val_loss {record['val_loss']:.4g}" if "val_loss" in record else ""
-        epochs = math.ceil(self._plan.epochs(self._total_steps))
         left = format_seconds(self._pace.seconds_left(self.position.step))
-        self._log(
-            f"epoch {epoch + 1}/{epochs}  loss {record['loss']:.4g}{val_loss}  "
+        self._run.log(
+            f"epoch {epoch + 1}/{self._run.num_epochs}  loss {record['loss']:.4g}{val_loss}  "
             f"{record['curves_per_second']:,.0f} curves/s  {left} left"
         )
 
     def _show(self) -> None:
         step = self.position.step
-        epoch = self._plan.locate(step - 1)[0] + 1
-        self._progress.update(
+        epoch = self._epochs.locate(step - 1)[0] + 1
+        self._run.progress.update(
             step=step,
-            description=f"epoch {epoch}/{math.ceil(self._plan.epochs(self._total_steps))}",
+            description=f"epoch {epoch}/{self._run.num_epochs}",
             rate=self._pace.rate(),
             loss=self.position.epoch_sums[0] / max(self.position.epoch_examples, 1.0),
             seconds_left=self._pace.seconds_left(step),
@@ -293,6 +258,6 @@ class Loop:
     def _checkpoint_is_due(self) -> bool:
         step, every = self.position.step, self._checkpoint_every
         if every.seconds is None:
-            return self._plan.next_multiple(every, step - 1) == step
+            return self._epochs.next_multiple(every, step - 1) == step
         waited = time.monotonic() - self._checkpoint_clock
         return self._backend.broadcast(waited >= every.seconds)  # by rank 0's clock

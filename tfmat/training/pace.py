@@ -1,6 +1,6 @@
 """How fast an epoch goes, and how long the rest of the run will take."""
 
-from tfmat.batch_growth import EpochPlan
+from tfmat.durations import EpochPlan
 
 
 class Pace:

@@ -12,7 +12,7 @@ from tfmat.backends.losses import per_example_function
 from tfmat.backends.metrics import Summary, make_metrics
 from tfmat.errors import InputError
 from tfmat.optimizers.functional import make_functional
-from tfmat.training.weights import with_weights
+from tfmat.training.sources import with_weights
 
 Results = dict[str, Any]
 

@@ -1,75 +1,152 @@
-"""One process's part of a run: takes up a checkpoint, trains, finishes, and leaves the status true whatever happens."""
+"""A run from its data to its result: takes up a checkpoint, trains, and leaves the status true whatever happens."""
 
 import contextlib
-import dataclasses
-from collections.abc import Callable
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import keras
-
 from tfmat.backends import Backend
+from tfmat.data.pipeline import Source
 from tfmat.errors import DivergedError, Interrupted
-from tfmat.training.callbacks import Callbacks
 from tfmat.training.checkpoints import Checkpoint
 from tfmat.training.loop import Loop
+from tfmat.training.meter import Meter
+from tfmat.training.plan import RunPlan
 from tfmat.training.profile_file import write_profile
+from tfmat.training.progress import TrainingProgress
+from tfmat.training.run import Run, RunResult, Task
 from tfmat.training.run_folder import RunFolder
 from tfmat.training.signals import StopRequest
+from tfmat.training.sources import (
+    check_same_everywhere,
+    measure_steps_per_second,
+    steps_per_call,
+)
+from tfmat.training.trace import Trace
+
+_ENDLESS = 2**40
+# With profile=true, after the first calls of the graph: stamps within the steps cost a few per cent of them.
+_ONE_CALL_IN = 8
 
 
-@dataclasses.dataclass(frozen=True)
-class RunResult:
-    """What `Trainer.fit` returns.
-
-    Attributes:
-      reason: why the run ended, in words.
-      step: global steps done.
-      total_steps: global steps that were planned.
-      history: logs by name, one value an epoch of this process, as from Keras `fit`.
-      record: the last line of metrics.jsonl, and `val_..._all` over all validation examples.
-    """
-
-    reason: str
-    step: int
-    total_steps: int
-    history: dict[str, list[float]]
-    record: dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
 class Session:
-    """What runs a loop to its end.
+    """One process's part of a run.
 
-    Attributes:
-      loop: at step 0; `run` restores the last checkpoint.
-      backend, model, callbacks: those of the loop.
-      total_steps: of the whole run.
-      validate_all: metrics over all validation examples, by name; empty where there are none.
-      folder: None for a run that leaves no files.
-      log: for one line.
+    Args:
+      task, plan: what is trained, and how.
+      backend: started.
     """
 
-    loop: Loop
-    backend: Backend
-    model: keras.Model
-    callbacks: Callbacks
-    total_steps: int
-    validate_all: Callable[[], dict[str, float]]
-    folder: RunFolder | None
-    log: Callable[[str], None]
+    def __init__(self, task: Task, plan: RunPlan, backend: Backend):
+        self._task, self._plan, self._backend = task, plan, backend
+        self._progress: TrainingProgress | None = None
+        if plan.profile:
+            backend.time_steps(_ONE_CALL_IN)
 
-    def run(self) -> RunResult:
-        """Trains to the end.
+    def run(self, config: Mapping[str, Any], source: Source, validation: Any) -> RunResult:
+        """Trains to the end, from the last checkpoint of the plan's workdir if there is one.
+
+        Args:
+          config: saved as config.json; a run goes on only with the same one.
+          source: training examples.
+          validation: (features, labels), where the backend wants them; None for none.
 
         Raises:
-          Interrupted, DivergedError, or whatever a callback raises; status.json says which.
+          InputError, Interrupted, DivergedError, or whatever a callback raises; status.json says which.
         """
-        checkpoint = self.backend.broadcast(self._latest_checkpoint())
-        self.callbacks.call("on_train_begin")
+        with self._run_folder() as folder:
+            return self._run(config, source, validation, folder)
+
+    @contextlib.contextmanager
+    def _run_folder(self) -> Iterator[RunFolder | None]:
+        if self._plan.workdir is None or self._backend.rank != 0:
+            yield None
+            return
+        folder = RunFolder(self._plan.workdir, self._plan.keep_checkpoints)
+        self._backend.when_lost(lambda message: folder.set_status("failed", message))
+        try:
+            yield folder
+        finally:
+            folder.close()
+
+    def _run(
+        self,
+        config: Mapping[str, Any],
+        source: Source,
+        validation: Any,
+        folder: RunFolder | None,
+    ) -> RunResult:
+        task, plan, backend = self._task, self._plan, self._backend
+        log = folder.logger(self._show) if folder else self._show
+        lengths = {"num_examples": source.num_examples, "steps_per_epoch": source.steps_per_epoch}
+        config = {**config, **lengths}
+        # Rank 0 knows what was done before, and all do as it says.
+        saved = backend.broadcast(folder.check_config(config) if folder else None)
+        status = backend.broadcast(folder.status() if folder else {})
+        if saved and status.get("state") in ("done", "diverged"):
+            return self._ended(status, saved)
+        check_same_everywhere(backend, config)
+        if saved:
+            total = saved["total_steps"]
+        else:
+            total = plan.total_steps(source.plan, lambda: self._measure_rate(source), log)
+        if folder and not saved:
+            resolved = plan.resolved(source.plan, total, backend)
+            folder.start({**config, "total_steps": total, "plan": resolved}, task.sidecar)
+        task.build(backend, total, source.steps_per_epoch, plan.jit_compile)
+        task.model.stop_training = False
+        visible = not plan.quiet and backend.rank == 0
+        with TrainingProgress(total, visible) as progress:
+            self._progress = progress
+            run = Run(task, plan, backend, source, validation, total, folder, progress, log)
+            return _Turn(run, Meter(backend, self._trace(log))).take()
+
+    def _measure_rate(self, source: Source) -> float:
+        """Steps per second."""
+        # For the trial the run is as good as endless: no schedule may find it too short.
+        self._task.build(self._backend, _ENDLESS, source.steps_per_epoch, self._plan.jit_compile)
+        count = steps_per_call(source, self._plan.steps_wanted_per_call, self._backend.world_size)
+        return measure_steps_per_second(self._backend, source, count)
+
+    def _ended(self, status: dict[str, Any], saved: dict[str, Any]) -> RunResult:
+        """The result of a run that had ended before; its weights are put into the model."""
+        workdir, model = self._plan.workdir, self._task.model
+        if status["state"] == "diverged":
+            raise DivergedError(f"the run in {workdir} diverged: {status['reason']}")
+        if self._backend.rank == 0:
+            model.optimizer = None  # or Keras would look for its slots in the file
+            model.load_weights(pathlib.Path(workdir or "") / "final.keras")
+        model.set_weights(self._backend.broadcast(model.get_weights()))
+        self._show(f"the run in {workdir} is done: {status['reason']}")
+        return RunResult(
+            status["reason"], status["step"], saved["total_steps"], {}, status["last_record"]
+        )
+
+    def _trace(self, log: Callable[[str], None]) -> Trace | None:
+        plan = self._plan
+        if not plan.trace_steps or plan.workdir is None or self._backend.rank != 0:
+            return None
+        return Trace(plan.workdir, plan.trace_steps, self._backend, log)
+
+    def _show(self, line: str) -> None:
+        if not self._plan.quiet and self._backend.rank == 0:
+            (self._progress or TrainingProgress(1)).show(line)
+
+
+class _Turn:
+    """This process's turn at a run: from the last checkpoint to the end, or to where it is stopped."""
+
+    def __init__(self, run: Run, meter: Meter):
+        self._run, self._loop = run, Loop(run, meter)
+
+    def take(self) -> RunResult:
+        run = self._run
+        checkpoint = run.backend.broadcast(self._latest_checkpoint())
+        run.callbacks.call("on_train_begin")
         self._resume(checkpoint)
         try:
             with StopRequest() as stop:
-                reason = self.loop.run(stop)
+                reason = self._loop.run(stop)
             return self._finish(reason)
         except (Interrupted, KeyboardInterrupt) as error:
             self._set_status("interrupted", str(error) or "Ctrl-C")
@@ -83,55 +160,49 @@ class Session:
             raise
 
     def _latest_checkpoint(self) -> Checkpoint | None:
-        if self.folder is None:
+        if self._run.folder is None:
             return None
-        checkpoint, complaints = self.folder.checkpoints.load_latest()
+        checkpoint, complaints = self._run.folder.checkpoints.load_latest()
         for complaint in complaints:
-            self.log(f"warning: {complaint}")
+            self._run.log(f"warning: {complaint}")
         return checkpoint
 
     def _resume(self, checkpoint: Checkpoint | None) -> None:
         if checkpoint:
-            self.loop.restore(checkpoint)
-        self.backend.synchronize()
-        if self.folder is None:
+            self._loop.restore(checkpoint)
+        self._run.backend.synchronize()
+        folder = self._run.folder
+        if folder is None:
             return
         step = checkpoint.step if checkpoint else 0
-        status = self.folder.status()
+        status = folder.status()
         resumed = status.get("resumed_from_steps", [])
         if status:
             resumed = [*resumed, step]
-            self.log(f"going on from step {step}")
-        self.folder.truncate_metrics(step)
-        self.folder.set_status("running", resumed_from_steps=resumed)
+            self._run.log(f"going on from step {step}")
+        folder.truncate_metrics(step)
+        folder.set_status("running", resumed_from_steps=resumed)
 
     def _finish(self, reason: str) -> RunResult:
-        self.loop.save()  # first, so that an interruption from here on costs no step
-        self._write_profile()
-        self.callbacks.call("on_train_end")
-        position = self.loop.position
-        self.backend.announce("validation", position.step)
-        record = position.last_record | {
-            f"val_{name}_all": value for name, value in self.validate_all().items()
+        run, loop = self._run, self._loop
+        loop.save()  # first, so that an interruption from here on costs no step
+        path = run.folder.path if run.folder else None
+        for line in write_profile(path, loop.meter.summary(), run.backend, loop.first_step):
+            run.log(line)
+        run.callbacks.call("on_train_end")
+        step = loop.position.step
+        run.backend.announce("validation", step)
+        record = loop.position.last_record | {
+            f"val_{name}_all": value for name, value in run.validate().items()
         }
-        self.backend.sync_model()
-        if self.folder:
-            self.folder.save_model(self.model, "final.keras")
-            self.folder.checkpoints.remove_old()  # where an earlier process was killed before it could
-            self.folder.set_status("done", reason, step=position.step, last_record=record)
-        self.log(f"done: {reason}")
-        history = self.callbacks.history
-        return RunResult(reason, position.step, self.total_steps, history, record)
-
-    def _write_profile(self) -> None:
-        for line in write_profile(
-            self.folder.path if self.folder else None,
-            self.loop.meter.summary(),
-            self.backend,
-            self.loop.first_step,
-        ):
-            self.log(line)
+        run.backend.sync_model()
+        if run.folder:
+            run.folder.save_model(run.task.model, "final.keras")
+            run.folder.checkpoints.remove_old()  # where an earlier process was killed before it could
+            run.folder.set_status("done", reason, step=step, last_record=record)
+        run.log(f"done: {reason}")
+        return RunResult(reason, step, run.total_steps, run.callbacks.history, record)
 
     def _set_status(self, state: str, reason: str) -> None:
-        if self.folder:
-            self.folder.set_status(state, reason)
+        if self._run.folder:
+            self._run.folder.set_status(state, reason)

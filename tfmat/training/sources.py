@@ -1,14 +1,14 @@
-"""Where the training examples come from, and how many steps a run has."""
+"""The examples of a run as backends take them: with their weights, as batches, and all of them for an evaluation."""
 
-import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfmat.backends import Backend
-from tfmat.batch_growth import Growth
+from tfmat.backends.metrics import Summary
 from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import (
     DatasetSource,
@@ -17,57 +17,60 @@ from tfmat.data.pipeline import (
     Span,
     StreamSource,
     fits_in_memory,
+    sequential_blocks,
 )
-from tfmat.durations import Duration
 from tfmat.errors import InputError
-from tfmat.training.evaluation import num_examples
-from tfmat.training.weights import with_weights
+from tfmat.training.plan import RunPlan
 
+EVALUATION_BATCH_SIZE = 500
 _PROBE_SECONDS = 1.5
 # About half a second of the default network on two cores: short enough for Ctrl-C, long enough to cost nothing.
 _EXAMPLES_PER_CALL = 15_000
 _STEPS_PER_CALL = 200
 
 
-@dataclasses.dataclass(frozen=True)
-class Examples:
-    """What one call of `Trainer.fit` trains and validates on.
+def num_examples(data: Any) -> int:
+    """Length of the first axis, which is the same for all arrays or tensors of a structure."""
+    return len(tf.nest.flatten(data)[0])
 
-    Attributes:
-      source: of batches.
-      validation: (features, labels), where the backend wants them; None for none.
-      num_validation: how many of them are wanted after every epoch; None for all.
-      target_val_loss: that ends the run.
+
+def with_weights(
+    features: Any, labels: Any, sample_weight: Any = None, class_weight: Any = None
+) -> tuple[Any, ...]:
+    """(features, labels), or with the weights behind them, as backends take data.
+
+    Args:
+      features, labels: arrays or structures of them [examples, ...].
+      sample_weight: [examples], or None for 1.
+      class_weight: class -> weight of its examples; labels are classes [examples] or one-hot [examples, classes].
+
+    Raises:
+      InputError: these are no weights of these examples.
     """
+    if sample_weight is None and class_weight is None:
+        return features, labels
+    count = num_examples((features, labels))
+    weights = np.ones(count, np.float32)
+    if sample_weight is not None:
+        weights = _checked(sample_weight, count)
+    if class_weight is not None:
+        weights = weights * _of_classes(labels, class_weight)
+    return features, labels, weights
 
-    source: Source
-    validation: Any
-    num_validation: int | None
-    target_val_loss: float | None
 
-    @property
-    def available(self) -> int:
-        """Examples to validate on."""
-        return 0 if self.validation is None else num_examples(self.validation)
-
-    @property
-    def used(self) -> int:
-        """Of these, after every epoch."""
-        return min(self.num_validation or self.available, self.available)
+def unpack(name: str, data: Any) -> tuple[Any, ...]:
+    """(features, labels) or (features, labels, weights) as a user gave them; InputError where they are neither."""
+    if not isinstance(data, tuple | list) or len(data) not in (2, 3):
+        raise InputError(f"{name} is (features, labels) or (features, labels, sample_weight)")
+    return with_weights(*data)
 
 
 def make_source(
     features: Any,
     labels: Any,
-    *,
+    plan: RunPlan,
     backend: Backend,
-    global_batch_size: int,
-    seed: int,
-    reading: str,
-    shard_size: int,
-    steps_per_epoch: int | None = None,
-    sharding: str = "partition",
-    growth: Growth = (),
+    *,
     sample_weight: Any = None,
     class_weight: Mapping[int, float] | None = None,
 ) -> Source:
@@ -76,38 +79,37 @@ def make_source(
     Raises:
       InputError: where lengths differ, or a batch is larger than the set.
     """
-    columns = backend.columns(global_batch_size)
+    batch_size = plan.global_batch_size
+    columns = backend.columns(batch_size)
     if isinstance(features, tf.data.Dataset):
-        if growth:
+        if plan.growth:
             raise InputError("batch_growth is for arrays; a tf.data set makes its own batches")
         if sample_weight is not None or class_weight is not None:
             raise InputError(
                 "sample_weight and class_weight are for arrays; let the tf.data set yield (features, labels, weights)"
             )
-        return DatasetSource(features, global_batch_size, steps_per_epoch, columns)
+        return DatasetSource(features, batch_size, plan.steps_per_epoch, columns)
     arrays = tf.nest.flatten((features, labels))
-    num_examples = len(arrays[0])
-    if any(len(array) != num_examples for array in arrays):
+    count = len(arrays[0])
+    if any(len(array) != count for array in arrays):
         raise InputError(
             f"features and labels differ in length: {[len(array) for array in arrays]}"
         )
-    if global_batch_size > num_examples:
+    if batch_size > count:
         raise InputError(
-            f"global_batch_size is {global_batch_size}, there are {num_examples} training examples; "
+            f"global_batch_size is {batch_size}, there are {count} training examples; "
             "use a smaller batch or more examples"
         )
     examples = with_weights(features, labels, sample_weight, class_weight)
     # Each for itself: every worker takes its columns of batches of its own order over the whole set.
-    worker = backend.rank if sharding == "independent" and backend.world_size > 1 else None
-    order = ExampleOrder(num_examples, seed, shard_size, worker=worker)
-    num_bytes = sum(array.nbytes for array in arrays)
-    fits = all(backend.gather(fits_in_memory(num_bytes)))
-    if reading == "stream" or (reading == "auto" and not fits):
+    worker = backend.rank if plan.sharding == "independent" and backend.world_size > 1 else None
+    order = ExampleOrder(count, plan.seed, plan.shard_size, worker=worker)
+    fits = all(backend.gather(fits_in_memory(sum(array.nbytes for array in arrays))))
+    if plan.reading == "stream" or (plan.reading == "auto" and not fits):
         with tf.device("CPU:0"):
             data = backend.share(examples)
-            return StreamSource(data, order, global_batch_size, backend.columns, growth)
-    data = backend.place(examples)
-    return MemorySource(data, order, global_batch_size, backend.columns, growth)
+            return StreamSource(data, order, plan.epochs(count), backend.columns)
+    return MemorySource(backend.place(examples), order, plan.epochs(count), backend.columns)
 
 
 def check_same_everywhere(backend: Backend, config: Mapping[str, Any]) -> None:
@@ -138,35 +140,6 @@ def steps_per_call(source: Source, wanted: int | None, world_size: int) -> int:
     return min(wanted or automatic, source.max_steps)
 
 
-def total_steps(
-    train_for: str, source: Source, measure_rate: Callable[[], float], log: Callable[[str], None]
-) -> int:
-    """Steps of a whole run. A time is measured once and then fixed: schedules stay functions of the step.
-
-    Args:
-      train_for: see `Trainer.fit`.
-      source: of the examples.
-      measure_rate: -> steps a second; called where `train_for` is a time.
-      log: for one line.
-
-    Raises:
-      InputError: less than one step.
-    """
-    duration = Duration.parse(train_for)
-    if duration.seconds is None:
-        total = source.plan.steps(duration)
-    else:
-        rate = measure_rate()
-        # Larger batches later on are done in no less time an epoch: count epochs, not steps.
-        steps = int(duration.seconds * rate)
-        epochs = Duration(steps / source.steps_per_epoch, "epochs")
-        total = source.plan.steps(epochs) if source.plan.growth else steps
-        log(f"{duration} are {total} steps at the measured {rate:.1f} steps/s")
-    if total < 1:
-        raise InputError(f"train_for is '{train_for}', which is less than one step; give more")
-    return total
-
-
 def measure_steps_per_second(backend: Backend, source: Source, count: int) -> float:
     """Trains for a moment on a built backend, then puts its state back. The first call, which compiles, is left out."""
     before = backend.read()
@@ -187,3 +160,59 @@ def measure_steps_per_second(backend: Backend, source: Source, count: int) -> fl
                 break
     backend.write(before)
     return steps / elapsed
+
+
+def evaluate_all(backend: Backend, data: Any, count: int, summary: Summary) -> dict[str, float]:
+    """Loss and metrics over the first `count` examples, in inference mode, by name.
+
+    Args:
+      backend: built; every worker calls this.
+      data: placed (features, labels), or with weights behind them.
+      count: of examples.
+      summary: of what the backend sums.
+    """
+    sums = np.zeros(summary.num_sums)
+    batch_size = min(EVALUATION_BATCH_SIZE * backend.world_size, max(count, backend.world_size))
+    columns = backend.columns(batch_size)
+    for block in sequential_blocks(data, 0, count, batch_size, columns=columns):
+        sums += backend.evaluate(*block).sum(axis=0, dtype=np.float64)
+    return summary.values(sums, count)
+
+
+def _checked(sample_weight: Any, count: int) -> np.ndarray:
+    several = tf.nest.is_nested(sample_weight) and not all(
+        np.isscalar(weight) for weight in tf.nest.flatten(sample_weight)
+    )
+    if several or isinstance(sample_weight, Mapping):
+        raise InputError(
+            "sample_weight for each of several outputs is not supported; give one array [examples], or weight the "
+            "outputs in a loss function of (labels, outputs)"
+        )
+    weights = np.asarray(sample_weight)
+    if weights.dtype.kind not in "fiub":
+        raise InputError(f"sample_weight has type {weights.dtype}; give numbers [{count}]")
+    if weights.shape == (count, 1):
+        weights = weights[:, 0]
+    if weights.shape != (count,):
+        raise InputError(
+            f"sample_weight has shape {list(weights.shape)}; give one number for each of the {count} examples"
+        )
+    return weights.astype(np.float32)
+
+
+def _of_classes(labels: Any, class_weight: Mapping[int, float]) -> np.ndarray:
+    if len(tf.nest.flatten(labels)) != 1 or isinstance(labels, Mapping):
+        raise InputError("class_weight is for a model with one output; give sample_weight instead")
+    classes = np.asarray(labels)
+    if classes.ndim == 2:
+        classes = classes[:, 0] if classes.shape[1] == 1 else classes.argmax(axis=1)
+    if classes.ndim != 1:
+        raise InputError(
+            f"class_weight is for labels [examples] or [examples, classes], not {list(classes.shape)}; give "
+            "sample_weight"
+        )
+    classes = np.round(classes).astype(int)
+    weights = np.ones(len(classes), np.float32)
+    for number, weight in class_weight.items():
+        weights[classes == number] = weight
+    return weights

@@ -1,46 +1,23 @@
 """The public trainer: any Keras model, loss, optimizer and data; resumable, on any backend."""
 
 import atexit
-import contextlib
-import math
-import pathlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 
 from tfmat.backends import Backend, make_backend
-from tfmat.backends.losses import per_example_function
-from tfmat.backends.metrics import Summary, make_metrics
-from tfmat.batch_growth import parse_growth
-from tfmat.data.pipeline import Source
-from tfmat.durations import Duration
-from tfmat.errors import DivergedError, InputError
-from tfmat.optimizers.functional import check_optimizer, make_functional
-from tfmat.training.callbacks import Callbacks
-from tfmat.training.evaluation import evaluate_all, num_examples
-from tfmat.training.loop import Loop
-from tfmat.training.meter import Meter
-from tfmat.training.progress import TrainingProgress
-from tfmat.training.run_folder import RunFolder
-from tfmat.training.session import RunResult, Session
+from tfmat.training.plan import RunPlan
+from tfmat.training.run import OptimizerFactory, RunResult, Task
+from tfmat.training.session import Session
 from tfmat.training.sources import (
-    Examples,
-    check_same_everywhere,
+    evaluate_all,
     make_source,
-    measure_steps_per_second,
-    steps_per_call,
-    total_steps,
+    num_examples,
+    unpack,
+    with_weights,
 )
-from tfmat.training.trace import Trace
-from tfmat.training.weights import unpack, with_weights
-
-_ENDLESS = 2**40
-# With profile=true, after the first calls of the graph: stamps within the steps cost a few per cent of them.
-_ONE_CALL_IN = 8
-
-OptimizerFactory = Callable[[int, int], keras.optimizers.Optimizer]
 
 
 class Trainer:
@@ -99,41 +76,33 @@ class Trainer:
         profile: bool = False,
         trace_steps: int | None = None,
     ):
-        if not model.built:
-            raise InputError(
-                "the model is not built; call model.build(input_shape) or give it an Input layer"
-            )
         self.model = model
-        self._loss = per_example_function(loss, getattr(model, "output_names", ()))
-        self._metrics = make_metrics(metrics, model)
-        self._summary = Summary(self._metrics)
-        self._optimizer = optimizer
-        self._auxiliary_loss = per_example_function(auxiliary_loss) if auxiliary_loss else None
-        check_optimizer(optimizer)
+        self._task = Task(
+            model,
+            loss=loss,
+            optimizer=optimizer,
+            metrics=metrics,
+            auxiliary_loss=auxiliary_loss,
+            callbacks=callbacks,
+            sidecar=sidecar,
+        )
+        self._config = config
         if isinstance(backend, str):
             backend = make_backend(backend)
             backend.start()
             atexit.register(lambda: backend.close(getattr(sys, "last_value", None)))
         self._backend = backend
-        self._workdir = workdir
-        self._callbacks = list(callbacks)
-        self._seed = seed
-        self._steps_per_call = steps_per_call
-        self._checkpoint_every = Duration.parse(checkpoint_every)
-        self._keep_checkpoints = keep_checkpoints
-        self._jit_compile = jit_compile
-        self._config = config
-        self._sidecar = sidecar
-        self._quiet = quiet
-        if trace_steps and workdir is None:
-            raise InputError("trace_steps needs a workdir for its files")
-        self._trace_steps = trace_steps
-        if trace_steps:
-            self._steps_per_call = min(steps_per_call or trace_steps, trace_steps)
-        if profile:
-            self._backend.time_steps(_ONE_CALL_IN)
-        self._built = False
-        self._progress: TrainingProgress | None = None
+        self._plan = RunPlan().changed(
+            workdir=workdir,
+            seed=seed,
+            steps_per_call=steps_per_call,
+            checkpoint_every=checkpoint_every,
+            keep_checkpoints=keep_checkpoints,
+            jit_compile=jit_compile,
+            quiet=quiet,
+            profile=profile,
+            trace_steps=trace_steps,
+        )
 
     def fit(
         self,
@@ -180,168 +149,32 @@ class Trainer:
         Raises:
           InputError, DivergedError, Interrupted.
         """
-        source = make_source(
-            features,
-            labels,
-            backend=self._backend,
+        plan = self._plan.changed(
             global_batch_size=global_batch_size,
-            seed=self._seed,
+            train_for=train_for,
+            growth=batch_growth,
+            num_validation=num_validation,
+            target_val_loss=target_val_loss,
             reading=reading,
             shard_size=shard_size,
             steps_per_epoch=steps_per_epoch,
             sharding=sharding,
-            growth=parse_growth(batch_growth),
-            sample_weight=sample_weight,
-            class_weight=class_weight,
         )
+        weights = {"sample_weight": sample_weight, "class_weight": class_weight}
+        source = make_source(features, labels, plan, self._backend, **weights)
         if validation is not None:
             validation = self._backend.place(unpack("validation", validation))
         config = self._config or {
             "global_batch_size": global_batch_size,
             "train_for": train_for,
-            "seed": self._seed,
+            "seed": plan.seed,
             **({"batch_growth": batch_growth} if batch_growth else {}),
         }
-        config = {
-            **config,
-            "num_examples": source.num_examples,
-            "steps_per_epoch": source.steps_per_epoch,
-        }
-        examples = Examples(source, validation, num_validation, target_val_loss)
-        with self._run_folder() as folder:
-            return self._train(examples, train_for, config, folder)
-
-    def _train(
-        self,
-        examples: Examples,
-        train_for: str,
-        config: dict[str, Any],
-        folder: RunFolder | None,
-    ) -> RunResult:
-        log = folder.logger(self._show) if folder else self._show
-        # Rank 0 knows what was done before, and all do as it says.
-        saved = self._backend.broadcast(folder.check_config(config) if folder else None)
-        status = self._backend.broadcast(folder.status() if folder else {})
-        if saved and status.get("state") in ("done", "diverged"):
-            return self._ended(status, saved)
-        check_same_everywhere(self._backend, config)
-        source = examples.source
-        if saved:
-            steps = saved["total_steps"]
-        else:
-            steps = total_steps(train_for, source, lambda: self._measure_rate(source), log)
-        if folder and not saved:
-            folder.start({**config, "total_steps": steps}, self._sidecar)
-        self._build(steps, source.steps_per_epoch)
-        visible = not self._quiet and self._backend.rank == 0
-        with TrainingProgress(steps, visible) as progress:
-            self._progress = progress
-            return self._session(examples, steps, folder, log, progress).run()
+        return Session(self._task, plan, self._backend).run(config, source, validation)
 
     def evaluate(self, features: Any, labels: Any, sample_weight: Any = None) -> dict[str, float]:
         """Loss and metrics over all examples, in inference mode, with the present weights."""
-        if not self._built:
-            self._build(1, 1)
+        if not self._task.built:
+            self._task.build(self._backend, 1, 1, self._plan.jit_compile)
         data = self._backend.place(with_weights(features, labels, sample_weight))
-        return self._evaluate(data, num_examples(data))
-
-    @contextlib.contextmanager
-    def _run_folder(self) -> Iterator[RunFolder | None]:
-        if self._workdir is None or self._backend.rank != 0:
-            yield None
-            return
-        folder = RunFolder(self._workdir, self._keep_checkpoints)
-        self._backend.when_lost(lambda message: folder.set_status("failed", message))
-        try:
-            yield folder
-        finally:
-            folder.close()
-
-    def _ended(self, status: dict[str, Any], saved: dict[str, Any]) -> RunResult:
-        """The result of a run that had ended before; its weights are put into the model."""
-        if status["state"] == "diverged":
-            raise DivergedError(f"the run in {self._workdir} diverged: {status['reason']}")
-        if self._backend.rank == 0:
-            self.model.optimizer = None  # or Keras would look for its slots in the file
-            self.model.load_weights(pathlib.Path(self._workdir or "") / "final.keras")
-        self.model.set_weights(self._backend.broadcast(self.model.get_weights()))
-        self._show(f"the run in {self._workdir} is done: {status['reason']}")
-        return RunResult(
-            status["reason"], status["step"], saved["total_steps"], {}, status["last_record"]
-        )
-
-    def _build(self, total_steps: int, steps_per_epoch: int) -> None:
-        optimizer = self._optimizer
-        if callable(optimizer) and not isinstance(optimizer, keras.optimizers.Optimizer):
-            optimizer = optimizer(total_steps, steps_per_epoch)
-        optimizer = make_functional(optimizer)
-        self._backend.build(
-            self.model,
-            optimizer,
-            self._loss,
-            self._metrics,
-            auxiliary_loss=self._auxiliary_loss,
-            jit_compile=self._jit_compile,
-        )
-        self._built = True
-        # Where Keras callbacks look for it.
-        self.model.optimizer = optimizer
-
-    def _measure_rate(self, source: Source) -> float:
-        """Steps a second."""
-        # For the trial the run is as good as endless: no schedule may find it too short.
-        self._build(_ENDLESS, source.steps_per_epoch)
-        count = steps_per_call(source, self._steps_per_call, self._backend.world_size)
-        return measure_steps_per_second(self._backend, source, count)
-
-    def _session(
-        self,
-        examples: Examples,
-        total_steps: int,
-        folder: RunFolder | None,
-        log: Callable[[str], None],
-        progress: TrainingProgress,
-    ) -> Session:
-        source, validation, available = examples.source, examples.validation, examples.available
-        epochs = math.ceil(source.plan.epochs(total_steps))
-        self.model.stop_training = False
-        params = {"epochs": epochs, "steps": source.steps_per_epoch, "verbose": 0}
-        callbacks = Callbacks(self._callbacks, self.model, params)
-        loop = Loop(
-            backend=self._backend,
-            source=source,
-            total_steps=total_steps,
-            steps_per_call=steps_per_call(source, self._steps_per_call, self._backend.world_size),
-            summary=self._summary,
-            callbacks=callbacks,
-            model=self.model,
-            validate=(lambda: self._evaluate(validation, examples.used)) if available else None,
-            folder=folder,
-            checkpoint_every=self._checkpoint_every,
-            target_val_loss=examples.target_val_loss,
-            progress=progress,
-            log=log,
-            meter=Meter(self._backend, self._trace(log)),
-        )
-        return Session(
-            loop=loop,
-            backend=self._backend,
-            model=self.model,
-            callbacks=callbacks,
-            total_steps=total_steps,
-            validate_all=lambda: self._evaluate(validation, available) if available else {},
-            folder=folder,
-            log=log,
-        )
-
-    def _trace(self, log: Callable[[str], None]) -> Trace | None:
-        if not self._trace_steps or self._workdir is None or self._backend.rank != 0:
-            return None
-        return Trace(self._workdir, self._trace_steps, self._backend, log)
-
-    def _evaluate(self, data: Any, count: int) -> dict[str, float]:
-        return evaluate_all(self._backend, data, count, self._summary)
-
-    def _show(self, line: str) -> None:
-        if not self._quiet and self._backend.rank == 0:
-            (self._progress or TrainingProgress(1)).show(line)
+        return evaluate_all(self._backend, data, num_examples(data), self._task.summary)

@@ -7,9 +7,9 @@ from typing import Any
 
 from tfmat.config import Config
 from tfmat.config_schema import OPTIONS
-from tfmat.durations import Duration
 from tfmat.errors import InputError, nearest
 from tfmat.files import as_json, check_json
+from tfmat.training.plan import RunPlan
 
 ALGORITHMS = ("random", "bayesian", "hyperband")
 Condition = Mapping[str, tuple[Any, ...]]
@@ -221,7 +221,7 @@ class Search:
 
     def max_units(self, base: Config) -> int:
         """Hyperband: the parts that a full training has; epochs where it is measured in them."""
-        duration = Duration.parse(base.train_for)
+        duration = RunPlan.of_config(base).train_for
         return max(1, round(duration.value)) if duration.unit == "epochs" else self.rungs
 
 

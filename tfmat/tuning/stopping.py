@@ -15,10 +15,10 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.durations import Duration
 from tfmat.errors import InputError
 from tfmat.files import check_json, read_json
 from tfmat.report.metrics import read_metrics
+from tfmat.training.plan import RunPlan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ def read_curve(run_folder: pathlib.Path, objective: str, train_for: str) -> Curv
       train_for: of the config. Where it is in epochs, the share of the training is that of its epochs: with a growing
         batch they have different numbers of steps.
     """
-    duration = Duration.parse(train_for)
+    duration = RunPlan().changed(train_for=train_for).train_for
     position = "epoch" if duration.seconds is None else "seconds"
     of, whole = ("epoch", duration.value) if duration.unit == "epochs" else ("step", 0.0)
     lines = read_metrics(run_folder / "metrics.jsonl")

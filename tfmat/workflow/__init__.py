@@ -1,15 +1,15 @@
 """The main job, made of what the rooms offer."""
 
 from tfmat.workflow.dataset import curve_settings, make_dataset
-from tfmat.workflow.main import check_main_job, main_job
+from tfmat.workflow.main import main_job, plan_job
 from tfmat.workflow.results import calibrate_run
 from tfmat.workflow.train import sidecar
 
 __all__ = [
     "calibrate_run",
-    "check_main_job",
     "curve_settings",
     "main_job",
     "make_dataset",
+    "plan_job",
     "sidecar",
 ]

@@ -4,31 +4,33 @@ import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tfmat.batch_growth import EpochPlan, parse_growth
 from tfmat.config import Config
 from tfmat.data.packed import PackedDataset
-from tfmat.durations import Duration
 from tfmat.errors import InputError
 from tfmat.files import make_folder, write_json
+from tfmat.training.plan import RunPlan
 from tfmat.workflow.lines import say
 
 if TYPE_CHECKING:
     import keras
 
     from tfmat.backends import Backend
-    from tfmat.training.trainer import RunResult
+    from tfmat.training.run import RunResult
 
 
 def train(
-    config: Config, dataset: PackedDataset, *, workdir: str, backend: "Backend"
+    config: Config, dataset: PackedDataset, plan: RunPlan, *, backend: "Backend"
 ) -> "RunResult":
-    """Trains the config's network on the data set into `workdir`, with the sidecar that gives its numbers a meaning."""
+    """Trains the config's network on the data set as planned, with the sidecar that gives its numbers a meaning."""
     from tfmat.models import build_model
     from tfmat.optimizers import build_optimizer
-    from tfmat.training.trainer import Trainer
+    from tfmat.training.run import Task
+    from tfmat.training.session import Session
+    from tfmat.training.sources import make_source
 
     num_outputs = len(dataset.parameters)
-    plan = EpochPlan(dataset.num_train, config.global_batch_size, parse_growth(config.batch_growth))
+    plan = plan.changed(shard_size=dataset.shard_size)
+    epochs = plan.epochs(dataset.num_train)
     model = build_model(
         config.model,
         num_outputs=num_outputs,
@@ -48,73 +50,49 @@ def train(
             )
 
     def make_optimizer(total_steps: int, steps_per_epoch: int) -> "keras.optimizers.Optimizer":
-        if backend.rank == 0:
-            _say_shorter_warmup(config, plan, total_steps)
+        steps = plan.steps(epochs, total_steps)
+        asked = epochs.steps(plan.warmup)
+        if backend.rank == 0 and steps.warmup < asked:
+            say(
+                f"note: optimizer.warmup={config.optimizer.warmup} takes {asked} steps, the whole run {total_steps}; "
+                f"the warm-up is cut to a tenth of the run (steps: {steps.warmup})"
+            )
         return build_optimizer(
             config.optimizer,
-            total_steps=total_steps,
-            steps_per_epoch=steps_per_epoch,
-            global_batch_size=config.global_batch_size,
-            plan=plan,
-            seed=config.seed,
+            steps,
+            global_batch_size=plan.global_batch_size,
+            seed=plan.seed,
         )
 
-    trainer = Trainer(
+    task = Task(
         model,
         optimizer=make_optimizer,
         **losses_and_metrics(config, dataset),
-        backend=backend,
-        workdir=workdir,
-        callbacks=_callbacks(config, workdir, backend),
-        seed=config.seed,
-        steps_per_call=config.steps_per_call,
-        checkpoint_every=config.checkpoint.every,
-        keep_checkpoints=config.checkpoint.keep,
-        jit_compile=config.jit_compile,
-        profile=config.profile,
-        trace_steps=config.trace_steps,
-        config={
-            **config.to_dict(),
-            "data_dir": str(dataset.folder.resolve()),
-            "data_id": dataset.manifest["id"],
-        },
+        callbacks=_callbacks(config, plan, backend),
         sidecar=sidecar(config, dataset),
     )
-    split = dataset.num_train, dataset.num_train + dataset.num_validation
-    return trainer.fit(
-        dataset.features[: split[0]],
-        dataset.labels[: split[0]],
-        global_batch_size=config.global_batch_size,
-        train_for=config.train_for,
-        validation=(dataset.features[split[0] : split[1]], dataset.labels[split[0] : split[1]]),
-        num_validation=config.data.num_validation,
-        target_val_loss=config.target_val_loss,
-        reading=config.data.reading,
-        shard_size=dataset.shard_size,
-        sharding=config.data.sharding,
-        batch_growth=config.batch_growth,
+    session = Session(task, plan, backend)
+    rows = (
+        slice(dataset.num_train),
+        slice(dataset.num_train, dataset.num_train + dataset.num_validation),
     )
+    training, validation = ((dataset.features[part], dataset.labels[part]) for part in rows)
+    saved = {
+        **config.to_dict(),
+        "data_dir": str(dataset.folder.resolve()),
+        "data_id": dataset.manifest["id"],
+    }
+    return session.run(saved, make_source(*training, plan, backend), backend.place(validation))
 
 
-def _say_shorter_warmup(config: Config, plan: EpochPlan, total_steps: int) -> None:
-    from tfmat.optimizers.factory import warmup_steps
-
-    asked = plan.steps(Duration.parse(config.optimizer.warmup))
-    taken = warmup_steps(config.optimizer, plan, total_steps)
-    if taken < asked:
-        say(
-            f"note: optimizer.warmup={config.optimizer.warmup} takes {asked} steps, the whole run {total_steps}; "
-            f"the warm-up is cut to a tenth of the run (steps: {taken})"
-        )
-
-
-def _callbacks(config: Config, workdir: str, backend: "Backend") -> list[Any]:
+def _callbacks(config: Config, plan: RunPlan, backend: "Backend") -> list[Any]:
     """Of this rank. What begins with the training is done once it is certain that this process trains."""
     from keras.callbacks import EarlyStopping, LambdaCallback, TensorBoard
 
     from tfmat.launch.provenance import record_session
 
     callbacks: list[Any] = []
+    workdir = plan.workdir or "."
     if backend.rank == 0:
         folder = make_folder(workdir)
         callbacks = [

@@ -16,6 +16,7 @@ import numpy as np
 from tfmat.backends import BackendOptions, make_backend
 from tfmat.config import default_config
 from tfmat.config_schema import ACTIVATIONS, OPTIONS
+from tfmat.durations import RunSteps
 from tfmat.models import build_model
 from tfmat.models.uncertainty import squared_error_of_mean
 from tfmat.optimizers import build_optimizer
@@ -30,7 +31,7 @@ def sums(name, **changes):
     config.model.update({k: v for k, v in changes.items() if k != "optimizer"})
     config.optimizer.name = changes.get("optimizer", "adam")
     model = build_model(config.model, num_outputs=2, num_points=48, seed=3)
-    optimizer = build_optimizer(config.optimizer, total_steps=5, steps_per_epoch=5)
+    optimizer = build_optimizer(config.optimizer, RunSteps(5))
     backend = make_backend(name, BackendOptions.on_mesh(mesh if name == "dtensor" else "batch:1", zero_stage=0))
     backend.build(model, optimizer, squared_error_of_mean(2), {})
     data = backend.place(arrays)

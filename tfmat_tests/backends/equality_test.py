@@ -8,6 +8,7 @@ from tfmat.backends import make_backend
 from tfmat.backends.losses import per_example_function
 from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import MemorySource, Span, StreamSource
+from tfmat.durations import EpochPlan
 from tfmat.errors import InputError
 from tfmat.optimizers import make_functional
 from tfmat_tests.backends.problem import (
@@ -23,6 +24,7 @@ from tfmat_tests.backends.problem import (
     spans,
 )
 
+EPOCHS = EpochPlan(NUM_EXAMPLES, BATCH)
 EVERY_OPTIMIZER = [
     pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.large]) for name in OPTIMIZERS
 ]
@@ -50,7 +52,7 @@ def test_weights_of_aplain_keras_loop(optimizer, source_class, precision, data):
     functional = make_functional(OPTIMIZERS[optimizer]())
     backend.build(model, functional, per_example_function("mse"), {})
     order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
-    source = source_class(backend.place(data), order, BATCH)
+    source = source_class(backend.place(data), order, EPOCHS)
     for block in source.blocks(spans(source, [5, 9, 6])):
         sums = backend.train(*block)
         assert np.isfinite(sums).all()
@@ -73,7 +75,7 @@ def test_a_batch_in_pieces_trains_the_same_weights(optimizer, precision, data, m
     )  # 600 examples: pieces of 85 and 86
     functional = make_functional(OPTIMIZERS[optimizer]())
     backend.build(model, functional, per_example_function("mse"), {})
-    source = MemorySource(backend.place(data), ExampleOrder(NUM_EXAMPLES, 5, 1024), BATCH)
+    source = MemorySource(backend.place(data), ExampleOrder(NUM_EXAMPLES, 5, 1024), EPOCHS)
     for block in source.blocks(spans(source, [14, 6])):
         backend.train(*block)
     for reference, found in zip(expected, model.get_weights(), strict=True):
@@ -93,7 +95,7 @@ def test_sums_are_those_of_the_true_examples(data, pieces, monkeypatch):
         {"mae": lambda labels, outputs: abs(labels - outputs)},
     )
     order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
-    source = MemorySource(backend.place(data), order, BATCH)
+    source = MemorySource(backend.place(data), order, EPOCHS)
     last = source.steps_per_epoch - 1
     (block,) = source.blocks([Span(0, last, 1)])
     rows = order.indices(0, last * BATCH, NUM_EXAMPLES)
@@ -122,7 +124,7 @@ def test_regularisers_count_once_a_batch(data, pieces, monkeypatch):
     backend.build(
         ours, make_functional(keras.optimizers.SGD(0.01)), per_example_function("mse"), {}
     )
-    source = MemorySource(backend.place(data), ExampleOrder(NUM_EXAMPLES, 5, 1024), BATCH)
+    source = MemorySource(backend.place(data), ExampleOrder(NUM_EXAMPLES, 5, 1024), EPOCHS)
     for block in source.blocks(spans(source, [14, 6])):
         backend.train(*block)
     for a, b in zip(expected, ours.get_weights(), strict=True):
@@ -132,7 +134,7 @@ def test_regularisers_count_once_a_batch(data, pieces, monkeypatch):
 def test_state_travels_as_plain_arrays(data):
     model, backend = make_model(), make_backend("single")
     backend.build(model, make_functional("adam"), per_example_function("mse"), {})
-    source = MemorySource(backend.place(data), ExampleOrder(NUM_EXAMPLES, 5, 1024), BATCH)
+    source = MemorySource(backend.place(data), ExampleOrder(NUM_EXAMPLES, 5, 1024), EPOCHS)
     blocks = list(source.blocks([Span(0, 0, 3), Span(0, 3, 3)]))
     backend.train(*blocks[0])
     saved = backend.read()

@@ -20,6 +20,7 @@ from tfmat.data.pipeline import (
     fits_in_memory,
     sequential_blocks,
 )
+from tfmat.durations import EpochPlan
 from tfmat.errors import InputError
 
 # More rows than the order covers: validation examples lie behind the training examples.
@@ -27,6 +28,7 @@ FEATURES = np.arange(1200 * 6, dtype=np.float32).reshape(1200, 2, 3)
 LABELS = np.arange(1200, dtype=np.float32)[:, None]
 DATA = (tf.constant(FEATURES), tf.constant(LABELS))
 NUM_TRAIN, BATCH = 1003, 64
+EPOCHS = EpochPlan(NUM_TRAIN, BATCH)
 SPANS = [Span(0, 0, 5), Span(0, 5, 11), Span(1, 0, 1), Span(1, 3, 4), Span(7, 15, 1)]
 
 
@@ -43,7 +45,7 @@ def _rows(block: Block) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("kind", [MemorySource, StreamSource])
 def test_batches_are_those_of_the_order(kind: type[Source]) -> None:
     order = _order()
-    source = kind(DATA, _order(), BATCH)  # type: ignore[arg-type]
+    source = kind(DATA, _order(), EPOCHS)  # type: ignore[arg-type]
     assert source.steps_per_epoch == 16 and source.num_examples == NUM_TRAIN
     blocks = list(source.blocks(iter(SPANS)))
     assert len(blocks) == len(SPANS)
@@ -62,7 +64,7 @@ def test_batches_are_those_of_the_order(kind: type[Source]) -> None:
 
 
 def test_an_epoch_holds_every_training_example_once() -> None:
-    (block,) = MemorySource(DATA, _order(), BATCH).blocks([Span(2, 0, 16)])
+    (block,) = MemorySource(DATA, _order(), EPOCHS).blocks([Span(2, 0, 16)])
     rows = block.indices[block.weights > 0]
     assert sorted(rows) == list(range(NUM_TRAIN))
     assert block.num_examples.sum() == NUM_TRAIN and block.num_examples[-1] == NUM_TRAIN % BATCH
@@ -80,7 +82,11 @@ def test_memory_and_stream_over_mapped_shards(tmp_path: pathlib.Path) -> None:
         for array in (dataset.features, dataset.labels)
     )
     orders = [ExampleOrder(dataset.num_train, 0, dataset.shard_size) for _ in range(2)]
-    sources: list[Source] = [MemorySource(data, orders[0], 75), StreamSource(data, orders[1], 75)]
+    epochs = EpochPlan(dataset.num_train, 75)
+    sources: list[Source] = [
+        MemorySource(data, orders[0], epochs),
+        StreamSource(data, orders[1], epochs),
+    ]
     spans = [Span(0, 0, 10), Span(0, 10, 30), Span(1, 0, 3)]
     for one, other in zip(*(source.blocks(iter(spans)) for source in sources), strict=True):
         for left, right in zip(_rows(one), _rows(other), strict=True):
@@ -91,18 +97,18 @@ def test_memory_and_stream_over_mapped_shards(tmp_path: pathlib.Path) -> None:
 
 
 def test_streamed_blocks_are_small() -> None:
-    source = StreamSource(DATA, _order(), BATCH)
+    source = StreamSource(DATA, _order(), EPOCHS)
     row_bytes = 4 * (6 + 1)
     assert source.max_steps == 32 * 2**20 // (row_bytes * BATCH)
     wide = (tf.zeros([2, 2_000_000]), tf.zeros([2, 1]))
-    assert StreamSource(wide, ExampleOrder(2, 0, 2), 2).max_steps == 2  # 8 MB a row
+    assert StreamSource(wide, ExampleOrder(2, 0, 2), EpochPlan(2, 2)).max_steps == 2  # 8 MB a row
     wider = (tf.zeros([1, 20_000_000]), tf.zeros([1, 1]))
-    assert StreamSource(wider, ExampleOrder(1, 0, 1), 1).max_steps == 1
+    assert StreamSource(wider, ExampleOrder(1, 0, 1), EpochPlan(1, 1)).max_steps == 1
 
 
 def test_structures_are_streamed_too() -> None:
     data = ({"a": DATA[0], "b": DATA[1]}, (DATA[1],))
-    (block,) = StreamSource(data, _order(), BATCH).blocks([Span(0, 0, 2)])
+    (block,) = StreamSource(data, _order(), EPOCHS).blocks([Span(0, 0, 2)])
     expected = _order().indices(0, 0, 2 * BATCH)
     np.testing.assert_array_equal(block.data[0]["a"], FEATURES[expected])
     np.testing.assert_array_equal(block.data[1][0], LABELS[expected])

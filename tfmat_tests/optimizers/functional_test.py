@@ -5,9 +5,11 @@ import tensorflow as tf
 
 from tfmat.config import apply_override, check_config, default_config
 from tfmat.config_schema import OPTIONS
+from tfmat.durations import EpochPlan, RunSteps
 from tfmat.errors import InputError
 from tfmat.optimizers import WarmupConstant, WarmupCosine, build_optimizer, make_functional
 from tfmat.optimizers.factory import OPTIMIZER_CLASSES, build_schedule
+from tfmat.training.plan import RunPlan
 
 NAMES = OPTIONS["optimizer.name"].choices
 RANDOM = np.random.default_rng(0)
@@ -75,7 +77,7 @@ def test_factory_builds_every_choice(name):
     config = default_config()
     apply_override(config, "optimizer.name", name)
     apply_override(config, "optimizer.weight_decay", "0.004")
-    optimizer = build_optimizer(check_config(config).optimizer, total_steps=100, steps_per_epoch=10)
+    optimizer = build_optimizer(check_config(config).optimizer, RunSteps(100))
     assert type(optimizer).__name__.lower() == name
     assert optimizer.weight_decay == 0.004
     optimizer.build(_variables())
@@ -111,7 +113,8 @@ def test_a_warm_up_longer_than_the_run_is_cut_to_a_tenth_of_it(total_steps, take
     config = default_config()
     apply_override(config, "optimizer.warmup", "3epochs")
     apply_override(config, "optimizer.schedule", "constant")
-    schedule = build_schedule(config.optimizer, total_steps=total_steps, steps_per_epoch=10)
+    steps = RunPlan.of_config(config).steps(EpochPlan(100, 10), total_steps)
+    schedule = build_schedule(config.optimizer, steps)
     peak = config.optimizer.learning_rate
     for step in {0, taken // 2, max(taken - 1, 0), total_steps}:
         expected = peak * min(1.0, (step + 1) / max(taken, 1))

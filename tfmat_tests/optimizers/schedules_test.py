@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.batch_growth import EpochPlan
 from tfmat.config import apply_override, check_config, default_config
+from tfmat.durations import EpochPlan
 from tfmat.optimizers import (
     GradientNoise,
     WarmupConstant,
@@ -15,13 +15,16 @@ from tfmat.optimizers import (
     make_functional,
 )
 from tfmat.optimizers.factory import build_schedule
+from tfmat.training.plan import RunPlan
 
 
-def _optimizer_config(**values):
+def _schedule(total_steps, epochs=EpochPlan(100, 10), batch=None, **values):  # noqa: B008 (frozen)
+    """The schedule of a run of ten steps per epoch, unless `epochs` says otherwise."""
     config = default_config()
     for name, value in values.items():
         apply_override(config, f"optimizer.{name}", str(value))
-    return check_config(config).optimizer
+    steps = RunPlan.of_config(check_config(config)).steps(epochs, total_steps)
+    return build_schedule(config.optimizer, steps, batch)
 
 
 @pytest.mark.parametrize(
@@ -29,11 +32,10 @@ def _optimizer_config(**values):
 )
 def test_scaling_with_the_batch_and_gradual_warm_up(rule, factor):
     """Goyal et al. 2017, 2.1 and 2.2: k η for k times the batch, from η on over the first epochs."""
-    config = _optimizer_config(
-        learning_rate=0.1, scaling=rule, reference_batch_size=75, warmup="5epochs",
-        schedule="constant",
+    schedule = _schedule(
+        1000, batch=600, learning_rate=0.1, scaling=rule, reference_batch_size=75,
+        warmup="5epochs", schedule="constant",
     )  # fmt: skip
-    schedule = build_schedule(config, total_steps=1000, steps_per_epoch=10, global_batch_size=600)
     start = 0.1 if factor > 1 else 0.0
     for step in (0, 1, 10, 48, 49, 50, 999):
         risen = min(1.0, (step + 1) / 50)
@@ -42,8 +44,9 @@ def test_scaling_with_the_batch_and_gradual_warm_up(rule, factor):
 
 
 def test_a_smaller_batch_than_the_reference_needs_no_gradual_start():
-    config = _optimizer_config(learning_rate=0.1, scaling="linear", reference_batch_size=100)
-    schedule = build_schedule(config, total_steps=10, steps_per_epoch=10, global_batch_size=50)
+    schedule = _schedule(
+        10, batch=50, learning_rate=0.1, scaling="linear", reference_batch_size=100
+    )
     assert float(schedule(0)) == pytest.approx(0.05)
 
 
@@ -56,13 +59,11 @@ def test_polynomial_follows_the_formula():
 
 
 def test_step_falls_where_epochs_begin_also_when_the_batch_grows():
-    config = _optimizer_config(
-        learning_rate=1.0, schedule="step", step_every="2epochs", step_factor=0.5
-    )
-    plain = build_schedule(config, total_steps=60, steps_per_epoch=10)
+    falling = {"learning_rate": 1.0, "schedule": "step", "step_every": "2epochs"}
+    plain = _schedule(60, **falling, step_factor=0.5)
     assert [float(plain(s)) for s in (0, 19, 20, 39, 40, 59)] == [1, 1, 0.5, 0.5, 0.25, 0.25]
-    plan = EpochPlan(100, 10, ((1, 2),))  # epochs begin at 0, 10, 15, 20, 25, ...
-    grown = build_schedule(config, total_steps=60, steps_per_epoch=10, plan=plan)
+    epochs = EpochPlan(100, 10, ((1, 2),))  # they begin at 0, 10, 15, 20, 25, ...
+    grown = _schedule(60, epochs, **falling, step_factor=0.5)
     assert [float(grown(s)) for s in (0, 14, 15, 24, 25)] == [1, 1, 0.5, 0.5, 0.25]
 
 

@@ -9,8 +9,10 @@ import pytest
 import tensorflow as tf
 
 from tfmat.config import apply_override, default_config
+from tfmat.durations import EpochPlan
 from tfmat.errors import InputError
 from tfmat.optimizers import build_optimizer
+from tfmat.training.plan import RunPlan
 from tfmat_tests.training.regression import (
     FEATURES,
     LABELS,
@@ -163,8 +165,9 @@ def test_a_time_and_a_schedule_that_needs_the_length(tmp_path):
 
     def optimizer(total_steps, steps_per_epoch):
         lengths.append(total_steps)
+        epochs = EpochPlan(len(TRAIN[0]), 64)
         return build_optimizer(
-            config.optimizer, total_steps=total_steps, steps_per_epoch=steps_per_epoch
+            config.optimizer, RunPlan.of_config(config).steps(epochs, total_steps)
         )
 
     result = make_trainer(optimizer=optimizer).fit(*TRAIN, global_batch_size=64, train_for="2s")

@@ -10,6 +10,7 @@ import tensorflow as tf
 import tfmat
 from benchmarks.data import LEARNING_RATE, Data, Timing
 from tfmat.config import default_config
+from tfmat.durations import RunSteps
 from tfmat.models import build_model
 from tfmat.optimizers import build_optimizer
 
@@ -61,9 +62,7 @@ class Ours:
         config.learning_rate = LEARNING_RATE
         trainer = tfmat.Trainer(
             self._model,
-            optimizer=lambda total_steps, steps_per_epoch: build_optimizer(
-                config, total_steps=total_steps, steps_per_epoch=steps_per_epoch
-            ),
+            optimizer=lambda total_steps, _: build_optimizer(config, RunSteps(total_steps)),
             callbacks=[clock],
             quiet=True,
         )

@@ -1,0 +1,144 @@
+"""What stays the same in a run from its first step to its last."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+
+from tfmat.backends import Backend
+from tfmat.backends.losses import per_example_function
+from tfmat.backends.metrics import Summary, make_metrics
+from tfmat.data.pipeline import Source
+from tfmat.errors import InputError
+from tfmat.optimizers.functional import check_optimizer, make_functional
+from tfmat.training.callbacks import Callbacks
+from tfmat.training.plan import RunPlan
+from tfmat.training.progress import TrainingProgress
+from tfmat.training.run_folder import RunFolder
+from tfmat.training.sources import evaluate_all, num_examples, steps_per_call
+
+OptimizerFactory = Callable[[int, int], keras.optimizers.Optimizer]
+
+
+class Task:
+    """A model and what it learns by; `tfmat.Trainer` explains the arguments.
+
+    Attributes:
+      sidecar: saved as model.json.
+      summary: of what a backend sums.
+      built: whether a backend has it.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        *,
+        loss: Any = "mean_squared_error",
+        optimizer: str | keras.optimizers.Optimizer | OptimizerFactory = "adam",
+        metrics: Mapping[str, Any] | None = None,
+        auxiliary_loss: Any = None,
+        callbacks: Sequence[keras.callbacks.Callback] = (),
+        sidecar: Mapping[str, Any] | None = None,
+    ):
+        if not model.built:
+            raise InputError(
+                "the model is not built; call model.build(input_shape) or give it an Input layer"
+            )
+        self.model, self.callbacks = model, list(callbacks)
+        self.sidecar, self.built = sidecar, False
+        self._loss = per_example_function(loss, getattr(model, "output_names", ()))
+        self._metrics = make_metrics(metrics, model)
+        self.summary = Summary(self._metrics)
+        self._optimizer = optimizer
+        self._auxiliary_loss = per_example_function(auxiliary_loss) if auxiliary_loss else None
+        check_optimizer(optimizer)
+
+    def build(
+        self, backend: Backend, total_steps: int, steps_per_epoch: int, jit_compile: bool
+    ) -> None:
+        """Hands the model, and its optimizer for a run of that length, to the backend."""
+        optimizer = self._optimizer
+        if callable(optimizer) and not isinstance(optimizer, keras.optimizers.Optimizer):
+            optimizer = optimizer(total_steps, steps_per_epoch)
+        optimizer = make_functional(optimizer)
+        backend.build(
+            self.model,
+            optimizer,
+            self._loss,
+            self._metrics,
+            auxiliary_loss=self._auxiliary_loss,
+            jit_compile=jit_compile,
+        )
+        # Where Keras callbacks look for it.
+        self.model.optimizer = optimizer
+        self.built = True
+
+
+@dataclasses.dataclass
+class Run:
+    """One process's part of a run.
+
+    Attributes:
+      task, plan: what is trained, and how.
+      backend: built.
+      source: training examples.
+      validation: (features, labels), where the backend wants them; None for none.
+      total_steps: global steps of the whole run.
+      folder: None for a run that leaves no files, and on every rank but 0.
+      progress, log: where lines go.
+      callbacks: of the task, with what they have learned.
+    """
+
+    task: Task
+    plan: RunPlan
+    backend: Backend
+    source: Source
+    validation: Any
+    total_steps: int
+    folder: RunFolder | None
+    progress: TrainingProgress
+    log: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        params = {"epochs": self.num_epochs, "steps": self.source.steps_per_epoch, "verbose": 0}
+        self.callbacks = Callbacks(self.task.callbacks, self.task.model, params)
+
+    @property
+    def num_epochs(self) -> int:
+        """Epochs of the whole run, a last partial one included."""
+        return math.ceil(self.source.plan.epochs(self.total_steps))
+
+    @property
+    def steps_per_call(self) -> int:
+        """Steps in one call of the graph."""
+        wanted = self.plan.steps_wanted_per_call
+        return steps_per_call(self.source, wanted, self.backend.world_size)
+
+    def validate(self, most: int | None = None) -> dict[str, float]:
+        """Loss and metrics over the first `most` (None: all) validation examples; empty where there are none."""
+        count = 0 if self.validation is None else num_examples(self.validation)
+        if not count:
+            return {}
+        count = min(most or count, count)
+        return evaluate_all(self.backend, self.validation, count, self.task.summary)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunResult:
+    """What `Trainer.fit` returns.
+
+    Attributes:
+      reason: why the run ended, in words.
+      step: global steps done.
+      total_steps: global steps that were planned.
+      history: logs by name, one value an epoch of this process, as from Keras `fit`.
+      record: the last line of metrics.jsonl, and `val_..._all` over all validation examples.
+    """
+
+    reason: str
+    step: int
+    total_steps: int
+    history: dict[str, list[float]]
+    record: dict[str, Any]

@@ -1,0 +1,104 @@
+"""A run is read once: its lengths against counting by hand, and the places where text is read, counted."""
+
+import ast
+import pathlib
+
+import pytest
+
+import tfmat
+from tfmat.config import apply_override, check_config, default_config
+from tfmat.durations import Duration
+from tfmat.errors import InputError
+from tfmat.training.plan import RunPlan
+
+PACKAGE = pathlib.Path(tfmat.__file__).parent
+
+# What turns text, or the launcher's environment, into values -> the modules that may call it. The config's schema reads
+# a duration to refuse it where it is given. The command line asks who it is once more, to tell an error only once, and
+# Horovod's own face is for other programs. A scaling study reads files of its own, and is not counted.
+READERS = {
+    "Duration.parse": {"config_schema.py", "training/plan.py"},
+    "parse_growth": {"training/plan.py"},
+    "EpochPlan": {"training/plan.py", "data/pipeline.py"},
+    "MeshShape.parse": {"backends/base.py"},
+    "find_processes": {"backends/base.py", "cli/main.py", "horovod/collectives.py"},
+}
+
+
+def _calls(tree: ast.AST) -> set[str]:
+    """What a module calls, and what it hands on as a field's default factory."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            found.add(ast.unparse(node.func))
+            found |= {ast.unparse(k.value) for k in node.keywords if k.arg == "default_factory"}
+    return found
+
+
+def _definitions(tree: ast.AST) -> set[str]:
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    return {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
+
+
+def test_text_is_read_in_one_place() -> None:
+    readers: dict[str, set[str]] = {name: set() for name in READERS}
+    for path in PACKAGE.rglob("*.py"):
+        if path.parent.name == "scaling":
+            continue
+        tree = ast.parse(path.read_text("utf-8"))
+        own, calls = _definitions(tree), _calls(tree)
+        for name in READERS:
+            if name in calls and name.partition(".")[0] not in own:
+                readers[name].add(path.relative_to(PACKAGE).as_posix())
+    assert readers == READERS
+
+
+def _config(**values: str):
+    config = default_config()
+    for key, text in values.items():
+        apply_override(config, key.replace("__", "."), text)
+    return check_config(config)
+
+
+def test_a_config_is_read() -> None:
+    config = _config(
+        train_for="3epochs", batch_growth="1epochs:2", checkpoint__every="90s", seed="7",
+        optimizer__warmup="5steps", optimizer__schedule="step", optimizer__step_every="2epochs",
+        global_batch_size="10",
+    )  # fmt: skip
+    plan = RunPlan.of_config(config, workdir="runs/x")
+    assert (plan.train_for, plan.growth, plan.seed) == (Duration(3, "epochs"), ((1, 2),), 7)
+    assert plan.checkpoint_every.seconds == 90 and plan.workdir == "runs/x"
+    epochs = plan.epochs(100)
+    assert plan.total_steps(epochs, lambda: 1 / 0, print) == 10 + 5 + 5
+    steps = plan.steps(epochs, 20)
+    assert (steps.total, steps.warmup, steps.falls) == (20, 5, (15,))
+    assert RunPlan.of_config(_config()).steps(epochs, 20).falls == ()
+
+
+def test_a_time_is_measured_once_and_counts_epochs_where_the_batch_grows() -> None:
+    said: list[str] = []
+    plan = RunPlan(10, train_for=Duration(4, "s"))
+    assert plan.total_steps(plan.epochs(100), lambda: 5.0, said.append) == 20
+    assert said == ["4s are 20 steps at the measured 5.0 steps/s"]
+    grown = plan.changed(growth="1epochs:2")
+    assert grown.total_steps(grown.epochs(100), lambda: 5.0, said.append) == 10 + 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"train_for": "soon"}, "'soon' is not a duration"),
+        ({"growth": "4:2"}, "'4:2' is no growth of the batch"),
+        ({"trace_steps": 3}, "trace_steps needs a workdir"),
+    ],
+)
+def test_what_cannot_be_planned(settings, message) -> None:
+    with pytest.raises(InputError, match=message):
+        RunPlan().changed(**settings)
+
+
+def test_a_warm_up_longer_than_the_run_takes_a_tenth_of_it() -> None:
+    plan = RunPlan(10, warmup=Duration(500, "steps"))
+    assert plan.steps(plan.epochs(100), 60).warmup == 6
+    assert plan.steps(plan.epochs(100), 501).warmup == 500
