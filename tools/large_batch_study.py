@@ -167,7 +167,7 @@ class Study:
         keys = ["batch", "optimizer", "scaling", "learning_rate", "weight_decay", "train_for"]
         for _, same in rows.groupby(keys, sort=True):
             first = same[same.seed == 0].iloc[0]
-            if first.get("reached") is not True:
+            if first.state != "done" or not first.reached:
                 continue
             recipe = "the study's" if first.optimizer == OWN else (
                 f"{first.optimizer}, {first.scaling} from {first.learning_rate:g}"
