@@ -2,10 +2,15 @@
 
 import os
 import pathlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+
+if TYPE_CHECKING:
+    from tfmat_tests.report.browser import Browser
 
 # Before anything imports TensorFlow or matplotlib: its banner drowns the report, and there may be no screen.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -81,3 +86,12 @@ def real_curves() -> pathlib.Path:
     if not folder:
         pytest.skip("TFMAT_REAL_CURVES names no folder of real measured curves")
     return pathlib.Path(folder)
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    """A Chromium; the test is skipped where there is none."""
+    from tfmat_tests.report.browser import open_browser
+
+    with open_browser() as found:
+        yield found
