@@ -1,13 +1,10 @@
 """A run's folder as `tfmat train` leaves it, made in seconds with plain Keras."""
 
-import contextlib
 import dataclasses
-import fcntl
 import json
 import math
 import pathlib
 import shutil
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -25,30 +22,15 @@ class TrainedRun:
 
 
 @pytest.fixture(scope="session")
-def trained_run(session_folder: pathlib.Path) -> TrainedRun:
-    """Made once for all workers. Tests must not write into it; copy its folder where a command does."""
-    with _alone(session_folder / "trained_run") as folder:
-        return _make_trained_run(folder)
-
-
-@contextlib.contextmanager
-def _alone(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Makes the folder; other workers wait until this one has filled it."""
-    folder.mkdir(exist_ok=True)
-    with open(folder / ".lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield folder
-
-
-def _make_trained_run(folder: pathlib.Path) -> TrainedRun:
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+    """Tests must not write into it; copy its folder where a command does."""
+    folder = tmp_path_factory.getbasetemp() / "trained_run"
     workdir = folder / "run"
     settings = CurveSettings()
     dataset = generate_dataset(
         settings, seed=0, num_curves=12288, num_test=1000, data_dir=folder / "data"
     )
-    if (
-        workdir / "metrics.jsonl"
-    ).exists():  # made by another worker, or for another folder's tests
+    if workdir.is_dir():  # made by the fixture of another folder's conftest
         return TrainedRun(workdir, dataset)
     workdir.mkdir()
     _train(dataset).save(workdir / "model.keras")
@@ -73,16 +55,12 @@ def _make_trained_run(folder: pathlib.Path) -> TrainedRun:
 
 
 @pytest.fixture(scope="session")
-def uncertain_run(trained_run: TrainedRun) -> pathlib.Path:
+def uncertain_run(trained_run: TrainedRun, tmp_path_factory: pytest.TempPathFactory):
     """The trained run's folder with a head that says 0.02 and 0.05 of every curve; not to be written into either."""
-    with _alone(trained_run.workdir.parent) as folder:
-        return _make_uncertain_run(trained_run, folder / "uncertain")
-
-
-def _make_uncertain_run(trained_run: TrainedRun, workdir: pathlib.Path) -> pathlib.Path:
     import keras
 
-    if workdir.is_dir():  # made by another worker, or for another folder's tests
+    workdir = tmp_path_factory.getbasetemp() / "trained_run" / "uncertain"
+    if workdir.is_dir():  # made by the fixture of another folder's conftest
         return workdir
     shutil.copytree(trained_run.workdir, workdir)
     model = keras.saving.load_model(workdir / "model.keras", compile=False)
@@ -94,9 +72,8 @@ def _make_uncertain_run(trained_run: TrainedRun, workdir: pathlib.Path) -> pathl
     sidecar = json.loads((workdir / "model.json").read_text())
     sidecar |= {"format": 2, "uncertainty": "gaussian"}
     (workdir / "model.json").write_text(json.dumps(sidecar))
-    from tfmat.identification.calibrate import calibrate
-    from tfmat.identification.identifier import Identifier
-    from tfmat.identification.sidecar import write_calibration
+    from tfmat.identification.identifier import Identifier, calibrate
+    from tfmat.identification.networks import write_calibration
 
     calibration = calibrate(Identifier.open(workdir), trained_run.dataset)
     assert calibration is not None

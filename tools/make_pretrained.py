@@ -141,8 +141,8 @@ def _observation(curves: dict[str, Any]) -> list[str]:
 
 
 def _accuracy(evaluation: dict[str, Any]) -> list[str]:
-    yardstick = evaluation["yardstick"]
-    eta_head, eta_line = (" η = MSE / Bayes risk |", "---|") if yardstick else ("", "")
+    reference = evaluation["reference"]
+    eta_head, eta_line = (" η = MSE / Bayes risk |", "---|") if reference else ("", "")
     away = f"{evaluation['rmse_percent']:.2g} % of the largest stress away from them"
     lines = [
         f"On {evaluation['num_curves']:,} test curves of the same kind (re-simulated {away} in the mean):",
@@ -157,8 +157,8 @@ def _accuracy(evaluation: dict[str, Any]) -> list[str]:
         elif score["mae_percent"] is not None:
             error += f" ({format_value(score['mae_percent'], 3)} %)"
         eta = ""
-        if yardstick:
-            entry = yardstick["parameters"][name]
+        if reference:
+            entry = reference["parameters"][name]
             eta = f" {entry['eta']:.2f} ± {entry['eta_error']:.2f} |"
         coverage = evaluation["coverage"][name]
         held = " / ".join(f"{100 * coverage[percent]:.1f}" for percent in ("50", "90", "95"))

@@ -8,11 +8,11 @@ curves: how far the re-simulated curve is from the noisy one, over its maximum s
 
 For a network that gives intervals (model.uncertainty): the share of its 50, 90 and 95 % intervals that hold the truth.
 
-Then the yardstick, on the first --num_yardstick test curves: the Bayes risk, which is the mean squared error that no
+Then the reference, on the first --num_reference test curves: the Bayes risk, which is the mean squared error that no
 method can beat on average, how many times that error the network makes (η, 1 is perfect), and the same for classical
 least squares fitting (Levenberg-Marquardt); all and by maximum strain, noise and number of points. The first time it
 takes seconds for laws of two parameters and a minute or so for more; the data set's folder keeps the risk. Leave it out
-with --yardstick=false.
+with --reference=false.
 
 The tables are also written to evaluation.json in the run's folder, and with pictures into its report.html.
 """
@@ -47,18 +47,20 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     ):
         flags.DEFINE_string(name, default, description, flag_values=flag_values)
     flags.DEFINE_boolean(
-        "yardstick",
+        "reference",
         True,
         "compare with the best possible accuracy and with least squares",
         flag_values=flag_values,
     )
     flags.DEFINE_integer(
-        "num_yardstick",
+        "num_reference",
         2000,
-        "test curves that the yardstick is worked out for",
+        "test curves that the reference is worked out for",
         lower_bound=2,
         flag_values=flag_values,
     )
+    for old, name in (("yardstick", "reference"), ("num_yardstick", "num_reference")):
+        flags.DEFINE_alias(old, name, flag_values=flag_values)
 
 
 def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
@@ -68,7 +70,7 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
             f"evaluate takes no argument '{arguments[0]}'; name the run with --workdir={arguments[0]}"
         )
     check_output_file("json", flag_values.json)
-    from tfmat.identification.sidecar import read_sidecar
+    from tfmat.identification.networks import read_sidecar
     from tfmat.launch.runtime import prepare_tensorflow
 
     read_sidecar(
@@ -87,8 +89,8 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
     from tfmat.report.tables import (
         coverage_table,
         evaluation_table,
-        yardstick_bins_table,
-        yardstick_table,
+        reference_bins_table,
+        reference_table,
     )
     from tfmat.report.training_report import write_training_report
 
@@ -97,8 +99,8 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
     dataset = PackedDataset.open(find_test_data(workdir, flag_values.data_dir))
     with progress_bar("evaluating", "curves") as progress:
         evaluation = evaluate(identifier, dataset, progress)
-    if flag_values.yardstick:
-        evaluation = _with_yardstick(evaluation, identifier, dataset, flag_values.num_yardstick)
+    if flag_values.reference:
+        evaluation = _with_reference(evaluation, identifier, dataset, flag_values.num_reference)
     content = evaluation.to_json()
     write_evaluation(workdir, content, **evaluation.arrays(dataset))
     report = write_training_report(workdir)
@@ -108,23 +110,23 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
     console.print(evaluation_table(content))
     if content["coverage"]:
         console.print(coverage_table(content))
-    if content["yardstick"]:
-        console.print(yardstick_table(content))
-        console.print(yardstick_bins_table(content))
+    if content["reference"]:
+        console.print(reference_table(content))
+        console.print(reference_bins_table(content))
     console.print(f"report: {report}", soft_wrap=True, markup=False)
     return 0
 
 
-def _with_yardstick(
+def _with_reference(
     evaluation: "Evaluation", identifier: "Identifier", dataset: "PackedDataset", num_curves: int
 ) -> "Evaluation":
-    """The evaluation with the yardstick, or, where there can be none, without it and with a word about why."""
-    from tfmat.identification.evaluate import add_yardstick
+    """The evaluation with the reference, or, where there can be none, without it and with a word about why."""
+    from tfmat.identification.evaluate import add_reference
     from tfmat.report.progress import progress_bar
 
     try:
         with progress_bar("working out the best possible accuracy", "curves") as progress:
-            return add_yardstick(evaluation, identifier, dataset, num_curves, progress)
+            return add_reference(evaluation, identifier, dataset, num_curves, progress)
     except InputError as error:
         print(error, file=sys.stderr)
         return evaluation

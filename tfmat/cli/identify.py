@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tfmat.curves.measured import MeasuredCurve
     from tfmat.curves.resampling import CurveTarget
     from tfmat.identification.answers import Identification
-    from tfmat.identification.sidecar import Sidecar
+    from tfmat.identification.networks import Sidecar
 
 SUMMARY = "identify the parameters of measured curves (CSV, Excel)"
 _STRINGS = (
@@ -114,8 +114,7 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
     check_output_folder("plot_dir", flag_values.plot_dir)
     # Files are read before TensorFlow is loaded: a bad one is named at once.
     from tfmat.curves.raw_files import find_files
-    from tfmat.identification.pretrained import find_network
-    from tfmat.identification.sidecar import law_alone, read_sidecar
+    from tfmat.identification.networks import find_network, law_alone, read_sidecar
 
     network = find_network(flag_values.workdir, flag_values.law)
     sidecar = law_alone(flag_values.law) if network is None else read_sidecar(network)
@@ -209,7 +208,7 @@ def _pooled(
 
 
 def _described(network: pathlib.Path | None) -> str:
-    from tfmat.identification.pretrained import is_pretrained
+    from tfmat.identification.networks import is_pretrained
 
     if network is None:
         return "none for this law; least squares alone"

@@ -27,7 +27,7 @@ from tfmat.errors import InputError, nearest
 from tfmat.identification.answers import Identification
 from tfmat.identification.arrays import open_network
 from tfmat.identification.identify import identify as identify_cleaned
-from tfmat.identification.sidecar import law_alone
+from tfmat.identification.networks import law_alone
 from tfmat.materials.law import Array
 
 # Options of reading that mean something for arrays too.

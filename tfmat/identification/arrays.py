@@ -26,7 +26,7 @@ from tfmat.curves.simulate import features_of
 from tfmat.curves.tables import MINIMUM_POINTS
 from tfmat.errors import InputError
 from tfmat.identification.caveats import unidentifiable
-from tfmat.identification.pretrained import find_network
+from tfmat.identification.networks import find_network
 from tfmat.identification.uncertainty import in_units
 from tfmat.materials.law import Array, Law
 

@@ -12,11 +12,16 @@ import numpy as np
 from tfmat.data.packed import PackedDataset, is_dataset
 from tfmat.errors import InputError
 from tfmat.files import read_json
-from tfmat.identification.coverage import coverage
 from tfmat.identification.identifier import CURVES_PER_CALL, Identifier
-from tfmat.identification.resimulation import resimulate, rmse_over_noise, rmse_percent
-from tfmat.identification.scores import ParameterScore, score_parameter
-from tfmat.identification.yardstick import Yardstick, check_yardstick, measure
+from tfmat.identification.label_space import label_stress, split_features
+from tfmat.identification.reference import Reference, check_reference, measure
+from tfmat.identification.scores import (
+    ParameterScore,
+    coverage,
+    rmse_over_noise,
+    rmse_percent,
+    score_parameter,
+)
 from tfmat.materials.law import Array, Parameter
 
 
@@ -31,9 +36,9 @@ class Evaluation:
       rmse_over_noise: the same distance over the noise, mean over the curves; 1 is perfect. None without noise,
         and with an observation model (see `CurveSettings`).
       curves_per_second: of the network alone, for curves in memory.
-      coverage: of the network's intervals, see `tfmat.identification.coverage`; None without an uncertainty head.
-      yardstick: the same network beside the best that is possible and beside least squares
-        (`add_yardstick`); None without it.
+      coverage: of the network's intervals, see `scores.coverage`; None without an uncertainty head.
+      reference: the same network beside the best that is possible and beside least squares
+        (`add_reference`); None without it.
       true_values, identified_values: [curves, parameters], in the parameters' units, for pictures.
     """
 
@@ -46,21 +51,21 @@ class Evaluation:
     rmse_over_noise: float | None
     curves_per_second: float
     coverage: dict[str, dict[str, Any]] | None
-    yardstick: Yardstick | None
+    reference: Reference | None
     true_values: Array
     identified_values: Array
 
     def to_json(self) -> dict[str, Any]:
-        """What `evaluation.json` holds: everything but the arrays; `yardstick` as `Yardstick.to_json` says, or None."""
+        """What `evaluation.json` holds: everything but the arrays; `reference` as `Reference.to_json` says, or None."""
         content = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name not in ("parameters", "yardstick", "true_values", "identified_values")
+            if field.name not in ("parameters", "reference", "true_values", "identified_values")
         }
         scores = [dataclasses.asdict(score) for score in self.parameters]
         content["parameters"] = {score.pop("name"): score for score in scores}
-        content["yardstick"] = self.yardstick.to_json() if self.yardstick else None
-        return {"format": 1, **content}
+        content["reference"] = self.reference.to_json() if self.reference else None
+        return {"format": 2, **content}
 
     def arrays(self, dataset: PackedDataset) -> dict[str, Any]:
         """The arguments of `tfmat.report.evaluation.write_evaluation` that tell of single curves."""
@@ -69,7 +74,7 @@ class Evaluation:
             "true_values": self.true_values,
             "identified_values": self.identified_values,
             "features": dataset.features[start : start + self.num_curves],
-            "floor_variance": self.yardstick.bayes_variance if self.yardstick else None,
+            "floor_variance": self.reference.bayes_variance if self.reference else None,
         }
 
 
@@ -112,14 +117,14 @@ def evaluate(
     return _summary(identifier, true_values, np.concatenate(labels), std, errors, rate)
 
 
-def add_yardstick(
+def add_reference(
     evaluation: Evaluation,
     identifier: Identifier,
     dataset: PackedDataset,
     num_curves: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """The evaluation with the yardstick, worked out for the first `num_curves` test curves.
+    """The evaluation with the reference, worked out for the first `num_curves` test curves.
 
     The first time takes about 3 ms a curve for two parameters, 10 to 30 ms for more; the data set's folder keeps the
     Bayes risk.
@@ -131,11 +136,11 @@ def add_yardstick(
     Raises:
       InputError: the data set's curves were not simulated, have no noise, or an observation model.
     """
-    check_yardstick(dataset)
+    check_reference(dataset)
     values = evaluation.identified_values[:num_curves]
     labels = [p.to_unit_interval(values[:, i]) for i, p in enumerate(identifier.parameters)]
     measured = measure(dataset, identifier.parameters, np.stack(labels, axis=1), progress)
-    return dataclasses.replace(evaluation, yardstick=measured)
+    return dataclasses.replace(evaluation, reference=measured)
 
 
 def find_test_data(
@@ -214,9 +219,8 @@ def _curve_errors(
     """Distance of each re-simulated curve: in % of its maximum stress, and over its noise; each [curves]."""
     if identifier.law is None:
         return None
-    strain, stress, padded = np.moveaxis(np.asarray(features, np.float64), 2, 0)
-    valid = padded == 0
-    resimulated = resimulate(identifier.law, strain, labels)
+    strain, stress, valid = split_features(features)
+    resimulated = label_stress(identifier.law, strain, labels)
     return rmse_percent(stress, resimulated, valid), rmse_over_noise(
         stress, resimulated, valid, *noise
     )
@@ -248,7 +252,7 @@ def _summary(
         rmse_over_noise=float(np.concatenate(over_noise).mean()) if over_noise else None,
         curves_per_second=curves_per_second,
         coverage=_coverage(identifier, true_values, labels, std),
-        yardstick=None,
+        reference=None,
         true_values=true_values,
         identified_values=values,
     )

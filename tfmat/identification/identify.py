@@ -11,21 +11,23 @@ from tfmat.curves.cleaning import Caveat, MeasuredCurve
 from tfmat.curves.resampling import resample
 from tfmat.errors import InputError
 from tfmat.identification import caveats
-from tfmat.identification.answers import Identification, Method, Value
+from tfmat.identification.answers import (
+    Identification,
+    Method,
+    Predicted,
+    Value,
+    interval_of,
+    network_errors,
+    predict,
+    without_unfounded_interval,
+)
 from tfmat.identification.classical import (
     ClassicalAnswer,
     classical_answer,
     conditioned,
     labels_of_others,
 )
-from tfmat.identification.network_answer import (
-    Predicted,
-    interval_of,
-    network_errors,
-    predict,
-    without_unfounded_interval,
-)
-from tfmat.identification.sidecar import Sidecar
+from tfmat.identification.networks import Sidecar
 from tfmat.materials.law import Array, Law
 
 if TYPE_CHECKING:

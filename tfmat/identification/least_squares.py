@@ -1,6 +1,6 @@
 """Classical identification: least squares for many curves at once, with intervals. NumPy only.
 
-The yardstick that a network is measured with, and what polishes its answers.
+The baseline that a network is measured with, and what polishes its answers.
 """
 
 import dataclasses
@@ -10,10 +10,9 @@ import scipy.special
 from numpy.typing import NDArray
 
 from tfmat.identification.correlated_errors import correlated_errors
-from tfmat.identification.cramer_rao import covariance_of
 from tfmat.identification.label_space import identified_values, label_derivatives, label_slopes
 from tfmat.identification.levenberg_marquardt import Minimum, Residuals, minimise
-from tfmat.identification.profile import ends_not_ruled_out
+from tfmat.identification.likelihood import covariance_of
 from tfmat.identification.start_values import start_labels
 from tfmat.materials.law import Array, Law
 
@@ -24,6 +23,9 @@ _TRIES_A_STEP = 8
 _MOST_INFLATION = 1e12
 
 Flags = NDArray[np.bool_]
+# Below this half-width (on the scale of the labels) a law is as good as linear over the interval.
+_WIDE = 0.05
+_ITERATIONS, _TOLERANCE = 20, 1e-4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,3 +231,31 @@ def _rmse(residuals: Residuals, found: Minimum, counted: Flags) -> Array:
     model = residuals.law.stress(residuals.strain, residuals.law.from_labels(found.labels))
     difference = np.where(counted, model - residuals.stress, 0.0)
     return np.sqrt((difference**2).sum(axis=1) / count)
+
+
+def ends_not_ruled_out(
+    residuals: Residuals, found: Minimum, half: Array, rise: Array
+) -> NDArray[np.bool_]:
+    """Whether 0 and 1 fit nearly as well as the best label, the other labels fitted anew: [curves, p, 2].
+
+    By the profile of the sum of squares: D. M. Bates, D. G. Watts, Nonlinear Regression Analysis and Its Applications
+    (1988), section 6.1.
+
+    Args:
+      found: the fit.
+      half: half-width of the intervals that the slope at the fit gives, [curves, p]; narrow ones are taken as they are.
+      rise: the sum of squares may rise by this much, [curves, p].
+    """
+    possible = np.zeros((*half.shape, 2), np.bool_)
+    for column in range(half.shape[1]):
+        rows = np.flatnonzero(half[:, column] > _WIDE)
+        if not len(rows):
+            continue
+        part, labels, cost = residuals.rows(rows), found.labels[rows], found.cost[rows]
+        held = np.zeros(labels.shape, np.bool_)
+        held[:, column] = True
+        for end in (0, 1):
+            labels[:, column] = end
+            at_end = minimise(part, labels, _ITERATIONS, _TOLERANCE, held).cost
+            possible[rows, column, end] = 2.0 * (at_end - cost) <= rise[rows, column]
+    return possible

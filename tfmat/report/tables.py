@@ -72,17 +72,17 @@ def coverage_table(evaluation: Mapping[str, Any]) -> Table:
     return table
 
 
-def yardstick_table(evaluation: Mapping[str, Any]) -> Table:
+def reference_table(evaluation: Mapping[str, Any]) -> Table:
     """One row a parameter: the Bayes risk, and how many times that error the network and least squares make.
 
     Args:
-      evaluation: what `evaluation.json` holds, with its yardstick.
+      evaluation: what `evaluation.json` holds, with its reference.
     """
-    yardstick = evaluation["yardstick"]
+    reference = evaluation["reference"]
     table = Table(
-        title=f"yardstick, {yardstick['num_curves']:,} test curves",
+        title=f"reference, {reference['num_curves']:,} test curves",
         title_justify="left",
-        caption=_yardstick_caption(evaluation),
+        caption=_reference_caption(evaluation),
         caption_justify="left",
     )
     table.add_column("parameter")
@@ -96,7 +96,7 @@ def yardstick_table(evaluation: Mapping[str, Any]) -> Table:
         "unidentifiable\ncurves",
     ):
         table.add_column(heading, justify="right")
-    for name, entry in yardstick["parameters"].items():
+    for name, entry in reference["parameters"].items():
         table.add_row(
             Text(name),
             f"{entry['bayes_risk']:.2e} ± {entry['bayes_risk_error'] or 0.0:.1e}",
@@ -110,18 +110,18 @@ def yardstick_table(evaluation: Mapping[str, Any]) -> Table:
     return table
 
 
-def yardstick_bins_table(evaluation: Mapping[str, Any]) -> Table:
+def reference_bins_table(evaluation: Mapping[str, Any]) -> Table:
     """One row a bin of maximum strain, noise and number of points: η of the network and of least squares."""
-    yardstick = evaluation["yardstick"]
+    reference = evaluation["reference"]
     table = Table(title="η by the kind of curve", title_justify="left")
     table.add_column("curves with")
     table.add_column("from – to", justify="right")
     table.add_column("curves", justify="right")
-    for name in yardstick["parameters"]:
+    for name in reference["parameters"]:
         table.add_column(Text(f"{name}: network\n/ least squares"), justify="right")
     for quantity, title in BIN_TITLES.items():
         table.add_section()
-        for i, entry in enumerate(yardstick["bins"][quantity]):
+        for i, entry in enumerate(reference["bins"][quantity]):
             etas = [
                 f"{format_value(scores['eta'], 3)} / {format_value(scores['least_squares_eta'], 3)}"
                 for scores in entry["parameters"].values()
@@ -131,13 +131,13 @@ def yardstick_bins_table(evaluation: Mapping[str, Any]) -> Table:
     return table
 
 
-def _yardstick_caption(evaluation: Mapping[str, Any]) -> str:
-    yardstick = evaluation["yardstick"]
-    fewest = yardstick["fewest_effective_samples"]
+def _reference_caption(evaluation: Mapping[str, Any]) -> str:
+    reference = evaluation["reference"]
+    fewest = reference["fewest_effective_samples"]
     sampled = "" if fewest is None else f", at least {fewest:,.0f} effective samples a curve"
     return (
         f"network alone {evaluation['curves_per_second']:,.0f} curves/s, least squares (Levenberg–Marquardt, one core) "
-        f"{yardstick['least_squares_curves_per_second']:,.0f} curves/s; Bayes risk by {yardstick['method']}{sampled}"
+        f"{reference['least_squares_curves_per_second']:,.0f} curves/s; Bayes risk by {reference['method']}{sampled}"
     )
 
 

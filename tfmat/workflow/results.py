@@ -12,14 +12,13 @@ from tfmat.workflow.lines import say, show_table
 
 # Up to this many parameters the Bayes risk is integrated: 4 s of one processor for 2,000 curves, once a data set. The
 # sampled risk of more parameters takes a minute or so; `tfmat evaluate` adds it.
-_QUICK_YARDSTICK, YARDSTICK_CURVES = 2, 2000
+_QUICK_REFERENCE, REFERENCE_CURVES = 2, 2000
 
 
 def calibrate_run(workdir: str, dataset: PackedDataset) -> None:
     """Makes the best model's intervals true on validation curves, once; on rank 0 and after the training."""
-    from tfmat.identification.calibrate import calibrate
-    from tfmat.identification.identifier import Identifier
-    from tfmat.identification.sidecar import read_sidecar, write_calibration
+    from tfmat.identification.identifier import Identifier, calibrate
+    from tfmat.identification.networks import read_sidecar, write_calibration
 
     known = read_sidecar(workdir).calibration
     if known is None or known.num_curves:
@@ -33,24 +32,24 @@ def calibrate_run(workdir: str, dataset: PackedDataset) -> None:
 
 
 def evaluate_run(workdir: str, dataset: PackedDataset) -> None:
-    """Accuracy on the test curves, with the yardstick where that is quick: printed, and kept in the run's folder."""
-    from tfmat.identification.evaluate import add_yardstick, evaluate
+    """Accuracy on the test curves, with the reference where that is quick: printed, and kept in the run's folder."""
+    from tfmat.identification.evaluate import add_reference, evaluate
     from tfmat.identification.identifier import Identifier
     from tfmat.report.evaluation import write_evaluation
-    from tfmat.report.tables import coverage_table, evaluation_table, yardstick_table
+    from tfmat.report.tables import coverage_table, evaluation_table, reference_table
 
     identifier = Identifier.open(workdir)
     evaluation = evaluate(identifier, dataset)
-    if len(dataset.parameters) <= _QUICK_YARDSTICK:
+    if len(dataset.parameters) <= _QUICK_REFERENCE:
         with contextlib.suppress(InputError):  # there can be none, as the report says
-            evaluation = add_yardstick(evaluation, identifier, dataset, YARDSTICK_CURVES)
+            evaluation = add_reference(evaluation, identifier, dataset, REFERENCE_CURVES)
     content = evaluation.to_json()
     write_evaluation(workdir, content, **evaluation.arrays(dataset))
     show_table(evaluation_table(content))
     if content["coverage"]:
         show_table(coverage_table(content))
-    if content["yardstick"]:
-        show_table(yardstick_table(content))
+    if content["reference"]:
+        show_table(reference_table(content))
 
 
 def identify_example(workdir: str, settings: CurveSettings | None) -> None:
@@ -60,7 +59,7 @@ def identify_example(workdir: str, settings: CurveSettings | None) -> None:
     from tfmat.curves.measured import load_measured_curves
     from tfmat.identification.identifier import Identifier
     from tfmat.identification.identify import identify
-    from tfmat.identification.sidecar import read_sidecar
+    from tfmat.identification.networks import read_sidecar
     from tfmat.report.identification_tables import identification_table
     from tfmat.report.run_files import write_example_picture
 

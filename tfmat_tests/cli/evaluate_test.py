@@ -16,7 +16,7 @@ def workdir(trained_run, tmp_path):
 
 
 def test_table_json_and_pictures(workdir, tmp_path, capsys):
-    arguments = [f"--workdir={workdir}", f"--json={tmp_path / 'copy.json'}", "--noyardstick"]
+    arguments = [f"--workdir={workdir}", f"--json={tmp_path / 'copy.json'}", "--noreference"]
     assert main(["evaluate", *arguments]) == 0
     captured = capsys.readouterr()
     for expected in (
@@ -32,7 +32,7 @@ def test_table_json_and_pictures(workdir, tmp_path, capsys):
     content = json.loads((workdir / "evaluation.json").read_text())
     assert content == json.loads((tmp_path / "copy.json").read_text())
     assert content["num_curves"] == 1000
-    assert content["yardstick"] is None
+    assert content["reference"] is None
     assert "Bayes" not in captured.out
     page = (workdir / "report.html").read_text("utf-8")
     assert f"report: {workdir / 'report.html'}" in captured.out
@@ -46,29 +46,29 @@ def test_table_json_and_pictures(workdir, tmp_path, capsys):
 def test_another_data_dir(workdir, trained_run, capsys):
     (workdir / "config.json").unlink()
     (workdir / "metrics.jsonl").unlink()
-    arguments = [f"--data_dir={trained_run.dataset.folder}", "--yardstick=false"]
+    arguments = [f"--data_dir={trained_run.dataset.folder}", "--reference=false"]
     assert main(["evaluate", f"--workdir={workdir}", *arguments]) == 0
     assert not (workdir / "figures" / "losses.png").exists()
     capsys.readouterr()
 
 
-def test_the_yardstick_is_in_the_table_the_json_and_a_picture(
+def test_the_reference_is_in_the_table_the_json_and_a_picture(
     workdir, trained_run, tmp_path, capsys
 ):
     folder = shutil.copytree(trained_run.dataset.folder, tmp_path / "data")
     arguments = [f"--workdir={workdir}", f"--data_dir={folder}"]
-    assert main(["evaluate", *arguments, "--num_yardstick=60"]) == 0
+    assert main(["evaluate", *arguments, "--num_reference=60"]) == 0
     captured = capsys.readouterr()
-    for expected in ("yardstick, 60 test curves", "Bayes risk", "η", "curves/s", "maximum strain"):
+    for expected in ("reference, 60 test curves", "Bayes risk", "η", "curves/s", "maximum strain"):
         assert expected in captured.out
     assert captured.err == ""
     content = json.loads((workdir / "evaluation.json").read_text())
-    assert content["yardstick"]["num_curves"] == 60
+    assert content["reference"]["num_curves"] == 60
     assert (workdir / "figures" / "kinds_of_curves.png").read_bytes().startswith(b"\x89PNG")
     assert "Bayes risk" in (workdir / "report.html").read_text("utf-8")
     assert (folder / "bayes_risk.json").is_file()
-    assert main(["evaluate", *arguments, "--num_yardstick=1"]) == 2
-    assert "num_yardstick" in capsys.readouterr().err
+    assert main(["evaluate", *arguments, "--num_reference=1"]) == 2
+    assert "num_reference" in capsys.readouterr().err
 
 
 def test_without_noise_the_rest_is_evaluated_and_the_reason_said(workdir, tmp_path, capsys):
@@ -78,22 +78,22 @@ def test_without_noise_the_rest_is_evaluated_and_the_reason_said(workdir, tmp_pa
     assert main(["evaluate", f"--workdir={workdir}", f"--data_dir={silent.folder}"]) == 0
     captured = capsys.readouterr()
     assert "20 test curves" in captured.out
-    assert captured.err.startswith("no yardstick: ")
+    assert captured.err.startswith("no reference: ")
     assert len(captured.err.splitlines()) == 1
-    assert json.loads((workdir / "evaluation.json").read_text())["yardstick"] is None
+    assert json.loads((workdir / "evaluation.json").read_text())["reference"] is None
 
 
-def test_curves_that_depart_from_their_law_have_no_yardstick(workdir, tmp_path, capsys):
+def test_curves_that_depart_from_their_law_have_no_reference(workdir, tmp_path, capsys):
     departing = generate_dataset(
         CurveSettings(misfit=(0.001, 0.02)), seed=1, num_curves=8, num_test=20, data_dir=tmp_path
     )
     assert main(["evaluate", f"--workdir={workdir}", f"--data_dir={departing.folder}"]) == 0
     captured = capsys.readouterr()
-    assert captured.err.startswith("no yardstick: the data set's curves depart from their law")
+    assert captured.err.startswith("no reference: the data set's curves depart from their law")
     assert len(captured.err.splitlines()) == 1
     assert "η" not in captured.out and "× the noise" not in captured.out
     content = json.loads((workdir / "evaluation.json").read_text())
-    assert content["yardstick"] is None and content["rmse_over_noise"] is None
+    assert content["reference"] is None and content["rmse_over_noise"] is None
     assert not (departing.folder / "bayes_risk.json").exists()
 
 

@@ -86,7 +86,7 @@ def test_the_eight_304l_curves_before_any_training(real_curves, tmp_path, monkey
 
 def test_evaluate_reports_the_coverage(uncertain_run, tmp_path, capsys):
     workdir = shutil.copytree(uncertain_run, tmp_path / "run")
-    assert main(["evaluate", f"--workdir={workdir}", "--noyardstick"]) == 0
+    assert main(["evaluate", f"--workdir={workdir}", "--noreference"]) == 0
     text = capsys.readouterr().out
     assert "the network's own intervals" in text
     content = json.loads((workdir / "evaluation.json").read_text())

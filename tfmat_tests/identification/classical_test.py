@@ -15,7 +15,7 @@ from tfmat.identification.correlated_errors import correlated_errors
 from tfmat.identification.identify import identify
 from tfmat.identification.label_space import label_derivatives, split_features
 from tfmat.identification.least_squares import fit
-from tfmat.identification.sidecar import law_alone
+from tfmat.identification.networks import law_alone
 from tfmat.materials import find_law
 from tfmat.materials.registry import LAWS
 

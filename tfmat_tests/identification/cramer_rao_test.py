@@ -3,10 +3,15 @@
 import numpy as np
 import pytest
 
-from tfmat.identification.cramer_rao import covariance_of, cramer_rao_bound, fisher_information
 from tfmat.identification.label_space import label_stress
 from tfmat.identification.least_squares import fit
-from tfmat.identification.likelihood import CurveLikelihood, NoiseModel
+from tfmat.identification.likelihood import (
+    CurveLikelihood,
+    NoiseModel,
+    covariance_of,
+    cramer_rao_bound,
+    fisher_information,
+)
 from tfmat.materials import find_law
 
 LAW = find_law("hahn_tsai")

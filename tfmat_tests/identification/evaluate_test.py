@@ -11,10 +11,10 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset, generate_dataset
 from tfmat.errors import InputError
 from tfmat.identification.bayes_risk import bayes_risk
-from tfmat.identification.cramer_rao import cramer_rao_bound
-from tfmat.identification.evaluate import add_yardstick, evaluate, find_test_data
+from tfmat.identification.evaluate import add_reference, evaluate, find_test_data
 from tfmat.identification.label_space import split_features
 from tfmat.identification.least_squares import fit
+from tfmat.identification.likelihood import cramer_rao_bound
 
 
 def hahn_tsai(strain, modulus, coefficient):
@@ -164,9 +164,9 @@ def copied(trained_run, tmp_path):
     return PackedDataset.open(shutil.copytree(trained_run.dataset.folder, tmp_path / "data"))
 
 
-def test_the_yardstick_s_numbers_equal_their_formulas(copied, identifier):
+def test_the_reference_s_numbers_equal_their_formulas(copied, identifier):
     count = 150
-    evaluation = add_yardstick(evaluate(identifier, copied), identifier, copied, count)
+    evaluation = add_reference(evaluate(identifier, copied), identifier, copied, count)
     features = np.array(copied.features[-copied.num_test :][:count])
     truth = np.array(copied.labels[-copied.num_test :][:count], np.float64)
     strain, stress, valid = split_features(features)
@@ -174,11 +174,11 @@ def test_the_yardstick_s_numbers_equal_their_formulas(copied, identifier):
     network = identifier.predict(features).clip(0, 1)
     fitted = fit(law, strain, stress, valid)
     risk = bayes_risk(copied.settings, features)
-    yardstick = evaluation.to_json()["yardstick"]
-    assert yardstick["num_curves"] == count
-    assert yardstick["method"] == "quadrature"
-    assert yardstick["fewest_effective_samples"] is None
-    for i, entry in enumerate(yardstick["parameters"].values()):
+    reference = evaluation.to_json()["reference"]
+    assert reference["num_curves"] == count
+    assert reference["method"] == "quadrature"
+    assert reference["fewest_effective_samples"] is None
+    for i, entry in enumerate(reference["parameters"].values()):
         squares = (network - truth)[:, i] ** 2
         variance = risk.variance[:, i]
         # An answer's expected squared error is the posterior variance and its squared distance from the posterior mean.
@@ -206,19 +206,19 @@ def test_the_yardstick_s_numbers_equal_their_formulas(copied, identifier):
         assert entry["cramer_rao"] == pytest.approx(np.minimum(bound, 1 / 12).mean())
         assert entry["eta"] > 1
         assert 0.9 < entry["interval_coverage"] <= 1
-    assert yardstick["least_squares_curves_per_second"] > 1000
+    assert reference["least_squares_curves_per_second"] > 1000
     assert evaluation.curves_per_second > 100
     for quantity, of_curves in {
         "max_strain": strain.max(axis=1),
         "noise_to_signal": 1 / np.where(valid, stress, 0).max(axis=1),
         "num_points": valid.sum(axis=1),
     }.items():
-        bins = yardstick["bins"][quantity]
+        bins = reference["bins"][quantity]
         assert sum(entry["num_curves"] for entry in bins) == count
         assert bins[0]["low"] == pytest.approx(of_curves.min())
         assert bins[-1]["high"] == pytest.approx(of_curves.max())
         mean = sum(b["num_curves"] * b["parameters"]["a"]["network_mse"] for b in bins) / count
-        assert mean == pytest.approx(yardstick["parameters"]["a"]["network_mse"])
+        assert mean == pytest.approx(reference["parameters"]["a"]["network_mse"])
     content = evaluation.to_json()
     assert json.loads(json.dumps(content, allow_nan=False)) == content
 
@@ -226,11 +226,11 @@ def test_the_yardstick_s_numbers_equal_their_formulas(copied, identifier):
 def test_the_risk_is_kept_beside_the_data_set(copied, identifier):
     evaluation, calls = evaluate(identifier, copied), []
     first, again = (
-        add_yardstick(evaluation, identifier, copied, 60, lambda *done: calls.append(done))
+        add_reference(evaluation, identifier, copied, 60, lambda *done: calls.append(done))
         for _ in range(2)
     )
     assert calls == [(50, 60)]
-    np.testing.assert_array_equal(first.yardstick.bayes_variance, again.yardstick.bayes_variance)
+    np.testing.assert_array_equal(first.reference.bayes_variance, again.reference.bayes_variance)
     content = json.loads((copied.folder / "bayes_risk.json").read_text())
     assert content["settings"] == copied.settings.to_json()
     assert PackedDataset.open(copied.folder).num_test == copied.num_test
@@ -241,27 +241,27 @@ def test_errors_are_on_the_network_s_scale_whatever_ranges_the_data_have(tmp_pat
     other = generate_dataset(
         CurveSettings(ranges=ranges), seed=2, num_curves=8, num_test=40, data_dir=tmp_path
     )
-    yardstick = add_yardstick(evaluate(identifier, other), identifier, other, 40).yardstick
+    reference = add_reference(evaluate(identifier, other), identifier, other, 40).reference
     own = bayes_risk(other.settings, other.features[-40:]).variance
     # Half of G0's range, and one decade of two.
-    np.testing.assert_allclose(yardstick.bayes_variance, own / 4, rtol=1e-6)
+    np.testing.assert_allclose(reference.bayes_variance, own / 4, rtol=1e-6)
     evaluation = evaluate(identifier, other)
-    assert yardstick.network.mean(axis=0) == pytest.approx(
+    assert reference.network.mean(axis=0) == pytest.approx(
         [score.mse for score in evaluation.parameters]
     )
     values = fit(other.settings.build_law(), *split_features(other.features[-40:])).values
     error = (values[:, 0] - (3000 + 3000 * np.array(other.labels[-40:, 0], np.float64))) / 6000
-    np.testing.assert_allclose(yardstick.least_squares[:, 0], error**2, rtol=1e-3, atol=1e-12)
+    np.testing.assert_allclose(reference.least_squares[:, 0], error**2, rtol=1e-3, atol=1e-12)
 
 
-def test_there_is_no_yardstick_without_noise_or_law(tmp_path, copied, identifier):
+def test_there_is_no_reference_without_noise_or_law(tmp_path, copied, identifier):
     silent = generate_dataset(
         CurveSettings(noise_mpa=0.0), seed=1, num_curves=8, num_test=50, data_dir=tmp_path
     )
     evaluation = evaluate(identifier, silent)
     with pytest.raises(InputError, match="have no noise"):
-        add_yardstick(evaluation, identifier, silent, 10)
+        add_reference(evaluation, identifier, silent, 10)
     imported = dataclasses.replace(copied, settings=None)
     with pytest.raises(InputError, match="were not simulated here"):
-        add_yardstick(evaluation, identifier, imported, 10)
-    assert evaluation.to_json()["yardstick"] is None
+        add_reference(evaluation, identifier, imported, 10)
+    assert evaluation.to_json()["reference"] is None

@@ -9,7 +9,7 @@ import pytest
 
 from tfmat.errors import InputError
 from tfmat.identification.identifier import CURVES_PER_CALL, Identifier
-from tfmat.identification.sidecar import read_sidecar
+from tfmat.identification.networks import read_sidecar
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.identify import identify
-from tfmat.identification.pretrained import find_network
-from tfmat.identification.sidecar import law_alone
+from tfmat.identification.networks import find_network, law_alone
 from tfmat.materials import find_law
 
 
@@ -191,7 +190,7 @@ def test_the_network_s_answer_is_recommended_where_least_squares_cannot_tell(tmp
 
 
 def test_fixed_parameters_are_given_back_as_fixed(tmp_path, trained_run):
-    from tfmat.identification.sidecar import Sidecar
+    from tfmat.identification.networks import Sidecar
 
     settings = CurveSettings(fixed={"a": 2.44e-8})
     law = settings.build_law()

@@ -12,11 +12,11 @@ from tfmat.curves.example import example_curve, write_example_curve
 from tfmat.curves.measured import clean, load_measured_curve
 from tfmat.curves.reading import RawCurve
 from tfmat.errors import InputError
-from tfmat.identification.coverage import coverage
 from tfmat.identification.evaluate import evaluate
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.identify import identify
-from tfmat.identification.sidecar import read_sidecar
+from tfmat.identification.networks import read_sidecar
+from tfmat.identification.scores import coverage
 from tfmat.identification.uncertainty import Calibration, in_units
 from tfmat.materials import find_law
 

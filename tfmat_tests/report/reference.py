@@ -13,7 +13,7 @@ SCORES = {
     "least_squares_eta_error": None,
 }
 BIN = {"low": 0.01, "high": 0.02, "num_curves": 60, "parameters": {"G0": SCORES}}
-YARDSTICK: dict[str, Any] = {
+REFERENCE: dict[str, Any] = {
     "num_curves": 60,
     "method": "quadrature",
     "fewest_effective_samples": None,

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfmat.report.evaluation import write_evaluation
 from tfmat.report.run_files import write_example_picture
-from tfmat_tests.report.reference import YARDSTICK
+from tfmat_tests.report.reference import REFERENCE
 
 CURVES = 400
 PARAMETERS = [
@@ -90,14 +90,14 @@ def evaluation(**changes: Any) -> dict[str, Any]:
 
 def yardstick(eta: float = 2.5) -> dict[str, Any]:
     """Content of its entry `yardstick`, for both parameters; G0 is the worse one."""
-    entry = YARDSTICK["parameters"]["G0"]
+    entry = REFERENCE["parameters"]["G0"]
     scores = {"G0": {**entry, "eta": eta}, "a": {**entry, "eta": 1.1}}
     bins = [
         {"low": low, "high": 2 * low, "num_curves": 200, "parameters": scores}
         for low in (0.01, 0.02)
     ]
     return {
-        **YARDSTICK,
+        **REFERENCE,
         "num_curves": CURVES // 2,
         "parameters": scores,
         "bins": {"max_strain": bins, "noise_to_signal": bins, "num_points": bins[:1]},

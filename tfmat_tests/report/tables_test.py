@@ -7,10 +7,10 @@ from rich.console import Console
 from tfmat.report.tables import (
     coverage_table,
     evaluation_table,
-    yardstick_bins_table,
-    yardstick_table,
+    reference_bins_table,
+    reference_table,
 )
-from tfmat_tests.report.reference import YARDSTICK
+from tfmat_tests.report.reference import REFERENCE
 
 COVERAGE = {
     "50": 0.512,
@@ -71,9 +71,9 @@ def test_evaluation_table_has_a_row_a_parameter():
     assert "re-simulated" not in text_of(evaluation_table(without))
 
 
-def test_yardstick_tables_hold_every_number_with_its_error():
-    content = {"curves_per_second": 123456.7, "yardstick": YARDSTICK}
-    text = text_of(yardstick_table(content), 200)
+def test_reference_tables_hold_every_number_with_its_error():
+    content = {"curves_per_second": 123456.7, "reference": REFERENCE}
+    text = text_of(reference_table(content), 200)
     for expected in (
         "60 test curves",
         "4.00e-05 ± 1.0e-06",
@@ -86,10 +86,10 @@ def test_yardstick_tables_hold_every_number_with_its_error():
         "quadrature",
     ):
         assert expected in text
-    sampled = YARDSTICK | {"method": "importance sampling", "fewest_effective_samples": 213.7}
-    text = text_of(yardstick_table(content | {"yardstick": sampled}), 200)
+    sampled = REFERENCE | {"method": "importance sampling", "fewest_effective_samples": 213.7}
+    text = text_of(reference_table(content | {"reference": sampled}), 200)
     assert "importance sampling, at least 214 effective samples" in " ".join(text.split())
-    text = text_of(yardstick_bins_table(content), 200)
+    text = text_of(reference_bins_table(content), 200)
     for expected in ("maximum strain (–)", "0.0100 – 0.0200", "2.50 / 1.25", "noise", "points"):
         assert expected in text
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tfmat.identification.pretrained import find_network, pretrained_laws
+from tfmat.identification.networks import find_network, pretrained_laws
 
 TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "make_pretrained.py"
 
@@ -47,12 +47,12 @@ def test_the_page_has_command_data_and_accuracy(tool, law, tmp_path, monkeypatch
         assert said in page
     evaluation = json.loads((run / "evaluation.json").read_text())
     # Where the curves depart from their law nobody knows the best that is possible.
-    assert ("Bayes risk" in page) == (evaluation["yardstick"] is not None) == (not metal)
+    assert ("Bayes risk" in page) == (evaluation["reference"] is not None) == (not metal)
     for name, scores in evaluation["coverage"].items():
         (row,) = [line for line in page.splitlines() if line.startswith(f"| {name} |")]
         assert f"{100 * scores['95']:.1f} %" in row
         if not metal:
-            assert f"{evaluation['yardstick']['parameters'][name]['eta']:.2f} ±" in row
+            assert f"{evaluation['reference']['parameters'][name]['eta']:.2f} ±" in row
 
 
 def test_every_network_that_comes_with_tfmat_can_be_made_again(tool):

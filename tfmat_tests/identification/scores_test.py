@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfmat.identification.binning import bins_of
+from tfmat.identification.scores import bins_of
 
 
 @pytest.mark.parametrize(

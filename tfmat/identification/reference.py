@@ -1,4 +1,4 @@
-"""The yardstick: a network's errors beside the best that is possible, and beside classical fitting. NumPy only."""
+"""The reference: a network's errors beside the best that is possible, and beside classical fitting. NumPy only."""
 
 import dataclasses
 import time
@@ -12,11 +12,10 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification.bayes_risk import cached_bayes_risk
-from tfmat.identification.binning import bins_of
-from tfmat.identification.cramer_rao import cramer_rao_bound
 from tfmat.identification.label_space import split_features
 from tfmat.identification.least_squares import LeastSquaresFit, fit_with_noise
-from tfmat.identification.likelihood import PRIOR_VARIANCE, NoiseModel
+from tfmat.identification.likelihood import PRIOR_VARIANCE, NoiseModel, cramer_rao_bound
+from tfmat.identification.scores import bins_of
 from tfmat.materials.law import Array, Parameter
 
 # Beside the data set's manifest.
@@ -27,7 +26,7 @@ Flags = NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True)
-class Yardstick:
+class Reference:
     """Errors of the first test curves, one row a curve. p identified parameters; labels on the network's scale.
 
     Attributes:
@@ -63,12 +62,12 @@ class Yardstick:
     least_squares_curves_per_second: float
 
     def to_json(self) -> dict[str, Any]:
-        """The entry `yardstick` of evaluation.json.
+        """The entry `reference` of evaluation.json.
 
         `num_curves`; `method`; `fewest_effective_samples` (None for quadrature); `least_squares_curves_per_second`;
         `parameters`: name -> `bayes_risk` and its standard error `bayes_risk_error`, `cramer_rao`, `network_mse`,
         `least_squares_mse`, `eta` (network) and `least_squares_eta` = expected MSE / Bayes risk with standard errors
-        `eta_error` and `least_squares_eta_error` (see `_eta`), `posterior_calibration` (1 where the yardstick is right:
+        `eta_error` and `least_squares_eta_error` (see `_eta`), `posterior_calibration` (1 where the reference is right:
         mean squared error of the posterior mean over its variance), `interval_coverage` (share of the fit's 95 %
         intervals that hold the
         truth), `unidentifiable_share`; `bins`: `max_strain`, `noise_to_signal`, `num_points` -> list of `low`, `high`,
@@ -154,20 +153,20 @@ def ratio_of_means(above: Array, below: Array) -> tuple[float, float | None]:
     return ratio, float(rest.std(ddof=1) / np.sqrt(len(rest)) / below.mean())
 
 
-def check_yardstick(dataset: PackedDataset) -> None:
-    """Raises InputError, saying why, where there can be no yardstick for this data set."""
+def check_reference(dataset: PackedDataset) -> None:
+    """Raises InputError, saying why, where there can be no reference for this data set."""
     if dataset.settings is None:
         raise InputError(
-            "no yardstick: the data set's curves were not simulated here, so their law and noise are not known"
+            "no reference: the data set's curves were not simulated here, so their law and noise are not known"
         )
     settings = dataset.settings.resolved()
     if settings.is_observed:
         raise InputError(
-            "no yardstick: the data set's curves depart from their law (the observation model's options), "
+            "no reference: the data set's curves depart from their law (the observation model's options), "
             "and the best possible error on such curves is not known"
         )
     if not settings.noise_mpa and not settings.noise_relative:
-        raise InputError("no yardstick: the data set's curves have no noise, the best error is 0")
+        raise InputError("no reference: the data set's curves have no noise, the best error is 0")
 
 
 def measure(
@@ -175,11 +174,11 @@ def measure(
     parameters: tuple[Parameter, ...],
     network_labels: Array,
     progress: Progress | None = None,
-) -> Yardstick:
+) -> Reference:
     """Least squares and the Bayes risk on the first test curves, beside a network's answers to them.
 
     Args:
-      dataset: simulated, with noise (see `check_yardstick`); the Bayes risk is kept in a file in its folder.
+      dataset: simulated, with noise (see `check_reference`); the Bayes risk is kept in a file in its folder.
       parameters: of the network, whose ranges are the scale of all errors.
       network_labels: [curves, p], of the first test curves, clipped to 0-1.
       progress: called with (done, total) curves.
@@ -206,7 +205,7 @@ def measure(
     from_mean = network_labels - _rescaled(risk.mean, dataset.parameters, parameters)
     network_error = network_labels - _rescaled(true, dataset.parameters, parameters)
     low, high = fitted.interval_labels[:, :, 0], fitted.interval_labels[:, :, 1]
-    return Yardstick(
+    return Reference(
         parameters=tuple(parameter.name for parameter in parameters),
         method=risk.method,
         network=network_error**2,
