@@ -1,13 +1,53 @@
-"""What all tests share: the --all option, a quiet TensorFlow, and the folder of real measured curves."""
+"""What all tests share: the --all option, workers, a quiet TensorFlow, and the folder of real measured curves."""
 
 import os
 import pathlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+import psutil
 import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+if TYPE_CHECKING:
+    from tfmat_tests.report.browser import Browser
 
 # Before anything imports TensorFlow or matplotlib: its banner drowns the report, and there may be no screen.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+# A worker holds TensorFlow, and starts processes that hold it.
+WORKER_MEMORY = 3 << 30
+# They take longest, so they begin first, and the last worker ends not long after the others.
+LONGEST = (
+    "scaling/study_test.py",
+    "training/several_workers_test.py",
+    "end_to_end/stopping_test.py",
+    "training/features_test.py",
+    "backends/dtensor_clients_test.py",
+    "horovod/keras_module_test.py",
+    "end_to_end/slurm_test.py",
+)
+
+
+class FileByFile(LoadScopeScheduling):
+    """A worker takes a file at a time, since its tests share what they make; one takes all that need SLURM."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "slurm" if file.endswith("slurm_test.py") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log) -> FileByFile:
+    return FileByFile(config, log)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One a processor, as far as memory goes; none for files that are named, which then start sooner."""
+    if all(argument.partition("::")[0].endswith(".py") for argument in config.args):
+        return 0
+    by_memory = psutil.virtual_memory().available // WORKER_MEMORY
+    return max(1, min(len(os.sched_getaffinity(0)), by_memory))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -17,6 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.partition("::")[0].endswith(LONGEST))
     if config.getoption("--all"):
         return
     skip = pytest.mark.skip(reason="one of the larger matrices: ./tools/test --all")
@@ -32,9 +73,25 @@ def run_all(pytestconfig: pytest.Config) -> bool:
 
 
 @pytest.fixture(scope="session")
+def session_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """One folder for all workers of this session."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+@pytest.fixture(scope="session")
 def real_curves() -> pathlib.Path:
     """The folder of real measured curves (holds `304L_astm_e8/`); the test is skipped where there is none."""
     folder = os.environ.get("TFMAT_REAL_CURVES")
     if not folder:
         pytest.skip("TFMAT_REAL_CURVES names no folder of real measured curves")
     return pathlib.Path(folder)
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    """A Chromium; the test is skipped where there is none."""
+    from tfmat_tests.report.browser import open_browser
+
+    with open_browser() as found:
+        yield found

@@ -19,8 +19,7 @@ from tfmat.report.verdict import judge
 from tfmat.scaling.analysis import analyse
 from tfmat.scaling.assumptions import Assumptions, read_assumptions, write_assumptions
 from tfmat.scaling.measurement_files import read_measurements, write_measurements
-from tfmat.scaling.scaling_report import point_table
-from tfmat.scaling.scaling_verdict import findings, headline, paragraph
+from tfmat.scaling.scaling_report import point_table, scaling_page
 from tfmat.tuning.results import trial_rows, write_best
 from tfmat.tuning.state import read_state, write_state
 from tfmat.tuning.status import WorkerName, summarize
@@ -80,7 +79,7 @@ def test_a_scaling_study(tmp_path):
         if assumptions.baseline_hardware not in (None, "synthetic"):
             return  # the name of no machine: that has a line of its own
         analysis = analyse(measurements, assumptions)
-        headline(analysis), paragraph(analysis), findings(analysis), point_table(analysis)
+        scaling_page(analysis, {}, "study"), point_table(analysis)
 
     files = [tmp_path / "measurements.jsonl", tmp_path / "assumptions.json"]
     assert check_all(files, read, tmp_path, 12) > 12

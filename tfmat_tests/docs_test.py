@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import urllib.parse
-from collections.abc import Iterator
 from html.parser import HTMLParser
 
 import pytest
@@ -16,7 +15,6 @@ import pytest
 from tfmat.cli.main import COMMANDS, main
 from tfmat.config_schema import OPTIONS
 from tfmat.materials import LAWS
-from tfmat_tests.report.browser import Browser, find_browser, open_browser
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = PROJECT / "docs"
@@ -113,16 +111,6 @@ def test_the_reference_is_complete(site):
     assert len(headings["api"]) >= 19
     keys = (site / "config.html").read_text("utf-8")
     assert [name for name in OPTIONS if f"<code>{name}</code>" not in keys] == []
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = find_browser()
-    if program is None:
-        assert os.environ.get("CI") != "true", "CI needs a Chromium"
-        pytest.skip("no Chromium found")
-    with open_browser(program) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("width", [400, 1280])

@@ -1,10 +1,13 @@
 """A run's folder as `tfmat train` leaves it, made in seconds with plain Keras."""
 
+import contextlib
 import dataclasses
+import fcntl
 import json
 import math
 import pathlib
 import shutil
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -22,15 +25,30 @@ class TrainedRun:
 
 
 @pytest.fixture(scope="session")
-def trained_run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
-    """Tests must not write into it; copy its folder where a command does."""
-    folder = tmp_path_factory.getbasetemp() / "trained_run"
+def trained_run(session_folder: pathlib.Path) -> TrainedRun:
+    """Made once for all workers. Tests must not write into it; copy its folder where a command does."""
+    with _alone(session_folder / "trained_run") as folder:
+        return _make_trained_run(folder)
+
+
+@contextlib.contextmanager
+def _alone(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Makes the folder; other workers wait until this one has filled it."""
+    folder.mkdir(exist_ok=True)
+    with open(folder / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+
+
+def _make_trained_run(folder: pathlib.Path) -> TrainedRun:
     workdir = folder / "run"
     settings = CurveSettings()
     dataset = generate_dataset(
         settings, seed=0, num_curves=12288, num_test=1000, data_dir=folder / "data"
     )
-    if workdir.is_dir():  # made by the fixture of another folder's conftest
+    if (
+        workdir / "metrics.jsonl"
+    ).exists():  # made by another worker, or for another folder's tests
         return TrainedRun(workdir, dataset)
     workdir.mkdir()
     _train(dataset).save(workdir / "model.keras")
@@ -55,12 +73,16 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
 
 
 @pytest.fixture(scope="session")
-def uncertain_run(trained_run: TrainedRun, tmp_path_factory: pytest.TempPathFactory):
+def uncertain_run(trained_run: TrainedRun) -> pathlib.Path:
     """The trained run's folder with a head that says 0.02 and 0.05 of every curve; not to be written into either."""
+    with _alone(trained_run.workdir.parent) as folder:
+        return _make_uncertain_run(trained_run, folder / "uncertain")
+
+
+def _make_uncertain_run(trained_run: TrainedRun, workdir: pathlib.Path) -> pathlib.Path:
     import keras
 
-    workdir = tmp_path_factory.getbasetemp() / "trained_run" / "uncertain"
-    if workdir.is_dir():  # made by the fixture of another folder's conftest
+    if workdir.is_dir():  # made by another worker, or for another folder's tests
         return workdir
     shutil.copytree(trained_run.workdir, workdir)
     model = keras.saving.load_model(workdir / "model.keras", compile=False)

@@ -203,6 +203,11 @@ def legend_below(panel: Axes, columns: int = 1) -> None:
         figure.set_size_inches(width, height + _LEGEND_ROW * most)
 
 
+def legend_of_oversubscribed(panel: Axes) -> None:
+    """An entry that explains the hollow markers."""
+    panel.plot([], [], "o", mfc="none", mec=MEASURED, label="hollow: oversubscribed")
+
+
 def bars(panel: Axes, names: Sequence[str], label: str) -> Array:
     """Prepares a panel of bars, the first above; returns their places. Long names stand in two lines."""
     places = np.arange(len(names), dtype=float)[::-1]

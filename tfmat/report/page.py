@@ -94,8 +94,3 @@ def _whole_or_note(section: Any) -> str:
     except SENSELESS as error:
         note: Any = templates().get_template("left_out.html").module
         return note.left_out(section.name.replace("_", " "), f"{type(error).__name__}: {error}")
-
-
-def style() -> str:
-    """The looks of every page."""
-    return templates().get_template("style.css").render()

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from tfmat.backends.collectives_of_step import collectives_of_step
 from tfmat.backends.layouts import Plan, make_plan
 from tfmat.backends.mesh import MeshShape
+from tfmat.report.formatting import bytes_text, seconds_text
 from tfmat.scaling.collective_costs import Link, collective_seconds
 from tfmat.scaling.measurements import Model
-from tfmat.scaling.units import bytes_text, seconds_text
 
 # Of an optimizer such as Adam.
 _SLOTS = 2

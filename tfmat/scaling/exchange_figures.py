@@ -1,26 +1,96 @@
-"""Pictures of synchronisation: time of an all-reduce over bytes and workers, exchanges in an epoch."""
+"""Pictures of synchronisation and of the model: all-reduces, exchanges, checks, predictions up to 1,024 workers."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from tfmat.report.drawing import INK, finish, logarithmic
-from tfmat.scaling.collective_costs import ALGORITHMS
-from tfmat.scaling.figure_style import (
+from tfmat.report.drawing import (
+    BAND,
     COLOURS,
+    INK,
     MOST_SERIES,
-    hollow_if,
+    Picture,
+    finish,
     legend_below,
     legend_of_oversubscribed,
+    logarithmic,
     style,
-    vertical,
     worker_axis,
 )
+from tfmat.report.formatting import bytes_text
+from tfmat.scaling.analysis import LARGER, Analysis, Forecast
+from tfmat.scaling.collective_costs import ALGORITHMS
 from tfmat.scaling.network import LineFit, library_name
+from tfmat.scaling.prediction import Prediction
 from tfmat.scaling.step_model import StepModel
+from tfmat.scaling.study import GOAL, Check
 from tfmat.scaling.summary import PointSummary
-from tfmat.scaling.units import bytes_text
+
+
+def exchange_pictures(analysis: Analysis) -> list[Picture]:
+    """All that the measurements allow."""
+    if not analysis.summaries:
+        return []
+    found = []
+    point = (analysis.main or analysis.summaries[0]).point
+    if analysis.lines:
+        here = [e for e in analysis.lines if e.lines[0].hardware == point.hardware]
+        fits, size = here or analysis.lines, point.model.gradient_bytes
+        model = None if analysis.forecast is None else analysis.forecast.model
+        found += [
+            Picture(
+                "allreduce",
+                "time of an all-reduce over the size of the message",
+                functools.partial(draw_allreduces, fits=fits, gradient_bytes=size),
+            ),
+            Picture(
+                "sync_over_workers",
+                "time of an exchange of gradients over workers",
+                functools.partial(
+                    draw_sync_over_workers, fits=fits, model=model, gradient_bytes=size
+                ),
+            ),
+        ]
+    draw = functools.partial(
+        draw_syncs_an_epoch, summaries=analysis.summaries, dataset_size=point.dataset_size
+    )
+    text = "exchanges in an epoch over the batch a worker"
+    return [*found, Picture("syncs_an_epoch", text, draw)]
+
+
+def model_pictures(analysis: Analysis) -> list[Picture]:
+    """The model beside the measurements, and what it predicts."""
+    found = []
+    if analysis.checks:
+        draw = functools.partial(draw_checks, checks=analysis.checks)
+        found.append(Picture("checks", "predicted over measured steps", draw))
+    if analysis.forecast is not None:
+        groups = predictions(analysis.forecast)
+        found += [
+            Picture(
+                f"prediction_{quantity}",
+                f"predicted {quantity} over workers",
+                functools.partial(draw_prediction, predictions=groups, quantity=quantity),
+            )
+            for quantity in ("speedup", "efficiency")
+        ]
+    return found
+
+
+def predictions(forecast: Forecast) -> dict[str, list[Prediction]]:
+    """What is predicted, by name."""
+    each, together = (
+        f"{forecast.batch_a_worker:,} a worker",
+        f"{forecast.global_batch_size:,} in all",
+    )
+    return {
+        f"this network, {each}": forecast.weak,
+        f"{LARGER} times as large, {each}": forecast.weak_larger,
+        f"this network, {together}": forecast.strong,
+        f"{LARGER} times as large, {together}": forecast.strong_larger,
+    }
 
 
 def draw_allreduces(panel: Axes, fits: Sequence[LineFit], gradient_bytes: int) -> None:
@@ -32,7 +102,7 @@ def draw_allreduces(panel: Axes, fits: Sequence[LineFit], gradient_bytes: int) -
         low = np.array([min(e.low_seconds for e in group) for group in groups])
         high = np.array([max(e.high_seconds for e in group) for group in groups])
         error = 1000 * np.stack([np.maximum(middle - low, 0), np.maximum(high - middle, 0)])
-        look = {**style(i), **hollow_if(fit.lines[0].oversubscribed)}
+        look = style(i, hollow=fit.lines[0].oversubscribed)
         panel.errorbar(
             sizes, 1000 * middle, yerr=error, ls="", ms=4.5, lw=1, label=fit.name, **look
         )  # fmt: skip
@@ -42,7 +112,11 @@ def draw_allreduces(panel: Axes, fits: Sequence[LineFit], gradient_bytes: int) -
     finish(panel)
     logarithmic(panel.xaxis)
     logarithmic(panel.yaxis)
-    vertical(panel, gradient_bytes, f"gradient, {bytes_text(gradient_bytes)}")
+    panel.axvline(gradient_bytes, color=INK, lw=0.9, ls=":")
+    panel.annotate(
+        f"gradient, {bytes_text(gradient_bytes)}", (gradient_bytes, 1), xycoords=("data", "axes fraction"),
+        xytext=(-3, -3), textcoords="offset points", rotation=90, ha="right", va="top", fontsize=9, color=INK,
+    )  # fmt: skip
     panel.set(xlabel="message (bytes)", ylabel="an all-reduce (ms)")
     if any(fit.lines[0].oversubscribed for fit in fits[:MOST_SERIES]):
         legend_of_oversubscribed(panel)
@@ -82,7 +156,7 @@ def draw_sync_over_workers(
             part = [fit for fit in group if fit.lines[0].oversubscribed is hollow]
             x = [fit.lines[0].workers for fit in part]
             y = [1000 * fit.seconds(gradient_bytes) for fit in part]
-            look = {**style(i), **hollow_if(hollow)}
+            look = style(i, hollow=hollow)
             label = None if hollow and len(part) < len(group) else name
             panel.plot(x, y, ls="", ms=6, label=label, zorder=3, **look)
     if model is not None:
@@ -111,3 +185,54 @@ def _draw_theory(panel: Axes, model: StepModel, most: int) -> None:
         seconds = [1000 * model.inside.seconds(p, model.gradient_bytes, name) for p in counts]
         label = ALGORITHMS[name].title
         panel.plot(counts, seconds, line, color=COLOURS[-1 - i], lw=1.2, label=label)
+
+
+def draw_checks(panel: Axes, checks: Sequence[Check]) -> None:
+    """Predicted over measured step, each point left out of its prediction; the band is the goal of 20 %."""
+    measured = np.array([1000 * check.summary.step_seconds.value for check in checks])
+    predicted = np.array([1000 * check.predicted for check in checks])
+    both = np.concatenate([measured, predicted])
+    limits = np.array([0.85 * both.min(), 1.18 * both.max()])
+    below, above = (1 - GOAL) * limits, (1 + GOAL) * limits
+    label = f"within {100 * GOAL:.0f} %"
+    panel.fill_between(limits, below, above, color=BAND, alpha=0.35, lw=0, label=label)
+    panel.plot(limits, limits, "--", color=INK, lw=1)
+    counts = sorted({check.summary.point.workers for check in checks})
+    for i, workers in enumerate(counts[:MOST_SERIES]):
+        chosen = [check.summary.point.workers == workers for check in checks]
+        x, y = measured[chosen], predicted[chosen]
+        panel.plot(x, y, ls="", ms=6, label=f"{workers} workers", **style(i))
+    finish(panel)
+    logarithmic(panel.xaxis)
+    logarithmic(panel.yaxis)
+    panel.set(xlabel="measured step (ms)", ylabel="predicted step (ms)", xlim=limits, ylim=limits)
+    legend_below(panel, columns=2)
+
+
+def draw_prediction(
+    panel: Axes, predictions: Mapping[str, Sequence[Prediction]], quantity: str
+) -> None:
+    """`speedup` or `efficiency` over workers to 1,024 with 95 % intervals, one line a model."""
+    factor = 100 if quantity == "efficiency" else 1
+    counts = sorted({each.workers for group in predictions.values() for each in group})
+    ideal = counts if quantity == "speedup" else [100] * len(counts)
+    panel.plot(counts, ideal, "--", color=INK, lw=1, label="ideal")
+    for i, (name, group) in enumerate(predictions.items()):
+        workers = [each.workers for each in group]
+        found = [getattr(each, quantity) for each in group]
+        low, value, high = (
+            [factor * getattr(estimate, limit) for estimate in found]
+            for limit in ("low", "value", "high")
+        )
+        panel.fill_between(workers, low, high, color=COLOURS[i], alpha=0.2, lw=0)
+        panel.plot(workers, value, "-", lw=1.6, ms=3.5, label=name, **style(i))
+    finish(panel)
+    if quantity == "speedup":
+        worker_axis(panel.yaxis, counts)
+        panel.set_ylim(bottom=0.8)
+    else:
+        panel.set_ylim(bottom=0)
+    worker_axis(panel.xaxis, counts)
+    label = "speed-up over one worker" if quantity == "speedup" else "efficiency (%)"
+    panel.set(xlabel="workers", ylabel=label)
+    legend_below(panel)

@@ -1,33 +1,42 @@
 """The report on a scaling study: `scaling_report.html`, its pictures and tables, from measurements.jsonl."""
 
 import dataclasses
-import datetime
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-import tfmat
 from tfmat.files import atomic_write, make_folder
-from tfmat.report.blocks import Block, Details, Findings, Page, Paragraph, Section, Tile, Tiles
-from tfmat.scaling import missing_sections as missing
-from tfmat.scaling import outlook_sections as outlook
-from tfmat.scaling import scaling_sections as sections
-from tfmat.scaling.analysis import Analysis, analyse
+from tfmat.report.drawing import MOST_SERIES, Picture, save_figure
+from tfmat.report.formatting import bytes_text, format_value, percent_text, unbroken
+from tfmat.report.page import render_page
+from tfmat.scaling.analysis import LARGER, Analysis, analyse
 from tfmat.scaling.assumptions import Assumptions, read_assumptions, write_assumptions
+from tfmat.scaling.collective_costs import ALGORITHMS, ring_bytes, server_bytes
+from tfmat.scaling.exchange_figures import exchange_pictures, model_pictures, predictions
+from tfmat.scaling.labels import Labels
 from tfmat.scaling.measurement_files import read_measurements
-from tfmat.scaling.pictures import Pictures, pictures, save
-from tfmat.scaling.prediction import last_worthwhile
+from tfmat.scaling.planning import TRAINING_ROUNDS_FROM
+from tfmat.scaling.prediction import GOOD, MOST_WORKERS
 from tfmat.scaling.reliability import is_believable
-from tfmat.scaling.scaling_verdict import RULES, findings, headline, judge, paragraph
-from tfmat.scaling.speed_figures import parts_of
-from tfmat.scaling.summary import PointSummary
-from tfmat.scaling.units import percent_text, seconds_text
+from tfmat.scaling.scaling_verdict import RULES, findings, independent, judge, outlook
+from tfmat.scaling.speed_figures import accuracy_pictures, parts_of, speed_pictures, step_bars
+from tfmat.scaling.study import GOAL
+from tfmat.scaling.summary import UNRELIABLE, PointSummary, added_worker, amdahl_share
+from tfmat.scaling.time_to_accuracy import name_among
 
 PAGE = "scaling_report.html"
 _NUMBERS = ("step_seconds", "curves_per_second", "speedup", "efficiency")
+# What ranks use of the machine: attribute, heading, as text.
+_USE = (
+    ("cpu_utilisation", "CPU", percent_text), ("gpu_utilisation", "GPU", percent_text),
+    ("memory_bytes", "memory a rank", bytes_text), ("gpu_memory_bytes", "GPU memory", bytes_text),
+    ("power_watts", "power (W)", format_value),
+)  # fmt: skip
 
 
 def write_scaling_report(
@@ -47,9 +56,9 @@ def write_scaling_report(
         assumptions = read_assumptions(folder)
     analysis = analyse(measurements, assumptions)
     found = pictures(analysis)
-    content = scaling_page(analysis, found, folder.resolve().name).html()
+    content = scaling_page(analysis, found, folder.resolve().name)
     write_assumptions(folder, assumptions)
-    save(found, make_folder(folder / "figures"))
+    _save(found, make_folder(folder / "figures"))
     _write_table(folder / "scaling_points.csv", point_table(analysis))
     lines = pd.DataFrame([dataclasses.asdict(line) for line in measurements.allreduces])
     _write_table(folder / "scaling_allreduces.csv", lines)
@@ -65,73 +74,132 @@ def write_report_with(workdir: str | os.PathLike, changes: Mapping[str, Any]) ->
     return write_scaling_report(workdir, dataclasses.replace(kept, **changes))
 
 
-def scaling_page(analysis: Analysis, found: Pictures, name: str) -> Page:
+def pictures(analysis: Analysis) -> dict[str, Picture]:
+    """Name -> picture, of all that the measurements allow."""
+    found = [
+        *speed_pictures(analysis),
+        *exchange_pictures(analysis),
+        *accuracy_pictures(analysis),
+        *model_pictures(analysis),
+    ]
+    return {picture.name: picture for picture in found}
+
+
+def _save(found: Mapping[str, Picture], folder: pathlib.Path) -> None:
+    """Writes each as scaling_NAME.png and .svg, and removes those of an earlier page that are no more."""
+    for old in folder.glob("scaling_*.*"):
+        if old.stem.removeprefix("scaling_") not in found and old.suffix in (".png", ".svg"):
+            old.unlink()
+    for name, picture in found.items():
+        for kind in ("png", "svg"):
+            save_figure(picture.figure, folder / f"scaling_{name}.{kind}")
+
+
+def scaling_page(analysis: Analysis, found: Mapping[str, Picture], name: str) -> str:
     """The page on a study."""
-    judged = judge(analysis)
-    hardware = sorted({each.point.hardware for each in analysis.summaries})
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    parts = [
-        _verdict(analysis),
-        sections.speed(analysis, found),
-        sections.step(analysis, found),
-        sections.synchronisation(analysis, found),
-        sections.accuracy(analysis, found),
-        outlook.model(analysis, found),
-        outlook.prediction(analysis, found),
-        outlook.raw(analysis),
-        missing.left_out(analysis),
-        missing.traces(),
-        outlook.provenance(analysis),
-    ]
-    return Page(
-        title=f"{name}: what the parallelism bought",
-        subtitle=" · ".join([*hardware, f"{len(analysis.summaries)} points"]),
-        badge=(judged.level, judged.badge),
-        sections=[section for section in parts if section is not None],
-        footer=f"Made by tfmat {tfmat.__version__} on {now} from measurements.jsonl in the study's folder; the "
-        "pictures also lie in figures/ there, the tables as CSV. This file needs nothing else.",
+    points = [each.point for each in analysis.summaries]
+    costs = [cost for cost in analysis.costs if cost.seconds.high < UNRELIABLE * cost.seconds.low]
+    forecast = analysis.forecast
+    return render_page(
+        "scaling.html",
+        name=name,
+        analysis=analysis,
+        pictures=found,
+        verdict=judge(analysis),
+        believable=is_believable(analysis),
+        findings=findings(analysis),
+        rules=RULES,
+        hardware=sorted({point.hardware for point in points}),
+        usual=Labels(points).usual,
+        independent=independent(analysis),
+        outlook=outlook(analysis),
+        believed=costs,
+        predictions={} if forecast is None else predictions(forecast),
+        constants=_constants(analysis),
+        use=_use(analysis),
+        begins_too_early=any(_begins_too_early(each) for each in analysis.summaries),
+        assumptions=_assumed(analysis.assumptions),
+        step_bars=step_bars(analysis),
+        parts_of=parts_of,
+        added_worker=added_worker,
+        amdahl_share=amdahl_share,
+        name_among=name_among,
+        ring_bytes=ring_bytes,
+        server_bytes=server_bytes,
+        median_and_worst=_median_and_worst,
+        most_series=MOST_SERIES,
+        most_workers=MOST_WORKERS,
+        larger=LARGER,
+        goal=GOAL,
+        good=GOOD,
+        training_rounds_from=TRAINING_ROUNDS_FROM,
     )
 
 
-def _verdict(analysis: Analysis) -> Section:
-    level, text = headline(analysis)
-    rules = Details(
-        "The rules behind this verdict", [Paragraph(rule, quiet=True) for rule in RULES]
-    )
-    tiles = _tiles(analysis)
-    blocks: list[Block] = [Paragraph(paragraph(analysis)), *([Tiles(tiles)] if tiles else [])]
-    return Section(text, [*blocks, Findings(findings(analysis)), rules], level=level)
+def _use(analysis: Analysis) -> dict[str, list]:
+    """Utilisation, memory and power of each point, medians over ranks and repetitions; what nothing measured is out."""
+    rows = []
+    for each in analysis.summaries:
+        cells = []
+        for name, _, text in _USE:
+            values = [getattr(rank, name) for r in each.repetitions for rank in r.ranks]
+            known = [value for value in values if value is not None]
+            cells.append(text(float(np.median(known))) if known else "–")
+        if set(cells) != {"–"}:
+            rows.append([unbroken(each.name), *cells])
+    headings = ["point", *(heading for _, heading, _ in _USE)]
+    used = [i for i in range(len(headings)) if any(row[i] != "–" for row in rows)]
+    return {
+        "headings": [headings[i] for i in used],
+        "rows": [[row[i] for i in used] for row in rows],
+    }
 
 
-def _tiles(analysis: Analysis) -> list[Tile]:
-    best = analysis.best
-    if best is None or best.speedup is None or best.efficiency is None:
+def _constants(analysis: Analysis) -> list[tuple[str, float, float | None]]:
+    """Name, value and standard error of the step model's constants."""
+    if analysis.forecast is None:
         return []
-    if not is_believable(analysis):
-        return []
-    level, _ = headline(analysis)
-    limits = f"{best.speedup.low:.3g} – {best.speedup.high:.3g}"
-    tiles = [
-        Tile(
-            f"speed-up of {best.point.workers} workers", f"{best.speedup.value:.3g}", limits, level
-        ),
-        Tile("efficiency", percent_text(best.efficiency.value), "of the ideal", level),
+    model = analysis.forecast.model
+    fixed, an_example = model.compute.fit.values
+    errors = model.compute.fit.errors
+    network = model.inside
+    own, latency, byte_seconds = network.values
+    network_errors = network.fit.errors
+    law = ALGORITHMS[network.algorithm].title
+    return [
+        ("step alone, fixed t0 (ms)", 1e3 * fixed, 1e3 * errors[0]),
+        ("step alone, an example t1 (µs)", 1e6 * an_example, 1e6 * errors[1]),
+        ("spread of a step σ (%)", 100 * model.deviation, None),
+        ("library's own cost a step c (ms)", 1e3 * model.own, 1e3 * model.own_error),
+        (f"message latency α, {law} (µs)", 1e6 * latency, 1e6 * network_errors[1]),
+        ("time a byte β (ns)", 1e9 * byte_seconds, 1e9 * network_errors[2]),
+        ("start of an all-reduce (µs)", 1e6 * own, 1e6 * network_errors[0]),
     ]
-    parts = parts_of(best)
-    if parts:
-        lost = parts.get("waiting", 0.0) + parts.get("moving", 0.0)
-        share = percent_text(lost / sum(parts.values()))
-        tiles.append(Tile("synchronisation", share, "of a step, waiting and moving"))
-    exchange = analysis.exchange_seconds
-    if analysis.forecast is not None and exchange is not None:
-        tiles.append(Tile("one exchange", seconds_text(exchange), "of gradients, by itself"))
-        last = last_worthwhile(analysis.forecast.weak)
-        value = f"{last:,}" if last < 1024 else "1,024 or more"
-        least = last_worthwhile(analysis.forecast.weak, "low")
-        remark = "workers keep it, as predicted"
-        remark += f"; the interval begins at {least:,}" if least < last else ""
-        tiles.append(Tile("half of the ideal", value, remark))
-    return tiles
+
+
+def _median_and_worst(errors: NDArray) -> str:
+    """`7 %, 24 %`."""
+    sizes = np.abs(errors[np.isfinite(errors)])
+    if not len(sizes):
+        return "–"
+    return f"{percent_text(float(np.median(sizes)))}, {percent_text(float(sizes.max()))}"
+
+
+def _begins_too_early(summary: PointSummary) -> bool:
+    """A first epoch in less than half the time of its steps."""
+    return any(
+        line.seconds < 0.5 * line.epoch * summary.point.steps_an_epoch * each.step_seconds
+        for each in summary.repetitions
+        for line in each.training[:1]
+    )
+
+
+def _assumed(assumptions: Assumptions) -> Sequence[str]:
+    return [
+        f"{name} {value:,}" if isinstance(value, int | float) else f"{name} {value}"
+        for name, value in vars(assumptions).items()
+        if value is not None
+    ]
 
 
 def point_table(analysis: Analysis) -> pd.DataFrame:

@@ -1,25 +1,22 @@
 """The verdict on a study in plain words, from its numbers by stated rules."""
 
 import dataclasses
-from collections.abc import Sequence
 
+from tfmat.report.formatting import percent_text
 from tfmat.report.page import Finding
-from tfmat.scaling.analysis import LARGER, Analysis, Forecast
+from tfmat.scaling.analysis import Analysis
 from tfmat.scaling.choice import choose
 from tfmat.scaling.prediction import (
     GOOD,
-    MOST_WORKERS,
     WORTHWHILE,
+    Prediction,
     fastest,
     last_worthwhile,
     smallest_good_batch,
 )
 from tfmat.scaling.reliability import common_rounds, is_believable, reliability_findings
-from tfmat.scaling.speed_figures import parts_of
-from tfmat.scaling.study import GOAL, Check
+from tfmat.scaling.study import GOAL
 from tfmat.scaling.summary import UNRELIABLE, PointSummary
-from tfmat.scaling.time_to_accuracy import name_among
-from tfmat.scaling.units import bytes_text, percent_text, seconds_text, spread_text
 
 RULES = (
     (
@@ -54,10 +51,22 @@ class Judgement:
     text: str
 
 
-def headline(analysis: Analysis) -> tuple[str, str]:
-    """(level, one sentence)."""
-    found = judge(analysis)
-    return found.level, found.text
+@dataclasses.dataclass(frozen=True)
+class Outlook:
+    """What the model predicts.
+
+    Attributes:
+      last: workers up to which half of the ideal is kept; least: the same at the low end of the interval; larger: of
+        the larger network.
+      batch: examples a worker that 64 workers need to be good; None where no batch is enough.
+      quickest: the number of workers that a fixed global batch is done soonest by.
+    """
+
+    last: int
+    least: int
+    larger: int
+    batch: int | None
+    quickest: Prediction
 
 
 def judge(analysis: Analysis) -> Judgement:
@@ -67,9 +76,7 @@ def judge(analysis: Analysis) -> Judgement:
         text = "Nothing can be said of scaling yet: a baseline or a second worker is missing."
         return Judgement("warn", "incomplete", text)
     if best.unreliable:
-        text = (
-            f"No verdict: repetitions differ {_factor(best):.1f} times, the machine was not quiet."
-        )
+        text = f"No verdict: repetitions differ {best.worst_disagreement:.1f} times, the machine was not quiet."
         return Judgement("warn", "unreliable", text)
     share, speedup = best.efficiency, best.speedup
     times = f"{best.point.workers:,} workers train {speedup.value:.3g} times as fast as one"
@@ -93,138 +100,29 @@ def _level(efficiency: float) -> str:
     return "warn" if efficiency >= WORTHWHILE else "bad"
 
 
-def _factor(summary: PointSummary) -> float:
-    return max(summary.disagreement, summary.baseline_disagreement)
-
-
-def paragraph(analysis: Analysis) -> str:
-    """What a reader should take away, in a few sentences of numbers."""
-    best = analysis.best
-    if best is None or best.speedup is None or best.efficiency is None:
-        return (
-            "Each point with several workers needs one of a single worker without any parallel library, on the same "
-            "hardware, with the same model, data set and batch."
-        )
-    if best.unreliable:
-        return (
-            f"{best.point.workers} workers ({best.label}) and the single worker that they are divided by "
-            f"took turns, but a repetition of one of them took {_factor(best):.1f} times as long as another. The "
-            "medians below are given for completeness and are no finding. Measure again on a quiet machine, in "
-            "another folder."
-        )
-    sentences = [
-        (
-            f"{best.point.workers} workers ({best.label}) reach {spread_text(best.speedup)} times the "
-            f"curves a second of one worker without any parallel library, "
-            f"{percent_text(best.efficiency.value)} of the ideal."
-        ),
-        _limit(analysis, best),
-        _where_the_time_goes(best),
-    ]
+def outlook(analysis: Analysis) -> Outlook | None:
+    """What the model predicts; None without one."""
     forecast = analysis.forecast
-    if not is_believable(analysis):
-        return " ".join(
-            [sentences[0], "Once is no finding: the next repetition may be far from it."]
-        )
-    exchange = analysis.exchange_seconds
-    if forecast is not None and exchange is not None:
-        num_bytes = forecast.model.gradient_bytes
-        sentences.append(
-            f"One exchange of the gradient ({bytes_text(num_bytes)}) takes {seconds_text(exchange)} alone, "
-            f"{best.point.steps_an_epoch:,} times an epoch."
-        )
-        sentences += _outlook(forecast, analysis.checks)
-    if analysis.costs:
-        sentences.append(_accuracy(analysis))
-    return " ".join(sentence for sentence in sentences if sentence)
+    if forecast is None or analysis.exchange_seconds is None:
+        return None
+    return Outlook(
+        last=last_worthwhile(forecast.weak),
+        least=last_worthwhile(forecast.weak, "low"),
+        larger=last_worthwhile(forecast.weak_larger),
+        batch=smallest_good_batch(forecast.model, 64),
+        quickest=fastest(forecast.strong),
+    )
 
 
-def _limit(analysis: Analysis, best: PointSummary) -> str:
-    """What as many processes reach that exchange nothing, with the same batch."""
-    for each in analysis.summaries:
+def independent(analysis: Analysis) -> PointSummary | None:
+    """As many processes as the headline's that exchange nothing, with the same batch: the machine's own limit."""
+    best = analysis.best
+    for each in analysis.summaries if best is not None else ():
+        assert best is not None
         same = each.point.workers == best.point.workers and each.baseline == best.baseline
         if each.point.exchanges_nothing and same and each.speedup and not each.unreliable:
-            return (
-                f"As many independent processes, which exchange nothing, reach {spread_text(each.speedup)} times: the "
-                "machine's own limit."
-            )
-    return ""
-
-
-def _where_the_time_goes(best: PointSummary) -> str:
-    parts = parts_of(best)
-    if not parts:
-        return ""
-    total = sum(parts.values())
-    names = {
-        "waiting": "waiting for the slowest worker", "moving": "moving gradients", "input": "waiting for input",
-        "host": "the host", "rest": "not told apart",
-    }  # fmt: skip
-    # A part below half a percent is not worth a word.
-    shares = [
-        f"{percent_text(parts[part] / total)} {name}"
-        for part, name in names.items()
-        if parts.get(part, 0.0) > 0.005 * total
-    ]
-    return f"Where a step's time is lost: {', '.join(shares)}." if shares else ""
-
-
-def _outlook(forecast: Forecast, checks: Sequence[Check]) -> list[str]:
-    last = last_worthwhile(forecast.weak)
-    larger = last_worthwhile(forecast.weak_larger)
-    batch = smallest_good_batch(forecast.model, 64)
-    quickest = fastest(forecast.strong)
-    if last >= MOST_WORKERS:
-        first = f"even at {MOST_WORKERS:,} workers of {forecast.batch_a_worker:,} examples half of the ideal is kept"
-    elif last == 1:
-        first = f"with {forecast.batch_a_worker:,} examples a worker already two workers lose more than half"
-    else:
-        first = f"beyond {last:,} workers of {forecast.batch_a_worker:,} examples more than half of the ideal is lost"
-    end = f"even at {MOST_WORKERS:,}" if larger >= MOST_WORKERS else f"up to {larger:,}"
-    noun = "worker" if larger == 1 else "workers"
-    least = last_worthwhile(forecast.weak, "low")
-    if least < last:
-        first += f" (the interval begins at {least:,})"
-    sentences = [
-        f"By the model{_trust(checks)}, {first}; a network {LARGER} times as large keeps half {end} {noun}.",
-        (
-            f"A fixed batch of {forecast.global_batch_size:,} is done soonest by {quickest.workers:,} "
-            f"worker{'s' if quickest.workers > 1 else ''} ({seconds_text(quickest.step_seconds.value)} a step)."
-        ),
-    ]
-    if batch is not None:
-        sentences.append(
-            f"64 workers would need at least {batch:,} examples each to keep {percent_text(GOOD)}."
-        )
-    return sentences
-
-
-def _trust(checks: Sequence[Check]) -> str:
-    """What belongs behind the word model where it is not near what was measured."""
-    worst = max((abs(check.error) for check in checks), default=0.0)
-    if not checks:
-        return ", which no measurement has tested"
-    return f", which misses measured steps by up to {percent_text(worst)}" if worst > GOAL else ""
-
-
-def _accuracy(analysis: Analysis) -> str:
-    believed = [
-        cost for cost in analysis.costs if cost.seconds.high < UNRELIABLE * cost.seconds.low
-    ]
-    if not believed:
-        return "The times to a validation loss differ too much between repetitions to be told."
-    quickest = believed[0]
-    cheapest = min(believed, key=lambda cost: cost.device_hours)
-    text = (
-        f"A validation loss of {analysis.target:.3g} is reached soonest by {name_among(quickest, believed)}, in "
-        f"{seconds_text(quickest.seconds.value)}"
-    )
-    if cheapest is not quickest:
-        text += (
-            f", and with the fewest device-hours by {name_among(cheapest, believed)} "
-            f"({cheapest.device_hours:.3g} against {quickest.device_hours:.3g})"
-        )
-    return f"{text}."
+            return each
+    return None
 
 
 def findings(analysis: Analysis) -> list[Finding]:

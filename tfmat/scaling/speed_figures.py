@@ -1,32 +1,105 @@
-"""Pictures of speed: speed-up, efficiency, the parts of a step, the batch."""
+"""Pictures of speed and of what it is for: speed-up, efficiency, the parts of a step, the batch, the loss."""
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from tfmat.report.drawing import INK, finish, logarithmic
-from tfmat.scaling.figure_style import (
+from tfmat.report.drawing import (
+    COLOURS,
+    INK,
     MOST_SERIES,
-    PART_COLOURS,
-    PART_NAMES,
-    bar_names,
-    hollow_if,
+    Picture,
+    bars,
+    finish,
     legend_below,
     legend_of_oversubscribed,
+    logarithmic,
     style,
     worker_axis,
 )
+from tfmat.scaling.analysis import Analysis
 from tfmat.scaling.labels import way_name
 from tfmat.scaling.measurements import PARTS
-from tfmat.scaling.summary import (
-    Estimate,
-    PointSummary,
-    added_worker,
-    amdahl_share,
-)
+from tfmat.scaling.summary import Estimate, PointSummary, added_worker, amdahl_share
+from tfmat.scaling.time_to_accuracy import Cost
 
+# Bars in one picture.
+MOST_BARS = 14
+# Name and colour of the parts of a step; grey is what nothing accounts for.
+_PARTS = {
+    "forward_backward": ("forward and backward", "#1F83C4"), "optimizer": ("optimizer", "#56B4E9"),
+    "input": ("input", "#F0E442"), "waiting": ("waiting for others", "#D55E00"),
+    "moving": ("communication of gradients", "#E69F00"), "host": ("host", "#CC79A7"),
+    "evaluation": ("evaluation", "#009E73"), "checkpoint": ("checkpoint", "#66A61E"),
+    "rest": ("not told apart", "#999999"),
+}  # fmt: skip
 Groups = Mapping[str, Sequence[PointSummary]]
+
+
+def speed_pictures(analysis: Analysis) -> list[Picture]:
+    """All that the measurements allow."""
+    found = []
+    for scaling, groups in (("weak", analysis.weak), ("strong", analysis.strong)):
+        if groups:
+            found += [
+                Picture(
+                    f"speedup_{scaling}",
+                    f"speed-up over workers, {scaling} scaling, with the ideal line",
+                    functools.partial(draw_speedup, groups=groups, scaling=scaling),
+                ),
+                Picture(
+                    f"efficiency_{scaling}",
+                    f"efficiency over workers, {scaling} scaling",
+                    functools.partial(draw_efficiency, groups=groups),
+                ),
+            ]
+    shown = step_bars(analysis)
+    if shown:
+        draw = functools.partial(draw_parts, summaries=shown)
+        height = 1.0 + 0.27 * len(shown)
+        found.append(Picture("step", "parts of a step of each point", draw, height=height))
+    rows = [e for e in analysis.summaries if e.point.scaling == "weak" or e.point.is_baseline]
+    if len({each.point.batch_a_worker for each in rows}) > 1:
+        draw = functools.partial(draw_batches, summaries=_of_main(analysis, rows))
+        found.append(Picture("batches", "curves a second of a worker over its batch", draw))
+    return found
+
+
+def accuracy_pictures(analysis: Analysis) -> list[Picture]:
+    """Losses of what was trained, and the time to the target."""
+    fastest = [cost.point for cost in analysis.costs]
+    trained = [e for e in analysis.summaries if any(r.training for r in e.repetitions)]
+    trained.sort(key=lambda each: fastest.index(each.point) if each.point in fastest else 99)
+    found = [
+        Picture(
+            f"loss_over_{over}",
+            f"validation loss over {over}",
+            functools.partial(draw_losses, summaries=trained, over=over),
+        )
+        for over in (("seconds", "epoch") if trained else ())
+    ]
+    if analysis.costs:
+        costs = analysis.costs[:MOST_BARS]
+        draw = functools.partial(draw_costs, costs=costs)
+        height = 0.9 + 0.3 * len(costs)
+        found.append(Picture("time_to_accuracy", "time to the target loss", draw, height=height))
+    return found
+
+
+def step_bars(analysis: Analysis) -> list[PointSummary]:
+    """Points whose steps were split, the headline's and their baselines first, no more than fit in a picture."""
+    split = [each for each in analysis.summaries if parts_of(each)]
+    first = {each.point for each in analysis.shown} | {each.baseline for each in analysis.shown}
+    return sorted(split, key=lambda each: each.point not in first)[:MOST_BARS]
+
+
+def _of_main(analysis: Analysis, rows: Sequence[PointSummary]) -> list[PointSummary]:
+    """Those of one model, data set and hardware: others would only look like the same line."""
+    point = analysis.main.point if analysis.main is not None else rows[0].point
+    kept = (point.model.name, point.hardware, point.dataset_size)
+    return [e for e in rows if (e.point.model.name, e.point.hardware, e.point.dataset_size) == kept]
 
 
 def draw_speedup(panel: Axes, groups: Groups, scaling: str) -> None:
@@ -55,7 +128,6 @@ def draw_speedup(panel: Axes, groups: Groups, scaling: str) -> None:
 
 def draw_efficiency(panel: Axes, groups: Groups) -> None:
     """Efficiency in percent over workers, with 95 % intervals."""
-    counts = _counts(groups)
     panel.axhline(100, color=INK, lw=1, ls="--", label="ideal")
     for i, (name, group) in enumerate(list(groups.items())[:MOST_SERIES]):
         pairs = [
@@ -64,7 +136,7 @@ def draw_efficiency(panel: Axes, groups: Groups) -> None:
             if (e := each.efficiency) is not None
         ]
         _draw_estimates(panel, pairs, i, name, line="-")
-    worker_axis(panel.xaxis, counts)
+    worker_axis(panel.xaxis, _counts(groups))
     panel.set_ylim(bottom=0)
     panel.set(xlabel="workers", ylabel="efficiency (%)")
     _finish_series(panel, groups)
@@ -88,16 +160,20 @@ def _draw_estimates(
     name: str,
     line: str = "none",
 ) -> None:
-    look = style(i)
     workers = np.array([summary.point.workers for summary, _ in pairs], float)
     workers *= 1 + 0.012 * i  # so that intervals of several series stand beside each other
-    values = np.array([[e.low, e.value, e.high] for _, e in pairs]).reshape(-1, 3)
+    values, error = _with_limits([estimate for _, estimate in pairs])
     hollow = np.array([summary.point.oversubscribed for summary, _ in pairs], bool)
-    error = [values[:, 1] - values[:, 0], values[:, 2] - values[:, 1]]
-    panel.errorbar(workers, values[:, 1], yerr=error, fmt="none", ecolor=look["color"], lw=1.2)
+    panel.errorbar(workers, values, yerr=error, fmt="none", ecolor=style(i)["color"], lw=1.2)
     full = ~hollow
-    panel.plot(workers[full], values[full, 1], ls=line, ms=5, lw=1.2, label=name, **look)
-    panel.plot(workers[hollow], values[hollow, 1], ls="", ms=5, mfc="none", **look)
+    panel.plot(workers[full], values[full], ls=line, ms=5, lw=1.2, label=name, **style(i))
+    panel.plot(workers[hollow], values[hollow], ls="", ms=5, **style(i, hollow=True))
+
+
+def _with_limits(estimates: Sequence[Estimate]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Values [estimates], and how far their limits are below and above, as Matplotlib draws error bars."""
+    low, value, high = np.array([[e.low, e.value, e.high] for e in estimates]).reshape(-1, 3).T
+    return value, [value - low, high - value]
 
 
 def parts_of(summary: PointSummary) -> dict[str, float]:
@@ -120,23 +196,19 @@ def parts_of(summary: PointSummary) -> dict[str, float]:
 def draw_parts(panel: Axes, summaries: Sequence[PointSummary]) -> None:
     """The parts of a step as stacked bars, one a point, in ms; the bars' ends are the measured steps."""
     parts = [parts_of(summary) for summary in summaries]
-    places = np.arange(len(parts))[::-1]
+    places = bars(panel, [summary.name for summary in summaries], "a step (ms)")
     left = np.zeros(len(parts))
     for part in (*PARTS, "rest"):
         widths = np.array([1000 * each.get(part, 0.0) for each in parts])
         if widths.max() > 0:
-            panel.barh(places, widths, 0.62, left, color=PART_COLOURS[part], label=PART_NAMES[part])
+            name, colour = _PARTS[part]
+            panel.barh(places, widths, 0.62, left, color=colour, label=name)
             left += widths
-    names = bar_names([summary.name for summary in summaries])
-    panel.set_yticks(places, names, fontsize=8)
-    panel.set_xlabel("a step (ms)")
-    finish(panel)
-    panel.grid(False, axis="y")
     legend_below(panel, columns=2)
 
 
 def draw_batches(panel: Axes, summaries: Sequence[PointSummary]) -> None:
-    """Curves a second of each worker over the batch a worker, one line a number of workers and way."""
+    """Curves a second of each worker over the batch a worker, one line a number of workers and configuration."""
     lines: dict[tuple[int, str], list[PointSummary]] = {}
     for each in summaries:
         if each.point.scaling == "weak" or each.point.is_baseline:
@@ -144,20 +216,45 @@ def draw_batches(panel: Axes, summaries: Sequence[PointSummary]) -> None:
     shown = sorted((key, group) for key, group in lines.items() if len(group) > 1)[:MOST_SERIES]
     for i, ((workers, name), group) in enumerate(shown):
         group = sorted(group, key=lambda each: each.point.batch_a_worker)
-        rates = np.array(
-            [
-                [e.curves_per_second.low, e.curves_per_second.value, e.curves_per_second.high]
-                for e in group
-            ]
+        rates, error = _with_limits([each.curves_per_second for each in group])
+        panel.errorbar(
+            [each.point.batch_a_worker for each in group],
+            rates / workers,
+            yerr=[limit / workers for limit in error],
+            ms=5,
+            lw=1.2,
+            label=f"{workers} worker{'s' if workers > 1 else ''}, {name}",
+            **style(i, hollow=group[0].point.oversubscribed),
         )
-        rates = rates / workers
-        error = [rates[:, 1] - rates[:, 0], rates[:, 2] - rates[:, 1]]
-        look = {**style(i), **hollow_if(group[0].point.oversubscribed)}
-        label = f"{workers} worker{'s' if workers > 1 else ''}, {name}"
-        batches = [each.point.batch_a_worker for each in group]
-        panel.errorbar(batches, rates[:, 1], yerr=error, ms=5, lw=1.2, label=label, **look)
     finish(panel)
     logarithmic(panel.xaxis)
     panel.set_ylim(bottom=0)
     panel.set(xlabel="batch a worker", ylabel="curves/s of each worker")
     legend_below(panel)
+
+
+def draw_losses(panel: Axes, summaries: Sequence[PointSummary], over: str) -> None:
+    """Validation loss of each trained point over `seconds` or `epoch`, one thin line a repetition."""
+    for i, summary in enumerate(summaries[:MOST_SERIES]):
+        label: str | None = summary.name
+        for repetition in summary.repetitions:
+            lines = [line for line in repetition.training if line.val_loss is not None]
+            if lines:
+                x = [getattr(line, over) for line in lines]
+                y = np.array([line.val_loss for line in lines], float)
+                panel.plot(x, y, "-", ms=3.5, lw=1.1, label=label, **style(i))
+                label = None
+    panel.set_xlim(left=0)
+    finish(panel)
+    logarithmic(panel.yaxis)
+    label = "training time (s)" if over == "seconds" else "epoch"
+    panel.set(xlabel=label, ylabel="validation loss (–)")
+    legend_below(panel)
+
+
+def draw_costs(panel: Axes, costs: Sequence[Cost]) -> None:
+    """Time to the target of each point, the fastest above, with the range of the repetitions."""
+    places = bars(panel, [cost.name for cost in costs], "time to the target (s)")
+    seconds, error = _with_limits([cost.seconds for cost in costs])
+    panel.barh(places, seconds, 0.6, color=COLOURS[0])
+    panel.errorbar(seconds, places, xerr=error, fmt="none", ecolor=INK, lw=1.2)

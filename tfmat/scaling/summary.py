@@ -57,9 +57,14 @@ class PointSummary:
     baseline_disagreement: float = 1.0
 
     @property
+    def worst_disagreement(self) -> float:
+        """Slowest over fastest repetition, its own or the baseline's."""
+        return max(self.disagreement, self.baseline_disagreement)
+
+    @property
     def unreliable(self) -> bool:
         """Its repetitions, or those of its baseline, are too far apart for a median or a ratio to say anything."""
-        return max(self.disagreement, self.baseline_disagreement) >= UNRELIABLE
+        return self.worst_disagreement >= UNRELIABLE
 
     @property
     def name(self) -> str:

@@ -155,13 +155,13 @@ def _report(folder: pathlib.Path, changes: dict[str, Any]) -> None:
     from tfmat.scaling.assumptions import read_assumptions
     from tfmat.scaling.measurement_files import read_measurements
     from tfmat.scaling.scaling_report import write_report_with
-    from tfmat.scaling.scaling_verdict import headline
+    from tfmat.scaling.scaling_verdict import judge
 
     measurements = read_measurements(folder)
     if not measurements.repetitions:
         say("nothing was measured: there is no report")
         return
     page = write_report_with(folder, changes)
-    _, verdict = headline(analyse(measurements, read_assumptions(folder)))
-    print(verdict)
+    verdict = judge(analyse(measurements, read_assumptions(folder)))
+    print(verdict.text)
     print(f"report: {page}")

@@ -5,7 +5,6 @@ The pictures of the page are kept: in $TFMAT_SCREENSHOTS where that is set, else
 
 import os
 import pathlib
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from matplotlib.image import imread
 
 from tfmat.report.training_report import write_training_report
 from tfmat_tests.report import run_folder
-from tfmat_tests.report.browser import Browser, find_browser, open_browser
 
 
 @pytest.fixture(scope="module")
@@ -23,18 +21,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     content = run_folder.evaluation(yardstick=run_folder.yardstick(), coverage=coverage)
     folder = tmp_path_factory.mktemp("run")
     return write_training_report(run_folder.write_run(folder, content=content, with_floor=True))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = find_browser()
-    if program is None:
-        reason = "there is no Chromium; as root: ./tools/system_packages browser"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    with open_browser(program) as found:
-        yield found
 
 
 @pytest.fixture

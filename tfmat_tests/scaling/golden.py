@@ -9,8 +9,7 @@ from tfmat.scaling.analysis import analyse
 from tfmat.scaling.assumptions import Assumptions
 from tfmat.scaling.measurement_files import read_measurements, write_measurements
 from tfmat.scaling.measurements import Measurements
-from tfmat.scaling.pictures import pictures
-from tfmat.scaling.scaling_report import scaling_page
+from tfmat.scaling.scaling_report import pictures, scaling_page
 from tfmat_tests.scaling.synthetic import Truth, study
 
 FOLDER = pathlib.Path(__file__).parent / "golden"
@@ -48,7 +47,7 @@ def text_of(page: str) -> str:
 def golden_text() -> str:
     """The words of the page on the checked-in study, as the program writes them now."""
     analysis = analyse(read_measurements(FOLDER), ASSUMPTIONS)
-    return text_of(scaling_page(analysis, pictures(analysis), "golden").html())
+    return text_of(scaling_page(analysis, pictures(analysis), "golden"))
 
 
 def numbers_and_words(text: str) -> tuple[list[float], list[str]]:

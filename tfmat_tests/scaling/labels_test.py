@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 
-from tfmat.report.figures import new_figure
-from tfmat.scaling.figure_style import bar_names, legend_below
+from tfmat.report.drawing import bars, legend_below, new_figure
 from tfmat.scaling.labels import Labels
 from tfmat.scaling.measurements import Measurements, Model, Point, Repetition
 from tfmat.scaling.summary import summarise
@@ -77,7 +76,7 @@ def test_a_long_name_stays_inside_its_picture():
     figure = new_figure(4.3, 3.0)
     panel = figure.subplots()
     panel.plot([1], [1], label=name)
-    panel.set_yticks([1], bar_names([name]), fontsize=8)
+    bars(panel, [name], "")
     legend_below(panel)
     figure.draw_without_rendering()
     for part in (figure.legends[0], *panel.get_yticklabels()):

@@ -6,7 +6,8 @@ import pytest
 
 from tfmat.scaling.analysis import analyse
 from tfmat.scaling.assumptions import Assumptions
-from tfmat.scaling.scaling_verdict import headline, paragraph
+from tfmat.scaling.scaling_report import scaling_page
+from tfmat.scaling.scaling_verdict import judge
 from tfmat_tests.scaling.synthetic import Truth, study
 
 
@@ -20,5 +21,5 @@ def test_a_verdict_needs_repetitions_that_agree(factor, rounds, expected):
     slow = dataclasses.replace(first, seconds=factor * first.seconds)
     repetitions = tuple(slow if each is first else each for each in whole.repetitions)
     found = analyse(dataclasses.replace(whole, repetitions=repetitions), Assumptions())
-    assert headline(found)[1].startswith(expected)
-    assert ("By the model" in paragraph(found)) == (expected == "Parallelism pays")
+    assert judge(found).text.startswith(expected)
+    assert ("By the model" in scaling_page(found, {}, "study")) == (expected == "Parallelism pays")

@@ -6,7 +6,6 @@ The pictures of the page are kept: in $TFMAT_SCREENSHOTS where that is set, else
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from matplotlib.image import imread
 
 from tfmat.scaling.measurement_files import FILE
 from tfmat.scaling.scaling_report import write_scaling_report
-from tfmat_tests.report.browser import Browser, find_browser, open_browser
 from tfmat_tests.scaling import golden
 
 
@@ -24,18 +22,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("study")
     shutil.copy(golden.FOLDER / FILE, folder)
     return write_scaling_report(folder, golden.ASSUMPTIONS)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = find_browser()
-    if program is None:
-        reason = "there is no Chromium; as root: ./tools/system_packages browser"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    with open_browser(program) as found:
-        yield found
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The page on a study: its words on the checked-in one, its files, and what a user's mistake gets."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ from matplotlib.image import imread
 from tfmat.cli.main import main
 from tfmat.scaling.assumptions import Assumptions
 from tfmat.scaling.measurement_files import FILE, write_measurements
-from tfmat.scaling.measurements import Measurements
+from tfmat.scaling.measurements import LeftOut, Measurements
 from tfmat.scaling.scaling_report import write_scaling_report
 from tfmat_tests.report.html_check import checked
 from tfmat_tests.scaling import golden
@@ -109,6 +110,21 @@ def test_an_empty_study_has_a_page_that_says_so(tmp_path):
     write_measurements(tmp_path, Measurements())
     text = golden.text_of(write_scaling_report(tmp_path).read_text("utf-8"))
     assert "Nothing can be said of scaling yet" in text
+
+
+def test_what_a_machine_or_a_program_said_is_shown_as_text(tmp_path):
+    evil = "<script>alert('x')</script>"
+    whole = study(Truth(), workers=(2,), batches=(75,), rounds=2)
+    sessions = tuple(
+        dataclasses.replace(each, content={"command": evil, "machine": {"name": evil}})
+        for each in whole.sessions
+    )
+    failed = LeftOut(evil, evil, 0, log=evil)
+    changed = dataclasses.replace(whole, label=evil, sessions=sessions, left_out=(failed,))
+    write_measurements(tmp_path, changed)
+    page = write_scaling_report(tmp_path).read_text("utf-8")
+    assert evil not in page
+    assert " ".join(checked(page).texts).count(evil) >= 7
 
 
 def test_the_page_is_made_without_tensorflow():

@@ -15,7 +15,7 @@ from tfmat.scaling.analysis import analyse
 from tfmat.scaling.assumptions import Assumptions
 from tfmat.scaling.measurement_files import FILE, is_study, read_measurements
 from tfmat.scaling.measurements import Measurements
-from tfmat.scaling.scaling_verdict import headline
+from tfmat.scaling.scaling_verdict import judge
 from tfmat_tests import mpi
 from tfmat_tests.scaling.studies import write_config
 
@@ -131,7 +131,7 @@ def test_another_config_is_refused(study: pathlib.Path) -> None:
 def test_the_report_is_written_with_its_verdict(study: pathlib.Path) -> None:
     said = (study.parent / "said.txt").read_text()
     # Whatever it is: beside a busy machine it is that nothing can be said.
-    _, verdict = headline(analyse(read_measurements(study), Assumptions(price_per_hour=2.0)))
+    verdict = judge(analyse(read_measurements(study), Assumptions(price_per_hour=2.0))).text
     assert said.splitlines()[-2] == verdict
     assert (study / "scaling_report.html").exists()
     assert '"price_per_hour": 2.0' in (study / "assumptions.json").read_text()

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from tfmat.errors import InputError
+
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 
 
@@ -22,25 +24,28 @@ def rounds(monkeypatch):
         del sys.modules[name]
 
 
-def sample(way, number, rate):
-    return {
-        "batch_size": 10,
-        "round": number,
-        "way": way,
-        "rate": rate,
-        "processors_of_others": 0.0,
-    }
+def sample(variant, number, rate):
+    return {"batch_size": 10, "round": number, "variant": variant, "rate": rate}
 
 
 def test_ratios_are_those_within_a_round(rounds):
     """The machine is twice as slow in the second round: rates spread, ratios do not."""
     samples = [sample("ours", 0, 200.0), sample("fit", 0, 100.0), sample("matmul", 0, 4e3)]
     samples += [sample("fit", 1, 50.0), sample("matmul", 1, 2e3), sample("ours", 1, 100.0)]
-    rows = {row["way"]: row for row in rounds.summarize(samples, operations=10.0)}
-    assert rows["fit"]["rate"] == {"median": 75.0, "low": 50.0, "high": 100.0}
-    assert rows["fit"]["ratio"] == {"median": 2.0, "low": 2.0, "high": 2.0}
-    assert rows["ours"]["share"] == {"median": 0.5, "low": 0.5, "high": 0.5}
-    assert "ratio" not in rows["matmul"] and "share" not in rows["matmul"]
+    found = rounds.summarize(samples, slower_than="ours", share_of="matmul", scale=10.0)
+    rows = {row["variant"]: row for row in found}
+    assert rows["fit"]["rate"] == {"value": 75.0, "low": 50.0, "high": 100.0}
+    assert rows["fit"]["times"] == {"value": 2.0, "low": 2.0, "high": 2.0}
+    assert rows["ours"]["share"] == {"value": 0.5, "low": 0.5, "high": 0.5}
+    # 150 examples in all at 75 a second: 133 ms a step of 10, 100 to 200 by the rates.
+    assert rounds.milliseconds(rows["fit"]) == "133.33 (100.00 – 200.00)"
+
+
+def test_a_variant_that_was_not_measured_in_a_round_has_no_ratio_there(rounds):
+    samples = [sample("ours", 0, 200.0), sample("fit", 0, 100.0), sample("fit", 1, 50.0)]
+    rows = {row["variant"]: row for row in rounds.summarize(samples, slower_than="ours")}
+    assert rows["fit"]["times"]["high"] == rows["fit"]["times"]["low"] == 2.0
+    assert "share" not in rows["fit"]
 
 
 def test_overhead_is_what_is_left_of_an_epoch(rounds):
@@ -51,37 +56,53 @@ def test_overhead_is_what_is_left_of_an_epoch(rounds):
     assert epoch_times(records) == [{"all": 11, "training": 9, "validation": 1, "overhead": 1}]
 
 
-def test_a_failing_way_is_left_out_and_says_why(rounds, tmp_path):
+def write_data(folder):
     import numpy as np
 
     random = np.random.default_rng(0)
     for name, shape in (("features", (16, 20, 3)), ("labels", (16, 2)), ("scale", (3,))):
-        np.save(tmp_path / f"{name}.npy", random.uniform(0.1, 1, shape).astype(np.float32))
+        np.save(folder / f"{name}.npy", random.uniform(0.1, 1, shape).astype(np.float32))
+
+
+def measure(rounds, folder, names):
+    from benchmarks import step
+
+    told = {"data": str(folder), "batch_sizes": [8], "seconds": 0.01}
+    launches = [
+        rounds.launch(name, 0, folder / "launches", "benchmarks.step:measure", variant=name, **told)
+        for name in names
+    ]
     lines: list[str] = []
-    measured = rounds.measure(["matmul", "no_such_way"], 8, tmp_path, 1, 0.01, lines.append)
-    assert [sample["way"] for sample in measured["samples"]] == ["matmul"]
-    assert measured["skipped"]["no_such_way"].endswith("KeyError: 'no_such_way'")
-    assert any("no_such_way is left out: no_such_way ended with status 1" in line for line in lines)
+    return rounds.measure_variants([launches], step._samples_of, lines.append), lines
+
+
+def test_a_failing_variant_is_left_out_and_says_why(rounds, tmp_path):
+    write_data(tmp_path)
+    (samples, skipped), lines = measure(rounds, tmp_path, ["matmul", "no_such_variant"])
+    assert [sample["variant"] for sample in samples] == ["matmul"]
+    assert skipped["no_such_variant"] == "ended with status 1: KeyError: 'no_such_variant'"
+    assert any("no_such_variant is left out: ended with status 1" in line for line in lines)
 
 
 def test_nothing_that_can_be_measured(rounds, tmp_path):
     """There is no data in the folder."""
-    with pytest.raises(rounds.BenchmarkFailed, match="no way could be measured: .*features.npy"):
-        rounds.measure(["matmul"], 8, tmp_path, 1, 0.01, lambda line: None)
+    with pytest.raises(InputError, match=r"no variant could be measured: .*features.npy"):
+        measure(rounds, tmp_path, ["matmul"])
 
 
-def test_the_other_libraries_ways_load_no_tensorflow():
+def test_the_other_libraries_variants_load_no_tensorflow():
     """PyTorch's Triton and TensorFlow end a process that loads both."""
     program = f"""
 import sys
 sys.path.insert(0, {str(TOOLS)!r})
-import benchmarks.worker, benchmarks.data
-for name, (module, _) in benchmarks.worker.OTHER_WAYS.items():
+import benchmarks.step, tfmat.scaling.worker
+modules = {{program.partition(":")[0] for _, program in benchmarks.step.VARIANTS.values()}}
+for module in modules - {{"keras_variants"}}:
     try:
         __import__("benchmarks." + module)
     except ImportError as error:  # the library is not installed
         assert error.name in ("torch", "jax"), error
-assert "tensorflow" not in sys.modules and "tfmat" not in sys.modules
+assert "tensorflow" not in sys.modules and "keras" not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -90,7 +111,7 @@ assert "tensorflow" not in sys.modules and "tfmat" not in sys.modules
 def test_a_quick_run(tmp_path):
     path = tmp_path / "benchmark.json"
     command = [sys.executable, str(TOOLS / "benchmark_training.py"), "--quick", f"--json={path}"]
-    command += ["--ways=ours,fit,matmul", "--batch_sizes=50", "--num_curves=2000"]
+    command += ["--variants=ours,fit,matmul", "--batch_sizes=50", "--num_curves=2000"]
     done = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
     )
@@ -101,14 +122,14 @@ def test_a_quick_run(tmp_path):
     samples = content["samples"]
     assert [s["round"] for s in samples] == [0, 0, 0, 1, 1, 1]
     for row in content["summary"]:
-        own = [s["work"] / s["seconds"] for s in samples if s["way"] == row["way"]]
-        assert len(own) == 2 and row["rate"]["median"] == pytest.approx(statistics.median(own))
-        shown = row["rate"]["median"] * (1e-9 if row["way"] == "matmul" else 1)
+        own = [s["work"] / s["seconds"] for s in samples if s["variant"] == row["variant"]]
+        assert len(own) == 2 and row["rate"]["value"] == pytest.approx(statistics.median(own))
+        shown = row["rate"]["value"] * (1e-9 if row["variant"] == "matmul" else 1)
         assert f"{shown:,.0f} (" in done.stdout
-    (fit,) = [row for row in content["summary"] if row["way"] == "fit"]
-    rates = {(s["way"], s["round"]): s["rate"] for s in samples}
+    (fit,) = [row for row in content["summary"] if row["variant"] == "fit"]
+    rates = {(s["variant"], s["round"]): s["rate"] for s in samples}
     ratios = [rates["ours", i] / rates["fit", i] for i in range(2)]
-    assert fit["ratio"]["median"] == pytest.approx(statistics.median(ratios))
+    assert fit["times"]["value"] == pytest.approx(statistics.median(ratios))
     assert content["machine"]["versions"]["tensorflow"] and content["rounds"] == 2
     assert sorted(os.listdir(tmp_path)) == ["benchmark.json"]
 
@@ -116,7 +137,9 @@ def test_a_quick_run(tmp_path):
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--ways=fits", "--ways: there is no 'fits'; valid: ours, "),
+        ("--variants=fits", "--variants: there is no 'fits'; valid: ours, "),
+        ("--ways=fits", "there is no 'fits'; valid: ours, "),
+        ("--ranks=1", "--ranks=1: give 2 or more"),
         ("--batch_sizes=0", "--batch_sizes=0: give whole numbers"),
         ("stray", "takes no argument 'stray'"),
     ],

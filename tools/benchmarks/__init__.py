@@ -1,1 +1,1 @@
-"""The parts of tools/benchmark: ways of training, one process each; rounds; the whole job; tables."""
+"""The parts of tools/benchmark: variants that take turns in rounds, the whole job, identification."""

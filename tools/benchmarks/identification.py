@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.rounds import quantity
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.identification.label_space import split_features
@@ -46,7 +47,7 @@ def measure_rate(num_curves: int, rounds: int, workdir: pathlib.Path | None) -> 
             rates.append(num_curves / (time.perf_counter() - started))
         samples[kind.__name__] = rates
         what = f"tfmat.network_answers, {kind.__name__}, {len(os.sched_getaffinity(0))} processors"
-        quantities.append(_quantity(what, float(np.median(rates)), "curves/s", "≥", RATE))
+        quantities.append(quantity(what, float(np.median(rates)), "curves/s", "≥", RATE))
     return {"quantities": quantities, "samples": samples, "num_curves": num_curves}
 
 
@@ -64,7 +65,7 @@ def measure_other_laws(num_curves: int) -> dict[str, Any]:
         Simulator(CurveSettings(OWN_LAW), _OWN_SEED).curves(0, num_curves).features
     )
     alarms = sum(found is not None for found in comparison.better()) / num_curves
-    quantities = [_quantity("false alarms", alarms, "of curves", "≤", FALSE_ALARMS)]
+    quantities = [quantity("false alarms", alarms, "of curves", "≤", FALSE_ALARMS)]
     strength = CurveSettings(OWN_LAW).resolved().strength_mpa
     for name in OTHER_LAWS:
         settings = CurveSettings(name, strength_mpa=strength)
@@ -85,7 +86,7 @@ def measure_other_laws(num_curves: int) -> dict[str, Any]:
         other_scores, comparison = _scores(np.concatenate(different)[:num_curves])
         named = [better is not None and better[0] == name for better in comparison.better()]
         quantities += [
-            _quantity(f"AUROC, {name}", auroc(scores, other_scores), "", "≥", AUROC),
+            quantity(f"AUROC, {name}", auroc(scores, other_scores), "", "≥", AUROC),
             {"what": f"warned of, by name, {name}", "value": float(np.mean(named)), "unit": "of curves"},
         ]  # fmt: skip
     return {"quantities": quantities, "num_curves": num_curves}
@@ -108,10 +109,3 @@ def _scores(features: np.ndarray) -> tuple[np.ndarray, LawComparison]:
         lambda other: fit(other, *points).rmse_mpa,
     )
     return np.max(list(comparison.evidence.values()), axis=0), comparison
-
-
-def _quantity(what: str, value: float, unit: str, relation: str, goal: float) -> dict[str, Any]:
-    reached = value >= goal if relation == "≥" else value <= goal
-    return {
-        "what": what, "value": value, "unit": unit, "relation": relation, "goal": goal, "reached": reached,
-    }  # fmt: skip

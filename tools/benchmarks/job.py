@@ -8,10 +8,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
-from benchmarks.rounds import BenchmarkFailed
+from benchmarks.rounds import Log, quantity
+from tfmat.errors import InputError
+from tfmat.scaling.laboratory import end_of_log
 
 GENERATION_SECONDS, FIRST_STEP_SECONDS = 20.0, 15.0
 OVERHEAD_PERCENT = 3.0
@@ -45,14 +46,14 @@ class Watched:
         self._thread.start()
 
     def wait(self) -> "Watched":
-        """Until it ends; BenchmarkFailed with what it said last where it failed."""
+        """Until it ends; InputError with what it said last where it failed."""
         try:
             self._thread.join()
         finally:
             self.process.kill()
         if self.process.returncode != 0:
-            end = self._log.read_text("utf-8").strip().splitlines()[-3:]
-            raise BenchmarkFailed(
+            end = end_of_log(self._log).splitlines()[-3:]
+            raise InputError(
                 f"tfmat ended with status {self.process.returncode}: {' | '.join(end)}"
             )
         return self
@@ -68,7 +69,7 @@ class Watched:
             self.process.kill()
             self._thread.join()
         self.wait()
-        raise BenchmarkFailed(f"tfmat ended without {folder}/{pattern}")
+        raise InputError(f"tfmat ended without {folder}/{pattern}")
 
     def _watch(self) -> None:
         while self.process.poll() is None:
@@ -96,7 +97,7 @@ def measure_job(
     epochs: int,
     folder: pathlib.Path,
     data_dir: pathlib.Path,
-    say: Callable[[str], None],
+    log: Log,
 ) -> dict[str, Any]:
     """Generates (unless `data_dir` has it), starts twice, and trains some epochs at each batch size.
 
@@ -106,14 +107,14 @@ def measure_job(
       epochs: of each run; the first, which compiles, is left out of the overhead.
       folder: for logs and runs.
       data_dir: of data sets.
-      say: takes lines.
+      log: takes lines.
 
     Returns:
       {"quantities": [{"what", "value", "unit", and "relation", "goal", "reached" where there is a goal}], "records":
       {batch size: lines of metrics.jsonl}}.
     """
     quantities: list[dict[str, Any]] = []
-    say(f"generating {num_curves:,} curves")
+    log(f"generating {num_curves:,} curves")
     made_before = set(data_dir.glob("*/manifest.json"))
     generation = Watched(
         ["generate", f"--num_curves={num_curves}", f"--data_dir={data_dir}"],
@@ -135,13 +136,13 @@ def measure_job(
             _quantity("its peak memory, with mapped files", generation.peak_rss / 1e9, "GB")
         )
     for attempt in ("first", "second"):
-        say(f"starting tfmat train, {attempt} time")
+        log(f"starting tfmat train, {attempt} time")
         seconds = _first_step(dataset, folder / f"start_{attempt}", batch_sizes[0])
         what = f"from tfmat train to a checkpoint after the first step, {attempt} time"
         quantities.append(_quantity(what, seconds, "s", FIRST_STEP_SECONDS))
     records = {}
     for batch_size in batch_sizes:
-        say(f"training {epochs} epochs at batch {batch_size}")
+        log(f"training {epochs} epochs at batch {batch_size}")
         run = folder / f"run_{batch_size}"
         training = _train(dataset, run, batch_size, f"--config.train_for={epochs}epochs").wait()
         lines = (run / "metrics.jsonl").read_text("utf-8").splitlines()
@@ -193,10 +194,7 @@ def _epoch_quantities(records: list[dict[str, Any]], batch_size: int) -> list[di
 
 
 def _quantity(what: str, value: float, unit: str, goal: float | None = None) -> dict[str, Any]:
-    quantity: dict[str, Any] = {"what": what, "value": value, "unit": unit}
-    if goal is not None:
-        quantity |= {"relation": "≤", "goal": goal, "reached": value <= goal}
-    return quantity
+    return quantity(what, value, unit, "≤", goal)
 
 
 def _datasets(data_dir: pathlib.Path, num_curves: int) -> list[pathlib.Path]:

@@ -1,140 +1,154 @@
 """Meshes of virtual CPU devices against the single backend: time a step, bytes a device, exchanges.
 
-Each mesh runs in a process of its own, one after the other, in every round; a ratio is that to `single` within a round.
 Four devices on two processors are more than the machine has: such rows show what a mesh costs, not what it gains.
 """
 
-import json
-import os
 import pathlib
-import statistics
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
 
-from benchmarks.rounds import BenchmarkFailed
+from benchmarks.ranks import make_data, steps_spec
+from benchmarks.rounds import (
+    Log,
+    Row,
+    Sample,
+    in_turns,
+    launch,
+    measure_variants,
+    milliseconds,
+    rows_table,
+    spread,
+    summarize,
+)
+from tfmat.config import Config, default_config
+from tfmat.ranks.processes import Processes
+from tfmat.scaling.laboratory import Answers, Launch
 
-WORKER = pathlib.Path(__file__).with_name("mesh_worker.py")
 MESHES = ("single", "batch:1", "batch:2", "model:2", "batch:2,model:2")
 # network: batch sizes
 NETWORKS = {"default": (75, 750), "wide": (64,)}
+_CURVES = 4_000
 
 
-def cases(networks: Sequence[str]) -> list[dict[str, Any]]:
-    """What is measured: meshes, then ZeRO stages, then the unfolded convolution."""
-    found = []
+def cases(networks: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What is measured, by its name: meshes, then ZeRO stages, then the unfolded convolution."""
+    found = {}
     for network in networks:
         shapes = [(mesh, 0, "direct") for mesh in MESHES]
         shapes += [("batch:2", stage, "direct") for stage in (1, 2, 3)]
         if network == "default":
             shapes += [("single", 0, "unfolded"), ("model:2", 0, "unfolded")]
-        found += [
-            {"network": network, "mesh": mesh, "zero_stage": stage, "convolution": convolution}
-            for mesh, stage, convolution in shapes
-        ]
+        for mesh, stage, convolution in shapes:
+            name = f"{network}, {mesh}" + (f", ZeRO {stage}" if stage else "")
+            name += ", unfolded" if convolution == "unfolded" else ""
+            found[name] = {
+                "network": network, "mesh": mesh, "zero_stage": stage, "convolution": convolution,
+            }  # fmt: skip
     return found
 
 
 def measure_meshes(
-    networks: Sequence[str], rounds: int, seconds: float, say: Callable[[str], None]
+    folder: pathlib.Path, networks: Sequence[str], rounds: int, seconds: float, log: Log
 ) -> dict[str, Any]:
-    """Runs all cases `rounds` times; returns samples and a summary, one row a case and batch size."""
-    samples = []
-    for i in range(rounds):
-        for case in cases(networks):
-            say(f"round {i + 1}/{rounds}: {_name(case)}")
-            batch_sizes = NETWORKS[case["network"]]
-            answer = _run({**case, "batch_sizes": batch_sizes, "seconds": seconds})
-            samples.append({**case, "round": i, **answer})
-    return {"samples": samples, "summary": summarize_meshes(samples)}
+    """Samples of every case, and their summary; see rounds.py."""
+    dataset = make_data(folder, _CURVES)
+
+    def of_round(number: int) -> list[Launch]:
+        found = []
+        for name, case in cases(networks).items():
+            single = case["mesh"] == "single"
+            tasks = [
+                {"batch_a_worker": b, "global_batch_size": b} for b in NETWORKS[case["network"]]
+            ]
+            spec = steps_spec(
+                _config(case), dataset, seconds, tasks, backend="single" if single else "dtensor",
+                mesh="" if single else case["mesh"], zero_stage=case["zero_stage"],
+            )  # fmt: skip
+            found.append(launch(name, number, folder, "benchmarks.meshes:measure", **spec))
+        return found
+
+    samples, skipped = measure_variants(in_turns(of_round, rounds), _samples_of, log)
+    return {"skipped": skipped, "samples": samples, "summary": summarize_meshes(samples)}
 
 
-def _run(spec: dict[str, Any]) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, str(WORKER), json.dumps(spec)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    if done.returncode:
-        end = " | ".join(done.stderr.strip().splitlines()[-3:])
-        raise BenchmarkFailed(f"{_name(spec)} ended with status {done.returncode}: {end}")
-    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return answer
+def _config(case: dict[str, Any]) -> Config:
+    config = default_config()
+    # As configs/wide.py; and the default network with units that two devices can divide.
+    config.model.hidden_units = (4096, 4096, 4096) if case["network"] == "wide" else (124,)
+    config.model.convolution = case["convolution"]
+    return config
 
 
-def summarize_meshes(samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a case and batch size: milliseconds and ratios of all rounds; bytes, which no round changes."""
-    times = {
-        (_name(s), size, s["round"]): value
-        for s in samples
-        for size, value in s["milliseconds"].items()
-    }
+def summarize_meshes(samples: Sequence[Sample]) -> list[Row]:
+    """One row a case and batch size, `times` the step of its network on `single`; bytes, which no round changes."""
     rows = []
-    for first in [s for s in samples if s["round"] == samples[0]["round"]]:
-        name = _name(first)
-        own = [s for s in samples if _name(s) == name]
-        reference = _name({**first, "mesh": "single", "zero_stage": 0, "convolution": "direct"})
-        for size in first["milliseconds"]:
-            rows.append(
-                {
-                    "name": name,
-                    "network": first["network"],
-                    "batch_size": int(size),
-                    "milliseconds": [times[name, size, s["round"]] for s in own],
-                    "ratio": [
-                        times[name, size, s["round"]] / times[reference, size, s["round"]]
-                        for s in own
-                        if (reference, size, s["round"]) in times
-                    ],
-                    "peak_bytes": [s["peak_bytes"] for s in own],
-                    "bytes_per_device": first.get("bytes_per_device"),
-                    "gradient_bytes": first.get("gradient_bytes"),
-                    "exchanges": first["exchanges"].get(size),
-                }
-            )
-    return sorted(rows, key=lambda row: (row["network"], row["batch_size"]))
+    for network in dict.fromkeys(sample["variant"].partition(",")[0] for sample in samples):
+        own = [sample for sample in samples if sample["variant"].startswith(f"{network},")]
+        rows += summarize(own, slower_than=f"{network}, single")
+    first = {(s["batch_size"], s["variant"]): s for s in reversed(samples)}
+    keys = ("held", "exchanges", "peak_bytes")
+    return [
+        {**row, **{key: first[row["batch_size"], row["variant"]].get(key) for key in keys}}
+        for row in rows
+    ]
 
 
-def meshes_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """Medians (lowest - highest) over the rounds."""
-    table = Table(title="meshes; median (lowest – highest) over the rounds")
-    for name in (
-        "network, mesh", "batch", "ms a step", "times single", "weights", "slots", "gradients", "tensors", "bytes",
-        "peak, whole process",
-    ):  # fmt: skip
-        table.add_column(name, justify="left" if name == "network, mesh" else "right")
-    for row in rows:
-        held, exchanges = row["bytes_per_device"], row["exchanges"]
-        table.add_row(
-            row["name"],
-            str(row["batch_size"]),
-            _spread(row["milliseconds"], "{:.1f}"),
-            _spread(row["ratio"], "{:.2f}"),
-            *([_megabytes(held["weights"]), _megabytes(held["slots"])] if held else ["", ""]),
-            _megabytes(row["gradient_bytes"]) if held else "",
-            *([str(exchanges["tensors"]), _megabytes(exchanges["bytes"])] if held else ["", ""]),
-            _megabytes(statistics.median(row["peak_bytes"])),
-        )
-    return table
+def meshes_table(rows: Sequence[Row]) -> Table:
+    """One row a case and batch size."""
+
+    def megabytes(part: str, name: str) -> Any:
+        return lambda row: f"{row[part][name] / 1e6:.2f} MB" if row[part] else ""
+
+    columns = {
+        "<network, mesh": lambda row: row["variant"],
+        "batch": lambda row: str(row["batch_size"]),
+        "ms a step": milliseconds,
+        "times single": lambda row: spread(row.get("times")),
+        **{name: megabytes("held", name) for name in ("weights", "slots", "gradients")},
+        "tensors": lambda row: str(row["exchanges"]["tensors"]) if row["exchanges"] else "",
+        "bytes": megabytes("exchanges", "bytes"),
+        "peak, whole process": lambda row: f"{row['peak_bytes'] / 1e6:,.0f} MB",
+    }
+    return rows_table("meshes; median (95 % interval) over the rounds", rows, columns)
 
 
-def _name(case: dict[str, Any]) -> str:
-    zero = f", ZeRO {case['zero_stage']}" if case["zero_stage"] else ""
-    unfolded = ", unfolded" if case["convolution"] == "unfolded" else ""
-    return f"{case['network']}, {case['mesh']}{zero}{unfolded}"
+def _samples_of(launch: Launch, answers: Answers) -> list[Sample]:
+    (answer,) = answers
+    return [
+        {
+            "batch_size": task["global_batch_size"],
+            "rate": task["global_batch_size"] * found["steps"] / found["seconds"],
+            "peak_bytes": found["use"]["memory_bytes"],
+            **found.get("mesh", {}),
+        }
+        for task, found in zip(launch.spec["tasks"], answer["tasks"], strict=True)
+    ]
 
 
-def _megabytes(number: float) -> str:
-    return f"{number / 1e6:.2f} MB"
+def measure(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) -> dict[str, Any]:
+    """Called by the processes, see tfmat.scaling.worker: steps, and by arithmetic what a mesh holds and exchanges."""
+    from tfmat.scaling.step_times import measure_steps
 
+    answer = measure_steps(spec, processes, folder)
+    if not spec["variant"]["mesh"]:
+        return answer
+    from tfmat.backends.collectives_of_step import collectives_of_step
+    from tfmat.backends.layouts import make_plan, weights_of
+    from tfmat.backends.mesh import MeshShape
+    from tfmat.models import build_model
 
-def _spread(values: Sequence[float], form: str) -> str:
-    if not values:
-        return ""
-    parts = (statistics.median(values), min(values), max(values))
-    middle, low, high = (form.format(value) for value in parts)
-    return middle if len(values) == 1 else f"{middle} ({low} – {high})"
+    weights = weights_of(build_model(Config(spec["config"]).model, num_outputs=2))
+    mesh = MeshShape.parse(spec["variant"]["mesh"])
+    plan = make_plan(weights, mesh, zero_stage=spec["variant"]["zero_stage"])
+    held = {
+        "weights": sum(each.bytes(each.stored, mesh) for each in plan.layouts),
+        "slots": sum(2 * each.bytes(each.slots, mesh) for each in plan.layouts),  # Adam's
+        "gradients": sum(each.bytes(each.gradient, mesh) for each in plan.layouts),
+    }
+    for task, found in zip(spec["tasks"], answer["tasks"], strict=True):
+        exchanged = collectives_of_step(plan, task["global_batch_size"])
+        tensors, sent = (sum(getattr(e, key) for e in exchanged) for key in ("tensors", "bytes"))
+        found["mesh"] = {"held": held, "exchanges": {"tensors": tensors, "bytes": sent}}
+    return answer

@@ -1,79 +1,141 @@
-"""One rank of the Horovod benchmark: `mpirun -np N python ranks.py WAY BATCH_SIZES SECONDS`; says one JSON line.
+"""Ranks with one processor each: what summing the gradients costs, variant by variant.
 
-BATCH_SIZES are examples a rank and step, with commas. The line holds, for each batch size, milliseconds a step of each
-timed call, and the milliseconds of an MPI_Allreduce of as many bytes as the gradients.
+The baseline is the machine itself: as many processes with nothing to sum. A rate is that of the slowest rank.
 """
 
-import json
-import os
 import pathlib
-import sys
-import time
+from collections.abc import Sequence
 from typing import Any
 
-CURVES = 20_000
-CALLS = 8
-# Way -> environment that Horovod and MPI read, and the class below. None: Horovod is not started.
-WAYS: dict[str, tuple[dict[str, str] | None, str]] = {
-    "alone": (None, "Alone"),
-    "mpi": (None, "BareMpi"),
-    "tfmat": ({}, "Flat"),
-    "silent": ({}, "Silent"),
-    "grouped": ({}, "Grouped"),
-    "each": ({}, "EachVariable"),
-    "halves": ({}, "Halves"),
-    "cycle 0.1": ({"HOROVOD_CYCLE_TIME": "0.1"}, "Flat"),
-    "cycle 0.25": ({"HOROVOD_CYCLE_TIME": "0.25"}, "Flat"),
-    "cycle 0.5": ({"HOROVOD_CYCLE_TIME": "0.5"}, "Flat"),
-    "cycle 1": ({"HOROVOD_CYCLE_TIME": "1"}, "Flat"),
-    "cycle 2": ({"HOROVOD_CYCLE_TIME": "2"}, "Flat"),
-    "cycle 10": ({"HOROVOD_CYCLE_TIME": "10"}, "Flat"),
-    "no yield": ({"OMPI_MCA_mpi_yield_when_idle": "0"}, "Flat"),
-    "untuned": ({"HOROVOD_CYCLE_TIME": "1", "OMPI_MCA_mpi_yield_when_idle": "0"}, "Flat"),
-    "no cache": ({"HOROVOD_CACHE_CAPACITY": "0"}, "Flat"),
-    "gloo": ({"HOROVOD_CPU_OPERATIONS": "GLOO"}, "Flat"),
-    "single thread": ({"HOROVOD_MPI_THREADS_DISABLE": "1"}, "Flat"),
-    "textbook": (
-        {"HOROVOD_CYCLE_TIME": "1", "OMPI_MCA_mpi_yield_when_idle": "0"},
-        "Textbook",
+from rich.table import Table
+
+from benchmarks.rounds import (
+    Log,
+    Row,
+    Sample,
+    in_turns,
+    launch,
+    measure_variants,
+    milliseconds,
+    rows_table,
+    spread,
+    summarize,
+)
+from tfmat.config import Config, default_config
+from tfmat.data.packed import PackedDataset
+from tfmat.files import as_json
+from tfmat.scaling.laboratory import Answers, Launch
+
+_STEPS = "tfmat.scaling.step_times:measure_steps"
+_UNTUNED = {"HOROVOD_CYCLE_TIME": "1", "OMPI_MCA_mpi_yield_when_idle": "0"}
+# What it is for people, the backend that trains (rank_backends.py) or one of tfmat's, and what the libraries are told.
+VARIANTS: dict[str, tuple[str, str, dict[str, str]]] = {
+    "alone": ("processes alone, nothing summed", "single", {}),
+    "mpi": ("bare MPI_Allreduce in Horovod's place", "BareMpi", {}),
+    "tfmat": ("tfmat: one flat buffer, its own settings", "horovod", {}),
+    "silent": ("Horovod started, nothing summed", "Silent", {}),
+    "grouped": ("Horovod's grouped_allreduce", "Grouped", {}),
+    "each": ("one collective a variable", "EachVariable", {}),
+    "halves": ("--config.compression=fp16", "Halves", {}),
+    **{
+        f"cycle {time}": (f"HOROVOD_CYCLE_TIME={time}", "horovod", {"HOROVOD_CYCLE_TIME": time})
+        for time in ("0.1", "0.25", "0.5", "1", "2", "10")
+    },
+    "no yield": ("without yielding", "horovod", {"OMPI_MCA_mpi_yield_when_idle": "0"}),
+    "untuned": ("Horovod's own settings", "horovod", _UNTUNED),
+    "no cache": ("HOROVOD_CACHE_CAPACITY=0", "horovod", {"HOROVOD_CACHE_CAPACITY": "0"}),
+    "gloo": ("Gloo instead of MPI", "horovod", {"HOROVOD_CPU_OPERATIONS": "GLOO"}),
+    "single thread": (
+        "HOROVOD_MPI_THREADS_DISABLE=1", "horovod", {"HOROVOD_MPI_THREADS_DISABLE": "1"},
     ),
-}
+    "textbook": ("Horovod's textbook loop", "", _UNTUNED),
+}  # fmt: skip
+SHORT = ("alone", "mpi", "tfmat", "silent", "untuned", "textbook")
+_CURVES = 20_000
 
 
-def main(way: str, batch_sizes: list[int], seconds: float) -> None:
-    """Measures one way."""
-    environment, class_name = WAYS[way]
-    os.environ.update(environment or {})
-    from tfmat.launch.runtime import prepare_tensorflow
-    from tfmat.ranks.processes import find_processes
-
-    prepare_tensorflow(one_thread_an_operation=class_name != "Textbook", processors=1)
-    import numpy as np
-
-    from benchmarks import rank_ways
-
-    random = np.random.default_rng(0)
-    features = random.normal(size=(CURVES, 200, 3)).astype(np.float32)
-    labels = random.uniform(size=(CURVES, 2)).astype(np.float32)
-    ways = getattr(rank_ways, class_name)(features, labels)
-    answer: dict[str, Any] = {"rank": find_processes().rank, "way": way}
-    for batch_size in batch_sizes:
-        ways.prepare(batch_size)
-        steps = max(10, int(seconds / CALLS / (2.5e-5 * batch_size + 1e-3)))
-        ways.run(max(10, steps // 4))
-        times = []
-        for _ in range(CALLS):
-            ways.meet()
-            started = time.perf_counter()
-            ways.run(steps)
-            times.append((time.perf_counter() - started) / steps * 1e3)
-        answer[str(batch_size)] = times
-    if class_name == "BareMpi":
-        answer["allreduce"] = ways.allreduce_milliseconds()
-    ways.close()
-    print(json.dumps(answer), flush=True)
+def steps_spec(
+    config: Config, dataset: PackedDataset, seconds: float, tasks: Sequence[dict[str, int]], **variant: Any
+) -> dict[str, Any]:  # fmt: skip
+    """What `tfmat.scaling.step_times` wants to know; see tfmat.scaling.planning."""
+    whole = {"backend": "single", "mesh": "", "zero_stage": 0, **variant}
+    return {
+        "variant": whole, "tasks": list(tasks), "config": as_json(config.to_dict()), "dataset": str(dataset.folder),
+        "dataset_size": dataset.num_train, "seconds": seconds, "split": False,
+    }  # fmt: skip
 
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-    main(sys.argv[1], [int(size) for size in sys.argv[2].split(",")], float(sys.argv[3]))
+def make_data(folder: pathlib.Path, num_curves: int = _CURVES) -> PackedDataset:
+    """Curves to train on."""
+    from tfmat.curves.settings import CurveSettings
+    from tfmat.data.packed import generate_dataset
+
+    return generate_dataset(
+        CurveSettings(), seed=0, num_curves=num_curves, num_test=10, data_dir=folder
+    )
+
+
+def measure_ranks(
+    folder: pathlib.Path, names: Sequence[str], ranks: int, batch_sizes: Sequence[int], rounds: int,
+    seconds: float, log: Log,
+) -> dict[str, Any]:  # fmt: skip
+    """Samples of every variant, and their summary; see rounds.py."""
+    dataset, config = make_data(folder), default_config()
+    tasks = [{"batch_a_worker": b, "global_batch_size": b * ranks} for b in sorted(batch_sizes)]
+
+    def of_round(number: int) -> list[Launch]:
+        found = []
+        for name in names:
+            _, backend, environment = VARIANTS[name]
+            own = not backend or backend[0].isupper()
+            told = steps_spec(
+                config, dataset, seconds, tasks, backend="horovod" if own else backend
+            )
+            if own and backend:
+                told["backend"] = f"benchmarks.rank_backends:{backend}"
+            # mpirun asks for yielding by itself where it counts more ranks than processors.
+            told["environment"] = {"OMPI_MCA_mpi_yield_when_idle": "1", **environment}
+            program = _STEPS if backend else "benchmarks.rank_backends:measure_textbook"
+            found.append(launch(name, number, folder, program, ranks, **told))
+        return found
+
+    samples, skipped = measure_variants(in_turns(of_round, rounds), _samples_of, log)
+    rows = summarize(samples, share_of="alone")
+    waiting = {
+        row["batch_size"]: row["share"]
+        for row in summarize(samples, share_of="silent")
+        if row["variant"] == "tfmat" and "share" in row
+    }
+    for row in rows:
+        if row["variant"] == "tfmat" and row["batch_size"] in waiting:
+            low, value, high = (
+                1 - waiting[row["batch_size"]][key] for key in ("high", "value", "low")
+            )
+            row["waiting"] = {"low": low, "value": value, "high": high}
+    return {"ranks": ranks, "skipped": skipped, "samples": samples, "summary": rows}
+
+
+def _samples_of(launch: Launch, answers: Answers) -> list[Sample]:
+    """Of the slowest rank."""
+    found = []
+    for i, task in enumerate(launch.spec["tasks"]):
+        seconds = [
+            answer["tasks"][i]["seconds"] / answer["tasks"][i]["steps"] for answer in answers
+        ]
+        size = task["batch_a_worker"]
+        found.append({"batch_size": size, "rate": size / max(seconds), "seconds_of_ranks": seconds})
+    return found
+
+
+def ranks_table(content: dict[str, Any]) -> Table:
+    """One row a batch size and variant."""
+    columns = {
+        "batch a rank": lambda row: str(row["batch_size"]),
+        "<variant": lambda row: VARIANTS[row["variant"]][0],
+        "ms a step": milliseconds,
+        "of the machine's own rate": lambda row: spread(row.get("share")),
+        "waiting": lambda row: spread(row.get("waiting")),
+    }
+    rows: list[Row] = content["summary"]
+    title = f"{content['ranks']} ranks, one processor each; median (95 % interval) over the rounds"
+    return rows_table(title, rows, columns)

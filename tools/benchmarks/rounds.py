@@ -1,213 +1,182 @@
-"""Rounds in which every way runs once, each in a process of its own; and what follows from them."""
+"""Variants that take turns in rounds, what follows from their samples, and the table of it.
 
-import contextlib
-import json
+A sample says `batch_size`, `variant`, `round`, and `rate`: examples a second, or operations where nothing is trained.
+"""
+
+import dataclasses
 import os
 import pathlib
 import random
-import statistics
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
+from rich.table import Table
 
-Say = Callable[[str], None]
+from tfmat.errors import InputError
+from tfmat.scaling.laboratory import Answers, Launch, folder_name, measure, run_locally
+from tfmat.scaling.summary import median_with_interval
+
+TOOLS = pathlib.Path(__file__).resolve().parents[1]
+Log = Callable[[str], None]
 Sample = dict[str, Any]
-
-WORKER = pathlib.Path(__file__).with_name("worker.py")
-
-
-class BenchmarkFailed(Exception):
-    """What was to be measured did not run; the message holds the end of what it printed."""
+Row = dict[str, Any]
 
 
-class WayProcess:
-    """A worker process that waits, without using a processor, until it is its turn."""
-
-    def __init__(self, name: str, batch_size: int, folder: pathlib.Path, seconds: float):
-        self.name = name
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (open until stop)
-        command = [sys.executable, str(WORKER), name, str(batch_size), str(folder), str(seconds)]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            bufsize=1,
-            # It is killed in the end, and TensorFlow then leaves generated files behind.
-            env={**os.environ, "TMPDIR": str(folder)},
-        )
-
-    def run(self) -> dict[str, Any]:
-        """Runs once and returns the answer."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write("run\n")
-            self._process.stdin.flush()
-        return self.answer()
-
-    def answer(self) -> dict[str, Any]:
-        """The next line that the worker says; BenchmarkFailed where it died."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if line:
-            return json.loads(line)
-        self._process.wait()
-        self._errors.seek(0)
-        end = self._errors.read().strip().splitlines()[-3:]
-        raise BenchmarkFailed(
-            f"{self.name} ended with status {self._process.returncode}: {' | '.join(end)}"
-        )
-
-    def stop(self) -> None:
-        """Ends the process."""
-        self._process.kill()
-        self._process.communicate()
-        self._errors.close()
+def launch(
+    name: str, number: int, folder: pathlib.Path, program: str, processes: int = 1, **spec: Any
+) -> Launch:
+    """Processes that call `program` of this folder, each with its share of the processors."""
+    processors = len(os.sched_getaffinity(0))
+    each = processors if processes == 1 else 1
+    told = {
+        "program": program, "path": [str(TOOLS)], "processors": each, "unbound": 0, "environment": {},
+        "watch": os.getpid(), **spec,
+    }  # fmt: skip
+    own = folder / folder_name(number, name)
+    return Launch(name, name, number, own, told, num_processes=processes, processors=each)
 
 
-def leave_out(name: str, reason: str, skipped: dict[str, str], say: Say) -> None:
-    """Notes a way that cannot be measured, and says why; the others go on."""
-    skipped[name] = reason
-    say(f"  {name} is left out: {reason}")
+def in_turns(of_round: Callable[[int], Sequence[Launch]], rounds: int) -> list[list[Launch]]:
+    """Every round's launches in an order of its own, the same in every call."""
+    found = []
+    for number in range(rounds):
+        launches = list(of_round(number))
+        random.Random(number).shuffle(launches)
+        found.append(launches)
+    return found
 
 
-@contextlib.contextmanager
-def started(
-    names: Sequence[str], batch_size: int, folder: pathlib.Path, seconds: float, say: Say
-) -> Iterator[tuple[list[WayProcess], dict[str, float], dict[str, str]]]:
-    """(processes, first losses, reasons of those that are left out); all are stopped at the end."""
-    processes: list[WayProcess] = []
-    try:
-        for name in names:
-            processes.append(WayProcess(name, batch_size, folder, seconds))
-        losses: dict[str, float] = {}
-        skipped: dict[str, str] = {}
-        for process in processes:
-            try:
-                answer = process.answer()
-            except BenchmarkFailed as error:
-                leave_out(process.name, str(error), skipped, say)
-                continue
-            if "missing" in answer:
-                library = process.name.partition("_")[0]
-                reason = f"{answer['missing']}; --with_{library} installs it"
-                leave_out(process.name, reason, skipped, say)
-            else:
-                losses[process.name] = answer["loss"]
-        yield [process for process in processes if process.name in losses], losses, skipped
-    finally:
-        for process in processes:
-            process.stop()
+class _Samples:
+    """Keeps samples, and why a variant has none."""
+
+    def __init__(self, samples_of: Callable[[Launch, Answers], list[Sample]]):
+        self._samples_of = samples_of
+        self.samples: list[Sample] = []
+        self.skipped: dict[str, str] = {}
+
+    def add(self, launch: Launch, answers: Answers) -> str:
+        """See tfmat.scaling.laboratory.Journal."""
+        found = self._samples_of(launch, answers)
+        self.samples += [{"variant": launch.name, "round": launch.round, **each} for each in found]
+        return ", ".join(f"{each['batch_size']}: {each['rate']:,.0f}/s" for each in found)
+
+    def leave_out(self, launch: Launch, reason: str, log: str) -> None:
+        """See tfmat.scaling.laboratory.Journal."""
+        end = " ".join(log.strip().splitlines()[-1:])
+        self.skipped[launch.name] = f"{reason}: {end}" if end else reason
 
 
-def measure(
-    names: Sequence[str],
-    batch_size: int,
-    folder: pathlib.Path,
-    rounds: int,
-    seconds: float,
-    say: Say,
-) -> dict[str, Any]:
-    """Samples of every way in every round at one batch size.
+def measure_variants(
+    rounds: Sequence[Sequence[Launch]],
+    samples_of: Callable[[Launch, Answers], list[Sample]],
+    log: Log,
+) -> tuple[list[Sample], dict[str, str]]:
+    """Samples of every variant in every round, and the reasons of those that are left out.
 
-    Args:
-      names: ways, see worker.py.
-      batch_size: examples a step.
-      folder: holds the arrays of `Data`, one .npy file each.
-      rounds: each way runs once in each, in an order that changes from round to round.
-      seconds: about how long a way runs in a round.
-      say: takes lines.
-
-    Returns:
-      {"samples": [...], "skipped": {name: reason}}.
+    A ratio is formed within a round: a variant that failed in one is left out of all.
 
     Raises:
-      BenchmarkFailed: nothing is left. A way is left out that cannot be started, ends, or whose loss is not finite or
-        does not fall: it would not be training.
+      InputError: nothing is left.
     """
-    order = random.Random(batch_size)
-    samples: list[Sample] = []
-    with started(names, batch_size, folder, seconds, say) as (processes, first_losses, skipped):
-        for process in list(processes):
-            try:
-                process.run()  # compiles, and finds out how many steps fit into the time
-            except BenchmarkFailed as error:
-                leave_out(process.name, str(error), skipped, say)
-                processes.remove(process)
-        for i in range(rounds):
-            for process in order.sample(processes, len(processes)):
-                try:
-                    answer = process.run()
-                    _check_training(process.name, first_losses[process.name], answer["loss"])
-                except BenchmarkFailed as error:
-                    leave_out(process.name, str(error), skipped, say)
-                    processes.remove(process)
-                    continue
-                rate = answer["work"] / answer["seconds"]
-                samples.append(
-                    {
-                        "batch_size": batch_size,
-                        "round": i,
-                        "way": process.name,
-                        "rate": rate,
-                        **answer,
-                    }
-                )
-            say(f"  batch {batch_size}: round {i + 1} of {rounds}")
-    if not processes:
-        raise BenchmarkFailed("no way could be measured: " + "; ".join(skipped.values()))
-    # A ratio is formed within a round: a way that failed in one is left out of all.
-    return {"samples": [s for s in samples if s["way"] not in skipped], "skipped": skipped}
+    journal = _Samples(samples_of)
+    measure(rounds, run_locally, journal, log)
+    for name, reason in journal.skipped.items():
+        log(f"{name} is left out: {reason}")
+    samples = [each for each in journal.samples if each["variant"] not in journal.skipped]
+    if not samples:
+        told = "; ".join(f"{name}: {reason}" for name, reason in journal.skipped.items())
+        raise InputError(f"no variant could be measured: {told}")
+    return samples, journal.skipped
 
 
-def _check_training(name: str, before: float | None, after: float | None) -> None:
-    if before is not None and after is not None and not (np.isfinite(after) and after < before):
-        raise BenchmarkFailed(
-            f"{name} does not train: the loss was {before:.4g} and is {after:.4g}"
-        )
-
-
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Median, lowest and highest."""
-    return {"median": statistics.median(values), "low": min(values), "high": max(values)}
+def estimate(values: Sequence[float]) -> dict[str, float]:
+    """`low`, `value` and `high`: median and 95 % bootstrap interval, below three values the range."""
+    return dataclasses.asdict(median_with_interval(values))
 
 
 def summarize(
-    samples: Sequence[Sample], operations: float, reference: str = "ours"
-) -> list[dict[str, Any]]:
-    """One row a batch size and way.
+    samples: Sequence[Sample],
+    *,
+    slower_than: str | None = None,
+    share_of: str | None = None,
+    scale: float = 1.0,
+) -> list[Row]:
+    """One row a batch size and variant.
 
     Args:
-      samples: of `measure`, any number of batch sizes.
-      operations: floating-point operations of a training step per example.
-      reference: the way that all are compared with.
+      samples: of any number of batch sizes.
+      slower_than: the variant whose rate is divided by each one's, as `times`.
+      share_of: the variant by whose rate each one's is divided, as `share`, after it was multiplied by `scale`.
 
     Returns:
-      Rows with `rate` (examples/s; operations/s for matmul), `ratio` (reference's rate by this way's) and `share` (of
-      the matrix product's rate): each a spread over the rounds, ratio and share computed within each round.
+      Rows with `rate`, `times` and `share`, see `estimate`, the fastest of a batch first; ratios are formed within
+      each round.
     """
-    rates = {(s["batch_size"], s["way"], s["round"]): s["rate"] for s in samples}
+    rates = {(s["batch_size"], s["variant"], s["round"]): s["rate"] for s in samples}
     rows = []
-    for batch_size in sorted({s["batch_size"] for s in samples}):
-        of_batch = [s for s in samples if s["batch_size"] == batch_size]
-        rounds = sorted({s["round"] for s in of_batch})
-        for way in dict.fromkeys(s["way"] for s in sorted(of_batch, key=lambda s: -s["rate"])):
-            own = [rates[batch_size, way, i] for i in rounds]
-            row = {"batch_size": batch_size, "way": way, "rate": spread(own)}
-            others = [s["processors_of_others"] for s in of_batch if s["way"] == way]
-            row["processors_of_others"] = spread(others)
-            if way != "matmul":
-                for name, other, scale in (
-                    ("ratio", reference, lambda mine, its: its / mine),
-                    ("share", "matmul", lambda mine, its: mine * operations / its),
-                ):
-                    if (batch_size, other, rounds[0]) in rates:
-                        theirs = [rates[batch_size, other, i] for i in rounds]
-                        row[name] = spread([scale(m, t) for m, t in zip(own, theirs, strict=True)])
-            rows.append(row)
-    return rows
+    for size, variant in dict.fromkeys((s["batch_size"], s["variant"]) for s in samples):
+        own = {i: rate for (b, v, i), rate in rates.items() if (b, v) == (size, variant)}
+        row: Row = {"batch_size": size, "variant": variant, "rate": estimate([*own.values()])}
+        for name, other in (("times", slower_than), ("share", share_of)):
+            theirs = {i: rates[size, other, i] for i in own if (size, other, i) in rates}
+            ratios = [scale * own[i] / its for i, its in theirs.items()]
+            if name == "times":
+                ratios = [its / own[i] for i, its in theirs.items()]
+            row |= {name: estimate(ratios)} if ratios else {}
+        rows.append(row)
+    return sorted(rows, key=lambda row: (row["batch_size"], -row["rate"]["value"]))
+
+
+def spread(found: Mapping[str, float] | None, form: str = "{:.2f}", scale: float = 1.0) -> str:
+    """`2.76 (2.19 – 2.84)`; nothing for None."""
+    if found is None:
+        return ""
+    low, value, high = (form.format(found[key] * scale) for key in ("low", "value", "high"))
+    return value if low == high else f"{value} ({low} – {high})"
+
+
+def milliseconds(row: Row) -> str:
+    """Of a step."""
+    seconds = {key: row["batch_size"] / rate for key, rate in row["rate"].items()}
+    return spread({"low": seconds["high"], "value": seconds["value"], "high": seconds["low"]}, scale=1e3)  # fmt: skip
+
+
+def rows_table(title: str, rows: Sequence[Row], columns: Mapping[str, Callable[[Row], str]]) -> Table:  # fmt: skip
+    """One row each; a heading that begins with `<` is of a column of words."""
+    table = Table(title=title)
+    for heading in columns:
+        table.add_column(heading.lstrip("<"), justify="left" if heading[0] == "<" else "right")
+    for before, row in zip([None, *rows], rows, strict=False):
+        if before and before.get("batch_size") != row.get("batch_size"):
+            table.add_section()
+        table.add_row(*(text(row) for text in columns.values()))
+    return table
+
+
+def quantity(
+    what: str, value: float, unit: str, relation: str = "", goal: float | None = None
+) -> Row:
+    """A measured number, and whether it is as it should be."""
+    found: Row = {"what": what, "value": value, "unit": unit}
+    if goal is not None:
+        reached = value >= goal if relation == "≥" else value <= goal
+        found |= {"relation": relation, "goal": goal, "reached": reached}
+    return found
+
+
+def quantities_table(title: str, quantities: Sequence[Row]) -> Table:
+    """One row a quantity."""
+    columns: dict[str, Callable[[Row], str]] = {
+        "<what": lambda each: each["what"],
+        "measured": lambda each: f"{each['value']:.3g} {each['unit']}",
+        "goal": goal_text,
+    }
+    return rows_table(title, quantities, columns)
+
+
+def goal_text(check: Mapping[str, Any] | None) -> str:
+    """`≥ 1.7 ok`, in colour; nothing without a goal."""
+    if not check or "goal" not in check:
+        return ""
+    colour, word = ("green", "ok") if check["reached"] else ("red", "missed")
+    return f"{check['relation']} {check['goal']:.4g} [{colour}]{word}[/]"

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from benchmarks.data import LEARNING_RATE, Data, Timing
+from benchmarks.step import LEARNING_RATE, Data, Timing
 
 Weights = list[tuple[Any, Any]]
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.data import LEARNING_RATE, Data, Timing
+from benchmarks.step import LEARNING_RATE, Data, Timing
 
 
 class TorchEager:

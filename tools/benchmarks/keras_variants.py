@@ -1,4 +1,4 @@
-"""Ways of training the default network in TensorFlow: ours, and Keras `fit` as a textbook has it."""
+"""The default network trained with TensorFlow: by tfmat, and by Keras `fit` as a textbook has it."""
 
 import time
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfmat
-from benchmarks.data import LEARNING_RATE, Data, Timing
+from benchmarks.step import LEARNING_RATE, Data, Timing
 from tfmat.config import default_config
 from tfmat.durations import RunSteps
 from tfmat.models import build_model
@@ -52,6 +52,7 @@ class Ours:
             num_outputs=data.labels.shape[1],
             input_scale=data.scale.tolist(),
         )
+        self.operations = training_operations(self._model)
         # About half a second's worth of steps go into one call: two calls at least, since the first is not timed.
         self.least_steps = 2 * max(1, min(200, 15_000 // batch_size))
 
@@ -96,6 +97,7 @@ class Fit:
         self.work_a_step = batch_size
         self.least_steps = 2 * self.executions
         self._model = self._build()
+        self.operations = training_operations(self._model)
         self._model.compile(
             keras.optimizers.Adam(LEARNING_RATE),
             loss="mean_squared_error",
@@ -184,7 +186,7 @@ class FitOurModel(Fit):
 
 
 class MatrixProduct:
-    """Not a way of training: TensorFlow's own float32 matrix product, in floating-point operations."""
+    """Nothing is trained: TensorFlow's own float32 matrix product, in floating-point operations."""
 
     least_steps = 1
     work_a_step = 2.0 * MATRIX_SIZE**3

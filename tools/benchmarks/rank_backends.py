@@ -1,0 +1,129 @@
+"""How ranks of the Horovod benchmark sum gradients: backends that differ in nothing else, and the textbook's loop."""
+
+import pathlib
+import time
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfmat.backends import BackendOptions
+from tfmat.backends.horovod import HorovodBackend
+from tfmat.backends.single import SingleBackend
+from tfmat.config import default_config
+from tfmat.data.packed import PackedDataset
+from tfmat.models import build_model
+from tfmat.ranks.processes import Processes
+
+
+class Halves(HorovodBackend):
+    """tfmat's own with --config.compression=fp16."""
+
+    def __init__(self, options: BackendOptions | None = None):
+        super().__init__(BackendOptions(compression="fp16"))
+
+
+class Silent(HorovodBackend):
+    """Horovod has been started, and nothing is summed."""
+
+    def _reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        return tensors
+
+
+def _together(totals: list[tf.Tensor]) -> list[tf.Tensor]:
+    """All or none: the next step must not sum the losses before this one has, under the same name."""
+    with tf.control_dependencies(totals):
+        return [tf.identity(total) for total in totals]
+
+
+class Grouped(HorovodBackend):
+    """Horovod's grouped_allreduce."""
+
+    def _reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        totals = self._horovod.grouped_allreduce(
+            tensors, op=self._horovod.Sum, name=next(self._names)
+        )
+        return _together(totals)
+
+
+class EachVariable(HorovodBackend):
+    """One collective a variable."""
+
+    def _reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        totals = [
+            self._horovod.allreduce(tensor, op=self._horovod.Sum, name=next(self._names))
+            for tensor in tensors
+        ]
+        return _together(totals)
+
+
+class BareMpi(SingleBackend):
+    """The same loop with an MPI_Allreduce (mpi4py in a numpy_function) in Horovod's place."""
+
+    def start(self) -> None:
+        """Joins the others."""
+        from mpi4py import MPI
+
+        self._world = MPI.COMM_WORLD
+
+    def _reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        def allreduce(flat: np.ndarray) -> np.ndarray:
+            total = np.empty_like(flat)
+            self._world.Allreduce(np.ascontiguousarray(flat), total)
+            return total
+
+        flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
+        total = tf.numpy_function(allreduce, [flat], flat.dtype)
+        total.set_shape(flat.shape)
+        parts = tf.split(total, [tensor.shape.num_elements() for tensor in tensors])
+        return [tf.reshape(p, t.shape) for p, t in zip(parts, tensors, strict=True)]
+
+
+def measure_textbook(
+    spec: dict[str, Any], processes: Processes, folder: pathlib.Path
+) -> dict[str, Any]:
+    """Horovod's own recipe for custom loops: DistributedGradientTape, one collective a variable, one step a call."""
+    import horovod.tensorflow as horovod
+
+    # As many threads as processors: what TensorFlow does by itself, could it know how many there are.
+    tf.config.threading.set_inter_op_parallelism_threads(spec["processors"])
+    tf.config.threading.set_intra_op_parallelism_threads(spec["processors"])
+    horovod.init()
+    dataset = PackedDataset.open(spec["dataset"], verify=False)
+    arrays = dataset.features[: spec["dataset_size"]], dataset.labels[: spec["dataset_size"]]
+    model = build_model(default_config().model, num_outputs=2)
+    optimizer = keras.optimizers.Adam()
+    optimizer.build(model.trainable_variables)
+    variables = [v.value for v in model.trainable_variables]
+    horovod.broadcast_variables(variables, root_rank=0)
+
+    @tf.function
+    def step(features: Any, labels: Any) -> Any:
+        with tf.GradientTape() as tape:
+            outputs = model(features, training=True)
+            loss = tf.reduce_mean(tf.square(outputs - labels))
+        gradients = horovod.DistributedGradientTape(tape).gradient(loss, variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    answers = []
+    for task in spec["tasks"]:
+        examples = tf.data.Dataset.from_tensor_slices(arrays).shuffle(10_000).repeat()
+        batches = iter(
+            examples.batch(task["batch_a_worker"], drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+        )
+
+        def run(steps: int, batches: Any = batches) -> float:
+            horovod.allreduce(tf.zeros(1), name="barrier")
+            started = time.perf_counter()
+            for _ in range(steps):
+                step(*next(batches))
+            return time.perf_counter() - started
+
+        run(10)  # compiles
+        # All ranks do as many steps as rank 0 has time for.
+        steps = int(horovod.broadcast_object(max(10, round(20 * spec["seconds"] / run(20)))))
+        answers.append({"steps": steps, "seconds": run(steps)})
+    horovod.shutdown()
+    return {"tasks": answers}

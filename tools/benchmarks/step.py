@@ -1,0 +1,192 @@
+"""Training steps: tfmat against other ways to train the same network, and against the machine's own matrix product."""
+
+import importlib
+import math
+import os
+import pathlib
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.table import Table
+
+from benchmarks.rounds import (
+    Log,
+    Row,
+    Sample,
+    goal_text,
+    in_turns,
+    launch,
+    measure_variants,
+    milliseconds,
+    quantity,
+    rows_table,
+    spread,
+    summarize,
+)
+from tfmat.errors import InputError
+from tfmat.ranks.processes import Processes
+from tfmat.scaling.laboratory import Answers, Launch
+
+LEARNING_RATE = 1e-3
+LOSS_EXAMPLES = 1_000
+# What it is for people, and its class. PyTorch's and JAX's processes never load TensorFlow: PyTorch's Triton and
+# TensorFlow each bring an LLVM, and the two end a process that has both.
+VARIANTS = {
+    "ours": ("tfmat, data in memory", "keras_variants:Ours"),
+    "ours_streamed": ("tfmat, streamed", "keras_variants:OursStreamed"),
+    "fit": ("Keras fit, tf.data", "keras_variants:Fit"),
+    "fit_100": ("Keras fit, tf.data, steps_per_execution=100", "keras_variants:FitExecutions"),
+    "fit_arrays": ("Keras fit on arrays", "keras_variants:FitArrays"),
+    "fit_our_model": ("Keras fit, tf.data, tfmat's model", "keras_variants:FitOurModel"),
+    "torch": ("PyTorch eager, fused Adam", "torch_variants:TorchEager"),
+    "torch_compiled": ("PyTorch compiled, fused Adam", "torch_variants:TorchCompiled"),
+    "jax": ("JAX jit, one step a call", "jax_variant:JaxJit"),
+    "matmul": ("TensorFlow matmul 2048, float32", "keras_variants:MatrixProduct"),
+}
+# (batch size, variant): (quantity, at least)
+GOALS = {
+    (75, "fit"): ("times", 1.7),
+    (75, "torch"): ("times", 1.6),
+    (750, "fit"): ("times", 2.5),
+    (750, "torch"): ("times", 2.5),
+    (750, "ours"): ("share", 0.6),
+}
+
+
+class Data(NamedTuple):
+    """features: float32 [curves, 200, 3], physical units; labels: float32 [curves, 2]; scale: divides the features."""
+
+    features: np.ndarray
+    labels: np.ndarray
+    scale: np.ndarray
+
+    def scaled(self) -> np.ndarray:
+        """Features as a textbook feeds them: brought to about 1 before the training, which costs no step anything."""
+        return self.features / self.scale
+
+
+class Timing(NamedTuple):
+    """What one run took: work is examples, or floating-point operations where nothing is trained."""
+
+    work: float
+    seconds: float
+
+
+def measure_steps(
+    folder: pathlib.Path, names: list[str], batch_sizes: list[int], num_curves: int, rounds: int,
+    seconds: float, log: Log,
+) -> dict[str, Any]:  # fmt: skip
+    """Samples of every variant at every batch size, and their summary; see rounds.py."""
+    # A multiple of every batch size: nobody meets a partial batch.
+    multiple = int(np.lcm.reduce(batch_sizes))
+    num_curves = -(-num_curves // multiple) * multiple
+    log(f"simulating {num_curves:,} curves")
+    _write_data(folder, num_curves)
+    spec: dict[str, Any] = {"data": str(folder), "batch_sizes": batch_sizes, "seconds": seconds}
+
+    def of_round(number: int) -> list[Launch]:
+        program = "benchmarks.step:measure"
+        return [launch(name, number, folder, program, variant=name, **spec) for name in names]
+
+    samples, skipped = measure_variants(in_turns(of_round, rounds), _samples_of, log)
+    operations = max(sample["operations"] for sample in samples)
+    rows = summarize(samples, slower_than="ours", share_of="matmul", scale=operations)
+    checks = {}
+    for row in rows:
+        name, goal = GOALS.get((row["batch_size"], row["variant"]), ("", 0.0))
+        if name in row:
+            what = f"{row['variant']} at batch {row['batch_size']}, {name}"
+            row["goal"] = checks[what] = quantity(what, row[name]["value"], "", "≥", goal)
+        if row["variant"] in ("ours", "matmul"):
+            row.pop("times", None)
+        if row["variant"] == "matmul":
+            row.pop("share", None)
+    return {
+        "num_curves": num_curves, "rounds": rounds, "seconds_a_run": seconds, "operations_a_curve": operations,
+        "skipped": skipped, "samples": samples, "summary": rows, "goals": list(checks.values()),
+        "processors_of_others": max(sample["processors_of_others"] for sample in samples),
+    }  # fmt: skip
+
+
+def steps_table(rows: list[Row]) -> Table:
+    """One row a batch size and variant."""
+
+    def rate(row: Row) -> str:
+        if row["variant"] == "matmul":
+            return f"{spread(row['rate'], '{:,.0f}', 1e-9)} GFLOP/s"
+        return spread(row["rate"], "{:,.0f}")
+
+    columns = {
+        "batch": lambda row: str(row["batch_size"]),
+        "<variant": lambda row: VARIANTS[row["variant"]][0],
+        "curves/s": rate,
+        "ms a step": lambda row: "" if row["variant"] == "matmul" else milliseconds(row),
+        "tfmat is faster by": lambda row: spread(row.get("times")),
+        "of matmul's rate, %": lambda row: spread(row.get("share"), "{:.0f}", 100),
+        "goal": lambda row: goal_text(row.get("goal")),
+    }
+    return rows_table("curves a second, training; median (95 % interval) over the rounds", rows, columns)  # fmt: skip
+
+
+def _write_data(folder: pathlib.Path, num_curves: int) -> None:
+    from tfmat.curves.settings import CurveSettings
+    from tfmat.curves.simulate import Simulator
+
+    curves = Simulator(CurveSettings(), seed=0).curves(0, num_curves)
+    scale = np.array([*curves.features[:1024, :, :2].max(axis=(0, 1)), 1.0], np.float32)
+    for name, array in zip(Data._fields, (curves.features, curves.labels, scale), strict=True):
+        np.save(folder / f"{name}.npy", array)
+
+
+def _samples_of(launch: Launch, answers: Answers) -> list[Sample]:
+    (answer,) = answers
+    return [{**each, "rate": each["work"] / each["seconds"]} for each in answer["samples"]]
+
+
+def measure(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) -> dict[str, Any]:
+    """Called by the processes, see tfmat.scaling.worker: a sample of one variant at each batch size."""
+    data = Data(*(np.load(f"{spec['data']}/{part}.npy") for part in Data._fields))
+    module, _, kind = VARIANTS[spec["variant"]][1].partition(":")
+    if module == "keras_variants":
+        from tfmat.launch.runtime import prepare_tensorflow
+
+        # As `tfmat train` does; Keras `fit` gets TensorFlow as it comes.
+        prepare_tensorflow(one_thread_an_operation=spec["variant"].startswith("ours"))
+    try:
+        variants = importlib.import_module(f"benchmarks.{module}")
+    except ImportError as error:
+        library = spec["variant"].partition("_")[0]
+        raise InputError(f"{error}; --with_{library} installs it") from error
+    make = getattr(variants, kind)
+    sizes = spec["batch_sizes"]
+    return {"samples": [_sample(make(data, b), data, b, spec["seconds"]) for b in sizes]}
+
+
+def _sample(variant: Any, data: Data, batch_size: int, seconds: float) -> Sample:
+    examples = data.features[:LOSS_EXAMPLES], data.labels[:LOSS_EXAMPLES]
+    before = variant.loss(*examples)
+    variant.run(variant.least_steps)  # compiles
+    trial = variant.run(variant.least_steps)
+    steps = max(
+        variant.least_steps, math.ceil(seconds * trial.work / variant.work_a_step / trial.seconds)
+    )
+    cpu, busy, started = time.process_time(), _busy_seconds(), time.perf_counter()
+    timing = variant.run(steps)
+    elapsed = time.perf_counter() - started
+    cpu, busy = time.process_time() - cpu, _busy_seconds() - busy
+    after = variant.loss(*examples)
+    if before is not None and not (np.isfinite(after) and after < before):
+        raise InputError(f"it does not train: the loss was {before:.4g} and is {after:.4g}")
+    return {
+        "batch_size": batch_size, "work": timing.work, "seconds": timing.seconds, "steps": steps,
+        "operations": getattr(variant, "operations", 0.0), "loss": after, "processors": cpu / elapsed,
+        "processors_of_others": max(0.0, busy - cpu) / elapsed,
+    }  # fmt: skip
+
+
+def _busy_seconds() -> float:
+    """Processor seconds that this machine has spent on all processes together."""
+    fields = pathlib.Path("/proc/stat").read_text("ascii").splitlines()[0].split()[1:]
+    user, nice, system, _, _, irq, softirq, steal = map(int, fields[:8])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
