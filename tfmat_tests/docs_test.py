@@ -113,16 +113,21 @@ def test_the_reference_is_complete(site):
     assert [name for name in OPTIONS if f"<code>{name}</code>" not in keys] == []
 
 
-@pytest.mark.parametrize("width", [400, 1280])
-def test_pages_fit_and_ask_nobody(site, browser, width):
-    """No page is wider than the window, and none asks for anything that does not lie beside it."""
+def test_pages_fit_and_ask_nobody(site, browser):
+    """No page is wider than a desk's window or a telephone's, and none asks for what does not lie beside it."""
     wide, asked, complaints = [], [], []
     for page in _pages(site):
-        seen = browser.open(page, width=width)
-        size = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
-        needed, given = browser.evaluate(size)
-        if needed > given:
-            wide.append((page.name, needed))
-        asked += [url for url in seen.requests if not url.startswith((site.as_uri(), "data:"))]
-        complaints += [(page.name, line) for line in seen.complaints]
+        for width in (1280, 400):
+            seen = browser.open(page, width=width)
+            size = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+            needed, given = browser.evaluate(size)
+            if needed > given:
+                wide.append((page.name, width, needed))
+            asked += [url for url in seen.requests if not url.startswith((site.as_uri(), "data:"))]
+            complaints += [(page.name, line) for line in seen.complaints]
     assert (wide, asked, complaints) == ([], [], [])
+
+
+def test_its_command_explains_itself():
+    done = subprocess.run([PROJECT / "tools" / "docs", "biuld"], capture_output=True, text=True)
+    assert done.returncode == 2 and "Usage: tools/docs build" in done.stderr

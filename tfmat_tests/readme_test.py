@@ -119,6 +119,31 @@ def test_guides_that_the_program_names_exist():
     assert [pair for pair in sorted(named) if not (PROJECT / pair[1]).is_file()] == []
 
 
+def _exists(name: str) -> bool:
+    """Whether a dotted name is a module of the package, or stands in the source of one (or of its room)."""
+    parts = name.split(".")
+    for known in range(len(parts), 0, -1):
+        folder = PROJECT.joinpath(*parts[:known])
+        sources = [folder.with_suffix(".py"), *folder.glob("*.py")]
+        texts = [path.read_text("utf-8") for path in sources if path.is_file()]
+        if texts:
+            rest = parts[known:]
+            return not rest or any(re.search(rf"\b{rest[0]}\b", text) for text in texts)
+    return False
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_and_names_of_the_pages_exist(page):
+    text = page.read_text("utf-8")
+    paths = re.findall(
+        r"(?<![\w/.])(?:configs|docs|tfmat|tfmat_tests|tools)/[a-z_\d/]+(?:\.\w+)?(?![\w*])", text
+    )
+    # A module stands alone in its backticks, or is imported; `my_law.tfmat.json` is a file of a user's.
+    names = re.findall(r"(?:`|from |import )(tfmat(?:\.\w+)+)", text)
+    assert [path for path in paths if not (PROJECT / path).exists()] == []
+    assert [name for name in names if not _exists(name)] == []
+
+
 @pytest.fixture
 def clone(tmp_path: pathlib.Path) -> pathlib.Path:
     """What `git clone` would give of the files as they are now."""
