@@ -10,7 +10,7 @@ from tfmat.scaling.measurements import Measurements
 from tfmat.scaling.network import LineFit, line_fits
 from tfmat.scaling.prediction import Prediction, Predictor
 from tfmat.scaling.step_model import StepModel
-from tfmat.scaling.study import Check, Combination, all_models, checks, combinations
+from tfmat.scaling.study import Check, Combination, checks, main_model
 from tfmat.scaling.summary import PointSummary, series, summarise
 from tfmat.scaling.time_to_accuracy import Cost, costs, predicted_costs, target_of
 
@@ -96,9 +96,7 @@ class Analysis:
 def analyse(measurements: Measurements, assumptions: Assumptions) -> Analysis:
     """All of it; raises InputError where the assumptions name hardware without a baseline."""
     summaries = summarise(measurements, assumptions.baseline_hardware)
-    found = all_models(measurements, summaries, assumptions)
-    known = combinations(summaries)
-    main, model = found[0] if found else (known[0] if known else None, None)
+    main, model = main_model(measurements, summaries, assumptions)
     forecast = None if main is None or model is None else _forecast(main, model)
     target = target_of(summaries, assumptions)
     measured = [] if target is None else costs(summaries, target, assumptions)

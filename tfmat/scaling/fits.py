@@ -45,12 +45,18 @@ def fit_times(design: NDArray, seconds: NDArray) -> Fit:
     """Least squares of log(design @ values / seconds) with soft absolute loss (scipy `least_squares`, soft_l1).
 
     Args:
-      design: [times, terms], none negative, and no row zero.
+      design: [times, terms], none negative, and no row zero. The term of a column of zeros is 0, without error.
       seconds: [times], positive.
     """
     design, seconds = np.asarray(design, float), np.asarray(seconds, float)
+    used = (design != 0).sum(axis=0) > 0
+    if not used.all():
+        part = fit_times(design[:, used], seconds)
+        values, covariance = np.zeros(len(used)), np.zeros((len(used), len(used)))
+        values[used], covariance[np.ix_(used, used)] = part.values, part.covariance
+        return Fit(values, covariance, part.error)
     # Each term begins with its share of the mean; scaling makes all of them numbers near one.
-    scale = np.array([_start(column, seconds) for column in design.T])
+    scale = np.array([np.median(seconds[c > 0] / c[c > 0]) for c in design.T])
     scaled = design * scale / seconds[:, None]
 
     def residuals(values: NDArray) -> NDArray:
@@ -72,11 +78,6 @@ def fit_times(design: NDArray, seconds: NDArray) -> Fit:
     values = np.where(free, values, 0.0)
     error = float(np.sqrt(np.mean(relative**2)))
     return Fit(values * scale, covariance * np.outer(scale, scale), error)
-
-
-def _start(column: NDArray, seconds: NDArray) -> float:
-    used = column > 0
-    return float(np.median(seconds[used] / column[used])) if used.any() else 1.0
 
 
 def left_out_errors(design: NDArray, seconds: NDArray, groups: Sequence[object]) -> NDArray:

@@ -97,19 +97,20 @@ class Network:
 
     Attributes:
       algorithm: of `ALGORITHMS`, the one that fits best.
-      values: [own (s), latency (s), seconds a byte]; own is the library's, whatever the message.
-      fit: its values and their covariance.
+      fit: [own (s), latency (s), seconds a byte]; own is the library's, whatever the message.
       workers: counts that were measured.
       growth: how the latency grows; `as measured` where two counts or more tell it.
-      left_out: relative errors of sizes that were left out.
     """
 
     algorithm: str
-    values: NDArray
     fit: Fit
     workers: tuple[int, ...]
     growth: str
-    left_out: NDArray
+
+    @property
+    def values(self) -> NDArray:
+        """Of the fit."""
+        return self.fit.values
 
     @property
     def link(self) -> Link:
@@ -120,23 +121,24 @@ class Network:
         """Of one all-reduce, also by another algorithm than the measured one."""
         if workers == 1:
             return 0.0
-        way = ALGORITHMS[algorithm or self.algorithm]
+        law = ALGORITHMS[algorithm or self.algorithm]
         own, latency, byte_seconds = self.values
         if self.growth == "as measured" or algorithm is not None:
-            return float(own) + way.seconds(workers, num_bytes, latency, byte_seconds)
+            return float(own) + law.seconds(workers, num_bytes, latency, byte_seconds)
         measured = self.workers[0]
         growth = {
             "constant": 1.0,
             "logarithmic": np.log2(workers) / np.log2(measured),
             "linear": (workers - 1) / (measured - 1),
         }[self.growth]
-        moving = way.volume(workers) * num_bytes * byte_seconds
-        return float(own + way.messages(measured) * latency * growth + moving)
+        moving = law.volume(workers) * num_bytes * byte_seconds
+        return float(own + law.messages(measured) * latency * growth + moving)
 
     def draw(self, random: np.random.Generator) -> "Network":
         """One as far off as the measurements allow."""
         growth = str(random.choice(GROWTHS)) if self.growth != "as measured" else self.growth
-        return dataclasses.replace(self, values=self.fit.draw(random), growth=growth)
+        drawn = dataclasses.replace(self.fit, values=self.fit.draw(random))
+        return dataclasses.replace(self, fit=drawn, growth=growth)
 
 
 def fit_network(lines: Sequence[AllReduce]) -> Network | None:
@@ -149,31 +151,17 @@ def fit_network(lines: Sequence[AllReduce]) -> Network | None:
     counts = tuple(sorted({line.workers for line in lines}))
     if len({line.bytes for line in lines}) < 2:
         return None
-    names = ["ring", "halving", "tree"] if len(counts) > 1 else ["ring"]
-    growth = "as measured" if len(counts) > 1 else "logarithmic"
-    found = [_fit_algorithm(name, lines, counts, growth) for name in names]
-    return min(found, key=_error)
-
-
-def _fit_algorithm(
-    name: str, lines: Sequence[AllReduce], counts: tuple[int, ...], growth: str
-) -> Network:
-    way = ALGORITHMS[name]
-    own = 1.0 if len(counts) > 1 else 0.0  # one count cannot tell it from the latency
-    design = np.array(
-        [[own, way.messages(e.workers), way.volume(e.workers) * e.bytes] for e in lines], float
-    )
+    several = len(counts) > 1
     seconds = np.array([line.median_seconds for line in lines])
-    terms = [0, 1, 2] if own else [1, 2]
-    part = fit_times(design[:, terms], seconds)
-    values, covariance = np.zeros(3), np.zeros((3, 3))
-    values[terms] = part.values
-    covariance[np.ix_(terms, terms)] = part.covariance
-    left_out = left_out_errors(design[:, terms], seconds, [line.bytes for line in lines])
-    fit = Fit(values, covariance, part.error)
-    return Network(name, values, fit, counts, growth, left_out)
-
-
-def _error(network: Network) -> float:
-    errors = network.left_out[np.isfinite(network.left_out)]
-    return float(np.sqrt(np.mean(errors**2))) if len(errors) else network.fit.error
+    sizes = [line.bytes for line in lines]
+    found: dict[str, tuple[float, Fit]] = {}
+    for name in ["ring", "halving", "tree"] if several else ["ring"]:
+        law = ALGORITHMS[name]
+        # One count cannot tell the library's own time from the latency.
+        rows = [[several, law.messages(e.workers), law.volume(e.workers) * e.bytes] for e in lines]
+        design, fit = np.array(rows, float), fit_times(np.array(rows, float), seconds)
+        errors = left_out_errors(design, seconds, sizes)
+        known = errors[np.isfinite(errors)]
+        found[name] = float(np.sqrt(np.mean(known**2))) if len(known) else fit.error, fit
+    best = min(found, key=lambda name: found[name][0])
+    return Network(best, found[best][1], counts, "as measured" if several else "logarithmic")

@@ -54,13 +54,17 @@ def write_scaling_report(
     measurements = read_measurements(folder)
     if assumptions is None:
         assumptions = read_assumptions(folder)
-    analysis = analyse(measurements, assumptions)
+    return save_report(folder, analyse(measurements, assumptions))
+
+
+def save_report(folder: pathlib.Path, analysis: Analysis) -> pathlib.Path:
+    """As `write_scaling_report`, of what was analysed."""
     found = pictures(analysis)
     content = scaling_page(analysis, found, folder.resolve().name)
-    write_assumptions(folder, assumptions)
+    write_assumptions(folder, analysis.assumptions)
     _save(found, make_folder(folder / "figures"))
     _write_table(folder / "scaling_points.csv", point_table(analysis))
-    lines = pd.DataFrame([dataclasses.asdict(line) for line in measurements.allreduces])
+    lines = pd.DataFrame([dataclasses.asdict(line) for line in analysis.measurements.allreduces])
     _write_table(folder / "scaling_allreduces.csv", lines)
     path = folder / PAGE
     with atomic_write(path, "w") as file:
@@ -160,8 +164,8 @@ def _constants(analysis: Analysis) -> list[tuple[str, float, float | None]]:
     if analysis.forecast is None:
         return []
     model = analysis.forecast.model
-    fixed, an_example = model.compute.fit.values
-    errors = model.compute.fit.errors
+    fixed, an_example = model.compute.values
+    errors = model.compute.errors
     network = model.inside
     own, latency, byte_seconds = network.values
     network_errors = network.fit.errors

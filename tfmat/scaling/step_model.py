@@ -12,11 +12,10 @@ import functools
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import integrate, stats
 
 from tfmat.scaling.collective_costs import Link, hierarchical_seconds
-from tfmat.scaling.fits import Fit, fit_times, left_out_errors
+from tfmat.scaling.fits import Fit, fit_times
 from tfmat.scaling.network import Network
 from tfmat.scaling.summary import PointSummary
 
@@ -36,40 +35,13 @@ def expected_maximum(workers: int) -> float:
     return float(integrate.quad(integrand, -12, 12, limit=200)[0])
 
 
-@dataclasses.dataclass(frozen=True)
-class Compute:
-    """T1(b): one worker's step without any parallel library.
-
-    Attributes:
-      fit: [t0 (s), t1 (s an example)]; t0 is 0 where one batch size was measured.
-      batches: that were measured; left_out: [repetitions], relative error of each as predicted from other batches.
-    """
-
-    fit: Fit
-    batches: tuple[int, ...]
-    left_out: NDArray
-
-    def seconds(self, batch: float) -> float:
-        """Of a step with that many examples."""
-        return float(self.fit.values @ [1.0, batch])
-
-
-def fit_compute(baselines: Sequence[PointSummary]) -> Compute:
-    """From baselines of one hardware and model, one or more."""
+def fit_compute(baselines: Sequence[PointSummary]) -> Fit:
+    """T1(b) from baselines of one hardware and model: [t0 (s), t1 (s an example)]; t0 is 0 for one batch size."""
     # Single repetitions, not their medians: their scatter is what makes the standard errors.
     pairs = [(e.point.global_batch_size, r.step_seconds) for e in baselines for r in e.repetitions]
     batches, seconds = np.array(pairs, float).T
-    design = np.stack([np.ones(len(batches)), batches], axis=1)
-    if len(set(batches)) == 1:
-        design[:, 0] = 0.0
-        part = fit_times(design[:, 1:], seconds)
-        covariance = np.zeros((2, 2))
-        covariance[1, 1] = part.covariance[0, 0]
-        fit = Fit(np.array([0.0, part.values[0]]), covariance, part.error)
-        return Compute(fit, (int(batches[0]),), np.full(len(batches), np.nan))
-    left_out = left_out_errors(design, seconds, list(batches))
-    measured = tuple(sorted({int(batch) for batch in batches}))
-    return Compute(fit_times(design, seconds), measured, left_out)
+    several = float(len(set(batches)) > 1)
+    return fit_times(np.stack([np.full(len(batches), several), batches], axis=1), seconds)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +49,7 @@ class StepModel:
     """T(P, b) of one model on one hardware with one library.
 
     Attributes:
-      compute: T1(b).
+      compute: T1(b), see `fit_compute`.
       deviation: σ over T1(b); 0 where it was not measured (the wait is then part of `own`).
       own, own_error: c and its standard error, s.
       inside: all-reduce within a node; between: over nodes, None where none was measured.
@@ -87,7 +59,7 @@ class StepModel:
       times: how much larger the model is than the measured one.
     """
 
-    compute: Compute
+    compute: Fit
     deviation: float
     own: float
     own_error: float
@@ -100,7 +72,7 @@ class StepModel:
 
     def alone(self, batch: float) -> float:
         """T1(b)."""
-        fixed, an_example = self.compute.fit.values
+        fixed, an_example = self.compute.values
         # A draw from two rounds of a busy machine may be of no time at all, by which nothing can be divided.
         return max(float(fixed + self.times * an_example * batch), _SHORTEST)
 
@@ -144,11 +116,9 @@ class StepModel:
 
     def draw(self, random: np.random.Generator) -> "StepModel":
         """One as far off as the measurements allow."""
-        fit = self.compute.fit
-        drawn = dataclasses.replace(fit, values=fit.draw(random))
         return dataclasses.replace(
             self,
-            compute=dataclasses.replace(self.compute, fit=drawn),
+            compute=dataclasses.replace(self.compute, values=self.compute.draw(random)),
             own=max(float(random.normal(self.own, self.own_error)), 0.0),
             inside=self.inside.draw(random),
             between=None if self.between is None else self.between.draw(random),
@@ -171,10 +141,10 @@ def with_own_cost(model: StepModel, points: Sequence[PointSummary]) -> StepModel
     return dataclasses.replace(model, own=max(middle, 0.0), own_error=spread)
 
 
-def relative_deviation(summaries: Sequence[PointSummary], compute: Compute) -> float:
+def relative_deviation(summaries: Sequence[PointSummary], compute: Fit) -> float:
     """Median of the ranks' standard deviations of a step over T1(b); 0 where none was measured."""
     found = [
-        rank.step_deviation / compute.seconds(summary.point.batch_a_worker)
+        rank.step_deviation / float(compute.values @ [1.0, summary.point.batch_a_worker])
         for summary in summaries
         for repetition in summary.repetitions
         for rank in repetition.ranks

@@ -27,16 +27,12 @@ class Combination:
     """Points that one step model describes: those of one model, hardware and way to sum gradients.
 
     Attributes:
-      name: for people.
       baselines: one worker, no library.
       points: several workers, data parallel, not oversubscribed.
-      oversubscribed: the same, oversubscribed.
     """
 
-    name: str
     baselines: tuple[PointSummary, ...]
     points: tuple[PointSummary, ...]
-    oversubscribed: tuple[PointSummary, ...]
 
     @property
     def point(self) -> Point:
@@ -66,26 +62,24 @@ class Check:
 
 def combinations(summaries: Sequence[PointSummary]) -> list[Combination]:
     """Those with a baseline and a point that is not oversubscribed, the most reliable points first."""
+
+    def place(point: Point) -> tuple:
+        return point.hardware, point.model.name, point.dataset_size, point.processors_a_worker
+
     groups: dict[tuple, list[PointSummary]] = {}
     for summary in summaries:
         point = summary.point
         axes = MeshShape.parse(point.mesh).names if point.mesh else (BATCH,)
-        layers_divided = axes != (BATCH,)
-        divides = point.backend != "parameter_server" and not point.exchanges_nothing
-        if point.workers > 1 and divides and not layers_divided:
-            groups.setdefault(_key(point), []).append(summary)
+        exchanges = point.backend != "parameter_server" and not point.exchanges_nothing
+        if point.workers > 1 and exchanges and axes == (BATCH,) and not point.oversubscribed:
+            variant = point.backend, point.collectives, point.transport, point.zero_stage
+            groups.setdefault((*place(point), *variant, point.placement), []).append(summary)
     found = []
     for group in groups.values():
-        first = group[0].point
-        baselines = tuple(
-            each for each in summaries if each.point.is_baseline and _place(each.point) == _place(first)
-        )  # fmt: skip
-        points = tuple(each for each in group if not each.point.oversubscribed)
-        if baselines and points:
-            rest = tuple(each for each in group if each.point.oversubscribed)
-            parts = [first.backend, first.collectives, first.transport, first.model.name]
-            name = ", ".join(part for part in parts if part)
-            found.append(Combination(name, baselines, points, rest))
+        own = place(group[0].point)
+        baselines = [each for each in summaries if each.point.is_baseline and place(each.point) == own]  # fmt: skip
+        if baselines:
+            found.append(Combination(tuple(baselines), tuple(group)))
     return sorted(found, key=lambda each: (-_reliable(each), -_efficiency(each)))
 
 
@@ -93,28 +87,22 @@ def _reliable(combination: Combination) -> int:
     return sum(not each.unreliable for each in combination.points)
 
 
-def _place(point: Point) -> tuple:
-    return point.hardware, point.model.name, point.dataset_size, point.processors_a_worker
-
-
-def _key(point: Point) -> tuple:
-    way = (point.backend, point.collectives, point.transport, point.zero_stage)
-    return *_place(point), *way, point.placement
-
-
 def _efficiency(combination: Combination) -> float:
     found = [each.efficiency.value for each in combination.points if each.efficiency]
     return float(np.median(found)) if found else 0.0
 
 
-def fit_step_model(
-    combination: Combination, allreduces: Sequence[AllReduce], assumptions: Assumptions
-) -> StepModel | None:
-    """The step model of a combination; None where its library's all-reduces were not measured."""
-    networks = _networks(combination.point, allreduces)
-    if networks is None:
-        return None
-    return _fit(combination.baselines, combination.points, networks, assumptions)
+def main_model(
+    measurements: Measurements, summaries: Sequence[PointSummary], assumptions: Assumptions
+) -> tuple[Combination | None, StepModel | None]:
+    """The first combination whose library's all-reduces were measured too, with its model; else the first."""
+    known = combinations(summaries)
+    for combination in known:
+        networks = _networks(combination.point, measurements.allreduces)
+        if networks is not None:
+            model = _fit(combination.baselines, combination.points, networks, assumptions)
+            return combination, model
+    return next(iter(known), None), None
 
 
 def _networks(
@@ -183,16 +171,4 @@ def checks(
             left_out += ", no other point"
         model = _fit(baselines, points, networks, assumptions)
         found.append(Check(summary, model.seconds(summary.point.workers, batch), left_out))
-    return found
-
-
-def all_models(
-    measurements: Measurements, summaries: Sequence[PointSummary], assumptions: Assumptions
-) -> list[tuple[Combination, StepModel]]:
-    """Every combination with a model, the one with the most points first."""
-    found = []
-    for combination in combinations(summaries):
-        model = fit_step_model(combination, measurements.allreduces, assumptions)
-        if model is not None:
-            found.append((combination, model))
     return found

@@ -174,10 +174,15 @@ def median_with_interval(values: NDArray | Sequence[float]) -> Estimate:
     values = np.asarray(values, float)
     if len(values) < _FEWEST_ROUNDS or np.ptp(values) == 0:
         return _spread(values)
-    random = np.random.default_rng(0)  # the same file always gives the same page
-    medians = np.median(random.choice(values, (_RESAMPLES, len(values))), axis=1)
-    low, high = np.quantile(medians, [0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2])
-    return Estimate(float(low), float(np.median(values)), float(high))
+    limits = stats.bootstrap(
+        (values,),
+        np.median,
+        confidence_level=CONFIDENCE,
+        n_resamples=_RESAMPLES,
+        method="percentile",
+        rng=np.random.default_rng(0),  # the same file always gives the same page
+    ).confidence_interval
+    return Estimate(float(limits.low), float(np.median(values)), float(limits.high))
 
 
 def _spread(values: NDArray | Sequence[float]) -> Estimate:

@@ -22,7 +22,6 @@ class Cost:
       epochs: median.
       device_hours: workers × hours.
       kilowatt_hours, money: None where neither power nor price is known.
-      measured_power: the power was measured, not given.
     """
 
     point: Point
@@ -32,7 +31,6 @@ class Cost:
     device_hours: float
     kilowatt_hours: float | None
     money: float | None
-    measured_power: bool = False
 
 
 def target_of(summaries: Sequence[PointSummary], assumptions: Assumptions) -> float | None:
@@ -72,9 +70,7 @@ def costs(summaries: Sequence[PointSummary], target: float, assumptions: Assumpt
         hours = summary.point.workers * spread.value / 3600
         energy, money = _energy_and_money(hours, spread.value, watts, assumptions)
         epochs = float(np.median([time[1] for time in known]))
-        measured = watts is not None
-        name = summary.name
-        found.append(Cost(summary.point, name, spread, epochs, hours, energy, money, measured))
+        found.append(Cost(summary.point, summary.name, spread, epochs, hours, energy, money))
     return sorted(found, key=lambda cost: cost.seconds.value)
 
 

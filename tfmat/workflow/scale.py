@@ -1,5 +1,6 @@
 """The scaling study: data set, measurements, report."""
 
+import dataclasses
 import os
 import pathlib
 from typing import TYPE_CHECKING, Any
@@ -99,41 +100,30 @@ def _study(
     session: dict[str, Any],
     slurm: Any,
 ) -> "Study":
-    from tfmat.scaling.planning import Study
+    from tfmat.scaling.planning import Study, local_machine
     from tfmat.scaling.runner import describe
+    from tfmat.scaling.slurm_launches import slurm_machine
 
     say("looking at networks and libraries")
     found = describe(config, matrix, len(dataset.parameters), folder)
-    return Study(
-        config,
-        matrix,
-        _machine(matrix, found, session, slurm),
-        found["models"],
-        dataset.folder.resolve(),
-        watch=None if slurm else os.getpid(),
-    )
-
-
-def _machine(matrix: "Matrix", found: Any, session: Any, slurm: Any) -> Any:
     if slurm is None:
-        from tfmat.scaling.planning import local_machine
-
-        return local_machine(session, found, matrix)
-    from tfmat.scaling.slurm_launches import slurm_machine
-
-    template, site = slurm
-    return slurm_machine(
-        site, matrix, found, partition=template.partition, most_nodes=template.nodes
-    )
+        machine = local_machine(session, found, matrix)
+    else:
+        template, site = slurm
+        machine = slurm_machine(
+            site, matrix, found, partition=template.partition, most_nodes=template.nodes
+        )
+    # Processes of other machines cannot see this one.
+    watch = None if slurm else os.getpid()
+    return Study(config, matrix, machine, found["models"], dataset.folder.resolve(), watch)
 
 
 def _runner(slurm: Any, folder: pathlib.Path) -> "Run":
-    if slurm is None:
-        from tfmat.scaling.laboratory import run_locally
-
-        return run_locally
+    from tfmat.scaling.laboratory import run_locally
     from tfmat.scaling.slurm_launches import SlurmLaunches
 
+    if slurm is None:
+        return run_locally
     template, site = slurm
     return SlurmLaunches(template, site, folder).run
 
@@ -154,14 +144,15 @@ def _report(folder: pathlib.Path, changes: dict[str, Any]) -> None:
     from tfmat.scaling.analysis import analyse
     from tfmat.scaling.assumptions import read_assumptions
     from tfmat.scaling.measurement_files import read_measurements
-    from tfmat.scaling.scaling_report import write_report_with
+    from tfmat.scaling.scaling_report import save_report
     from tfmat.scaling.scaling_verdict import judge
 
     measurements = read_measurements(folder)
     if not measurements.repetitions:
         say("nothing was measured: there is no report")
         return
-    page = write_report_with(folder, changes)
-    verdict = judge(analyse(measurements, read_assumptions(folder)))
-    print(verdict.text)
+    assumptions = dataclasses.replace(read_assumptions(folder), **changes)
+    analysis = analyse(measurements, assumptions)
+    page = save_report(folder, analysis)
+    print(judge(analysis).text)
     print(f"report: {page}")

@@ -9,7 +9,7 @@ from tfmat.scaling.assumptions import Assumptions
 from tfmat.scaling.measurements import Measurements, Model, Point, Repetition
 from tfmat.scaling.network import line_fits
 from tfmat.scaling.prediction import Predictor
-from tfmat.scaling.study import GOAL, all_models, checks
+from tfmat.scaling.study import GOAL, checks, main_model
 from tfmat.scaling.summary import added_worker, amdahl_share, series, summarise
 from tfmat_tests.scaling.synthetic import Truth, study
 
@@ -19,7 +19,7 @@ NONE = Assumptions()
 def fitted(truth, **changes):
     measurements = study(truth, **changes)
     summaries = summarise(measurements)
-    return measurements, summaries, all_models(measurements, summaries, NONE)[0]
+    return measurements, summaries, main_model(measurements, summaries, NONE)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_formula_s_numbers_are_found_again_within_5_percent(truth):
     assert model.inside.algorithm == "ring"
     assert model.inside.link.latency == pytest.approx(truth.latency, rel=0.05)
     assert model.inside.link.byte_seconds == pytest.approx(truth.byte_seconds, rel=0.05)
-    assert model.compute.fit.values[1] == pytest.approx(truth.an_example, rel=0.05)
+    assert model.compute.values[1] == pytest.approx(truth.an_example, rel=0.05)
     assert model.alone(75) == pytest.approx(truth.alone(75), rel=0.02)
     assert model.deviation == pytest.approx(truth.deviation, rel=0.05)
 
@@ -78,7 +78,7 @@ def test_a_wrong_model_is_seen_by_its_checks():
         for each in measurements.repetitions
     )  # fmt: skip
     measurements = dataclasses.replace(measurements, repetitions=slow)
-    combination, _ = all_models(measurements, summarise(measurements), NONE)[0]
+    combination, _ = main_model(measurements, summarise(measurements), NONE)
     found = checks(combination, measurements.allreduces, NONE)
     wrong = [check.error for check in found if check.summary.point.batch_a_worker == 150]
     assert min(np.abs(wrong)) > GOAL

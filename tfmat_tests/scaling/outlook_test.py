@@ -65,7 +65,6 @@ def test_measured_power_goes_before_an_assumed_one():
     )  # fmt: skip
     measured = dataclasses.replace(TRAINED, repetitions=repetitions)
     for cost in analyse(measured, Assumptions(watts_a_worker=200.0)).costs:
-        assert cost.measured_power
         assert cost.kilowatt_hours == pytest.approx(0.05 * cost.device_hours)
 
 
