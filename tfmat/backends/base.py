@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tfmat.backends.clocks import ClockOffset
+from tfmat.backends.collectives import Collectives
 from tfmat.backends.mesh import ONE_DEVICE, MeshShape
 from tfmat.backends.step_times import StepTimes
-from tfmat.errors import InputError
+from tfmat.errors import InputError, WorkerLostError
 from tfmat.ranks.processes import Processes, find_processes
 
 Arrays = dict[str, np.ndarray]
@@ -50,38 +50,47 @@ class BackendOptions:
 
 
 class Backend(abc.ABC):
-    """One way of running training steps. `build` comes first; everything else after it.
+    """What runs training steps. `build` comes first; everything else after it.
+
+    Args:
+      options: see BackendOptions.
+      collectives: how it talks to the other processes.
 
     Attributes:
       name: as in `--backend=NAME`.
-      world_size: workers that share a global batch.
-      rank: this worker; rank 0 alone writes files and draws progress.
+      collectives: what is told to the other processes, and by them.
       timed_calls: one in so many calls of `train` notes the times within its steps; 0 where none does.
       step_times: of the last `train`, where that was one of them.
-      clock: this worker's against rank 0's; where times of several workers are compared.
     """
 
     name: str
-    world_size: int = 1
-    rank: int = 0
     timed_calls: int = 0
     step_times: StepTimes | None = None
-    clock = ClockOffset(0.0, 0.0)
+    _last_compared = 0
 
-    def __init__(self, options: BackendOptions | None = None):
+    def __init__(
+        self, options: BackendOptions | None = None, collectives: Collectives | None = None
+    ):
         self.options = options or BackendOptions()
+        self.collectives = collectives or Collectives()
 
-    def start(self) -> None:  # noqa: B027
+    @property
+    def rank(self) -> int:
+        """This worker; rank 0 alone writes files and draws progress."""
+        return self.collectives.rank
+
+    @property
+    def world_size(self) -> int:
+        """Workers that share a global batch."""
+        return self.collectives.size
+
+    def start(self) -> None:
         """Joins the other workers; once, before `build` and after `prepare_tensorflow`."""
+        self.collectives.start()
 
-    def close(self, error: BaseException | None = None) -> None:  # noqa: B027
+    def close(self, error: BaseException | None = None) -> None:
         """Leaves them: in order, or because of `error`, which they are told."""
-
-    def when_lost(self, record: Callable[[str], None]) -> None:  # noqa: B027
-        """Has `record(message)` called, from another thread, when a worker is lost and this process is to end."""
-
-    def announce(self, phase: str, step: int) -> None:  # noqa: B027
-        """Says what this worker does from now on, for the message if it is lost."""
+        self.collectives.close(error)
 
     def __enter__(self) -> "Backend":
         self.start()
@@ -117,7 +126,7 @@ class Backend(abc.ABC):
         """Puts a structure of NumPy arrays where steps read it best (device memory; on CPUs without a copy)."""
 
     @abc.abstractmethod
-    def share(self, data: Any) -> Any:
+    def host_tensors(self, data: Any) -> Any:
         """Tensors in host memory over a structure of NumPy arrays, mapped files included: no copy where possible."""
 
     @abc.abstractmethod
@@ -163,18 +172,6 @@ class Backend(abc.ABC):
         """This worker's contiguous part of each global batch; InputError where a worker would have none."""
         return slice(0, global_batch_size)
 
-    def broadcast(self, decision: Any) -> Any:
-        """Rank 0's `decision` (small, picklable) on every rank."""
-        return decision
-
-    def gather(self, value: Any) -> list[Any]:
-        """Every rank's `value` (small, picklable), in the order of the ranks, on every rank."""
-        return [value]
-
-    def maximum(self, number: int) -> int:
-        """The largest of the ranks' numbers, on every rank; cheap enough for every block."""
-        return number
-
     def synchronize(self) -> None:  # noqa: B027
         """Rank 0's whole state on every rank: before the first step, and after `write` on rank 0."""
 
@@ -192,28 +189,25 @@ class Backend(abc.ABC):
             "times outside of the steps"
         )
 
-    def latest(self, times: np.ndarray) -> np.ndarray:
-        """For each of float64 `times`, the latest among the ranks', all by this rank's clock."""
-        return times
-
-    def repeated_sums(self, num_values: int) -> Callable[[int], None]:
-        """After `start`: a function that sums that many float32 over the workers, `count` times one after the other.
-
-        Raises:
-          InputError: there is nobody to sum with.
-        """
-        raise InputError(f"--backend={self.name} sums over no other workers here")
-
-    def start_timeline(self, path: str) -> bool:
-        """Begins to write what the parallel library does into a file, on rank 0; False where there is nothing to."""
-        return False
-
-    def stop_timeline(self) -> None:  # noqa: B027
-        """Ends what `start_timeline` began."""
-
-    def check_agreement(self, step: int) -> None:  # noqa: B027
-        """Compares the workers' states by a hash.
+    def check_replicas(self, step: int) -> None:  # noqa: B027
+        """Compares the copies of the state that the workers hold, by a hash.
 
         Raises:
           WorkerLostError: they differ; names the steps between which they began to.
         """
+
+    def _report_differing(self, what: str, differing: list[int], step: int) -> None:
+        """WorkerLostError where some (`what`: `rank`, `device`) hold other numbers than the first."""
+        if differing:
+            names = ", ".join(map(str, differing[:8])) + (" ..." if len(differing) > 8 else "")
+            raise WorkerLostError(
+                f"the weights of {what} {names} differ from those of {what} 0; they began to between step "
+                f"{self._last_compared} and step {step}. Start the same command again to go on from the last "
+                "checkpoint; where it happens again, a worker computes or communicates wrongly"
+            )
+        self._last_compared = step
+
+    def _note_common_state(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """All workers were given this state."""
+        if "slots/0" in arrays:  # Keras's `iterations`
+            self._last_compared = int(arrays["slots/0"])

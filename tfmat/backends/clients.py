@@ -1,21 +1,26 @@
 """Several processes that share one mesh: DTensor's clients, set up from what the launcher says.
 
-TensorFlow's own service that watches the clients stays off: it ends a process without a word. The watchdog does that,
-and knows what is no fault.
+TensorFlow's own service that watches the clients stays off: it ends a process without a word. The star does that, and
+knows what is no fault.
 """
 
+import contextlib
 import os
 import socket
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 
-from tfmat.backends.mesh import MeshShape
-from tfmat.errors import InputError
-from tfmat.ranks.ending import START_TIMEOUT, WORKER_TIMEOUT, OnLoss, seconds_setting, start_timer
+from tfmat.backends.collectives import Collectives
+from tfmat.backends.mesh import BATCH, MeshShape
+from tfmat.backends.mesh_tensors import MeshTensors
+from tfmat.backends.repeated_sums import repeated_mesh_sums
+from tfmat.errors import InputError, WorkerLostError
+from tfmat.ranks.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
 from tfmat.ranks.port_guard import (
     Neighbour,
     PortGuard,
@@ -27,32 +32,89 @@ from tfmat.ranks.processes import Processes
 from tfmat.ranks.rendezvous import ByNote, meet
 from tfmat.ranks.star import Star
 
-# TensorFlow joins once in a process.
+# TensorFlow joins once in a process; where its servers are.
 _joined: list[str] = []
 
 
-def join(processes: Processes, mesh_shape: MeshShape, folder: str, on_loss: OnLoss) -> Star:
-    """Makes this process one client of the mesh; returns when all have become that, and are watched.
+class MeshCollectives(Collectives):
+    """Those of the processes that share a mesh; sums over its devices are DTensor's own, inside of the step.
 
     Args:
       processes: this one among the others.
       mesh_shape: of all of them; each gets the same number of its devices.
       folder: that all can see, where they are on several nodes.
-      on_loss: see `tfmat.ranks.rendezvous.meet`.
-
-    Raises:
-      InputError: the mesh cannot be shared out, is larger than the devices, or TensorFlow has started already.
     """
-    check_not_refused("--backend=dtensor over several processes")
-    kind = "" if _joined else _choose_devices(processes, mesh_shape)
-    timeout, seconds = seconds_setting(WORKER_TIMEOUT), seconds_setting(START_TIMEOUT)
-    deadline = time.monotonic() + seconds
-    with start_timer(processes.rank, seconds + 5):  # TensorFlow itself may wait without end
-        star = meet(processes, ByNote(processes, folder), deadline, on_loss)
-        if not _joined:
-            _joined.append(_join_tensorflow(kind, processes, star))
-        star.watch(timeout, deadline)
-    return star
+
+    def __init__(self, processes: Processes, mesh_shape: MeshShape, folder: str):
+        self.processes, self._mesh_shape, self._folder = processes, mesh_shape, folder
+        self._tensors: MeshTensors | None = None
+
+    def start(self) -> None:
+        """See Collectives.start: makes this process one client of the mesh.
+
+        Raises:
+          InputError: the mesh cannot be shared out, is larger than the devices, or TensorFlow has started already.
+        """
+        if self._tensors:
+            return
+        self.rank, self.size = self.processes.rank, self.processes.size
+        if self.size > 1:
+            self._star = self._join(self.processes)
+        mesh = make_mesh(self._mesh_shape, self.size)
+        self._tensors = MeshTensors(mesh, self._mesh_shape, self.rank, self.size)
+
+    def _join(self, processes: Processes) -> Star:
+        check_not_refused("--backend=dtensor over several processes")
+        kind = "" if _joined else _choose_devices(processes, self._mesh_shape)
+        timeout, seconds = seconds_setting(WORKER_TIMEOUT), seconds_setting(START_TIMEOUT)
+        deadline = time.monotonic() + seconds
+        with start_timer(self.rank, seconds + 5):  # TensorFlow itself may wait without end
+            star = meet(processes, ByNote(processes, self._folder), deadline, self._on_loss)
+            if not _joined:
+                _joined.append(_join_tensorflow(kind, processes, star))
+            star.watch(timeout, deadline)
+        return star
+
+    @property
+    def tensors(self) -> MeshTensors:
+        """What packs arrays onto the mesh."""
+        if self._tensors is None:
+            raise InputError("the backend of a mesh is not started; call its start() first")
+        return self._tensors
+
+    def broadcast(self, value: Any) -> Any:
+        """See Collectives.broadcast."""
+        return value if self.size == 1 else self._with_star(lambda star: star.broadcast(value))
+
+    def gather(self, value: Any) -> list[Any]:
+        """See Collectives.gather."""
+        if self.size == 1:
+            return [value]
+        found: list[Any] = self._with_star(lambda star: star.gather(value))
+        return found
+
+    def repeated_sums(self, num_values: int) -> Callable[[int], None]:
+        """See Collectives.repeated_sums: over the devices of the batch axis."""
+        num_devices = self._mesh_shape.size(BATCH)
+        if num_devices == 1:
+            return super().repeated_sums(num_values)
+        return repeated_mesh_sums(self.tensors, BATCH, num_devices, num_values)
+
+    def _with_star(self, action: Callable[[Star], Any]) -> Any:
+        if self._star is None:
+            raise WorkerLostError("the processes of this mesh are not joined, or have parted")
+        with self.losses_told():
+            return action(self._star)
+
+    def _is_loss(self, error: Exception) -> bool:
+        return isinstance(
+            error, WorkerLostError | tf.errors.UnavailableError | tf.errors.AbortedError
+        )
+
+    def _leave_together(self, star: Star) -> None:
+        """A process that ended now would take away what another one still receives from it."""
+        with contextlib.suppress(WorkerLostError):
+            star.barrier()
 
 
 def _join_tensorflow(kind: str, processes: Processes, star: Star) -> str:

@@ -1,8 +1,8 @@
-"""How far the clocks of several machines are apart, from meetings of all workers and nothing else.
+"""How far the clocks of several machines are apart, from barriers of all workers and nothing else.
 
-Nobody leaves a meeting before everybody has come. So, in true time, rank 0 came before rank r left, and rank r came
-before rank 0 left: each meeting gives an upper and a lower bound of the difference of the two clocks, and the narrowest
-of many hold (Cristian 1989, Probabilistic clock synchronization, with the meeting as the message there and back).
+Nobody leaves a barrier before everybody has come. So, in true time, rank 0 came before rank r left, and rank r came
+before rank 0 left: each barrier gives an upper and a lower bound of the difference of the two clocks, and the narrowest
+of many hold (Cristian 1989, Probabilistic clock synchronization, with the barrier as the message there and back).
 """
 
 import time
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-_MEETINGS = 50
+_BARRIERS = 50
 
 
 class ClockOffset(NamedTuple):
@@ -21,25 +21,25 @@ class ClockOffset(NamedTuple):
     error: float
 
 
-class Meetings(NamedTuple):
-    """By one rank's own clock: node, name of its machine; came and left, seconds of each meeting."""
+class Barriers(NamedTuple):
+    """By one rank's own clock: node, name of its machine; came and left, seconds of each barrier."""
 
     node: str
     came: list[float]
     left: list[float]
 
 
-def hold_meetings(meet: Callable[[], object], node: str) -> Meetings:
-    """Notes when this rank came to and left some meetings; every rank calls it at the same time."""
+def time_barriers(barrier: Callable[[], object], node: str) -> Barriers:
+    """Notes when this rank came to and left some barriers; every rank calls it at the same time."""
     came, left = [], []
-    for _ in range(_MEETINGS):
+    for _ in range(_BARRIERS):
         came.append(time.time())
-        meet()
+        barrier()
         left.append(time.time())
-    return Meetings(node, came, left)
+    return Barriers(node, came, left)
 
 
-def clock_offsets(ranks: Sequence[Meetings]) -> list[ClockOffset]:
+def clock_offsets(ranks: Sequence[Barriers]) -> list[ClockOffset]:
     """Of each rank, from what all noted; ranks of one node have one clock, and those of rank 0's an offset of zero."""
     first = ranks[0]
     bounds: dict[str, tuple[float, float]] = {}

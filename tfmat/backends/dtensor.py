@@ -5,7 +5,7 @@ many steps, see mesh_steps.py.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -13,34 +13,37 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 
-from tfmat.backends.base import Arrays, BackendOptions, Metric, PerExample
+from tfmat.backends.base import Arrays, Backend, BackendOptions, Metric, PerExample
 from tfmat.backends.batches import share_or_copy
-from tfmat.backends.clients import make_mesh
+from tfmat.backends.clients import MeshCollectives
 from tfmat.backends.layout_rules import Spec
 from tfmat.backends.layouts import Plan, make_plan, slot_specs, weights_of
 from tfmat.backends.mesh import BATCH
 from tfmat.backends.mesh_refusals import check_layers_for_mesh, explain
 from tfmat.backends.mesh_steps import MeshSteps, steps_a_call
-from tfmat.backends.mesh_tensors import MeshTensors, differing_devices, host
-from tfmat.backends.mesh_workers import MeshWorkers
+from tfmat.backends.mesh_tensors import differing_devices, host
 from tfmat.backends.refusals import check_precision
-from tfmat.backends.repeated_sums import repeated_mesh_sums
 from tfmat.backends.step import Batch, State, Step
 from tfmat.backends.zero import DividedOptimizer, GatheringModel
 from tfmat.errors import InputError
 
 
-class DTensorBackend(MeshWorkers):
+class DTensorBackend(Backend):
     """A mesh; the state lives in DVariables, the model's own follow at `sync_model`.
 
     Attributes:
+      mesh_shape: the axes, over all processes.
       plan: layouts of the weights, after `build`.
     """
 
     name = "dtensor"
 
+    collectives: MeshCollectives
+
     def __init__(self, options: BackendOptions | None = None):
-        super().__init__(options)
+        options = options or BackendOptions()
+        self.mesh_shape = options.mesh
+        super().__init__(options, MeshCollectives(options.processes, options.mesh, options.folder))
         for key in ("compression", "accumulate"):
             value = getattr(self.options, key)
             if value != getattr(BackendOptions, key):
@@ -48,16 +51,6 @@ class DTensorBackend(MeshWorkers):
                     f"{key}={value} is for --backend=horovod; leave it out with --backend=dtensor"
                 )
         self.plan: Plan | None = None
-        self._started = False
-
-    def start(self) -> None:
-        """See Backend.start. InputError where the mesh is larger than the devices."""
-        if self._started:
-            return
-        super().start()
-        mesh = make_mesh(self.mesh_shape, self.world_size)
-        self._tensors = MeshTensors(mesh, self.mesh_shape, self.rank, self.world_size)
-        self._started = True
 
     def build(
         self,
@@ -75,6 +68,7 @@ class DTensorBackend(MeshWorkers):
         check_layers_for_mesh(model)
         check_precision(model, optimizer)
         self.start()
+        self._tensors = self.collectives.tensors
         optimizer.build(model.trainable_variables)
         self._model = model
         named = {f"metric '{name}'": metric for name, metric in metrics.items()}
@@ -89,7 +83,7 @@ class DTensorBackend(MeshWorkers):
             [(None,) * len(variable.shape) for variable in self._plain.non_trainable],
             slot_specs(optimizer, self.plan),
         )
-        arrays = self.broadcast([[v.numpy() for v in part] for part in self._plain])
+        arrays = self.collectives.broadcast([[v.numpy() for v in part] for part in self._plain])
         self._variables = State(
             *(
                 [
@@ -114,15 +108,15 @@ class DTensorBackend(MeshWorkers):
             self._batch_spec(1),
             num_sums=self._step.num_sums,
             capacity=steps_a_call(),
-            largest=self.maximum,
+            largest=self.collectives.maximum,
         )
 
     def place(self, data: Any) -> Any:
         """See Backend.place: whole on every device; virtual devices of a CPU share one copy."""
-        return tf.nest.map_structure(self._tensors.replicate, data)
+        return tf.nest.map_structure(self.collectives.tensors.replicate, data)
 
-    def share(self, data: Any) -> Any:
-        """See Backend.share."""
+    def host_tensors(self, data: Any) -> Any:
+        """See Backend.host_tensors."""
         return tf.nest.map_structure(share_or_copy, data)
 
     def train(
@@ -148,14 +142,14 @@ class DTensorBackend(MeshWorkers):
             ),
             arrays,
         )
-        with self._refusals_told(), self._losses_told():
+        with self._refusals_told(), self.collectives.losses_told():
             outputs = self._predict_step(parts)
             return tf.nest.map_structure(lambda output: host(output)[:count], outputs)
 
     def read(self) -> Arrays:
         """See Backend.read."""
         specs = self._specs.named()
-        with self._losses_told():
+        with self.collectives.losses_told():
             found = self._variables.named()
             return {
                 name: self._tensors.whole(found[name].read_value(), specs[name]) for name in found
@@ -170,19 +164,19 @@ class DTensorBackend(MeshWorkers):
             variables[name].assign(self._tensors.pack(array, specs[name]))
 
         self._variables.assign(arrays, assign)
-        self._agreed_when_saved(arrays)
+        self._note_common_state(arrays)
 
-    def check_agreement(self, step: int) -> None:
-        """See Backend.check_agreement: what several devices hold must be the same on each."""
+    def check_replicas(self, step: int) -> None:
+        """See Backend.check_replicas: what several devices hold must be the same on each."""
         if self.mesh_shape.num_devices == 1:
             return
-        self.announce("comparing weights", step)
+        self.collectives.announce("comparing weights", step)
         variables, specs = self._variables.named(), self._specs.named()
         held = self._tensors.digests_here(
             (name, variables[name], specs[name]) for name in variables
         )
-        devices = [device for process in self.gather(held) for device in process]
-        self._compare("device", differing_devices(devices), step)
+        devices = [device for process in self.collectives.gather(held) for device in process]
+        self._report_differing("device", differing_devices(devices), step)
 
     def sync_model(self) -> None:
         """See Backend.sync_model."""
@@ -190,20 +184,13 @@ class DTensorBackend(MeshWorkers):
         for name, variable in self._plain.named().items():
             variable.assign(arrays[name])
 
-    def repeated_sums(self, num_values: int) -> Callable[[int], None]:
-        """See Backend.repeated_sums: over the devices of the batch axis."""
-        num_devices = self.mesh_shape.size(BATCH)
-        if num_devices == 1:
-            return super().repeated_sums(num_values)
-        return repeated_mesh_sums(self._tensors, BATCH, num_devices, num_values)
-
     def bytes_per_device(self) -> dict[str, list[int]]:
         """`weights`, `non_trainable` and `slots` -> bytes that each device of all processes holds, counted there."""
         held = {
             part: self._tensors.bytes_here(variables)
             for part, variables in self._variables._asdict().items()
         }
-        processes = self.gather(held)
+        processes = self.collectives.gather(held)
         return {part: [count for other in processes for count in other[part]] for part in held}
 
     def _run(
@@ -216,7 +203,7 @@ class DTensorBackend(MeshWorkers):
     ) -> np.ndarray:
         """What does not divide over the batch axis is filled up with examples of weight zero."""
         padding = ((0, 0), (0, self._missing(indices.shape[1])))
-        with self._refusals_told(), self._losses_told():
+        with self._refusals_told(), self.collectives.losses_told():
             return self._steps.run(
                 kind,
                 self.place(data),

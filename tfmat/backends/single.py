@@ -1,5 +1,11 @@
-"""One process, one device: many steps in one call of a graph, the data gathered by index inside it."""
+"""Data parallel training: each worker holds the whole state and computes its part of the global batch.
 
+Many steps run in one call of a graph, the data gathered by index inside it. A worker takes its columns of each global
+batch and sums over the others where the step says `reduce`; alone, that is the identity. The loss is divided by the
+global batch, so unequal parts are right without further ado.
+"""
+
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,6 +26,7 @@ from tfmat.backends.stamps import Stamps
 from tfmat.backends.step import Batch, State, Step
 from tfmat.backends.step_times import StepTimes
 from tfmat.errors import InputError
+from tfmat.models.normalization import is_synchronized
 
 # Examples in a piece of a batch: beyond the first its activations leave the cache, below the second its operations
 # are too small to be worth starting. Further rounds would only make the graph larger.
@@ -27,7 +34,7 @@ _PIECE, _SMALLEST_PIECE, _LARGEST_ROUNDS = 250, 16, 4
 
 
 class SingleBackend(Backend):
-    """The seam's identity: `reduce` returns what it is given, the state lives in the model's own variables."""
+    """The state lives in the model's own variables."""
 
     name = "single"
 
@@ -41,6 +48,7 @@ class SingleBackend(Backend):
                 "leave it out and use trace_steps"
             )
         self.timed_calls = one_call_in
+        self.collectives.compare_clocks()
 
     def build(
         self,
@@ -74,17 +82,18 @@ class SingleBackend(Backend):
         )
         self._functions: dict[Any, Any] = {}
         self._num_calls = 0
+        self._local_statistics = _local_statistics(model)
 
     def place(self, data: Any) -> Any:
         """See Backend.place."""
-        tensors = self.share(data)
+        tensors = self.host_tensors(data)
         if tf.config.list_logical_devices("GPU"):
             with tf.device("GPU:0"):
                 return tf.nest.map_structure(tf.identity, tensors)
         return tensors
 
-    def share(self, data: Any) -> Any:
-        """See Backend.share."""
+    def host_tensors(self, data: Any) -> Any:
+        """See Backend.host_tensors."""
         return tf.nest.map_structure(share_or_copy, data)
 
     def train(
@@ -124,14 +133,48 @@ class SingleBackend(Backend):
         outputs = self._functions["predict"](features)
         return tf.nest.map_structure(lambda output: output.numpy(), outputs)
 
+    def columns(self, global_batch_size: int) -> slice:
+        """See Backend.columns."""
+        if global_batch_size < self.world_size:
+            raise InputError(
+                f"global_batch_size is {global_batch_size}, fewer than the {self.world_size} workers; "
+                "use a larger batch or fewer workers"
+            )
+        start, stop = (
+            global_batch_size * rank // self.world_size for rank in (self.rank, self.rank + 1)
+        )
+        return slice(start, stop)
+
+    def synchronize(self) -> None:
+        """See Backend.synchronize."""
+        self.collectives.broadcast_variables(self._variables.named())
+
+    def check_replicas(self, step: int) -> None:
+        """See Backend.check_replicas."""
+        if self.world_size == 1:
+            return
+        self.collectives.announce("comparing weights", step)
+        digest = hashlib.blake2b(digest_size=16)
+        for array in self.read().values():
+            digest.update(np.ascontiguousarray(array).data)
+        digests = self.collectives.gather(digest.hexdigest())
+        differing = [rank for rank, other in enumerate(digests) if other != digests[0]]
+        self._report_differing("rank", differing, step)
+
     def read(self) -> Arrays:
-        """See Backend.read."""
+        """See Backend.read; statistics that each worker keeps for itself are averaged first."""
+        if self.world_size > 1 and self._local_statistics:
+            self.collectives.begin_graph("statistics")
+            for variable in self._local_statistics:
+                (total,) = self.collectives.reduce([tf.convert_to_tensor(variable)])
+                variable.assign(total / self.world_size)
         return {name: variable.numpy() for name, variable in self._variables.named().items()}
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
         """See Backend.write."""
         variables = self._variables.named()
         self._variables.assign(arrays, lambda name, array: variables[name].assign(array))
+        self._note_common_state(arrays)
 
     def sync_model(self) -> None:
         """Nothing to do: the state lives in the model's own variables."""
@@ -157,20 +200,22 @@ class SingleBackend(Backend):
             ]
             # No autograph: the loop is written out, and nothing is left in the folder of temporary files.
             self._functions[key] = tf.function(steps, input_signature=signature, autograph=False)
-        results = self._functions[key](data, indices, weights, num_examples)
-        return tf.nest.map_structure(lambda result: result.numpy(), results)
+        with self.collectives.losses_told():
+            results = self._functions[key](data, indices, weights, num_examples)
+            return tf.nest.map_structure(lambda result: result.numpy(), results)
 
     def _train_steps(
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
     ) -> Any:
         def step(pieces: list[Batch]) -> tf.Tensor:
-            return self._assign(*self._compute(self._read(), pieces, self._reduce))
+            return self._assign(*self._compute(self._read(), pieces, self.collectives.reduce))
 
         def step_in_parts(part: Callable[[tf.Tensor], Batch]) -> tf.Tensor:
             return self._assign(
-                *self._step.compute_in_parts(self._read(), part, num_parts, self._reduce)
+                *self._step.compute_in_parts(self._read(), part, num_parts, self.collectives.reduce)
             )
 
+        self.collectives.begin_graph("train")
         num_parts = self.options.accumulate
         if num_parts > 1:
             return each_batch_in_parts(
@@ -182,10 +227,11 @@ class SingleBackend(Backend):
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
     ) -> Any:
         def step(pieces: list[Batch], stamps: Stamps) -> tf.Tensor:
-            reduce = stamps.around(self._reduce)
+            reduce = stamps.around(self.collectives.reduce)
             state, sums = self._compute(self._read(), pieces, reduce)
             return self._assign(state, sums, stamps)
 
+        self.collectives.begin_graph("train")
         several = self.world_size > 1
         return each_timed_batch(
             step, self._num_pieces, several, data, indices, weights, num_examples
@@ -208,13 +254,10 @@ class SingleBackend(Backend):
         def step(pieces: list[Batch]) -> tf.Tensor:
             return self._step.evaluate(self._read(), pieces, lambda tensors: tensors)
 
+        self.collectives.begin_graph("evaluate")
         sums = each_batch(step, self._num_pieces, data, indices, weights, num_examples)
         # One collective a call, not one a batch: nothing here waits for the other workers' sums.
-        return self._reduce([sums])[0]
-
-    def _reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Sums over the workers: alone there is nothing to do."""
-        return tensors
+        return self.collectives.reduce([sums])[0]
 
     def _num_pieces(self, width: int) -> int:
         """Pieces of a batch that run side by side, one on each processor.
@@ -232,3 +275,18 @@ class SingleBackend(Backend):
 
     def _read(self) -> State:
         return State(*([tf.convert_to_tensor(v) for v in part] for part in self._variables))
+
+
+def _local_statistics(model: keras.Model) -> list[Any]:
+    """State that each worker changes by what it alone sees: moving statistics, where not synchronised."""
+    synchronized = {
+        id(variable)
+        for layer in model._flatten_layers()
+        if is_synchronized(layer)
+        for variable in layer.non_trainable_variables
+    }
+    return [
+        variable.value
+        for variable in model.non_trainable_variables
+        if id(variable) not in synchronized and variable.value.dtype.is_floating
+    ]

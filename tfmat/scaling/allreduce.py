@@ -34,7 +34,7 @@ class BareMpi:
         """MPI ends with the process."""
 
     def repeated_sums(self, num_values: int) -> Callable[[int], None]:
-        """See Backend.repeated_sums."""
+        """See Collectives.repeated_sums."""
         values, total = np.zeros(num_values, np.float32), np.empty(num_values, np.float32)
 
         def sums(count: int) -> None:
@@ -44,11 +44,11 @@ class BareMpi:
         return sums
 
     def broadcast(self, decision: Any) -> Any:
-        """See Backend.broadcast."""
+        """See Collectives.broadcast."""
         return self._world.bcast(decision)
 
     def gather(self, value: Any) -> list[Any]:
-        """See Backend.gather."""
+        """See Collectives.gather."""
         return list(self._world.allgather(value))
 
 
@@ -64,7 +64,7 @@ def measure_sums(
         from tfmat.backends import BackendOptions, make_backend
 
         options = BackendOptions.on_mesh(variant["mesh"]) if variant["mesh"] else None
-        workers = make_backend(variant["backend"], options)
+        workers = make_backend(variant["backend"], options).collectives
     sizes = sorted(spec["sizes"])
     # DTensor's graphs of several sizes would take each other's names for their loops, and be refused (TensorFlow 2.21):
     # on a mesh each size has gone before the next one comes.

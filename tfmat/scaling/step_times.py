@@ -85,7 +85,7 @@ def _meeting(
     spec: dict[str, Any], backend: Any, processes: Processes, folder: pathlib.Path
 ) -> Callable[[], object]:
     if backend.world_size == processes.size:
-        return lambda: backend.gather(0)
+        return lambda: backend.collectives.gather(0)
     return Rendezvous(folder, processes.rank, processes.size)
 
 
@@ -156,7 +156,7 @@ class _Bench:
             elapsed = time.monotonic() - started
             meter.called(block.indices.shape[1], len(block.indices), elapsed)
             rate = len(block.indices) / elapsed
-        return float(self.backend.broadcast(rate))
+        return float(self.backend.collectives.broadcast(rate))
 
     def _shape(self, source: Any, rate: float, seconds: float) -> tuple[int, int]:
         """Steps a call, as the main job has them where that is short enough, and calls."""
@@ -204,7 +204,7 @@ def measure_training(
             for rank, answer in enumerate(answers[1:], start=1):
                 write_json(answer_file(folder, rank), {"tasks": [answer]})
             answer = answers[0]
-        backend.gather(0)  # what rank 0 wrote stays: the others write nothing after it
+        backend.collectives.gather(0)  # what rank 0 wrote stays: the others write nothing after it
     if processes.rank == 0:
         return {"tasks": [answer]}
     found: dict[str, Any] = read_json(answer_file(folder, processes.rank))

@@ -43,7 +43,7 @@ class Loop:
         self._epochs, self._total_steps = run.source.plan, run.total_steps
         self._steps_per_call = run.steps_per_call
         # Every worker of a run that keeps files takes part in what leads to one; rank 0 alone has the folder.
-        self._keeps = run.backend.broadcast(run.folder is not None)
+        self._keeps = run.backend.collectives.broadcast(run.folder is not None)
         self._folder, self._checkpoint_every = run.folder, run.plan.checkpoint_every
         self.position = Position()
         self._last_saved_step = self.first_step = 0
@@ -78,7 +78,7 @@ class Loop:
         self._begin_epoch()
         for block in self.meter.each(self._run.source.blocks(self._spans())):
             self._callbacks.call("on_train_batch_begin", position.step)
-            self._backend.announce("training", position.step)
+            self._backend.collectives.announce("training", position.step)
             started = time.monotonic()
             sums = self._backend.train(*block)
             self._count_time(block, time.monotonic() - started)
@@ -95,7 +95,7 @@ class Loop:
                 return position.end_reason
             # A signal to any worker stops all of them, after the same step.
             with self.meter.time("agreement"):
-                received = self._backend.maximum(stop.received)
+                received = self._backend.collectives.maximum(stop.received)
             if received or self._checkpoint_is_due():
                 self.save()
             if received:
@@ -117,7 +117,7 @@ class Loop:
         """Writes a checkpoint of the present position."""
         if not self._keeps or self._last_saved_step == self.position.step:
             return
-        self._backend.announce("checkpoint", self.position.step)
+        self._backend.collectives.announce("checkpoint", self.position.step)
         state = self._backend.read()
         if not all(np.isfinite(array).all() for array in state.values()):
             raise self._diverged("the weights are not finite after", self.position.step - 1)
@@ -190,9 +190,9 @@ class Loop:
         position = self.position
         logs = self._epoch_logs()
         with self.meter.time("agreement"):
-            self._backend.check_agreement(position.step)
+            self._backend.check_replicas(position.step)
         if self._run.validation is not None:
-            self._backend.announce("validation", position.step)
+            self._backend.collectives.announce("validation", position.step)
             started = time.monotonic()
             with self.meter.time("validation"):
                 logs |= {
@@ -233,7 +233,7 @@ class Loop:
             reason = f"val_loss {logs['val_loss']:.4g} reached the target {target:.4g}"
         elif self._run.task.model.stop_training:
             reason = f"a callback stopped the run after epoch {epoch + 1}"
-        return self._backend.broadcast(reason)
+        return self._backend.collectives.broadcast(reason)
 
     def _log_epoch(self, epoch: int, record: dict[str, Any]) -> None:
         val_loss = f"  val_loss {record['val_loss']:.4g}" if "val_loss" in record else ""
@@ -260,4 +260,4 @@ class Loop:
         if every.seconds is None:
             return self._epochs.next_multiple(every, step - 1) == step
         waited = time.monotonic() - self._checkpoint_clock
-        return self._backend.broadcast(waited >= every.seconds)  # by rank 0's clock
+        return self._backend.collectives.broadcast(waited >= every.seconds)  # by rank 0's clock

@@ -82,7 +82,7 @@ class Meter:
             self._profile.add(steps, cycle, spent["input"], spent["agreement"])
         elif not first and times is not None:
             with self.time("agreement"):
-                latest = self._backend.latest(times.ready)
+                latest = self._backend.collectives.latest(times.ready)
             self._profile.add_times(times, latest, cycle, spent["input"], spent["agreement"])
         self._machine.sample()
         self._whole.sample()
@@ -116,7 +116,7 @@ class Meter:
             "steps": self._steps,
             "seconds": {kind: round(value, 6) for kind, value in seconds.items()},
             "use": {**self._profile.means(), **use},
-            "clock": self._backend.clock._asdict(),
+            "clock": self._backend.collectives.clock._asdict(),
             **self._profile.details(),
         }
 

@@ -54,7 +54,7 @@ def write_profile(
     mine = {**summary, "node": platform.node()}
     if backend.rank >= _SAMPLED_RANKS:
         mine.pop("sample", None)
-    ranks = backend.gather(mine)
+    ranks = backend.collectives.gather(mine)
     split = backend.timed_calls > 0
     # A process that found all steps done leaves what the one before it wrote.
     stays = not summary["steps"] and workdir and (pathlib.Path(workdir) / FILE).exists()

@@ -63,7 +63,7 @@ class Session:
             yield None
             return
         folder = RunFolder(self._plan.workdir, self._plan.keep_checkpoints)
-        self._backend.when_lost(lambda message: folder.set_status("failed", message))
+        self._backend.collectives.when_lost(lambda message: folder.set_status("failed", message))
         try:
             yield folder
         finally:
@@ -81,8 +81,8 @@ class Session:
         lengths = {"num_examples": source.num_examples, "steps_per_epoch": source.steps_per_epoch}
         config = {**config, **lengths}
         # Rank 0 knows what was done before, and all do as it says.
-        saved = backend.broadcast(folder.check_config(config) if folder else None)
-        status = backend.broadcast(folder.status() if folder else {})
+        saved = backend.collectives.broadcast(folder.check_config(config) if folder else None)
+        status = backend.collectives.broadcast(folder.status() if folder else {})
         if saved and status.get("state") in ("done", "diverged"):
             return self._ended(status, saved)
         check_same_everywhere(backend, config)
@@ -116,7 +116,7 @@ class Session:
         if self._backend.rank == 0:
             model.optimizer = None  # or Keras would look for its slots in the file
             model.load_weights(pathlib.Path(workdir or "") / "final.keras")
-        model.set_weights(self._backend.broadcast(model.get_weights()))
+        model.set_weights(self._backend.collectives.broadcast(model.get_weights()))
         self._show(f"the run in {workdir} is done: {status['reason']}")
         return RunResult(
             status["reason"], status["step"], saved["total_steps"], {}, status["last_record"]
@@ -141,7 +141,7 @@ class _Turn:
 
     def take(self) -> RunResult:
         run = self._run
-        checkpoint = run.backend.broadcast(self._latest_checkpoint())
+        checkpoint = run.backend.collectives.broadcast(self._latest_checkpoint())
         run.callbacks.call("on_train_begin")
         self._resume(checkpoint)
         try:
@@ -191,7 +191,7 @@ class _Turn:
             run.log(line)
         run.callbacks.call("on_train_end")
         step = loop.position.step
-        run.backend.announce("validation", step)
+        run.backend.collectives.announce("validation", step)
         record = loop.position.last_record | {
             f"val_{name}_all": value for name, value in run.validate().items()
         }

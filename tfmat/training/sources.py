@@ -104,10 +104,10 @@ def make_source(
     # Each for itself: every worker takes its columns of batches of its own order over the whole set.
     worker = backend.rank if plan.sharding == "independent" and backend.world_size > 1 else None
     order = ExampleOrder(count, plan.seed, plan.shard_size, worker=worker)
-    fits = all(backend.gather(fits_in_memory(sum(array.nbytes for array in arrays))))
+    fits = all(backend.collectives.gather(fits_in_memory(sum(array.nbytes for array in arrays))))
     if plan.reading == "stream" or (plan.reading == "auto" and not fits):
         with tf.device("CPU:0"):
-            data = backend.share(examples)
+            data = backend.host_tensors(examples)
             return StreamSource(data, order, plan.epochs(count), backend.columns)
     return MemorySource(backend.place(examples), order, plan.epochs(count), backend.columns)
 
@@ -122,7 +122,7 @@ def check_same_everywhere(backend: Backend, config: Mapping[str, Any]) -> None:
         "seed",
         "train_for",
     )
-    answers = backend.gather({name: config.get(name) for name in names})
+    answers = backend.collectives.gather({name: config.get(name) for name in names})
     for rank, answer in enumerate(answers):
         for name in names:
             if answer[name] != answers[0][name]:
@@ -155,7 +155,7 @@ def measure_steps_per_second(backend: Backend, source: Source, count: int) -> fl
                 elapsed += time.monotonic() - started
             steps += count
             # Rank 0's clock decides, or the others would wait for steps that it does not do.
-            elapsed = backend.broadcast(elapsed)
+            elapsed = backend.collectives.broadcast(elapsed)
             if elapsed >= _PROBE_SECONDS:
                 break
     backend.write(before)

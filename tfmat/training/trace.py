@@ -54,7 +54,7 @@ class Trace:
         self._state = "after"
         tf.profiler.experimental.stop()
         if self._has_timeline:
-            self._backend.stop_timeline()
+            self._backend.collectives.stop_timeline()
             self._log(f"Horovod's timeline: {self._workdir / TIMELINE}; {_OPEN}")
         spaces = sorted(self._folder().glob("plugins/profile/*/*.xplane.pb"))
         if spaces and self._done:
@@ -63,7 +63,7 @@ class Trace:
 
     def _start(self) -> None:
         self._state = "during"
-        self._has_timeline = self._backend.start_timeline(str(self._workdir / TIMELINE))
+        self._has_timeline = self._backend.collectives.start_timeline(str(self._workdir / TIMELINE))
         tf.profiler.experimental.start(str(self._folder()))
 
     def _folder(self) -> pathlib.Path:

@@ -168,13 +168,13 @@ def _prepare_tensorflow(job: Job) -> None:
 def _dataset_for_all(job: Job, data_dir: str, workers: "Backend") -> PackedDataset:
     """The data set, made by rank 0 while the others wait, and then mapped by each: a node holds it in memory once."""
     if workers.rank == 0:
-        workers.announce("simulating curves", 0)
+        workers.collectives.announce("simulating curves", 0)
         dataset = make_dataset(job.config, job.settings, data_dir, say)
-        workers.announce("starting", 0)
-        workers.broadcast(str(dataset.folder))
+        workers.collectives.announce("starting", 0)
+        workers.collectives.broadcast(str(dataset.folder))
         return dataset
-    workers.announce("starting", 0)
-    folder = workers.broadcast(None)
+    workers.collectives.announce("starting", 0)
+    folder = workers.collectives.broadcast(None)
     try:
         # Once a node is enough; rank 0 has read it too.
         return PackedDataset.open(folder, verify=job.options.processes.local_rank == 0)

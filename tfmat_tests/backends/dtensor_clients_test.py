@@ -105,13 +105,13 @@ found = {}
 if workers.rank == 0:
     places = [place.rsplit(":", 1) for place in os.environ["DTENSOR_JOBS"].split(",")]
     found = {host + port: knock(int(port), 65534, host) for _, port in places for host in sys.argv[1:]}
-workers.gather(None)
+workers.collectives.barrier()
 mesh = make_mesh(MeshShape.parse("batch:2"), 2)
 mine = dtensor.pack([tf.ones((2, 3))], dtensor.Layout(["batch", "unsharded"], mesh))
 assert int(tf.reduce_sum(mine)) == 12
 if workers.rank == 0:
     print("FOUND", len(found), *sorted(set(found.values())), flush=True)
-workers.gather(None)
+workers.collectives.barrier()
 """
 
 

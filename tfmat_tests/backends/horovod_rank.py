@@ -38,7 +38,7 @@ def train(case, backend, data):
     source_class = StreamSource if case.get("stream") else MemorySource
     source = source_class(backend.place((features, labels)), order, BATCH, backend.columns(BATCH))
     sums = [backend.train(*block) for block in source.blocks(spans(source, [5, 9, 6]))]
-    backend.check_agreement(20)
+    backend.check_replicas(20)
     return model.get_weights(), np.concatenate(sums)
 
 

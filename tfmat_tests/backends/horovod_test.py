@@ -116,7 +116,7 @@ def test_halved_gradients_are_near(expected, tmp_path):
 def test_dropout_and_local_statistics(tmp_path):
     """Outside the contract on equality: ranks draw for themselves, and still end with one state.
 
-    `check_agreement` at the end of each case is the test: it compares the states of all ranks bit by bit.
+    `check_replicas` at the end of each case is the test: it compares the states of all ranks bit by bit.
     """
     base = {"optimizer": "adam", "precision": "float32", "num_examples": NUM_EXAMPLES}
     models = {

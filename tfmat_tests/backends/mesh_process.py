@@ -82,9 +82,9 @@ def check_drift_is_found(backend):
     change(1)
     told = f"device {last} differ from those of device 0; they began to between step 20 and step 21"
     with pytest.raises(WorkerLostError, match=told):
-        backend.check_agreement(21)
+        backend.check_replicas(21)
     change(-1)
-    backend.check_agreement(22)
+    backend.check_replicas(22)
 
 
 def train_and_compare(mesh, precision, case):
@@ -113,13 +113,13 @@ def train_and_compare(mesh, precision, case):
         data = backend.place((features, labels))
         for part in (slice(0, 7), slice(7, 20)):
             backend.train(data, indices[part], weights[part], weights[part].sum(axis=1))
-        backend.check_agreement(20)
+        backend.check_replicas(20)
         backend.sync_model()
         plain = plain_keras_loop(make_model(3), name, (features, labels), indices, weights)
         check(backend, name, ours, plain, features, precision)
-        assert backend.broadcast(("said by", backend.rank)) == ("said by", 0)
-        assert backend.gather(backend.rank) == list(range(backend.world_size))
-        assert backend.maximum(-backend.rank) == 0
+        assert backend.collectives.broadcast(("said by", backend.rank)) == ("said by", 0)
+        assert backend.collectives.gather(backend.rank) == list(range(backend.world_size))
+        assert backend.collectives.maximum(-backend.rank) == 0
         if backend.mesh_shape.num_devices > 1:
             check_drift_is_found(backend)
         held = backend.bytes_per_device()

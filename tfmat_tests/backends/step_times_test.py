@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfmat.backends.clocks import Meetings, clock_offsets
+from tfmat.backends.clocks import Barriers, clock_offsets
 from tfmat.backends.step_times import StepTimes
 
 
@@ -42,7 +42,7 @@ def test_clocks_that_are_apart_are_found_within_the_error_that_is_said():
     came = start + random.exponential(2e-3, (4, 50))
     left = came.max(axis=0) + random.uniform(1e-4, 1e-3, (4, 50))
     ranks = [
-        Meetings(node, (a + offset).tolist(), (b + offset).tolist())
+        Barriers(node, (a + offset).tolist(), (b + offset).tolist())
         for node, offset, a, b in zip(nodes, truth, came, left, strict=True)
     ]
     found = clock_offsets(ranks)
@@ -54,5 +54,5 @@ def test_clocks_that_are_apart_are_found_within_the_error_that_is_said():
 
 
 def test_ranks_of_one_node_have_one_clock():
-    meetings = [Meetings("a", [0.0], [1.0]), Meetings("a", [0.5], [1.5])]
-    assert clock_offsets(meetings) == [(0.0, 0.0), (0.0, 0.0)]
+    barriers = [Barriers("a", [0.0], [1.0]), Barriers("a", [0.5], [1.5])]
+    assert clock_offsets(barriers) == [(0.0, 0.0), (0.0, 0.0)]

@@ -96,21 +96,22 @@ def skip_one_reduction(backend, train):
     """The defect that Horovod's own Keras wrapper can have: a step without the others' gradients."""
     import tensorflow as tf
 
-    steps, reduce = 0, backend._reduce
+    steps, collectives = 0, backend.collectives
+    reduce = collectives.reduce
 
     def train_and_skip(*block):
         nonlocal steps
         if steps <= 12 < steps + len(block[1]):
             # As many collectives as the others do, and their result thrown away.
-            backend._reduce = lambda tensors: [
+            collectives.reduce = lambda tensors: [
                 tensor + 0 * total for tensor, total in zip(tensors, reduce(tensors), strict=True)
             ]
             backend._functions.clear()
             tf.get_logger().setLevel("ERROR")
         steps += len(block[1])
         sums = train(*block)
-        if backend._reduce is not reduce:
-            backend._reduce = reduce
+        if collectives.reduce is not reduce:
+            collectives.reduce = reduce
             backend._functions.clear()
         return sums
 

@@ -117,7 +117,7 @@ class _Variant:
             sums = self.backend.train(*each)
             meter.called(each[1].shape[1], len(sums), time.monotonic() - started)
             with meter.time("agreement"):
-                self.backend.maximum(0)
+                self.backend.collectives.maximum(0)
         meter.take()
 
 

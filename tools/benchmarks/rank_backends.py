@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends import BackendOptions
-from tfmat.backends.horovod import HorovodBackend
+from tfmat.backends.collectives import Collectives
+from tfmat.backends.horovod import HorovodBackend, HorovodCollectives
 from tfmat.backends.single import SingleBackend
 from tfmat.config import default_config
 from tfmat.data.packed import PackedDataset
@@ -24,10 +25,8 @@ class Halves(HorovodBackend):
         super().__init__(BackendOptions(compression="fp16"))
 
 
-class Silent(HorovodBackend):
-    """Horovod has been started, and nothing is summed."""
-
-    def _reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+class _Silent(HorovodCollectives):
+    def reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         return tensors
 
 
@@ -37,37 +36,26 @@ def _together(totals: list[tf.Tensor]) -> list[tf.Tensor]:
         return [tf.identity(total) for total in totals]
 
 
-class Grouped(HorovodBackend):
-    """Horovod's grouped_allreduce."""
-
-    def _reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        totals = self._horovod.grouped_allreduce(
-            tensors, op=self._horovod.Sum, name=next(self._names)
+class _Grouped(HorovodCollectives):
+    def reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        totals = self.horovod.grouped_allreduce(
+            tensors, op=self.horovod.Sum, name=next(self._names)
         )
         return _together(totals)
 
 
-class EachVariable(HorovodBackend):
-    """One collective a variable."""
-
-    def _reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        totals = [
-            self._horovod.allreduce(tensor, op=self._horovod.Sum, name=next(self._names))
-            for tensor in tensors
-        ]
-        return _together(totals)
+class _EachVariable(HorovodCollectives):
+    def reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        return _together([self.sum(tensor, next(self._names)) for tensor in tensors])
 
 
-class BareMpi(SingleBackend):
-    """The same loop with an MPI_Allreduce (mpi4py in a numpy_function) in Horovod's place."""
-
+class _BareMpi(Collectives):
     def start(self) -> None:
-        """Joins the others."""
         from mpi4py import MPI
 
         self._world = MPI.COMM_WORLD
 
-    def _reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+    def reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         def allreduce(flat: np.ndarray) -> np.ndarray:
             total = np.empty_like(flat)
             self._world.Allreduce(np.ascontiguousarray(flat), total)
@@ -78,6 +66,31 @@ class BareMpi(SingleBackend):
         total.set_shape(flat.shape)
         parts = tf.split(total, [tensor.shape.num_elements() for tensor in tensors])
         return [tf.reshape(p, t.shape) for p, t in zip(parts, tensors, strict=True)]
+
+
+class Silent(HorovodBackend):
+    """Horovod has been started, and nothing is summed."""
+
+    transport = _Silent
+
+
+class Grouped(HorovodBackend):
+    """Horovod's grouped_allreduce."""
+
+    transport = _Grouped
+
+
+class EachVariable(HorovodBackend):
+    """One collective a variable."""
+
+    transport = _EachVariable
+
+
+class BareMpi(SingleBackend):
+    """The same loop with an MPI_Allreduce (mpi4py in a numpy_function) in Horovod's place."""
+
+    def __init__(self, options: BackendOptions | None = None):
+        super().__init__(options, _BareMpi())
 
 
 def measure_textbook(

@@ -1,0 +1,145 @@
+"""What the processes of a run tell each other. A new transport is one subclass of `Collectives`, in one file."""
+
+import contextlib
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tfmat.backends.clocks import ClockOffset, clock_offsets, time_barriers
+from tfmat.errors import DivergedError, InputError, Interrupted, TfmatError, WorkerLostError
+from tfmat.ranks.star import Star
+from tfmat.ranks.verdict import AGAIN
+
+# In these phases a process is by itself, and may take its time.
+_ALONE = frozenset({"simulating curves", "checkpoint"})
+# For the watch to end this process, when an error says that another one has gone.
+_SECONDS_FOR_THE_WATCH = 10.0
+
+
+class Collectives:
+    """Those of a process that is alone: whatever it says is agreed, and a sum is its own.
+
+    Every process calls the same methods in the same order. `start` comes first.
+
+    Attributes:
+      rank: this process; rank 0 alone writes files and draws progress.
+      size: processes of the run.
+      clock: this process's against rank 0's, after `compare_clocks`.
+    """
+
+    rank: int = 0
+    size: int = 1
+    clock = ClockOffset(0.0, 0.0)
+    # What all processes raise at the same step: each ends by itself, and rank 0 says why.
+    alike: ClassVar[tuple[type[BaseException], ...]] = (Interrupted, DivergedError)
+
+    _star: Star | None = None
+    _record: Callable[[str], None] | None = None
+
+    def start(self) -> None:
+        """Joins the others; a second call does nothing."""
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Leaves them: in order, or because of `error`, which they are told."""
+        star, self._star = self._star, None
+        if star is None:
+            return
+        if error is None or isinstance(error, self.alike):
+            self._leave_together(star)
+            if isinstance(error, TfmatError):
+                error.said_elsewhere = self.rank > 0
+            star.close()
+        else:
+            star.fail(error)
+
+    def __enter__(self) -> "Collectives":
+        self.start()
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        self.close(error)
+
+    def when_lost(self, record: Callable[[str], None]) -> None:
+        """Has `record(message)` called, from another thread, when a process is lost and this one is to end."""
+        self._record = record
+
+    def announce(self, phase: str, step: int) -> None:
+        """Says what this process does from now on, for the message if it is lost."""
+        if self._star:
+            self._star.announce(phase, step, collective=phase not in _ALONE)
+
+    def broadcast(self, value: Any) -> Any:
+        """Rank 0's `value` (picklable) on every rank."""
+        return value
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's `value` (small, picklable), in the order of the ranks, on every rank."""
+        return [value]
+
+    def maximum(self, number: int) -> int:
+        """The largest of the ranks' numbers, on every rank; cheap enough for every block."""
+        return max(self.gather(number))
+
+    def barrier(self) -> None:
+        """Returns when all ranks have come."""
+        self.maximum(0)
+
+    def begin_graph(self, name: str) -> None:
+        """Before a graph with `reduce` in it is traced, which has the same name on every rank."""
+
+    def reduce(self, tensors: list[Any]) -> list[Any]:
+        """In a graph: the sums over the ranks of tensors of any shapes and types."""
+        return tensors
+
+    def broadcast_variables(self, variables: Mapping[str, Any]) -> None:
+        """Assigns rank 0's values to TensorFlow's variables, which have the same names on every rank."""
+
+    def compare_clocks(self) -> None:
+        """Finds `clock`."""
+        if self.size > 1:
+            barriers = time_barriers(self.barrier, platform.node())
+            self.clock = clock_offsets(self.gather(barriers))[self.rank]
+
+    def latest(self, times: np.ndarray) -> np.ndarray:
+        """For each of float64 `times`, the latest among the ranks', all by this rank's clock."""
+        return times
+
+    def repeated_sums(self, num_values: int) -> Callable[[int], None]:
+        """A function that sums that many float32 over the ranks, `count` times one after the other.
+
+        Raises:
+          InputError: there is nobody to sum with.
+        """
+        raise InputError("one process sums over no others")
+
+    def start_timeline(self, path: str) -> bool:
+        """Begins to write what the parallel library does into a file, on rank 0; False where there is nothing to."""
+        return False
+
+    def stop_timeline(self) -> None:
+        """Ends what `start_timeline` began."""
+
+    @contextlib.contextmanager
+    def losses_told(self) -> Iterator[None]:
+        """Around what fails when another process has gone: the watch says which, and ends this one."""
+        try:
+            yield
+        except Exception as error:
+            if self.size == 1 or not self._is_loss(error):
+                raise
+            time.sleep(_SECONDS_FOR_THE_WATCH)
+            raise WorkerLostError(f"a worker has left; {AGAIN}") from error
+
+    def _is_loss(self, error: Exception) -> bool:
+        """Whether the transport raises this where another process has gone."""
+        return False
+
+    def _leave_together(self, star: Star) -> None:
+        """Waits for the others, where ending now would take something from them."""
+
+    def _on_loss(self, message: str) -> None:
+        if self._record:
+            self._record(message)
