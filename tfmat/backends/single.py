@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tfmat.backends.base import Arrays, Backend, Metric, PerExample
 from tfmat.backends.batches import (
+    Stamps,
     each_batch,
     each_batch_in_parts,
     each_timed_batch,
@@ -22,7 +23,6 @@ from tfmat.backends.batches import (
     share_or_copy,
 )
 from tfmat.backends.refusals import check_parts, check_precision
-from tfmat.backends.stamps import Stamps
 from tfmat.backends.step import Batch, State, Step
 from tfmat.backends.step_times import StepTimes
 from tfmat.errors import InputError

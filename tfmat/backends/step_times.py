@@ -1,12 +1,12 @@
-"""Times within a training step, as its graph notes them (stamps.py): each part waits for the one before it.
+"""Times within a training step, as its graph notes them (`Stamps`): each part waits for the one before it.
 
 A step is cut into parts by the moments at which something is complete:
 
     start | input | forward and backward | waiting, moving | optimizer | next start
           ^ rows gathered                ^ gradients ready ^ sums back ^ state assigned
 
-The clock is the machine's own (seconds since 1970, to the microsecond). Where the workers meet more than once in a step
-(batch normalisation over the whole batch; 16-bit gradients and then the sums of the loss), every meeting is noted, and
+The clock is the machine's own (seconds since 1970, to the microsecond). Where the workers sum more than once in a step
+(batch normalisation over the whole batch; 16-bit gradients and then the sums of the loss), every sum is noted, and
 one begins after the one before it has ended. On one worker nothing is summed: waiting and moving are zero.
 """
 
@@ -15,8 +15,9 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-# What one worker's step consists of, as measured in the graph.
-PARTS = ("input", "forward_backward", "waiting", "moving", "optimizer")
+# What one worker's step consists of; all but the last as measured in the graph. The file profile.json and the scaling
+# study call them so; "moving" is the communication.
+PARTS = ("input", "forward_backward", "waiting", "moving", "optimizer", "host")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,14 +25,14 @@ class StepTimes:
     """Moments of some steps of one worker.
 
     Attributes:
-      moments: float64 [steps, 3 + 2 meetings]: start; rows gathered; ready and back of each meeting; assigned.
+      moments: float64 [steps, 3 + 2 sums]: start; rows gathered; ready and back of each sum; assigned.
     """
 
     moments: NDArray
 
     @property
     def ready(self) -> NDArray:
-        """[steps, meetings]: when this worker was ready to sum."""
+        """[steps, sums]: when this worker was ready to sum."""
         return self.moments[:, 2:-1:2]
 
     @property
@@ -40,10 +41,10 @@ class StepTimes:
         return self.moments[1:, 0] - self.moments[:-1, -1]
 
     def parts(self, latest: NDArray) -> dict[str, NDArray]:
-        """Seconds of each part, [steps] each; their sum is the time from start to assigned.
+        """Seconds of each part but the host, [steps] each; their sum is the time from start to assigned.
 
         Args:
-          latest: [steps, meetings], when the last worker was ready, by this worker's clock.
+          latest: [steps, sums], when the last worker was ready, by this worker's clock.
         """
         start, gathered, back = self.moments[:, 0], self.moments[:, 1], self.moments[:, 3:-1:2]
         before = np.concatenate([gathered[:, None], back[:, :-1]], axis=1)

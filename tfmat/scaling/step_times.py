@@ -112,10 +112,7 @@ class _Bench:
         meter.start()
         used, started, steps = time.process_time(), time.monotonic(), 0
         for block in itertools.islice(meter.each(blocks), calls):
-            call_started = time.monotonic()
-            self.backend.train(*block)
-            elapsed = time.monotonic() - call_started
-            meter.called(block.indices.shape[1], len(block.indices), elapsed)
+            meter.train(block)
             steps += len(block.indices)
         elapsed = time.monotonic() - started
         used = (time.process_time() - used) / elapsed / len(os.sched_getaffinity(0))
@@ -151,11 +148,8 @@ class _Bench:
         rate = 1.0
         for count in (_FIRST_STEPS, _TRIAL_STEPS, _TRIAL_STEPS):
             (block,) = itertools.islice(source.blocks(spans(count)), 1)
-            started = time.monotonic()
-            self.backend.train(*block)
-            elapsed = time.monotonic() - started
-            meter.called(block.indices.shape[1], len(block.indices), elapsed)
-            rate = len(block.indices) / elapsed
+            meter.train(block)
+            rate = len(block.indices) / meter.call_seconds
         return float(self.backend.collectives.broadcast(rate))
 
     def _shape(self, source: Any, rate: float, seconds: float) -> tuple[int, int]:

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tfmat.data.pipeline import Block, Span
+from tfmat.data.pipeline import Span
 from tfmat.errors import DivergedError, Interrupted
 from tfmat.training.checkpoints import Checkpoint
 from tfmat.training.meter import Meter, timed
-from tfmat.training.pace import Pace
 from tfmat.training.progress import format_seconds
 from tfmat.training.run import Run
 from tfmat.training.signals import StopRequest
@@ -47,7 +46,6 @@ class Loop:
         self._folder, self._checkpoint_every = run.folder, run.plan.checkpoint_every
         self.position = Position()
         self._last_saved_step = self.first_step = 0
-        self._pace = Pace(self._epochs, run.source.num_examples, run.total_steps)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Takes up the state, the position and the callbacks' memory of a checkpoint."""
@@ -79,9 +77,8 @@ class Loop:
         for block in self.meter.each(self._run.source.blocks(self._spans())):
             self._callbacks.call("on_train_batch_begin", position.step)
             self._backend.collectives.announce("training", position.step)
-            started = time.monotonic()
-            sums = self._backend.train(*block)
-            self._count_time(block, time.monotonic() - started)
+            sums = self.meter.train(block)
+            position.training_seconds += self.meter.call_seconds
             self._accumulate(sums, block.num_examples)
             self._callbacks.call("on_train_batch_end", position.step - 1, self._epoch_logs())
             self._show()
@@ -171,18 +168,13 @@ class Loop:
             "optimizer.learning_rate, or give optimizer.warmup or optimizer.clip_norm, in a new --workdir"
         )
 
-    def _count_time(self, block: Block, seconds: float) -> None:
-        self.position.training_seconds += seconds
-        self._pace.count(float(block.num_examples.sum()), seconds)
-        self.meter.called(block.indices.shape[1], len(block.indices), seconds)
-
     def _epoch_logs(self) -> dict[str, float]:
         position = self.position
         return self._run.task.summary.values(position.epoch_sums, max(position.epoch_examples, 1.0))
 
     def _begin_epoch(self) -> None:
         epoch = self._epochs.locate(self.position.step)[0]
-        self._pace.begin_epoch(epoch)
+        self.meter.begin_epoch()
         self._callbacks.call("on_epoch_begin", epoch)
 
     def _end_epoch(self) -> str | None:
@@ -210,7 +202,7 @@ class Loop:
             "seconds": round(position.seconds, 3),
             "training_seconds": round(position.training_seconds, 3),
             "validation_seconds": round(position.validation_seconds, 3),
-            "curves_per_second": round(self._pace.rate(), 1),
+            "curves_per_second": round(self.meter.rate(), 1),
             **logs,
             "use": self.meter.take(),
         }
@@ -237,11 +229,17 @@ class Loop:
 
     def _log_epoch(self, epoch: int, record: dict[str, Any]) -> None:
         val_loss = f"  val_loss {record['val_loss']:.4g}" if "val_loss" in record else ""
-        left = format_seconds(self._pace.seconds_left(self.position.step))
+        left = format_seconds(self._seconds_left(self.position.step))
         self._run.log(
             f"epoch {epoch + 1}/{self._run.num_epochs}  loss {record['loss']:.4g}{val_loss}  "
             f"{record['curves_per_second']:,.0f} curves/s  {left} left"
         )
+
+    def _seconds_left(self, step: int) -> float:
+        """From that step to the end of the run, at the present rate."""
+        rate = self.meter.rate()
+        epochs = self._epochs.epochs(self._total_steps) - self._epochs.epochs(step)
+        return epochs * self._run.source.num_examples / rate if rate else 0.0
 
     def _show(self) -> None:
         step = self.position.step
@@ -249,9 +247,9 @@ class Loop:
         self._run.progress.update(
             step=step,
             description=f"epoch {epoch}/{self._run.num_epochs}",
-            rate=self._pace.rate(),
+            rate=self.meter.rate(),
             loss=self.position.epoch_sums[0] / max(self.position.epoch_examples, 1.0),
-            seconds_left=self._pace.seconds_left(step),
+            seconds_left=self._seconds_left(step),
         )
 
     @timed("agreement")

@@ -1,8 +1,8 @@
 """Where the time of a run goes, as seen from the host: cheap counters in every run, and the split of steps on request.
 
 From the start of the loop to its end every second counts once: in the first call of the graph (which compiles), in
-later calls, waiting for input, agreeing with the other workers between two calls, validation, files (checkpoints and
-model.keras), or else as host: Python, callbacks, metrics.
+later calls, waiting for input, waiting for the other workers between two calls ("agreement"), validation, files
+(checkpoints and model.keras), or else as host: Python, callbacks, metrics.
 """
 
 import contextlib
@@ -11,9 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from numpy.typing import NDArray
+
 from tfmat.backends import Backend
+from tfmat.backends.step_times import StepTimes
+from tfmat.data.pipeline import Block
 from tfmat.training.machine_use import MachineUse
-from tfmat.training.step_profile import StepProfile
+from tfmat.training.profile import StepProfile
 from tfmat.training.trace import Trace
 
 KINDS = ("graph", "first_call", "input", "agreement", "validation", "checkpoint")
@@ -27,8 +31,11 @@ class Meter:
     """Counts; `start` comes first.
 
     Args:
-      backend: tells the times within steps, where it was asked for them.
+      backend: trains, and tells the times within steps, where it was asked for them.
       trace: of some steps, or None.
+
+    Attributes:
+      call_seconds: of the last call of the graph.
     """
 
     def __init__(self, backend: Backend, trace: Trace | None = None):
@@ -45,6 +52,8 @@ class Meter:
         self._steps = 0
         self._started = self._taken_at = self._called_at = time.monotonic()
         self._taken, self._called = self._seconds.copy(), self._seconds.copy()
+        self.call_seconds = 0.0
+        self.begin_epoch()
 
     @contextlib.contextmanager
     def time(self, kind: str) -> Iterator[None]:
@@ -66,28 +75,49 @@ class Meter:
                     return
             yield item
 
-    def called(self, width: int, steps: int, seconds: float) -> None:
-        """Counts a call of the graph, that has just ended: of batches of `width` on this worker."""
+    def train(self, block: Block) -> NDArray:
+        """Trains on a block by one call of the graph, and counts it; see `Backend.train`.
+
+        Where the backend was asked for the times within steps, every worker calls it for the same block.
+        """
+        started = time.monotonic()
+        sums = self._backend.train(*block)
+        self.call_seconds = time.monotonic() - started
         times = self._backend.step_times
-        graph = (width, times is not None)  # each is compiled
-        first = graph not in self._compiled
+        graph = (block.indices.shape[1], times is not None)  # each is compiled
+        compiles = graph not in self._compiled
         self._compiled.add(graph)
-        self._seconds["first_call" if first else "graph"] += seconds
-        self._steps += steps
+        self._seconds["first_call" if compiles else "graph"] += self.call_seconds
+        self._calls[compiles].append((float(block.num_examples.sum()), self.call_seconds))
+        self._steps += len(sums)
+        self._count_cycle(len(sums), times, compiles)
+        self._machine.sample()
+        self._whole.sample()
+        if self._trace and self._trace.called(len(sums)):
+            self._called_at = time.monotonic()  # writing a trace is no part of a step
+        return sums
+
+    def _count_cycle(self, steps: int, times: StepTimes | None, compiles: bool) -> None:
+        """Counts what lies between the end of the call before and that of the present one."""
         now = time.monotonic()
         spent = {kind: self._seconds[kind] - self._called[kind] for kind in KINDS}
         cycle = now - self._called_at - spent["validation"] - spent["checkpoint"]
         self._called_at, self._called = now, self._seconds.copy()
-        if not first and not self._backend.timed_calls:
+        if not compiles and not self._backend.timed_calls:
             self._profile.add(steps, cycle, spent["input"], spent["agreement"])
-        elif not first and times is not None:
+        elif not compiles and times is not None:
             with self.time("agreement"):
                 latest = self._backend.collectives.latest(times.ready)
             self._profile.add_times(times, latest, cycle, spent["input"], spent["agreement"])
-        self._machine.sample()
-        self._whole.sample()
-        if self._trace and self._trace.called(steps):
-            self._called_at = time.monotonic()  # writing a trace is no part of a step
+
+    def begin_epoch(self) -> None:
+        """Forgets the rate of the epoch before."""
+        self._calls: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+
+    def rate(self) -> float:
+        """Examples per second in this epoch; without the calls that compile, if there are others."""
+        calls = self._calls[False] or self._calls[True]
+        return sum(examples for examples, _ in calls) / max(sum(s for _, s in calls), 1e-9)
 
     def take(self) -> dict[str, Any]:
         """Seconds of each kind and use of the machine since the last `take`."""
@@ -102,7 +132,7 @@ class Meter:
         }
 
     def summary(self) -> dict[str, Any]:
-        """What this worker says of the whole run, see profile_file.py."""
+        """What this worker says of the whole run, see profile.py."""
         if self._trace:
             self._trace.stop()
         seconds = {kind: self._seconds[kind] for kind in KINDS}

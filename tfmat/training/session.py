@@ -12,7 +12,7 @@ from tfmat.training.checkpoints import Checkpoint
 from tfmat.training.loop import Loop
 from tfmat.training.meter import Meter
 from tfmat.training.plan import RunPlan
-from tfmat.training.profile_file import write_profile
+from tfmat.training.profile import write_profile
 from tfmat.training.progress import TrainingProgress
 from tfmat.training.run import Run, RunResult, Task
 from tfmat.training.run_folder import RunFolder

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfmat.backends.clocks import Barriers, clock_offsets
+from tfmat.backends.collectives import Barriers, clock_offsets
 from tfmat.backends.step_times import StepTimes
 
 

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from tfmat.training.step_profile import ALL_PARTS
+from tfmat.backends.step_times import PARTS
 from tfmat_tests.mpi import PROJECT, mpirun
 from tfmat_tests.training.profile_rank import CALL
 
@@ -80,7 +80,7 @@ def one_process(tmp_path_factory):
 def shares(profile, answers, name):
     """Of each rank, the means of its parts as shares of a step by the clock of the test."""
     return [
-        {part: rank["use"][part] / answer[name]["step_seconds"] for part in ALL_PARTS}
+        {part: rank["use"][part] / answer[name]["step_seconds"] for part in PARTS}
         for rank, answer in zip(profile["ranks"], answers, strict=True)
     ]
 
@@ -88,7 +88,7 @@ def shares(profile, answers, name):
 def medians(profile, rank, answer):
     """As `shares`, of the medians: a machine that does other things too makes single steps slow."""
     parts = profile["ranks"][rank]["parts"]
-    return {part: parts[part]["median"] / answer["step_seconds"] for part in ALL_PARTS}
+    return {part: parts[part]["median"] / answer["step_seconds"] for part in PARTS}
 
 
 def test_a_late_rank_computes_and_the_other_waits(two_ranks):
@@ -168,7 +168,7 @@ def test_of_a_long_run_one_call_in_eight_is_measured(two_ranks, one_process):
     for profiles, *_ in (two_ranks, one_process):
         for rank in profiles["long"]["ranks"]:
             assert (rank["steps"], rank["timed_steps"]) == (100, 8 * CALL)
-            parts = sum(rank["use"][part] for part in ALL_PARTS)
+            parts = sum(rank["use"][part] for part in PARTS)
             assert parts == pytest.approx(rank["step_seconds"], rel=0.01)
         for rank in profiles["with"]["ranks"]:
             assert (rank["steps"], rank["timed_steps"]) == (30, 5 * CALL)
@@ -185,7 +185,7 @@ def test_without_the_split_there_is_still_what_the_host_sees(two_ranks):
 def test_statistics_of_the_whole_batch_are_meetings_too(two_ranks):
     """Synchronised batch normalisation sums in the middle of the network: all parts stay what they are."""
     for rank in two_ranks[0]["normalized"]["ranks"]:
-        assert all(rank["use"][part] >= 0 for part in ALL_PARTS)
+        assert all(rank["use"][part] >= 0 for part in PARTS)
         assert rank["use"]["moving"] > 0
 
 

@@ -111,11 +111,11 @@ class _Variant:
         self.seconds += [time.perf_counter(), time.process_time()] - began
 
     def _train_measured(self, block: Any, meter: Any) -> None:
+        from tfmat.data.pipeline import Block
+
         # What the training loop does; the line of an epoch too, which comes once in many blocks.
-        for each in meter.each([block]):
-            started = time.monotonic()
-            sums = self.backend.train(*each)
-            meter.called(each[1].shape[1], len(sums), time.monotonic() - started)
+        for each in meter.each([Block(*block)]):
+            meter.train(each)
             with meter.time("agreement"):
                 self.backend.collectives.maximum(0)
         meter.take()
