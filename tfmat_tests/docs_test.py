@@ -15,6 +15,7 @@ import pytest
 from tfmat.cli.main import COMMANDS, main
 from tfmat.config_schema import OPTIONS
 from tfmat.materials import LAWS
+from tfmat_tests.imports_test import LAYERS, LEAVES
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 DOCS = PROJECT / "docs"
@@ -47,6 +48,16 @@ def test_dtensor(tmp_path, monkeypatch, capsys):
     (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(program, "dtensor.md", "exec"), {})
     assert capsys.readouterr().out == "weights [8, 8]\n"
+
+
+def test_contributing_says_the_same_layers():
+    text = (PROJECT / "CONTRIBUTING.md").read_text("utf-8").partition("## Layers")[2]
+    said: dict[str, set[str]] = {}
+    for room, below in re.findall(r"^\| `(\w+)` \|[^|]*\|([^|]*)\|$", text, re.MULTILINE):
+        said[room] = (
+            set(said) if "every room above" in below else set(re.findall(r"`(\w+)`", below))
+        )
+    assert said == {room: below for room, below in LAYERS.items() if room not in LEAVES}
 
 
 @pytest.fixture(scope="module")
