@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import pytest
 from absl import flags
 
+from tfmat.cli.flags import define
 from tfmat.cli.main import COMMANDS
 from tfmat.config import find_config_file
 from tfmat.config_schema import FREE_SECTIONS, OPTIONS
@@ -71,7 +72,7 @@ def test_every_command_of_the_pages_exists():
             continue
         assert name in COMMANDS, (page, name)
         known = flags.FlagValues()
-        importlib.import_module(f"tfmat.cli.{name}").define_flags(known)
+        define(known, importlib.import_module(f"tfmat.cli.{name}").FLAGS)
         for word in words:
             flag, _, value = word.removeprefix("--").partition("=")
             if not word.startswith("--") or flag == "help":

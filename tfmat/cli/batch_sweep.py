@@ -11,42 +11,35 @@ Results: batch_sweep.csv, batch_sweep.png, batch_sweep.svg.
 import pathlib
 import sys
 
-from absl import flags
-
-from tfmat.cli.config_flags import config_help, define_config_flags, read_config, rewrite
+from tfmat.cli.flags import (
+    DATA_DIR,
+    FlagValues,
+    config_flags,
+    config_help,
+    listed,
+    number,
+    output_folder,
+    read_config,
+    text,
+)
 from tfmat.cli.lr_range import parse_batches
-from tfmat.cli.outputs import check_output_folder
-from tfmat.errors import InputError
 
-__all__ = ["SUMMARY", "define_flags", "extra_help", "rewrite", "run"]
-
-SUMMARY = "time and accuracy over batch sizes, at equal epochs and at equal time"
+FLAGS = (
+    *config_flags("configs/quickstart.py"),
+    text("workdir", None, "folder of the results [runs/batch_sweep-<config name>]"),
+    DATA_DIR,
+    listed("batches", ["75", "150", "300", "600", "1200", "2500", "5000"], "global batches"),
+    number("epochs", 2.0, "of the runs at equal epochs"),
+    text("equal_time", "60s", "of the runs at equal time"),
+)
+NO_ARGUMENT = ""
 extra_help = config_help
-_BATCHES = ["75", "150", "300", "600", "1200", "2500", "5000"]
 
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines this command's flags."""
-    define_config_flags(flag_values, "configs/quickstart.py")
-    flags.DEFINE_string(
-        "workdir",
-        None,
-        "folder of the results [runs/batch_sweep-<config name>]",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string("data_dir", "data", "as for tfmat train", flag_values=flag_values)
-    flags.DEFINE_list("batches", _BATCHES, "global batches", flag_values=flag_values)
-    flags.DEFINE_float("epochs", 2.0, "of the runs at equal epochs", flag_values=flag_values)
-    flags.DEFINE_string("equal_time", "60s", "of the runs at equal time", flag_values=flag_values)
-
-
-def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
+def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Sweeps and prints the table; returns the exit status."""
-    if arguments:
-        raise InputError(f"batch_sweep takes no argument '{arguments[0]}'")
     config = read_config(flag_values)
-    workdir = flag_values.workdir or f"runs/batch_sweep-{pathlib.Path(flag_values.config).stem}"
-    check_output_folder("workdir", workdir)
+    workdir = output_folder(flag_values, "batch_sweep-")
     batches = parse_batches(flag_values.batches)
     from tfmat.large_batch.batch_sweep import batch_sweep
 

@@ -16,8 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from absl import flags
-
+from tfmat.cli.flags import FlagValues, switch, text
 from tfmat.errors import InputError, nearest
 from tfmat.files import read_json
 
@@ -30,17 +29,15 @@ if TYPE_CHECKING:
 _RECORDS = (("config.json", "data_dir", 0), ("spec.json", "dataset", 2))
 
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Flags of `tfmat clean`."""
-    flags.DEFINE_string("data_dir", "data", "folder of data sets", flag_values=flag_values)
-    flags.DEFINE_string("runs_dir", "runs", "folder that holds the runs", flag_values=flag_values)
-    flags.DEFINE_bool(
-        "unused", False, "delete all data sets that no run uses", flag_values=flag_values
-    )
-    flags.DEFINE_bool("yes", False, "delete without a question", flag_values=flag_values)
+FLAGS = (
+    text("data_dir", "data", "folder of data sets"),
+    text("runs_dir", "runs", "folder that holds the runs"),
+    switch("unused", False, "delete all data sets that no run uses"),
+    switch("yes", False, "delete without a question"),
+)
 
 
-def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
+def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Lists, or deletes what the arguments name, or what is not used."""
     from tfmat.data.packed import is_dataset
     from tfmat.data.stored import stored_datasets

@@ -13,27 +13,19 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from absl import flags
-
 import tfmat
-from tfmat.errors import InputError
+from tfmat.cli.flags import FlagValues, switch
 
 if TYPE_CHECKING:
     from tfmat.launch.doctor import Finding
 
-SUMMARY = "what this machine can do, and how to get what is missing"
 _COLOURS = {"ok": "green", "missing": "yellow", "failed": "red"}
+FLAGS = (switch("json", False, "Print JSON instead of a table."),)
+NO_ARGUMENT = ""
 
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of `tfmat doctor`."""
-    flags.DEFINE_bool("json", False, "Print JSON instead of a table.", flag_values=flag_values)
-
-
-def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
+def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Examines the machine and prints what it found; returns the exit status."""
-    if arguments:
-        raise InputError(f"doctor takes no argument '{arguments[0]}'")
     from rich.console import Console
 
     from tfmat.launch.doctor import examine

@@ -21,9 +21,7 @@ import pathlib
 import sys
 from typing import TYPE_CHECKING
 
-from absl import flags
-
-from tfmat.cli.outputs import check_output_file
+from tfmat.cli.flags import FlagValues, alias, check_output_file, switch, text, whole
 from tfmat.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,44 +29,22 @@ if TYPE_CHECKING:
     from tfmat.identification.evaluate import Evaluation
     from tfmat.identification.identifier import Identifier
 
-SUMMARY = "accuracy of a trained network on its test curves"
+FLAGS = (
+    text("workdir", "runs/quickstart", "folder of the run to evaluate"),
+    text(
+        "data_dir", None, "folder of the data set; by default the one that the run was trained on"
+    ),
+    text("json", None, "file to write the numbers to, besides WORKDIR/evaluation.json"),
+    switch("reference", True, "compare with the best possible accuracy and with least squares"),
+    whole("num_reference", 2000, "test curves that the reference is worked out for", 2),
+    alias("yardstick", "reference"),
+    alias("num_yardstick", "num_reference"),
+)
+NO_ARGUMENT = "; name the run with --workdir={}"
 
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines this command's flags."""
-    for name, default, description in (
-        ("workdir", "runs/quickstart", "folder of the run to evaluate"),
-        (
-            "data_dir",
-            None,
-            "folder of the data set; by default the one that the run was trained on",
-        ),
-        ("json", None, "file to write the numbers to, besides WORKDIR/evaluation.json"),
-    ):
-        flags.DEFINE_string(name, default, description, flag_values=flag_values)
-    flags.DEFINE_boolean(
-        "reference",
-        True,
-        "compare with the best possible accuracy and with least squares",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_integer(
-        "num_reference",
-        2000,
-        "test curves that the reference is worked out for",
-        lower_bound=2,
-        flag_values=flag_values,
-    )
-    for old, name in (("yardstick", "reference"), ("num_yardstick", "num_reference")):
-        flags.DEFINE_alias(old, name, flag_values=flag_values)
-
-
-def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
+def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Evaluates the run; returns the exit status."""
-    if arguments:
-        raise InputError(
-            f"evaluate takes no argument '{arguments[0]}'; name the run with --workdir={arguments[0]}"
-        )
     check_output_file("json", flag_values.json)
     from tfmat.identification.networks import read_sidecar
     from tfmat.launch.runtime import prepare_tensorflow

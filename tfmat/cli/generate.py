@@ -21,15 +21,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from absl import flags
-
+from tfmat.cli.flags import FlagValues, number, repeated, text, whole
 from tfmat.errors import InputError, Interrupted
 
 if TYPE_CHECKING:
     from tfmat.curves.settings import CurveSettings
     from tfmat.data.packed import PackedDataset
-
-SUMMARY = "simulate labelled curves, or pack your own, into a data set"
 
 # What decides about the simulated curves; an import takes some of them.
 _SIMULATION = (
@@ -44,67 +41,26 @@ _SIMULATION = (
 _IMPORT = ("from", "law", "fix", "seed")
 
 Progress = Callable[[int, int], None]
+FLAGS = (
+    text("law", None, "material law, see `tfmat laws` (default hahn_tsai); or path/to/file.py:ClassName"),
+    text("data_dir", "data", "folder that holds the data sets; or one data set, to check and repair it"),
+    text("from", None, ".npz or .parquet file with labelled curves of your own"),
+    text("max_strain", None, "LOW,HIGH: range that the end of a curve is drawn from (default: the law's)"),
+    text("strength_mpa", None, "LOW,HIGH: stress at which a curve breaks off, or none (default: the law's)"),
+    whole("num_curves", 1_000_000, "curves to train (75 %) and validate (25 %) on", 4),
+    whole("num_test", 10_000, "further curves that never train", 0),
+    whole("seed", 0, "seed of all random numbers", 0),
+    whole("num_threads", None, "threads (default: one for each processor); changes nothing in the data", 1),
+    number("noise_mpa", None, "standard deviation of the stress noise in MPa (default: the law's)", 0.0),
+    number("noise_relative", None, "standard deviation as a fraction of the stress, added in quadrature", 0.0),
+    repeated("range", "NAME=LOW,HIGH: range of a parameter in its unit; may be given several times"),
+    repeated("fix", "NAME=VALUE: a parameter that is known and not identified; may be given several times"),
+)  # fmt: skip
+NO_ARGUMENT = "; see `tfmat generate --help`"
 
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines this command's flags."""
-    for name, default, description in (
-        (
-            "law",
-            None,
-            "material law, see `tfmat laws` (default hahn_tsai); or path/to/file.py:ClassName",
-        ),
-        (
-            "data_dir",
-            "data",
-            "folder that holds the data sets; or one data set, to check and repair it",
-        ),
-        ("from", None, ".npz or .parquet file with labelled curves of your own"),
-        (
-            "max_strain",
-            None,
-            "LOW,HIGH: range that the end of a curve is drawn from (default: the law's)",
-        ),
-        (
-            "strength_mpa",
-            None,
-            "LOW,HIGH: stress at which a curve breaks off, or none (default: the law's)",
-        ),
-    ):
-        flags.DEFINE_string(name, default, description, flag_values=flag_values)
-    for name, number, description, lowest in (
-        ("num_curves", 1_000_000, "curves to train (75 %) and validate (25 %) on", 4),
-        ("num_test", 10_000, "further curves that never train", 0),
-        ("seed", 0, "seed of all random numbers", 0),
-        (
-            "num_threads",
-            None,
-            "threads (default: one for each processor); changes nothing in the data",
-            1,
-        ),
-    ):
-        flags.DEFINE_integer(name, number, description, lower_bound=lowest, flag_values=flag_values)
-    for name, description in (
-        ("noise_mpa", "standard deviation of the stress noise in MPa (default: the law's)"),
-        ("noise_relative", "standard deviation as a fraction of the stress, added in quadrature"),
-    ):
-        flags.DEFINE_float(name, None, description, lower_bound=0.0, flag_values=flag_values)
-    for name, description in (
-        ("range", "NAME=LOW,HIGH: range of a parameter in its unit; may be given several times"),
-        (
-            "fix",
-            "NAME=VALUE: a parameter that is known and not identified; may be given several times",
-        ),
-    ):
-        flags.DEFINE_multi_string(name, [], description, flag_values=flag_values)
-
-
-def run(flag_values: flags.FlagValues, arguments: list[str]) -> int | None:
+def run(flag_values: FlagValues, arguments: list[str]) -> int | None:
     """Makes, goes on with, or checks one data set and says where it is; returns the exit status."""
-    if arguments:
-        raise InputError(
-            f"generate takes no argument '{arguments[0]}'; see `tfmat generate --help`"
-        )
     from tfmat.report.progress import progress_bar
 
     make = _choose(flag_values)
@@ -127,7 +83,7 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int | None:
     return None
 
 
-def _choose(flag_values: flags.FlagValues) -> "Callable[[Progress], PackedDataset]":
+def _choose(flag_values: FlagValues) -> "Callable[[Progress], PackedDataset]":
     """What is to be done: repair one data set, pack a user's curves, or simulate."""
     from tfmat.data.importing import import_dataset, repair_dataset
     from tfmat.data.packed import generate_dataset, is_dataset
@@ -164,13 +120,13 @@ def _choose(flag_values: flags.FlagValues) -> "Callable[[Progress], PackedDatase
     )
 
 
-def _refuse_flags(flag_values: flags.FlagValues, names: tuple[str, ...], why: str) -> None:
+def _refuse_flags(flag_values: FlagValues, names: tuple[str, ...], why: str) -> None:
     for name in names:
         if flag_values[name].present:
             raise InputError(f"{why}; leave out --{name}")
 
 
-def _settings(flag_values: flags.FlagValues, fixed: dict[str, str]) -> "CurveSettings":
+def _settings(flag_values: FlagValues, fixed: dict[str, str]) -> "CurveSettings":
     from tfmat.curves.settings import CurveSettings
 
     strength, cut_off = None, flag_values.strength_mpa != "none"

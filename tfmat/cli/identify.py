@@ -33,9 +33,15 @@ import pathlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from absl import flags
-
-from tfmat.cli.outputs import check_output_file, check_output_folder
+from tfmat.cli.flags import (
+    FlagValues,
+    check_output_file,
+    check_output_folder,
+    number,
+    repeated,
+    switch,
+    text,
+)
 from tfmat.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,67 +50,44 @@ if TYPE_CHECKING:
     from tfmat.identification.answers import Identification
     from tfmat.identification.networks import Sidecar
 
-SUMMARY = "identify the parameters of measured curves (CSV, Excel)"
-_STRINGS = (
-    (
-        "workdir",
-        None,
+FLAGS = (
+    text(
+        "workdir", None,
         "folder of the run whose network answers; if not given runs/quickstart, or a network that comes with tfmat",
     ),
-    (
-        "law",
-        None,
+    text(
+        "law", None,
         "the law: voce or swift for metals, hahn_tsai for the shear of plies; if not given the network's, or hahn_tsai",
     ),
-    ("strain_column", None, "name of the strain column, or its number from 1"),
-    ("stress_column", None, "name of the stress column, or its number from 1"),
-    ("specimen_column", None, "column that tells several curves of a file apart; none: one curve"),
-    ("sheet", None, "sheet of an Excel file; all that hold a curve if not given"),
-    ("strain_unit", None, "-, %, mm/mm, microstrain, stretch; of a displacement mm, um, m, in"),
-    ("stress_unit", None, "MPa, GPa, kPa, Pa, psi, ksi, N/mm2; of a load N, kN, lbf, kip"),
-    ("strain_measure", None, "engineering or true"),
-    ("stress_measure", None, "engineering or true"),
-    ("shear_strain", None, "engineering (gamma) or tensor (eps12 = gamma / 2)"),
-    ("decimal", None, "point or comma"),
-    ("toe", "auto", "auto: take off toe, strain offset and preload; off: never"),
-    (
-        "window",
-        None,
-        "LOW,HIGH: strains between which points count, e.g. 0,0.05; either may be empty",
-    ),
-    ("json", None, "file to write the results to"),
-    ("csv", None, "file to write the results to, one row per curve"),
-    ("plot_dir", None, "folder for one picture per curve: measured against the law's curve"),
-    ("pool_by", None, "as --pool, one answer for each temperature, direction, rate, specimen, ..."),
-)
-_NUMBERS = (
-    ("area", "cross-section in mm2, makes a load a stress"),
-    ("gauge_length", "in mm, makes a displacement a strain"),
-)
-_SWITCHES = (
-    ("cut_after_failure", True, "cut where the load drops for good, metals at the maximum load"),
-    ("envelope", True, "make the strain of noisy curves rise by averaging"),
-    ("least_squares", True, "fit by least squares and compare with other laws; off: network only"),
-    ("details", False, "also show the network's, polished and least-squares values"),
-    ("pool", False, "all curves are specimens of one material: one answer more, with scatter"),
-    ("skip_bad_files", False, "name files that cannot be read and go on with the others"),
-)
+    text("strain_column", None, "name of the strain column, or its number from 1"),
+    text("stress_column", None, "name of the stress column, or its number from 1"),
+    text("specimen_column", None, "column that tells several curves of a file apart; none: one curve"),
+    text("sheet", None, "sheet of an Excel file; all that hold a curve if not given"),
+    text("strain_unit", None, "-, %, mm/mm, microstrain, stretch; of a displacement mm, um, m, in"),
+    text("stress_unit", None, "MPa, GPa, kPa, Pa, psi, ksi, N/mm2; of a load N, kN, lbf, kip"),
+    text("strain_measure", None, "engineering or true"),
+    text("stress_measure", None, "engineering or true"),
+    text("shear_strain", None, "engineering (gamma) or tensor (eps12 = gamma / 2)"),
+    text("decimal", None, "point or comma"),
+    text("toe", "auto", "auto: take off toe, strain offset and preload; off: never"),
+    text("window", None, "LOW,HIGH: strains between which points count, e.g. 0,0.05; either may be empty"),
+    text("json", None, "file to write the results to"),
+    text("csv", None, "file to write the results to, one row per curve"),
+    text("plot_dir", None, "folder for one picture per curve: measured against the law's curve"),
+    text("pool_by", None, "as --pool, one answer for each temperature, direction, rate, specimen, ..."),
+    number("area", None, "cross-section in mm2, makes a load a stress"),
+    number("gauge_length", None, "in mm, makes a displacement a strain"),
+    switch("cut_after_failure", True, "cut where the load drops for good, metals at the maximum load"),
+    switch("envelope", True, "make the strain of noisy curves rise by averaging"),
+    switch("least_squares", True, "fit by least squares and compare with other laws; off: network only"),
+    switch("details", False, "also show the network's, polished and least-squares values"),
+    switch("pool", False, "all curves are specimens of one material: one answer more, with scatter"),
+    switch("skip_bad_files", False, "name files that cannot be read and go on with the others"),
+    repeated("fix", "a known parameter, E=193000; may be repeated"),
+)  # fmt: skip
 
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines this command's flags."""
-    for name, default, description in _STRINGS:
-        flags.DEFINE_string(name, default, description, flag_values=flag_values)
-    for name, description in _NUMBERS:
-        flags.DEFINE_float(name, None, description, flag_values=flag_values)
-    for name, switch, description in _SWITCHES:
-        flags.DEFINE_boolean(name, switch, description, flag_values=flag_values)
-    flags.DEFINE_multi_string(
-        "fix", [], "a known parameter, E=193000; may be repeated", flag_values=flag_values
-    )
-
-
-def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
+def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Identifies every curve named on the command line; returns the exit status."""
     if not arguments:
         raise InputError("no curve given; say: tfmat identify curve.csv [more.csv, folder ...]")
@@ -132,7 +115,7 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
 
 
 def _read(
-    flag_values: flags.FlagValues, files: list[str], target: "CurveTarget"
+    flag_values: FlagValues, files: list[str], target: "CurveTarget"
 ) -> "tuple[list[MeasuredCurve], int]":
     """The curves of all files, and how many files were bad; those are named on standard error."""
     from tfmat.curves.cleaning import CleaningOptions
@@ -149,13 +132,13 @@ def _read(
     return curves, len(errors)
 
 
-def _flags_of(kind: type, flag_values: flags.FlagValues) -> dict[str, Any]:
+def _flags_of(kind: type, flag_values: FlagValues) -> dict[str, Any]:
     """The flags that have the names of a dataclass's fields."""
     return {field.name: flag_values[field.name].value for field in dataclasses.fields(kind)}
 
 
 def _identify(
-    flag_values: flags.FlagValues,
+    flag_values: FlagValues,
     network: pathlib.Path | None,
     sidecar: "Sidecar",
     curves: "list[MeasuredCurve]",
@@ -196,9 +179,7 @@ def _identify(
     print_results(content, network=_described(network), details=details)
 
 
-def _pooled(
-    flag_values: flags.FlagValues, results: "list[Identification]"
-) -> "list[Identification]":
+def _pooled(flag_values: FlagValues, results: "list[Identification]") -> "list[Identification]":
     if not flag_values.pool and not flag_values.pool_by:
         return []
     from tfmat.identification.pooling import pool
@@ -218,15 +199,15 @@ def _described(network: pathlib.Path | None) -> str:
 def known_parameters(texts: list[str]) -> dict[str, float]:
     """`["E=193000", "b=12"]` -> values; InputError for anything else."""
     known: dict[str, float] = {}
-    for text in ",".join(texts).split(",") if texts else []:
-        name, equals, value = text.partition("=")
+    for pair in ",".join(texts).split(",") if texts else []:
+        name, equals, value = pair.partition("=")
         try:
-            number = float(value)
+            found = float(value)
         except ValueError:
-            number = math.nan
-        if not equals or not name.strip() or not math.isfinite(number):
+            found = math.nan
+        if not equals or not name.strip() or not math.isfinite(found):
             raise InputError(
-                f"--fix={text} is not understood; write a name and a number, --fix=E=193000"
+                f"--fix={pair} is not understood; write a name and a number, --fix=E=193000"
             )
-        known[name.strip()] = number
+        known[name.strip()] = found
     return known

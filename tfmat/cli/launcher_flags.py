@@ -5,8 +5,7 @@ import pathlib
 import sys
 from typing import NotRequired, TypedDict
 
-from absl import flags
-
+from tfmat.cli.flags import FlagValues, choice, overrides, switch, text, whole
 from tfmat.errors import InputError
 from tfmat.files import atomic_write, check_json, make_folder, read_json, write_json
 from tfmat.launch.site import Site, read_site
@@ -29,25 +28,15 @@ _NUMBERS = {
 }
 _SWITCHES = {"dry_run": "print the job instead of submitting it", "exclusive": "share no node"}
 LAUNCHER_FLAGS = ("launcher", *_TEXTS, *_NUMBERS, *_SWITCHES)
+LAUNCHER = (
+    choice("launcher", ["local", "slurm"], "where it runs: in this process, or as a job of a SLURM cluster"),
+    *(text(name, None, meaning) for name, meaning in _TEXTS.items()),
+    *(whole(name, None, meaning, 0 if name == "gpus" else 1) for name, meaning in _NUMBERS.items()),
+    *(switch(name, False, meaning) for name, meaning in _SWITCHES.items()),
+)  # fmt: skip
 
 
-def define_launcher_flags(flag_values: flags.FlagValues) -> None:
-    """Adds `--launcher` and the flags of a job."""
-    flags.DEFINE_enum(
-        "launcher", "local", ["local", "slurm"],
-        "where it runs: in this process, or as a job of a SLURM cluster", flag_values=flag_values,
-    )  # fmt: skip
-    for name, meaning in _TEXTS.items():
-        flags.DEFINE_string(name, None, meaning, flag_values=flag_values)
-    for name, meaning in _NUMBERS.items():
-        flags.DEFINE_integer(
-            name, None, meaning, lower_bound=0 if name == "gpus" else 1, flag_values=flag_values
-        )
-    for name, meaning in _SWITCHES.items():
-        flags.DEFINE_boolean(name, False, meaning, flag_values=flag_values)
-
-
-def wants_slurm(flag_values: flags.FlagValues) -> bool:
+def wants_slurm(flag_values: FlagValues) -> bool:
     """Whether `--launcher=slurm` was given; InputError where a flag of a job was given without it."""
     if flag_values.launcher == "slurm":
         return True
@@ -57,7 +46,7 @@ def wants_slurm(flag_values: flags.FlagValues) -> bool:
     return False
 
 
-def number_of_ranks(flag_values: flags.FlagValues, backend: str) -> int:
+def number_of_ranks(flag_values: FlagValues, backend: str) -> int:
     """`--ranks`, or one a GPU where the backend has a process for each."""
     if flag_values.ranks is not None:
         return int(flag_values.ranks)
@@ -65,7 +54,7 @@ def number_of_ranks(flag_values: flags.FlagValues, backend: str) -> int:
 
 
 def job_of_flags(
-    flag_values: flags.FlagValues,
+    flag_values: FlagValues,
     *,
     name: str,
     folder: pathlib.Path,
@@ -96,7 +85,7 @@ def job_of_flags(
     )
 
 
-def site_of_flags(flag_values: flags.FlagValues) -> Site:
+def site_of_flags(flag_values: FlagValues) -> Site:
     """The site of `--site`, or the user's own; what it does not say about nodes with GPUs is asked of SLURM."""
     site = read_site(flag_values.site)
     if flag_values.gpus and not (site.cores_per_node and site.gpus_per_node):
@@ -104,14 +93,14 @@ def site_of_flags(flag_values: flags.FlagValues) -> Site:
     return site
 
 
-def own_command(command: str, flag_values: flags.FlagValues, site: Site) -> tuple[str, ...]:
+def own_command(command: str, flag_values: FlagValues, site: Site) -> tuple[str, ...]:
     """`tfmat COMMAND` with the flags of this command line, without those that describe the job."""
     arguments = []
     for name in sorted(flag_values):
         if not flag_values[name].present or name in LAUNCHER_FLAGS:
             continue
         if name == "config_override":
-            arguments += [f"--config.{override}" for override in flag_values.config_override]
+            arguments += [f"--config.{key}={value}" for key, value in overrides(flag_values)]
         else:
             arguments.append(flag_values[name].serialize())
     python = site.python or sys.executable

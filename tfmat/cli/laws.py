@@ -14,19 +14,13 @@ import json
 import sys
 from typing import Any
 
-from absl import flags
-
+from tfmat.cli.flags import FlagValues, switch
 from tfmat.errors import InputError
 
-SUMMARY = "List the material laws: formulas, parameters, units, ranges, sources."
+FLAGS = (switch("json", False, "Print JSON instead of text."),)
 
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines the flags of `tfmat laws`."""
-    flags.DEFINE_bool("json", False, "Print JSON instead of text.", flag_values=flag_values)
-
-
-def run(flag_values: flags.FlagValues, arguments: list[str]) -> int | None:
+def run(flag_values: FlagValues, arguments: list[str]) -> int | None:
     """Prints all laws, or the one that the argument names. Status 2 where a law fails its checks."""
     from tfmat.materials import LAWS, law_class
 

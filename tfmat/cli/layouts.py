@@ -16,10 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from absl import flags
-
-from tfmat.cli.config_flags import config_help, define_config_flags, read_config, rewrite
-from tfmat.errors import InputError
+from tfmat.cli.flags import FlagValues, config_flags, config_help, read_config, switch
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,24 +26,17 @@ if TYPE_CHECKING:
     from tfmat.backends.layouts import Plan
     from tfmat.backends.planning import Footprint
 
-__all__ = ["define_flags", "extra_help", "rewrite", "run"]
-
+FLAGS = (
+    *config_flags("configs/quickstart.py"),
+    switch("json", False, "print JSON instead of tables"),
+)
+NO_ARGUMENT = "; flags look like --config.mesh=batch:2,model:2"
 extra_help = config_help
 _PARTS = ("weights", "gradients", "slots")
 
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Flags of `tfmat layouts`."""
-    define_config_flags(flag_values, "configs/quickstart.py")
-    flags.DEFINE_bool("json", False, "print JSON instead of tables", flag_values=flag_values)
-
-
-def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
+def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Prints both tables."""
-    if arguments:
-        raise InputError(
-            f"layouts takes no argument '{arguments[0]}'; flags look like --config.mesh=batch:2,model:2"
-        )
     config = read_config(flag_values)
     from tfmat.backends.planning import backend_options
     from tfmat.workflow import curve_settings

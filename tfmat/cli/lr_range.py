@@ -10,41 +10,37 @@ settings is not tested again. Each test begins with the config's initial weights
 
 import pathlib
 
-from absl import flags
-
-from tfmat.cli.config_flags import config_help, define_config_flags, read_config, rewrite
-from tfmat.cli.outputs import check_output_folder
+from tfmat.cli.flags import (
+    DATA_DIR,
+    FlagValues,
+    config_flags,
+    config_help,
+    listed,
+    number,
+    output_folder,
+    read_config,
+    text,
+    whole,
+)
 from tfmat.errors import InputError
 
-__all__ = ["SUMMARY", "define_flags", "extra_help", "rewrite", "run"]
-
-SUMMARY = "learning-rate range test, for one batch or several"
+FLAGS = (
+    *config_flags("configs/quickstart.py"),
+    text("workdir", None, "folder of the results [runs/lr_range-<config name>]"),
+    DATA_DIR,
+    listed("batches", [], "global batches [the config's]"),
+    number("low", 1e-5, "first learning rate"),
+    number("high", 10.0, "last learning rate"),
+    whole("steps", 300, "steps from the one to the other"),
+)
+NO_ARGUMENT = ""
 extra_help = config_help
 
 
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines this command's flags."""
-    define_config_flags(flag_values, "configs/quickstart.py")
-    flags.DEFINE_string(
-        "workdir",
-        None,
-        "folder of the results [runs/lr_range-<config name>]",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_string("data_dir", "data", "as for tfmat train", flag_values=flag_values)
-    flags.DEFINE_list("batches", [], "global batches [the config's]", flag_values=flag_values)
-    flags.DEFINE_float("low", 1e-5, "first learning rate", flag_values=flag_values)
-    flags.DEFINE_float("high", 10.0, "last learning rate", flag_values=flag_values)
-    flags.DEFINE_integer("steps", 300, "steps from the one to the other", flag_values=flag_values)
-
-
-def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
+def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Tests, prints a line a batch; returns the exit status."""
-    if arguments:
-        raise InputError(f"lr_range takes no argument '{arguments[0]}'")
     config = read_config(flag_values)
-    workdir = flag_values.workdir or f"runs/lr_range-{pathlib.Path(flag_values.config).stem}"
-    check_output_folder("workdir", workdir)
+    workdir = output_folder(flag_values, "lr_range-")
     from tfmat.large_batch.lr_range import lr_range
     from tfmat.report.progress import progress_bar
 
@@ -71,9 +67,9 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
 
 def parse_batches(texts: list[str]) -> list[int]:
     """Positive whole numbers; InputError names the first that is none."""
-    for text in texts:
-        if not (text.strip().isdecimal() and int(text) > 0):
+    for batch in texts:
+        if not (batch.strip().isdecimal() and int(batch) > 0):
             raise InputError(
-                f"--batches: '{text}' is no batch size; give whole numbers, such as 75,750"
+                f"--batches: '{batch}' is no batch size; give whole numbers, such as 75,750"
             )
-    return [int(text) for text in texts]
+    return [int(batch) for batch in texts]

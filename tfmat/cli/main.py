@@ -179,19 +179,27 @@ def _dispatch(arguments: list[str]) -> int:
             else nearest(name, COMMANDS)
         )
         raise InputError(f"unknown {kind} '{name}'{hint}")
+    from tfmat.cli.flags import define, rewrite
+
     command = importlib.import_module(f"tfmat.cli.{name}")
     flag_values = flags.FlagValues()
-    command.define_flags(flag_values)
-    rewrite = getattr(command, "rewrite", lambda arguments: arguments)
+    define(flag_values, command.FLAGS)
+    if "config_override" in flag_values:
+        rest = rewrite(rest)
     if any(argument in _HELP for argument in rest):
         # The other flags may choose what is explained (a config, say); wrong ones keep nobody from the help.
         with contextlib.suppress(InputError):
-            _parse(name, flag_values, rewrite([word for word in rest if word not in _HELP]))
+            _parse(name, flag_values, [word for word in rest if word not in _HELP])
         flag_values.mark_as_parsed()
         print(_command_help(name, command, flag_values))
         return 0
-    positional = _parse(name, flag_values, rewrite(rest))
+    positional = _parse(name, flag_values, rest)
     check_settings()
+    instead = getattr(command, "NO_ARGUMENT", None)
+    if positional and instead is not None:
+        raise InputError(
+            f"{name} takes no argument '{positional[0]}'{instead.format(positional[0])}"
+        )
     return command.run(flag_values, positional) or 0
 
 

@@ -11,28 +11,20 @@ Around the noise scale B the batch trades time for work: at batch b a run needs 
 1 + b/B times the fewest curves. It is a rule for plain gradient descent; with Adam take it as an order of magnitude.
 """
 
-from absl import flags
+from tfmat.cli.flags import FlagValues, text, whole
 
-from tfmat.errors import InputError
-
-SUMMARY = "gradient noise scale of a run, and the critical batch that it predicts"
-
-
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines this command's flags."""
-    flags.DEFINE_string("workdir", "runs/quickstart", "folder of the run", flag_values=flag_values)
-    flags.DEFINE_integer("small", 100, "curves of a small batch", flag_values=flag_values)
-    flags.DEFINE_integer("big", 4000, "curves of a big one", flag_values=flag_values)
-    flags.DEFINE_integer("groups", 40, "big batches a checkpoint", flag_values=flag_values)
-    flags.DEFINE_integer("seed", 0, "of the choice of curves", flag_values=flag_values)
+FLAGS = (
+    text("workdir", "runs/quickstart", "folder of the run"),
+    whole("small", 100, "curves of a small batch"),
+    whole("big", 4000, "curves of a big one"),
+    whole("groups", 40, "big batches a checkpoint"),
+    whole("seed", 0, "of the choice of curves"),
+)
+NO_ARGUMENT = "; name the run with --workdir={}"
 
 
-def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
+def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Measures, prints the table and the files; returns the exit status."""
-    if arguments:
-        raise InputError(
-            f"noise_scale takes no argument '{arguments[0]}'; name the run with --workdir={arguments[0]}"
-        )
     from tfmat.launch.runtime import prepare_tensorflow
     from tfmat.report.progress import progress_bar
 

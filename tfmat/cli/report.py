@@ -14,11 +14,9 @@ The page of a study, scaling_report.html, says what several workers bought and w
 workers. The flags after --workdir are for it alone; they are kept in the folder for the next page.
 """
 
-from absl import flags
-
+from tfmat.cli.flags import FlagValues, number, text
 from tfmat.errors import InputError
 
-SUMMARY = "a page on a run or a scaling study: verdict, pictures, provenance"
 # Flag -> what it means, for a scaling study; the names are those of `tfmat.scaling.assumptions.Assumptions`.
 _NUMBERS = {
     "price_per_hour": "of one worker's device, in any currency",
@@ -27,29 +25,20 @@ _NUMBERS = {
     "network_latency": "seconds, of the network between nodes, where it was not measured",
     "network_bytes_per_second": "of that network",
 }
-
-
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Defines this command's flags."""
-    flags.DEFINE_string(
-        "workdir", "runs/quickstart", "folder of the run or study", flag_values=flag_values
-    )
-    for name, text in _NUMBERS.items():
-        flags.DEFINE_float(name, None, text, flag_values=flag_values)
-    flags.DEFINE_string(
+FLAGS = (
+    text("workdir", "runs/quickstart", "folder of the run or study"),
+    *(number(name, None, meaning) for name, meaning in _NUMBERS.items()),
+    text(
         "baseline_hardware",
         None,
         "divide by the single worker of this hardware instead of the same one",
-        flag_values=flag_values,
-    )
+    ),
+)
+NO_ARGUMENT = "; name the run with --workdir={}"
 
 
-def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
+def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Writes the page and prints its path; returns the exit status."""
-    if arguments:
-        raise InputError(
-            f"report takes no argument '{arguments[0]}'; name the run with --workdir={arguments[0]}"
-        )
     names = [*_NUMBERS, "baseline_hardware"]
     given = {name: flag_values[name].value for name in names if flag_values[name].value is not None}
     from tfmat.scaling.measurement_files import is_study

@@ -18,23 +18,26 @@ import dataclasses
 import pathlib
 import sys
 
-from absl import flags
-
-from tfmat.cli.config_flags import config_help, rewrite
+from tfmat.cli.flags import (
+    DATA_DIR,
+    FlagValues,
+    config_flags,
+    config_help,
+    number,
+    output_folder,
+    overrides,
+    switch,
+    text,
+)
 from tfmat.cli.launcher_flags import (
-    define_launcher_flags,
+    LAUNCHER,
     job_of_flags,
     site_of_flags,
     wants_slurm,
 )
-from tfmat.cli.outputs import check_output_folder
 from tfmat.errors import InputError
 from tfmat.launch.site import Site
 from tfmat.launch.slurm_script import SlurmJob
-
-__all__ = ["define_flags", "extra_help", "rewrite", "run"]
-
-extra_help = config_help
 
 # As in `tfmat report`.
 _ASSUMPTIONS = {
@@ -43,45 +46,31 @@ _ASSUMPTIONS = {
     "target_val_loss": "accuracy up to which time, energy and money are counted [what all trained points reached]",
 }
 _SAID_BY_CONFIG = ("ranks", "cpus_per_rank", "gpus")
-
-
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Flags of `tfmat scale`."""
-    flags.DEFINE_string(
-        "config",
+FLAGS = (
+    *config_flags(
         "configs/scaling.py",
         "file with get_config() and get_scaling(); --config.KEY=VALUE changes a key of the former",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_multi_string("config_override", [], "", flag_values=flag_values)
-    flags.DEFINE_string(
-        "workdir", None, "folder of the study [runs/<config name>]", flag_values=flag_values
-    )
-    flags.DEFINE_string(
-        "data_dir", "data", "folder of data sets, or one data set", flag_values=flag_values
-    )
-    flags.DEFINE_boolean("quick", False, "a small study, for trying", flag_values=flag_values)
-    for name, meaning in _ASSUMPTIONS.items():
-        flags.DEFINE_float(name, None, meaning, flag_values=flag_values)
-    define_launcher_flags(flag_values)
+    ),
+    text("workdir", None, "folder of the study [runs/<config name>]"),
+    DATA_DIR,
+    switch("quick", False, "a small study, for trying"),
+    *(number(name, None, meaning) for name, meaning in _ASSUMPTIONS.items()),
+    *LAUNCHER,
+)
+NO_ARGUMENT = "; flags look like --workdir=runs/scaling"
+extra_help = config_help
 
 
-def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
+def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Runs the study."""
-    if arguments:
-        raise InputError(
-            f"scale takes no argument '{arguments[0]}'; flags look like --workdir=runs/scaling"
-        )
     from tfmat.scaling.assumptions import Assumptions
     from tfmat.scaling.matrix import load_matrix
     from tfmat.workflow.scale import scale
 
-    pairs = [override.partition("=")[::2] for override in flag_values.config_override]
-    config, matrix = load_matrix(flag_values.config, pairs)
+    config, matrix = load_matrix(flag_values.config, overrides(flag_values))
     if flag_values.quick:
         matrix = matrix.quick()
-    workdir = flag_values.workdir or f"runs/{pathlib.Path(flag_values.config).stem}"
-    check_output_folder("workdir", workdir)
+    workdir = output_folder(flag_values)
     values = {name: flag_values[name].value for name in _ASSUMPTIONS}
     changes = {name: value for name, value in values.items() if value is not None}
     Assumptions(**changes)  # wrong ones are told before anything is measured
@@ -100,7 +89,7 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
     return 0
 
 
-def _slurm(flag_values: flags.FlagValues, workdir: str) -> tuple[SlurmJob, Site]:
+def _slurm(flag_values: FlagValues, workdir: str) -> tuple[SlurmJob, Site]:
     """What all jobs have in common."""
     for name in _SAID_BY_CONFIG:
         if flag_values[name].present:

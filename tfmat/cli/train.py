@@ -14,11 +14,17 @@ model.keras (best), final.keras, report.html, evaluation.json, figures/, tensorb
 
 import pathlib
 
-from absl import flags
-
-from tfmat.cli.config_flags import config_help, define_config_flags, read_config, rewrite
+from tfmat.cli.flags import (
+    DATA_DIR,
+    FlagValues,
+    config_flags,
+    config_help,
+    output_folder,
+    read_config,
+    text,
+)
 from tfmat.cli.launcher_flags import (
-    define_launcher_flags,
+    LAUNCHER,
     job_of_flags,
     launch,
     number_of_ranks,
@@ -26,43 +32,29 @@ from tfmat.cli.launcher_flags import (
     site_of_flags,
     wants_slurm,
 )
-from tfmat.cli.outputs import check_output_folder
 from tfmat.config import Config
 from tfmat.errors import InputError
 
-__all__ = ["define_flags", "extra_help", "rewrite", "run"]
-
-extra_help = config_help
-
-
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Flags of `tfmat train`."""
-    define_config_flags(flag_values, "configs/quickstart.py")
-    flags.DEFINE_string(
-        "workdir", None, "folder of the run [runs/<config name>]", flag_values=flag_values
-    )
-    flags.DEFINE_string(
-        "data_dir", "data", "folder of data sets, or one data set", flag_values=flag_values
-    )
-    flags.DEFINE_string("law", None, "material law, same as --config.law", flag_values=flag_values)
-    flags.DEFINE_string(
+FLAGS = (
+    *config_flags("configs/quickstart.py"),
+    text("workdir", None, "folder of the run [runs/<config name>]"),
+    DATA_DIR,
+    text("law", None, "material law, same as --config.law"),
+    text(
         "backend",
         "single",
         "how steps run: single; horovod, under mpirun or srun; dtensor, on --config.mesh",
-        flag_values=flag_values,
-    )
-    define_launcher_flags(flag_values)
+    ),
+    *LAUNCHER,
+)
+NO_ARGUMENT = "; flags look like --workdir=runs/mine"
+extra_help = config_help
 
 
-def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
+def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Runs the main job."""
-    if arguments:
-        raise InputError(
-            f"train takes no argument '{arguments[0]}'; flags look like --workdir=runs/mine"
-        )
     config = read_config(flag_values)
-    workdir = flag_values.workdir or f"runs/{pathlib.Path(flag_values.config).stem}"
-    check_output_folder("workdir", workdir)
+    workdir = output_folder(flag_values)
     if wants_slurm(flag_values):
         _submit(flag_values, config, workdir)
         return 0
@@ -72,7 +64,7 @@ def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
     return 0
 
 
-def _submit(flag_values: flags.FlagValues, config: Config, workdir: str) -> None:
+def _submit(flag_values: FlagValues, config: Config, workdir: str) -> None:
     """The same training as a SLURM job, checked here as far as it can be."""
     from tfmat.ranks.processes import Processes
     from tfmat.workflow import plan_job

@@ -15,11 +15,17 @@ import contextlib
 import pathlib
 import sys
 
-from absl import flags
-
-from tfmat.cli.config_flags import define_config_flags, rewrite
+from tfmat.cli.flags import (
+    FlagValues,
+    check_output_folder,
+    config_flags,
+    overrides,
+    switch,
+    text,
+    whole,
+)
 from tfmat.cli.launcher_flags import (
-    define_launcher_flags,
+    LAUNCHER,
     job_of_flags,
     launch,
     number_of_ranks,
@@ -27,73 +33,42 @@ from tfmat.cli.launcher_flags import (
     site_of_flags,
     wants_slurm,
 )
-from tfmat.cli.outputs import check_output_folder
 from tfmat.config import Config
 from tfmat.durations import seconds_of
 from tfmat.errors import InputError
 
-__all__ = ["define_flags", "rewrite", "run"]
-
-
-def define_flags(flag_values: flags.FlagValues) -> None:
-    """Flags of `tfmat tune`."""
-    define_config_flags(flag_values, "configs/tune.py")
-    text, number = flags.DEFINE_string, flags.DEFINE_integer
-    text("workdir", "runs/tune", "folder of the search", flag_values=flag_values)
-    text("data_dir", "data", "of the trials: folder of data sets, or one", flag_values=flag_values)
-    text("backend", "single", "of the trials: single, horovod, dtensor", flag_values=flag_values)
+FLAGS = (
+    *config_flags("configs/tune.py"),
+    text("workdir", "runs/tune", "folder of the search"),
+    text("data_dir", "data", "of the trials: folder of data sets, or one"),
+    text("backend", "single", "of the trials: single, horovod, dtensor"),
+    text("trial_launcher", "", "what starts a trial of several ranks, such as 'mpirun -np 2'"),
     text(
-        "trial_launcher",
-        "",
-        "what starts a trial of several ranks, such as 'mpirun -np 2'",
-        flag_values=flag_values,
-    )
-    text(
-        "trial_command",
-        "",
+        "trial_command", "",
         "a command instead of tfmat train; {config}, {workdir}, {seed} in it are replaced (docs/tuning.md)",
-        flag_values=flag_values,
-    )
-    number(
-        "num_workers",
-        1,
-        "trials side by side; they share the cores (slurm: elements of the job array)",
-        lower_bound=1,
-        flag_values=flag_values,
-    )
-    number("first_worker", 0, "name of the first", lower_bound=0, flag_values=flag_values)
-    number("max_trials", None, "trials, instead of the config's", flag_values=flag_values)
-    text(
-        "lease",
-        "60s",
-        "a worker on another machine that gives no sign for so long counts as dead",
-        flag_values=flag_values,
-    )
-    flags.DEFINE_bool("status", False, "show where the search stands", flag_values=flag_values)
-    flags.DEFINE_bool(
-        "one_job",
-        False,
-        "slurm: all workers in one job on one node, instead of a job array",
-        flag_values=flag_values,
-    )
-    define_launcher_flags(flag_values)
+    ),
+    whole("num_workers", 1, "trials side by side; they share the cores (slurm: elements of the job array)", 1),
+    whole("first_worker", 0, "name of the first", 0),
+    whole("max_trials", None, "trials, instead of the config's"),
+    text("lease", "60s", "a worker on another machine that gives no sign for so long counts as dead"),
+    switch("status", False, "show where the search stands"),
+    switch("one_job", False, "slurm: all workers in one job on one node, instead of a job array"),
+    *LAUNCHER,
+)  # fmt: skip
+NO_ARGUMENT = "; flags look like --workdir=runs/tune"
 
 
-def run(flag_values: flags.FlagValues, arguments: list[str]) -> int:
+def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Searches, or shows a search."""
-    if arguments:
-        raise InputError(
-            f"tune takes no argument '{arguments[0]}'; flags look like --workdir=runs/tune"
-        )
     if flag_values.status:
         return _show(flag_values.workdir)
     check_output_folder("workdir", flag_values.workdir)
     lease = _lease(flag_values.lease)
     from tfmat.tuning.search import Options, read_definition, run_search
 
-    pairs = [override.partition("=") for override in flag_values.config_override]
-    overrides = [(key, value) for key, _, value in pairs]
-    base, search = read_definition(flag_values.config, overrides, flag_values.max_trials)
+    base, search = read_definition(
+        flag_values.config, overrides(flag_values), flag_values.max_trials
+    )
     _check_trials(flag_values, base)
     if wants_slurm(flag_values):
         _submit(flag_values)
@@ -125,7 +100,7 @@ def _lease(text: str) -> float:
     return seconds
 
 
-def _check_trials(flag_values: flags.FlagValues, base: Config) -> None:
+def _check_trials(flag_values: FlagValues, base: Config) -> None:
     """Refuses what no trial could be run with, before there is one."""
     from tfmat.ranks.processes import Processes
     from tfmat.workflow import plan_job
@@ -149,7 +124,7 @@ def _check_trials(flag_values: flags.FlagValues, base: Config) -> None:
     )
 
 
-def _submit(flag_values: flags.FlagValues) -> None:
+def _submit(flag_values: FlagValues) -> None:
     """The search as a job array, worker i its element i; or as one job with all workers."""
     workdir, site = flag_values.workdir, site_of_flags(flag_values)
     ranks = number_of_ranks(flag_values, flag_values.backend)

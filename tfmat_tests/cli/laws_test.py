@@ -12,6 +12,7 @@ import pytest
 from absl import flags
 
 from tfmat.cli import laws
+from tfmat.cli.flags import define
 from tfmat.errors import InputError
 from tfmat.materials import LAWS, find_law
 
@@ -21,7 +22,7 @@ _GUIDE = pathlib.Path(__file__).parents[2] / "docs" / "adding_a_law.md"
 def _run(capsys, *arguments):
     """Exit status and standard output of `tfmat laws ARGUMENTS`."""
     flag_values = flags.FlagValues()
-    laws.define_flags(flag_values)
+    define(flag_values, laws.FLAGS)
     status = laws.run(flag_values, flag_values(["laws", *arguments])[1:])
     return status or 0, capsys.readouterr().out
 
@@ -112,7 +113,8 @@ def test_terminal_of_80_columns_holds_every_line():
     import pty
 
     code = (
-        "from absl import flags; from tfmat.cli import laws; f = flags.FlagValues(); laws.define_flags(f); "
+        "from absl import flags; from tfmat.cli import laws; from tfmat.cli.flags import define; "
+        "f = flags.FlagValues(); define(f, laws.FLAGS); "
         "laws.run(f, f(['laws'])[1:])"
     )
     leader, follower = pty.openpty()
@@ -145,7 +147,8 @@ def test_terminal_of_80_columns_holds_every_line():
 
 def test_laws_need_no_tensorflow():
     code = (
-        "import sys; from absl import flags; from tfmat.cli import laws; f = flags.FlagValues(); laws.define_flags(f); "
+        "import sys; from absl import flags; from tfmat.cli import laws; from tfmat.cli.flags import define; "
+        "f = flags.FlagValues(); define(f, laws.FLAGS); "
         "laws.run(f, ['voce']) if f(['laws']) else 0; sys.exit('tensorflow' in sys.modules)"
     )
     result = subprocess.run(

@@ -13,10 +13,13 @@ from absl import flags
 from tfmat import __version__, errors
 from tfmat.cli import laws
 from tfmat.cli import main as module
+from tfmat.cli.flags import define
 from tfmat.cli.main import COMMANDS, main
 from tfmat.config import load_config
 
 Capture = pytest.CaptureFixture[str]
+
+TAKE_ARGUMENTS = ("identify", "clean", "laws")
 
 
 def _raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
@@ -116,12 +119,18 @@ def test_from_a_thread_of_another_program(capsys: Capture) -> None:
     assert statuses == [0] and "Voce 1948" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in TAKE_ARGUMENTS])
+def test_a_stray_argument_is_refused(name: str, capsys: Capture) -> None:
+    assert main([name, "stray"]) == 2
+    assert f"tfmat: {name} takes no argument 'stray'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_the_agreed_form(name: str, capsys: Capture) -> None:
     command = __import__(f"tfmat.cli.{name}", fromlist=["run"])
     assert isinstance(command, types.ModuleType) and command.__doc__
     flag_values = flags.FlagValues()
-    command.define_flags(flag_values)
+    define(flag_values, command.FLAGS)
     assert main([name, "--help"]) == 0
     text = capsys.readouterr().out
     for flag in flag_values:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tfmat import workflow
-from tfmat.cli.config_flags import rewrite
+from tfmat.cli.flags import rewrite
 from tfmat.cli.main import main
 from tfmat.errors import InputError
 

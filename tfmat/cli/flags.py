@@ -1,0 +1,169 @@
+"""What commands take: flags as data, those that several commands share, and places refused before any work is done."""
+
+import functools
+import operator
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from absl import flags
+from absl.flags import FlagValues
+
+from tfmat.errors import InputError
+
+if TYPE_CHECKING:
+    from tfmat.config import Config
+
+Flag = Callable[[FlagValues], object]
+_PREFIX = "--config."
+
+
+def text(name: str, default: str | None, meaning: str) -> Flag:
+    """`--name=TEXT`."""
+    return lambda values: flags.DEFINE_string(name, default, meaning, flag_values=values)
+
+
+def whole(name: str, default: int | None, meaning: str, least: int | None = None) -> Flag:
+    """`--name=NUMBER`, a whole one, of at least `least`."""
+    return lambda values: flags.DEFINE_integer(
+        name, default, meaning, lower_bound=least, flag_values=values
+    )
+
+
+def number(name: str, default: float | None, meaning: str, least: float | None = None) -> Flag:
+    """`--name=NUMBER` of at least `least`."""
+    return lambda values: flags.DEFINE_float(
+        name, default, meaning, lower_bound=least, flag_values=values
+    )
+
+
+def switch(name: str, default: bool, meaning: str) -> Flag:
+    """`--name` or `--noname`."""
+    return lambda values: flags.DEFINE_bool(name, default, meaning, flag_values=values)
+
+
+def choice(name: str, choices: Sequence[str], meaning: str) -> Flag:
+    """One of `choices`, by default the first."""
+    return lambda values: flags.DEFINE_enum(name, choices[0], choices, meaning, flag_values=values)
+
+
+def listed(name: str, default: Sequence[str], meaning: str) -> Flag:
+    """`--name=ONE,TWO`."""
+    return lambda values: flags.DEFINE_list(name, list(default), meaning, flag_values=values)
+
+
+def repeated(name: str, meaning: str) -> Flag:
+    """A text that may be given several times."""
+    return lambda values: flags.DEFINE_multi_string(name, [], meaning, flag_values=values)
+
+
+def alias(name: str, other: str) -> Flag:
+    """An older name of a flag that stands before it in the table."""
+    return lambda values: flags.DEFINE_alias(name, other, flag_values=values)
+
+
+def define(values: FlagValues, table: Iterable[Flag]) -> None:
+    """Defines the flags of a table."""
+    for flag in table:
+        flag(values)
+
+
+DATA_DIR = text("data_dir", "data", "folder of data sets, or one data set")
+_CONFIG = "config file; --config.KEY=VALUE changes a key"
+
+
+def config_flags(default: str, meaning: str = _CONFIG) -> tuple[Flag, Flag]:
+    """`--config`, and what `rewrite` turns `--config.KEY=VALUE` into.
+
+    ml_collections' own flags read sys.argv and know only the keys that a file declares; here `ranges.NAME` and
+    `fixed.NAME` depend on the law, and an unknown key is to be answered with the nearest valid one.
+    """
+    return text("config", default, meaning), repeated("config_override", "")
+
+
+def rewrite(arguments: list[str]) -> list[str]:
+    """`--config.KEY=VALUE` and `--config.KEY VALUE` as `--config_override=KEY=VALUE`, which absl can parse."""
+    rewritten, rest = [], list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        if argument.startswith(_PREFIX):
+            if "=" not in argument:
+                if not rest or rest[0].startswith("--"):
+                    raise InputError(f"{argument} has no value; write {argument}=VALUE")
+                argument += f"={rest.pop(0)}"
+            argument = f"--config_override={argument.removeprefix(_PREFIX)}"
+        rewritten.append(argument)
+    return rewritten
+
+
+def overrides(values: FlagValues) -> list[tuple[str, str]]:
+    """(key, text) of each `--config.KEY=TEXT`."""
+    return [override.partition("=")[::2] for override in values.config_override]
+
+
+def read_config(values: FlagValues) -> "Config":
+    """The config file with `--law`, where the command has that flag, and the command line's overrides; checked."""
+    from tfmat.config import apply_override, check_config, load_config
+
+    config = load_config(values.config)
+    law = values.law if "law" in values else None
+    for key, value in [*([] if law is None else [("law", law)]), *overrides(values)]:
+        apply_override(config, key, value)
+    return check_config(config)
+
+
+def config_help(values: FlagValues) -> str:
+    """The keys of a config, one a line, with meaning and the value that a run with these flags would have."""
+    from tfmat.config import describe_options
+
+    config = read_config(values)
+    lines = ["", f"config keys (--config.KEY=VALUE) [as in {values.config}]:"]
+    for option in describe_options():
+        value = functools.reduce(operator.getitem, option.name.split("."), config)
+        shown = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        shown = shown.lower() if isinstance(value, bool | None) else shown
+        choices = f" ({', '.join(option.choices)})" if option.choices else ""
+        lines.append(f"  {option.name}: {option.meaning}{choices} [{shown}]")
+    lines.append("  ranges.NAME: LOW,HIGH, range of a law's parameter (see `tfmat laws`)")
+    lines.append(
+        "  fixed.NAME: value of a law's parameter that is known and not identified, e.g. fixed.E=193000"
+    )
+    return "\n".join(lines)
+
+
+def output_folder(values: FlagValues, prefix: str = "") -> str:
+    """`--workdir`, by default `runs/` and the config file's name behind `prefix`; InputError where it cannot be one."""
+    folder = values.workdir or f"runs/{prefix}{pathlib.Path(values.config).stem}"
+    check_output_folder("workdir", folder)
+    return str(folder)
+
+
+def check_output_file(flag: str, value: str | None) -> None:
+    """Raises InputError unless a file can be made at `value`, the value of --`flag`; None is no file."""
+    if value is None:
+        return
+    path = pathlib.Path(value)
+    if path.is_dir():
+        raise InputError(f"--{flag}={value} is a folder; give the name of a file")
+    if not path.parent.is_dir():
+        raise InputError(
+            f"--{flag}={value}: there is no folder {path.parent}; make it or choose another"
+        )
+    if not os.access(path.parent, os.W_OK):
+        raise InputError(
+            f"--{flag}={value}: the folder {path.parent} cannot be written; choose another"
+        )
+
+
+def check_output_folder(flag: str, value: str | None) -> None:
+    """Raises InputError where `value`, the value of --`flag`, cannot be a folder to write to; None is no folder."""
+    if value is None:
+        return
+    path = pathlib.Path(value)
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    if not path.is_dir():
+        raise InputError(f"--{flag}={value}: {path} is a file; give a folder")
+    if not os.access(path, os.W_OK):
+        raise InputError(f"--{flag}={value}: the folder {path} cannot be written; choose another")
