@@ -44,10 +44,24 @@ def data():
     return make_data()
 
 
+@pytest.fixture(scope="module")
+def plain(data):
+    """(optimizer, precision) -> weights after the plain Keras loop; each trained once."""
+    known = {}
+
+    def weights(optimizer, precision):
+        if (optimizer, precision) not in known:
+            expected = plain_keras_loop(make_model(), OPTIMIZERS[optimizer](), data)
+            known[optimizer, precision] = expected
+        return known[optimizer, precision]
+
+    return weights
+
+
 @pytest.mark.parametrize("source_class", [MemorySource, StreamSource])
 @pytest.mark.parametrize("optimizer", EVERY_OPTIMIZER)
-def test_weights_of_aplain_keras_loop(optimizer, source_class, precision, data):
-    expected = plain_keras_loop(make_model(), OPTIMIZERS[optimizer](), data)
+def test_weights_of_aplain_keras_loop(optimizer, source_class, precision, data, plain):
+    expected = plain(optimizer, precision)
     model, backend = make_model(), make_backend("single")
     functional = make_functional(OPTIMIZERS[optimizer]())
     backend.build(model, functional, per_example_function("mse"), {})
@@ -66,9 +80,9 @@ def test_weights_of_aplain_keras_loop(optimizer, source_class, precision, data):
 
 
 @pytest.mark.parametrize("optimizer", EVERY_OPTIMIZER)
-def test_a_batch_in_pieces_trains_the_same_weights(optimizer, precision, data, monkeypatch):
+def test_a_batch_in_pieces_trains_the_same_weights(optimizer, precision, data, plain, monkeypatch):
     """As `tfmat train` runs it; here the number is set, since TensorFlow's threads are fixed once it has started."""
-    expected = plain_keras_loop(make_model(), OPTIMIZERS[optimizer](), data)
+    expected = plain(optimizer, precision)
     model, backend = make_model(), make_backend("single")
     monkeypatch.setattr(
         backend, "_num_pieces", lambda width: 7

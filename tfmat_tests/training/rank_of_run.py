@@ -1,11 +1,14 @@
 """One rank of a run of the Trainer that stops or fails where a test wants it.
 
-`[mpirun -np N] python -m tfmat_tests.training.rank_of_run '{"workdir": ..., ...}'`; see `Settings`.
+`[mpirun -np N] python -m tfmat_tests.training.rank_of_run '{"workdir": ..., ...}' ...`; see `Settings`.
+Several runs come one after the other in the same processes, since TensorFlow takes seconds to start; the exit status is
+the last one's, and WORKDIR.ended says of each run what its own is.
 """
 
 import dataclasses
 import json
 import os
+import pathlib
 import signal
 import sys
 
@@ -187,9 +190,14 @@ def main(settings):
 
 
 if __name__ == "__main__":
-    try:
-        main(Settings(**json.loads(sys.argv[1])))
-    except TfmatError as error:
-        if not error.said_elsewhere:
-            print(f"tfmat: {error}", file=sys.stderr, flush=True)
-        sys.exit(error.exit_status)
+    status = 0
+    for text in sys.argv[1:]:
+        settings, status = Settings(**json.loads(text)), 0
+        try:
+            main(settings)
+        except TfmatError as error:
+            if not error.said_elsewhere:
+                print(f"tfmat: {error}", file=sys.stderr, flush=True)
+            status = error.exit_status
+        pathlib.Path(f"{settings.workdir}.ended").write_text(str(status))
+    sys.exit(status)

@@ -28,11 +28,12 @@ DEFAULT = {
 }
 
 
-def _run(ranks, **settings):
-    arguments = ("-m", MODULE, json.dumps({**settings, "workdir": str(settings["workdir"])}))
+def _run(ranks, *runs, hosts=None):
+    """These runs, one after the other; without mpirun where `ranks` is 0."""
+    arguments = ("-m", MODULE, *(json.dumps(run, default=str) for run in runs))
     if ranks:
         environment = {"TFMAT_WORKER_TIMEOUT": "6"}
-        return mpirun(ranks, *arguments, timeout=PATIENCE, environment=environment)
+        return mpirun(ranks, *arguments, timeout=PATIENCE, environment=environment, hosts=hosts)
     command = [sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=PROJECT)
 
@@ -66,16 +67,16 @@ def test_goes_on_with_other_workers(tmp_path):
 
     The signal comes to the last rank, and stops all of them after the same step.
     """
-    ended = _run(4, workdir=tmp_path / "a", signal_at=10)
+    ended = _run(4, {"workdir": tmp_path / "a", "signal_at": 10})
     assert ended.returncode == 75, ended.stderr
     assert ended.stderr.count("SIGUSR1 received; saved at step 10 of 30") == 1, ended.stderr
     assert json.loads((tmp_path / "a/status.json").read_text())["state"] == "interrupted"
-    assert _run(2, workdir=tmp_path / "a", signal_at=20).returncode == 75
-    ended = _run(0, workdir=tmp_path / "a", backend="single")
+    assert _run(2, {"workdir": tmp_path / "a", "signal_at": 20}).returncode == 75
+    # The last one finds a run that is done, which says so, whoever asks.
+    alone = [{"workdir": tmp_path / run, "backend": "single"} for run in "aba"]
+    ended = _run(0, *alone)
     assert ended.returncode == 0, ended.stderr
     assert json.loads((tmp_path / "a/status.json").read_text())["resumed_from_steps"] == [10, 20]
-    ended = _run(0, workdir=tmp_path / "b", backend="single")
-    assert ended.returncode == 0, ended.stderr
     pairs = zip(_weights(tmp_path / "a", 30), _weights(tmp_path / "b", 30), strict=True)
     for mine, reference in pairs:
         assert np.linalg.norm(mine - reference) < 1e-9 * np.linalg.norm(reference)
@@ -84,22 +85,37 @@ def test_goes_on_with_other_workers(tmp_path):
         for run in "ab"
     ]
     np.testing.assert_allclose(*losses, rtol=1e-9)
-    # A run that is done says so, whoever asks.
-    ended = _run(2, workdir=tmp_path / "a")
-    assert ended.returncode == 0, ended.stderr
 
 
-def test_a_skipped_reduction_is_found_within_an_epoch(tmp_path):
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory):
+    """The folder of three runs of the same two ranks, and what the last of them ended in.
+
+    As on two machines, with two names of this one.
+    """
+    folder = tmp_path_factory.mktemp("two")
+    draws = {"record_batches": True, "total_steps": 10}
+    ended = _run(
+        2,
+        {"workdir": folder / "partition", "sharding": "partition", **draws},
+        {"workdir": folder / "independent", "sharding": "independent", **draws},
+        {"workdir": folder / "skipped", "skip_reduce": True},
+        hosts=f"localhost:1,{os.uname().nodename}:1",
+    )
+    return folder, ended
+
+
+def test_a_skipped_reduction_is_found_within_an_epoch(two_ranks):
     """The last rank does one step, between 10 and 20, with its own gradients only."""
-    ended = _run(2, workdir=tmp_path / "run", skip_reduce=True)
+    folder, ended = two_ranks
     assert ended.returncode == 4, ended.stderr
     assert "the weights of rank 1 differ from those of rank 0" in ended.stderr
     assert "between step 10 and step 20" in ended.stderr
-    assert not (tmp_path / "run/checkpoints/step-0000000020.npz").exists()
+    assert not (folder / "skipped/checkpoints/step-0000000020.npz").exists()
 
 
 def test_ranks_with_different_data_are_refused(tmp_path):
-    ended = _run(2, workdir=tmp_path / "run", fewer_examples=True)
+    ended = _run(2, {"workdir": tmp_path / "run", "fewer_examples": True})
     assert ended.returncode == 2, ended.stderr
     lines = [line for line in ended.stderr.splitlines() if line.startswith("tfmat: ")]
     assert (
@@ -109,25 +125,17 @@ def test_ranks_with_different_data_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("sharding", ["partition", "independent"])
-def test_what_each_rank_draws(sharding, tmp_path):
+def test_what_each_rank_draws(sharding, two_ranks):
     """Shared: each example once an epoch over all ranks. Independent: once in each rank's own whole order."""
-    run = {"sharding": sharding, "record_batches": True, "total_steps": 10}
-    assert _run(2, workdir=tmp_path / "run", **run).returncode == 0
-    first, second = (np.load(f"{tmp_path}/run-{rank}.npy") for rank in (0, 1))
+    folder, ended = two_ranks
+    assert (folder / f"{sharding}.ended").read_text() == "0", ended.stderr
+    assert json.loads((folder / sharding / "status.json").read_text())["state"] == "done"
+    first, second = (np.load(f"{folder}/{sharding}-{rank}.npy") for rank in (0, 1))
     assert first.shape == second.shape == (500, 2)
     for drawn in (first, second):
         assert len(np.unique(drawn, axis=0)) == 500
     both = len(np.unique(np.concatenate([first, second]), axis=0))
     assert both == 1000 if sharding == "partition" else 600 < both < 900  # 750 expected
-
-
-@pytest.mark.parametrize("hosts", ["localhost:2", f"localhost:1,{os.uname().nodename}:1"])
-def test_named_hosts(hosts, tmp_path):
-    """As on several machines, with the names of this one."""
-    arguments = json.dumps({"workdir": str(tmp_path / "run"), "total_steps": 10})
-    ended = mpirun(2, "-m", MODULE, arguments, timeout=PATIENCE, hosts=hosts)
-    assert ended.returncode == 0, ended.stderr
-    assert json.loads((tmp_path / "run/status.json").read_text())["state"] == "done"
 
 
 @pytest.mark.large
@@ -145,7 +153,8 @@ def test_eight_ranks_on_one_host(tmp_path):
     ],
 )
 def test_a_lost_worker_ends_all(fault, rank, phase, tmp_path):
-    ended = _run(RANKS, workdir=tmp_path / "run", fault=fault, rank=rank, phase=phase)
+    lost = {"workdir": tmp_path / "run", "fault": fault, "rank": rank, "phase": phase}
+    ended = _run(RANKS, lost)
     assert ended.returncode not in (0, 75), ended.stderr
     lines = [line for line in ended.stderr.splitlines() if line.startswith("tfmat: ")]
     assert len(lines) == 1, ended.stderr
@@ -158,11 +167,13 @@ def test_a_lost_worker_ends_all(fault, rank, phase, tmp_path):
         status = json.loads((tmp_path / "run/status.json").read_text())
         assert status["state"] in (("running", "failed") if fault != "exception" else ("failed",))
     # And the same command goes on.
-    ended = _run(2, workdir=tmp_path / "run")
+    ended = _run(2, {"workdir": tmp_path / "run"})
     assert ended.returncode == 0, ended.stderr
 
 
 def test_a_full_disk_on_rank_0_ends_all(tmp_path):
-    ended = _run(2, workdir=tmp_path / "run", fault="disk", rank=0, phase="checkpoint")
+    """Named hosts: both ranks where one name says two."""
+    full = {"workdir": tmp_path / "run", "fault": "disk", "rank": 0, "phase": "checkpoint"}
+    ended = _run(2, full, hosts="localhost:2")
     assert ended.returncode == 2, ended.stderr
     _nothing_is_left(tmp_path / "run")
