@@ -43,11 +43,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log) -> FileByFile:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One a processor, as far as memory goes; none for files that are named, which then start sooner."""
+    """Three for two processors, since tests often wait, as far as memory goes; none for files that are named."""
     if all(argument.partition("::")[0].endswith(".py") for argument in config.args):
         return 0
     by_memory = psutil.virtual_memory().available // WORKER_MEMORY
-    return max(1, min(len(os.sched_getaffinity(0)), by_memory))
+    return max(1, min(3 * len(os.sched_getaffinity(0)) // 2, by_memory))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
