@@ -10,7 +10,6 @@ Examples:
 
 import dataclasses
 import json
-import sys
 from typing import TYPE_CHECKING
 
 import tfmat
@@ -46,14 +45,13 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
 def print_findings(findings: list["Finding"]) -> None:
     """Prints the table: part, state, details, and below them how to get what is missing."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    # Piped text goes to people and to grep: one width everywhere, no line drawing, no colours.
-    terminal = sys.stdout.isatty()
-    console = Console(file=sys.stdout, width=None if terminal else 100, highlight=False)
-    table = Table(box=box.SIMPLE_HEAD if terminal else None, pad_edge=False)
+    from tfmat.report.progress import open_console
+
+    console = open_console(100)
+    table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
     for heading in ("", "", f"tfmat {tfmat.__version__} on this machine"):
         table.add_column(heading, overflow="fold")
     for finding in findings:

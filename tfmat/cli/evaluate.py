@@ -54,14 +54,12 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     )  # a run that is not there is named before TensorFlow is loaded
 
     prepare_tensorflow()
-    from rich.console import Console
-
     from tfmat.data.packed import PackedDataset
     from tfmat.files import write_json
     from tfmat.identification.evaluate import evaluate, find_test_data
     from tfmat.identification.identifier import Identifier
     from tfmat.report.evaluation import write_evaluation
-    from tfmat.report.progress import progress_bar
+    from tfmat.report.progress import open_console, progress_bar
     from tfmat.report.tables import (
         coverage_table,
         evaluation_table,
@@ -82,7 +80,7 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     report = write_training_report(workdir)
     if flag_values.json is not None:
         write_json(flag_values.json, content)
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    console = open_console()
     console.print(evaluation_table(content))
     if content["coverage"]:
         console.print(coverage_table(content))

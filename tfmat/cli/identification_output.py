@@ -3,7 +3,6 @@
 import collections
 import csv
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +93,6 @@ def print_results(
       results: the entries of the JSON file, pooled answers last.
       network: which network answered, in words.
     """
-    from rich.console import Console
     from rich.text import Text
 
     from tfmat.report.identification_tables import (
@@ -105,9 +103,9 @@ def print_results(
         shared_beginning,
         tensile_table,
     )
+    from tfmat.report.progress import open_console
 
-    # A pipe or a file has no width; rich would fold everything into 80 columns.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    console = open_console()
     pooled = [result for result in results if result["method"] == "mean of specimens"]
     singles = [result for result in results if result["method"] != "mean of specimens"]
     notes = notes_of(results)

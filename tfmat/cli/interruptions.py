@@ -16,8 +16,8 @@ _AGAIN_AFTER = 0.02
 
 
 class _CtrlC(KeyboardInterrupt):
-    """After a plain KeyboardInterrupt in code that was made of text, as that of dataclasses is, Python ends by SIGINT,
-    whatever the status is (unhandled_keyboard_interrupt in pythonrun.c)."""
+    """Ctrl-C. A plain KeyboardInterrupt in code that was made of text, as that of dataclasses is, would make Python end
+    by SIGINT, whatever the status is (unhandled_keyboard_interrupt in pythonrun.c)."""
 
 
 @contextlib.contextmanager

@@ -77,15 +77,17 @@ def _run_one(spec: str, law: Any, as_json: bool) -> int:
         ]
         _print_json([{**describe(spec, law), "checks": checks}])
     else:
-        console = _console()
+        from tfmat.report.progress import open_console
+
+        console = open_console(100)
         _print_law(console, spec, law)
-        console.print(_details(law), highlight=False)
+        console.print(_details(law))
         for finding in findings:
             mark = "[green]passed[/]" if finding.passed else "[red]FAILED[/]"
-            console.print(f"  check {mark}  {finding.check}: ", end="", highlight=False)
-            console.print(finding.detail, highlight=False, markup=False)
+            console.print(f"  check {mark}  {finding.check}: ", end="")
+            console.print(finding.detail, markup=False)
         if passed:
-            console.print(f"\nUse it: tfmat train --law={spec}", highlight=False, markup=False)
+            console.print(f"\nUse it: tfmat train --law={spec}", markup=False)
     return 0 if passed else InputError.exit_status
 
 
@@ -94,27 +96,19 @@ def _print_json(laws: list[dict[str, Any]]) -> None:
     print()
 
 
-def _console() -> Any:
-    from rich.console import Console
-
-    # Piped text goes to people and to grep: one width everywhere, no line drawing, no colours.
-    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else 100)
-
-
 def _print_laws(laws: dict[str, Any]) -> None:
     from tfmat.materials import DEFAULT_LAW
+    from tfmat.report.progress import open_console
 
-    console = _console()
+    console = open_console(100)
     for spec, law in laws.items():
         _print_law(console, spec, law, " (default)" if spec == DEFAULT_LAW else "")
-    console.print("tfmat laws NAME shows one in detail; --law=NAME trains on it.", highlight=False)
+    console.print("tfmat laws NAME shows one in detail; --law=NAME trains on it.")
     console.print(
         "--config.ranges.PARAMETER=LOW,HIGH changes a range, --config.fixed.PARAMETER=VALUE fixes one.",
-        highlight=False,
     )
     console.print(
         "A law of your own: --law=path/to/file.py:ClassName (docs/adding_a_law.md).",
-        highlight=False,
     )
 
 

@@ -12,7 +12,6 @@ Examples:
 
 import dataclasses
 import json
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -92,11 +91,9 @@ def _print_tables(
     notices: list[str],
     batch_size: int,
 ) -> None:
-    from rich.console import Console
+    from tfmat.report.progress import open_console
 
-    # Piped text goes to people and to grep: one width everywhere, no line drawing, no colours.
-    terminal = sys.stdout.isatty()
-    console = Console(file=sys.stdout, width=None if terminal else 100, highlight=False)
+    console = open_console(100)
     devices = plan.mesh.num_devices
     console.print(
         f"mesh {plan.mesh}, {devices} device{'s' if devices > 1 else ''}, zero_stage={plan.zero_stage}; "

@@ -13,7 +13,6 @@ also after a kill or a power failure: no trial that has ended is repeated. A sea
 
 import contextlib
 import pathlib
-import sys
 
 from tfmat.cli.flags import (
     FlagValues,
@@ -158,15 +157,14 @@ def _submit(flag_values: FlagValues) -> None:
 
 
 def _show(workdir: str) -> int:
-    from rich.console import Console
-
+    from tfmat.report.progress import open_console
     from tfmat.report.tuning_table import tuning_tables
     from tfmat.tuning.results import trial_rows, write_results
     from tfmat.tuning.state import read_state
     from tfmat.tuning.status import summarize
 
     state = read_state(workdir)
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    console = open_console()
     for table in tuning_tables(summarize(workdir, state).to_json(), trial_rows(state)):
         console.print(table)
     for path in write_results(workdir):

@@ -143,7 +143,7 @@ class Column:
 
     @property
     def says(self) -> str:
-        """For the steps."""
+        """The words of this column in a curve's steps."""
         return f"column '{self.name}' in {self.unit.name} ({self.unit_source})"
 
 

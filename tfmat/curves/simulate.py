@@ -133,7 +133,7 @@ class Simulator:
             _write(features[part], strain, self._noisy(stress, noise), valid)
 
     def _fill_observed(self, block: int, draws: _Draws, features: Float32Array) -> None:
-        """As `_fill_block` with the observation model: curves of similarly many recorded points go together."""
+        """Writes a whole block with the observation model: curves of similarly many recorded points go together."""
         noise = self._generator(_NOISE, block)
         observation = Observation.draw(
             self.settings, lambda stream: self._generator(stream, block), BLOCK

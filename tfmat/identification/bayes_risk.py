@@ -58,7 +58,7 @@ class BayesRisk:
 
     @property
     def standard_error(self) -> Array:
-        """Of `risk`, from the scatter over the curves (which holds the scatter of sampling, if any): [p]."""
+        """Standard error of `risk`, by the scatter over the curves (which holds that of sampling, if any): [p]."""
         return self.variance.std(axis=0, ddof=1) / np.sqrt(len(self.variance))
 
     def calibration(self, labels: Array) -> Array:

@@ -167,7 +167,7 @@ def short_caveats(curve: MeasuredCurve, target: CurveTarget) -> list[Caveat]:
 
 
 def network_caveats(law_name: str, error_mpa: float, largest_mpa: float) -> list[Caveat]:
-    """From the root mean square error (MPa) of a network's answer that stands alone."""
+    """What the root mean square error (MPa) of a network's answer means that stands alone."""
     percent = 100.0 * error_mpa / largest_mpa
     if percent <= POOR_RMSE_PERCENT:
         return []
@@ -195,7 +195,7 @@ def no_interval(error_mpa: float, noise_mpa: float) -> Caveat:
 def fit_caveats(
     law_name: str, fit_mpa: float, noise_mpa: float, largest_mpa: float
 ) -> list[Caveat]:
-    """From the root mean square error (MPa) of the law's best fit."""
+    """What the root mean square error (MPa) of the law's best fit means."""
     percent = 100.0 * fit_mpa / largest_mpa
     away = f"{fit_mpa:.3g} MPa ({percent:.2g} % of the maximum stress)"
     if percent > POOR_RMSE_PERCENT:

@@ -82,7 +82,7 @@ class Identifier:
         return self._outputs(features)[:, : len(self.parameters)]
 
     def predict_with_std(self, features: np.ndarray) -> tuple[Array, Array | None]:
-        """As `predict`, and the standard deviations as the network gives them, same shape; None where it gives none."""
+        """What `predict` gives, and the network's standard deviations, same shape; None where it gives none."""
         if self.calibration is None:
             return self.predict(features), None
         outputs, count = self._outputs(features), len(self.parameters)

@@ -31,7 +31,7 @@ class LawComparison:
     evidence: Mapping[str, Array]
 
     def better(self) -> list[tuple[str, float] | None]:
-        """For each curve the law that fits best of those that fit clearly better, with its error in MPa; or None."""
+        """The law that fits each curve best of those that fit clearly better, with its error in MPa; or None."""
         best: list[tuple[str, float] | None] = [None] * len(self.own_rmse_mpa)
         for name, error in self.rmse_mpa.items():
             clearly = (error < _BETTER * self.own_rmse_mpa) & (self.evidence[name] > _EVIDENCE)

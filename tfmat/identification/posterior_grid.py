@@ -180,7 +180,7 @@ def _normalised(log_density: Array, weights: Array) -> Array:
 
 
 def _refined(likelihood: CurveLikelihood, num_labels: int) -> Moments:
-    """By the midpoint rule on an even grid, first over the whole prior, then over what has not too small a density.
+    """The moments by the midpoint rule on an even grid: over the whole prior, then where the density is not too small.
 
     The first grids are too coarse to show the largest density, so that little is cut away after them. A thin band that
     bends through the whole prior (little but the place of the cut is known) has a variance to 10 % only.

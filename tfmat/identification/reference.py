@@ -111,7 +111,7 @@ class Reference:
         ]
 
     def _scores(self, column: int, rows: Flags) -> dict[str, float | None]:
-        """Of one parameter over some of the curves."""
+        """The numbers of one parameter over some of the curves."""
         variance = self.bayes_variance[rows, column]
         network, fitted = self.network[rows, column], self.least_squares[rows, column]
         eta, eta_error = _eta(self.network_excess[rows, column], variance)

@@ -47,7 +47,7 @@ class Calibration:
 
     @classmethod
     def measured(cls, true_labels: Array, labels: Array, std: Array) -> "Calibration":
-        """From curves that the network did not learn from.
+        """The calibration that curves show which the network did not learn from.
 
         Args:
           true_labels, labels, std: [curves, p]; the network's labels cut to 0-1, its std as it gives them.

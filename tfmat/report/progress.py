@@ -1,4 +1,4 @@
-"""A progress bar with rate and remaining time, on a terminal only."""
+"""What commands write to a terminal: its console, and a progress bar with rate and remaining time."""
 
 import contextlib
 import sys
@@ -34,6 +34,11 @@ class _Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
         return Text("" if speed is None else f"{speed:,.0f} {self._unit}/s")
+
+
+def open_console(width: int = 160) -> Console:
+    """Standard output, as wide as its terminal; a pipe or a file, read by people and by grep, has `width` columns."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else width)
 
 
 @contextlib.contextmanager

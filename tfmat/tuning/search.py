@@ -58,16 +58,16 @@ def run_search(
     folder = make_folder(workdir)
     claims = Claims(folder, lease=options.lease)
     state = claims.open(base, search, dataclasses.asdict(options))
-    teller = _Teller(folder, first=first_worker == 0)
+    reporter = _Reporter(folder, first=first_worker == 0)
     if state.ended:
-        _say(f"the search in {workdir} is finished: {state.ended}")
+        _echo(f"the search in {workdir} is finished: {state.ended}")
     else:
-        _say(_beginning(search, state, workdir, num_workers))
+        _echo(_beginning(search, state, workdir, num_workers))
         names = [str(first_worker + i) for i in range(num_workers)]
         try:
-            Supervisor(folder, names, options.lease, teller.tell).run()
+            Supervisor(folder, names, options.lease, reporter.report).run()
         finally:
-            teller.tell()
+            reporter.report()
     if not state.ended or not (folder / "tuning.html").exists():
         _finish(folder)
     _conclude(folder)
@@ -76,7 +76,7 @@ def run_search(
 def _finish(folder: pathlib.Path) -> None:
     """The results; of several machines that end at once each writes them, whole."""
     for path in write_results(folder):
-        _say(f"wrote {path}")
+        _echo(f"wrote {path}")
 
 
 def _conclude(folder: pathlib.Path) -> None:
@@ -86,7 +86,7 @@ def _conclude(folder: pathlib.Path) -> None:
             f"the search ended: {summary.ended} (what it said is in {folder}/trials/*/log.txt)"
         )
     if summary.best is not None:
-        _say(
+        _echo(
             f"best: trial {summary.best}, {summary.objective} {summary.best_value:.4g}; "
             f"train with it: tfmat train --config={folder}/best.py"
         )
@@ -106,16 +106,16 @@ def _beginning(
     )
 
 
-class _Teller:
-    """Says each end of a trial once, while the search goes on; `first` of the machines that do."""
+class _Reporter:
+    """Prints each end of a trial once, while the search goes on; only the `first` of several machines does."""
 
     def __init__(self, folder: pathlib.Path, first: bool):
         self._folder, self._first = folder, first
         self._modified = 0
         self._told = self._ended = len(read_state(folder).end_order)
 
-    def tell(self) -> int:
-        """Says what is new; returns how many trials have ended."""
+    def report(self) -> int:
+        """Prints what is new; returns how many trials have ended."""
         modified = state_path(self._folder).stat().st_mtime_ns
         if modified == self._modified:
             return self._ended
@@ -127,7 +127,7 @@ class _Teller:
         if new and self._first:
             summary = summarize(self._folder, state)
             for trial_id in new:
-                _say(_line(state, trial_id, summary))
+                _echo(_line(state, trial_id, summary))
         return self._ended
 
 
@@ -148,5 +148,5 @@ def _duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def _say(line: str) -> None:
+def _echo(line: str) -> None:
     print(line, file=sys.stderr, flush=True)

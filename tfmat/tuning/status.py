@@ -143,7 +143,7 @@ class Summary:
     utilization: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """The summary as plain values."""
         return dataclasses.asdict(self)
 
 

@@ -1,7 +1,6 @@
 """Starts the workers of one machine, restarts those that die, and ends when the search has ended."""
 
 import contextlib
-import ctypes
 import dataclasses
 import itertools
 import os
@@ -16,14 +15,13 @@ from types import FrameType
 from tfmat.errors import InputError, Interrupted, TfmatError, WorkerLostError
 from tfmat.files import make_folder
 from tfmat.launch.runtime import standard_error_held_back
+from tfmat.tuning.lock import end_with_parent
 from tfmat.tuning.worker import Worker
 
 _LOOK = 0.2  # seconds
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # before a worker is started again
 # A worker that dies so often without a trial in between has a fault that no restart mends.
 _MOST_DEATHS = 6
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)
 
 
 @dataclasses.dataclass
@@ -187,7 +185,7 @@ def _load_once() -> None:
 def _become_worker(
     workdir: pathlib.Path, name: str, cores: set[int], lease: float, parent: int
 ) -> None:
-    """In the fork; never returns."""
+    """Makes the fork a worker; never returns."""
     status = 1
     try:
         os.setsid()  # Ctrl-C is for the supervisor
@@ -196,8 +194,7 @@ def _become_worker(
         )
         os.dup2(log, 1)
         os.dup2(log, 2)
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
+        if not end_with_parent(parent):
             os._exit(Interrupted.exit_status)
         os.sched_setaffinity(0, cores)
         Worker(workdir, name, lease).run()

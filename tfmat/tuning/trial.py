@@ -1,7 +1,6 @@
 """Runs one trial: an ordinary `tfmat train` (or another command) a seed, watched while it trains."""
 
 import contextlib
-import ctypes
 import dataclasses
 import os
 import pathlib
@@ -16,7 +15,7 @@ from tfmat.errors import DivergedError, InputError, Interrupted, WorkerLostError
 from tfmat.files import atomic_write, check_json, is_locked, make_folder, read_json, write_json
 from tfmat.tuning.claims import Outcome
 from tfmat.tuning.definition import config_text
-from tfmat.tuning.lock import Owner, is_dead, is_here, process
+from tfmat.tuning.lock import Owner, end_with_parent, is_dead, is_here, process
 from tfmat.tuning.space import Search
 from tfmat.tuning.state import DIVERGED, DONE, FAILED, STOPPED, SearchState, TrialRecord
 from tfmat.tuning.stopping import Curve, hopeless, read_curve
@@ -25,8 +24,6 @@ _LOOK = 0.25  # seconds between two looks at what a trial has written
 # Time to save after SIGTERM: the present block of steps, then the checkpoint, on a busy machine.
 SECONDS_TO_SAVE = 120.0
 _SECONDS_TO_HEAR = 2.0
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)
 # Of the step that a worker itself is a part of: a trial is no rank of it. mpirun and srun set them anew.
 _STEP_VARIABLES = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "SLURM_STEP", "HOROVOD_")
 # A worker of the trial was lost, or somebody interrupted the trial: no fault of its values.
@@ -254,8 +251,7 @@ def _end_with_parent(parent: int) -> Callable[[], None]:
     """Called in the new process: it is sent SIGTERM, so that it saves, when its parent dies, however that dies."""
 
     def ask_kernel() -> None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
+        if not end_with_parent(parent):
             os.kill(os.getpid(), signal.SIGTERM)
 
     return ask_kernel

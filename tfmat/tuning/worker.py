@@ -67,7 +67,7 @@ class Worker:
 
     def _run(self, record: TrialRecord) -> TrialRecord | None:
         """Runs a trial and records its end; returns the next one, claimed in the same step."""
-        _say(f"trial {record.trial_id}: {record.values}")
+        _log(f"trial {record.trial_id}: {record.values}")
         state = read_state(self._workdir)
         run = TrialRun(
             workdir=self._workdir,
@@ -80,14 +80,14 @@ class Worker:
         try:
             outcome = run.run()
         except TrialLostError as error:
-            _say(f"trial {record.trial_id}: {error}")
+            _log(f"trial {record.trial_id}: {error}")
             if error.mine:
                 self._claims.release(record, str(error), lost=True)
             return None if self._stop else self._claims.claim()
         if outcome is None:
             self._claims.release(record, "saved; goes on when the search does")
             return None
-        _say(f"trial {record.trial_id}: {outcome.state} {outcome.value} {outcome.reason}")
+        _log(f"trial {record.trial_id}: {outcome.state} {outcome.value} {outcome.reason}")
         counted, following = self._claims.end(record, outcome, claim_next=not self._stop)
         if counted:
             self._unrecorded.append(record.trial_id)
@@ -113,7 +113,7 @@ class Worker:
         self._alive.beat()
 
 
-def _say(line: str) -> None:
-    """Into the worker's own log."""
+def _log(line: str) -> None:
+    """Adds a line to the worker's own log."""
     now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     print(f"{now} {line}", file=sys.stderr, flush=True)

@@ -11,6 +11,6 @@ def say(line: str) -> None:
 
 
 def show_table(table: Any) -> None:
-    from rich.console import Console
+    from tfmat.report.progress import open_console
 
-    Console(highlight=False, width=None if sys.stdout.isatty() else 160).print(table)
+    open_console().print(table)
