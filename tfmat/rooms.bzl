@@ -3,7 +3,7 @@
 load("@rules_python//python:defs.bzl", "py_library")
 
 # Modules of //tfmat itself that every room may use.
-LEAVES = ["errors", "files"]
+LEAVES = ["console", "errors", "files"]
 
 # Room -> rooms that it may import, besides the leaves.
 LAYERS = {

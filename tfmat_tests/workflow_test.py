@@ -24,7 +24,9 @@ def _config(**changes: str):
     return config
 
 
-def test_the_config_says_what_is_simulated(tmp_path: pathlib.Path) -> None:
+def test_the_config_says_what_is_simulated(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = _config(
         law="voce", ranges__Q="50,1600", fixed__E="193000", data__noise_mpa="2",
         data__max_strain="0.1,0.4", data__num_points="64", data__noise_relative="0.01",
@@ -34,18 +36,18 @@ def test_the_config_says_what_is_simulated(tmp_path: pathlib.Path) -> None:
         max_strain=(0.1, 0.4), num_points=64, noise_relative=0.01,
     )  # fmt: skip
     assert curve_settings(config).to_json() == expected.to_json()
-    said: list[str] = []
-    dataset = make_dataset(config, curve_settings(config), str(tmp_path), said.append)
+    dataset = make_dataset(config, curve_settings(config), str(tmp_path))
     assert dataset.folder == dataset_folder(tmp_path, expected, 0, 400, 20)
-    assert said == [line for line in said if line.startswith("simulated in ")] and len(said) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("simulated in ")
     # Complete: checked, and not a word.
-    again = make_dataset(config, curve_settings(config), str(tmp_path), said.append)
-    assert again.folder == dataset.folder and len(said) == 1
+    again = make_dataset(config, curve_settings(config), str(tmp_path))
+    assert again.folder == dataset.folder and capsys.readouterr().err == ""
 
 
 def test_the_curves_may_have_a_seed_of_their_own(tmp_path: pathlib.Path) -> None:
     folders = [
-        make_dataset(config, curve_settings(config), str(tmp_path), lambda line: None).folder
+        make_dataset(config, curve_settings(config), str(tmp_path)).folder
         for config in (_config(seed="5"), _config(seed="1", data__seed="5"), _config(seed="1"))
     ]
     assert folders[0] == folders[1] != folders[2]
@@ -53,7 +55,7 @@ def test_the_curves_may_have_a_seed_of_their_own(tmp_path: pathlib.Path) -> None
 
 def test_the_sidecar_gives_the_numbers_a_meaning(tmp_path: pathlib.Path) -> None:
     config = _config(law="voce", fixed__E="193000")
-    dataset = make_dataset(config, curve_settings(config), str(tmp_path), lambda line: None)
+    dataset = make_dataset(config, curve_settings(config), str(tmp_path))
     content = json.loads(json.dumps(sidecar(config, dataset)))
     assert content["format"] == 1 and content["law"] == "voce" and content["num_points"] == 200
     assert [p["name"] for p in content["parameters"]] == ["sigma0", "Q", "b"]

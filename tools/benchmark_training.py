@@ -27,10 +27,10 @@ import tempfile
 from typing import Any
 
 from absl import app, flags
-from rich.console import Console
 
 from benchmarks import counters, job, meshes, ranks, step
 from benchmarks.rounds import quantities_table
+from tfmat.console import log, open_console
 from tfmat.errors import InputError, TfmatError
 from tfmat.files import write_json
 
@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
     try:
         _check(arguments)
         before = _machine()
-        _log(
+        log(
             f"{before['usable_processors']} × {before['processor']}, {before['memory_gib']} GiB; "
             f"load {before['load'][0]:.2f}; {before['versions']}"
         )
@@ -85,12 +85,12 @@ def main(arguments: list[str]) -> int:
         if _JSON.value:
             told = {"format": 2, "machine": before, "arguments": sys.argv[1:], "part": _PART.value}
             write_json(_JSON.value, {**told, **content})
-            _log(f"raw samples: {_JSON.value}")
+            log(f"raw samples: {_JSON.value}")
     except TfmatError as error:
-        _log(f"tools/benchmark: error: {error}")
+        log(f"tools/benchmark: error: {error}")
         return 2
     except KeyboardInterrupt:
-        _log("tools/benchmark: interrupted; nothing is written")
+        log("tools/benchmark: interrupted; nothing is written")
         return 130
     return 0
 
@@ -130,7 +130,7 @@ def _machine() -> dict[str, Any]:
 
 def _measure(folder: pathlib.Path) -> dict[str, Any]:
     """What the part measures; its table is printed."""
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+    console = open_console()
     batch_sizes = [int(size) for size in _BATCH_SIZES.value]
     quick, rounds, seconds = _QUICK.value, _ROUNDS.value, _SECONDS.value
 
@@ -141,7 +141,7 @@ def _measure(folder: pathlib.Path) -> dict[str, Any]:
     if _PART.value == "step":
         timed = (2, 0.2) if quick else (rounds, seconds)
         content = step.measure_steps(
-            folder, _VARIANTS.value, batch_sizes, curves(150_000, 12_000), *timed, _log
+            folder, _VARIANTS.value, batch_sizes, curves(150_000, 12_000), *timed, log
         )
         console.print(step.steps_table(content["summary"]))
         others = content["processors_of_others"]
@@ -152,16 +152,16 @@ def _measure(folder: pathlib.Path) -> dict[str, Any]:
     elif _PART.value == "horovod":
         names = list(ranks.VARIANTS if _ALL_VARIANTS.value else ranks.SHORT)
         timed = (1, 0.5) if quick else (rounds, seconds)
-        content = ranks.measure_ranks(folder, names, _RANKS.value, batch_sizes, *timed, _log)
+        content = ranks.measure_ranks(folder, names, _RANKS.value, batch_sizes, *timed, log)
         console.print(ranks.ranks_table(content))
     elif _PART.value == "dtensor":
         networks = ["default"] if quick else list(meshes.NETWORKS)
         timed = (1, 0.1) if quick else (rounds, seconds)
-        content = meshes.measure_meshes(folder, networks, *timed, _log)
+        content = meshes.measure_meshes(folder, networks, *timed, log)
         console.print(meshes.meshes_table(content["summary"]))
     elif _PART.value == "counters":
         blocks = (8, 10) if quick else (rounds, 50)
-        content = counters.measure_counters(folder, batch_sizes, *blocks, _log)
+        content = counters.measure_counters(folder, batch_sizes, *blocks, log)
         console.print(counters.counters_table(content["summary"]))
     elif _PART.value == "job":
         content = job.measure_job(
@@ -170,7 +170,7 @@ def _measure(folder: pathlib.Path) -> dict[str, Any]:
             epochs=_EPOCHS.value,
             folder=folder,
             data_dir=pathlib.Path(_DATA_DIR.value or folder),
-            log=_log,
+            log=log,
         )
         console.print(quantities_table("the whole job", content["quantities"]))
     else:
@@ -194,10 +194,6 @@ def _end(number: int, frame: Any) -> None:
     """Ended by a time limit it still stops its processes and removes its files; `timeout` sends the signal twice."""
     signal.signal(number, signal.SIG_IGN)
     sys.exit(128 + number)
-
-
-def _log(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ Results: batch_sweep.csv, batch_sweep.png, batch_sweep.svg.
 """
 
 import pathlib
-import sys
 
 from tfmat.cli.flags import (
     DATA_DIR,
@@ -50,7 +49,6 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
         batches=batches,
         epochs=flag_values.epochs,
         equal_time=flag_values.equal_time,
-        say=lambda line: print(line, file=sys.stderr, flush=True),
     )
     shown = table.drop(columns="workdir")
     print(shown.to_string(index=False, float_format=lambda value: f"{value:.4g}", na_rep="-"))

@@ -48,7 +48,7 @@ def print_findings(findings: list["Finding"]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from tfmat.report.progress import open_console
+    from tfmat.console import open_console
 
     console = open_console(100)
     table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)

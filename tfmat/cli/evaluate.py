@@ -54,12 +54,12 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     )  # a run that is not there is named before TensorFlow is loaded
 
     prepare_tensorflow()
+    from tfmat.console import open_console, progress_bar
     from tfmat.data.packed import PackedDataset
     from tfmat.files import write_json
     from tfmat.identification.evaluate import evaluate, find_test_data
     from tfmat.identification.identifier import Identifier
     from tfmat.report.evaluation import write_evaluation
-    from tfmat.report.progress import open_console, progress_bar
     from tfmat.report.tables import (
         coverage_table,
         evaluation_table,
@@ -95,8 +95,8 @@ def _with_reference(
     evaluation: "Evaluation", identifier: "Identifier", dataset: "PackedDataset", num_curves: int
 ) -> "Evaluation":
     """The evaluation with the reference, or, where there can be none, without it and with a word about why."""
+    from tfmat.console import progress_bar
     from tfmat.identification.evaluate import add_reference
-    from tfmat.report.progress import progress_bar
 
     try:
         with progress_bar("working out the best possible accuracy", "curves") as progress:

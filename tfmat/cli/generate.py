@@ -61,7 +61,7 @@ NO_ARGUMENT = "; see `tfmat generate --help`"
 
 def run(flag_values: FlagValues, arguments: list[str]) -> int | None:
     """Makes, goes on with, or checks one data set and says where it is; returns the exit status."""
-    from tfmat.report.progress import progress_bar
+    from tfmat.console import progress_bar
 
     make = _choose(flag_values)
     made: list[int] = []

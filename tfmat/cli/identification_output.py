@@ -67,9 +67,9 @@ def write_csv(path: str, results: Sequence[Mapping[str, Any]], *, details: bool 
 
 def write_plots(results: "Sequence[Identification]", plot_dir: str) -> None:
     """One PNG per curve."""
+    from tfmat.console import progress_bar
     from tfmat.report.drawing import save_figure
     from tfmat.report.figures import curve_figure
-    from tfmat.report.progress import progress_bar
 
     taken: collections.Counter[str] = collections.Counter()
     folder = make_folder(plot_dir)
@@ -95,6 +95,7 @@ def print_results(
     """
     from rich.text import Text
 
+    from tfmat.console import open_console
     from tfmat.report.identification_tables import (
         identification_table,
         note_lines,
@@ -103,7 +104,6 @@ def print_results(
         shared_beginning,
         tensile_table,
     )
-    from tfmat.report.progress import open_console
 
     console = open_console()
     pooled = [result for result in results if result["method"] == "mean of specimens"]

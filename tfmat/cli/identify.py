@@ -118,10 +118,10 @@ def _read(
     flag_values: FlagValues, files: list[str], target: "CurveTarget"
 ) -> "tuple[list[MeasuredCurve], int]":
     """The curves of all files, and how many files were bad; those are named on standard error."""
+    from tfmat.console import progress_bar
     from tfmat.curves.cleaning import CleaningOptions
     from tfmat.curves.measured import load_measured_curves
     from tfmat.curves.reading import ReadingOptions
-    from tfmat.report.progress import progress_bar
 
     options = ReadingOptions(**_flags_of(ReadingOptions, flag_values))
     cleaning = CleaningOptions(**_flags_of(CleaningOptions, flag_values))
@@ -145,8 +145,8 @@ def _identify(
     fixed: dict[str, float],
 ) -> None:
     from tfmat.cli.identification_output import print_results, write_csv, write_plots
+    from tfmat.console import progress_bar
     from tfmat.identification.identify import identify
-    from tfmat.report.progress import progress_bar
 
     source: Any = sidecar
     if network is not None:

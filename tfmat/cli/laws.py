@@ -77,7 +77,7 @@ def _run_one(spec: str, law: Any, as_json: bool) -> int:
         ]
         _print_json([{**describe(spec, law), "checks": checks}])
     else:
-        from tfmat.report.progress import open_console
+        from tfmat.console import open_console
 
         console = open_console(100)
         _print_law(console, spec, law)
@@ -97,8 +97,8 @@ def _print_json(laws: list[dict[str, Any]]) -> None:
 
 
 def _print_laws(laws: dict[str, Any]) -> None:
+    from tfmat.console import open_console
     from tfmat.materials import DEFAULT_LAW
-    from tfmat.report.progress import open_console
 
     console = open_console(100)
     for spec, law in laws.items():

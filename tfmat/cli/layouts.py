@@ -91,7 +91,7 @@ def _print_tables(
     notices: list[str],
     batch_size: int,
 ) -> None:
-    from tfmat.report.progress import open_console
+    from tfmat.console import open_console
 
     console = open_console(100)
     devices = plan.mesh.num_devices

@@ -41,8 +41,8 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Tests, prints a line a batch; returns the exit status."""
     config = read_config(flag_values)
     workdir = output_folder(flag_values, "lr_range-")
+    from tfmat.console import progress_bar
     from tfmat.large_batch.lr_range import lr_range
-    from tfmat.report.progress import progress_bar
 
     batches = parse_batches(flag_values.batches) or [config.global_batch_size]
     with progress_bar("range test", "steps") as progress:

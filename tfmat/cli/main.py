@@ -16,6 +16,7 @@ from absl import flags
 
 import tfmat
 from tfmat.cli.interruptions import signals_as_interruptions
+from tfmat.console import StandardError
 from tfmat.errors import InputError, Interrupted, TfmatError, nearest
 from tfmat.files import write_error
 from tfmat.launch.settings import check_settings
@@ -115,18 +116,10 @@ def _prepare_output() -> None:
             stream.reconfigure(errors="replace")
 
 
-class _Lines(logging.Handler):
-    """Each message as a line of its own on standard error, whatever that is by then."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(OSError):  # nobody reads it any more
-            print(record.getMessage(), file=sys.stderr, flush=True)
-
-
 @contextlib.contextmanager
 def _log_on_stderr() -> Iterator[None]:
     """What tfmat's modules log is shown, once: TensorFlow's libraries bring a handler of their own."""
-    log, handler = logging.getLogger("tfmat"), _Lines()
+    log, handler = logging.getLogger("tfmat"), StandardError()
     before = log.level, log.propagate
     log.setLevel(logging.INFO)
     log.propagate = False

@@ -25,8 +25,8 @@ NO_ARGUMENT = "; name the run with --workdir={}"
 
 def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Measures, prints the table and the files; returns the exit status."""
+    from tfmat.console import progress_bar
     from tfmat.launch.runtime import prepare_tensorflow
-    from tfmat.report.progress import progress_bar
 
     prepare_tensorflow()
     from tfmat.large_batch.noise_of_run import describe_noise, noise_scale_of_run

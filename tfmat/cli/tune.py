@@ -157,7 +157,7 @@ def _submit(flag_values: FlagValues) -> None:
 
 
 def _show(workdir: str) -> int:
-    from tfmat.report.progress import open_console
+    from tfmat.console import open_console
     from tfmat.report.tuning_table import tuning_tables
     from tfmat.tuning.results import trial_rows, write_results
     from tfmat.tuning.state import read_state

@@ -4,13 +4,14 @@ Each point is an ordinary run in a folder of its own; one that is done is not re
 """
 
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from tfmat.config import Config
+from tfmat.console import log
 from tfmat.durations import seconds_of
 from tfmat.errors import DivergedError, InputError
 from tfmat.files import atomic_write, make_folder, read_json
@@ -22,7 +23,6 @@ from tfmat.training.plan import RunPlan
 if TYPE_CHECKING:
     from tfmat.data.packed import PackedDataset
 
-Say = Callable[[str], None]
 
 COLUMNS = (
     "batch", "kind", "state", "epochs", "steps", "training_seconds", "seconds_an_epoch",
@@ -39,7 +39,6 @@ def batch_sweep(
     batches: Sequence[int],
     epochs: float = 2.0,
     equal_time: str = "60s",
-    say: Say = print,
 ) -> pd.DataFrame:
     """Trains each batch for `epochs` and for `equal_time`; writes batch_sweep.csv, .png and .svg as it goes.
 
@@ -50,7 +49,6 @@ def batch_sweep(
       batches: global batch sizes.
       epochs: of the runs at equal epochs.
       equal_time: of the runs at equal time, such as 60s; `0s` leaves them out. Each run's schedule ends then.
-      say: one line a run.
 
     Returns:
       A row a run, with the columns COLUMNS. `loss` and `val_loss` are those of the last epoch, the latter over all
@@ -74,7 +72,7 @@ def batch_sweep(
     table = pd.DataFrame(columns=COLUMNS)
     for i, (batch, kind, train_for) in enumerate(points):
         path = folder / f"{kind}-batch-{batch:06d}"
-        say(f"{i + 1} of {len(points)}: batch {batch} for {train_for}")
+        log(f"{i + 1} of {len(points)}: batch {batch} for {train_for}")
         if state_of(path) not in ENDED:  # else TensorFlow is not even loaded
             dataset = dataset or prepare_data(config, data_dir, max(batches))
             run_once(at_batch(config, batch, train_for=train_for), dataset, path)

@@ -28,13 +28,12 @@ def prepare_data(config: Config, data_dir: str, largest_batch: int) -> "PackedDa
     from tfmat.launch.runtime import prepare_tensorflow
     from tfmat.workflow import curve_settings, make_dataset
     from tfmat.workflow.dataset import adopt
-    from tfmat.workflow.lines import say
 
     if is_dataset(data_dir):
         dataset = PackedDataset.open(data_dir)
         adopt(config, dataset)
     else:
-        dataset = make_dataset(config, curve_settings(config), data_dir, say)
+        dataset = make_dataset(config, curve_settings(config), data_dir)
     if largest_batch > dataset.num_train:
         raise InputError(
             f"batch {largest_batch} is larger than the {dataset.num_train} training curves; leave it out"

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from tfmat.console import clock_text
 from tfmat.data.pipeline import Span
 from tfmat.errors import DivergedError, Interrupted
 from tfmat.training.checkpoints import Checkpoint
 from tfmat.training.meter import Meter, timed
-from tfmat.training.progress import format_seconds
 from tfmat.training.run import Run
 from tfmat.training.signals import StopRequest
 
@@ -229,7 +229,7 @@ class Loop:
 
     def _log_epoch(self, epoch: int, record: dict[str, Any]) -> None:
         val_loss = f"  val_loss {record['val_loss']:.4g}" if "val_loss" in record else ""
-        left = format_seconds(self._seconds_left(self.position.step))
+        left = clock_text(self._seconds_left(self.position.step))
         self._run.log(
             f"epoch {epoch + 1}/{self._run.num_epochs}  loss {record['loss']:.4g}{val_loss}  "
             f"{record['curves_per_second']:,.0f} curves/s  {left} left"

@@ -1,20 +1,11 @@
 """What a training run shows: a bar with rate, remaining time and losses on a terminal, a line an epoch elsewhere."""
 
-import contextlib
 import sys
 from types import TracebackType
 
-from rich.console import Console, ConsoleDimensions
 from rich.progress import BarColumn, Progress, TextColumn
 
-
-class _Console(Console):
-    """Leaves room for the `^C` that a terminal shows: on a full line it would begin a new one and shift the bar."""
-
-    @property  # type: ignore[misc]
-    def size(self) -> ConsoleDimensions:
-        width, height = super().size
-        return ConsoleDimensions(max(width - 3, 1), height)
+from tfmat.console import bar_console, clock_text, log
 
 
 class TrainingProgress:
@@ -34,7 +25,7 @@ class TrainingProgress:
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=24),
                 TextColumn("{task.percentage:>3.0f} %  {task.fields[text]}"),
-                console=_Console(stderr=True),
+                console=bar_console(),
                 transient=True,
             )
 
@@ -58,22 +49,13 @@ class TrainingProgress:
         if self._bar:
             self._bar.console.print(line, highlight=False, markup=False)
         elif self._shown:
-            # A terminal that was closed, or a reader that has gone, must not end a run of hours; log.txt has the line.
-            with contextlib.suppress(OSError):
-                print(line, file=sys.stderr, flush=True)
+            # A terminal that was closed, or a reader that has gone, does not end a run of hours; log.txt has the line.
+            log(line)
 
     def update(
         self, *, step: int, description: str, rate: float, loss: float, seconds_left: float
     ) -> None:
         """Moves the bar: `rate` in examples/s, `loss` of the epoch so far."""
         if self._bar:
-            text = f"{rate:,.0f} curves/s  {format_seconds(seconds_left)} left  loss {loss:.3g}"
+            text = f"{rate:,.0f} curves/s  {clock_text(seconds_left)} left  loss {loss:.3g}"
             self._bar.update(self._task, completed=step, description=description, text=text)
-
-
-def format_seconds(seconds: float) -> str:
-    """`0:07`, `12:34`, `3:00:00`."""
-    whole = round(seconds)
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -5,10 +5,10 @@ import datetime
 import json
 import os
 import pathlib
-import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tfmat import console
 from tfmat.config_schema import FREE_SECTIONS, OPTIONS
 from tfmat.errors import InputError
 from tfmat.files import (
@@ -166,10 +166,7 @@ class RunFolder:
                     file.write(f"{now} {line}\n")
             except OSError as error:
                 raise write_error(path, error) from error
-            if show:
-                show(line)
-            else:
-                print(line, file=sys.stderr, flush=True)
+            (show or console.log)(line)
 
         return log
 

@@ -3,10 +3,10 @@
 import dataclasses
 import os
 import pathlib
-import sys
 from collections.abc import Sequence
 
 from tfmat.config import Config
+from tfmat.console import clock_text, log
 from tfmat.errors import InputError
 from tfmat.files import make_folder
 from tfmat.tuning.claims import Claims
@@ -60,9 +60,9 @@ def run_search(
     state = claims.open(base, search, dataclasses.asdict(options))
     reporter = _Reporter(folder, first=first_worker == 0)
     if state.ended:
-        _echo(f"the search in {workdir} is finished: {state.ended}")
+        log(f"the search in {workdir} is finished: {state.ended}")
     else:
-        _echo(_beginning(search, state, workdir, num_workers))
+        log(_beginning(search, state, workdir, num_workers))
         names = [str(first_worker + i) for i in range(num_workers)]
         try:
             Supervisor(folder, names, options.lease, reporter.report).run()
@@ -76,7 +76,7 @@ def run_search(
 def _finish(folder: pathlib.Path) -> None:
     """The results; of several machines that end at once each writes them, whole."""
     for path in write_results(folder):
-        _echo(f"wrote {path}")
+        log(f"wrote {path}")
 
 
 def _conclude(folder: pathlib.Path) -> None:
@@ -86,7 +86,7 @@ def _conclude(folder: pathlib.Path) -> None:
             f"the search ended: {summary.ended} (what it said is in {folder}/trials/*/log.txt)"
         )
     if summary.best is not None:
-        _echo(
+        log(
             f"best: trial {summary.best}, {summary.objective} {summary.best_value:.4g}; "
             f"train with it: tfmat train --config={folder}/best.py"
         )
@@ -127,7 +127,7 @@ class _Reporter:
         if new and self._first:
             summary = summarize(self._folder, state)
             for trial_id in new:
-                _echo(_line(state, trial_id, summary))
+                log(_line(state, trial_id, summary))
         return self._ended
 
 
@@ -137,16 +137,6 @@ def _line(state: SearchState, trial_id: str, summary: Summary) -> str:
     best = "" if summary.best is None else f"  best {summary.best_value:.4g} ({summary.best})"
     number = state.end_order.index(trial_id) + 1
     of = "" if summary.max_trials is None else f"/{summary.max_trials}"
-    left = "" if summary.seconds_left is None else f"  {_duration(summary.seconds_left)} left"
+    left = "" if summary.seconds_left is None else f"  {clock_text(summary.seconds_left)} left"
     reason = f"  ({record.reason})" if record.reason and record.value is None else ""
     return f"{number}{of}  trial {trial_id} {record.state}{value}{reason}{best}{left}"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def _echo(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -3,10 +3,10 @@
 import os
 import pathlib
 import signal
-import sys
 import time
 from types import FrameType
 
+from tfmat.console import log
 from tfmat.errors import Interrupted
 from tfmat.tuning.claims import Claims
 from tfmat.tuning.results import record_end
@@ -116,4 +116,4 @@ class Worker:
 def _log(line: str) -> None:
     """Adds a line to the worker's own log."""
     now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    print(f"{now} {line}", file=sys.stderr, flush=True)
+    log(f"{now} {line}")

@@ -1,14 +1,12 @@
 """From the config to the data set that it asks for."""
 
 import time
-from collections.abc import Callable
 
 from tfmat.config import Config, default_config
+from tfmat.console import log, progress_bar
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset, dataset_folder, generate_dataset, is_complete
 from tfmat.errors import InputError
-
-Say = Callable[[str], None]
 
 
 def curve_settings(config: Config) -> CurveSettings:
@@ -32,10 +30,8 @@ def curve_settings(config: Config) -> CurveSettings:
     )
 
 
-def make_dataset(config: Config, settings: CurveSettings, data_dir: str, say: Say) -> PackedDataset:
+def make_dataset(config: Config, settings: CurveSettings, data_dir: str) -> PackedDataset:
     """The verified data set that the config asks for, made if it is not there or not finished."""
-    from tfmat.report.progress import progress_bar
-
     counts = seed_and_counts(config)
     folder = dataset_folder(data_dir, settings, **counts)
     if is_complete(folder):
@@ -44,7 +40,7 @@ def make_dataset(config: Config, settings: CurveSettings, data_dir: str, say: Sa
     started = time.monotonic()
     with progress_bar("simulating", "curves") as show:
         dataset = generate_dataset(settings, data_dir=data_dir, progress=show, **counts)
-    say(f"simulated in {time.monotonic() - started:.1f} s")
+    log(f"simulated in {time.monotonic() - started:.1f} s")
     return dataset
 
 

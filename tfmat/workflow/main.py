@@ -5,12 +5,12 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from tfmat.config import Config, goes_in_pieces
+from tfmat.console import log
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset, dataset_folder, is_dataset
 from tfmat.errors import InputError
 from tfmat.training.plan import RunPlan
 from tfmat.workflow.dataset import adopt, curve_settings, make_dataset, seed_and_counts
-from tfmat.workflow.lines import say
 from tfmat.workflow.memory import check_training_fits
 from tfmat.workflow.results import calibrate_run, evaluate_run, identify_example
 from tfmat.workflow.train import train
@@ -38,7 +38,7 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
     job = plan_job(config, workdir=workdir, data_dir=data_dir, backend=backend)
     dataset = job.dataset
     if job.options.processes.size == 1 and backend != "dtensor":  # it needs no TensorFlow for this
-        dataset = dataset or make_dataset(config, job.settings, data_dir, say)
+        dataset = dataset or make_dataset(config, job.settings, data_dir)
     _prepare_tensorflow(job)
     with make_backend(backend, job.options) as workers:
         if backend == "dtensor":
@@ -54,7 +54,7 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
     calibrate_run(workdir, dataset)
     evaluate_run(workdir, dataset)
     identify_example(workdir, dataset.settings)
-    say(f"report: {write_training_report(workdir)}")
+    log(f"report: {write_training_report(workdir)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +169,7 @@ def _dataset_for_all(job: Job, data_dir: str, workers: "Backend") -> PackedDatas
     """The data set, made by rank 0 while the others wait, and then mapped by each: a node holds it in memory once."""
     if workers.rank == 0:
         workers.collectives.announce("simulating curves", 0)
-        dataset = make_dataset(job.config, job.settings, data_dir, say)
+        dataset = make_dataset(job.config, job.settings, data_dir)
         workers.collectives.announce("starting", 0)
         workers.collectives.broadcast(str(dataset.folder))
         return dataset

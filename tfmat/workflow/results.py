@@ -3,12 +3,12 @@
 import contextlib
 import pathlib
 
+from tfmat.console import log, open_console
 from tfmat.curves.example import example_curve, write_example_curve
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
 from tfmat.files import write_json
-from tfmat.workflow.lines import say, show_table
 
 # Up to this many parameters the Bayes risk is integrated: 4 s of one processor for 2,000 curves, once a data set. The
 # sampled risk of more parameters takes a minute or so; `tfmat evaluate` adds it.
@@ -25,10 +25,10 @@ def calibrate_run(workdir: str, dataset: PackedDataset) -> None:
         return
     calibration = calibrate(Identifier.open(workdir), dataset)
     if calibration is None:
-        say("too few validation curves to calibrate the network's intervals")
+        log("too few validation curves to calibrate the network's intervals")
         return
     write_calibration(workdir, calibration)
-    say(f"the network's intervals are calibrated on {calibration.num_curves:,} validation curves")
+    log(f"the network's intervals are calibrated on {calibration.num_curves:,} validation curves")
 
 
 def evaluate_run(workdir: str, dataset: PackedDataset) -> None:
@@ -45,11 +45,11 @@ def evaluate_run(workdir: str, dataset: PackedDataset) -> None:
             evaluation = add_reference(evaluation, identifier, dataset, REFERENCE_CURVES)
     content = evaluation.to_json()
     write_evaluation(workdir, content, **evaluation.arrays(dataset))
-    show_table(evaluation_table(content))
+    open_console().print(evaluation_table(content))
     if content["coverage"]:
-        show_table(coverage_table(content))
+        open_console().print(coverage_table(content))
     if content["reference"]:
-        show_table(reference_table(content))
+        open_console().print(reference_table(content))
 
 
 def identify_example(workdir: str, settings: CurveSettings | None) -> None:
@@ -74,5 +74,5 @@ def identify_example(workdir: str, settings: CurveSettings | None) -> None:
     results = identify(Identifier.open(workdir), curves)
     write_json(pathlib.Path(workdir) / "example.json", [result.to_json() for result in results])
     write_example_picture(workdir, results[0].picture())
-    show_table(identification_table([result.to_json() for result in results]))
-    say(f"the example curve is simulated: {path}")
+    open_console().print(identification_table([result.to_json() for result in results]))
+    log(f"the example curve is simulated: {path}")

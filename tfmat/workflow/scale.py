@@ -6,11 +6,11 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 from tfmat.config import Config
+from tfmat.console import log
 from tfmat.data.packed import PackedDataset, is_dataset
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.files import locked
 from tfmat.workflow.dataset import adopt, curve_settings, make_dataset
-from tfmat.workflow.lines import say
 from tfmat.workflow.memory import check_training_fits
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def scale(
             print(_first_script(study, slurm, folder), end="")
             return
         total, failed = measure_study(
-            study, workdir=folder, session=session, run=_runner(slurm, folder), log=say
+            study, workdir=folder, session=session, run=_runner(slurm, folder), log=log
         )
         _report(folder, assumptions)
     if failed:
@@ -89,7 +89,7 @@ def _dataset(config: Config, data_dir: str, num_train: int) -> PackedDataset:
         return dataset
     # A quarter of the curves validates.
     config.data.num_curves = -(-num_train * 4 // 3)
-    return make_dataset(config, curve_settings(config), data_dir, say)
+    return make_dataset(config, curve_settings(config), data_dir)
 
 
 def _study(
@@ -104,7 +104,7 @@ def _study(
     from tfmat.scaling.runner import describe
     from tfmat.scaling.slurm_launches import slurm_machine
 
-    say("looking at networks and libraries")
+    log("looking at networks and libraries")
     found = describe(config, matrix, len(dataset.parameters), folder)
     if slurm is None:
         machine = local_machine(session, found, matrix)
@@ -149,7 +149,7 @@ def _report(folder: pathlib.Path, changes: dict[str, Any]) -> None:
 
     measurements = read_measurements(folder)
     if not measurements.repetitions:
-        say("nothing was measured: there is no report")
+        log("nothing was measured: there is no report")
         return
     assumptions = dataclasses.replace(read_assumptions(folder), **changes)
     analysis = analyse(measurements, assumptions)

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tfmat.config import Config
+from tfmat.console import log
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
 from tfmat.files import make_folder, write_json
 from tfmat.training.plan import RunPlan
-from tfmat.workflow.lines import say
 
 if TYPE_CHECKING:
     import keras
@@ -39,13 +39,13 @@ def train(
         seed=config.seed,
     )
     if backend.rank == 0:
-        say(f"network: {model.count_params():,} parameters, {num_outputs} outputs")
+        log(f"network: {model.count_params():,} parameters, {num_outputs} outputs")
         if backend.world_size > 1:
-            say(
+            log(
                 f"{backend.name}: {backend.world_size} workers share each batch of {config.global_batch_size}"
             )
         if backend.name != "dtensor" and backend.options.mesh.num_devices > 1:
-            say(
+            log(
                 f"note: mesh={config.mesh} is for --backend=dtensor; {backend.name} does not use it"
             )
 
@@ -53,7 +53,7 @@ def train(
         steps = plan.steps(epochs, total_steps)
         asked = epochs.steps(plan.warmup)
         if backend.rank == 0 and steps.warmup < asked:
-            say(
+            log(
                 f"note: optimizer.warmup={config.optimizer.warmup} takes {asked} steps, the whole run {total_steps}; "
                 f"the warm-up is cut to a tenth of the run (steps: {steps.warmup})"
             )
@@ -119,9 +119,9 @@ def _report_devices(workers: "Backend", workdir: str) -> None:
         {"mesh": str(workers.options.mesh), "bytes_per_device": held, "notices": notices},
     )
     for notice in notices:
-        say(f"note: {notice}")
+        log(f"note: {notice}")
     parts = ", ".join(f"{part} {max(values):,}" for part, values in held.items() if values)
-    say(f"bytes on each device of mesh {workers.options.mesh}: {parts}")
+    log(f"bytes on each device of mesh {workers.options.mesh}: {parts}")
 
 
 def sidecar(config: Config, dataset: PackedDataset) -> dict[str, Any]:

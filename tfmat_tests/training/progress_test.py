@@ -4,15 +4,7 @@ import os
 
 import pytest
 
-from tfmat.training.progress import TrainingProgress, format_seconds
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0:00"), (7.4, "0:07"), (59.6, "1:00"), (754, "12:34"), (3599.7, "1:00:00"), (10_801, "3:00:01")],
-)  # fmt: skip
-def test_seconds(seconds: float, text: str) -> None:
-    assert format_seconds(seconds) == text
+from tfmat.training.progress import TrainingProgress
 
 
 def test_only_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

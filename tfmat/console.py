@@ -1,0 +1,89 @@
+"""What people see on a terminal: lines and bars on standard error, tables on standard output.
+
+rich is loaded where something of it is shown, so that a command starts without it.
+"""
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class StandardError(logging.Handler):
+    """Looks for the stream at each line, since tests and terminals change it, and survives that nobody reads it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):
+            print(self.format(record), file=sys.stderr, flush=True)
+
+
+_LOGGER = logging.getLogger(__name__)
+_LOGGER.addHandler(StandardError())
+_LOGGER.setLevel(logging.INFO)
+# Handlers above, such as those that other libraries give the root logger, would show each line again.
+_LOGGER.propagate = False
+
+
+def log(line: str) -> None:
+    """One line about the work, on standard error unless the logger `tfmat.console` was given another handler."""
+    _LOGGER.info(line)
+
+
+def open_console(width: int = 160) -> "Console":
+    """Standard output, as wide as its terminal; a pipe or a file, read by people and by grep, has `width` columns."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else width)
+
+
+def bar_console() -> "Console":
+    """A rich console on standard error, for bars."""
+    from rich.console import Console, ConsoleDimensions
+
+    class Narrower(Console):
+        """Leaves room for the `^C` that a terminal shows: on a full line it would begin a new one and shift the bar."""
+
+        @property  # type: ignore[misc]
+        def size(self) -> ConsoleDimensions:
+            width, height = super().size
+            return ConsoleDimensions(max(width - 3, 1), height)
+
+    return Narrower(stderr=True)
+
+
+@contextlib.contextmanager
+def progress_bar(description: str, unit: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Yields a callable (done, total) that moves the bar, or None where standard error is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress as rich
+    from rich.text import Text
+
+    class Rate(rich.ProgressColumn):
+        def render(self, task: rich.Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{speed:,.0f} {unit}/s")
+
+    columns = (
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        Rate(),
+        rich.TimeRemainingColumn(),
+        rich.TextColumn("left"),
+    )
+    with rich.Progress(*columns, console=bar_console(), transient=True) as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def clock_text(seconds: float) -> str:
+    """The time that is left: `0:07`, `12:34`, `3:00:00`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
