@@ -60,6 +60,19 @@ def test_contributing_says_the_same_layers():
     assert said == {room: below for room, below in LAYERS.items() if room not in LEAVES}
 
 
+def test_contributing_names_what_is_there():
+    """Each name in a row of its tables of places stands in one of the files that the row names."""
+    text = (PROJECT / "CONTRIBUTING.md").read_text("utf-8").partition("## Where is")[2]
+    missing = []
+    for row in re.findall(r"^\| (.*) \|$", text.partition("## Layers")[0], re.MULTILINE):
+        quoted = re.findall(r"`([^`]+)`", row)
+        files = {name for name in quoted if (PROJECT / name).is_file()}
+        source = "".join((PROJECT / name).read_text("utf-8") for name in files)
+        names = {name for name in quoted if re.fullmatch(r"\w+(\.\w+)?", name)} - files
+        missing += [name for name in names if not re.search(rf"\b{name.split('.')[-1]}\b", source)]
+    assert missing == []
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The site, built as strictly as `tools/docs build` does it: a warning of any kind is an error."""
