@@ -29,13 +29,42 @@ KILOBYTE = 1024
 SIZES = tuple(KILOBYTE * 2**i for i in range(17))  # 1 kB to 64 MB
 
 
-def _names(*valid: str) -> dict[str, Any]:
-    return {"valid": valid}
+# What a field may hold: one of these names, or a whole number from this on.
+_VALID = {
+    "backend": BACKENDS, "collectives": COLLECTIVES, "library": LIBRARIES, "transport": TRANSPORTS, "updates": UPDATES,
+    "placement": PLACEMENTS,
+}  # fmt: skip
+_LEAST = {
+    "workers": 1, "batch_a_worker": 1, "global_batch_size": 1, "dataset_size": 1, "zero_stage": 0, "sizes": 4,
+    "rounds": 1,
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
-class Runs:
-    """Every combination of the values given; a single value stands for a list of one.
+class _Combinations:
+    """Every combination of the values of its fields; a single value stands for a list of one."""
+
+    def values(self, name: str) -> tuple[Any, ...]:
+        """Those of one field."""
+        value = getattr(self, name)
+        return tuple(value) if isinstance(value, list | tuple | range) else (value,)
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            for value in self.values(field.name):
+                where = f"{type(self).__name__}({field.name}={value!r})"
+                valid, least = _VALID.get(field.name), _LEAST.get(field.name)
+                if valid and value not in valid:
+                    raise InputError(f"{where}{nearest(str(value), valid)}")
+                if value is None and field.name == "rounds":
+                    continue
+                if least is not None and (type(value) is not int or value < least):
+                    raise InputError(f"{where}: give a whole number from {least}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Runs(_Combinations):
+    """Runs, every combination of the values given; a single value stands for a list of one.
 
     Attributes:
       backend: `single` (several workers of it: as many processes at once that have nothing to do with each other, the
@@ -52,29 +81,23 @@ class Runs:
       rounds: in how many it takes part; None for all.
     """
 
-    backend: str | Sequence[str] = dataclasses.field(metadata=_names(*BACKENDS))
+    backend: str | Sequence[str]
     workers: int | Sequence[int] = 1
     batch_a_worker: int | Sequence[int] = ()
     global_batch_size: int | Sequence[int] = ()
-    collectives: str | Sequence[str] = dataclasses.field(
-        default="mpi", metadata=_names(*COLLECTIVES)
-    )
-    transport: str | Sequence[str] = dataclasses.field(default="", metadata=_names(*TRANSPORTS))
+    collectives: str | Sequence[str] = "mpi"
+    transport: str | Sequence[str] = ""
     mesh: str | Sequence[str] = ()
     zero_stage: int | Sequence[int] = 0
-    updates: str | Sequence[str] = dataclasses.field(
-        default="asynchronous", metadata=_names(*UPDATES)
-    )
+    updates: str | Sequence[str] = "asynchronous"
     model: str | Sequence[str] = "default"
     dataset_size: int | Sequence[int] = ()
-    placement: str | Sequence[str] = dataclasses.field(
-        default="filled", metadata=_names(*PLACEMENTS)
-    )
+    placement: str | Sequence[str] = "filled"
     train_for: str = ""
     rounds: int | None = None
 
     def __post_init__(self) -> None:
-        _check_fields(self)
+        super().__post_init__()
         for backend in self.values("backend"):
             if backend == "dtensor" and not self.values("mesh"):
                 raise InputError(
@@ -95,13 +118,9 @@ class Runs:
         if any(stage > 3 for stage in self.values("zero_stage")):
             raise InputError(f"zero_stage={self.zero_stage!r}; give 0 to 3")
 
-    def values(self, name: str) -> tuple[Any, ...]:
-        """Those of one attribute."""
-        return _values(getattr(self, name))
-
 
 @dataclasses.dataclass(frozen=True)
-class AllReduces:
+class AllReduces(_Combinations):
     """All-reduces by themselves: every combination.
 
     Attributes:
@@ -110,23 +129,17 @@ class AllReduces:
       sizes: bytes of the message; those of the models' gradients are added.
     """
 
-    library: str | Sequence[str] = dataclasses.field(default="mpi", metadata=_names(*LIBRARIES))
+    library: str | Sequence[str] = "mpi"
     workers: int | Sequence[int] = 2
     sizes: Sequence[int] = SIZES
-    transport: str | Sequence[str] = dataclasses.field(default="", metadata=_names(*TRANSPORTS))
-    placement: str | Sequence[str] = dataclasses.field(
-        default="filled", metadata=_names(*PLACEMENTS)
-    )
+    transport: str | Sequence[str] = ""
+    placement: str | Sequence[str] = "filled"
     rounds: int | None = None
 
     def __post_init__(self) -> None:
-        _check_fields(self)
+        super().__post_init__()
         if any(workers < 2 for workers in self.values("workers")):
             raise InputError(f"AllReduces with workers={self.workers!r}; give 2 or more")
-
-    def values(self, name: str) -> tuple[Any, ...]:
-        """Those of one attribute."""
-        return _values(getattr(self, name))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,30 +275,6 @@ def config_of_model(config: Config, matrix: Matrix, name: str) -> Config:
         with changed.model.ignore_type():
             changed.model[key] = value
     return check_config(changed)
-
-
-def _values(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, list | tuple | range) else (value,)
-
-
-def _check_fields(entry: Any) -> None:
-    """InputError for a value that its field cannot have."""
-    kind = type(entry).__name__
-    for field in dataclasses.fields(entry):
-        valid = field.metadata.get("valid")
-        for value in _values(getattr(entry, field.name)):
-            where = f"{kind}({field.name}={value!r})"
-            if valid and value not in valid:
-                raise InputError(f"{where}{nearest(str(value), valid)}")
-            if field.name in ("workers", "batch_a_worker", "global_batch_size", "dataset_size"):
-                _whole(where, value, 1)
-            elif field.name in ("sizes", "zero_stage") or (field.name == "rounds" and value):
-                _whole(where, value, {"sizes": 4, "zero_stage": 0, "rounds": 1}[field.name])
-
-
-def _whole(where: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{where}: give a whole number from {least}")
 
 
 def _positive(where: str, value: Any) -> None:

@@ -9,7 +9,6 @@ Synchronous: the server sums up gradients; the chief waits for all workers of a 
 No backend of tfmat's: it is here to be compared with.
 """
 
-import dataclasses
 import os
 import pathlib
 import platform
@@ -21,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from tfmat.config import Config, check_config
-from tfmat.files import read_json, write_json
 from tfmat.launch.runtime import prepare_tensorflow
 from tfmat.ranks.port_guard import (
     Neighbour,
@@ -31,12 +29,11 @@ from tfmat.ranks.port_guard import (
     guard_port,
 )
 from tfmat.ranks.processes import Processes
+from tfmat.ranks.star import Star
 from tfmat.scaling.adam_on_server import AdamOnServer, Examples
-from tfmat.scaling.worker import LEAVE, Rendezvous
+from tfmat.scaling.worker import LEAVE, join_others
 
 CHIEF, SERVER, FIRST_WORKER = 0, 1, 2
-DONE = "done"
-_LOOK = 0.2
 _TRIAL_STEPS = 10
 _THREADS = 8
 
@@ -52,18 +49,16 @@ def measure_parameter_server(
     check_not_refused("a parameter server")
     config = check_config(Config(spec["config"]))
     prepare(spec["processors"])
-    cluster, guard = find_each_other(folder, processes)
+    cluster, guard, others = find_each_other(folder, processes)
     if processes.rank != CHIEF:
-        serve(cluster, guard, processes, folder)
+        serve(cluster, guard, processes, others)
         return {LEAVE: True}
-    try:
-        training = AdamOnServer.start(cluster, spec["variant"]["updates"] == "synchronous")
-        if guard:
-            guard.wait()
-        examples = _write_examples(spec, folder)
-        tasks = [_measure(spec, config, task, training, examples) for task in spec["tasks"]]
-    finally:
-        (folder / DONE).touch()
+    training = AdamOnServer.start(cluster, spec["variant"]["updates"] == "synchronous")
+    if guard:
+        guard.wait()
+    examples = _write_examples(spec, folder)
+    tasks = [_measure(spec, config, task, training, examples) for task in spec["tasks"]]
+    others.barrier()
     # TensorFlow's servers cannot be stopped, and its coordinator waits for them when Python ends.
     return {"tasks": tasks, LEAVE: True}
 
@@ -78,36 +73,30 @@ def prepare(processors: int) -> None:
 
 def find_each_other(
     folder: pathlib.Path, processes: Processes
-) -> tuple[dict[str, list[str]], PortGuard | None]:
-    """Addresses of all, by their jobs, and the guard of this process' own port, which it opens next.
+) -> tuple[dict[str, list[str]], PortGuard | None, Star]:
+    """Addresses of all, by their jobs; the guard of the port that this process opens next; the link to the others.
 
-    Each says its own in a file, since only it knows which port is free there.
+    Each says its own, since only it knows which port is free there.
     """
     several_nodes = processes.local_size < processes.size
-    here = Neighbour.here()
+    others = join_others(processes, folder)
     with socket.create_server(("", 0)) as held:
         host = platform.node() if several_nodes else "localhost"
         port = held.getsockname()[1]
-        content = {"address": f"{host}:{port}", **dataclasses.asdict(here)}
-        write_json(folder / f"address-{processes.rank}", content)
-        Rendezvous(folder, processes.rank, processes.size)()
-    found = [read_json(folder / f"address-{rank}") for rank in range(processes.size)]
-    places = [Neighbour(each["place"], tuple(each["addresses"])) for each in found]
-    addresses = [each["address"] for each in found]
+        found = others.gather((f"{host}:{port}", Neighbour.here()))
+    addresses, places = zip(*found, strict=True)
     if processes.rank == CHIEF:
         ports = [int(address.rpartition(":")[2]) for address in addresses]
         print(describe_ports(ports, places), file=sys.stderr, flush=True)
-    cluster = {"chief": addresses[:1], "ps": addresses[1:2], "worker": addresses[FIRST_WORKER:]}
-    return cluster, guard_port(port, places)
+    jobs = {"chief": addresses[:1], "ps": addresses[1:2], "worker": addresses[FIRST_WORKER:]}
+    cluster = {job: list(of_job) for job, of_job in jobs.items()}
+    return cluster, guard_port(port, places), others
 
 
 def serve(
-    cluster: dict[str, list[str]],
-    guard: PortGuard | None,
-    processes: Processes,
-    folder: pathlib.Path,
+    cluster: dict[str, list[str]], guard: PortGuard | None, processes: Processes, others: Star
 ) -> None:
-    """As server or worker, until the chief leaves the file DONE in the folder."""
+    """As server or worker, until the chief has measured; WorkerLostError where it has gone."""
     import tensorflow as tf
 
     job, index = ("ps", 0) if processes.rank == SERVER else ("worker", processes.rank - 2)
@@ -116,8 +105,7 @@ def serve(
     )
     if guard:
         guard.wait()
-    while not (folder / DONE).exists():
-        time.sleep(_LOOK)
+    others.barrier()
     del server
 
 

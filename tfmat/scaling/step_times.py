@@ -1,5 +1,6 @@
 """Times the steps of a backend as the main job runs them: many in one call of the graph, gathered inside it."""
 
+import contextlib
 import dataclasses
 import importlib
 import itertools
@@ -19,7 +20,7 @@ from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
 from tfmat.ranks.processes import Processes
 from tfmat.scaling.measurements import RankUse
-from tfmat.scaling.worker import Rendezvous, answer_file
+from tfmat.scaling.worker import answer_file, join_others
 
 _FIRST_STEPS, _TRIAL_STEPS = 3, 10
 _FEWEST_CALLS = 3
@@ -34,10 +35,9 @@ def measure_steps(
     prepare(spec, config, processes)
     from tfmat.data.packed import PackedDataset
 
-    with _backend(spec, folder) as backend:
-        dataset = PackedDataset.open(spec["dataset"], verify=False)
-        meet = _meeting(spec, backend, processes, folder)
-        bench = _Bench(spec, config, dataset, backend, meet)
+    dataset = PackedDataset.open(spec["dataset"], verify=False)
+    with _backend(spec, folder) as backend, _barrier(backend, processes, folder) as barrier:
+        bench = _Bench(spec, config, dataset, backend, barrier)
         answers = [bench.measure(task, spec["seconds"]) for task in spec["tasks"]]
         if spec["split"]:
             try:
@@ -81,12 +81,19 @@ def _backend(spec: dict[str, Any], folder: pathlib.Path) -> Any:
     return make_backend("dtensor", options)
 
 
-def _meeting(
-    spec: dict[str, Any], backend: Any, processes: Processes, folder: pathlib.Path
-) -> Callable[[], object]:
+@contextlib.contextmanager
+def _barrier(
+    backend: Any, processes: Processes, folder: pathlib.Path
+) -> Iterator[Callable[[], object]]:
+    """A function that returns when all processes of the launch have called it, also those that exchange nothing."""
     if backend.world_size == processes.size:
-        return lambda: backend.collectives.gather(0)
-    return Rendezvous(folder, processes.rank, processes.size)
+        yield lambda: backend.collectives.gather(0)
+        return
+    others = join_others(processes, folder)
+    try:
+        yield others.barrier
+    finally:
+        others.close()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +104,7 @@ class _Bench:
     config: Config
     dataset: Any
     backend: Any
-    meet: Callable[[], object]
+    barrier: Callable[[], object]
 
     def measure(self, task: dict[str, Any], seconds: float) -> dict[str, Any]:
         from tfmat.training.meter import Meter
@@ -108,7 +115,7 @@ class _Bench:
         rate = self._rate(source, spans, meter)
         count, calls = self._shape(source, rate, seconds)
         blocks = source.blocks(span for span in spans(count))
-        self.meet()
+        self.barrier()
         meter.start()
         used, started, steps = time.process_time(), time.monotonic(), 0
         for block in itertools.islice(meter.each(blocks), calls):

@@ -19,14 +19,17 @@ import threading
 import time
 from typing import Any
 
-from tfmat.errors import InputError, TfmatError
+from tfmat.errors import TfmatError
 from tfmat.files import make_folder, read_json, write_json
 from tfmat.ranks.processes import Processes, find_processes
+from tfmat.ranks.rendezvous import ByNote, meet
+from tfmat.ranks.star import Star
 
 SPEC = "spec.json"
 # In an answer: end without waiting for what Python would wait for.
 LEAVE = "leave"
 _SECONDS_BETWEEN_LOOKS = 1.0
+_PATIENCE = 300.0  # seconds until all processes are there
 
 
 def main(path: str) -> None:
@@ -79,30 +82,9 @@ def _end_with(process: int | None) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-class Rendezvous:
-    """A barrier by files in a folder that all processes see, for those that have no other link."""
-
-    _PATIENCE = 300.0
-
-    def __init__(self, folder: pathlib.Path, rank: int, size: int):
-        self._folder, self._rank, self._size = folder, rank, size
-        self._number = 0
-
-    def __call__(self) -> None:
-        """Returns when all have come.
-
-        Raises:
-          InputError: somebody does not.
-        """
-        self._number += 1
-        (self._folder / f"met-{self._number}-{self._rank}").touch()
-        deadline = time.monotonic() + self._PATIENCE
-        others = [self._folder / f"met-{self._number}-{rank}" for rank in range(self._size)]
-        while not all(other.exists() for other in others):
-            if time.monotonic() > deadline:
-                missing = [other.name for other in others if not other.exists()]
-                raise InputError(f"processes did not meet in {self._folder}: {missing} missing")
-            time.sleep(0.002)
+def join_others(processes: Processes, folder: pathlib.Path) -> Star:
+    """The link to the other processes, for those that have no other; where one does not come, all end."""
+    return meet(processes, ByNote(processes, str(folder)), time.monotonic() + _PATIENCE)
 
 
 if __name__ == "__main__":

@@ -38,31 +38,29 @@ def main(folder: pathlib.Path) -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     server.prepare(1)
     processes = find_processes()
-    cluster, guard = server.find_each_other(folder, processes)
+    cluster, guard, others = server.find_each_other(folder, processes)
     if processes.rank != server.CHIEF:
-        server.serve(cluster, guard, processes, folder)
+        server.serve(cluster, guard, processes, others)
         return
-    try:
-        features, labels = make_examples()
-        features.tofile(folder / "features.f32")
-        labels.tofile(folder / "labels.f32")
-        examples = Examples(folder, (5, 3), 2, None)
-        answer: dict[str, Any] = {}
-        training = AdamOnServer.start(cluster, synchronous=True)
-        assert guard is not None
-        guard.wait()
-        if os.geteuid() == 0:  # who can be somebody else
-            places = [place.split(":") for job in cluster.values() for place in job]
-            answer["knocks"] = [knock(int(port), 65534, host) for host, port in places]
-        for way in ("synchronous", "asynchronous"):
-            training.synchronous = way == "synchronous"
-            training.build(make_model(), RATE, examples, BATCH)
-            losses = [training.train(STEPS) for _ in range(2)]
-            weights = [weight.tolist() for weight in training.weights()]
-            answer[way] = {"losses": losses, "weights": weights}
-        (folder / "chief.json").write_text(json.dumps(answer))
-    finally:
-        (folder / server.DONE).touch()
+    features, labels = make_examples()
+    features.tofile(folder / "features.f32")
+    labels.tofile(folder / "labels.f32")
+    examples = Examples(folder, (5, 3), 2, None)
+    answer: dict[str, Any] = {}
+    training = AdamOnServer.start(cluster, synchronous=True)
+    assert guard is not None
+    guard.wait()
+    if os.geteuid() == 0:  # who can be somebody else
+        places = [place.split(":") for job in cluster.values() for place in job]
+        answer["knocks"] = [knock(int(port), 65534, host) for host, port in places]
+    for way in ("synchronous", "asynchronous"):
+        training.synchronous = way == "synchronous"
+        training.build(make_model(), RATE, examples, BATCH)
+        losses = [training.train(STEPS) for _ in range(2)]
+        weights = [weight.tolist() for weight in training.weights()]
+        answer[way] = {"losses": losses, "weights": weights}
+    (folder / "chief.json").write_text(json.dumps(answer))
+    others.barrier()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 The baseline is the machine itself: as many processes with nothing to sum. A rate is that of the slowest rank.
 """
 
+import dataclasses
+import importlib.util
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -96,9 +98,15 @@ def measure_ranks(
             # mpirun asks for yielding by itself where it counts more ranks than processors.
             told["environment"] = {"OMPI_MCA_mpi_yield_when_idle": "1", **environment}
             program = _STEPS if backend else "benchmarks.rank_backends:measure_textbook"
-            found.append(launch(name, number, folder, program, ranks, **told))
+            one = launch(name, number, folder, program, ranks, **told)
+            found.append(dataclasses.replace(one, gloo=name == "gloo"))
         return found
 
+    absent = {}
+    if "mpi" in names and not importlib.util.find_spec("mpi4py"):
+        absent["mpi"] = "No module named 'mpi4py'; --with_mpi4py installs it"
+        log(f"mpi is left out: {absent['mpi']}")
+        names = [name for name in names if name != "mpi"]
     samples, skipped = measure_variants(in_turns(of_round, rounds), _samples_of, log)
     rows = summarize(samples, share_of="alone")
     waiting = {
@@ -112,7 +120,7 @@ def measure_ranks(
                 1 - waiting[row["batch_size"]][key] for key in ("high", "value", "low")
             )
             row["waiting"] = {"low": low, "value": value, "high": high}
-    return {"ranks": ranks, "skipped": skipped, "samples": samples, "summary": rows}
+    return {"ranks": ranks, "skipped": absent | skipped, "samples": samples, "summary": rows}
 
 
 def _samples_of(launch: Launch, answers: Answers) -> list[Sample]:
