@@ -35,7 +35,7 @@ from tfmat.large_batch.batch_sweep import ENDED, run_once, state_of
 from tfmat.large_batch.figures import save_png_and_svg
 from tfmat.large_batch.settings import prepare_data
 from tfmat.report.drawing import MEASURED, MODEL, finish, logarithmic, new_figure
-from tfmat.report.metrics import read_metrics
+from tfmat.report.run_files import read_metrics
 
 OWN = "study"  # the optimizer's name in the rows of the study's own recipe
 REFERENCE = 75  # the batch that the recipes' rates are for

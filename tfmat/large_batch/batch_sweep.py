@@ -17,7 +17,7 @@ from tfmat.errors import DivergedError, InputError
 from tfmat.files import atomic_write, make_folder, read_json
 from tfmat.large_batch.figures import save_png_and_svg, sweep_figure
 from tfmat.large_batch.settings import at_batch, prepare_data
-from tfmat.report.metrics import read_metrics
+from tfmat.report.run_files import read_metrics
 from tfmat.training.plan import RunPlan
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tfmat.report.formatting import format_value, with_unit
+from tfmat.report.tables import text_table
 
 METHODS = {
     "least_squares": "least squares",
@@ -147,41 +148,36 @@ def parameter_table(result: Mapping[str, Any], details: bool = False) -> Table:
       details: also the network's answer, the polished one and the best fit.
     """
     title = f"{result['curve']}, law {result['law']}" if result["law"] else result["curve"]
-    table = Table(title=Text(title), title_justify="left", caption_justify="left")
-    table.caption = _caption(result)
-    table.add_column("parameter")
     pooled = result["method"] == "mean of specimens"
-    table.add_column("value", justify="right", style="bold")
-    table.add_column("scatter (std)" if pooled else "± std", justify="right")
     of_mean = " of the mean" if pooled else ""
-    table.add_column(f"95 % interval{of_mean}", justify="right")
-    table.add_column("got by")
+    headings = ["parameter", "value", "scatter (std)" if pooled else "± std"]
+    headings += [f"95 % interval{of_mean}", "got by"]
     together = "all together" if pooled else "least squares"
     if details:
-        headings = ("network", "network's 95 % interval", "polished", together, "its 95 % interval")
-        for heading in headings:
-            table.add_column(heading, justify="right")
-    elif pooled:
-        table.add_column(f"least squares,\n{together}", justify="right")
-    for name, entry in result["parameters"].items():
-        cells = [
-            format_value(entry["value"]),
-            format_value(entry["std"], 3),
-            _interval(entry["ci95"]),
-            METHODS[entry["method"]],
+        headings += [
+            "network",
+            "network's 95 % interval",
+            "polished",
+            together,
+            "its 95 % interval",
         ]
+    elif pooled:
+        headings.append(f"least squares,\n{together}")
+    rows: list[list[str | Text]] = []
+    for name, entry in result["parameters"].items():
+        row: list[str | Text] = [
+            with_unit(name, entry["unit"]), Text(format_value(entry["value"]), "bold"),
+            format_value(entry["std"], 3), _interval(entry["ci95"]), METHODS[entry["method"]],
+        ]  # fmt: skip
         if details:
-            cells += [
-                format_value(entry["network"]),
-                _interval(entry["network_ci95"]),
-                format_value(entry["polished"]),
-                format_value(entry["least_squares"]),
-                _interval(entry["least_squares_ci95"]),
-            ]
+            row += [
+                format_value(entry["network"]), _interval(entry["network_ci95"]), format_value(entry["polished"]),
+                format_value(entry["least_squares"]), _interval(entry["least_squares_ci95"]),
+            ]  # fmt: skip
         elif pooled:
-            cells.append(format_value(entry["least_squares"]))
-        table.add_row(Text(with_unit(name, entry["unit"])), *cells)
-    return table
+            row.append(format_value(entry["least_squares"]))
+        rows.append(row)
+    return text_table(title, headings, rows, caption=_caption(result), left=(0, 4))
 
 
 def tensile_table(results: Sequence[Mapping[str, Any]]) -> Table | None:

@@ -92,5 +92,5 @@ def _whole_or_note(section: Any) -> str:
     try:
         return section()
     except SENSELESS as error:
-        note: Any = templates().get_template("left_out.html").module
+        note: Any = templates().get_template("parts.html").module
         return note.left_out(section.name.replace("_", " "), f"{type(error).__name__}: {error}")

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from tfmat.errors import InputError
-from tfmat.files import check_json, is_locked, read_json, write_json
+from tfmat.files import check_json, is_locked, parse_json, read_json, write_json
 from tfmat.report import records
 from tfmat.report.evaluation import ScoredAnswers, read_answers
-from tfmat.report.metrics import read_metrics
 
 # A folder with none of these is no run.
 _MARKS = ("config.json", "status.json", "metrics.jsonl", "model.json", "evaluation.json")
@@ -84,6 +83,29 @@ def read_run(workdir: str | os.PathLike) -> RunFiles:
         running=is_locked(folder),
     )
     return dataclasses.replace(run, damaged=tuple(files.damaged))
+
+
+def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
+    """The lines of a `metrics.jsonl`, in order of their step; [] where the file is missing.
+
+    A run that went on after a kill may have written some steps twice: the later line counts. A line that was cut
+    off by the kill, or is damaged, is left out.
+    """
+    try:
+        lines = pathlib.Path(path).read_text("utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    by_step: dict[int, dict[str, Any]] = {}
+    for line in lines:
+        try:
+            content = parse_json(line, nan_is_none=True)
+            check_json(content, records.MetricsLine, path)
+        except ValueError:  # an InputError too
+            continue
+        by_step[content["step"]] = content
+    return [by_step[step] for step in sorted(by_step)]
 
 
 class _Files:

@@ -1,6 +1,6 @@
 """Tables for the terminal, made from what the JSON files hold."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -11,7 +11,35 @@ from tfmat.report.formatting import (
     format_limits,
     format_unit,
     format_value,
+    with_error,
 )
+
+
+def text_table(
+    title: str,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    *,
+    caption: str | None = None,
+    left: Sequence[int] = (0,),
+) -> Table:
+    """A table of texts as they are: a file called `[a].csv` is not taken for a style.
+
+    Args:
+      rows: a cell a heading; a row without cells draws a line.
+      left: columns of words; numbers stand to the right.
+    """
+    table = Table(title_justify="left", caption_justify="left")
+    table.title = Text(title, "table.title")
+    table.caption = None if caption is None else Text(caption, "table.caption")
+    for i, heading in enumerate(headings):
+        table.add_column(Text(heading), justify="left" if i in left else "right")
+    for row in rows:
+        if row:
+            table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        else:
+            table.add_section()
+    return table
 
 
 def evaluation_table(evaluation: Mapping[str, Any]) -> Table:
@@ -20,22 +48,17 @@ def evaluation_table(evaluation: Mapping[str, Any]) -> Table:
     Args:
       evaluation: what `evaluation.json` holds.
     """
-    curves = f"{evaluation['num_curves']:,} test curves"
-    title = f"law {evaluation['law']}, {curves}" if evaluation["law"] else curves
-    table = Table(
-        title=title, title_justify="left", caption=_curve_errors(evaluation), caption_justify="left"
+    law = f"law {evaluation['law']}, " if evaluation["law"] else ""
+    rows = [
+        [name, f"{score['mse']:.3e}", _mean_absolute_error(score), _r2(score["r2"])]
+        for name, score in evaluation["parameters"].items()
+    ]
+    return text_table(
+        f"{law}{evaluation['num_curves']:,} test curves",
+        ["parameter", "MSE\n(scaled 0–1)", "mean absolute error", "R²"],
+        [*rows, [], ["all", f"{evaluation['mse']:.3e}", "", ""]],
+        caption=_curve_errors(evaluation),
     )
-    table.add_column("parameter")
-    table.add_column("MSE\n(scaled 0–1)", justify="right")
-    table.add_column("mean absolute error", justify="right")
-    table.add_column("R²", justify="right")
-    for name, score in evaluation["parameters"].items():
-        table.add_row(
-            Text(name), f"{score['mse']:.3e}", _mean_absolute_error(score), _r2(score["r2"])
-        )
-    table.add_section()
-    table.add_row("all", f"{evaluation['mse']:.3e}", "", "")
-    return table
 
 
 def coverage_table(evaluation: Mapping[str, Any]) -> Table:
@@ -44,32 +67,19 @@ def coverage_table(evaluation: Mapping[str, Any]) -> Table:
     Args:
       evaluation: what `evaluation.json` holds, with its coverage.
     """
-    table = Table(
-        title="the network's own intervals",
-        title_justify="left",
-        caption="calibrated on validation curves, measured on test curves; widths on the scale of the labels, 0–1",
-        caption_justify="left",
-    )
-    table.add_column("parameter")
-    for percent in (50, 90, 95):
-        table.add_column(f"{percent} % intervals\nhold the truth", justify="right")
-    for heading in (
-        "error / std\n(root mean square)",
-        "negative log\nlikelihood",
-        "mean std",
-        "mean width of\nthe 95 % interval",
-    ):
-        table.add_column(heading, justify="right")
-    for name, scores in evaluation["coverage"].items():
-        table.add_row(
-            Text(name),
-            *(f"{100 * scores[percent]:.1f} %" for percent in ("50", "90", "95")),
-            f"{scores['z_std']:.3f}",
-            f"{scores['nll']:.3f}",
-            format_value(scores["mean_std"], 3),
-            format_value(scores["mean_width_95"], 3),
-        )
-    return table
+    rows = [
+        [
+            name, *(f"{100 * scores[percent]:.1f} %" for percent in ("50", "90", "95")), f"{scores['z_std']:.3f}",
+            f"{scores['nll']:.3f}", format_value(scores["mean_std"], 3), format_value(scores["mean_width_95"], 3),
+        ]
+        for name, scores in evaluation["coverage"].items()
+    ]  # fmt: skip
+    headings = [
+        "parameter", *(f"{percent} % intervals\nhold the truth" for percent in (50, 90, 95)),
+        "error / std\n(root mean square)", "negative log\nlikelihood", "mean std", "mean width of\nthe 95 % interval",
+    ]  # fmt: skip
+    caption = "calibrated on validation curves, measured on test curves; widths on the scale of the labels, 0–1"
+    return text_table("the network's own intervals", headings, rows, caption=caption)
 
 
 def reference_table(evaluation: Mapping[str, Any]) -> Table:
@@ -79,56 +89,44 @@ def reference_table(evaluation: Mapping[str, Any]) -> Table:
       evaluation: what `evaluation.json` holds, with its reference.
     """
     reference = evaluation["reference"]
-    table = Table(
-        title=f"reference, {reference['num_curves']:,} test curves",
-        title_justify="left",
-        caption=_reference_caption(evaluation),
-        caption_justify="left",
-    )
-    table.add_column("parameter")
-    for heading in (
-        "Bayes risk\n(best possible MSE)",
-        "network\nMSE",
-        "network\nη = MSE / Bayes risk",
-        "least squares\nMSE",
-        "least squares\nη",
-        "least squares\n95 % intervals hold",
-        "unidentifiable\ncurves",
-    ):
-        table.add_column(heading, justify="right")
-    for name, entry in reference["parameters"].items():
-        table.add_row(
-            Text(name),
+    rows = [
+        [
+            name,
             f"{entry['bayes_risk']:.2e} ± {entry['bayes_risk_error'] or 0.0:.1e}",
             f"{entry['network_mse']:.2e}",
-            _with_error(entry["eta"], entry["eta_error"]),
+            with_error(entry["eta"], entry["eta_error"]),
             f"{entry['least_squares_mse']:.2e}",
-            _with_error(entry["least_squares_eta"], entry["least_squares_eta_error"]),
+            with_error(entry["least_squares_eta"], entry["least_squares_eta_error"]),
             f"{100 * entry['interval_coverage']:.1f} %",
             f"{100 * entry['unidentifiable_share']:.1f} %",
-        )
-    return table
+        ]
+        for name, entry in reference["parameters"].items()
+    ]
+    headings = [
+        "parameter", "Bayes risk\n(best possible MSE)", "network\nMSE", "network\nη = MSE / Bayes risk",
+        "least squares\nMSE", "least squares\nη", "least squares\n95 % intervals hold", "unidentifiable\ncurves",
+    ]  # fmt: skip
+    title = f"reference, {reference['num_curves']:,} test curves"
+    return text_table(title, headings, rows, caption=_reference_caption(evaluation))
 
 
 def reference_bins_table(evaluation: Mapping[str, Any]) -> Table:
     """One row a bin of maximum strain, noise and number of points: η of the network and of least squares."""
     reference = evaluation["reference"]
-    table = Table(title="η by the kind of curve", title_justify="left")
-    table.add_column("curves with")
-    table.add_column("from – to", justify="right")
-    table.add_column("curves", justify="right")
-    for name in reference["parameters"]:
-        table.add_column(Text(f"{name}: network\n/ least squares"), justify="right")
+    rows: list[list[str]] = []
     for quantity, title in BIN_TITLES.items():
-        table.add_section()
+        rows.append([])
         for i, entry in enumerate(reference["bins"][quantity]):
             etas = [
                 f"{format_value(scores['eta'], 3)} / {format_value(scores['least_squares_eta'], 3)}"
                 for scores in entry["parameters"].values()
             ]
             limits = format_limits(quantity, entry["low"], entry["high"], " – ", 3)
-            table.add_row("" if i else title, limits, f"{entry['num_curves']:,}", *etas)
-    return table
+            rows.append(["" if i else title, limits, f"{entry['num_curves']:,}", *etas])
+    names = [f"{name}: network\n/ least squares" for name in reference["parameters"]]
+    return text_table(
+        "η by the kind of curve", ["curves with", "from – to", "curves", *names], rows
+    )
 
 
 def _reference_caption(evaluation: Mapping[str, Any]) -> str:
@@ -139,12 +137,6 @@ def _reference_caption(evaluation: Mapping[str, Any]) -> str:
         f"network alone {evaluation['curves_per_second']:,.0f} curves/s, least squares (Levenberg–Marquardt, one core) "
         f"{reference['least_squares_curves_per_second']:,.0f} curves/s; Bayes risk by {reference['method']}{sampled}"
     )
-
-
-def _with_error(value: float, error: float | None) -> str:
-    if error is None:
-        return format_value(value, 3)
-    return f"{format_value(value, 3)} ± {format_value(error, 2)}"
 
 
 def _mean_absolute_error(score: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tfmat.report.formatting import duration_text, format_value
+from tfmat.report.tables import text_table
 
 _STYLES = {"done": "green", "running": "blue", "failed": "red", "diverged": "yellow"}
 # Of a row that is not about a hyper-parameter.
@@ -79,60 +80,39 @@ def _overview(summary: Mapping[str, Any]) -> Table:
 def _workers(summary: Mapping[str, Any]) -> list[Table]:
     if not summary["workers"]:
         return []
-    table = Table(title="workers", title_justify="left")
-    for heading in ("worker", "machine", "now", "busy", "starts"):
-        table.add_column(heading, justify="left" if heading in ("machine", "now") else "right")
-    for worker in summary["workers"]:
-        now = (
-            "gone"
-            if not worker["alive"]
-            else f"trial {worker['trial']}"
-            if worker["trial"]
-            else "idle"
-        )
-        cells = (
-            worker["name"],
-            Text(worker["host"]),
-            now,
-            busy(worker),
-            str(worker["starts"]),
-        )
-        table.add_row(*cells)
-    return [table]
+    rows = [
+        [each["name"], each["host"], _now(each), busy(each), str(each["starts"])]
+        for each in summary["workers"]
+    ]
+    headings = ["worker", "machine", "now", "busy", "starts"]
+    return [text_table("workers", headings, rows, left=(1, 2))]
+
+
+def _now(worker: Mapping[str, Any]) -> str:
+    if not worker["alive"]:
+        return "gone"
+    return f"trial {worker['trial']}" if worker["trial"] else "idle"
 
 
 def _trials(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Table]:
     if not rows:
         return []
     objective = summary["objective"]
-    names = list(
-        dict.fromkeys(
-            name for row in rows for name in row if name not in _FIXED | {"reason", objective}
-        )
-    )
-    shown = best_first(rows, objective)[:_MOST_ROWS]
-    title = "trials, the best first" + (
-        f" (first {_MOST_ROWS} of {len(rows)})" if rows[_MOST_ROWS:] else ""
-    )
-    table = Table(title=title, title_justify="left")
-    for heading in (
-        "trial",
-        "state",
-        objective,
-        *(name.replace(".", ".\n") for name in names),
-        "time",
-    ):
-        table.add_column(heading, justify="left" if heading in ("trial", "state") else "right")
-    for row in shown:
-        cells = [value_cell(row.get(name)) for name in names]
-        table.add_row(
+    others = _FIXED | {"reason", objective}
+    names = list(dict.fromkeys(name for row in rows for name in row if name not in others))
+    lines = [
+        [
             row["trial"],
             Text(row["state"], style=_STYLES.get(row["state"], "")),
             format_value(row[objective]),
-            *map(Text, cells),
+            *(value_cell(row.get(name)) for name in names),
             duration_text(row["seconds"]),
-        )
-    return [table]
+        ]
+        for row in best_first(rows, objective)[:_MOST_ROWS]
+    ]
+    headings = ["trial", "state", objective, *(n.replace(".", ".\n") for n in names), "time"]
+    more = f" (first {_MOST_ROWS} of {len(rows)})" if rows[_MOST_ROWS:] else ""
+    return [text_table(f"trials, the best first{more}", headings, lines, left=(0, 1))]
 
 
 def value_cell(value: Any) -> str:

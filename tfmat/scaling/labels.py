@@ -20,7 +20,7 @@ _FURTHER: tuple[Callable[[Point], str], ...] = (
 )
 
 
-def way_name(point: Point) -> str:
+def variant_name(point: Point) -> str:
     """How its workers compute together, or do not: `horovod mpi`, `dtensor batch, tensorflow`."""
     kind = INDEPENDENT if point.exchanges_nothing else point.backend.replace("_", " ")
     if point.mesh:
@@ -42,8 +42,8 @@ class Labels:
         }
         self._machines = len({point.hardware for point in points}) > 1
         # A library over more than one transport: names must tell which.
-        ways = {(point.backend, point.collectives, point.transport) for point in points}
-        self._transports = len({way[:2] for way in ways}) < len(ways)
+        variants = {(point.backend, point.collectives, point.transport) for point in points}
+        self._transports = len({variant[:2] for variant in variants}) < len(variants)
         self._names = _told_apart({point: self._name(point) for point in points})
 
     def __getitem__(self, point: Point) -> str:
@@ -51,19 +51,19 @@ class Labels:
         return self._names[point]
 
     def order(self, point: Point) -> tuple:
-        """Sorts as a reader looks: the usual network and data first, then batch, baseline, way and workers."""
+        """Sorts as a reader looks: the usual network and data first, then batch, baseline, variant and workers."""
         unusual = [
             (_value(point, name) != usual, _value(point, name))
             for name, usual in self.usual.items()
         ]
         weak = point.scaling == "weak"
         batch = point.batch_a_worker if weak else point.global_batch_size
-        last = (not point.is_baseline, way_name(point), point.workers)
+        last = (not point.is_baseline, variant_name(point), point.workers)
         return *unusual, point.hardware, not weak, batch, *last  # fmt: skip
 
     def _name(self, point: Point) -> str:
         weak = point.scaling == "weak"
-        parts = [way_name(point), point.transport if self._transports else "", point.placement]
+        parts = [variant_name(point), point.transport if self._transports else "", point.placement]
         parts.append(
             f"{point.batch_a_worker:,} a worker" if weak else f"{point.global_batch_size:,} in all"
         )

@@ -20,7 +20,7 @@ from tfmat.report.drawing import (
     worker_axis,
 )
 from tfmat.scaling.analysis import Analysis
-from tfmat.scaling.labels import way_name
+from tfmat.scaling.labels import variant_name
 from tfmat.scaling.measurements import PARTS
 from tfmat.scaling.summary import Estimate, PointSummary, added_worker, amdahl_share
 from tfmat.scaling.time_to_accuracy import Cost
@@ -212,7 +212,7 @@ def draw_batches(panel: Axes, summaries: Sequence[PointSummary]) -> None:
     lines: dict[tuple[int, str], list[PointSummary]] = {}
     for each in summaries:
         if each.point.scaling == "weak" or each.point.is_baseline:
-            lines.setdefault((each.point.workers, way_name(each.point)), []).append(each)
+            lines.setdefault((each.point.workers, variant_name(each.point)), []).append(each)
     shown = sorted((key, group) for key, group in lines.items() if len(group) > 1)[:MOST_SERIES]
     for i, ((workers, name), group) in enumerate(shown):
         group = sorted(group, key=lambda each: each.point.batch_a_worker)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tfmat.errors import InputError
 from tfmat.files import check_json, read_json
-from tfmat.report.metrics import read_metrics
+from tfmat.report.run_files import read_metrics
 from tfmat.training.plan import RunPlan
 
 

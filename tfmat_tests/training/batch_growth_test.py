@@ -7,7 +7,7 @@ import pytest
 import tfmat
 from tfmat.data.order import ExampleOrder
 from tfmat.errors import InputError, Interrupted
-from tfmat.report.metrics import read_metrics
+from tfmat.report.run_files import read_metrics
 
 RANDOM = np.random.default_rng(0)
 FEATURES = RANDOM.normal(size=(1000, 6)).astype(np.float32)

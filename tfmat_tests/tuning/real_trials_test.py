@@ -8,7 +8,7 @@ import pytest
 
 from tfmat.config import load_config
 from tfmat.files import read_json
-from tfmat.report.metrics import read_metrics
+from tfmat.report.run_files import read_metrics
 from tfmat_tests.tuning.conftest import Search
 
 SPACE = """
