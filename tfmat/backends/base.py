@@ -150,7 +150,7 @@ class Backend(abc.ABC):
     def evaluate(
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
     ) -> np.ndarray:
-        """As `train`, in inference mode, and nothing changes."""
+        """Does as `train`, in inference mode, and changes nothing."""
 
     @abc.abstractmethod
     def predict(self, features: Any) -> Any:
@@ -176,7 +176,7 @@ class Backend(abc.ABC):
         """Rank 0's whole state on every rank: before the first step, and after `write` on rank 0."""
 
     def time_steps(self, one_call_in: int = 1) -> None:
-        """From `build` on, `train` also notes when each part of a step was complete; on every rank or on none.
+        """Has `train` also note, from `build` on, when each part of a step was complete; on every rank or on none.
 
         Args:
           one_call_in: to cost less, after as many calls, which are all timed, only one in so many is.

@@ -86,7 +86,7 @@ def each_timed_batch(
     weights: tf.Tensor,
     num_examples: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """As `each_batch`, and float64 [steps, moments], see `StepTimes`; `several` workers sum over each other."""
+    """Does as `each_batch`; also returns float64 [steps, moments], see `StepTimes`; `several` workers sum together."""
     cuts = _cuts(indices.shape[1], num_pieces)
 
     def one(i: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -110,7 +110,7 @@ def each_batch_in_parts(
     weights: tf.Tensor,
     num_examples: tf.Tensor,
 ) -> tf.Tensor:
-    """As `each_batch`, for batches larger than memory: `step` gets a function that gathers part `j` of the batch.
+    """Does as `each_batch`, for batches larger than memory: `step` gets a function that gathers part `j` of the batch.
 
     The width of the batch must be a multiple of `num_parts`.
     """

@@ -18,7 +18,7 @@ from tensorflow.experimental import dtensor
 from tfmat.backends.collectives import Collectives
 from tfmat.backends.mesh import BATCH, MeshShape
 from tfmat.backends.mesh_tensors import MeshTensors
-from tfmat.backends.repeated_sums import repeated_mesh_sums
+from tfmat.backends.sums import repeated_mesh_sums
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.ranks.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
 from tfmat.ranks.port_guard import (

@@ -78,6 +78,9 @@ class Collectives:
         if self._star:
             self._star.announce(phase, step, collective=phase not in _ALONE)
 
+    def check_build(self, jit_compile: bool) -> None:
+        """InputError where a step cannot be built that sums by these; before it is."""
+
     def broadcast(self, value: Any) -> Any:
         """Rank 0's `value` (picklable) on every rank."""
         return value
@@ -95,10 +98,10 @@ class Collectives:
         self.maximum(0)
 
     def begin_graph(self, name: str) -> None:
-        """Before a graph with `reduce` in it is traced, which has the same name on every rank."""
+        """Prepares for the tracing of a graph with `reduce` in it, which has the same name on every rank."""
 
     def reduce(self, tensors: list[Any]) -> list[Any]:
-        """In a graph: the sums over the ranks of tensors of any shapes and types."""
+        """The sums over the ranks of tensors of any shapes and types, in a graph."""
         return tensors
 
     def broadcast_variables(self, variables: Mapping[str, Any]) -> None:
@@ -111,7 +114,7 @@ class Collectives:
             self.clock = clock_offsets(self.gather(barriers))[self.rank]
 
     def latest(self, times: np.ndarray) -> np.ndarray:
-        """For each of float64 `times`, the latest among the ranks', all by this rank's clock."""
+        """The latest among the ranks' for each of float64 `times`, all by this rank's clock."""
         return times
 
     def repeated_sums(self, num_values: int) -> Callable[[int], None]:
@@ -131,7 +134,7 @@ class Collectives:
 
     @contextlib.contextmanager
     def losses_told(self) -> Iterator[None]:
-        """Around what fails when another process has gone: the watch says which, and ends this one."""
+        """Encloses what fails when another process has gone: the watch says which, and ends this one."""
         try:
             yield
         except Exception as error:
@@ -153,7 +156,7 @@ class Collectives:
 
 
 class Barriers(NamedTuple):
-    """By one rank's own clock: node, name of its machine; came and left, seconds of each barrier."""
+    """One rank's own notes: node, name of its machine; came and left, seconds of each barrier by its clock."""
 
     node: str
     came: list[float]

@@ -19,10 +19,9 @@ from tfmat.backends.clients import MeshCollectives
 from tfmat.backends.layout_rules import Spec
 from tfmat.backends.layouts import Plan, make_plan, slot_specs, weights_of
 from tfmat.backends.mesh import BATCH
-from tfmat.backends.mesh_refusals import check_layers_for_mesh, explain
 from tfmat.backends.mesh_steps import MeshSteps, steps_a_call
 from tfmat.backends.mesh_tensors import differing_devices, host
-from tfmat.backends.refusals import check_precision
+from tfmat.backends.refusals import check_layers_for_mesh, check_precision, explain
 from tfmat.backends.step import Batch, State, Step
 from tfmat.backends.zero import DividedOptimizer, GatheringModel
 from tfmat.errors import InputError

@@ -9,17 +9,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.base import BackendOptions, Metric, PerExample
+from tfmat.backends.base import BackendOptions
 from tfmat.backends.collectives import Collectives
-from tfmat.backends.flat_buffer import reduce_flat
-from tfmat.backends.repeated_sums import repeated_sums
 from tfmat.backends.single import SingleBackend
+from tfmat.backends.sums import reduce_flat, repeated_sums
 from tfmat.errors import InputError, WorkerLostError
-from tfmat.launch.horovod_settings import GET_HOROVOD, prepare_horovod
+from tfmat.launch.horovod_settings import GET_HOROVOD, check_horovod_sees, prepare_horovod
 from tfmat.ranks.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
 from tfmat.ranks.processes import Processes
 from tfmat.ranks.rendezvous import ByBroadcast, meet
@@ -56,11 +54,7 @@ class HorovodCollectives(Collectives):
         self.horovod = _load_horovod()
         with start_timer(self.rank):
             self.horovod.init()
-        if (self.horovod.rank(), self.horovod.size()) != (self.rank, self.size):
-            raise InputError(
-                f"{processes.launcher} started {self.size} processes, but Horovod sees "
-                f"{self.horovod.size()}: it was built for another MPI; {GET_HOROVOD}"
-            )
+        check_horovod_sees(processes, self.horovod.rank(), self.horovod.size())
         timeout, seconds = seconds_setting(WORKER_TIMEOUT), seconds_setting(START_TIMEOUT)
         deadline = time.monotonic() + seconds
         with start_timer(self.rank, seconds + 5):  # a broadcast may wait without end, too
@@ -69,6 +63,18 @@ class HorovodCollectives(Collectives):
                 star = meet(processes, ByBroadcast(self.broadcast), deadline, self._on_loss)
                 star.watch(timeout, deadline)
                 self._star = star
+
+    def check_build(self, jit_compile: bool) -> None:
+        """See Collectives.check_build."""
+        if not self.started and self.processes.size > 1:
+            raise InputError(
+                "the Horovod backend is not started, so that each process would train for itself; use it in a with "
+                "block: with make_backend('horovod') as backend:"
+            )
+        if jit_compile and self.size > 1:
+            raise InputError(
+                "jit_compile is not for several workers: Horovod's XLA operation is not built; leave it out"
+            )
 
     def broadcast(self, value: Any) -> Any:
         """See Collectives.broadcast."""
@@ -151,33 +157,9 @@ class HorovodBackend(SingleBackend):
         options = options or BackendOptions()
         super().__init__(options, self.transport(options.processes, options.timeline))
 
-    def build(
-        self,
-        model: keras.Model,
-        optimizer: keras.optimizers.Optimizer,
-        loss: PerExample,
-        metrics: Mapping[str, Metric],
-        *,
-        auxiliary_loss: PerExample | None = None,
-        jit_compile: bool = False,
-    ) -> None:
-        """See Backend.build."""
-        if not self.collectives.started and self.options.processes.size > 1:
-            raise InputError(
-                "the Horovod backend is not started, so that each process would train for itself; use it in a with "
-                "block: with make_backend('horovod') as backend:"
-            )
-        if jit_compile and self.world_size > 1:
-            raise InputError(
-                "jit_compile is not for several workers: Horovod's XLA operation is not built; leave it out"
-            )
-        super().build(
-            model, optimizer, loss, metrics, auxiliary_loss=auxiliary_loss, jit_compile=jit_compile
-        )
-
 
 def built_libraries() -> list[str]:
-    """Of `mpi`, `gloo` and `nccl` those that this Horovod can sum with; InputError where there is no Horovod."""
+    """Those of `mpi`, `gloo` and `nccl` that this Horovod can sum with; InputError where there is no Horovod."""
     horovod = _load_horovod()
     return [name for name in ("mpi", "gloo", "nccl") if getattr(horovod, f"{name}_built")()]
 

@@ -149,12 +149,12 @@ def _divide_pairs(
 
 
 def dense_kernels(weights: Sequence[Weight]) -> list[int]:
-    """Where the kernels [inputs, units] of dense layers are."""
+    """The places of the kernels [inputs, units] of dense layers."""
     return [i for i, w in enumerate(weights) if len(w.shape) == 2 and _name(w.path) == "kernel"]
 
 
 def unfolded_kernels(weights: Sequence[Weight]) -> list[int]:
-    """Where the kernels [window, channels, filters] of unfolded convolutions are."""
+    """The places of the kernels [window, channels, filters] of unfolded convolutions."""
     return [i for i, weight in enumerate(weights) if weight.convolution == "unfolded"]
 
 
@@ -195,7 +195,7 @@ def weights_of(model: Any) -> list[Weight]:
 
 
 def slot_owners(optimizer: Any, weights: Sequence[Weight]) -> list[int | None]:
-    """For each variable of a built Keras optimizer the weight that it is a slot of; None for counters."""
+    """The weight that each variable of a built Keras optimizer is a slot of; None for counters."""
     owners: dict[int, int] = {}
     for value in vars(optimizer).values():
         if isinstance(value, list | tuple) and len(value) == len(weights):
@@ -236,7 +236,7 @@ def num_shards(spec: Spec, mesh: MeshShape) -> int:
 
 
 def format_spec(spec: Spec) -> str:
-    """As rules write it: `-,model`, or `replicated`."""
+    """The layout as rules write it: `-,model`, or `replicated`."""
     return ",".join(axis or "-" for axis in spec) if any(spec) else "replicated"
 
 

@@ -63,7 +63,7 @@ class MeshSteps:
         weights: np.ndarray,
         num_examples: np.ndarray,
     ) -> np.ndarray:
-        """As `Backend.train`, with data on the mesh and a batch that its axis divides."""
+        """Does as `Backend.train`, with data on the mesh and a batch that its axis divides."""
         block = indices, weights, num_examples
         # A step without examples would end the loop's block.
         long = min(len(indices), self._capacity) > 1 and num_examples.all()
@@ -85,7 +85,7 @@ class MeshSteps:
         return self._usable[key]
 
     def _run_each(self, kind: str, data: Any, *block: np.ndarray) -> np.ndarray:
-        """One call a step; all are under way before the first result is waited for."""
+        """One call per step; all are under way before the first result is waited for."""
         pack, spec = self._tensors.pack, self._batch_spec
         calls = [
             self._single[kind](
@@ -96,7 +96,7 @@ class MeshSteps:
         return np.stack([host(sums) for sums in calls])
 
     def _run_loop(self, kind: str, data: Any, *block: np.ndarray) -> np.ndarray:
-        """Many steps a call; all calls are under way before the first result is waited for."""
+        """Many steps per call; all calls are under way before the first result is waited for."""
         length = self._capacity
         parts = [
             [array[first : first + length] for array in block]

@@ -68,12 +68,12 @@ class MeshTensors:
         return array
 
     def bytes_here(self, variables: list[Any]) -> list[int]:
-        """For each device of this process the bytes that it holds of all the variables."""
+        """The bytes that each device of this process holds of all the variables."""
         shards = map(_shards, variables)
         return [sum(part.nbytes for part in parts) for parts in zip(*shards, strict=True)]
 
     def digests_here(self, variables: Iterable[tuple[str, Any, Spec]]) -> list[Digests]:
-        """For each device of this process a hash of every part that it holds of the (name, variable, its layout)."""
+        """A hash of every part of the (name, variable, its layout) that each device of this process holds."""
         found: list[Digests] = [{} for _ in range(self._num_local)]
         for name, variable, spec in variables:
             parts = self._local_parts(variable.shape, spec)

@@ -61,6 +61,7 @@ class SingleBackend(Backend):
         jit_compile: bool = False,
     ) -> None:
         """See Backend.build."""
+        self.collectives.check_build(jit_compile)
         if jit_compile and self.timed_calls:
             raise InputError("profile=true does not work with jit_compile; leave out one of them")
         check_precision(model, optimizer)

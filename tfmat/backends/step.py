@@ -156,7 +156,7 @@ class Step:
         num_parts: int,
         reduce: Reduce,
     ) -> tuple[State, tf.Tensor]:
-        """As `compute`, with the parts of the batch one after the other: only one is in memory at a time.
+        """Does as `compute`, with the parts of the batch one after the other: only one is in memory at a time.
 
         Args:
           state, reduce: as for `compute`.

@@ -66,8 +66,7 @@ from tfmat.horovod.collectives import (
     init,
     reducescatter,
 )
-from tfmat.horovod.optimizer import DistributedOptimizer
-from tfmat.horovod.saving import load_model
+from tfmat.horovod.optimizer import DistributedOptimizer, load_model
 
 # Names of Horovod's wrapper that are not here -> why.
 _ABSENT = {

@@ -9,7 +9,7 @@ import tensorflow as tf
 from horovod.tensorflow.mpi_ops import global_process_set
 
 from tfmat.errors import InputError
-from tfmat.launch.horovod_settings import GET_HOROVOD, prepare_horovod
+from tfmat.launch.horovod_settings import check_horovod_sees, prepare_horovod
 from tfmat.ranks.processes import find_processes
 
 
@@ -26,12 +26,8 @@ def init(comm: Any = None, process_sets: Sequence[Any] | str | None = None) -> N
     started = find_processes()
     prepare_horovod()
     horovod.init(comm=comm, process_sets=process_sets)
-    if comm is None and horovod.size() != started.size:
-        # Each would train for itself.
-        raise InputError(
-            f"{started.launcher} started {started.size} processes, but Horovod sees {horovod.size()}: "
-            f"it was built for another MPI; {GET_HOROVOD}"
-        )
+    if comm is None:
+        check_horovod_sees(started, started.rank, horovod.size())
 
 
 def require_init(what: str) -> None:

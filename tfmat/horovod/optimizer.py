@@ -1,6 +1,7 @@
 """DistributedOptimizer: a Keras 3 optimizer whose gradients are reduced over the ranks before it uses them."""
 
 import itertools
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import horovod.tensorflow as horovod
@@ -34,7 +35,7 @@ class _Distributed:
 
 
 class _ReducesBeforeClipping(_Distributed):
-    """For optimizers with Keras's own `apply`: it calls `_clip_gradients` once an update, when accumulation is done."""
+    """Fits Keras's own `apply`, which calls `_clip_gradients` once per update, when accumulation is done."""
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         grads = list(grads)
@@ -54,7 +55,7 @@ class _ReducesBeforeClipping(_Distributed):
 
 
 class _ReducesFirst(_Distributed):
-    """For optimizers with an `apply` of their own, as LossScaleOptimizer: all that it decides is decided alike."""
+    """Fits an `apply` of the optimizer's own, as LossScaleOptimizer's: all that it decides is decided alike."""
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         super().apply(self._reduction(list(grads)), trainable_variables)  # type: ignore[misc]
@@ -183,3 +184,31 @@ def _share_state(optimizer: keras.optimizers.Optimizer, front: type) -> Any:
     distributed: Any = object.__new__(type(base.__name__, (front, base), namespace))
     distributed.__dict__.update(optimizer.__dict__)
     return distributed
+
+
+def load_model(
+    filepath: Any,
+    custom_optimizers: Iterable[type] | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
+    compression: Any = horovod.Compression.none,
+    legacy_opts: bool = False,
+) -> keras.Model:
+    """Loads a model with its optimizer's state, and makes that optimizer a DistributedOptimizer; on every rank.
+
+    Args:
+      filepath: as for `keras.models.load_model`.
+      custom_optimizers: classes of optimizers that are not Keras's own.
+      custom_objects: name -> class or function, as for `keras.models.load_model`.
+      compression: see DistributedOptimizer.
+      legacy_opts: not supported: Keras 3 has no legacy optimizers.
+
+    Raises:
+      InputError: `legacy_opts` was given.
+    """
+    if legacy_opts:
+        raise InputError("legacy_opts is not supported: Keras 3 has no legacy optimizers")
+    objects = {each.__name__: each for each in custom_optimizers or ()}
+    model = keras.models.load_model(filepath, custom_objects={**objects, **(custom_objects or {})})
+    if getattr(model, "optimizer", None) is not None:
+        model.optimizer = DistributedOptimizer(model.optimizer, compression=compression)
+    return model

@@ -39,7 +39,7 @@ def record_session(workdir: str | os.PathLike) -> None:
 
 
 def describe_session() -> dict[str, Any]:
-    """Of this process, as JSON.
+    """What this process runs with, as JSON.
 
     `started` (UTC, ISO 8601), `command`, `versions` (name -> version), `git` (None outside of a checkout, else
     `revision` and `changed`: whether files of the checkout differ from it), `machine` (`name`, `system`, `processor`,

@@ -60,7 +60,7 @@ class SlurmJob:
 
 @dataclasses.dataclass(frozen=True)
 class _Shape:
-    """Of a job: nodes (None for SLURM's choice), GPUs on each, and processors of each rank (None for the default)."""
+    """A job's nodes (None for SLURM's choice), GPUs on each, and processors of each rank (None for the default)."""
 
     nodes: int | None
     gpus_per_node: int
@@ -159,7 +159,7 @@ def _quoted(value: str) -> str:
 
 
 def _signal(job: SlurmJob) -> str | None:
-    """Only to the batch shell (B:), which hands it on."""
+    """The signal's option: it goes only to the batch shell (B:), which hands it on."""
     limit = limit_seconds(job.time_limit)
     if limit is None or not job.signal_seconds:
         return None

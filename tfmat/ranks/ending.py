@@ -50,7 +50,7 @@ def end_process(
 
 
 def last_words(message: str | None, on_loss: OnLoss | None) -> None:
-    """In a thread, because a full pipe, a lock of the main thread or a dead disk may hold each of these for ever."""
+    """Speaks in a thread: a full pipe, a lock of the main thread or a dead disk may hold each part of it forever."""
 
     def speak() -> None:
         if message:

@@ -45,7 +45,7 @@ def ports_setting(environment: Mapping[str, str] = os.environ) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Neighbour:
-    """Where a process of the run is.
+    """The place of a process of the run.
 
     Attributes:
       place: machine and network namespace; the same for processes that see each other's sockets.
@@ -183,7 +183,7 @@ class PortGuard:
             raise OSError("its process ended")
 
     def _stranger(self) -> InputError | None:
-        """Where somebody connected before the filter was there: what to say."""
+        """What to say where somebody connected before the filter was there; None where nobody did."""
         own = own_ends(self._port, self._user)
         for line in connections():
             if line.local_port != self._port or line.state == LISTEN:

@@ -24,11 +24,11 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from tfmat.files import make_folder, write_error
 from tfmat.ranks.ending import OnLoss
-from tfmat.ranks.link import Place, accept, connect, listen
+from tfmat.ranks.handshake import Place, accept, connect, listen
 from tfmat.ranks.processes import Processes
 from tfmat.ranks.rank_0 import Rank0
 from tfmat.ranks.star import Star
@@ -46,29 +46,13 @@ _LAUNCH_IDS = {
 _SECONDS_FOR_A_PLACE = 3.0
 
 
-class Rendezvous(Protocol):
-    """How the others learn rank 0's place.
+class ByBroadcast:
+    """A collective that returns rank 0's argument on every rank, `hvd.broadcast_object` for example, tells the place.
 
     Attributes:
       needs: what to look at where a rank does not come.
       unreachable: what to look at where rank 0 is not reached.
     """
-
-    needs: str
-    unreachable: str
-
-    def publish(self, place: Place) -> None:
-        """Rank 0 says where it is."""
-
-    def forget(self) -> None:
-        """Rank 0 needs no more to be found."""
-
-    def find(self) -> Place | None:
-        """Where rank 0 is; None where that is not known yet."""
-
-
-class ByBroadcast:
-    """By a collective that returns rank 0's argument on every rank, `hvd.broadcast_object` for example."""
 
     needs = "may open TCP connections to rank 0, or set TFMAT_WORKER_TIMEOUT=0 to go without the watchdog"
     unreachable = "it cannot be reached: are its ports open to other nodes?"
@@ -78,19 +62,21 @@ class ByBroadcast:
         self._place: Place | None = None
 
     def publish(self, place: Place) -> None:
+        """Rank 0 says where it is."""
         self._broadcast(dataclasses.asdict(place))
 
     def forget(self) -> None:
-        pass
+        """Rank 0 needs no more to be found."""
 
     def find(self) -> Place | None:
+        """Rank 0's place; None where that is not known yet."""
         if self._place is None:
             self._place = Place(**self._broadcast(None))
         return self._place
 
 
 class ByNote:
-    """By a file that all can see.
+    """A file that all can see tells the place; the methods and attributes are those of `ByBroadcast`.
 
     Its name holds the launch's number, where the launcher gives one. What an earlier launch left there does no harm:
     nobody answers there with that secret, and the file is read again until rank 0 has written its own.
@@ -135,10 +121,12 @@ class ByNote:
             raise write_error(self.path, error) from error
 
     def forget(self) -> None:
+        """See ByBroadcast.forget."""
         with contextlib.suppress(OSError):
             self.path.unlink()
 
     def find(self) -> Place | None:
+        """See ByBroadcast.find."""
         try:
             with self.path.open(encoding="utf-8") as file:
                 status = os.fstat(file.fileno())
@@ -147,6 +135,9 @@ class ByNote:
                 return Place(**json.load(file))
         except (OSError, ValueError, TypeError):
             return None
+
+
+Rendezvous = ByBroadcast | ByNote
 
 
 def meet(

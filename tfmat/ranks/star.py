@@ -199,7 +199,7 @@ class Star(threading.Thread):
             self._judge(now)
 
     def _start_watch(self, timeout_seconds: float) -> None:
-        """In whichever thread knows that all ranks have come."""
+        """Begins in this thread, which knows that all ranks have come."""
         now = time.monotonic()
         for member in self._members.values():
             member.heard = member.since = now

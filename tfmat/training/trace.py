@@ -36,7 +36,7 @@ class Trace:
         self._has_timeline = False
 
     def called(self, steps: int) -> bool:
-        """After each call of the graph, of so many steps; whether something was begun or written."""
+        """Counts a call of the graph, of so many steps; whether something was begun or written."""
         if self._state == "before":
             self._start()
             return True
