@@ -188,7 +188,7 @@ def style(i: int, hollow: bool = False) -> dict[str, Any]:
 
 
 def legend_below(panel: Axes, columns: int = 1) -> None:
-    """Under the picture, where no line runs; the figure grows by as much."""
+    """Puts the legend under the picture, where no line runs; the figure grows by as much."""
     handles, labels = panel.get_legend_handles_labels()
     if handles:
         labels = _in_lines(labels, _LEGEND_WIDTH // columns)

@@ -17,7 +17,7 @@ METHODS = {
     "given": "given",
     "mean of specimens": "mean of specimens",
 }
-# Of the tensile properties: symbol -> factor and unit that people read them in.
+# Tensile properties: symbol -> factor and unit that people read them in.
 _READ_IN = {"E": (1e-3, "GPa"), "Ag": (100.0, "%")}
 # Those that stand in the table; the JSON file holds all.
 _SHOWN = ("E", "Rp0.2", "Rm", "Ag")

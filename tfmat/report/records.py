@@ -157,14 +157,14 @@ class Evaluation(TypedDict, total=False):
 
 
 class Revision(TypedDict, total=False):
-    """Of the program."""
+    """The program's revision."""
 
     revision: str | None
     changed: bool
 
 
 class MachineRecord(TypedDict, total=False):
-    """Where a session ran."""
+    """The machine of a session."""
 
     gpus: list[str] | None
 

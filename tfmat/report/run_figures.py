@@ -26,7 +26,7 @@ from tfmat.report.run_numbers import ParameterAnswers, equal_bins, error_bins, p
 
 # More scattered points than this only make a picture slow and black.
 MAX_SCATTER = 5000
-# Of true values, in each of which the errors' limits are drawn; at least so many curves in each.
+# Bins of true values, in each of which the errors' limits are drawn, and the fewest curves in each.
 _BINS, _FEWEST = 10, 20
 _TWO_SIDED_95 = 1.96
 _LINES = (

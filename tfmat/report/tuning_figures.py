@@ -154,11 +154,11 @@ class _Axis:
         self.log = bool(numbers and known) and self.low > 0 and scale == "log"
 
     def place(self, value: Any) -> float:
-        """Where a value stands on a panel's x axis."""
+        """A value's place on a panel's x axis."""
         return float(self.words.index(str(value)) if self.words else value)
 
     def height(self, value: Any) -> float:
-        """Where a value stands on a parallel axis, 0 to 1; not a number where it does not exist: the line is broken."""
+        """A value's place on a parallel axis, 0 to 1; not a number where it does not exist: the line is broken."""
         if value is None:
             return np.nan
         if self.words:

@@ -10,7 +10,7 @@ from tfmat.report.formatting import duration_text, format_value
 from tfmat.report.tables import text_table
 
 _STYLES = {"done": "green", "running": "blue", "failed": "red", "diverged": "yellow"}
-# Of a row that is not about a hyper-parameter.
+# Columns that are no hyper-parameters.
 _FIXED = {"trial", "state", "fraction", "seconds", "started", "worker", "times_lost", "folder"}
 _MOST_ROWS = 40
 

@@ -21,6 +21,7 @@ STILL_FALLING, OVERFITTED = 0.1, 1.5
 CLEARLY_WORSE = 1.5
 # Percentage points by which the network's intervals may hold the truth more or less often than they say.
 COVERAGE_GOOD = 2.0
+START = "A good start, but take the least-squares values:"
 
 RULES = (
     (
@@ -82,38 +83,24 @@ def _stopped(run: RunFiles) -> tuple[str, str, str, str] | None:
     step = run.metrics[-1]["step"] if run.metrics else 0
     done = f"{step:,} of {total:,} steps" if isinstance(total, int) else f"{step:,} steps"
     reason = str(run.status.get("reason", ""))
-    if state == "running" and run.running:
-        advice = "Make this page again later: tfmat report"
-        return (
-            "note",
-            "running",
-            f"Still training: {done} are done.",
-            f"{advice} --workdir={run.workdir}",
-        )
-    if state == "running":
-        headline = (
-            f"Stopped without a word after {done}: the process was killed or the machine failed."
-        )
-        return "warn", "stopped", headline, "The same command goes on from the last checkpoint."
-    if state == "interrupted":
-        advice = f"The same command goes on from there ({reason})."
-        return (
-            "warn",
-            "interrupted",
-            f"Interrupted after {done}; this is not the final network.",
-            advice,
-        )
-    if state == "diverged":
-        advice = f"{reason}. A lower optimizer.learning_rate or a longer optimizer.warmup is the usual cure."
-        return (
-            "bad",
-            "diverged",
-            f"The training diverged after {done}: this network is of no use.",
-            advice,
-        )
-    if state == "failed":
-        return "bad", "failed", f"The run failed after {done}.", reason or "log.txt may say why."
-    return None
+    again = f"Make this page again later: tfmat report --workdir={run.workdir}"
+    resume = "The same command goes on from"
+    cure = "A lower optimizer.learning_rate or a longer optimizer.warmup is the usual cure."
+    dead = "the process was killed or the machine failed."
+    found = {
+        "alive": ("note", "running", f"Still training: {done} are done.", again),
+        "running": (
+            "warn", "stopped", f"Stopped without a word after {done}: {dead}", f"{resume} the last checkpoint.",
+        ),
+        "interrupted": (
+            "warn", state, f"Interrupted after {done}; this is not the final network.", f"{resume} there ({reason}).",
+        ),
+        "diverged": (
+            "bad", state, f"The training diverged after {done}: this network is of no use.", f"{reason}. {cure}",
+        ),
+        "failed": ("bad", state, f"The run failed after {done}.", reason or "log.txt may say why."),
+    }  # fmt: skip
+    return found.get("alive" if state == "running" and run.running else state)
 
 
 def _accuracy(run: RunFiles) -> Finding | None:
@@ -123,30 +110,23 @@ def _accuracy(run: RunFiles) -> Finding | None:
     if not parameters:
         return None
     percent = evaluation.get("rmse_percent")
-    poor = percent is not None and percent > RMSE_POOR_PERCENT
-    if poor:
-        return Finding(
-            "bad",
-            f"Not usable yet: on average the curves of its answers lie {format_value(percent, 2)} % "
-            "of the maximum stress "
-            "away from the measured ones.",
-        )
+    off = f"{format_value(percent, 2)} % of the maximum stress"
+    if percent is not None and percent > RMSE_POOR_PERCENT:
+        text = f"on average the curves of its answers lie {off} away from the measured ones."
+        return Finding("bad", f"Not usable yet: {text}")
     if run.reference:
-        name, eta = worst_eta(run.reference)
-        return _by_eta(name, eta)
+        return _by_eta(*worst_eta(run.reference))
     noise = evaluation.get("rmse_over_noise")
     if noise is not None and noise <= NOISE_GOOD:
         return Finding(
             "good", "Good: the curves of its answers follow the measured ones to within the noise."
         )
     if noise is not None:
-        return Finding(
-            "warn",
-            "A good start, but take the least-squares values: the curves of the network's own answers lie "
-            f"{format_value(percent, 2)} % of the maximum stress ({format_value(noise, 2)} times the "
-            "noise) away from the "
-            "measured ones.",
+        text = (
+            f"{START} the curves of the network's own answers lie {off} ({format_value(noise, 2)} times the noise) "
+            "away from the measured ones."
         )
+        return Finding("warn", text)
     name, r2 = min(
         ((n, s.get("r2") or 0.0) for n, s in parameters.items()), key=lambda pair: pair[1]
     )
@@ -169,8 +149,8 @@ def _by_eta(name: str, eta: float) -> Finding:
         return Finding("good", text)
     if eta <= ETA_GOOD:
         return Finding("good", f"Good: at its worst (for {name}) the squared error is {times}.")
-    text = "A good start, but take the least-squares values: the network's own squared error is at its worst"
-    return Finding("warn", f"{text} (for {name}) {times}.")
+    text = f"{START} the network's own squared error is at its worst (for {name}) {times}."
+    return Finding("warn", text)
 
 
 def _errors(run: RunFiles) -> list[Finding]:
@@ -183,11 +163,8 @@ def _errors(run: RunFiles) -> list[Finding]:
     text = f"Mean error on {evaluation['num_curves']:,} test curves that no training has seen: {errors}."
     findings = [Finding("note", text)]
     if evaluation.get("rmse_percent") is not None:
-        text = (
-            f"The curve of an answer lies {format_value(evaluation['rmse_percent'], 2)} % of the "
-            "maximum stress away from "
-            "the measured one"
-        )
+        off = f"{format_value(evaluation['rmse_percent'], 2)} % of the maximum stress"
+        text = f"The curve of an answer lies {off} away from the measured one"
         noise = evaluation.get("rmse_over_noise")
         if noise is not None:
             text += f", {format_value(noise, 3)} times the noise (1 is perfect)"
@@ -197,10 +174,9 @@ def _errors(run: RunFiles) -> list[Finding]:
     for name, score in parameters.items():
         if score.get("r2") is not None and score["r2"] < R2_POOR:
             text = (
-                f"{name} can hardly be told from these curves (R² {format_value(score['r2'], 2)}): do not "
-                "rely on it."
+                f"{name} can hardly be told from these curves (R² {format_value(score['r2'], 2)})"
             )
-            findings.append(Finding("warn", text))
+            findings.append(Finding("warn", f"{text}: do not rely on it."))
     for name, entry in (run.reference or {"parameters": {}})["parameters"].items():
         if entry["unidentifiable_share"] > 0.05:
             share = f"{100 * entry['unidentifiable_share']:.0f} % of the curves"
@@ -220,7 +196,7 @@ def error_text(score: dict[str, Any]) -> str:
 
 
 def last_quarter(metrics: list[dict[str, Any]]) -> float | None:
-    """By what share the last quarter of the steps lowered the best validation loss; None for too few lines."""
+    """Share by which the last quarter of the steps lowered the best validation loss; None for too few lines."""
     lines = [line for line in metrics if line.get("val_loss") is not None]
     if len(lines) < 2:
         return None
@@ -273,10 +249,6 @@ def _example(run: RunFiles) -> list[Finding]:
     better = refined["rmse_percent"]
     text += f", least squares from its answer {format_value(better, 2)} %"
     if own > CLEARLY_WORSE * better:
-        return [
-            Finding(
-                "warn",
-                f"{text}: take the least-squares values, which identify gives beside its own.",
-            )
-        ]
+        advice = "take the least-squares values, which identify gives beside its own."
+        return [Finding("warn", f"{text}: {advice}")]
     return [Finding("note", f"{text}.")]

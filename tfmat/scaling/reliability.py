@@ -16,7 +16,7 @@ _NAMED = 3
 
 
 def common_rounds(analysis: Analysis, best: PointSummary) -> int:
-    """In how many rounds both the point and its baseline were measured: as many ratios the speed-up has."""
+    """Number of rounds in which both the point and its baseline were measured: as many ratios the speed-up has."""
     rounds = [
         {repetition.round for repetition in each.repetitions}
         for each in analysis.summaries

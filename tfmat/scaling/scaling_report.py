@@ -58,7 +58,7 @@ def write_scaling_report(
 
 
 def save_report(folder: pathlib.Path, analysis: Analysis) -> pathlib.Path:
-    """As `write_scaling_report`, of what was analysed."""
+    """Does as `write_scaling_report`, with what was analysed."""
     found = pictures(analysis)
     content = scaling_page(analysis, found, folder.resolve().name)
     write_assumptions(folder, analysis.assumptions)
@@ -73,7 +73,7 @@ def save_report(folder: pathlib.Path, analysis: Analysis) -> pathlib.Path:
 
 
 def write_report_with(workdir: str | os.PathLike, changes: Mapping[str, Any]) -> pathlib.Path:
-    """As `write_scaling_report`, with some of the kept assumptions changed; names as in `Assumptions`."""
+    """Does as `write_scaling_report`, with some of the kept assumptions changed; names as in `Assumptions`."""
     kept = read_assumptions(workdir)
     return write_scaling_report(workdir, dataclasses.replace(kept, **changes))
 

@@ -115,7 +115,7 @@ def outlook(analysis: Analysis) -> Outlook | None:
 
 
 def independent(analysis: Analysis) -> PointSummary | None:
-    """As many processes as the headline's that exchange nothing, with the same batch: the machine's own limit."""
+    """The point of as many processes as the headline's that exchange nothing: the machine's own limit."""
     best = analysis.best
     for each in analysis.summaries if best is not None else ():
         assert best is not None

@@ -119,7 +119,7 @@ def test_names_and_values_of_the_user_are_escaped(tmp_path):
 
 
 def test_every_name_of_a_user_s_files_is_shown_as_text(tmp_path):
-    """Of the law, the parameters, the example, the command, the machine: wherever a name or a reason is read."""
+    """The law, the parameters, the example, the command, the machine: wherever a name or a reason is read."""
     evil = "<script>alert('x')</script>"
     write_run(tmp_path, content=evaluation(yardstick=yardstick()))
     for file in tmp_path.glob("*.json"):
