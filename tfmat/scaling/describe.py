@@ -1,44 +1,70 @@
-"""`python -m tfmat.scaling.describe CONFIGS ANSWER`: networks of a study and what Horovod can do here, as JSON.
+"""Networks of a study and what Horovod can do here.
 
 A process of its own: the study itself never loads TensorFlow, which would take its memory and processors.
 """
 
 import importlib.util
+import math
+import os
 import pathlib
-import sys
 from typing import Any
 
 from tfmat.backends.layout_rules import Weight
 from tfmat.backends.layouts import weights_of
 from tfmat.config import Config, check_config
 from tfmat.errors import InputError
-from tfmat.files import read_json, write_json
+from tfmat.ranks.processes import Processes
+from tfmat.scaling.laboratory import Launch, run_alone
 from tfmat.scaling.measurements import Model
 
 _LIBRARIES = ("mpi", "gloo", "nccl")
 
 
-def main(configs: str, answer: str) -> None:
-    """Builds each model once.
+def ask(
+    models: dict[str, Any], num_outputs: int, folder: pathlib.Path
+) -> tuple[dict[str, Model], set[str]]:
+    """The networks, and what can sum here: Horovod's libraries, and `mpi4py`.
 
     Args:
-      configs: JSON file: {"models": {name: config as a dictionary}, "num_outputs": 2}.
-      answer: written: {"horovod": […], "mpi4py": false, "models": {name: {"parameters", "gradient_bytes", "weights"}}}.
+      models: name -> config as a dictionary.
+      num_outputs: of the data set.
+      folder: for the files of the process.
+
+    Raises:
+      InputError: TensorFlow cannot be loaded, or a model cannot be built.
     """
+    spec = {
+        "program": "tfmat.scaling.describe:describe", "models": models, "num_outputs": num_outputs, "unbound": 0,
+        "processors": os.cpu_count(), "environment": {}, "watch": os.getpid(),
+    }  # fmt: skip
+    launch = Launch("networks", "networks", 0, folder.resolve() / "describe", spec)
+    try:
+        (found,) = run_alone(launch)
+    except InputError as error:
+        raise InputError(f"the networks of the study cannot be built: {error}") from error
+    networks = {
+        name: Model(
+            name,
+            each["parameters"],
+            each["gradient_bytes"],
+            tuple(Weight(path, tuple(shape), size) for path, shape, size in each["weights"]),
+        )
+        for name, each in found["models"].items()
+    }
+    return networks, set(found["sums_with"])
+
+
+def describe(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) -> dict[str, Any]:
+    """Called by the process, see worker.py: builds each model once."""
     from tfmat.launch.runtime import prepare_tensorflow
 
     prepare_tensorflow()
-    asked = read_json(configs)
     models = {
-        name: _describe(check_config(Config(content)), asked["num_outputs"])
-        for name, content in asked["models"].items()
+        name: _describe(check_config(Config(content)), spec["num_outputs"])
+        for name, content in spec["models"].items()
     }
-    found = {
-        "horovod": _horovod(),
-        "mpi4py": importlib.util.find_spec("mpi4py") is not None,
-        "models": models,
-    }
-    write_json(answer, found)
+    mpi4py = ["mpi4py"] if importlib.util.find_spec("mpi4py") else []
+    return {"sums_with": [*_horovod(), *mpi4py], "models": models}
 
 
 def _describe(config: Config, num_outputs: int) -> dict[str, Any]:
@@ -48,16 +74,9 @@ def _describe(config: Config, num_outputs: int) -> dict[str, Any]:
     weights = weights_of(model)
     return {
         "parameters": int(model.count_params()),
-        "gradient_bytes": sum(_numbers(weight) * weight.itemsize for weight in weights),
+        "gradient_bytes": sum(math.prod(weight.shape) * weight.itemsize for weight in weights),
         "weights": [[weight.path, list(weight.shape), weight.itemsize] for weight in weights],
     }
-
-
-def _numbers(weight: Weight) -> int:
-    product = 1
-    for length in weight.shape:
-        product *= length
-    return product
 
 
 def _horovod() -> list[str]:
@@ -70,15 +89,3 @@ def _horovod() -> list[str]:
         return [library for library in built_libraries() if library in _LIBRARIES]
     except InputError:
         return []
-
-
-def model_of(name: str, content: dict[str, Any]) -> Model:
-    """A network of the answer."""
-    weights = tuple(
-        Weight(path, tuple(shape), itemsize) for path, shape, itemsize in content["weights"]
-    )
-    return Model(name, content["parameters"], content["gradient_bytes"], weights)
-
-
-if __name__ == "__main__":
-    main(*map(str, map(pathlib.Path, sys.argv[1:3])))

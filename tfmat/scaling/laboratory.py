@@ -125,13 +125,28 @@ def measure(
                 if launch not in ready:
                     progress.drop(launch)
             for launch in ready:
-                shutil.rmtree(launch.folder, ignore_errors=True)
-                make_folder(launch.folder)
-                write_json(launch.folder / SPEC, launch.spec)
+                _write_spec(launch)
             if ready:
                 progress.begin()
                 run(ready, finished)
     return len(failed)
+
+
+def _write_spec(launch: Launch) -> None:
+    shutil.rmtree(launch.folder, ignore_errors=True)
+    make_folder(launch.folder)
+    write_json(launch.folder / SPEC, launch.spec)
+
+
+def run_alone(launch: Launch) -> Answers:
+    """What a launch answers that takes part in no rounds; InputError with the last line of its log where it fails."""
+    _write_spec(launch)
+    failure, answers = _run(launch), launch.answers
+    if failure or answers is None:
+        last = (failure or ("", ""))[1].splitlines()[-1:] or ["no word"]
+        raise InputError(f"{last[0]}; see {launch.folder / LOG}")
+    shutil.rmtree(launch.folder, ignore_errors=True)
+    return answers
 
 
 def _result(launch: Launch, failure: tuple[str, str] | None, journal: Journal) -> str:

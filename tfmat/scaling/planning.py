@@ -31,8 +31,8 @@ class Machine:
       hardware: its name in the measurements.
       processors: that may be used on one node.
       workers_per_node: that a node takes without being oversubscribed.
-      horovod: libraries that Horovod was built with: `mpi`, `gloo`, `nccl`; empty without Horovod.
-      mpirun, mpi4py, infiniband: whether they are there.
+      sums_with: libraries that Horovod was built with, `mpi`, `gloo`, `nccl`, and `mpi4py` where it is there.
+      mpirun, infiniband: whether they are there.
       gpus: number of them.
       slurm: whether each launch is a job; then `most_nodes` is the most that one gets, None for no limit.
     """
@@ -40,9 +40,8 @@ class Machine:
     hardware: str
     processors: int
     workers_per_node: int
-    horovod: frozenset[str] = frozenset()
+    sums_with: frozenset[str] = frozenset()
     mpirun: bool = False
-    mpi4py: bool = False
     infiniband: bool = False
     gpus: int = 0
     slurm: bool = False
@@ -61,12 +60,12 @@ class Machine:
         return -(-variant.workers // self.nodes_of(variant)) > self.workers_per_node
 
 
-def local_machine(session: dict[str, Any], found: dict[str, Any], matrix: Matrix) -> Machine:
+def local_machine(session: dict[str, Any], sums_with: set[str], matrix: Matrix) -> Machine:
     """This machine.
 
     Args:
       session: of `tfmat.launch.provenance.describe_session`.
-      found: what describe.py found.
+      sums_with: as describe.py finds it.
       matrix: says what a worker gets of it, and may name it.
     """
     processors = len(os.sched_getaffinity(0))
@@ -76,9 +75,8 @@ def local_machine(session: dict[str, Any], found: dict[str, Any], matrix: Matrix
         hardware=matrix.hardware or f"{name}, {processors} processors",
         processors=processors,
         workers_per_node=max(1, processors // matrix.processors_a_worker),
-        horovod=frozenset(found["horovod"]),
+        sums_with=frozenset(sums_with),
         mpirun=shutil.which("mpirun") is not None,
-        mpi4py=found["mpi4py"],
         infiniband=any(pathlib.Path("/sys/class/infiniband").glob("*")),
         gpus=len(gpus),
     )
@@ -219,14 +217,14 @@ def unavailable(variant: Variant, matrix: Matrix, machine: Machine) -> str | Non
     """Why a variant cannot be had here, in one line; None where it can."""
     if variant.num_processes > 1 and not machine.mpirun and not machine.slurm:
         return "there is no mpirun; ./tools/setup horovod gets it"
-    if variant.backend == "horovod" and variant.collectives not in machine.horovod:
-        built = ", ".join(sorted(machine.horovod)) or "no Horovod that works"
+    if variant.backend == "horovod" and variant.collectives not in machine.sums_with:
+        built = ", ".join(sorted(machine.sums_with - {"mpi4py"})) or "no Horovod that works"
         return f"{variant.collectives} is not built into Horovod here (there is: {built})"
     if variant.collectives == "gloo" and machine.slurm:
         return "Gloo needs horovodrun, which is not started under SLURM"
     if variant.collectives == "nccl" and not machine.gpus:
         return "nccl sums on GPUs, and there is none"
-    if variant.backend == "mpi4py" and not machine.mpi4py:
+    if variant.backend == "mpi4py" and "mpi4py" not in machine.sums_with:
         return "mpi4py is not installed"
     if variant.transport == "rdma" and not machine.infiniband:
         return "there is no InfiniBand or RoCE device"

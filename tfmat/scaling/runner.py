@@ -3,8 +3,6 @@
 import dataclasses
 import datetime
 import pathlib
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,9 +19,7 @@ from tfmat.files import (
     read_json,
     write_json,
 )
-from tfmat.scaling.describe import model_of
-from tfmat.scaling.laboratory import Answers, Launch, Run, end_of_log, measure
-from tfmat.scaling.matrix import Matrix, config_of_model
+from tfmat.scaling.laboratory import Answers, Launch, Run, measure
 from tfmat.scaling.measurement_files import add_measurements, is_study, read_measurements
 from tfmat.scaling.measurements import (
     AllReduce,
@@ -40,7 +36,6 @@ from tfmat.scaling.variants import Task, Variant
 from tfmat.scaling.worker import SPEC
 
 CONFIG, LAUNCHES = "config.json", "launches"
-_DESCRIBE_SECONDS = 300.0
 
 
 def check_same_study(workdir: pathlib.Path, config: Config) -> None:
@@ -60,32 +55,6 @@ def check_same_study(workdir: pathlib.Path, config: Config) -> None:
         raise InputError(
             f"{workdir} was measured with {name}={before.get(name)}, now it is {now.get(name)}; use another --workdir"
         )
-
-
-def describe(config: Config, matrix: Matrix, num_outputs: int, folder: pathlib.Path) -> Any:
-    """What describe.py finds; a moment of TensorFlow in a process of its own.
-
-    Raises:
-      InputError: TensorFlow cannot be loaded, or a model cannot be built.
-    """
-    asked, answer = folder / "describe.json", folder / "described.json"
-    models = {
-        name: as_json(config_of_model(config, matrix, name).to_dict())
-        for name in ("default", *matrix.models)
-    }
-    write_json(asked, {"models": models, "num_outputs": num_outputs})
-    command = [sys.executable, "-P", "-m", "tfmat.scaling.describe", str(asked), str(answer)]
-    log = folder / "describe.txt"
-    with log.open("wb") as file:
-        status = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=_DESCRIBE_SECONDS
-        ).returncode
-    if status:
-        last = end_of_log(log).splitlines()[-1:] or ["no word"]
-        raise InputError(f"the networks of the study cannot be built: {last[0]}; see {log}")
-    found = read_json(answer)
-    found["models"] = {name: model_of(name, each) for name, each in found["models"].items()}
-    return found
 
 
 def measure_study(

@@ -22,14 +22,19 @@ _FOR_FILES = 20.0
 
 
 def slurm_machine(
-    site: Site, matrix: Matrix, found: dict, *, partition: str | None, most_nodes: int | None
+    site: Site,
+    matrix: Matrix,
+    sums_with: set[str],
+    *,
+    partition: str | None,
+    most_nodes: int | None,
 ) -> Machine:
     """The nodes that a study's jobs get.
 
     Args:
       site: says processors and GPUs of a node.
       matrix: says what a worker gets of them.
-      found: what describe.py found; the nodes have the same software.
+      sums_with: as describe.py finds it; the nodes have the same software.
       partition: of the jobs; None for the site's.
       most_nodes: that a job may have; None for any number.
 
@@ -51,8 +56,7 @@ def slurm_machine(
         hardware=matrix.hardware or f"SLURM, {name}",
         processors=site.cores_per_node or workers * matrix.processors_a_worker,
         workers_per_node=workers,
-        horovod=frozenset(found["horovod"]),
-        mpi4py=found["mpi4py"],
+        sums_with=frozenset(sums_with),
         infiniband=True,  # not to be seen from here
         gpus=matrix.gpus_a_worker,
         slurm=True,

@@ -9,7 +9,7 @@ from tfmat.config import Config
 from tfmat.console import log
 from tfmat.data.packed import PackedDataset, is_dataset
 from tfmat.errors import InputError, WorkerLostError
-from tfmat.files import locked
+from tfmat.files import as_json, locked
 from tfmat.workflow.dataset import adopt, curve_settings, make_dataset
 from tfmat.workflow.memory import check_training_fits
 
@@ -100,22 +100,27 @@ def _study(
     session: dict[str, Any],
     slurm: Any,
 ) -> "Study":
+    from tfmat.scaling import describe
+    from tfmat.scaling.matrix import config_of_model
     from tfmat.scaling.planning import Study, local_machine
-    from tfmat.scaling.runner import describe
     from tfmat.scaling.slurm_launches import slurm_machine
 
     log("looking at networks and libraries")
-    found = describe(config, matrix, len(dataset.parameters), folder)
+    configs = {
+        name: as_json(config_of_model(config, matrix, name).to_dict())
+        for name in ("default", *matrix.models)
+    }
+    models, sums_with = describe.ask(configs, len(dataset.parameters), folder)
     if slurm is None:
-        machine = local_machine(session, found, matrix)
+        machine = local_machine(session, sums_with, matrix)
     else:
         template, site = slurm
         machine = slurm_machine(
-            site, matrix, found, partition=template.partition, most_nodes=template.nodes
+            site, matrix, sums_with, partition=template.partition, most_nodes=template.nodes
         )
     # Processes of other machines cannot see this one.
     watch = None if slurm else os.getpid()
-    return Study(config, matrix, machine, found["models"], dataset.folder.resolve(), watch)
+    return Study(config, matrix, machine, models, dataset.folder.resolve(), watch)
 
 
 def _runner(slurm: Any, folder: pathlib.Path) -> "Run":

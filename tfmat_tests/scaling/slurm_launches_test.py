@@ -25,7 +25,7 @@ from tfmat_tests.slurm import Cluster, trial_slurm  # noqa: F401 (a fixture)
 
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "slurm_job.txt"
 SITE = Site(python="/venv/bin/python", cores_per_node=4, partition="batch")
-FOUND = {"horovod": ["mpi"], "mpi4py": False}
+FOUND = {"mpi"}
 TEMPLATE = SlurmJob("scale", ("python",), pathlib.Path("/study"), time_limit="20", exclusive=True)
 
 

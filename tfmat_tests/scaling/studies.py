@@ -25,9 +25,7 @@ TINY = """Matrix(
         allreduces=[AllReduces(("mpi", "tensorflow"), sizes=(1024, 65536, 1048576, 16777216), rounds=1)],
     )
 """
-LOCAL = Machine(
-    "test", 2, 2, horovod=frozenset({"mpi", "gloo"}), mpirun=True, mpi4py=False, infiniband=False
-)
+LOCAL = Machine("test", 2, 2, sums_with=frozenset({"mpi", "gloo"}), mpirun=True, infiniband=False)
 
 
 def write_config(folder: pathlib.Path, matrix: str = TINY) -> pathlib.Path:
