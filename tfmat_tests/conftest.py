@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # Before anything imports TensorFlow or matplotlib: its banner drowns the report, and there may be no screen.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Before NumPy: the workers share the processors, and BLAS's threads would wait for each other in a loop.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # A worker holds TensorFlow, and starts processes that hold it.
 WORKER_MEMORY = 3 << 30

@@ -14,6 +14,7 @@ from tfmat_tests.mpi import mpirun
 OPTIMIZERS = ("nesterov", "adam", "adamw", "lars", "larc", "novograd", "lamb")
 SAMPLE = {(3, "adam")}
 RUN = "tfmat_tests.training.rank_of_run"
+CLIENTS = {"backend": "dtensor", "mesh": "batch:2,model:2"}
 PATIENCE = 240
 
 
@@ -48,39 +49,40 @@ def _weights(workdir, step):
     return [array for name, array in sorted(arrays.items()) if name.startswith("weights/")]
 
 
-def test_checkpoints_go_from_mesh_to_mesh_and_to_other_backends(tmp_path):
-    """2 clients x 2 devices, 1 client of 4, 3 ranks of Horovod, one process, 2 clients: the same weights as alone."""
-    run, mesh = tmp_path / "run", "batch:2,model:2"
-    for i, (ranks, settings) in enumerate(
-        [
-            (2, {"backend": "dtensor", "mesh": mesh, "signal_at": 5}),
-            (1, {"backend": "dtensor", "mesh": "batch:4", "signal_at": 10}),
-            (3, {"backend": "horovod", "signal_at": 15}),
-            (1, {"backend": "single", "signal_at": 20}),
-            (2, {"backend": "dtensor", "mesh": mesh}),
-        ]
-    ):
-        ended = _train(ranks, run, **settings)
-        assert ended.returncode == (75 if i < 4 else 0), ended.stderr[-3000:]
-    status = json.loads((run / "status.json").read_text())
-    assert (status["state"], status["resumed_from_steps"]) == ("done", [5, 10, 15, 20])
-    assert _train(1, tmp_path / "alone", backend="single").returncode == 0
-    for mine, reference in zip(_weights(run, 30), _weights(tmp_path / "alone", 30), strict=True):
-        assert np.linalg.norm(mine - reference) < 1e-9 * np.linalg.norm(reference)
-
-
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.large), 1])
-def test_a_killed_client_ends_the_other(rank, tmp_path):
-    settings = {"backend": "dtensor", "mesh": "batch:2,model:2"}
-    ended = _train(2, tmp_path / "run", fault="SIGKILL", rank=rank, phase="training", **settings)
+def _kill(rank, workdir):
+    """A run of two clients that loses this one before step 15, and with it the other."""
+    ended = _train(2, workdir, **CLIENTS, fault="SIGKILL", rank=rank, phase="training")
     assert ended.returncode not in (0, 75), ended.stderr
     lines = [line for line in ended.stderr.splitlines() if line.startswith("tfmat: ")]
     assert len(lines) == 1 and f"rank {rank} of 2" in lines[0] and "step" in lines[0], ended.stderr
-    if rank == 1:
-        status = json.loads((tmp_path / "run/status.json").read_text())
-        assert (status["state"], "rank 1 of 2" in status["reason"]) == ("failed", True)
-    ended = _train(2, tmp_path / "run", **settings)
+
+
+@pytest.mark.large
+def test_a_killed_first_client_ends_the_other(tmp_path):
+    _kill(0, tmp_path / "run")
+    ended = _train(2, tmp_path / "run", **CLIENTS)
     assert ended.returncode == 0, ended.stderr[-3000:]
+
+
+def test_a_killed_client_ends_the_other_and_checkpoints_go_anywhere(tmp_path):
+    """2 clients x 2 devices, 1 client of 4, 3 ranks of Horovod, 2 clients: the same weights as one process alone."""
+    run = tmp_path / "run"
+    _kill(1, run)
+    status = json.loads((run / "status.json").read_text())
+    assert (status["state"], "rank 1 of 2" in status["reason"]) == ("failed", True)
+    for ranks, settings in (
+        (1, {"backend": "dtensor", "mesh": "batch:4", "signal_at": 20}),
+        (3, {"backend": "horovod", "signal_at": 25}),
+        (2, CLIENTS),  # the command whose client was killed
+    ):
+        ended = _train(ranks, run, **settings)
+        assert ended.returncode == (0 if settings is CLIENTS else 75), ended.stderr[-3000:]
+    status = json.loads((run / "status.json").read_text())
+    first, *others = status["resumed_from_steps"]
+    assert status["state"] == "done" and first in (10, 15) and others == [20, 25]
+    assert _train(1, tmp_path / "alone", backend="single").returncode == 0
+    for mine, reference in zip(_weights(run, 30), _weights(tmp_path / "alone", 30), strict=True):
+        assert np.linalg.norm(mine - reference) < 1e-9 * np.linalg.norm(reference)
 
 
 def test_a_mesh_that_processes_cannot_share_is_refused():
