@@ -80,6 +80,11 @@ class Picture:
         return inline_svg(self.figure, self.name, self.description)
 
 
+def picture(name: str, description: str, draw: Callable[..., None], **data: Any) -> Picture:
+    """A panel that `draw` draws from this data."""
+    return Picture(name, description, functools.partial(draw, **data))
+
+
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure of this size in inches."""
     figure = Figure(figsize=(width, height), layout="constrained")

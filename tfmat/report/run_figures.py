@@ -19,6 +19,7 @@ from tfmat.report.drawing import (
     Picture,
     finish,
     logarithmic,
+    picture,
 )
 from tfmat.report.formatting import BIN_TITLES, with_unit
 from tfmat.report.run_files import RunFiles
@@ -40,21 +41,16 @@ Rows = list[list[Picture]]
 
 def predicted_against_true(answers: Sequence[ParameterAnswers]) -> Rows:
     """One row a parameter: identified over true value with the line where they are equal; the error over it."""
-    return [
-        [
-            Picture(
-                f"predicted-{i}",
-                f"identified against true {each.name}",
-                functools.partial(draw_predicted, answers=each),
-            ),
-            Picture(
-                f"error-{i}",
-                f"error of {each.name} over its true value",
-                functools.partial(draw_errors, answers=each),
-            ),
-        ]
-        for i, each in enumerate(answers)
-    ]
+    rows = []
+    for i, each in enumerate(answers):
+        compared, error = f"identified against true {each.name}", f"error of {each.name}"
+        rows.append(
+            [
+                picture(f"predicted-{i}", compared, draw_predicted, answers=each),
+                picture(f"error-{i}", f"{error} over its true value", draw_errors, answers=each),
+            ]
+        )
+    return rows
 
 
 def kinds_of_curves(bins: Mapping[str, Sequence[Mapping[str, Any]]]) -> Rows:
@@ -66,23 +62,16 @@ def kinds_of_curves(bins: Mapping[str, Sequence[Mapping[str, Any]]]) -> Rows:
     """
     if not bins:
         return []
-    width, height = (3.3, 2.9) if len(bins) > 2 else (4.3, 3.3)
-    names = list(next(iter(bins.values()))[0]["parameters"])
-    return [
-        [
-            Picture(
-                f"kind-{row}-{column}",
-                f"mean squared error of {name} over {BIN_TITLES[quantity]}",
-                functools.partial(
-                    draw_bins, bins=entries, quantity=quantity, name=name, legend=column == 0
-                ),
-                width,
-                height,
-            )
-            for column, (quantity, entries) in enumerate(bins.items())
-        ]
-        for row, name in enumerate(names)
-    ]
+    size = (3.3, 2.9) if len(bins) > 2 else (4.3, 3.3)
+    rows = []
+    for i, name in enumerate(next(iter(bins.values()))[0]["parameters"]):
+        row = []
+        for j, (quantity, entries) in enumerate(bins.items()):
+            text = f"mean squared error of {name} over {BIN_TITLES[quantity]}"
+            data = {"bins": entries, "quantity": quantity, "name": name, "legend": j == 0}
+            row.append(Picture(f"kind-{i}-{j}", text, functools.partial(draw_bins, **data), *size))
+        rows.append(row)
+    return rows
 
 
 def calibration(coverage: Mapping[str, Mapping[str, Any]]) -> Rows:
@@ -93,15 +82,17 @@ def calibration(coverage: Mapping[str, Mapping[str, Any]]) -> Rows:
     """
     rows = []
     for i, (name, scores) in enumerate(coverage.items()):
-        row = []
-        for key, draw, label in (
+        parts = (
             ("curve", draw_coverage, f"{name}: intervals that hold the truth (%)"),
             ("bins", draw_spread, f"error of {name} (root mean square)"),
-        ):
-            if scores.get(key):
-                panel = functools.partial(draw, found=scores[key], label=label)
-                row.append(Picture(f"calibration-{key}-{i}", label, panel))
-        rows.append(row)
+        )
+        rows.append(
+            [
+                picture(f"calibration-{key}-{i}", label, draw, found=scores[key], label=label)
+                for key, draw, label in parts
+                if scores.get(key)
+            ]
+        )
     return [row for row in rows if row]
 
 
@@ -111,13 +102,10 @@ def losses(metrics: Sequence[Mapping[str, Any]]) -> Rows:
     Args:
       metrics: the lines of `metrics.jsonl`: `seconds`, `epoch`, `loss`, `val_loss` (each may be missing in a line).
     """
+    text = "training and validation loss over"
     return [
         [
-            Picture(
-                f"losses-{over}",
-                f"training and validation loss over {over}",
-                functools.partial(draw_losses, metrics=metrics, over=over),
-            )
+            picture(f"losses-{over}", f"{text} {over}", draw_losses, metrics=metrics, over=over)
             for over in ("seconds", "epoch")
         ]
     ]

@@ -1,6 +1,5 @@
 """Pictures of synchronisation and of the model: all-reduces, exchanges, checks, predictions up to 1,024 workers."""
 
-import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -16,6 +15,7 @@ from tfmat.report.drawing import (
     legend_below,
     legend_of_oversubscribed,
     logarithmic,
+    picture,
     style,
     worker_axis,
 )
@@ -37,45 +37,31 @@ def exchange_pictures(analysis: Analysis) -> list[Picture]:
     point = (analysis.main or analysis.summaries[0]).point
     if analysis.lines:
         here = [e for e in analysis.lines if e.lines[0].hardware == point.hardware]
-        fits, size = here or analysis.lines, point.model.gradient_bytes
+        data = {"fits": here or analysis.lines, "gradient_bytes": point.model.gradient_bytes}
         model = None if analysis.forecast is None else analysis.forecast.model
-        found += [
-            Picture(
-                "allreduce",
-                "time of an all-reduce over the size of the message",
-                functools.partial(draw_allreduces, fits=fits, gradient_bytes=size),
-            ),
-            Picture(
-                "sync_over_workers",
-                "time of an exchange of gradients over workers",
-                functools.partial(
-                    draw_sync_over_workers, fits=fits, model=model, gradient_bytes=size
-                ),
-            ),
-        ]
-    draw = functools.partial(
-        draw_syncs_an_epoch, summaries=analysis.summaries, dataset_size=point.dataset_size
-    )
+        text = "time of an all-reduce over the size of the message"
+        found.append(picture("allreduce", text, draw_allreduces, **data))
+        text = "time of an exchange of gradients over workers"
+        found.append(
+            picture("sync_over_workers", text, draw_sync_over_workers, **data, model=model)
+        )
     text = "exchanges in an epoch over the batch a worker"
-    return [*found, Picture("syncs_an_epoch", text, draw)]
+    data = {"summaries": analysis.summaries, "dataset_size": point.dataset_size}
+    return [*found, picture("syncs_an_epoch", text, draw_syncs_an_epoch, **data)]
 
 
 def model_pictures(analysis: Analysis) -> list[Picture]:
     """The model beside the measurements, and what it predicts."""
     found = []
     if analysis.checks:
-        draw = functools.partial(draw_checks, checks=analysis.checks)
-        found.append(Picture("checks", "predicted over measured steps", draw))
+        text = "predicted over measured steps"
+        found.append(picture("checks", text, draw_checks, checks=analysis.checks))
     if analysis.forecast is not None:
         groups = predictions(analysis.forecast)
-        found += [
-            Picture(
-                f"prediction_{quantity}",
-                f"predicted {quantity} over workers",
-                functools.partial(draw_prediction, predictions=groups, quantity=quantity),
-            )
-            for quantity in ("speedup", "efficiency")
-        ]
+        for quantity in ("speedup", "efficiency"):
+            name, text = f"prediction_{quantity}", f"predicted {quantity} over workers"
+            data = {"predictions": groups, "quantity": quantity}
+            found.append(picture(name, text, draw_prediction, **data))
     return found
 
 

@@ -1,7 +1,7 @@
 """Pictures of speed and of what it is for: speed-up, efficiency, the parts of a step, the batch, the loss."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,6 +16,7 @@ from tfmat.report.drawing import (
     legend_below,
     legend_of_oversubscribed,
     logarithmic,
+    picture,
     style,
     worker_axis,
 )
@@ -43,27 +44,23 @@ def speed_pictures(analysis: Analysis) -> list[Picture]:
     found = []
     for scaling, groups in (("weak", analysis.weak), ("strong", analysis.strong)):
         if groups:
+            text = f"speed-up over workers, {scaling} scaling, with the ideal line"
             found += [
-                Picture(
-                    f"speedup_{scaling}",
-                    f"speed-up over workers, {scaling} scaling, with the ideal line",
-                    functools.partial(draw_speedup, groups=groups, scaling=scaling),
-                ),
-                Picture(
+                picture(f"speedup_{scaling}", text, draw_speedup, groups=groups, scaling=scaling),
+                picture(
                     f"efficiency_{scaling}",
                     f"efficiency over workers, {scaling} scaling",
-                    functools.partial(draw_efficiency, groups=groups),
+                    draw_efficiency,
+                    groups=groups,
                 ),
             ]
     shown = step_bars(analysis)
     if shown:
-        draw = functools.partial(draw_parts, summaries=shown)
-        height = 1.0 + 0.27 * len(shown)
-        found.append(Picture("step", "parts of a step of each point", draw, height=height))
+        found.append(_bars("step", "parts of a step of each point", draw_parts, shown))
     rows = [e for e in analysis.summaries if e.point.scaling == "weak" or e.point.is_baseline]
     if len({each.point.batch_a_worker for each in rows}) > 1:
-        draw = functools.partial(draw_batches, summaries=_of_main(analysis, rows))
-        found.append(Picture("batches", "curves a second of a worker over its batch", draw))
+        text = "curves a second of a worker over its batch"
+        found.append(picture("batches", text, draw_batches, summaries=_of_main(analysis, rows)))
     return found
 
 
@@ -72,20 +69,20 @@ def accuracy_pictures(analysis: Analysis) -> list[Picture]:
     fastest = [cost.point for cost in analysis.costs]
     trained = [e for e in analysis.summaries if any(r.training for r in e.repetitions)]
     trained.sort(key=lambda each: fastest.index(each.point) if each.point in fastest else 99)
-    found = [
-        Picture(
-            f"loss_over_{over}",
-            f"validation loss over {over}",
-            functools.partial(draw_losses, summaries=trained, over=over),
-        )
-        for over in (("seconds", "epoch") if trained else ())
-    ]
+    found = []
+    for over in ("seconds", "epoch") if trained else ():
+        text = f"validation loss over {over}"
+        found.append(picture(f"loss_over_{over}", text, draw_losses, summaries=trained, over=over))
     if analysis.costs:
         costs = analysis.costs[:MOST_BARS]
-        draw = functools.partial(draw_costs, costs=costs)
-        height = 0.9 + 0.3 * len(costs)
-        found.append(Picture("time_to_accuracy", "time to the target loss", draw, height=height))
+        found.append(_bars("time_to_accuracy", "time to the target loss", draw_costs, costs))
     return found
+
+
+def _bars(name: str, description: str, draw: Callable[..., None], rows: Sequence) -> Picture:
+    """A panel as high as its bars."""
+    draw = functools.partial(draw, rows=rows)
+    return Picture(name, description, draw, height=1.0 + 0.29 * len(rows))
 
 
 def step_bars(analysis: Analysis) -> list[PointSummary]:
@@ -193,10 +190,10 @@ def parts_of(summary: PointSummary) -> dict[str, float]:
     return found
 
 
-def draw_parts(panel: Axes, summaries: Sequence[PointSummary]) -> None:
+def draw_parts(panel: Axes, rows: Sequence[PointSummary]) -> None:
     """The parts of a step as stacked bars, one a point, in ms; the bars' ends are the measured steps."""
-    parts = [parts_of(summary) for summary in summaries]
-    places = bars(panel, [summary.name for summary in summaries], "a step (ms)")
+    parts = [parts_of(summary) for summary in rows]
+    places = bars(panel, [summary.name for summary in rows], "a step (ms)")
     left = np.zeros(len(parts))
     for part in (*PARTS, "rest"):
         widths = np.array([1000 * each.get(part, 0.0) for each in parts])
@@ -252,9 +249,9 @@ def draw_losses(panel: Axes, summaries: Sequence[PointSummary], over: str) -> No
     legend_below(panel)
 
 
-def draw_costs(panel: Axes, costs: Sequence[Cost]) -> None:
+def draw_costs(panel: Axes, rows: Sequence[Cost]) -> None:
     """Time to the target of each point, the fastest above, with the range of the repetitions."""
-    places = bars(panel, [cost.name for cost in costs], "time to the target (s)")
-    seconds, error = _with_limits([cost.seconds for cost in costs])
+    places = bars(panel, [cost.name for cost in rows], "time to the target (s)")
+    seconds, error = _with_limits([cost.seconds for cost in rows])
     panel.barh(places, seconds, 0.6, color=COLOURS[0])
     panel.errorbar(seconds, places, xerr=error, fmt="none", ecolor=INK, lw=1.2)
