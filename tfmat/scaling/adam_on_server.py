@@ -132,7 +132,7 @@ class AdamOnServer:
         return float(self._loss_sum.numpy()) / (steps * self._num_workers)
 
     def weights(self) -> list[np.ndarray]:
-        """As they are on the server."""
+        """The weights as they are on the server."""
         return [variable.numpy() for variable in self._weights]
 
     def _work_of_worker(self, batches: Any, count: Any) -> None:

@@ -51,7 +51,7 @@ class Analysis:
       forecast: None where the all-reduces of the main combination were not measured.
       target: validation loss; None where nothing was trained.
       costs: to reach it, as measured; predicted: by workers at one global batch.
-      options: ways to divide the main model.
+      options: forms of parallelism for the main model.
     """
 
     measurements: Measurements
@@ -77,7 +77,7 @@ class Analysis:
 
     @property
     def exchange_seconds(self) -> float | None:
-        """Of one gradient by itself at `best`'s workers: measured, else by the fit or the model."""
+        """Seconds that one gradient takes by itself at `best`'s workers: measured, else by the fit or the model."""
         if self.best is None or self.forecast is None:
             return None
         point = self.best.point

@@ -16,13 +16,13 @@ _SLOTS = 2
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """One way to divide the work of a step over the workers.
+    """One form of parallelism, which divides the work of a step over the workers.
 
     Attributes:
       name: `data`, `tensor` or `sharded` parallelism.
-      divides: whether anything can be divided this way.
-      exchange_seconds: of a step, in rings.
-      sent_bytes: by each worker in a step.
+      divides: whether there is anything that it can divide.
+      exchange_seconds: what its exchanges take in a step, in rings.
+      sent_bytes: what each worker sends in a step.
       memory_bytes: weights, gradients and two slots a weight on each worker, without activations.
     """
 

@@ -17,7 +17,7 @@ from tfmat.backends.collectives_of_step import Collective
 
 @dataclasses.dataclass(frozen=True)
 class Algorithm:
-    """A way to sum over all workers: it takes `messages` α + `volume` N β.
+    """An algorithm that sums over all workers: it takes `messages` α + `volume` N β.
 
     Attributes:
       title: for people.
@@ -30,7 +30,7 @@ class Algorithm:
     volume: Callable[[int], float]
 
     def seconds(self, workers: int, num_bytes: float, latency: float, byte_seconds: float) -> float:
-        """Of one all-reduce."""
+        """The time of one all-reduce."""
         return self.messages(workers) * latency + self.volume(workers) * num_bytes * byte_seconds
 
 
@@ -83,7 +83,7 @@ def hierarchical_seconds(
 
 
 def collective_seconds(collective: Collective, link: Link) -> float:
-    """Of the exchanges of one kind in a step, in rings.
+    """The time of a step's exchanges of one kind, in rings.
 
     Gradients and weights are joined to one message; activations of one layer wait for those of the layer before.
     """

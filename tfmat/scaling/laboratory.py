@@ -86,7 +86,7 @@ class Journal(Protocol):
 
 
 def folder_name(round_number: int, name: str) -> str:
-    """Of a launch, within the folder of all of them."""
+    """A launch's folder within that of all launches."""
     plain = "".join(letter if letter.isalnum() else "_" for letter in name)
     return f"{round_number}-{plain}"[:120]
 
@@ -216,7 +216,7 @@ class _Progress:
             self._bar.update(self._task, completed=done, description=self._left_text())
 
     def _left_text(self) -> str:
-        """As long as the same launches took, else as guessed, in proportion to those that ended."""
+        """The rest takes as long as the same launches took, else as guessed, in proportion to those that ended."""
         ratio = statistics.median(self._ratios or [1.0])
         seconds = sum(
             statistics.median(self._seconds.get(each.name, [ratio * each.guess]))
@@ -226,12 +226,12 @@ class _Progress:
 
 
 def worker_command(folder: pathlib.Path, python: str = sys.executable) -> tuple[str, ...]:
-    """Of one process."""
+    """The command of one process."""
     return (python, "-P", "-m", "tfmat.scaling.worker", str(folder / SPEC))
 
 
 def local_command(launch: Launch) -> list[str]:
-    """Of a launch. The processes choose their processors themselves, the same way whatever started them."""
+    """The command of a launch, whose processes choose their processors themselves, whatever started them."""
     count, alone = launch.num_processes, list(worker_command(launch.folder))
     if count == 1:
         return alone

@@ -189,12 +189,12 @@ class Repetition:
 
     @property
     def step_seconds(self) -> float:
-        """Of one step."""
+        """The time of one step."""
         return self.seconds / self.steps
 
     @property
     def curves_per_second(self) -> float:
-        """Of all workers together."""
+        """The rate of all workers together."""
         return self.point.global_batch_size / self.step_seconds
 
 

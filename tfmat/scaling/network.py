@@ -44,7 +44,7 @@ class LineFit:
     def seconds(self, num_bytes: float) -> float:
         """The same as measured, and beyond the smallest and the largest size by the fit.
 
-        Between two sizes it is the line through both: a library changes its way with the size, so that each stretch
+        Between two sizes it is the line through both: a library changes its algorithm with the size: each stretch
         has a latency and a bandwidth of its own.
         """
         sizes, seconds = _medians(self.lines)
@@ -109,16 +109,16 @@ class Network:
 
     @property
     def values(self) -> NDArray:
-        """Of the fit."""
+        """The values of the fit."""
         return self.fit.values
 
     @property
     def link(self) -> Link:
-        """Of a single message."""
+        """What a single message takes."""
         return Link(float(self.values[1]), float(self.values[2]))
 
     def seconds(self, workers: int, num_bytes: float, algorithm: str | None = None) -> float:
-        """Of one all-reduce, also by another algorithm than the measured one."""
+        """The time of one all-reduce, also by another algorithm than the measured one."""
         if workers == 1:
             return 0.0
         law = ALGORITHMS[algorithm or self.algorithm]
@@ -131,8 +131,8 @@ class Network:
             "logarithmic": np.log2(workers) / np.log2(measured),
             "linear": (workers - 1) / (measured - 1),
         }[self.growth]
-        moving = law.volume(workers) * num_bytes * byte_seconds
-        return float(own + law.messages(measured) * latency * growth + moving)
+        transfer = law.volume(workers) * num_bytes * byte_seconds
+        return float(own + law.messages(measured) * latency * growth + transfer)
 
     def draw(self, random: np.random.Generator) -> "Network":
         """One as far off as the measurements allow."""

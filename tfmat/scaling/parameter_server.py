@@ -96,7 +96,7 @@ def find_each_other(
 def serve(
     cluster: dict[str, list[str]], guard: PortGuard | None, processes: Processes, others: Star
 ) -> None:
-    """As server or worker, until the chief has measured; WorkerLostError where it has gone."""
+    """Serves as server or worker until the chief has measured; WorkerLostError where it has gone."""
     import tensorflow as tf
 
     job, index = ("ps", 0) if processes.rank == SERVER else ("worker", processes.rank - 2)

@@ -21,7 +21,7 @@ _LARGEST_BATCH = 2**20
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """Of one number of workers: medians and 95 % intervals of what the fits leave open.
+    """What one number of workers brings: medians and 95 % intervals of what the fits leave open.
 
     Attributes:
       workers: P.

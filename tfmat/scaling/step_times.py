@@ -213,7 +213,7 @@ def measure_training(
 
 
 def _answers_of_run(run: pathlib.Path) -> list[dict[str, Any]]:
-    """Of each rank, from profile.json and metrics.jsonl."""
+    """The answers of all ranks, from profile.json and metrics.jsonl."""
     ranks = read_json(run / "profile.json")["ranks"]
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
     answers = []
@@ -260,7 +260,7 @@ def training_lines(
 
 
 def rank_use(use: dict[str, Any]) -> dict[str, Any]:
-    """Of what a Meter says that which the measurements have; with the name of this machine."""
+    """The part of a Meter's summary that measurements keep, with the name of this machine."""
     known = {field.name for field in dataclasses.fields(RankUse)}
     return {"node": platform.node()} | {n: v for n, v in use.items() if n in known}
 

@@ -24,7 +24,7 @@ GOAL = 0.2
 
 @dataclasses.dataclass(frozen=True)
 class Combination:
-    """Points that one step model describes: those of one model, hardware and way to sum gradients.
+    """Points that one step model describes: those of one model, hardware and transport of gradients.
 
     Attributes:
       baselines: one worker, no library.
@@ -46,7 +46,7 @@ class Check:
 
     Attributes:
       summary: what was measured.
-      predicted: seconds a step.
+      predicted: seconds per step.
       left_out: what the model had not seen: `its batch`, or `the point`; `nothing` for a fit, which proves little.
     """
 
@@ -108,7 +108,7 @@ def main_model(
 def _networks(
     point: Point, allreduces: Sequence[AllReduce]
 ) -> tuple[Network, Network | None] | None:
-    """Within a node, and over nodes (None where not measured), of the point's library on its hardware."""
+    """The point's library on its hardware within a node, and over nodes (None where not measured)."""
     lines = [
         line
         for line in allreduces

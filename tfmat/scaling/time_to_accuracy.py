@@ -13,7 +13,7 @@ from tfmat.scaling.summary import Estimate, PointSummary
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """Of reaching the target.
+    """What it costs to reach the target.
 
     Attributes:
       point: that was trained.
@@ -115,7 +115,7 @@ def _energy_and_money(
 
 
 def _watts(repetitions: Sequence[Repetition]) -> float | None:
-    """Of all ranks together, median over repetitions; None unless every rank's was measured."""
+    """The power of all ranks together, median over repetitions; None unless every rank's was measured."""
     sums = []
     for repetition in repetitions:
         powers = [rank.power_watts for rank in repetition.ranks]

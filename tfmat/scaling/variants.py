@@ -1,4 +1,4 @@
-"""From a matrix to variants: what is measured, and the batches of each."""
+"""The variants of a matrix: what is measured, and the batches of each."""
 
 import dataclasses
 import itertools

@@ -124,7 +124,7 @@ def measure_ranks(
 
 
 def _samples_of(launch: Launch, answers: Answers) -> list[Sample]:
-    """Of the slowest rank."""
+    """A sample says what the slowest rank took."""
     found = []
     for i, task in enumerate(launch.spec["tasks"]):
         seconds = [

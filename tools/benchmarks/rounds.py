@@ -136,7 +136,7 @@ def spread(found: Mapping[str, float] | None, form: str = "{:.2f}", scale: float
 
 
 def milliseconds(row: Row) -> str:
-    """Of a step."""
+    """The time of a step."""
     seconds = {key: row["batch_size"] / rate for key, rate in row["rate"].items()}
     return spread({"low": seconds["high"], "value": seconds["value"], "high": seconds["low"]}, scale=1e3)  # fmt: skip
 
