@@ -63,11 +63,10 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
         return _show(flag_values.workdir)
     check_output_folder("workdir", flag_values.workdir)
     lease = _lease(flag_values.lease)
-    from tfmat.tuning.search import Options, read_definition, run_search
+    from tfmat.tuning.definition import load_search
+    from tfmat.tuning.search import Options, run_search
 
-    base, search = read_definition(
-        flag_values.config, overrides(flag_values), flag_values.max_trials
-    )
+    base, search = load_search(flag_values.config, overrides(flag_values), flag_values.max_trials)
     _check_trials(flag_values, base)
     if wants_slurm(flag_values):
         _submit(flag_values)

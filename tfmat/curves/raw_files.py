@@ -12,7 +12,7 @@ import pathlib
 import re
 from collections.abc import Sequence
 
-from tfmat.curves.numbers import Cell, looks_like_a_number
+from tfmat.curves.units import Cell, looks_like_a_number
 from tfmat.errors import InputError, nearest
 
 # What is taken for a curve inside a folder.

@@ -16,9 +16,8 @@ from tfmat.curves.axes import ReadingOptions as ReadingOptions
 from tfmat.curves.axes import find_axes, read_strain, read_stress
 from tfmat.curves.columns import ASSUMED, Axis, Column, Measure, columns_named, find_specimen_column
 from tfmat.curves.conditions import conditions_of, fahrenheit_of_rankine
-from tfmat.curves.numbers import DecimalMark, decimal_mark, number
 from tfmat.curves.tables import MINIMUM_POINTS, Table, read_tables
-from tfmat.curves.units import find_unit, split_header
+from tfmat.curves.units import DecimalMark, decimal_mark, find_unit, number, split_header
 from tfmat.errors import InputError
 from tfmat.materials.law import Array
 

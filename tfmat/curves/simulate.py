@@ -200,6 +200,12 @@ def features_of(strain: Array, stress: Array, valid: NDArray[np.bool_]) -> Float
     return features
 
 
+def split_features(features: NDArray[np.floating]) -> tuple[Array, Array, NDArray[np.bool_]]:
+    """The inverse of `features_of`: strain (-) and stress (MPa), both float64, and valid, each [curves, points]."""
+    strain, stress, padded = np.moveaxis(np.asarray(features, np.float64), 2, 0)
+    return np.ascontiguousarray(strain), np.ascontiguousarray(stress), padded == 0
+
+
 def _write(
     features: Float32Array, strain: Array, stress: Float32Array, valid: NDArray[np.bool_] | None
 ) -> None:

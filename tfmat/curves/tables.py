@@ -12,9 +12,8 @@ import dataclasses
 import pathlib
 import re
 
-from tfmat.curves.numbers import Cell, looks_like_a_number
 from tfmat.curves.raw_files import Row, is_workbook, read_rows, read_sheets
-from tfmat.curves.units import find_unit
+from tfmat.curves.units import Cell, find_unit, looks_like_a_number
 from tfmat.errors import InputError
 
 MINIMUM_POINTS = 10

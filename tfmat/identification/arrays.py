@@ -72,7 +72,7 @@ class ArrayAnswer:
             )
         strain = np.atleast_2d(np.asarray(strain, np.float64))
         single = any(np.ndim(value) == 0 for value in self.values.values())
-        stress = self.law.stress(strain, self.law.from_labels(self.labels))
+        stress = self.law.label_stress(strain, self.labels)
         return stress[0] if single else stress
 
 

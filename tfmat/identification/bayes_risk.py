@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import SIMULATION_VERSION
+from tfmat.curves.simulate import SIMULATION_VERSION, split_features
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
-from tfmat.identification.label_space import split_features
 from tfmat.identification.least_squares import fit_with_noise
 from tfmat.identification.likelihood import CurveLikelihood, NoiseModel, likelihoods
 from tfmat.identification.posterior_grid import posterior_moments

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from tfmat.curves.simulate import split_features
 from tfmat.data.packed import PackedDataset, is_dataset
 from tfmat.errors import InputError
 from tfmat.files import read_json
 from tfmat.identification.identifier import CURVES_PER_CALL, Identifier
-from tfmat.identification.label_space import label_stress, split_features
 from tfmat.identification.reference import Reference, check_reference, measure
 from tfmat.identification.scores import (
     ParameterScore,
@@ -220,7 +220,7 @@ def _curve_errors(
     if identifier.law is None:
         return None
     strain, stress, valid = split_features(features)
-    resimulated = label_stress(identifier.law, strain, labels)
+    resimulated = identifier.law.label_stress(strain, labels)
     return rmse_percent(stress, resimulated, valid), rmse_over_noise(
         stress, resimulated, valid, *noise
     )

@@ -183,7 +183,7 @@ def _compared(
         labels["network"] = predicted.labels
     largest = float(np.abs(curve.stress_mpa).max())
     stress = {
-        method: law.stress(curve.strain[None], law.from_labels(found[None]))[0]
+        method: law.label_stress(curve.strain[None], found[None])[0]
         for method, found in labels.items()
     }
     errors = {

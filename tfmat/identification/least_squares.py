@@ -10,7 +10,6 @@ import scipy.special
 from numpy.typing import NDArray
 
 from tfmat.identification.correlated_errors import correlated_errors
-from tfmat.identification.label_space import identified_values, label_derivatives, label_slopes
 from tfmat.identification.levenberg_marquardt import Minimum, Residuals, minimise
 from tfmat.identification.likelihood import covariance_of
 from tfmat.identification.start_values import start_labels
@@ -140,7 +139,7 @@ def fit_with_noise(
     if noise_relative == 0.0:
         return fit(law, strain, stress, valid)
     first = fit(law, strain, stress, valid)
-    model = law.stress(np.asarray(strain, np.float64), law.from_labels(first.labels))
+    model = law.label_stress(np.asarray(strain, np.float64), first.labels)
     deviation = np.hypot(noise_mpa, noise_relative * model)
     # Purely relative noise vanishes at the origin, where the law is right whatever its parameters.
     floor = 1e-3 * deviation.max(axis=1, keepdims=True)
@@ -179,11 +178,11 @@ def _answer(residuals: Residuals, found: Minimum, correlated: bool) -> LeastSqua
     limits = np.clip(np.stack([labels - half, labels + half], axis=2), 0.0, 1.0)
     possible = ends_not_ruled_out(residuals, found, half, rise)
     interval_labels = np.where(possible, [0.0, 1.0], limits)
-    ends = [identified_values(law, interval_labels[:, :, side]) for side in (0, 1)]
-    slopes = label_slopes(law, law.from_labels(labels))
+    ends = [law.identified_values(interval_labels[:, :, side]) for side in (0, 1)]
+    slopes = law.label_slopes(law.from_labels(labels))
     return LeastSquaresFit(
         labels=labels,
-        values=identified_values(law, labels),
+        values=law.identified_values(labels),
         sigma=sigma,
         label_covariance=covariance,
         label_std=label_std,
@@ -205,7 +204,7 @@ def _count_correlation(
 ) -> None:
     """Replaces, in place, covariance [curves, p, p] and freedom [curves] of curves whose residuals are correlated."""
     values = residuals.values(labels)
-    slopes = label_derivatives(residuals.law, residuals.strain, labels)
+    slopes = residuals.law.label_derivatives(residuals.strain, labels)
     slopes *= residuals.weights[:, :, None]
     for i in range(len(labels)):
         counts = residuals.weights[i] > 0
@@ -228,7 +227,7 @@ def _rmse(residuals: Residuals, found: Minimum, counted: Flags) -> Array:
     weights = residuals.weights
     if np.all((weights == 1.0) | ~counted):
         return np.sqrt(2.0 * found.cost / count)
-    model = residuals.law.stress(residuals.strain, residuals.law.from_labels(found.labels))
+    model = residuals.law.label_stress(residuals.strain, found.labels)
     difference = np.where(counted, model - residuals.stress, 0.0)
     return np.sqrt((difference**2).sum(axis=1) / count)
 

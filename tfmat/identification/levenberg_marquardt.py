@@ -10,7 +10,6 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.identification.label_space import label_derivatives, label_stress
 from tfmat.materials.law import Array, Law
 
 # A step that promises to lower the sum of squares by less than this fraction is the last one. It is still taken,
@@ -51,7 +50,7 @@ class Residuals:
 
     def values(self, labels: Array) -> Array:
         """Residuals at labels [curves, identified]: [curves, points]."""
-        values = label_stress(self.law, self.strain, labels)
+        values = self.law.label_stress(self.strain, labels)
         values -= self.stress
         if not self._plain:
             values *= self.weights
@@ -61,7 +60,7 @@ class Residuals:
         """JᵀJ [curves, p, p] and Jᵀr [curves, p] with J = d residual / d label; `values` are the residuals there."""
         if values is None:
             values = self.values(labels)
-        jacobian = label_derivatives(self.law, self.strain, labels)
+        jacobian = self.law.label_derivatives(self.strain, labels)
         if not self._plain:
             jacobian *= self.weights[:, :, None]
         transposed = np.swapaxes(jacobian, 1, 2)

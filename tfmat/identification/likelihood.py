@@ -7,7 +7,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
-from tfmat.identification.label_space import label_derivatives, label_slopes, label_stress
 from tfmat.materials.law import Array, Law
 
 # Of a label, uniform between 0 and 1: it bounds what can be unknown.
@@ -78,7 +77,7 @@ class CurveLikelihood:
 
     def log_density(self, labels: Array) -> Array:
         """Logarithm of the likelihood up to a constant, at labels [k, p] inside 0-1: [k]; -inf where impossible."""
-        model = label_stress(self.law, self.strain, labels)
+        model = self.law.label_stress(self.strain, labels)
         cut = 0.0 if self.noise.strength_mpa is None else self._log_cut_probability(model)
         noise = self.noise
         difference = model - self.stress
@@ -97,8 +96,8 @@ class CurveLikelihood:
 
     def slope_and_curvature(self, labels: Array) -> tuple[Array, Array]:
         """Gradient [k, p] of the log density and Fisher information [k, p, p], the cut and the spread left out."""
-        model = label_stress(self.law, self.strain, labels)
-        jacobian = label_derivatives(self.law, self.strain, labels)
+        model = self.law.label_stress(self.strain, labels)
+        jacobian = self.law.label_derivatives(self.strain, labels)
         noise = self.noise
         deviation = np.hypot(noise.noise_mpa, noise.noise_relative * model)
         deviation = np.maximum(deviation, _LEAST_DEVIATION)[:, :, None]
@@ -188,7 +187,7 @@ def cramer_rao_bound(
     covariance = covariance_of(information)
     variance = np.einsum("cii->ci", covariance).copy()
     return CramerRaoBound(
-        covariance, variance, np.sqrt(variance) * label_slopes(law, law.from_labels(labels))
+        covariance, variance, np.sqrt(variance) * law.label_slopes(law.from_labels(labels))
     )
 
 
@@ -204,11 +203,11 @@ def fisher_information(
     strain = np.asarray(strain, np.float64)
     if valid is not None:
         strain = np.where(valid, strain, 0.0)
-    jacobian = label_derivatives(law, strain, labels)
+    jacobian = law.label_derivatives(strain, labels)
     if noise_relative == 0.0:
         weight: ArrayLike = np.float64(noise_mpa**-2)
     else:
-        stress = label_stress(law, strain, labels)
+        stress = law.label_stress(strain, labels)
         # A floor for points without any noise, at zero stress, whose derivatives are zero too.
         variance = noise_mpa**2 + np.maximum((noise_relative * stress) ** 2, 1e-30)
         weight = 1.0 / variance + 2.0 * noise_relative**4 * stress**2 / variance**2

@@ -75,7 +75,7 @@ def _pooled(
     together = None
     if usable[0].method == "least_squares":
         together = best_fit(law, *grouped_points(curve), start=mean).values
-    stress = law.stress(curve.strain[None], law.from_labels(mean[None]))[0]
+    stress = law.label_stress(curve.strain[None], mean[None])[0]
     error = float(np.sqrt(np.mean(np.square(stress - curve.stress_mpa))))
     percent = 100 * error / float(curve.stress_mpa.max())
     left_out = [member for member in members if member.do_not_use]

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.curves.settings import CurveSettings
+from tfmat.curves.simulate import split_features
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification.bayes_risk import cached_bayes_risk
-from tfmat.identification.label_space import split_features
 from tfmat.identification.least_squares import LeastSquaresFit, fit_with_noise
 from tfmat.identification.likelihood import PRIOR_VARIANCE, NoiseModel, cramer_rao_bound
 from tfmat.identification.scores import bins_of

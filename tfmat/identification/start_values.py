@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from tfmat.identification.label_space import label_stress
 from tfmat.identification.levenberg_marquardt import Minimum, Residuals, minimise
 from tfmat.materials.law import Array, Law
 
@@ -120,7 +119,7 @@ def tried_costs(coarse: Residuals, tried: Array, points: int) -> Array:
         for array in (coarse.strain, coarse.stress, coarse.weights)
     )
     repeated = np.repeat(strain, len(tried), axis=0)
-    model = label_stress(coarse.law, repeated, np.tile(tried, (len(strain), 1)))
+    model = coarse.law.label_stress(repeated, np.tile(tried, (len(strain), 1)))
     difference = (model.reshape(len(strain), len(tried), -1) - stress[:, None]) * weights[:, None]
     cost = np.einsum("ckn,ckn->ck", difference, difference)
     # A law may overflow somewhere in a user's ranges.

@@ -165,6 +165,33 @@ class Law(abc.ABC):
                 column += 1
         return np.stack(columns, axis=1)
 
+    def label_stress(self, strain: Array, labels: Array) -> Array:
+        """Stress at strain [curves, points] (or [1, points]) for labels [curves, identified]: [curves, points], MPa."""
+        return self.stress(strain, self.from_labels(labels))
+
+    def label_derivatives(self, strain: Array, labels: Array) -> Array:
+        """d stress / d label by the chain rule: [curves, points, identified], MPa; arguments as of `label_stress`."""
+        parameters = self.from_labels(labels)
+        derivatives = self.derivatives(strain, parameters)
+        if len(self.identified) < derivatives.shape[2]:
+            derivatives = derivatives[:, :, self._columns]
+        derivatives *= self.label_slopes(parameters)[:, None, :]
+        return derivatives
+
+    def label_slopes(self, parameters: Array) -> Array:
+        """d parameter / d label in the parameters' units; parameters [curves, all] -> [curves, identified]."""
+        columns = [self.parameters[i].slope(parameters[:, i]) for i in self._columns]
+        return np.stack(columns, axis=1)
+
+    def identified_values(self, labels: Array) -> Array:
+        """Labels [curves, identified] -> values in the parameters' units, same shape."""
+        return self.from_labels(labels)[:, self._columns]
+
+    @property
+    def _columns(self) -> list[int]:
+        """Columns of a parameter array that are labels."""
+        return [i for i, parameter in enumerate(self.parameters) if parameter.fixed is None]
+
 
 def _adjusted(
     law: str, parameter: Parameter, limits: tuple[float, float] | None, fixed: float | None

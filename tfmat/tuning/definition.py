@@ -1,5 +1,6 @@
 """A config file makes a search, which may go on with another definition or not; a trial's values make a config file."""
 
+import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -34,9 +35,13 @@ CHANGEABLE = frozenset(
 
 
 def load_search(
-    path: str | os.PathLike, overrides: Sequence[tuple[str, str]] = ()
+    path: str | os.PathLike,
+    overrides: Sequence[tuple[str, str]] = (),
+    max_trials: int | None = None,
 ) -> tuple[Config, Search]:
     """Reads `get_config()`, changed by the overrides (key, text), and `get_search()` of a config file, both checked.
+
+    `max_trials` replaces the file's.
 
     Raises:
       InputError: the file is missing, fails, or says what does not exist.
@@ -54,6 +59,9 @@ def load_search(
         apply_override(base, key, text)
     check_config(base)
     search.check()
+    if max_trials is not None:
+        search = dataclasses.replace(search, max_trials=max_trials)
+        search.check()
     return base, search
 
 

@@ -3,34 +3,17 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Sequence
 
 from tfmat.config import Config
 from tfmat.console import clock_text, log
 from tfmat.errors import InputError
 from tfmat.files import make_folder
 from tfmat.tuning.claims import Claims
-from tfmat.tuning.definition import load_search
 from tfmat.tuning.results import write_results
 from tfmat.tuning.space import Search
 from tfmat.tuning.state import Options, SearchState, read_state, state_path
 from tfmat.tuning.status import Summary, summarize
 from tfmat.tuning.supervisor import Supervisor
-
-
-def read_definition(
-    config: str, overrides: Sequence[tuple[str, str]] = (), max_trials: int | None = None
-) -> tuple[Config, Search]:
-    """The base config and the search of a config file; `max_trials` replaces the file's.
-
-    Raises:
-      InputError: the file, or what it says, cannot be used.
-    """
-    base, search = load_search(config, overrides)
-    if max_trials is not None:
-        search = dataclasses.replace(search, max_trials=max_trials)
-        search.check()
-    return base, search
 
 
 def run_search(
@@ -45,7 +28,7 @@ def run_search(
     """Runs a search, or goes on with it, to its end.
 
     Args:
-      base, search: checked, from `read_definition`.
+      base, search: checked, from `load_search`.
       workdir: folder of the search. Several machines may work on it at once, with other names of workers.
       options: see Options.
       num_workers: side by side on this machine; they share its cores.

@@ -8,7 +8,7 @@ from tfmat.curves.cleaning import MeasuredCurve
 from tfmat.curves.measured import load_file
 from tfmat.curves.reading import ReadingOptions
 from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
+from tfmat.curves.simulate import Simulator, split_features
 from tfmat.errors import InputError
 from tfmat.identification.classical import (
     best_fit,
@@ -19,7 +19,6 @@ from tfmat.identification.classical import (
 )
 from tfmat.identification.correlated_errors import correlated_errors
 from tfmat.identification.identify import identify
-from tfmat.identification.label_space import label_derivatives, split_features
 from tfmat.identification.least_squares import fit, polish
 from tfmat.identification.networks import law_alone
 from tfmat.materials import find_law
@@ -83,7 +82,7 @@ def reference_minimum(law, strain, stress, starts):
         found = scipy.optimize.least_squares(
             lambda labels: wide.stress(strain[None], wide.from_labels(labels[None]))[0] - stress,
             np.clip(start, 1e-6, 1 - 1e-6),
-            lambda labels: label_derivatives(wide, strain[None], labels[None])[0],
+            lambda labels: wide.label_derivatives(strain[None], labels[None])[0],
             bounds=(0, 1),
             x_scale="jac",
             max_nfev=40,

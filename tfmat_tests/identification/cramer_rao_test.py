@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from tfmat.identification.label_space import label_stress
 from tfmat.identification.least_squares import fit
 from tfmat.identification.likelihood import (
     CurveLikelihood,
@@ -42,7 +41,7 @@ def test_least_squares_reaches_the_bound():
     random = np.random.default_rng(1)
     strain = np.tile(STRAIN, (3000, 1))
     truth = np.repeat(LABELS, 3000, axis=0)
-    stress = label_stress(LAW, strain, truth) + random.normal(0, 1, strain.shape)
+    stress = LAW.label_stress(strain, truth) + random.normal(0, 1, strain.shape)
     error = fit(LAW, strain, stress).labels - truth
     bound = cramer_rao_bound(LAW, STRAIN[None], LABELS, 1.0).label_covariance[0]
     np.testing.assert_allclose(error.T @ error / 3000, bound, rtol=0.12)
@@ -53,7 +52,7 @@ def test_information_is_the_covariance_of_the_score(noise):
     """The definition (Kay 1993, eq. 3.21), with the score from differences of the likelihood over simulated noise."""
     random = np.random.default_rng(2)
     model = NoiseModel(*noise, None, 200)
-    clean = label_stress(LAW, STRAIN[None], LABELS)[0]
+    clean = LAW.label_stress(STRAIN[None], LABELS)[0]
     step, scores = 1e-4, []
     nodes = np.concatenate([LABELS + step * np.eye(2), LABELS - step * np.eye(2)])
     for _ in range(4000):

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tfmat.curves.settings import CurveSettings
+from tfmat.curves.simulate import split_features
 from tfmat.data.packed import PackedDataset, generate_dataset
 from tfmat.errors import InputError
 from tfmat.identification.bayes_risk import bayes_risk
 from tfmat.identification.evaluate import add_reference, evaluate, find_test_data
-from tfmat.identification.label_space import split_features
 from tfmat.identification.least_squares import fit
 from tfmat.identification.likelihood import cramer_rao_bound
 

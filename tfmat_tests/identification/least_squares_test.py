@@ -6,8 +6,7 @@ import scipy.optimize
 import scipy.stats
 
 from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
-from tfmat.identification.label_space import label_derivatives, label_stress, split_features
+from tfmat.curves.simulate import Simulator, split_features
 from tfmat.identification.least_squares import fit, fit_with_noise, polish
 from tfmat.materials import find_law
 
@@ -37,9 +36,9 @@ def simulated(count, seed=77, **settings):
 def scipy_fit(law, strain, stress, start):
     """SciPy's bounded trust region method on one curve."""
     return scipy.optimize.least_squares(
-        lambda labels: label_stress(law, strain[None], labels[None])[0] - stress,
+        lambda labels: law.label_stress(strain[None], labels[None])[0] - stress,
         np.clip(start, 0.01, 0.99),
-        lambda labels: label_derivatives(law, strain[None], labels[None])[0],
+        lambda labels: law.label_derivatives(strain[None], labels[None])[0],
         bounds=(0, 1),
         method="trf",
         x_scale="jac",
@@ -96,7 +95,7 @@ def test_covariance_and_intervals_are_those_of_curve_fit():
         e, s = strain[i, valid[i]], stress[i, valid[i]]
 
         def model(e, *labels):
-            return label_stress(law, e[None], np.array([labels]))[0]
+            return law.label_stress(e[None], np.array([labels]))[0]
 
         best, covariance = scipy.optimize.curve_fit(model, e, s, p0=found.labels[i])
         assert best == pytest.approx(found.labels[i], abs=1e-4 * found.label_std[i].max())
@@ -194,7 +193,7 @@ def test_weights_are_those_of_curve_fit():
     found = fit(law, strain, stress, valid, deviation=deviation)
     for i in np.flatnonzero(~found.at_bound.any(axis=1)):
         best, covariance = scipy.optimize.curve_fit(
-            lambda e, *labels: label_stress(law, e[None], np.array([labels]))[0],
+            lambda e, *labels: law.label_stress(e[None], np.array([labels]))[0],
             strain[i],
             stress[i],
             p0=found.labels[i],
@@ -202,7 +201,7 @@ def test_weights_are_those_of_curve_fit():
         )
         assert best == pytest.approx(found.labels[i], abs=1e-3 * found.label_std[i].max())
         np.testing.assert_allclose(found.label_covariance[i], covariance, rtol=5e-3)
-    model = label_stress(law, strain, found.labels)
+    model = law.label_stress(strain, found.labels)
     assert found.rmse_mpa == pytest.approx(np.sqrt(np.mean((model - stress) ** 2, axis=1)))
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
-from tfmat.identification.label_space import split_features
+from tfmat.curves.simulate import Simulator, split_features
 from tfmat.identification.least_squares import fit_with_noise
 from tfmat.identification.likelihood import CurveLikelihood, NoiseModel, likelihoods
 from tfmat.identification.posterior_grid import posterior_moments

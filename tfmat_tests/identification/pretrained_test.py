@@ -15,7 +15,6 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator, features_of
 from tfmat.errors import InputError
 from tfmat.identification.identifier import Identifier
-from tfmat.identification.label_space import label_stress
 from tfmat.identification.networks import find_network, is_pretrained, pretrained_laws
 from tfmat.identification.scores import coverage, rmse_percent
 from tfmat.workflow import curve_settings
@@ -88,7 +87,7 @@ def test_networks_for_metals_follow_measured_curves(law, most, real_curves):
             features.append(features_of(strain[None], stress[None], valid[None])[0])
     assert len(features) == 16
     strain, stress, padded = np.moveaxis(np.array(features, float), 2, 0)
-    answers = label_stress(network.law, strain, network.predict(np.array(features)).clip(0, 1))
+    answers = network.law.label_stress(strain, network.predict(np.array(features)).clip(0, 1))
     percent = rmse_percent(stress, answers, padded == 0)
     assert np.median(percent) < 3
     assert percent.max() < most

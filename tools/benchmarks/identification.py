@@ -15,8 +15,7 @@ import numpy as np
 
 from benchmarks.rounds import quantity
 from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
-from tfmat.identification.label_space import split_features
+from tfmat.curves.simulate import Simulator, split_features
 from tfmat.identification.least_squares import fit
 from tfmat.identification.other_laws import LawComparison, compare_laws
 from tfmat.materials import find_law
