@@ -31,9 +31,8 @@ import pandas as pd
 from tfmat.config import Config, apply_override, check_config, load_config
 from tfmat.errors import InputError, TfmatError
 from tfmat.files import atomic_write, make_folder, read_json, write_json
-from tfmat.large_batch.batch_sweep import ENDED, run_once, state_of
+from tfmat.large_batch.batch_sweep import ENDED, prepare_data, run_once, state_of
 from tfmat.large_batch.figures import save_png_and_svg
-from tfmat.large_batch.settings import prepare_data
 from tfmat.report.drawing import MEASURED, MODEL, finish, logarithmic, new_figure
 from tfmat.report.run_files import read_metrics
 

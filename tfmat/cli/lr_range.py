@@ -38,7 +38,7 @@ extra_help = config_help
 
 
 def run(flag_values: FlagValues, arguments: list[str]) -> int:
-    """Tests, prints a line a batch; returns the exit status."""
+    """Tests, prints a line per batch; returns the exit status."""
     config = read_config(flag_values)
     workdir = output_folder(flag_values, "lr_range-")
     from tfmat.console import progress_bar

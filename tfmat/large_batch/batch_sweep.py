@@ -3,6 +3,7 @@
 Each point is an ordinary run in a folder of its own; one that is done is not repeated, one that was stopped goes on.
 """
 
+import copy
 import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tfmat.config import Config
+from tfmat.config import Config, apply_override, check_config, goes_in_pieces
 from tfmat.console import log
 from tfmat.durations import seconds_of
 from tfmat.errors import DivergedError, InputError
 from tfmat.files import atomic_write, make_folder, read_json
 from tfmat.large_batch.figures import save_png_and_svg, sweep_figure
-from tfmat.large_batch.settings import at_batch, prepare_data
 from tfmat.report.run_files import read_metrics
 from tfmat.training.plan import RunPlan
 
@@ -82,6 +82,35 @@ def batch_sweep(
             table.to_csv(file, index=False)
     save_png_and_svg(sweep_figure(table, equal_time), folder / "batch_sweep")
     return table
+
+
+def at_batch(config: Config, batch: int, **overrides: Any) -> Config:
+    """A copy of the config with another global batch, and further keys (`optimizer__name=...`) as text."""
+    changed = copy.deepcopy(config)
+    for key, value in {"global_batch_size": batch, **overrides}.items():
+        apply_override(changed, key.replace("__", "."), str(value))
+    return check_config(changed)
+
+
+def prepare_data(config: Config, data_dir: str, largest_batch: int) -> "PackedDataset":
+    """The data set of the config, made if it is not there; TensorFlow is loaded and set up as `tfmat train` does.
+
+    Raises:
+      InputError: also where the largest batch is larger than the training set.
+    """
+    from tfmat.launch.runtime import prepare_tensorflow
+    from tfmat.workflow import curve_settings, make_dataset
+    from tfmat.workflow.dataset import named_dataset
+
+    dataset = named_dataset(config, data_dir)
+    if dataset is None:
+        dataset = make_dataset(config, curve_settings(config), data_dir)
+    if largest_batch > dataset.num_train:
+        raise InputError(
+            f"batch {largest_batch} is larger than the {dataset.num_train} training curves; leave it out"
+        )
+    prepare_tensorflow(one_thread_an_operation=goes_in_pieces(config.model))
+    return dataset
 
 
 def run_once(config: Config, dataset: "PackedDataset", path: pathlib.Path) -> None:

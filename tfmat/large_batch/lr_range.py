@@ -12,8 +12,8 @@ from tfmat.config import Config
 from tfmat.durations import RunSteps
 from tfmat.errors import InputError
 from tfmat.files import as_json, atomic_write, make_folder, read_json, write_json
+from tfmat.large_batch.batch_sweep import at_batch, prepare_data
 from tfmat.large_batch.figures import range_figure, save_png_and_svg
-from tfmat.large_batch.settings import at_batch, prepare_data
 
 if TYPE_CHECKING:
     from tfmat.data.packed import PackedDataset
@@ -30,7 +30,7 @@ class RangeTest:
     """Rates that a test of one batch found.
 
     Attributes:
-      batch: examples a step.
+      batch: examples per step.
       lowest: rate at which the smoothed loss was lowest.
       steepest: rate at which it fell fastest, per factor of the rate.
       suggested: a third of `lowest`: a peak to begin with.

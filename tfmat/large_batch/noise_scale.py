@@ -40,7 +40,7 @@ class NoiseScale:
     groups: int
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values; None for infinity."""
+        """The fields as plain values; None for infinity."""
         content = dataclasses.asdict(self)
         return {k: None if not math.isfinite(v) else v for k, v in content.items()}
 

@@ -1,4 +1,4 @@
-"""From the config's `model` section to a plain Keras 3 model, curve [points, 3] -> scaled parameters."""
+"""Makes of the config's `model` section a plain Keras 3 model, curve [points, 3] -> scaled parameters."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""From the config's `optimizer` section to a functional Keras optimizer with its schedule."""
+"""Makes of the config's `optimizer` section a functional Keras optimizer with its schedule."""
 
 import math
 from typing import Any

@@ -88,7 +88,7 @@ class ParallelSteps:
     def evaluate(
         self, features: Any, labels: Any, rows: Any = None, *, sample_weight: Any = None
     ) -> Results:
-        """As `train`, in inference mode, and nothing changes."""
+        """Does as `train`, in inference mode, and nothing changes."""
         return self._run(self.backend.evaluate, features, labels, rows, sample_weight)
 
     def predict(self, features: Any) -> Any:

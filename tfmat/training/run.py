@@ -133,7 +133,7 @@ class RunResult:
       reason: why the run ended, in words.
       step: global steps done.
       total_steps: global steps that were planned.
-      history: logs by name, one value an epoch of this process, as from Keras `fit`.
+      history: logs by name, one value per epoch of this process, as from Keras `fit`.
       record: the last line of metrics.jsonl, and `val_..._all` over all validation examples.
     """
 

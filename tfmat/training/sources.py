@@ -113,7 +113,7 @@ def make_source(
 
 
 def check_same_everywhere(backend: Backend, config: Mapping[str, Any]) -> None:
-    """Refuses workers that would not do the same steps: the others would wait for them for ever."""
+    """Refuses workers that would not do the same steps: the others would wait for them forever."""
     names = (
         "num_examples",
         "steps_per_epoch",

@@ -128,7 +128,7 @@ class Trainer:
           features: array (or structure of arrays) [examples, ...], or a batched tf.data.Dataset of (features, labels)
             or (features, labels, weights).
           labels: array (or structure) [examples, ...]; None with a tf.data set.
-          global_batch_size: examples a step. The last batch of an epoch may be smaller; no example is dropped.
+          global_batch_size: examples per step. The last batch of an epoch may be smaller; no example is dropped.
           train_for: `20steps`, `8epochs`, `90s`, `10m` or `2h`. A time is turned into steps once, from a measured rate.
           validation: (features, labels) or (features, labels, sample_weight), arrays.
           num_validation: how many of them are used after every epoch; all are used at the end.

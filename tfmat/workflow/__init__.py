@@ -1,7 +1,8 @@
 """The main job, made of what the rooms offer."""
 
 from tfmat.workflow.dataset import curve_settings, make_dataset
-from tfmat.workflow.main import main_job, plan_job
+from tfmat.workflow.job import plan_job
+from tfmat.workflow.main import main_job
 from tfmat.workflow.results import calibrate_run
 from tfmat.workflow.train import sidecar
 

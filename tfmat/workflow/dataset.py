@@ -1,33 +1,52 @@
-"""From the config to the data set that it asks for."""
+"""The data set that a config asks for: how its curves are simulated, and where it lies."""
 
 import time
 
 from tfmat.config import Config, default_config
 from tfmat.console import log, progress_bar
 from tfmat.curves.settings import CurveSettings
-from tfmat.data.packed import PackedDataset, dataset_folder, generate_dataset, is_complete
+from tfmat.data.packed import (
+    PackedDataset,
+    dataset_folder,
+    generate_dataset,
+    is_complete,
+    is_dataset,
+)
 from tfmat.errors import InputError
+
+# Keys of the config's `data` section that are called the same in CurveSettings; beside them the number of points.
+_OF_CURVES = (
+    "max_strain",
+    "strength_mpa",
+    "noise_mpa",
+    "noise_relative",
+    "strength_cut_off",
+    "noise_of_maximum",
+    "measured_points",
+    "strain_offset",
+    "misfit",
+    "yield_spread",
+)
 
 
 def curve_settings(config: Config) -> CurveSettings:
     """What the config says about curves."""
-    data = config.data
     return CurveSettings(
         law=config.law,
         ranges=dict(config.ranges),
         fixed=dict(config.fixed),
-        max_strain=data.max_strain,
-        strength_mpa=data.strength_mpa,
-        strength_cut_off=data.strength_cut_off,
-        noise_mpa=data.noise_mpa,
-        noise_relative=data.noise_relative,
-        num_points=data.num_points,
-        noise_of_maximum=data.noise_of_maximum,
-        measured_points=data.measured_points,
-        strain_offset=data.strain_offset,
-        misfit=data.misfit,
-        yield_spread=data.yield_spread,
+        num_points=config.data.num_points,
+        **{name: config.data[name] for name in _OF_CURVES},
     )
+
+
+def named_dataset(config: Config, data_dir: str) -> PackedDataset | None:
+    """The data set that `data_dir` is, whose settings then replace the config's; None for a folder of data sets."""
+    if not is_dataset(data_dir):
+        return None
+    dataset = PackedDataset.open(data_dir)
+    _adopt(config, dataset)
+    return dataset
 
 
 def make_dataset(config: Config, settings: CurveSettings, data_dir: str) -> PackedDataset:
@@ -50,7 +69,7 @@ def seed_and_counts(config: Config) -> dict[str, int]:
     return {"seed": seed, "num_curves": data.num_curves, "num_test": data.num_test}
 
 
-def adopt(config: Config, dataset: PackedDataset) -> None:
+def _adopt(config: Config, dataset: PackedDataset) -> None:
     """Makes the config say what the data set is."""
     settings = dataset.settings
     law = settings.law if settings else "imported"
@@ -64,18 +83,7 @@ def adopt(config: Config, dataset: PackedDataset) -> None:
     config.data.num_points = int(dataset.features.shape[1])
     if settings is None:
         return
-    for name in (
-        "max_strain",
-        "strength_mpa",
-        "noise_mpa",
-        "noise_relative",
-        "strength_cut_off",
-        "noise_of_maximum",
-        "measured_points",
-        "strain_offset",
-        "misfit",
-        "yield_spread",
-    ):
+    for name in _OF_CURVES:
         with config.data.ignore_type():
             config.data[name] = getattr(settings, name)
     for name, values in (("ranges", settings.ranges), ("fixed", settings.fixed)):

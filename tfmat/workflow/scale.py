@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from tfmat.config import Config
 from tfmat.console import log
-from tfmat.data.packed import PackedDataset, is_dataset
+from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.files import as_json, locked
-from tfmat.workflow.dataset import adopt, curve_settings, make_dataset
-from tfmat.workflow.memory import check_training_fits
+from tfmat.workflow.dataset import curve_settings, make_dataset, named_dataset
+from tfmat.workflow.job import check_training_fits
 
 if TYPE_CHECKING:
     from tfmat.launch.site import Site
@@ -78,18 +78,17 @@ def _num_train(matrix: "Matrix") -> int:
 
 
 def _dataset(config: Config, data_dir: str, num_train: int) -> PackedDataset:
-    if is_dataset(data_dir):
-        dataset = PackedDataset.open(data_dir)
-        adopt(config, dataset)
-        if dataset.num_train < num_train:
-            raise InputError(
-                f"{data_dir} has {dataset.num_train:,} training examples, the study asks for {num_train:,}; give a "
-                "larger data set or a smaller dataset_size"
-            )
-        return dataset
-    # A quarter of the curves validates.
-    config.data.num_curves = -(-num_train * 4 // 3)
-    return make_dataset(config, curve_settings(config), data_dir)
+    dataset = named_dataset(config, data_dir)
+    if dataset is None:
+        # A quarter of the curves validates.
+        config.data.num_curves = -(-num_train * 4 // 3)
+        return make_dataset(config, curve_settings(config), data_dir)
+    if dataset.num_train < num_train:
+        raise InputError(
+            f"{data_dir} has {dataset.num_train:,} training examples, the study asks for {num_train:,}; give a "
+            "larger data set or a smaller dataset_size"
+        )
+    return dataset
 
 
 def _study(

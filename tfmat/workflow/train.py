@@ -86,7 +86,7 @@ def train(
 
 
 def _callbacks(config: Config, plan: RunPlan, backend: "Backend") -> list[Any]:
-    """Of this rank. What begins with the training is done once it is certain that this process trains."""
+    """Keras callbacks of this rank. What begins with the training is done once this process is sure to train."""
     from keras.callbacks import EarlyStopping, LambdaCallback, TensorBoard
 
     from tfmat.launch.provenance import record_session

@@ -5,7 +5,7 @@ import pytest
 from tfmat.cli.main import main
 from tfmat.config import apply_override, check_config, default_config
 from tfmat.models import build_model
-from tfmat.workflow.memory import count_parameters
+from tfmat.workflow.job import count_parameters
 
 
 @pytest.mark.parametrize(

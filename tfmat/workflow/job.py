@@ -1,0 +1,162 @@
+"""The main job, read from the config and checked before anything is made: here, or for another machine."""
+
+import dataclasses
+import pathlib
+from typing import TYPE_CHECKING
+
+from tfmat.config import Config
+from tfmat.curves.settings import CurveSettings
+from tfmat.data.memory import check_memory
+from tfmat.data.packed import PackedDataset, dataset_folder
+from tfmat.errors import InputError
+from tfmat.training.plan import RunPlan
+from tfmat.workflow.dataset import curve_settings, named_dataset, seed_and_counts
+
+if TYPE_CHECKING:
+    from tfmat.backends import BackendOptions
+    from tfmat.ranks.processes import Processes
+
+_FLOAT = 4  # bytes
+_CHANNELS = 3
+# Weights, gradients and one slot of the optimizer; a mesh may divide all but the weights.
+_COPIES = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """The main job, read and checked before anything is made.
+
+    Attributes:
+      config: for the parts of it that are made from its sections: law, network, optimizer.
+      plan: how the run trains.
+      backend, options: how its steps run; the options know the mesh and the processes.
+      settings: what the curves are simulated with.
+      dataset: where `--data_dir` is one.
+      data: the data set's folder.
+    """
+
+    config: Config
+    plan: RunPlan
+    backend: str
+    options: "BackendOptions"
+    settings: CurveSettings
+    dataset: PackedDataset | None
+    data: pathlib.Path
+
+    @property
+    def num_outputs(self) -> int:
+        """Parameters that the network identifies."""
+        dataset = self.dataset
+        return len(dataset.parameters if dataset else self.settings.build_law().identified)
+
+    @property
+    def num_points(self) -> int:
+        """Points per curve."""
+        return int(self.dataset.features.shape[1] if self.dataset else self.config.data.num_points)
+
+
+def plan_job(
+    config: Config,
+    *,
+    workdir: str,
+    data_dir: str,
+    backend: str,
+    processes: "Processes | None" = None,
+) -> Job:
+    """Reads everything once, and refuses what can be refused before anything is made, and without TensorFlow.
+
+    Args:
+      config, workdir, data_dir, backend: see `main_job`.
+      processes: of a job on another machine; by default those that the launcher started here.
+
+    Raises:
+      InputError.
+    """
+    from tfmat.backends import check_backend
+    from tfmat.backends.planning import backend_options, check_dtensor, check_profile
+    from tfmat.training.run_folder import check_same_config
+
+    launched = {"processes": processes} if processes else {}
+    check_backend(backend)
+    options = backend_options(config, folder=workdir, **launched)
+    check_profile(config, backend)
+    if backend == "dtensor":
+        check_dtensor(config)
+    _check_processes(backend, options)
+    settings = curve_settings(config)
+    settings.build_law()
+    dataset, folder = named_dataset(config, data_dir), pathlib.Path(data_dir)
+    if not dataset:
+        folder = dataset_folder(data_dir, settings, **seed_and_counts(config))
+    shard_size = {"shard_size": dataset.shard_size} if dataset else {}
+    plan = RunPlan.of_config(config, workdir=workdir, **shard_size)
+    job = Job(config, plan, backend, options, settings, dataset, folder)
+    check_training_fits(
+        config, num_outputs=job.num_outputs, num_points=job.num_points, backend=backend
+    )
+    num_curves = config.data.num_curves
+    _check_lengths(config, plan, num_curves - num_curves // 4)
+    # The folder's name tells an edited law file apart.
+    check_same_config(workdir, {**config.to_dict(), "data_dir": str(folder.resolve())})
+    return job
+
+
+def _check_processes(backend: str, options: "BackendOptions") -> None:
+    processes = options.processes
+    if backend == "single" and processes.size > 1:
+        raise InputError(
+            f"{processes.launcher} started {processes.size} processes, but --backend=single is for one: each would "
+            "train for itself in the same folder; use --backend=horovod, or --backend=dtensor with a mesh"
+        )
+    if backend == "dtensor":
+        options.mesh.devices_per_process(processes.size)
+
+
+def _check_lengths(config: Config, plan: RunPlan, num_train: int) -> None:
+    """Refuses, before anything is made, what cannot be trained."""
+    if config.global_batch_size > num_train:
+        raise InputError(
+            f"global_batch_size is {config.global_batch_size}, but data.num_curves={config.data.num_curves} leaves "
+            f"{num_train} for training; use a smaller batch or more curves"
+        )
+    duration, epochs = plan.train_for, plan.epochs(num_train)
+    if not (duration.value if duration.seconds is not None else epochs.steps(duration)):
+        raise InputError(f"train_for is '{config.train_for}', less than one step; give more")
+
+
+def check_training_fits(
+    config: Config, *, num_outputs: int, num_points: int, backend: str = "single"
+) -> None:
+    """InputError where the network, or one batch, is larger than the machine's memory."""
+    parameters = count_parameters(config, num_outputs=num_outputs, num_points=num_points)
+    copies = 1 if backend == "dtensor" else _COPIES
+    check_memory(
+        f"a network of {parameters:,} parameters (model.hidden_units={_words(config.model.hidden_units)}, "
+        f"model.conv_filters={_words(config.model.conv_filters)}, {num_points} points)",
+        copies * _FLOAT * parameters,
+        "take a smaller one",
+    )
+    batch = config.global_batch_size
+    if backend == "single":
+        check_memory(
+            f"a batch of {batch:,} curves of {num_points:,} points",
+            batch * num_points * _CHANNELS * _FLOAT,
+            "take a smaller global_batch_size, or fewer points",
+        )
+
+
+def count_parameters(config: Config, *, num_outputs: int, num_points: int) -> int:
+    """The trainable numbers of `tfmat.models.build_model`'s network, but for normalisation and uncertainty."""
+    model, points, inputs, count = config.model, num_points, _CHANNELS, 0
+    for filters, kernel in zip(model.conv_filters, model.kernel_sizes, strict=True):
+        count += (kernel * inputs + 1) * filters
+        points, inputs = points // model.pool_size, filters
+    inputs *= points
+    for units in (*model.hidden_units, num_outputs):
+        count += (inputs + 1) * units
+        inputs = units
+    return count
+
+
+def _words(values: tuple[int, ...]) -> str:
+    return ",".join(map(str, values)) or "none"
