@@ -41,3 +41,12 @@ def mpirun(ranks, *arguments, timeout=300, environment=(), hosts=None):
         cwd=PROJECT,
         env={**os.environ, **ENVIRONMENT, **dict(environment)},
     )
+
+
+def is_running(pid: str) -> bool:
+    """False also for one that has ended and that nobody has asked about yet."""
+    try:
+        status = pathlib.Path("/proc", pid, "stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from tfmat.launch import doctor
+from tfmat_tests.mpi import is_running
 
 
 def command(folder, name, text):
@@ -134,12 +135,10 @@ def test_a_probe_that_hangs_is_killed_with_its_children():
         "import subprocess, time; child = subprocess.Popen(['sleep', '600']); "
         "print(child.pid, flush=True); time.sleep(600)"
     )
-    said, complaint = doctor._output([sys.executable, "-c", program], 2.0)
-    assert complaint == "no answer within 2 s"
-    deadline = time.monotonic() + 10
-    while os.path.exists(f"/proc/{int(said)}"):
-        with open(f"/proc/{int(said)}/stat") as file:
-            if file.read().rpartition(")")[2].split()[0] == "Z":
-                break
+    # Python itself may take seconds to start on a busy machine.
+    said, complaint = doctor._output([sys.executable, "-c", program], 5.0)
+    assert complaint == "no answer within 5 s"
+    deadline = time.monotonic() + 60
+    while is_running(said):
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tfmat.ranks.verdict import AGAIN, name_ranks
-from tfmat_tests.mpi import need_mpirun
+from tfmat_tests.mpi import is_running, need_mpirun
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = [sys.executable, "-m", "tfmat_tests.ranks.star_rank"]
@@ -226,15 +226,6 @@ def test_rank_0_that_does_not_come_is_noticed(start):
     assert ranks.wait(apart_from=0) == [4, 4]
     assert ranks.said().startswith("tfmat: not all ranks appeared within 6 s (seen from rank 1, ")
     assert ranks.said().count("\n") == 1
-
-
-def is_running(pid: str) -> bool:
-    """False also for one that has ended and that nobody has asked about yet."""
-    try:
-        status = pathlib.Path("/proc", pid, "stat").read_text()
-    except FileNotFoundError:
-        return False
-    return status.rpartition(")")[2].split()[0] != "Z"
 
 
 @pytest.mark.parametrize(

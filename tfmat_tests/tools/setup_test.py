@@ -112,7 +112,7 @@ def test_killed_call_leaves_nothing_that_looks_finished(tmp_path):
     process = start(folder)
     wait_for_build(folder, 1)
     os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert not (folder / ".venv" / ".tfmat" / "core").exists()
     (folder / "hold").unlink()
     leftover = folder / ".venv" / "leftover"

@@ -17,7 +17,7 @@ from tfmat_tests.mpi import PROJECT, mpirun
 MODULE = "tfmat_tests.training.rank_of_run"
 RANKS = 3
 # Seconds in which everything must have ended, TensorFlow's start on shared processors included.
-PATIENCE = 60 + 60
+PATIENCE = 60 + 120
 
 FAULTS = ("exception", "SIGKILL", "SIGSTOP")
 PHASES = ("start", "training", "validation", "checkpoint")
@@ -56,7 +56,7 @@ def _processes_of(workdir):
 
 
 def _nothing_is_left(workdir):
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while _processes_of(workdir):
         assert time.monotonic() < deadline, _processes_of(workdir)
         time.sleep(0.1)
