@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from benchmarks.rounds import Log, Row, launch, measure_variants, rows_table, spread, summarize
+from benchmarks.rounds import (
+    Log,
+    Row,
+    launch,
+    measure_variants,
+    milliseconds,
+    rows_table,
+    spread,
+    summarize,
+)
 from tfmat.ranks.processes import Processes
 from tfmat.scaling.laboratory import Answers, Launch
 
@@ -51,8 +60,11 @@ def measure_counters(
     rows = []
     for clock in ("seconds", "processor_seconds"):
         timed = [{**s, "rate": s["batch_size"] / s[clock]} for s in samples]
-        for row in summarize(timed, slower_than="plain"):
+        found = summarize(timed, slower_than="plain")
+        plain = {row["batch_size"]: milliseconds(row) for row in found if row["variant"] == "plain"}
+        for row in found:
             if row["variant"] in DESCRIPTIONS:
+                row["plain"] = plain[row["batch_size"]]
                 added = {key: value - 1 for key, value in row["times"].items()}
                 rows.append({**row, "clock": clock, "added": added, "goal": GOAL})
     return {"samples": samples, "summary": rows}
@@ -65,6 +77,7 @@ def counters_table(rows: list[Row]) -> Table:
         "batch": lambda row: str(row["batch_size"]),
         "<what is measured": lambda row: DESCRIPTIONS[row["variant"]],
         "<by": lambda row: clocks[row["clock"]],
+        "ms a step without": lambda row: row["plain"],
         "added, %": lambda row: spread(row["added"], "{:+.2f}", 100),
     }
     title = "what measuring adds to a step; median (95 % interval) of cycles of blocks"
