@@ -18,6 +18,7 @@ def train(case, backend, data):
     from tfmat.backends.losses import per_example_function
     from tfmat.data.order import ExampleOrder
     from tfmat.data.pipeline import MemorySource, StreamSource
+    from tfmat.durations import EpochPlan
     from tfmat.optimizers import make_functional
     from tfmat_tests.backends.problem import BATCH, OPTIMIZERS, make_model, set_precision, spans
 
@@ -36,7 +37,9 @@ def train(case, backend, data):
     features, labels = (array[:num_examples] for array in data)
     order = ExampleOrder(num_examples, seed=5, shard_size=1024)
     source_class = StreamSource if case.get("stream") else MemorySource
-    source = source_class(backend.place((features, labels)), order, BATCH, backend.columns(BATCH))
+    epochs = EpochPlan(num_examples, BATCH)
+    data = backend.place((features, labels))
+    source = source_class(data, order, epochs, backend.columns)
     sums = [backend.train(*block) for block in source.blocks(spans(source, [5, 9, 6]))]
     backend.check_replicas(20)
     return model.get_weights(), np.concatenate(sums)
