@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 import tfmat
+from tfmat.backends import make_backend
 from tfmat.config import apply_override, check_config, default_config
 from tfmat.durations import Duration
 from tfmat.errors import InputError
@@ -102,3 +103,13 @@ def test_a_warm_up_longer_than_the_run_takes_a_tenth_of_it() -> None:
     plan = RunPlan(10, warmup=Duration(500, "steps"))
     assert plan.steps(plan.epochs(100), 60).warmup == 6
     assert plan.steps(plan.epochs(100), 501).warmup == 500
+
+
+def test_the_plan_in_steps_for_people() -> None:
+    plan = RunPlan.of_config(
+        _config(train_for="3epochs", batch_growth="1epochs:2", global_batch_size="10")
+    )
+    found = plan.resolved(plan.epochs(100), 20, make_backend("single"))
+    assert found["steps"] == 20 and found["steps_per_epoch"] == 10 and found["epochs"] == 3
+    assert found["batch_from_epoch"] == {0: 10, 1: 20} and found["first_checkpoint_at_step"] == 10
+    assert (found["backend"], found["processes"], "mesh" in found) == ("single", 1, False)
