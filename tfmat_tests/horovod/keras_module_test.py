@@ -44,7 +44,7 @@ def outcomes(tmp_path_factory, run_all):
             folders[ranks] = folder = tmp_path_factory.mktemp(f"ranks-{ranks}")
             names = _checks() if ranks == 2 or run_all else sorted(WITH_THREE)
             program = "-m", "tfmat_tests.horovod.rank", str(folder), *names
-            ended = mpirun(ranks, *program, timeout=240)
+            ended = mpirun(ranks, *program, timeout=540)
             assert ended.returncode == 0, ended.stderr[-4000:]
         return folders[ranks]
 
