@@ -5,7 +5,10 @@
     done
     .venv/bin/python tools/large_batch_study.py runs/batch_*
 
-The second command times what was found against the study's own recipe; docs/large_batch.md says what came of it.
+The last command times what was found against the study's own recipe; docs/large_batch.md says what came of it. What all
+trials start from can be trained as it is:
+
+    tfmat train --config=configs/large_batch_search.py
 """
 
 from tfmat.config import Config, default_config
