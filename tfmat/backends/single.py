@@ -6,7 +6,6 @@ global batch, so unequal parts are right without further ado.
 """
 
 import hashlib
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,13 +25,13 @@ from tfmat.backends.batches import (
 from tfmat.backends.refusals import check_parts, check_precision
 from tfmat.backends.step import Batch, State, Step
 from tfmat.backends.step_times import StepTimes
+from tfmat.backends.sums import bytes_of_sum
 from tfmat.errors import InputError
 from tfmat.models.normalization import is_synchronized
 
 # Examples in a piece of a batch: beyond the first its activations leave the cache, below the second its operations
 # are too small to be worth starting. Further rounds would only make the graph larger.
 _PIECE, _SMALLEST_PIECE, _LARGEST_ROUNDS = 250, 16, 4
-_LARGEST_NUMBER = 8  # bytes
 
 
 class SingleBackend(Backend):
@@ -86,9 +85,9 @@ class SingleBackend(Backend):
         self._functions: dict[Any, Any] = {}
         self._num_calls = 0
         self._local_statistics = _local_statistics(model)
-        num_values = sum(math.prod(v.shape) for v in self._variables.weights) + self._step.num_sums
-        once = self.options.compression == "none" and _sums_once(model)
-        self.collectives.prepare_sums(num_values * _LARGEST_NUMBER if once else None)
+        self.collectives.prepare_sums(
+            bytes_of_sum(model, self._step.num_sums, self.options.compression)
+        )
 
     def place(self, data: Any) -> Any:
         """See Backend.place."""
@@ -281,14 +280,6 @@ class SingleBackend(Backend):
 
     def _read(self) -> State:
         return State(*([tf.convert_to_tensor(v) for v in part] for part in self._variables))
-
-
-def _sums_once(model: keras.Model) -> bool:
-    """Whether all that a step sums over the workers is one flat buffer."""
-    layers = model._flatten_layers()
-    types = {keras.backend.standardize_dtype(v.dtype) for v in model.trainable_variables}
-    types |= {layer.compute_dtype for layer in layers}
-    return len(types) == 1 and not any(is_synchronized(layer) for layer in layers)
 
 
 def _local_statistics(model: keras.Model) -> list[Any]:
