@@ -85,7 +85,9 @@ def counters_table(rows: list[Row]) -> Table:
 
 
 def _samples_of(launch: Launch, answers: Answers) -> list[dict[str, Any]]:
-    return [{**each, "rate": each["batch_size"] / each["seconds"]} for each in answers[0]["samples"]]  # fmt: skip
+    return [
+        {**each, "rate": each["batch_size"] / each["seconds"]} for each in answers[0]["samples"]
+    ]
 
 
 class _Variant:

@@ -86,8 +86,12 @@ def measure_other_laws(num_curves: int) -> dict[str, Any]:
         named = [better is not None and better[0] == name for better in comparison.better()]
         quantities += [
             quantity(f"AUROC, {name}", auroc(scores, other_scores), "", "≥", AUROC),
-            {"what": f"warned of, by name, {name}", "value": float(np.mean(named)), "unit": "of curves"},
-        ]  # fmt: skip
+            {
+                "what": f"warned of, by name, {name}",
+                "value": float(np.mean(named)),
+                "unit": "of curves",
+            },
+        ]
     return {"quantities": quantities, "num_curves": num_curves}
 
 

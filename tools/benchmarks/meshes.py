@@ -44,8 +44,11 @@ def cases(networks: Sequence[str]) -> dict[str, dict[str, Any]]:
             name = f"{network}, {mesh}" + (f", ZeRO {stage}" if stage else "")
             name += ", unfolded" if convolution == "unfolded" else ""
             found[name] = {
-                "network": network, "mesh": mesh, "zero_stage": stage, "convolution": convolution,
-            }  # fmt: skip
+                "network": network,
+                "mesh": mesh,
+                "zero_stage": stage,
+                "convolution": convolution,
+            }
     return found
 
 
@@ -63,9 +66,14 @@ def measure_meshes(
                 {"batch_a_worker": b, "global_batch_size": b} for b in NETWORKS[case["network"]]
             ]
             spec = steps_spec(
-                _config(case), dataset, seconds, tasks, backend="single" if single else "dtensor",
-                mesh="" if single else case["mesh"], zero_stage=case["zero_stage"],
-            )  # fmt: skip
+                _config(case),
+                dataset,
+                seconds,
+                tasks,
+                backend="single" if single else "dtensor",
+                mesh="" if single else case["mesh"],
+                zero_stage=case["zero_stage"],
+            )
             found.append(launch(name, number, folder, "benchmarks.meshes:measure", **spec))
         return found
 

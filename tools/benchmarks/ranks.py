@@ -60,14 +60,23 @@ _CURVES = 20_000
 
 
 def steps_spec(
-    config: Config, dataset: PackedDataset, seconds: float, tasks: Sequence[dict[str, int]], **variant: Any
-) -> dict[str, Any]:  # fmt: skip
+    config: Config,
+    dataset: PackedDataset,
+    seconds: float,
+    tasks: Sequence[dict[str, int]],
+    **variant: Any,
+) -> dict[str, Any]:
     """What `tfmat.scaling.step_times` wants to know; see tfmat.scaling.planning."""
     whole = {"backend": "single", "mesh": "", "zero_stage": 0, **variant}
     return {
-        "variant": whole, "tasks": list(tasks), "config": as_json(config.to_dict()), "dataset": str(dataset.folder),
-        "dataset_size": dataset.num_train, "seconds": seconds, "split": False,
-    }  # fmt: skip
+        "variant": whole,
+        "tasks": list(tasks),
+        "config": as_json(config.to_dict()),
+        "dataset": str(dataset.folder),
+        "dataset_size": dataset.num_train,
+        "seconds": seconds,
+        "split": False,
+    }
 
 
 def make_data(folder: pathlib.Path, num_curves: int = _CURVES) -> PackedDataset:
@@ -81,9 +90,14 @@ def make_data(folder: pathlib.Path, num_curves: int = _CURVES) -> PackedDataset:
 
 
 def measure_ranks(
-    folder: pathlib.Path, names: Sequence[str], ranks: int, batch_sizes: Sequence[int], rounds: int,
-    seconds: float, log: Log,
-) -> dict[str, Any]:  # fmt: skip
+    folder: pathlib.Path,
+    names: Sequence[str],
+    ranks: int,
+    batch_sizes: Sequence[int],
+    rounds: int,
+    seconds: float,
+    log: Log,
+) -> dict[str, Any]:
     """Samples of every variant, and their summary; see rounds.py."""
     dataset, config = make_data(folder), default_config()
     tasks = [{"batch_a_worker": b, "global_batch_size": b * ranks} for b in sorted(batch_sizes)]

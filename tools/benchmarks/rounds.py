@@ -29,9 +29,14 @@ def launch(
     processors = len(os.sched_getaffinity(0))
     each = processors if processes == 1 else 1
     told = {
-        "program": program, "path": [str(TOOLS)], "processors": each, "unbound": 0, "environment": {},
-        "watch": os.getpid(), **spec,
-    }  # fmt: skip
+        "program": program,
+        "path": [str(TOOLS)],
+        "processors": each,
+        "unbound": 0,
+        "environment": {},
+        "watch": os.getpid(),
+        **spec,
+    }
     own = folder / folder_name(number, name)
     return Launch(name, name, number, own, told, num_processes=processes, processors=each)
 
@@ -138,10 +143,14 @@ def spread(found: Mapping[str, float] | None, form: str = "{:.2f}", scale: float
 def milliseconds(row: Row) -> str:
     """The time of a step."""
     seconds = {key: row["batch_size"] / rate for key, rate in row["rate"].items()}
-    return spread({"low": seconds["high"], "value": seconds["value"], "high": seconds["low"]}, scale=1e3)  # fmt: skip
+    return spread(
+        {"low": seconds["high"], "value": seconds["value"], "high": seconds["low"]}, scale=1e3
+    )
 
 
-def rows_table(title: str, rows: Sequence[Row], columns: Mapping[str, Callable[[Row], str]]) -> Table:  # fmt: skip
+def rows_table(
+    title: str, rows: Sequence[Row], columns: Mapping[str, Callable[[Row], str]]
+) -> Table:
     """One row each; a heading that begins with `<` is of a column of words."""
     table = Table(title=title)
     for heading in columns:

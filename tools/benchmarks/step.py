@@ -74,9 +74,14 @@ class Timing(NamedTuple):
 
 
 def measure_steps(
-    folder: pathlib.Path, names: list[str], batch_sizes: list[int], num_curves: int, rounds: int,
-    seconds: float, log: Log,
-) -> dict[str, Any]:  # fmt: skip
+    folder: pathlib.Path,
+    names: list[str],
+    batch_sizes: list[int],
+    num_curves: int,
+    rounds: int,
+    seconds: float,
+    log: Log,
+) -> dict[str, Any]:
     """Samples of every variant at every batch size, and their summary; see rounds.py."""
     # A multiple of every batch size: nobody meets a partial batch.
     multiple = int(np.lcm.reduce(batch_sizes))
@@ -103,10 +108,16 @@ def measure_steps(
         if row["variant"] == "matmul":
             row.pop("share", None)
     return {
-        "num_curves": num_curves, "rounds": rounds, "seconds_a_run": seconds, "operations_a_curve": operations,
-        "skipped": skipped, "samples": samples, "summary": rows, "goals": list(checks.values()),
+        "num_curves": num_curves,
+        "rounds": rounds,
+        "seconds_a_run": seconds,
+        "operations_a_curve": operations,
+        "skipped": skipped,
+        "samples": samples,
+        "summary": rows,
+        "goals": list(checks.values()),
         "processors_of_others": max(sample["processors_of_others"] for sample in samples),
-    }  # fmt: skip
+    }
 
 
 def steps_table(rows: list[Row]) -> Table:
@@ -126,7 +137,9 @@ def steps_table(rows: list[Row]) -> Table:
         "of matmul's rate, %": lambda row: spread(row.get("share"), "{:.0f}", 100),
         "goal": lambda row: goal_text(row.get("goal")),
     }
-    return rows_table("curves a second, training; median (95 % interval) over the rounds", rows, columns)  # fmt: skip
+    return rows_table(
+        "curves a second, training; median (95 % interval) over the rounds", rows, columns
+    )
 
 
 def _write_data(folder: pathlib.Path, num_curves: int) -> None:
@@ -179,10 +192,15 @@ def _sample(variant: Any, data: Data, batch_size: int, seconds: float) -> Sample
     if before is not None and not (np.isfinite(after) and after < before):
         raise InputError(f"it does not train: the loss was {before:.4g} and is {after:.4g}")
     return {
-        "batch_size": batch_size, "work": timing.work, "seconds": timing.seconds, "steps": steps,
-        "operations": getattr(variant, "operations", 0.0), "loss": after, "processors": cpu / elapsed,
+        "batch_size": batch_size,
+        "work": timing.work,
+        "seconds": timing.seconds,
+        "steps": steps,
+        "operations": getattr(variant, "operations", 0.0),
+        "loss": after,
+        "processors": cpu / elapsed,
         "processors_of_others": max(0.0, busy - cpu) / elapsed,
-    }  # fmt: skip
+    }
 
 
 def _busy_seconds() -> float:
