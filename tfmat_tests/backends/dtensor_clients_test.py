@@ -15,6 +15,7 @@ OPTIMIZERS = ("nesterov", "adam", "adamw", "lars", "larc", "novograd", "lamb")
 SAMPLE = {(3, "adam")}
 RUN = "tfmat_tests.training.rank_of_run"
 CLIENTS = {"backend": "dtensor", "mesh": "batch:2,model:2"}
+STEPS = 35
 PATIENCE = 240
 
 
@@ -37,7 +38,7 @@ def test_two_clients_with_two_devices_each(stage, optimizer):
 
 
 def _train(ranks, workdir, **settings):
-    arguments = {"workdir": str(workdir), "even": True, **settings}
+    arguments = {"workdir": str(workdir), "even": True, "total_steps": STEPS, **settings}
     environment = {"TFMAT_WORKER_TIMEOUT": "10"}
     return mpirun(
         ranks, "-m", RUN, json.dumps(arguments), timeout=PATIENCE, environment=environment
@@ -65,7 +66,7 @@ def test_a_killed_first_client_ends_the_other(tmp_path):
 
 
 def test_a_killed_client_ends_the_other_and_checkpoints_go_anywhere(tmp_path):
-    """2 clients x 2 devices, 1 client of 4, 3 ranks of Horovod, 2 clients: the same weights as one process alone."""
+    """2 clients x 2 devices, 1 client of 4, 3 ranks of Horovod, one process, 2 clients: the same weights as alone."""
     run = tmp_path / "run"
     _kill(1, run)
     status = json.loads((run / "status.json").read_text())
@@ -73,15 +74,18 @@ def test_a_killed_client_ends_the_other_and_checkpoints_go_anywhere(tmp_path):
     for ranks, settings in (
         (1, {"backend": "dtensor", "mesh": "batch:4", "signal_at": 20}),
         (3, {"backend": "horovod", "signal_at": 25}),
+        (1, {"backend": "single", "signal_at": 30}),
         (2, CLIENTS),  # the command whose client was killed
     ):
         ended = _train(ranks, run, **settings)
         assert ended.returncode == (0 if settings is CLIENTS else 75), ended.stderr[-3000:]
     status = json.loads((run / "status.json").read_text())
     first, *others = status["resumed_from_steps"]
-    assert status["state"] == "done" and first in (10, 15) and others == [20, 25]
+    assert status["state"] == "done" and first in (10, 15) and others == [20, 25, 30]
     assert _train(1, tmp_path / "alone", backend="single").returncode == 0
-    for mine, reference in zip(_weights(run, 30), _weights(tmp_path / "alone", 30), strict=True):
+    for mine, reference in zip(
+        _weights(run, STEPS), _weights(tmp_path / "alone", STEPS), strict=True
+    ):
         assert np.linalg.norm(mine - reference) < 1e-9 * np.linalg.norm(reference)
 
 
