@@ -1,5 +1,6 @@
 """Runs that are stopped in every way and started again: the same weights to the last bit."""
 
+import contextlib
 import itertools
 import pathlib
 import random
@@ -78,14 +79,24 @@ def test_killed_at_every_stage(
         before = len(_lines(run / "metrics.jsonl"))
         return lambda: len(_lines(run / "metrics.jsonl")) > before
 
+    def writes(name):
+        # A kill may have left one, which says nothing of the next process.
+        def last_written():
+            with contextlib.suppress(FileNotFoundError):
+                return (run / name).stat().st_mtime_ns
+            return None
+
+        before = last_written()
+        return lambda: last_written() not in (None, before)
+
     kill_when(lambda: list(tmp_path.glob("data/*/.shard*.tmp")))  # while curves are simulated
     kill_when(lambda: (run / "config.json").exists())  # at the start
     kill_when(lambda: list(checkpoints.glob(".step-*.tmp")))  # while a checkpoint is written
     kill_when(new_checkpoint(), delay=0.02)  # in the middle of an epoch
     kill_when(new_checkpoint())
     kill_when(new_line())  # right after the validation
-    kill_when(lambda: (run / ".unfinished.model.keras").exists())  # while the best model is saved
-    kill_when(lambda: (run / ".unfinished.final.keras").exists())  # while the last one is saved
+    kill_when(writes(".unfinished.model.keras"))  # while the best model is saved
+    kill_when(writes(".unfinished.final.keras"))  # while the last one is saved
     kill_when(lambda: status(run)["state"] == "done")  # while it evaluates
     assert status(run)["state"] == "done"
     resumed = status(run)["resumed_from_steps"]
