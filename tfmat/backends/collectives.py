@@ -97,13 +97,6 @@ class Collectives:
         """Returns when all ranks have come."""
         self.maximum(0)
 
-    def prepare_sums(self, num_bytes: int | None) -> None:
-        """Prepares for training steps that are traced from now on.
-
-        Args:
-          num_bytes: that a step sums at most, all at once; None where a step sums more than once.
-        """
-
     def begin_graph(self, name: str) -> None:
         """Prepares for the tracing of a graph with `reduce` in it, which has the same name on every rank."""
 

@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from tfmat.backends.base import BackendOptions
 from tfmat.backends.collectives import Collectives
-from tfmat.backends.shared_memory import SharedSum
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.sums import reduce_flat, repeated_sums
 from tfmat.errors import InputError, WorkerLostError
@@ -22,9 +21,6 @@ from tfmat.launch.horovod_settings import GET_HOROVOD, check_horovod_sees, prepa
 from tfmat.ranks.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
 from tfmat.ranks.processes import Processes
 from tfmat.ranks.rendezvous import ByBroadcast, meet
-
-# Above it the bytes count, not the way that they take.
-_LARGEST_IN_MEMORY = 2**25
 
 
 class HorovodCollectives(Collectives):
@@ -42,7 +38,6 @@ class HorovodCollectives(Collectives):
         self.processes, self._timeline = processes, timeline
         self.started = False
         self._names: Iterator[str] = iter(())
-        self._shared_sum: SharedSum | None = None
 
     def start(self) -> None:
         """See Collectives.start."""
@@ -119,34 +114,7 @@ class HorovodCollectives(Collectives):
         """
         if self.size == 1:
             return tensors
-        return reduce_flat(tensors, self._sum_flat)
-
-    def prepare_sums(self, num_bytes: int | None) -> None:
-        """See Collectives.prepare_sums.
-
-        Training sums through memory that all ranks map, where they are on one node, compute on processors alone, and
-        meet once per step: a second sum could overtake the first while that waits in Python. HOROVOD_CPU_OPERATIONS
-        chooses another transport.
-        """
-        self._shared_sum = None
-        if (
-            num_bytes is not None
-            and 1 < self.size == self.processes.local_size
-            and num_bytes <= _LARGEST_IN_MEMORY
-            and not os.environ.get("HOROVOD_CPU_OPERATIONS")
-            and not self._timeline
-            and not tf.config.list_physical_devices("GPU")
-        ):
-            self._shared_sum = SharedSum.open(
-                self.rank, self.size, num_bytes, self.broadcast, self.gather
-            )
-
-    def _sum_flat(self, flat: tf.Tensor) -> tf.Tensor:
-        name = next(self._names)
-        if self._shared_sum is None or name != "train.0":
-            return self.sum(flat, name)
-        total = tf.numpy_function(self._shared_sum, [flat], flat.dtype)
-        return tf.ensure_shape(total, flat.shape)
+        return reduce_flat(tensors, lambda flat: self.sum(flat, next(self._names)))
 
     def sum(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
         """One tensor's sum over the ranks; the same name on every rank."""

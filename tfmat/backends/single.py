@@ -25,7 +25,6 @@ from tfmat.backends.batches import (
 from tfmat.backends.refusals import check_parts, check_precision
 from tfmat.backends.step import Batch, State, Step
 from tfmat.backends.step_times import StepTimes
-from tfmat.backends.sums import bytes_of_sum
 from tfmat.errors import InputError
 from tfmat.models.normalization import is_synchronized
 
@@ -85,9 +84,6 @@ class SingleBackend(Backend):
         self._functions: dict[Any, Any] = {}
         self._num_calls = 0
         self._local_statistics = _local_statistics(model)
-        self.collectives.prepare_sums(
-            bytes_of_sum(model, self._step.num_sums, self.options.compression)
-        )
 
     def place(self, data: Any) -> Any:
         """See Backend.place."""

@@ -1,14 +1,10 @@
 """Sums over the workers: gradients as one flat buffer, and sums by themselves, to learn what one costs."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
-
-from tfmat.models.normalization import is_synchronized
 
 
 def reduce_flat(
@@ -123,20 +119,3 @@ def repeated_mesh_sums(
 def _finish(result: Any) -> None:
     """A call of a graph may return before it has ended; its numbers may not."""
     np.asarray(result)
-
-
-def bytes_of_sum(model: keras.Model, num_sums: int, compression: str) -> int | None:
-    """The most that a training step sums over the workers, where that is one flat buffer; None where it is several.
-
-    Args:
-      model: whose gradients are summed.
-      num_sums: numbers that a step adds to them, see Step.
-      compression: as in BackendOptions; compressed gradients do not travel with the other sums.
-    """
-    layers = model._flatten_layers()
-    types = {keras.backend.standardize_dtype(v.dtype) for v in model.trainable_variables}
-    types |= {layer.compute_dtype for layer in layers}
-    if len(types) > 1 or compression != "none" or any(is_synchronized(each) for each in layers):
-        return None
-    count = sum(math.prod(variable.shape) for variable in model.trainable_variables) + num_sums
-    return count * tf.float64.size

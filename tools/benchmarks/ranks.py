@@ -29,33 +29,30 @@ from tfmat.files import as_json
 from tfmat.scaling.laboratory import Answers, Launch
 
 _STEPS = "tfmat.scaling.step_times:measure_steps"
-# Chosen, so that the ranks of a node do not sum through their memory.
-_MPI = {"HOROVOD_CPU_OPERATIONS": "MPI"}
-_UNTUNED = {**_MPI, "HOROVOD_CYCLE_TIME": "1", "OMPI_MCA_mpi_yield_when_idle": "0"}
+_UNTUNED = {"HOROVOD_CYCLE_TIME": "1", "OMPI_MCA_mpi_yield_when_idle": "0"}
 # What it is for people, the backend that trains (rank_backends.py) or one of tfmat's, and what the libraries are told.
 VARIANTS: dict[str, tuple[str, str, dict[str, str]]] = {
     "alone": ("processes alone, nothing summed", "single", {}),
     "mpi": ("bare MPI_Allreduce in Horovod's place", "BareMpi", {}),
-    "tfmat": ("tfmat: one flat buffer, summed in the node's memory", "horovod", {}),
-    "messages": ("tfmat: one flat buffer, summed by Horovod over MPI", "horovod", _MPI),
+    "tfmat": ("tfmat: one flat buffer, its own settings", "horovod", {}),
     "silent": ("Horovod started, nothing summed", "Silent", {}),
     "grouped": ("Horovod's grouped_allreduce", "Grouped", {}),
     "each": ("one collective a variable", "EachVariable", {}),
     "halves": ("--config.compression=fp16", "Halves", {}),
     **{
-        f"cycle {time}": (f"HOROVOD_CYCLE_TIME={time}", "horovod", {**_MPI, "HOROVOD_CYCLE_TIME": time})
+        f"cycle {time}": (f"HOROVOD_CYCLE_TIME={time}", "horovod", {"HOROVOD_CYCLE_TIME": time})
         for time in ("0.1", "0.25", "0.5", "1", "2", "10")
     },
-    "no yield": ("without yielding", "horovod", {**_MPI, "OMPI_MCA_mpi_yield_when_idle": "0"}),
+    "no yield": ("without yielding", "horovod", {"OMPI_MCA_mpi_yield_when_idle": "0"}),
     "untuned": ("Horovod's own settings", "horovod", _UNTUNED),
-    "no cache": ("HOROVOD_CACHE_CAPACITY=0", "horovod", {**_MPI, "HOROVOD_CACHE_CAPACITY": "0"}),
+    "no cache": ("HOROVOD_CACHE_CAPACITY=0", "horovod", {"HOROVOD_CACHE_CAPACITY": "0"}),
     "gloo": ("Gloo instead of MPI", "horovod", {"HOROVOD_CPU_OPERATIONS": "GLOO"}),
     "single thread": (
-        "HOROVOD_MPI_THREADS_DISABLE=1", "horovod", {**_MPI, "HOROVOD_MPI_THREADS_DISABLE": "1"},
+        "HOROVOD_MPI_THREADS_DISABLE=1", "horovod", {"HOROVOD_MPI_THREADS_DISABLE": "1"},
     ),
     "textbook": ("Horovod's textbook loop", "", _UNTUNED),
 }  # fmt: skip
-SHORT = ("alone", "mpi", "tfmat", "messages", "silent", "untuned", "textbook")
+SHORT = ("alone", "mpi", "tfmat", "silent", "untuned", "textbook")
 _CURVES = 20_000
 
 
