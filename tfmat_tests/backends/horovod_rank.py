@@ -36,9 +36,10 @@ def train(case, backend, data):
     num_examples = case["num_examples"]
     features, labels = (array[:num_examples] for array in data)
     order = ExampleOrder(num_examples, seed=5, shard_size=1024)
-    epochs = EpochPlan(num_examples, BATCH)
     source_class = StreamSource if case.get("stream") else MemorySource
-    source = source_class(backend.place((features, labels)), order, epochs, backend.columns(BATCH))
+    epochs = EpochPlan(num_examples, BATCH)
+    data = backend.place((features, labels))
+    source = source_class(data, order, epochs, backend.columns)
     sums = [backend.train(*block) for block in source.blocks(spans(source, [5, 9, 6]))]
     backend.check_replicas(20)
     return model.get_weights(), np.concatenate(sums)
