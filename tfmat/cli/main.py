@@ -19,8 +19,6 @@ from tfmat.cli.interruptions import signals_as_interruptions
 from tfmat.console import StandardError
 from tfmat.errors import InputError, Interrupted, TfmatError, nearest
 from tfmat.files import write_error
-from tfmat.launch.settings import check_settings
-from tfmat.ranks.processes import find_processes
 
 # Command -> one line for `tfmat --help`, here so that the list loads no command.
 COMMANDS = {
@@ -147,6 +145,8 @@ def console_main() -> None:
 
 def _let_rank_0_speak() -> None:
     """What all ranks found wrong is said once: by the time the others would say it, mpirun or srun has ended them."""
+    from tfmat.ranks.processes import find_processes
+
     with contextlib.suppress(InputError):
         if find_processes().rank > 0:
             time.sleep(_SECONDS_FOR_RANK_0)
@@ -187,6 +187,8 @@ def _dispatch(arguments: list[str]) -> int:
         print(_command_help(name, command, flag_values))
         return 0
     positional = _parse(name, flag_values, rest)
+    from tfmat.launch.settings import check_settings
+
     check_settings()
     instead = getattr(command, "NO_ARGUMENT", None)
     if positional and instead is not None:

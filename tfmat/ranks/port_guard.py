@@ -24,8 +24,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-import psutil
-
 from tfmat.errors import InputError
 from tfmat.ranks import port_filter
 from tfmat.ranks.port_filter import LISTEN, connections, listening_sockets, own_ends, set_filter
@@ -58,6 +56,8 @@ class Neighbour:
     @classmethod
     def here(cls) -> "Neighbour":
         """This process."""
+        import psutil  # 20 ms, and every command reads what the environment says of ports
+
         boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         found = [
             address.address.partition("%")[0]

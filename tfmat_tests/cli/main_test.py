@@ -4,6 +4,8 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
+import sys
 import threading
 import types
 
@@ -197,3 +199,10 @@ def test_the_project_folder_is_not_needed(
     assert main(["train", "--help"]) == 0
     assert "configs/quickstart.py" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
+
+
+def test_the_list_of_commands_loads_nothing_heavy() -> None:
+    heavy = "{'jinja2', 'numpy', 'psutil', 'rich', 'subprocess', 'tensorflow'}"
+    program = f"import sys, tfmat.cli.main; print(*sorted({heavy} & set(sys.modules)))"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, "\n"), ended.stderr
