@@ -118,7 +118,7 @@ class EpochPlan:
         return next((factor for first, factor in reversed(self.growth) if epoch >= first), 1)
 
     def batch_size(self, epoch: int) -> int:
-        """Examples a step in `epoch` (from 0)."""
+        """Examples per step in `epoch` (from 0)."""
         return self.global_batch_size * self.factor(epoch)
 
     def steps_in(self, epoch: int) -> int:

@@ -37,7 +37,7 @@ _joined: list[str] = []
 
 
 class MeshCollectives(Collectives):
-    """Those of the processes that share a mesh; sums over its devices are DTensor's own, inside of the step.
+    """The collectives of processes that share a mesh; sums over its devices are DTensor's own, inside of the step.
 
     Args:
       processes: this one among the others.

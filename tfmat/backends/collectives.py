@@ -27,7 +27,7 @@ class ClockOffset(NamedTuple):
 
 
 class Collectives:
-    """Those of a process that is alone: whatever it says is agreed, and a sum is its own.
+    """What one process tells the others, and sums with them; this class is a process that is alone.
 
     Every process calls the same methods in the same order. `start` comes first.
 

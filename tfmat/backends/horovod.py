@@ -24,7 +24,7 @@ from tfmat.ranks.rendezvous import ByBroadcast, meet
 
 
 class HorovodCollectives(Collectives):
-    """Those of Horovod.
+    """Collectives by Horovod, over MPI, Gloo or NCCL.
 
     Args:
       processes: this one among those of the run.
@@ -159,7 +159,7 @@ class HorovodBackend(SingleBackend):
 
 
 def built_libraries() -> list[str]:
-    """Those of `mpi`, `gloo` and `nccl` that this Horovod can sum with; InputError where there is no Horovod."""
+    """The libraries of `mpi`, `gloo` and `nccl` that this Horovod sums with; InputError where there is no Horovod."""
     horovod = _load_horovod()
     return [name for name in ("mpi", "gloo", "nccl") if getattr(horovod, f"{name}_built")()]
 

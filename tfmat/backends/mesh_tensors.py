@@ -87,7 +87,7 @@ class MeshTensors:
 
 
 def differing_devices(devices: Sequence[Digests]) -> list[int]:
-    """Those that hold a part with other numbers than the first device that holds it."""
+    """The devices that hold a part with other numbers than the first device that holds it."""
     first: Digests = {}
     return [
         number

@@ -123,7 +123,7 @@ class WarmupPolynomial(_Falling):
 
 @keras.saving.register_keras_serializable(package="tfmat")
 class ExponentialRise(Schedule):
-    """From `low` at step 0 to `high` at step `total_steps - 1`, by the same factor each step: for a range test."""
+    """The rate of a range test: `low` at step 0, `high` at step `total_steps - 1`, the same factor at every step."""
 
     def __init__(self, low: float, high: float, total_steps: int):
         self.low = low

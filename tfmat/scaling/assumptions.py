@@ -48,7 +48,7 @@ class Assumptions:
 
 
 def read_assumptions(workdir: str | os.PathLike) -> Assumptions:
-    """Those of a folder; the defaults where it has none. Raises InputError for a damaged file."""
+    """The assumptions of a folder; the defaults where it has none. Raises InputError for a damaged file."""
     path = pathlib.Path(workdir) / FILE
     if not path.exists():
         return Assumptions()

@@ -45,7 +45,7 @@ class _Combinations:
     """Every combination of the values of its fields; a single value stands for a list of one."""
 
     def values(self, name: str) -> tuple[Any, ...]:
-        """Those of one field."""
+        """The values of one field."""
         value = getattr(self, name)
         return tuple(value) if isinstance(value, list | tuple | range) else (value,)
 

@@ -93,7 +93,7 @@ def step_bars(analysis: Analysis) -> list[PointSummary]:
 
 
 def _of_main(analysis: Analysis, rows: Sequence[PointSummary]) -> list[PointSummary]:
-    """Those of one model, data set and hardware: others would only look like the same line."""
+    """The points of one model, data set and hardware: others would only look like the same line."""
     point = analysis.main.point if analysis.main is not None else rows[0].point
     kept = (point.model.name, point.hardware, point.dataset_size)
     return [e for e in rows if (e.point.model.name, e.point.hardware, e.point.dataset_size) == kept]

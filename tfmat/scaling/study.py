@@ -61,7 +61,7 @@ class Check:
 
 
 def combinations(summaries: Sequence[PointSummary]) -> list[Combination]:
-    """Those with a baseline and a point that is not oversubscribed, the most reliable points first."""
+    """The combinations with a baseline and a point that is not oversubscribed, the most reliable points first."""
 
     def place(point: Point) -> tuple:
         return point.hardware, point.model.name, point.dataset_size, point.processors_a_worker

@@ -236,7 +236,7 @@ class Loop:
         )
 
     def _seconds_left(self, step: int) -> float:
-        """From that step to the end of the run, at the present rate."""
+        """The seconds from that step to the end of the run, at the present rate."""
         rate = self.meter.rate()
         epochs = self._epochs.epochs(self._total_steps) - self._epochs.epochs(step)
         return epochs * self._run.source.num_examples / rate if rate else 0.0

@@ -8,9 +8,9 @@
        "parts": {"input": {"low_quartile": …, "median": …, "high_quartile": …}, …},
        "sample": {"input": [the last steps], …}, "clock": {"seconds": 0.0, "error": 0.0}}]}
 
-Of the process that ended the run, from `first_step` on; `seconds` in all of it, everything else a step or a share,
-without the first call of the graph, which compiles. `use` has the names of the scaling study's RankUse, seconds of a
-step on average; what was not measured is missing, as are `parts` and `sample` without profile=true.
+The process that ended the run measured all this from `first_step` on. `seconds` are sums; everything else is per step,
+or a share, without the first call of the graph, which compiles. `use` has the names of the scaling study's RankUse, in
+seconds per step on average; what was not measured is missing, as are `parts` and `sample` without profile=true.
 """
 
 import collections
