@@ -27,7 +27,8 @@ def start(folder, *flags):
 def test_devices_are_told_before_the_end_and_another_backend_goes_on(tmp_path):
     path, deadline = tmp_path / "run" / "devices.json", time.monotonic() + PATIENCE
     process = start(tmp_path, "--backend=dtensor")
-    while not path.exists():
+    # The devices are told just before the run says that it has begun; only after that there is something to go on with.
+    while not (path.exists() and (path.parent / "status.json").exists()):
         assert process.poll() is None, process.stdout.read()
         assert time.monotonic() < deadline
         time.sleep(0.05)
