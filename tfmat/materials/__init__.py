@@ -1,6 +1,16 @@
 """Material laws: parameters -> stress, with units, ranges and sources. NumPy only."""
 
-from tfmat.materials.law import Law, Parameter
+from tfmat.materials.history import History
+from tfmat.materials.law import HistoryLaw, Law, Parameter
 from tfmat.materials.registry import DEFAULT_LAW, LAWS, find_law, law_class
 
-__all__ = ["DEFAULT_LAW", "LAWS", "Law", "Parameter", "find_law", "law_class"]
+__all__ = [
+    "DEFAULT_LAW",
+    "LAWS",
+    "History",
+    "HistoryLaw",
+    "Law",
+    "Parameter",
+    "find_law",
+    "law_class",
+]

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tfmat.errors import InputError, nearest
+from tfmat.materials.history import Array, History, Mode
 
-Array = NDArray[np.floating]
 Scale = Literal["linear", "log"]
+# Relative step of central differences: their error, of its square and of rounding over it, is about 1e-10.
+_DIFFERENCE_STEP = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,10 +63,11 @@ class Parameter:
 
 
 class Law(abc.ABC):
-    """A constitutive law for one-dimensional, monotonic loading.
+    """A constitutive law, stress over strain along one axis of loading.
 
-    A subclass sets the class attributes and defines `stress` and `derivatives`; one file is enough, inside the
-    project or outside it (`--law=my_law.py:MyLaw`). NumPy only: laws never import TensorFlow.
+    A law for monotonic loading sets the class attributes and defines `stress` and `derivatives`; one file is enough,
+    inside the project or outside it (`--law=my_law.py:MyLaw`). A law that remembers, or that must know the mode of
+    loading, the time, the rate or the temperature, is a `HistoryLaw`. NumPy only: laws never import TensorFlow.
 
     Attributes:
       name: registered name, e.g. `hahn_tsai`.
@@ -78,6 +81,10 @@ class Law(abc.ABC):
         because their elastic part is a hundredth of the curve and would hold no point at all.
       strength_mpa: range of the stress at which a simulated curve breaks off, or None for no cut-off.
       noise_mpa: default standard deviation of the Gaussian stress noise.
+      tests: names of the test programmes that records are simulated of, where the user names none.
+      modes: how a specimen may be loaded.
+      interchangeable: terms that can change places without changing the response, each by its parameters, e.g.
+        (("gamma1", "C1"), ("gamma2", "C2")). Labels are unique because the first parameter falls from term to term.
     """
 
     name: ClassVar[str]
@@ -92,6 +99,9 @@ class Law(abc.ABC):
     strain_spacing: ClassVar[float] = 1.0
     strength_mpa: ClassVar[tuple[float, float] | None] = None
     noise_mpa: ClassVar[float] = 1.0
+    tests: ClassVar[tuple[str, ...]] = ("monotonic",)
+    modes: ClassVar[tuple[Mode, ...]] = ("uniaxial",)
+    interchangeable: ClassVar[tuple[tuple[str, ...], ...]] = ()
 
     def __init__(
         self,
@@ -121,6 +131,7 @@ class Law(abc.ABC):
             raise InputError(
                 f"every parameter of law {self.name} is fixed; leave at least one to identify"
             )
+        self._check_interchangeable()
 
     @property
     def identified(self) -> tuple[Parameter, ...]:
@@ -142,6 +153,52 @@ class Law(abc.ABC):
     @abc.abstractmethod
     def derivatives(self, strain: Array, parameters: Array) -> Array:
         """d stress / d parameter, same arguments as `stress`: [curves, points, len(self.parameters)], MPa per unit."""
+
+    def respond(self, history: History, parameters: Array) -> Array:
+        """The response of each curve's specimen: stress where the strain is driven, strain where the stress is.
+
+        Args:
+          history: of [curves, points], or of one row that all curves share.
+          parameters: [curves, len(self.parameters)], in their units, the fixed ones included.
+
+        Returns:
+          [curves, points], MPa or -, float64.
+        """
+        return self.stress(history.driven, parameters)
+
+    def sensitivities(self, history: History, parameters: Array) -> Array:
+        """d response / d parameter, same arguments as `respond`: [curves, points, len(self.parameters)]."""
+        return self.derivatives(history.driven, parameters)
+
+    def sorted_labels(self, labels: Array) -> Array:
+        """The unique form of labels [curves, identified]: interchangeable terms in falling order."""
+        columns = self._columns_of_terms
+        if not columns:
+            return labels
+        terms = np.asarray(labels)[:, columns]  # [curves, terms, parameters]
+        order = np.argsort(-terms[:, :, 0], axis=1, kind="stable")
+        found = np.array(labels)
+        found[:, columns] = np.take_along_axis(terms, order[:, :, None], axis=1)
+        return found
+
+    @property
+    def _columns_of_terms(self) -> list[list[int]]:
+        """Label columns of interchangeable terms that are wholly identified; [] where fewer than two are."""
+        names = [parameter.name for parameter in self.identified]
+        known = [term for term in self.interchangeable if set(term) <= set(names)]
+        return [[names.index(name) for name in term] for term in known] if len(known) > 1 else []
+
+    def _check_interchangeable(self) -> None:
+        for column in zip(*self._columns_of_terms, strict=True):
+            first, *others = (self.identified[i] for i in column)
+            for other in others:
+                alike = [(p.low, p.high, p.scale) for p in (first, other)]
+                if alike[0] != alike[1]:
+                    raise InputError(
+                        f"{first.name} and {other.name} of law {self.name} can change places, so they need one range; "
+                        f"{first.name} has {first.low:g} to {first.high:g} ({first.scale}), {other.name} "
+                        f"{other.low:g} to {other.high:g} ({other.scale}): give both the same, or fix one"
+                    )
 
     def to_labels(self, parameters: ArrayLike) -> Array:
         """[curves, all parameters] in their units -> [curves, identified parameters] scaled to 0-1."""
@@ -191,6 +248,42 @@ class Law(abc.ABC):
     def _columns(self) -> list[int]:
         """Columns of a parameter array that are labels."""
         return [i for i, parameter in enumerate(self.parameters) if parameter.fixed is None]
+
+
+class HistoryLaw(Law):
+    """A law that is given by its response to a loading history; a subclass defines `respond`.
+
+    `stress` and `derivatives`, which laws for monotonic loading are asked for, are its response to a driven strain in
+    the first of its modes.
+    """
+
+    @abc.abstractmethod
+    def respond(self, history: History, parameters: Array) -> Array:
+        """See `Law.respond`."""
+
+    def sensitivities(self, history: History, parameters: Array) -> Array:
+        """See `Law.sensitivities`; central differences, which a subclass replaces by what is exact or quicker."""
+        parameters = np.asarray(parameters, np.float64)
+        found = []
+        for i, parameter in enumerate(self.parameters):
+            step = _DIFFERENCE_STEP * np.maximum(
+                np.abs(parameters[:, i]),
+                _DIFFERENCE_STEP * max(abs(parameter.low), abs(parameter.high)),
+            )
+            above, below = parameters.copy(), parameters.copy()
+            above[:, i] += step
+            below[:, i] -= step
+            difference = self.respond(history, above) - self.respond(history, below)
+            found.append(difference / (2.0 * step[:, None]))
+        return np.stack(found, axis=2)
+
+    def stress(self, strain: Array, parameters: Array) -> Array:
+        """See `Law.stress`."""
+        return self.respond(History(self.modes[0], strain=np.asarray(strain)), parameters)
+
+    def derivatives(self, strain: Array, parameters: Array) -> Array:
+        """See `Law.derivatives`."""
+        return self.sensitivities(History(self.modes[0], strain=np.asarray(strain)), parameters)
 
 
 def _adjusted(

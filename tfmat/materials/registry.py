@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from tfmat.errors import InputError, nearest
 from tfmat.materials.elastic_plastic import Swift, Voce
-from tfmat.materials.law import Law, Parameter, Scale
+from tfmat.materials.law import HistoryLaw, Law, Parameter, Scale
 from tfmat.materials.ramberg_osgood import RambergOsgood
 from tfmat.materials.shear import ExponentialShear, HahnTsai, TanhShear
 
@@ -79,7 +79,7 @@ def check_definition(law: type[Law], spec: str) -> None:
             "parameters",
             "strain_measure",
             "stress_measure",
-            "max_strain",
+            *(() if issubclass(law, HistoryLaw) else ("max_strain",)),
         )
         if not hasattr(law, name)
     ]
@@ -104,7 +104,8 @@ def check_definition(law: type[Law], spec: str) -> None:
         raise InputError(f"law {spec}: two parameters have the same name ({', '.join(names)})")
     for parameter in parameters:
         _check_parameter(parameter, spec)
-    _check_pair(law.max_strain, f"law {spec}: max_strain", above=0.0)
+    if hasattr(law, "max_strain"):
+        _check_pair(law.max_strain, f"law {spec}: max_strain", above=0.0)
     if law.max_strain_scale not in ("linear", "log"):
         raise InputError(
             f"law {spec}: max_strain_scale is {law.max_strain_scale!r}; give 'linear' or 'log'"

@@ -16,6 +16,7 @@ class _ShearLaw(Law):
 
     strain_measure = "engineering shear"
     stress_measure = "shear"
+    modes = ("shear",)
     max_strain = (0.01, 0.05)
 
     def stress(self, strain: Array, parameters: Array) -> Array:

@@ -1,0 +1,64 @@
+"""What is done to a specimen: how it is loaded, and the strain or the stress that it is driven through."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.floating]
+# Planar tension is a wide, short strip, which cannot become narrower; rubber laboratories call it pure shear.
+Mode = Literal["uniaxial", "equibiaxial", "planar", "shear"]
+MODES: tuple[Mode, ...] = ("uniaxial", "equibiaxial", "planar", "shear")
+
+
+@dataclasses.dataclass(frozen=True)
+class History:
+    """The loading history of a test, for one or many curves.
+
+    A machine drives either the strain or the stress; the law answers with the other. Point 0 need not be unloaded: what
+    lies before it is a virgin specimen at rest.
+
+    Attributes:
+      mode: how the specimen is loaded.
+      strain: [curves, points], -, in the law's strain measure; None where the stress is driven.
+      stress: [curves, points], MPa, in the law's stress measure; None where the strain is driven.
+      time: [curves, points], s, not falling; None where the law asks for none.
+      rate: [curves, 1], strain rate, 1/s; None where the law asks for none.
+      temperature: [curves, 1], °C; None where the law asks for none.
+    """
+
+    mode: Mode = "uniaxial"
+    strain: Array | None = None
+    stress: Array | None = None
+    time: Array | None = None
+    rate: Array | None = None
+    temperature: Array | None = None
+
+    def __post_init__(self) -> None:
+        if (self.strain is None) == (self.stress is None):
+            raise ValueError("a history drives the strain or the stress: give one of them")
+
+    @property
+    def driven(self) -> Array:
+        """The strain (-) or the stress (MPa) that the machine drives, [curves, points]."""
+        driven = self.stress if self.strain is None else self.strain
+        assert driven is not None
+        return driven
+
+    def __len__(self) -> int:
+        return len(self.driven)
+
+    def rows(self, chosen: Any) -> "History":
+        """The history of some of the curves: an index array or a slice. Arrays of one row are shared by all."""
+        return self.changed(lambda array: array if len(array) == 1 else array[chosen])
+
+    def changed(self, change: Callable[[Array], Array]) -> "History":
+        """The same history with `change` applied to each of its arrays."""
+        arrays: dict[str, Any] = {
+            field.name: change(value)
+            for field in dataclasses.fields(self)
+            if isinstance(value := getattr(self, field.name), np.ndarray)
+        }
+        return dataclasses.replace(self, **arrays)
