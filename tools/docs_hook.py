@@ -99,8 +99,11 @@ def _law(name: str, law: Law) -> str:
         (f"`{one.name}`", one.unit, f"{one.low:g}", f"{one.high:g}", one.scale, one.description)
         for one in law.parameters
     ]
-    low, high = law.max_strain
-    simulated = f"Simulated curves end at a strain of {low:g} to {high:g}"
+    if law.tests == ("monotonic",):
+        low, high = law.max_strain
+        simulated = f"Simulated curves end at a strain of {low:g} to {high:g}"
+    else:
+        simulated = f"Simulated records hold the tests {', '.join(law.tests)}"
     return "\n\n".join(
         [
             f"## {name}",

@@ -47,7 +47,8 @@ def describe(spec: str, law: Any) -> dict[str, Any]:
         "source": law.source,
         "strain_measure": law.strain_measure,
         "stress_measure": law.stress_measure,
-        "max_strain": list(law.max_strain),
+        "tests": list(law.tests),
+        "max_strain": list(law.max_strain) if hasattr(law, "max_strain") else None,
         "strain_spacing": law.strain_spacing,
         "strength_mpa": list(law.strength_mpa) if law.strength_mpa else None,
         "noise_mpa": law.noise_mpa,
@@ -66,9 +67,7 @@ def describe(spec: str, law: Any) -> dict[str, Any]:
 
 
 def _run_one(spec: str, law: Any, as_json: bool) -> int:
-    from tfmat.materials.check import check_law
-
-    findings = check_law(law)
+    findings = _findings(law)
     passed = all(finding.passed for finding in findings)
     if as_json:
         checks = [
@@ -89,6 +88,33 @@ def _run_one(spec: str, law: Any, as_json: bool) -> int:
         if passed:
             console.print(f"\nUse it: tfmat train --law={spec}", markup=False)
     return 0 if passed else InputError.exit_status
+
+
+def _findings(law: Any) -> list[Any]:
+    """The checks of the law over a rising strain, or over each kind of test that its records hold."""
+    from tfmat.materials.check import check_law
+
+    if law.tests == ("monotonic",):
+        return check_law(law)
+    import dataclasses
+
+    return [
+        dataclasses.replace(finding, check=f"{test}, {finding.check}")
+        for test, draw in _histories(law).items()
+        for finding in check_law(law, draw)
+    ]
+
+
+def _histories(law: Any) -> dict[str, Any]:
+    """Each mode of loading -> what draws strain that rises to 1 in it."""
+    import numpy as np
+
+    from tfmat.materials import History
+
+    def in_mode(mode: Any) -> Any:
+        return lambda curves, points: History(mode, strain=np.linspace(0.0, 1.0, points)[None])
+
+    return {mode: in_mode(mode) for mode in law.modes}
 
 
 def _print_json(laws: list[dict[str, Any]]) -> None:
@@ -140,12 +166,17 @@ def _print_law(console: Any, spec: str, law: Any, remark: str = "") -> None:
 
 
 def _details(law: Any) -> str:
-    low, high = law.max_strain
     strength = law.strength_mpa
-    spacing = "even" if law.strain_spacing == 1 else f"as (i / (n - 1))^{law.strain_spacing:g}"
-    rows = [
-        ("strain, stress", f"{law.strain_measure}; {law.stress_measure}"),
-        ("end of a simulated curve", f"strain {low:g} to {high:g}, points spaced {spacing}"),
+    rows = [("strain, stress", f"{law.strain_measure}; {law.stress_measure}")]
+    if hasattr(law, "max_strain"):
+        low, high = law.max_strain
+        spacing = "even" if law.strain_spacing == 1 else f"as (i / (n - 1))^{law.strain_spacing:g}"
+        rows += [
+            ("end of a simulated curve", f"strain {low:g} to {high:g}, points spaced {spacing}")
+        ]
+    if law.tests != ("monotonic",):
+        rows += [("tests of a record", ", ".join(law.tests))]
+    rows += [
         ("strength cut-off", f"{strength[0]:g} to {strength[1]:g} MPa" if strength else "none"),
         ("noise", f"{law.noise_mpa:g} MPa"),
     ]

@@ -19,7 +19,7 @@ from tfmat.curves.tensile import engineering_stress, stretch_of
 from tfmat.curves.toe import elastic_line
 from tfmat.curves.units import STRAIN_UNITS, STRESS_UNITS
 from tfmat.materials.law import Law
-from tfmat.materials.registry import LAWS
+from tfmat.materials.registry import MONOTONIC_LAWS
 
 # Without enough points for a line the modulus is the secant to this share of the maximum stress, to so many of it.
 _SECANT_AT, _SECANT_ERROR = 0.2, 0.5
@@ -142,7 +142,7 @@ def _check_kind(
 
 
 def _choose(expectation: Expectation) -> str:
-    names = [name for name, kind in LAWS.items() if expectation_of(kind()) is expectation]
+    names = [name for name, kind in MONOTONIC_LAWS.items() if expectation_of(kind()) is expectation]
     what = "metals in tension" if expectation is METAL else "shear"
     return f"choose a law for {what}: --law={', '.join(names[:-1])} or {names[-1]}"
 

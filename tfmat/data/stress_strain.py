@@ -25,7 +25,7 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import BLOCK, Simulator
 from tfmat.data.packed import curve_numbers, dataset_folder
 from tfmat.errors import InputError
-from tfmat.materials.registry import LAWS
+from tfmat.materials.registry import MONOTONIC_LAWS
 
 NUM_CURVES = 20_000
 NUM_TEST = 2_000
@@ -75,7 +75,7 @@ class StressStrain(tfds.core.GeneratorBasedBuilder):
 
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES = {"1.0.0": "Curves of simulation version 1."}
-    BUILDER_CONFIGS = [StressStrainConfig(name=law, law=law) for law in LAWS]
+    BUILDER_CONFIGS = [StressStrainConfig(name=law, law=law) for law in MONOTONIC_LAWS]
 
     def _info(self) -> tfds.core.DatasetInfo:
         settings = self._settings()

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.materials.law import Array, Law
-from tfmat.materials.registry import LAWS
+from tfmat.materials.registry import MONOTONIC_LAWS
 
 # Another law fits clearly better when its error is this share of the own law's or less, and the evidence exceeds this
 # (a Bayesian information criterion with a wide margin).
@@ -56,7 +56,7 @@ def compare_laws(
       error_of: the same residual of another law's fit to the same points, [curves]; infinity where it is of no use.
     """
     errors, evidence = {}, {}
-    for name, other_class in LAWS.items():
+    for name, other_class in MONOTONIC_LAWS.items():
         other = other_class()
         same = (other.strain_measure, other.stress_measure) == (
             law.strain_measure,

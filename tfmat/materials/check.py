@@ -3,9 +3,11 @@
 import dataclasses
 import itertools
 import traceback
+from collections.abc import Callable
 
 import numpy as np
 
+from tfmat.materials.history import History
 from tfmat.materials.law import Array, Law
 
 _POINTS = 50
@@ -26,15 +28,18 @@ class Finding:
     detail: str = ""
 
 
-def check_law(law: Law) -> list[Finding]:
-    """Tries `law` at the corners of its ranges and at random inside; a law that is fine passes every check."""
+def check_law(law: Law, draw: Callable[[int, int], History] | None = None) -> list[Finding]:
+    """Tries `law` at the corners of its ranges and at random inside; a law that is fine passes every check.
+
+    Args:
+      draw: curves, points -> the histories to try it over; by default strain that rises to the law's `max_strain`.
+    """
     parameters = _trial_parameters(law)
-    ends = np.resize(law.max_strain, len(parameters))
-    strain = ends[:, None] * np.linspace(0.0, 1.0, _POINTS) ** law.strain_spacing
+    history = (draw or _rising(law))(len(parameters), _POINTS)
     findings = []
     for check in (_check_stress, _check_independence, _check_derivatives):
         try:
-            findings.append(check(law, strain, parameters))
+            findings.append(check(law, history, parameters))
         except Exception as error:  # whatever a user's own law raises is a finding
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{frame.filename.rsplit('/', 1)[-1]}, line {frame.lineno}"
@@ -46,6 +51,15 @@ def check_law(law: Law) -> list[Finding]:
     return findings
 
 
+def _rising(law: Law) -> Callable[[int, int], History]:
+    def draw(curves: int, points: int) -> History:
+        ends = np.resize(law.max_strain, curves)
+        share = np.linspace(0.0, 1.0, points) ** law.strain_spacing
+        return History(law.modes[0], strain=ends[:, None] * share)
+
+    return draw
+
+
 def _trial_parameters(law: Law) -> Array:
     """[curves, all parameters]: corners of the ranges, then random points of a fixed seed."""
     count = len(law.identified)
@@ -54,27 +68,35 @@ def _trial_parameters(law: Law) -> Array:
     return law.from_labels(np.concatenate([np.array(corners), random]))
 
 
-def _check_stress(law: Law, strain: Array, parameters: Array) -> Finding:
-    stress = np.asarray(law.stress(strain, parameters))
-    if stress.shape != strain.shape:
-        return Finding("stress", False, f"shape {stress.shape} for strain of shape {strain.shape}")
+def _answer(history: History) -> str:
+    return "strain" if history.strain is None else "stress"
+
+
+def _check_stress(law: Law, history: History, parameters: Array) -> Finding:
+    """Stress, or strain where the stress is driven."""
+    answered = _answer(history)
+    driven, unit = ("strain", "MPa") if answered == "stress" else ("stress", "")
+    stress = np.asarray(law.respond(history, parameters))
+    expected = (len(parameters), history.driven.shape[1])
+    if stress.shape != expected:
+        return Finding(answered, False, f"shape {stress.shape} for {driven} of shape {expected}")
     bad = ~np.isfinite(stress).all(axis=1)
     if bad.any():
         names = (parameter.name for parameter in law.parameters)
         values = ", ".join(
             f"{name}={value:g}" for name, value in zip(names, parameters[bad][0], strict=True)
         )
-        return Finding("stress", False, f"not finite at {values}")
-    return Finding(
-        "stress", True, f"finite, {stress.min():.4g} to {stress.max():.4g} MPa over the ranges"
-    )
+        return Finding(answered, False, f"not finite at {values}")
+    extremes = f"{stress.min():.4g} to {stress.max():.4g} {unit}".rstrip()
+    return Finding(answered, True, f"finite, {extremes} over the ranges")
 
 
-def _check_independence(law: Law, strain: Array, parameters: Array) -> Finding:
-    stress = np.asarray(law.stress(strain, parameters))
+def _check_independence(law: Law, history: History, parameters: Array) -> Finding:
+    stress = np.asarray(law.respond(history, parameters))
     scale = np.abs(stress).max() or 1.0
     for i in (0, len(parameters) // 2, len(parameters) - 1):
-        alone = np.asarray(law.stress(strain[i : i + 1], parameters[i : i + 1]))
+        row = slice(i, i + 1)
+        alone = np.asarray(law.respond(history.rows(row), parameters[row]))
         if not np.allclose(alone[0], stress[i], rtol=1e-9, atol=1e-12 * scale):
             return Finding(
                 "independence", False, "a curve alone differs from the same curve among others"
@@ -82,10 +104,10 @@ def _check_independence(law: Law, strain: Array, parameters: Array) -> Finding:
     return Finding("independence", True, "a curve does not depend on its neighbours")
 
 
-def _check_derivatives(law: Law, strain: Array, parameters: Array) -> Finding:
-    derivatives = np.asarray(law.derivatives(strain, parameters))
-    if derivatives.shape != (*strain.shape, len(law.parameters)):
-        expected = (*strain.shape, len(law.parameters))
+def _check_derivatives(law: Law, history: History, parameters: Array) -> Finding:
+    derivatives = np.asarray(law.sensitivities(history, parameters))
+    expected = (len(parameters), history.driven.shape[1], len(law.parameters))
+    if derivatives.shape != expected:
         return Finding("derivatives", False, f"shape {derivatives.shape}, expected {expected}")
     largest = 0.0
     for i, parameter in enumerate(law.parameters):
@@ -95,11 +117,11 @@ def _check_derivatives(law: Law, strain: Array, parameters: Array) -> Finding:
         above, below = parameters.copy(), parameters.copy()
         above[:, i] += step
         below[:, i] -= step
-        difference = np.asarray(law.stress(strain, above)) - np.asarray(law.stress(strain, below))
+        difference = np.asarray(law.respond(history, above) - law.respond(history, below))
         difference /= 2 * step[:, None]
         # A kink (a sharp yield) spoils the difference at the few points that cross it.
         # What rounding makes of a difference: all there is where a curve does not depend on the parameter.
-        stress = np.abs(np.asarray(law.stress(strain, parameters)))
+        stress = np.abs(np.asarray(law.respond(history, parameters)))
         rounding = _ROUNDING * stress / step[:, None]
         error = np.maximum(np.abs(derivatives[:, :, i] - difference) - rounding, 0.0) / (
             np.abs(difference).max(axis=1, keepdims=True) + 1e-300
@@ -107,6 +129,8 @@ def _check_derivatives(law: Law, strain: Array, parameters: Array) -> Finding:
         typical = float(np.quantile(error, 0.98))
         if not typical <= _DIFFERENCE_TOLERANCE:
             detail = f"differs from central differences by {typical:.1g} of its largest value"
-            return Finding("derivatives", False, f"d stress / d {parameter.name} {detail}")
+            return Finding(
+                "derivatives", False, f"d {_answer(history)} / d {parameter.name} {detail}"
+            )
         largest = max(largest, typical)
     return Finding("derivatives", True, f"agree with central differences to {largest:.1g}")

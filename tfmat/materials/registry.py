@@ -14,6 +14,15 @@ from tfmat.errors import InputError, nearest
 from tfmat.materials.elastic_plastic import Swift, Voce
 from tfmat.materials.law import HistoryLaw, Law, Parameter, Scale
 from tfmat.materials.ramberg_osgood import RambergOsgood
+from tfmat.materials.rubber import (
+    ArrudaBoyce,
+    MooneyRivlin,
+    NeoHooke,
+    Ogden1,
+    Ogden2,
+    Ogden3,
+    Yeoh,
+)
 from tfmat.materials.shear import ExponentialShear, HahnTsai, TanhShear
 
 GUIDE = "docs/adding_a_law.md shows a complete one"
@@ -22,8 +31,14 @@ GUIDE = "docs/adding_a_law.md shows a complete one"
 _modules: dict[pathlib.Path, tuple[str, types.ModuleType]] = {}
 DEFAULT_LAW = "hahn_tsai"
 LAWS: dict[str, type[Law]] = {
-    law.name: law for law in (HahnTsai, TanhShear, ExponentialShear, RambergOsgood, Voce, Swift)
-}
+    law.name: law
+    for law in (
+        HahnTsai, TanhShear, ExponentialShear, RambergOsgood, Voce, Swift,
+        NeoHooke, MooneyRivlin, Yeoh, ArrudaBoyce, Ogden1, Ogden2, Ogden3,
+    )
+}  # fmt: skip
+# Those that one curve of rising strain identifies.
+MONOTONIC_LAWS = {name: law for name, law in LAWS.items() if law.tests == ("monotonic",)}
 
 
 def is_user_law(spec: str) -> bool:

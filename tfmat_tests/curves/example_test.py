@@ -9,7 +9,7 @@ from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
 from tfmat.materials import find_law
-from tfmat.materials.registry import LAWS
+from tfmat.materials.registry import MONOTONIC_LAWS
 
 SHIPPED = {
     "hahn_tsai": ({"G0": 6964.0, "a": 2.44e-8}, 0.04),
@@ -44,7 +44,7 @@ def test_shipped_example_is_the_law_with_the_values_in_its_name(name, tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", MONOTONIC_LAWS)
 def test_an_example_of_every_law_is_read_back_as_its_own_curve(name, tmp_path):
     law = find_law(name)
     settings = CurveSettings(law=name)

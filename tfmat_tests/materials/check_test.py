@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from tfmat.materials import LAWS, find_law
+from tfmat.materials import LAWS, History, find_law
 from tfmat.materials.check import check_law
+from tfmat.materials.registry import MONOTONIC_LAWS
 
 
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("name", MONOTONIC_LAWS)
 def test_shipped_laws_pass(name):
     findings = check_law(find_law(name))
     assert [finding.check for finding in findings] == ["stress", "independence", "derivatives"]
@@ -49,3 +50,13 @@ def test_wrong_shape_and_exceptions_are_findings():
     finding = _failure(stress=lambda self, strain, parameters: parameters["S"])
     assert "IndexError" in finding.detail
     assert "line" in finding.detail
+
+
+@pytest.mark.parametrize("mode", ["uniaxial", "equibiaxial", "planar"])
+def test_a_law_is_tried_over_given_histories(mode):
+    def draw(curves, points):
+        return History(mode, strain=np.linspace(0.0, 1.0, points)[None])
+
+    findings = check_law(find_law("ogden"), draw)
+    assert [finding.check for finding in findings] == ["stress", "independence", "derivatives"]
+    assert all(finding.passed for finding in findings), findings
