@@ -56,8 +56,12 @@ def bar_console() -> "Console":
 
 
 @contextlib.contextmanager
-def progress_bar(description: str, unit: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Yields a callable (done, total) that moves the bar, or None where standard error is no terminal."""
+def progress_bar(description: str, unit: str = "") -> Iterator[Callable[[int, int], None] | None]:
+    """Yields a callable (done, total) that moves the bar, or None where standard error is no terminal.
+
+    Args:
+      unit: what is counted, for a rate; "" for what comes too seldom for one.
+    """
     if not sys.stderr.isatty():
         yield None
         return
@@ -67,7 +71,7 @@ def progress_bar(description: str, unit: str) -> Iterator[Callable[[int, int], N
     class Rate(rich.ProgressColumn):
         def render(self, task: rich.Task) -> Text:
             speed = task.finished_speed or task.speed
-            return Text("" if speed is None else f"{speed:,.0f} {unit}/s")
+            return Text("" if speed is None or not unit else f"{speed:,.0f} {unit}/s")
 
     columns = (
         rich.TextColumn("{task.description}"),

@@ -141,7 +141,7 @@ def _measure(folder: pathlib.Path) -> dict[str, Any]:
     if _PART.value == "step":
         timed = (2, 0.2) if quick else (rounds, seconds)
         content = step.measure_steps(
-            folder, _VARIANTS.value, batch_sizes, curves(150_000, 12_000), *timed, log
+            folder, _VARIANTS.value, batch_sizes, curves(150_000, 12_000), *timed
         )
         console.print(step.steps_table(content["summary"]))
         others = content["processors_of_others"]
@@ -152,16 +152,16 @@ def _measure(folder: pathlib.Path) -> dict[str, Any]:
     elif _PART.value == "horovod":
         names = list(ranks.VARIANTS if _ALL_VARIANTS.value else ranks.SHORT)
         timed = (1, 0.5) if quick else (rounds, seconds)
-        content = ranks.measure_ranks(folder, names, _RANKS.value, batch_sizes, *timed, log)
+        content = ranks.measure_ranks(folder, names, _RANKS.value, batch_sizes, *timed)
         console.print(ranks.ranks_table(content))
     elif _PART.value == "dtensor":
         networks = ["default"] if quick else list(meshes.NETWORKS)
         timed = (1, 0.1) if quick else (rounds, seconds)
-        content = meshes.measure_meshes(folder, networks, *timed, log)
+        content = meshes.measure_meshes(folder, networks, *timed)
         console.print(meshes.meshes_table(content["summary"]))
     elif _PART.value == "counters":
         blocks = (8, 10) if quick else (rounds, 50)
-        content = counters.measure_counters(folder, batch_sizes, *blocks, log)
+        content = counters.measure_counters(folder, batch_sizes, *blocks)
         console.print(counters.counters_table(content["summary"]))
     elif _PART.value == "job":
         content = job.measure_job(
@@ -170,7 +170,6 @@ def _measure(folder: pathlib.Path) -> dict[str, Any]:
             epochs=_EPOCHS.value,
             folder=folder,
             data_dir=pathlib.Path(_DATA_DIR.value or folder),
-            log=log,
         )
         console.print(quantities_table("the whole job", content["quantities"]))
     else:

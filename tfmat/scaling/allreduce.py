@@ -9,7 +9,7 @@ import numpy as np
 
 from tfmat.config import Config, check_config
 from tfmat.ranks.processes import Processes
-from tfmat.scaling.step_times import prepare
+from tfmat.scaling.step_times import make_variant_backend, prepare
 
 _BYTES_A_NUMBER = 4
 # Seconds: of one timed call, which holds as many sums as fit; and of the calls of a size in one pass.
@@ -61,10 +61,7 @@ def measure_sums(
         workers: Any = BareMpi()
     else:
         prepare(spec, check_config(Config(spec["config"])), processes)
-        from tfmat.backends import BackendOptions, make_backend
-
-        options = BackendOptions.on_mesh(variant["mesh"]) if variant["mesh"] else None
-        workers = make_backend(variant["backend"], options).collectives
+        workers = make_variant_backend(spec, processes, folder).collectives
     sizes = sorted(spec["sizes"])
     # DTensor's graphs of several sizes would take each other's names for their loops, and be refused (TensorFlow 2.21):
     # on a mesh each size has gone before the next one comes.

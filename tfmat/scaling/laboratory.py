@@ -10,16 +10,13 @@ import os
 import pathlib
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
+from tfmat.console import log, progress_bar
 from tfmat.errors import InputError
 from tfmat.files import make_folder, read_json, write_json
 from tfmat.scaling.worker import SPEC, answer_file
@@ -91,16 +88,13 @@ def folder_name(round_number: int, name: str) -> str:
     return f"{round_number}-{plain}"[:120]
 
 
-def measure(
-    rounds: Sequence[Sequence[Launch]], run: Run, journal: Journal, log: Callable[[str], None]
-) -> int:
-    """Runs what the rounds hold, one round after the other.
+def measure(rounds: Sequence[Sequence[Launch]], run: Run, journal: Journal) -> int:
+    """Runs what the rounds hold, one round after the other, and logs how each launch went.
 
     Args:
       rounds: launches in their order.
       run: starts launches and tells how each ended, see `run_locally`.
       journal: gets every result before the next launch begins.
-      log: takes lines.
 
     Returns:
       How many launches failed. Their folders stay.
@@ -109,25 +103,30 @@ def measure(
       Interrupted, KeyboardInterrupt: what was measured until then is kept.
     """
     failed: list[str] = []
-    with _Progress([launch for of_round in rounds for launch in of_round], log) as progress:
+    left, began = _Left([launch for of_round in rounds for launch in of_round]), 0.0
+    log(f"{left.total} launches, {left}")
 
-        def finished(launch: Launch, failure: tuple[str, str] | None) -> None:
-            try:
-                line = _result(launch, failure, journal)
-            except InputError as error:
-                failed.append(launch.variant)
-                line = f"failed: {error}; {launch.folder}"
-            progress.finished(launch, line)
+    def finished(launch: Launch, failure: tuple[str, str] | None) -> None:
+        nonlocal began
+        try:
+            line = _result(launch, failure, journal)
+        except InputError as error:
+            failed.append(launch.variant)
+            line = f"failed: {error}; {launch.folder}"
+        seconds, began = time.monotonic() - began, time.monotonic()
+        done = left.ended(launch, seconds)
+        log(f"[{done}/{left.total}] {launch.name}: {line}; {left}")
+        if show_progress:
+            show_progress(done, left.total)
 
+    with progress_bar("measuring") as show_progress:
         for of_round in rounds:
             ready = [each for each in of_round if failed.count(each.variant) < _TRIALS]
-            for launch in of_round:
-                if launch not in ready:
-                    progress.drop(launch)
+            left.drop([each for each in of_round if each not in ready])
             for launch in ready:
                 _write_spec(launch)
             if ready:
-                progress.begin()
+                began = time.monotonic()
                 run(ready, finished)
     return len(failed)
 
@@ -166,62 +165,27 @@ def _result(launch: Launch, failure: tuple[str, str] | None, journal: Journal) -
     raise InputError(failure[0])
 
 
-class _Progress:
-    """What is done and how long the rest takes: a bar on a terminal, a line a launch everywhere."""
+class _Left:
+    """What is still to be run, and how long that takes: as guessed, in proportion to the launches that have ended."""
 
-    def __init__(self, launches: Sequence[Launch], log: Callable[[str], None]):
-        self._left, self._total, self._log = list(launches), len(launches), log
-        self._seconds: dict[str, list[float]] = {}
-        self._ratios: list[float] = []
-        self._bar: Progress | None = None
+    def __init__(self, launches: Sequence[Launch]):
+        self._launches, self.total = list(launches), len(launches)
+        self._elapsed = self._guessed = 0.0
 
-    def __enter__(self) -> "_Progress":
-        if sys.stderr.isatty():
-            self._bar = Progress(
-                TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"),
-                console=Console(stderr=True), transient=True,
-            )  # fmt: skip
-            self._bar.start()
-            self._task = self._bar.add_task(self._left_text(), total=self._total)
-        else:
-            self._log(f"{self._total} launches, {self._left_text()}")
-        return self
+    def drop(self, launches: Sequence[Launch]) -> None:
+        """These will not be run any more."""
+        self._launches = [each for each in self._launches if each not in launches]
 
-    def __exit__(self, *error: object) -> None:
-        if self._bar:
-            self._bar.stop()
+    def ended(self, launch: Launch, seconds: float) -> int:
+        """A launch took that long; returns how many are no longer left."""
+        self.drop([launch])
+        self._elapsed += seconds
+        self._guessed += launch.guess
+        return self.total - len(self._launches)
 
-    def begin(self) -> None:
-        """The next launch starts now."""
-        self._started = time.monotonic()
-
-    def finished(self, launch: Launch, line: str) -> None:
-        """One has ended, and the next one starts."""
-        now = time.monotonic()
-        elapsed, self._started = now - self._started, now
-        self._ratios.append(elapsed / launch.guess)
-        self._seconds.setdefault(launch.name, []).append(elapsed)
-        self.drop(launch)
-        text = f"[{self._total - len(self._left)}/{self._total}] {launch.name}: {line}"
-        if self._bar:
-            self._bar.console.print(text, highlight=False, markup=False)
-        else:
-            self._log(f"{text}; {self._left_text()}")
-
-    def drop(self, launch: Launch) -> None:
-        """It will not be run any more."""
-        self._left.remove(launch)
-        if self._bar:
-            done = self._total - len(self._left)
-            self._bar.update(self._task, completed=done, description=self._left_text())
-
-    def _left_text(self) -> str:
-        """The rest takes as long as the same launches took, else as guessed, in proportion to those that ended."""
-        ratio = statistics.median(self._ratios or [1.0])
-        seconds = sum(
-            statistics.median(self._seconds.get(each.name, [ratio * each.guess]))
-            for each in self._left
-        )
+    def __str__(self) -> str:
+        ratio = self._elapsed / self._guessed if self._guessed else 1.0
+        seconds = ratio * sum(launch.guess for launch in self._launches)
         return f"about {max(1, round(seconds / 60))} min left"
 
 

@@ -111,12 +111,16 @@ class Runs(_Combinations):
                 raise InputError("Runs with train_for and backend='single' has one worker")
         if not self.values("batch_a_worker") and not self.values("global_batch_size"):
             raise InputError("Runs has no batch; give batch_a_worker (weak) or global_batch_size")
-        for mesh in self.values("mesh"):
-            MeshShape.parse(mesh)
+        _ = self.meshes
         if self.train_for:
             Duration.parse(self.train_for)
         if any(stage > 3 for stage in self.values("zero_stage")):
             raise InputError(f"zero_stage={self.zero_stage!r}; give 0 to 3")
+
+    @property
+    def meshes(self) -> dict[str, MeshShape]:
+        """The meshes by their texts; InputError where one is none."""
+        return {text: MeshShape.parse(text) for text in self.values("mesh")}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from tfmat.backends.layout_rules import Weight
-from tfmat.backends.mesh import MeshShape
+from tfmat.backends.mesh import BATCH, MeshShape
 from tfmat.errors import InputError
 
 # The parts of a step, in the order in which they are drawn.
@@ -90,8 +90,7 @@ class Point:
             raise InputError(
                 f"batch_a_worker {self.batch_a_worker} is more than global_batch_size {self.global_batch_size}"
             )
-        if self.mesh:
-            MeshShape.parse(self.mesh)
+        _ = self.axes
 
     @property
     def is_baseline(self) -> bool:
@@ -102,6 +101,11 @@ class Point:
     def exchanges_nothing(self) -> bool:
         """Several processes at once that have nothing to do with each other: the machine's own limit."""
         return self.backend == "single" and self.workers > 1 and not self.collectives
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Names of the axes over which a step is divided; InputError where the mesh is none."""
+        return MeshShape.parse(self.mesh).names if self.mesh else (BATCH,)
 
     @property
     def steps_an_epoch(self) -> int:

@@ -3,12 +3,13 @@
 import dataclasses
 import datetime
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tfmat.config import Config, default_config
+from tfmat.console import log
 from tfmat.errors import InputError
 from tfmat.files import (
     as_json,
@@ -63,7 +64,6 @@ def measure_study(
     workdir: pathlib.Path,
     session: dict[str, Any],
     run: Run,
-    log: Callable[[str], None],
 ) -> tuple[int, tuple[LeftOut, ...]]:
     """Measures what is still missing in the folder.
 
@@ -72,7 +72,6 @@ def measure_study(
       workdir: of the study; held by this process.
       session: of `tfmat.launch.provenance.describe_session`.
       run: starts launches, see laboratory.py and slurm_launches.py.
-      log: takes lines.
 
     Returns:
       How many launches there were, and which failed.
@@ -89,7 +88,7 @@ def measure_study(
     if not total:
         log("everything is measured already")
         return 0, ()
-    measure(rounds, run, journal, log)
+    measure(rounds, run, journal)
     return total, tuple(journal.failed)
 
 

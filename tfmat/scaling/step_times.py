@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from tfmat.backends.mesh import MeshShape
 from tfmat.config import Config, check_config, goes_in_pieces
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
@@ -36,7 +35,10 @@ def measure_steps(
     from tfmat.data.packed import PackedDataset
 
     dataset = PackedDataset.open(spec["dataset"], verify=False)
-    with _backend(spec, folder) as backend, _barrier(backend, processes, folder) as barrier:
+    with (
+        make_variant_backend(spec, processes, folder) as backend,
+        _barrier(backend, processes, folder) as barrier,
+    ):
         bench = _Bench(spec, config, dataset, backend, barrier)
         answers = [bench.measure(task, spec["seconds"]) for task in spec["tasks"]]
         if spec["split"]:
@@ -62,23 +64,25 @@ def prepare(spec: dict[str, Any], config: Config, processes: Processes) -> None:
         one_thread_an_operation=goes_in_pieces(config.model),
         processors=None if mesh else spec["processors"],
         gpu=processes.local_rank if processes.size > 1 else None,
-        virtual_devices=MeshShape.parse(mesh).num_devices if mesh else 1,
+        virtual_devices=spec["variant"]["workers"] if mesh else 1,
     )
 
 
-def _backend(spec: dict[str, Any], folder: pathlib.Path) -> Any:
-    """The variant's, or that of the class in `backend`, `module:class`."""
+def make_variant_backend(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) -> Any:
+    """The variant's backend, or that of the class in the spec's `backend`, `module:class`."""
     from tfmat.backends import BackendOptions, make_backend
 
     if "backend" in spec:
         module, _, name = spec["backend"].partition(":")
         return getattr(importlib.import_module(module), name)()
     variant = spec["variant"]
-    if variant["backend"] != "dtensor":
-        return make_backend(variant["backend"])
-    mesh, stage = variant["mesh"], variant["zero_stage"]
-    options = BackendOptions.on_mesh(mesh, zero_stage=stage, folder=str(folder))
-    return make_backend("dtensor", options)
+    if not variant["mesh"]:
+        return make_backend(variant["backend"], BackendOptions(processes))
+    stage, where = variant["zero_stage"], str(folder)
+    options = BackendOptions.on_mesh(
+        variant["mesh"], processes=processes, zero_stage=stage, folder=where
+    )
+    return make_backend(variant["backend"], options)
 
 
 @contextlib.contextmanager
@@ -136,14 +140,11 @@ class _Bench:
         alone = self.backend.name == "single"
         batch = task["batch_a_worker" if alone else "global_batch_size"]
         size = self.spec["dataset_size"]
-        source = make_source(
-            self.dataset.features[:size],
-            self.dataset.labels[:size],
-            RunPlan(
-                batch, seed=self.config.seed, shard_size=self.dataset.shard_size, reading="memory"
-            ),
-            self.backend,
+        plan = RunPlan(
+            batch, seed=self.config.seed, shard_size=self.dataset.shard_size, reading="memory"
         )
+        features, labels = self.dataset.features[:size], self.dataset.labels[:size]
+        source = make_source(features, labels, plan, self.backend)
         optimizer = make_functional(_optimizer(self.config, batch, size)(2**30, 0))
         model = _model(self.config, self.dataset)
         self.backend.build(model, optimizer, per_example_function("mean_squared_error"), {})
@@ -181,7 +182,7 @@ def measure_training(
     size, batch = spec["dataset_size"], task["global_batch_size"]
     dataset = PackedDataset.open(spec["dataset"], verify=False)
     validation = slice(dataset.num_train, dataset.num_train + dataset.num_validation)
-    with _backend(spec, folder) as backend:
+    with make_variant_backend(spec, processes, folder) as backend:
         trainer = Trainer(
             _model(config, dataset),
             optimizer=_optimizer(config, batch, size),

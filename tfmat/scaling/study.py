@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfmat.backends.mesh import BATCH, MeshShape
+from tfmat.backends.mesh import BATCH
 from tfmat.scaling.assumptions import Assumptions
 from tfmat.scaling.collective_costs import Link
 from tfmat.scaling.measurements import AllReduce, Measurements, Point
@@ -69,9 +69,8 @@ def combinations(summaries: Sequence[PointSummary]) -> list[Combination]:
     groups: dict[tuple, list[PointSummary]] = {}
     for summary in summaries:
         point = summary.point
-        axes = MeshShape.parse(point.mesh).names if point.mesh else (BATCH,)
         exchanges = point.backend != "parameter_server" and not point.exchanges_nothing
-        if point.workers > 1 and exchanges and axes == (BATCH,) and not point.oversubscribed:
+        if point.workers > 1 and exchanges and point.axes == (BATCH,) and not point.oversubscribed:
             variant = point.backend, point.collectives, point.transport, point.zero_stage
             groups.setdefault((*place(point), *variant, point.placement), []).append(summary)
     found = []

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 
-from tfmat.backends.mesh import BATCH, MeshShape
+from tfmat.backends.mesh import BATCH
 from tfmat.scaling.matrix import AllReduces, Matrix, Runs
 
 _TRAINING_ROUNDS = 2
@@ -149,7 +149,7 @@ def _combinations(runs: Runs, matrix: Matrix) -> Iterator[tuple[Variant, _Batche
             given = dict(zip(names, chosen, strict=True))
             parts = workers = given.get("workers", 1)
             if backend == "dtensor":
-                shape = MeshShape.parse(given["mesh"])
+                shape = runs.meshes[given["mesh"]]
                 workers, parts = shape.num_devices, shape.size(BATCH)
                 given["collectives"] = "tensorflow"
             if backend == "horovod" and workers == 1:

@@ -61,9 +61,8 @@ def scale(
         if dry_run and slurm:
             print(_first_script(study, slurm, folder), end="")
             return
-        total, failed = measure_study(
-            study, workdir=folder, session=session, run=_runner(slurm, folder), log=log
-        )
+        run = _runner(slurm, folder)
+        total, failed = measure_study(study, workdir=folder, session=session, run=run)
         _report(folder, assumptions)
     if failed:
         raise WorkerLostError(

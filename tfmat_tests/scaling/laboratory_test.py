@@ -46,10 +46,10 @@ def answering(failing: str = "", silent: str = "", unusable: str = ""):
     return run
 
 
-def test_a_variant_that_failed_twice_is_given_up_and_the_others_go_on(tmp_path):
-    notes, lines = Notes(), []
+def test_a_variant_that_failed_twice_is_given_up_and_the_others_go_on(tmp_path, capsys):
+    notes = Notes()
     rounds = [launches(tmp_path, "abcd", i) for i in range(4)]
-    failed = measure(rounds, answering("b", "c", "d"), notes, lines.append)
+    failed = measure(rounds, answering("b", "c", "d"), notes)
     assert [entry[:2] for entry in notes.added if entry[0] == "a"] == [("a", i) for i in range(4)]
     reasons = {name: [r for n, _, r, _ in notes.left_out_of if n == name] for name in "bcd"}
     assert reasons == {
@@ -59,7 +59,7 @@ def test_a_variant_that_failed_twice_is_given_up_and_the_others_go_on(tmp_path):
     }
     assert failed == 6
     assert not (tmp_path / "0-a").exists() and (tmp_path / "0-b" / "spec.json").exists()
-    assert lines[0].startswith("16 launches, about ")
+    assert capsys.readouterr().err.startswith("16 launches, about ")
 
 
 def test_real_processes_say_what_their_program_returns(tmp_path):
@@ -81,6 +81,6 @@ def test_real_processes_say_what_their_program_returns(tmp_path):
     good = launches(tmp_path, "a", 0, **spec)
     bad = launches(tmp_path, "b", 0, **{**spec, "fails": True})
     notes = Notes()
-    assert measure([[*good, *bad]], run_locally, notes, lambda line: None) == 1
+    assert measure([[*good, *bad]], run_locally, notes) == 1
     assert notes.added == [("a", 0, [{"rank": 0, "own": "value", "bound": 1}])]
     assert notes.left_out_of == [("b", 0, "ended with status 1", "in vain")]

@@ -12,7 +12,6 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.rounds import (
-    Log,
     Row,
     launch,
     measure_variants,
@@ -35,7 +34,7 @@ _WARM_UP = _CYCLE + 1  # so many are timed at first, and both graphs compile
 
 
 def measure_counters(
-    folder: pathlib.Path, batch_sizes: list[int], rounds: int, steps: int, log: Log
+    folder: pathlib.Path, batch_sizes: list[int], rounds: int, steps: int
 ) -> dict[str, Any]:
     """What each variant adds to a step, by the clock and by the time of the processors.
 
@@ -45,7 +44,6 @@ def measure_counters(
       rounds: in each of them every variant trains on one block, the same for all, in an order by chance; whole cycles
         of them count, and one at least.
       steps: in a block.
-      log: takes lines.
     """
     one = launch(
         "counters",
@@ -56,7 +54,7 @@ def measure_counters(
         cycles=max(1, rounds // _CYCLE),
         steps=steps,
     )
-    samples, _ = measure_variants([[one]], _samples_of, log)
+    samples, _ = measure_variants([[one]], _samples_of)
     rows = []
     for clock in ("seconds", "processor_seconds"):
         timed = [{**s, "rate": s["batch_size"] / s[clock]} for s in samples]

@@ -10,7 +10,8 @@ import threading
 import time
 from typing import Any
 
-from benchmarks.rounds import Log, quantity
+from benchmarks.rounds import quantity
+from tfmat.console import log
 from tfmat.errors import InputError
 from tfmat.scaling.laboratory import end_of_log
 
@@ -97,7 +98,6 @@ def measure_job(
     epochs: int,
     folder: pathlib.Path,
     data_dir: pathlib.Path,
-    log: Log,
 ) -> dict[str, Any]:
     """Generates (unless `data_dir` has it), starts twice, and trains some epochs at each batch size.
 
@@ -107,7 +107,6 @@ def measure_job(
       epochs: of each run; the first, which compiles, is left out of the overhead.
       folder: for logs and runs.
       data_dir: of data sets.
-      log: takes lines.
 
     Returns:
       {"quantities": [{"what", "value", "unit", and "relation", "goal", "reached" where there is a goal}], "records":

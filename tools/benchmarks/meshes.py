@@ -11,7 +11,6 @@ from rich.table import Table
 
 from benchmarks.ranks import make_data, steps_spec
 from benchmarks.rounds import (
-    Log,
     Row,
     Sample,
     in_turns,
@@ -26,7 +25,8 @@ from tfmat.config import Config, default_config
 from tfmat.ranks.processes import Processes
 from tfmat.scaling.laboratory import Answers, Launch
 
-MESHES = ("single", "batch:1", "batch:2", "model:2", "batch:2,model:2")
+# mesh: devices
+MESHES = {"single": 1, "batch:1": 1, "batch:2": 2, "model:2": 2, "batch:2,model:2": 4}
 # network: batch sizes
 NETWORKS = {"default": (75, 750), "wide": (64,)}
 _CURVES = 4_000
@@ -53,7 +53,7 @@ def cases(networks: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def measure_meshes(
-    folder: pathlib.Path, networks: Sequence[str], rounds: int, seconds: float, log: Log
+    folder: pathlib.Path, networks: Sequence[str], rounds: int, seconds: float
 ) -> dict[str, Any]:
     """Samples of every case, and their summary; see rounds.py."""
     dataset = make_data(folder, _CURVES)
@@ -71,13 +71,14 @@ def measure_meshes(
                 seconds,
                 tasks,
                 backend="single" if single else "dtensor",
+                workers=MESHES[case["mesh"]],
                 mesh="" if single else case["mesh"],
                 zero_stage=case["zero_stage"],
             )
             found.append(launch(name, number, folder, "benchmarks.meshes:measure", **spec))
         return found
 
-    samples, skipped = measure_variants(in_turns(of_round, rounds), _samples_of, log)
+    samples, skipped = measure_variants(in_turns(of_round, rounds), _samples_of)
     return {"skipped": skipped, "samples": samples, "summary": summarize_meshes(samples)}
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from rich.table import Table
 
 from benchmarks.rounds import (
-    Log,
     Row,
     Sample,
     in_turns,
@@ -24,6 +23,7 @@ from benchmarks.rounds import (
     summarize,
 )
 from tfmat.config import Config, default_config
+from tfmat.console import log
 from tfmat.data.packed import PackedDataset
 from tfmat.files import as_json
 from tfmat.scaling.laboratory import Answers, Launch
@@ -64,7 +64,7 @@ def steps_spec(
     **variant: Any,
 ) -> dict[str, Any]:
     """What `tfmat.scaling.step_times` wants to know; see tfmat.scaling.planning."""
-    whole = {"backend": "single", "mesh": "", "zero_stage": 0, **variant}
+    whole = {"backend": "single", "workers": 1, "mesh": "", "zero_stage": 0, **variant}
     return {
         "variant": whole,
         "tasks": list(tasks),
@@ -93,7 +93,6 @@ def measure_ranks(
     batch_sizes: Sequence[int],
     rounds: int,
     seconds: float,
-    log: Log,
 ) -> dict[str, Any]:
     """Samples of every variant, and their summary; see rounds.py."""
     dataset, config = make_data(folder), default_config()
@@ -121,7 +120,7 @@ def measure_ranks(
         absent["mpi"] = "No module named 'mpi4py'; --with_mpi4py installs it"
         log(f"mpi is left out: {absent['mpi']}")
         names = [name for name in names if name != "mpi"]
-    samples, skipped = measure_variants(in_turns(of_round, rounds), _samples_of, log)
+    samples, skipped = measure_variants(in_turns(of_round, rounds), _samples_of)
     rows = summarize(samples, share_of="alone")
     waiting = {
         row["batch_size"]: row["share"]

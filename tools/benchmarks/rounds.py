@@ -12,12 +12,12 @@ from typing import Any
 
 from rich.table import Table
 
+from tfmat.console import log
 from tfmat.errors import InputError
 from tfmat.scaling.laboratory import Answers, Launch, folder_name, measure, run_locally
 from tfmat.scaling.summary import median_with_interval
 
 TOOLS = pathlib.Path(__file__).resolve().parents[1]
-Log = Callable[[str], None]
 Sample = dict[str, Any]
 Row = dict[str, Any]
 
@@ -74,7 +74,6 @@ class _Samples:
 def measure_variants(
     rounds: Sequence[Sequence[Launch]],
     samples_of: Callable[[Launch, Answers], list[Sample]],
-    log: Log,
 ) -> tuple[list[Sample], dict[str, str]]:
     """Samples of every variant in every round, and the reasons of those that are left out.
 
@@ -84,7 +83,7 @@ def measure_variants(
       InputError: nothing is left.
     """
     journal = _Samples(samples_of)
-    measure(rounds, run_locally, journal, log)
+    measure(rounds, run_locally, journal)
     for name, reason in journal.skipped.items():
         log(f"{name} is left out: {reason}")
     samples = [each for each in journal.samples if each["variant"] not in journal.skipped]

@@ -11,7 +11,6 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.rounds import (
-    Log,
     Row,
     Sample,
     goal_text,
@@ -24,6 +23,7 @@ from benchmarks.rounds import (
     spread,
     summarize,
 )
+from tfmat.console import log
 from tfmat.errors import InputError
 from tfmat.ranks.processes import Processes
 from tfmat.scaling.laboratory import Answers, Launch
@@ -80,7 +80,6 @@ def measure_steps(
     num_curves: int,
     rounds: int,
     seconds: float,
-    log: Log,
 ) -> dict[str, Any]:
     """Samples of every variant at every batch size, and their summary; see rounds.py."""
     # A multiple of every batch size: nobody meets a partial batch.
@@ -94,7 +93,7 @@ def measure_steps(
         program = "benchmarks.step:measure"
         return [launch(name, number, folder, program, variant=name, **spec) for name in names]
 
-    samples, skipped = measure_variants(in_turns(of_round, rounds), _samples_of, log)
+    samples, skipped = measure_variants(in_turns(of_round, rounds), _samples_of)
     operations = max(sample["operations"] for sample in samples)
     rows = summarize(samples, slower_than="ours", share_of="matmul", scale=operations)
     checks = {}
