@@ -15,7 +15,7 @@ from typing import Any
 import tfmat
 from tfmat.cli.main import COMMANDS, main
 from tfmat.config_schema import OPTIONS, Option
-from tfmat.materials import DEFAULT_LAW, LAWS, Law
+from tfmat.materials import DEFAULT_LAW, LAWS, Law, Parameter
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 # What the guides import beside the names of `tfmat` itself.
@@ -95,10 +95,7 @@ def laws() -> str:
 
 
 def _law(name: str, law: Law) -> str:
-    rows = [
-        (f"`{one.name}`", one.unit, f"{one.low:g}", f"{one.high:g}", one.scale, one.description)
-        for one in law.parameters
-    ]
+    rows = [(f"`{one.name}`", one.unit, *_range(one), one.description) for one in law.parameters]
     if law.tests == ("monotonic",):
         low, high = law.max_strain
         simulated = f"Simulated curves end at a strain of {low:g} to {high:g}"
@@ -114,6 +111,12 @@ def _law(name: str, law: Law) -> str:
             f"Source: {law.source}.",
         ]
     )
+
+
+def _range(one: Parameter) -> tuple[str, str, str]:
+    if one.fixed is not None:
+        return f"{one.fixed:g}", "", "fixed"
+    return f"{one.low:g}", f"{one.high:g}", one.scale
 
 
 def api() -> str:

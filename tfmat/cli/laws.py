@@ -10,6 +10,7 @@ Examples:
   tfmat laws --json
 """
 
+import collections
 import json
 import sys
 from typing import Any
@@ -60,6 +61,7 @@ def describe(spec: str, law: Any) -> dict[str, Any]:
                 "high": parameter.high,
                 "scale": parameter.scale,
                 "description": parameter.description,
+                **({} if parameter.fixed is None else {"fixed": parameter.fixed}),
             }
             for parameter in law.parameters
         ],
@@ -106,13 +108,19 @@ def _findings(law: Any) -> list[Any]:
 
 
 def _histories(law: Any) -> dict[str, Any]:
-    """Each mode of loading -> what draws strain that rises to 1 in it."""
+    """Each mode of loading -> what draws strain that rises to 1 in it, in 100 s and at 100 °C."""
     import numpy as np
 
     from tfmat.materials import History
 
     def in_mode(mode: Any) -> Any:
-        return lambda curves, points: History(mode, strain=np.linspace(0.0, 1.0, points)[None])
+        return lambda curves, points: History(
+            mode,
+            strain=np.linspace(0.0, 1.0, points)[None],
+            time=np.linspace(0.0, 100.0, points)[None],
+            rate=np.full((1, 1), 0.01),
+            temperature=np.full((1, 1), 100.0),
+        )
 
     return {mode: in_mode(mode) for mode in law.modes}
 
@@ -155,14 +163,19 @@ def _print_law(console: Any, spec: str, law: Any, remark: str = "") -> None:
         table.add_row(
             parameter.name,
             Text(parameter.unit),
-            f"{parameter.low:g}",
-            f"{parameter.high:g}",
-            parameter.scale,
+            *_range(parameter),
             Text(parameter.description),
         )
     console.print(table)
     console.print(Padding(Text(law.source, style="dim"), (0, 0, 0, 2), expand=False))
     console.print()
+
+
+def _range(parameter: Any) -> tuple[str, str, str]:
+    """From, to, and the scale; or the value of a parameter that the law takes as known."""
+    if parameter.fixed is not None:
+        return f"{parameter.fixed:g}", "", "fixed"
+    return f"{parameter.low:g}", f"{parameter.high:g}", parameter.scale
 
 
 def _details(law: Any) -> str:
@@ -175,7 +188,9 @@ def _details(law: Any) -> str:
             ("end of a simulated curve", f"strain {low:g} to {high:g}, points spaced {spacing}")
         ]
     if law.tests != ("monotonic",):
-        rows += [("tests of a record", ", ".join(law.tests))]
+        counts = collections.Counter(law.tests)
+        tests = [f"{count} × {test}" if count > 1 else test for test, count in counts.items()]
+        rows += [("tests of a record", ", ".join(tests))]
     rows += [
         ("strength cut-off", f"{strength[0]:g} to {strength[1]:g} MPa" if strength else "none"),
         ("noise", f"{law.noise_mpa:g} MPa"),

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from tfmat.errors import InputError, nearest
 from tfmat.materials.elastic_plastic import Swift, Voce
+from tfmat.materials.johnson_cook import JohnsonCook
 from tfmat.materials.law import HistoryLaw, Law, Parameter, Scale
 from tfmat.materials.ramberg_osgood import RambergOsgood
 from tfmat.materials.rubber import (
@@ -34,7 +35,7 @@ LAWS: dict[str, type[Law]] = {
     law.name: law
     for law in (
         HahnTsai, TanhShear, ExponentialShear, RambergOsgood, Voce, Swift,
-        NeoHooke, MooneyRivlin, Yeoh, ArrudaBoyce, Ogden1, Ogden2, Ogden3,
+        NeoHooke, MooneyRivlin, Yeoh, ArrudaBoyce, Ogden1, Ogden2, Ogden3, JohnsonCook,
     )
 }  # fmt: skip
 # Those that one curve of rising strain identifies.
