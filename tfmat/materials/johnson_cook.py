@@ -23,19 +23,19 @@ class JohnsonCook(HistoryLaw):
 
     name = "johnson_cook"
     title = "Johnson-Cook 1983"
-    formula = "σ = (A + B·εpⁿ)·(1 + C·ln(ε̇/ε̇0))·(1 − T*ᵐ),  T* = (T − Tr)/(Tm − Tr),  εp = ε − σ/E"
+    formula = "σ = (A + B·εpⁿ)·(1 + C·ln(r/r0))·(1 − T*ᵐ),  T* = (T − Tr)/(Tm − Tr),  εp = ε − σ/E"
     source = (
         "G. R. Johnson, W. H. Cook, A constitutive model and data for metals subjected to large strains, high strain "
         "rates and high temperatures, Proc. 7th Int. Symp. on Ballistics, The Hague (1983) 541-547"
     )
     parameters = (
         Parameter("E", "MPa", 35e3, 220e3, "log", "Young's modulus"),
-        Parameter("A", "MPa", 20.0, 2000.0, "log", "initial yield stress at ε̇0 and Tr"),
+        Parameter("A", "MPa", 20.0, 2000.0, "log", "initial yield stress at r0 and Tr"),
         Parameter("B", "MPa", 50.0, 1500.0, "log", "hardening at a plastic strain of 1"),
         Parameter("n", "-", 0.05, 0.8, "linear", "hardening exponent"),
         Parameter("C", "-", 0.001, 0.1, "log", "rise per factor e of the rate"),
         Parameter("m", "-", 0.4, 2.0, "log", "exponent of thermal softening"),
-        Parameter("reference_rate", "1/s", 1e-5, 10.0, "log", "reference rate ε̇0", 1.0),
+        Parameter("reference_rate", "1/s", 1e-5, 10.0, "log", "reference strain rate r0", 1.0),
         Parameter("room", "°C", -50.0, 50.0, "linear", "room temperature Tr", 20.0),
         Parameter("melting", "°C", 200.0, 3500.0, "linear", "melting temperature Tm", 1500.0),
     )
