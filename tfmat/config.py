@@ -103,15 +103,16 @@ def check_config(config: Config) -> Config:
         parent, last = _section_and_key(config, key)
         with parent.ignore_type():
             parent[last] = OPTIONS[key].check(value)
-    for name, limits in config.ranges.items():
-        if (
-            not isinstance(limits, tuple | list)
-            or len(limits) != 2
-            or not all(map(_is_number, limits))
-        ):
-            raise InputError(
-                f"config key ranges.{name} is {limits!r}; give two numbers, low and high"
-            )
+    for section in ("ranges", "test_ranges"):
+        for name, limits in config[section].items():
+            if (
+                not isinstance(limits, tuple | list)
+                or len(limits) != 2
+                or not all(map(_is_number, limits))
+            ):
+                raise InputError(
+                    f"config key {section}.{name} is {limits!r}; give two numbers, low and high"
+                )
     for name, value in config.fixed.items():
         if not _is_number(value):
             raise InputError(f"config key fixed.{name} is {value!r}; give a number")
@@ -222,7 +223,7 @@ def _parse_free(section: str, name: str, text: str) -> Any:
     except (ValueError, SyntaxError):
         value = text
     if (
-        section == "ranges"
+        section != "fixed"
         and isinstance(value, tuple)
         and len(value) == 2
         and all(map(_is_number, value))
@@ -230,5 +231,5 @@ def _parse_free(section: str, name: str, text: str) -> Any:
         return tuple(map(float, value))
     if section == "fixed" and _is_number(value):
         return float(value)
-    wanted = "two numbers, LOW,HIGH" if section == "ranges" else "a number"
+    wanted = "a number" if section == "fixed" else "two numbers, LOW,HIGH"
     raise InputError(f"--config.{section}.{name}={text}: give {wanted}")

@@ -10,8 +10,9 @@ from typing import Any
 from tfmat.durations import Duration, is_growth
 from tfmat.errors import InputError, nearest
 
-# Sections whose keys are names of the law's parameters.
-FREE_SECTIONS = ("ranges", "fixed")
+# Sections whose keys are names of the law's parameters,
+# or settings of its tests.
+FREE_SECTIONS = ("ranges", "fixed", "test_ranges")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Option:
     Attributes:
       name: dotted, e.g. `optimizer.learning_rate`.
       default: value when nobody sets it.
-      kind: `int`, `float`, `str`, `bool`, `duration`, `steps` (a duration not in time), or `ints`, `floats` for tuples.
+      kind: `int`, `float`, `str`, `bool`, `duration`, `steps` (a duration not in time), or `ints`, `floats`, `words` for tuples.
       meaning: one line for `--help`, with the unit.
       valid: the condition in words, for error messages.
       accepts: the condition.
@@ -40,7 +41,9 @@ class Option:
 
     def parse(self, text: str) -> Any:
         """The value that `text` on the command line means; checked."""
-        if self.kind in ("str", "duration", "steps") or (self.optional and text.lower() == "none"):
+        if self.kind in ("str", "words", "duration", "steps") or (
+            self.optional and text.lower() == "none"
+        ):
             return self.check(None if self.optional and text.lower() == "none" else text)
         try:
             value = ast.literal_eval(text.capitalize() if self.kind == "bool" else text)
@@ -101,6 +104,13 @@ def _to_tuple(convert: Callable[[Any], Any]) -> Callable[[Any], tuple | None]:
     return to_tuple
 
 
+def _to_words(value: Any) -> tuple[str, ...] | None:
+    words = tuple(value.split(",")) if isinstance(value, str) else value
+    if not isinstance(words, tuple | list) or not all(isinstance(w, str) and w for w in words):
+        return None
+    return tuple(words)
+
+
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "int": _to_int,
     "float": _to_float,
@@ -110,6 +120,7 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "bool": lambda value: value if isinstance(value, bool) else None,
     "ints": _to_tuple(_to_int),
     "floats": _to_tuple(_to_float),
+    "words": _to_words,
 }
 _KINDS = {
     "int": "a whole number",
@@ -120,6 +131,7 @@ _KINDS = {
     "bool": "true or false",
     "ints": "whole numbers, such as 16,24",
     "floats": "numbers, such as 0.01,0.05",
+    "words": "words with commas between them",
 }
 
 
@@ -162,6 +174,7 @@ ACTIVATIONS = (
 
 _ALL = (
     Option("law", "hahn_tsai", "str", "material law: a name from `tfmat laws`, or path/to/file.py:ClassName"),
+    Option("tests", None, "words", "test programmes of a record, from `tfmat laws --tests`, or path/to/file.py:ClassName: cyclic, or uniaxial,planar (none: the law's own)", optional=True),
     Option("seed", 0, "int", "of the curves, the weights and the order of examples", "0 or more", _not_negative),
     Option("global_batch_size", 150, "int", "examples a step, over all workers", "1 or more", _positive),
     Option("batch_growth", "", "str", "from which epochs on the batch is how many times global_batch_size: 4epochs:2,6epochs:4", "whole epochs that rise and factors, such as 4epochs:2,6epochs:4", is_growth),
@@ -187,6 +200,8 @@ _ALL = (
     Option("data.strain_offset", None, "floats", "range of an error of the strain's zero (standard deviation), drawn log-uniformly (none: zero is zero)", "LOW,HIGH with 0 < low <= high <= 0.01", _small_pair(0.01), optional=True),
     Option("data.misfit", None, "floats", "range of a smooth deviation from the law as a fraction of the stress (standard deviation), drawn log-uniformly (none: follows the law)", "LOW,HIGH with 0 < low <= high <= 0.5", _small_pair(0.5), optional=True),
     Option("data.yield_spread", None, "floats", "range of half the spread of ln(yield stress) in the specimen, which rounds the knee, drawn log-uniformly (none: a sharp knee)", "LOW,HIGH with 0 < low <= high <= 2", _small_pair(2), optional=True),
+    Option("data.noise_strain", None, "float", "standard deviation of the strain's noise in tests that drive the stress (none: the law's)", "0 or more", _not_negative, optional=True),
+    Option("data.missing_tests", 0.0, "float", "probability that a test of several is missing in a record", "0 or more, below 1", _fraction),
     Option("data.max_strain", None, "floats", "range of the curves' maximum strain (none: the law's)", "LOW,HIGH with 0 < low <= high", _rising_pair, optional=True),
     Option("data.strength_mpa", None, "floats", "range of the stress at which curves break off, MPa (none: the law's)", "LOW,HIGH with 0 < low <= high", _rising_pair, optional=True),
     Option("data.strength_cut_off", True, "bool", "whether curves break off at the strength"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from tfmat.backends.base import BackendOptions
@@ -84,7 +85,7 @@ def check_profile(config: Config, backend: str) -> None:
 
 
 def plan_of_config(
-    config: Config, options: BackendOptions, *, num_outputs: int, num_points: int
+    config: Config, options: BackendOptions, *, num_outputs: int, inputs: Mapping[str, Any]
 ) -> tuple[Plan, tuple[Footprint, ...]]:
     """Layouts and bytes of the config's network and optimizer; the network is built, and thrown away.
 
@@ -92,7 +93,7 @@ def plan_of_config(
       config: checked.
       options: mesh, layouts and ZeRO stage.
       num_outputs: parameters that the network identifies.
-      num_points: points a curve.
+      inputs: what the network must know of a record, see `RecordForm.network`.
 
     Raises:
       InputError: see `make_plan`.
@@ -100,7 +101,7 @@ def plan_of_config(
     from tfmat.models import build_model
     from tfmat.optimizers import build_optimizer
 
-    model = build_model(config.model, num_outputs=num_outputs, num_points=num_points)
+    model = build_model(config.model, num_outputs=num_outputs, **inputs)
     # The number of steps changes no slot.
     optimizer = build_optimizer(
         config.optimizer, RunSteps(1), global_batch_size=config.global_batch_size

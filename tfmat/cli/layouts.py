@@ -38,10 +38,12 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Prints both tables."""
     config = read_config(flag_values)
     from tfmat.backends.planning import backend_options
+    from tfmat.curves.records import RecordForm
     from tfmat.workflow import curve_settings
 
     options = backend_options(config)
-    num_outputs = len(curve_settings(config).build_law().identified)
+    settings = curve_settings(config)
+    num_outputs = len(settings.build_law().identified)
     from tfmat.launch.runtime import prepare_tensorflow
 
     prepare_tensorflow()
@@ -50,7 +52,7 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
 
     check_dtensor(config)
     plan, footprints = plan_of_config(
-        config, options, num_outputs=num_outputs, num_points=config.data.num_points
+        config, options, num_outputs=num_outputs, inputs=RecordForm.of(settings).network()
     )
     notices = list(plan.notices)
     if config.layouts:

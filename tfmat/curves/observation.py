@@ -143,6 +143,14 @@ def log_uniform(limits: tuple[float, float], uniform: Array) -> Array:
     return np.asarray(low * (high / low) ** uniform)
 
 
+def before_break(stress: Array, strength: Array) -> NDArray[np.bool_]:
+    """True up to and with the first point whose stress exceeds the curve's strength; [curves, points]."""
+    exceeds = stress > strength[:, None]
+    points = stress.shape[1]
+    last = np.where(exceeds.any(axis=1), exceeds.argmax(axis=1), points)
+    return np.arange(points) <= last[:, None]
+
+
 def recorded_strain(end: Array, counts: NDArray[np.int64], spacing: Array) -> Array:
     """Strains at which a machine recorded: [curves, largest count]; beyond a curve's own count its last one.
 

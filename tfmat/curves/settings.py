@@ -5,10 +5,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from tfmat.curves.programmes import Programme, file_digests, find_programmes
 from tfmat.errors import InputError, nearest
-from tfmat.materials import DEFAULT_LAW, Law, find_law
+from tfmat.materials import DEFAULT_LAW, HistoryLaw, Law, find_law
 from tfmat.materials.law import Scale
-from tfmat.materials.registry import is_user_law, law_class, user_law_digest
+from tfmat.materials.registry import file_digest, is_file, law_class
 
 _FEWEST_POINTS = 8
 _MOST_MEASURED = 10_000
@@ -29,6 +30,9 @@ _OBSERVATION = (
     "misfit",
     "yield_spread",
 )
+# A record of one curve of rising strain, which is no programme, and what says nothing of it.
+MONOTONIC = "monotonic"
+_OF_TESTS = ("tests", "test_ranges", "missing_tests", "noise_strain")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +58,12 @@ class CurveSettings:
       strain_offset: standard deviation of an error of the strain's zero, as seating and preload leave it.
       misfit: standard deviation of a smooth deviation from the law, as a fraction of the stress.
       yield_spread: half the range of ln(yield stress) within the specimen: it rounds the knee.
+
+    A material may be tested in several ways, or through a loading history (see `tfmat.curves.programmes`):
+      tests: names of the programmes, `path/to/file.py:ClassName` of one's own among them; none: the law's own.
+      test_ranges: setting of the programmes, or `programme_setting`, -> (low, high) in place of its own range.
+      missing_tests: probability that a test of several is missing in a record; one is always there.
+      noise_strain: standard deviation of the strain's noise where a test drives the stress; None is the law's own.
     """
 
     law: str = DEFAULT_LAW
@@ -71,6 +81,10 @@ class CurveSettings:
     strain_offset: tuple[float, float] | None = None
     misfit: tuple[float, float] | None = None
     yield_spread: tuple[float, float] | None = None
+    tests: tuple[str, ...] = ()
+    test_ranges: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    missing_tests: float = 0.0
+    noise_strain: float | None = None
 
     def __post_init__(self) -> None:
         ranges = {name: _pair(f"ranges.{name}", pair) for name, pair in self.ranges.items()}
@@ -100,9 +114,20 @@ class CurveSettings:
             if scale not in ("linear", "log"):
                 raise InputError(f"scale of {name} is {scale!r}; give linear or log")
         checked |= self._checked_observation()
+        checked["tests"] = () if tuple(self.tests) == (MONOTONIC,) else tuple(self.tests)
+        checked["test_ranges"] = {
+            name: _pair(f"test_ranges.{name}", pair) for name, pair in self.test_ranges.items()
+        }
+        if self.noise_strain is not None:
+            checked["noise_strain"] = _not_negative("data.noise_strain", self.noise_strain)
+        checked["missing_tests"] = _not_negative("data.missing_tests", self.missing_tests)
+        if checked["missing_tests"] >= 1:
+            raise _refused("data.missing_tests", self.missing_tests, "a probability below 1")
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        self.build_law()
+        law = self.build_law()
+        if self.programmes():
+            self._check_tests(law)
 
     def _checked_observation(self) -> dict[str, Any]:
         """The options of the observation model, each None or a checked pair."""
@@ -144,23 +169,50 @@ class CurveSettings:
         scales = {name: scale for name, scale in self.scales.items() if name != "max_strain"}
         return find_law(self.law, ranges=self.ranges, fixed=self.fixed, scales=scales)
 
+    def programmes(self) -> tuple[Programme, ...]:
+        """The tests of a record, in the order of its points; empty for one curve of rising strain."""
+        names = self.tests or law_class(self.law).tests
+        return () if names == (MONOTONIC,) else find_programmes(names, self.test_ranges)
+
+    def _check_tests(self, law: Law) -> None:
+        for programme in self.programmes():
+            if not isinstance(law, HistoryLaw):
+                raise InputError(
+                    f"law {law.name} is for one curve of rising strain; leave tests={programme.name} out"
+                )
+            if programme.mode not in law.modes:
+                raise InputError(
+                    f"test {programme.name} is {programme.mode}; law {law.name} answers {' and '.join(law.modes)} tests"
+                )
+        for name in ("max_strain", "measured_points", "yield_spread"):
+            if getattr(self, name) is not None:
+                raise InputError(
+                    f"data.{name} is for one curve of rising strain; law {law.name} has tests: leave it out, and "
+                    "set their ranges with --config.test_ranges.NAME=LOW,HIGH"
+                )
+
     def resolved(self) -> "CurveSettings":
-        """The same curves with everything that the law decides written out: ranges, strains, strength, noise."""
+        """The same curves with everything that the law decides written out: ranges, strains, strength, noise, tests."""
         law = self.build_law()
+        tests = self.programmes()
         strength = (self.strength_mpa or law.strength_mpa) if self.strength_cut_off else None
         return dataclasses.replace(
             self,
             ranges={
                 parameter.name: (parameter.low, parameter.high) for parameter in law.identified
             },
-            max_strain=self.max_strain or law.max_strain,
+            max_strain=None if tests else self.max_strain or law.max_strain,
             strength_mpa=strength,
             strength_cut_off=strength is not None,
             noise_mpa=law.noise_mpa if self.noise_mpa is None else self.noise_mpa,
             scales={
                 **{parameter.name: parameter.scale for parameter in law.identified},
-                "max_strain": self.max_strain_scale,
+                **({} if tests else {"max_strain": self.max_strain_scale}),
             },
+            tests=(self.tests or law.tests) if tests else (),
+            noise_strain=law.noise_strain
+            if tests and self.noise_strain is None
+            else self.noise_strain,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -177,18 +229,26 @@ class CurveSettings:
         for name in _OBSERVATION:
             if content[name] is None:
                 del content[name]
+        if not content["tests"]:
+            for name in _OF_TESTS:
+                del content[name]
+        else:
+            content["tests"] = list(content["tests"])
+            content["test_ranges"] = {n: list(p) for n, p in sorted(self.test_ranges.items())}
+            content["test_files"] = file_digests(resolved.tests)
         before = _scales_before(self.law, self.fixed)
         content["scales"] = {n: s for n, s in resolved.scales.items() if s != before.get(n)}
         if not content["scales"]:
             del content["scales"]
-        if is_user_law(self.law):
-            content[_DIGEST_KEY] = user_law_digest(self.law)
+        if is_file(self.law):
+            content[_DIGEST_KEY] = file_digest(self.law)
         return content
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "CurveSettings":
         """The settings that `to_json` wrote; raises InputError on a key that it does not write."""
-        content = {name: value for name, value in content.items() if name != _DIGEST_KEY}
+        digests = (_DIGEST_KEY, "test_files")
+        content = {name: value for name, value in content.items() if name not in digests}
         known = [field.name for field in dataclasses.fields(cls)]
         for name in content:
             if name not in known:
@@ -201,7 +261,8 @@ def _scales_before(law: str, fixed: Mapping[str, float]) -> dict[str, Scale]:
     """The scales that stored settings mean where they say nothing."""
     known = law_class(law)
     scales = {p.name: p.scale for p in known.parameters if p.name not in fixed}
-    scales["max_strain"] = known.max_strain_scale
+    if known.tests == (MONOTONIC,):
+        scales["max_strain"] = known.max_strain_scale
     return {**scales, **{name: "linear" for name in _ONCE_LINEAR.get(law, ()) if name in scales}}
 
 

@@ -3,12 +3,14 @@
 import dataclasses
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from tfmat.curves.observation import Observation, log_uniform
+from tfmat.curves.observation import Observation, before_break, log_uniform
+from tfmat.curves.records import RecordForm
 from tfmat.curves.settings import CurveSettings
+from tfmat.curves.simulated_tests import fill_tests
 from tfmat.errors import InputError
-from tfmat.materials import Law
+from tfmat.materials import History, Law
 from tfmat.materials.blocks import rows_in_block
 from tfmat.materials.law import Array
 
@@ -17,7 +19,11 @@ SIMULATION_VERSION = 1
 # Curves of a block share their random generators and are always made together.
 BLOCK = 1024
 # One generator for each thing that is drawn, so that more noise, say, leaves everything else as it was.
-_PARAMETERS, _MAX_STRAIN, _STRENGTH, _NOISE = range(4)  # `Observation` has more
+_PARAMETERS, _MAX_STRAIN, _STRENGTH, _NOISE = range(
+    4
+)  # `Observation` has more, and each test, from here on:
+_TESTS, _STREAMS_OF_TEST = 16, 8
+_HISTORY, _TEST_NOISE, _MISFIT, _OFFSET, _MISSING = range(5)
 
 Float32Array = NDArray[np.float32]
 
@@ -27,7 +33,8 @@ class SimulatedCurves:
     """Curves with their labels.
 
     Attributes:
-      features: [curves, points, 3] float32: strain (-), noisy stress (MPa), flag (1 where the point is padding).
+      features: [curves, points, 3] float32: strain (-), noisy stress (MPa), flag (1 where the point is padding); for
+        tests of other kinds see `tfmat.curves.records`.
       labels: [curves, identified parameters] float32, 0-1.
       parameters: [curves, all parameters] float64, in their units.
     """
@@ -43,7 +50,7 @@ class _Draws:
 
     labels: Array
     parameters: Array
-    max_strain: Array
+    max_strain: Array | None
     strength: Array | None
 
 
@@ -57,6 +64,7 @@ class Simulator:
         self.settings = settings.resolved()
         self.seed = seed
         self.law: Law = self.settings.build_law()
+        self.form = RecordForm.of(self.settings)
         spacing = self.law.strain_spacing
         self._grid = np.linspace(0.0, 1.0, self.settings.num_points) ** spacing
         self._identified = [
@@ -66,7 +74,7 @@ class Simulator:
     def curves(self, start: int, stop: int) -> SimulatedCurves:
         """Curves number `start` to `stop` - 1."""
         count = stop - start
-        features = np.empty((count, self.settings.num_points, 3), np.float32)
+        features = np.empty((count, *self.form.shape), np.float32)
         labels = np.empty((count, len(self._identified)), np.float32)
         self.fill(start, stop, features, labels)
         return SimulatedCurves(features, labels, self.parameters(start, stop))
@@ -105,31 +113,38 @@ class Simulator:
     def _draw(self, block: int) -> _Draws:
         # Fixed parameters are drawn too, and not used: fixing one leaves the others as they were.
         drawn = self._generator(_PARAMETERS, block).random((BLOCK, len(self.law.parameters)))
-        labels = drawn[:, self._identified]
-        assert self.settings.max_strain is not None
-        low, high = self.settings.max_strain
-        ends = self._generator(_MAX_STRAIN, block)
-        if self.settings.max_strain_scale == "log":
-            max_strain = log_uniform((low, high), ends.random(BLOCK))
-        else:
-            max_strain = ends.uniform(low, high, BLOCK)
+        labels = self.law.sorted_labels(drawn[:, self._identified])
+        max_strain = self._draw_ends(block) if self.settings.max_strain else None
         strength = None
         if self.settings.strength_mpa is not None:
             strength = self._generator(_STRENGTH, block).uniform(*self.settings.strength_mpa, BLOCK)
         return _Draws(labels, self.law.from_labels(labels), max_strain, strength)
 
+    def _draw_ends(self, block: int) -> Array:
+        """The largest strain of each curve, [BLOCK]."""
+        assert self.settings.max_strain is not None
+        low, high = self.settings.max_strain
+        ends = self._generator(_MAX_STRAIN, block)
+        if self.settings.max_strain_scale == "log":
+            return log_uniform((low, high), ends.random(BLOCK))
+        return ends.uniform(low, high, BLOCK)
+
     def _fill_block(self, block: int, draws: _Draws, features: Float32Array) -> None:
         """Writes a whole block, a few rows at a time so that the working set stays in the cache."""
+        if self.form.programmes:
+            self._fill_tests(block, draws, features)
+            return
         if self.settings.is_observed:
             self._fill_observed(block, draws, features)
             return
+        assert draws.max_strain is not None
         noise = self._generator(_NOISE, block)
         rows = rows_in_block(self.settings.num_points)
         for first in range(0, BLOCK, rows):
             part = slice(first, min(first + rows, BLOCK))
             strain = draws.max_strain[part, None] * self._grid
             stress = self._stress(strain, draws.parameters[part])
-            valid = None if draws.strength is None else _before_break(stress, draws.strength[part])
+            valid = None if draws.strength is None else before_break(stress, draws.strength[part])
             _write(features[part], strain, self._noisy(stress, noise), valid)
 
     def _fill_observed(self, block: int, draws: _Draws, features: Float32Array) -> None:
@@ -138,6 +153,7 @@ class Simulator:
         observation = Observation.draw(
             self.settings, lambda stream: self._generator(stream, block), BLOCK
         )
+        assert draws.max_strain is not None
         points = self.settings.num_points
         order = np.arange(BLOCK)
         if observation.counts is not None:
@@ -150,7 +166,7 @@ class Simulator:
             valid = None
             if draws.strength is not None:
                 stress = self._stress(strain, draws.parameters[chosen])
-                valid = _before_break(stress, draws.strength[chosen])
+                valid = before_break(stress, draws.strength[chosen])
             part = np.empty((len(chosen), *features.shape[1:]), np.float32)
             observed = observation.stress(
                 self._stress, strain, draws.parameters[chosen], chosen, noise, self._grid
@@ -158,12 +174,35 @@ class Simulator:
             _write(part, strain, observed.astype(np.float32), valid)
             features[chosen] = part
 
+    def _fill_tests(self, block: int, draws: _Draws, features: Float32Array) -> None:
+        """Writes a whole block of records of one or several tests."""
+
+        def respond(history: History) -> Array:
+            answer = self.law.respond(history, draws.parameters)
+            return self._checked(answer, history.driven.shape, "respond()", draws.parameters)
+
+        fill_tests(
+            self.settings,
+            self.form,
+            lambda stream: self._generator(stream, block),
+            respond,
+            draws.strength,
+            features,
+        )
+
     def _stress(self, strain: Array, parameters: Array) -> Array:
-        """The law's stress, checked, since laws may be a user's own: a NaN here would spoil a training much later."""
-        stress = np.asarray(self.law.stress(strain, parameters))
-        if stress.shape != strain.shape:
+        """The law's stress, checked."""
+        stress = self.law.stress(strain, parameters)
+        return self._checked(stress, strain.shape, "stress()", parameters)
+
+    def _checked(
+        self, answer: ArrayLike, shape: tuple[int, ...], method: str, parameters: Array
+    ) -> Array:
+        """The law's answer, since laws may be a user's own: a NaN here would spoil a training much later."""
+        stress = np.asarray(answer)
+        if stress.shape != shape:
             raise InputError(
-                f"law {self.settings.law}: stress() returned shape {stress.shape} for strain of shape {strain.shape}"
+                f"law {self.settings.law}: {method} returned shape {stress.shape} for strain of shape {shape}"
             )
         if not np.isfinite(stress.sum()):
             worst = parameters[~np.isfinite(stress).all(axis=1)][0]
@@ -189,21 +228,6 @@ class Simulator:
             normal *= np.hypot(np.float32(absolute), np.float32(relative) * noisy)
         noisy += normal
         return noisy
-
-
-def features_of(strain: Array, stress: Array, valid: NDArray[np.bool_]) -> Float32Array:
-    """Strain (-), stress (MPa) and valid, each [curves, points] -> [curves, points, 3]; padding is zero with flag 1."""
-    features = np.empty((*strain.shape, 3), np.float32)
-    features[:, :, 0] = np.where(valid, strain, 0.0)
-    features[:, :, 1] = np.where(valid, stress, 0.0)
-    features[:, :, 2] = ~valid
-    return features
-
-
-def split_features(features: NDArray[np.floating]) -> tuple[Array, Array, NDArray[np.bool_]]:
-    """The inverse of `features_of`: strain (-) and stress (MPa), both float64, and valid, each [curves, points]."""
-    strain, stress, padded = np.moveaxis(np.asarray(features, np.float64), 2, 0)
-    return np.ascontiguousarray(strain), np.ascontiguousarray(stress), padded == 0
 
 
 def _write(
@@ -234,11 +258,3 @@ def _blocks(start: int, stop: int) -> list[tuple[int, slice, slice]]:
             inside = slice(first - block * BLOCK, last - block * BLOCK)
             pieces.append((block, inside, slice(first - start, last - start)))
     return pieces
-
-
-def _before_break(stress: Array, strength: Array) -> NDArray[np.bool_]:
-    """True up to and with the first point whose stress exceeds the curve's strength; [curves, points]."""
-    exceeds = stress > strength[:, None]
-    points = stress.shape[1]
-    last = np.where(exceeds.any(axis=1), exceeds.argmax(axis=1), points)
-    return np.arange(points) <= last[:, None]

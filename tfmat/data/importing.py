@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tfmat.curves.records import features_of
 from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import features_of
 from tfmat.data.labelled import NUM_POINTS, LabelledCurves, read_labelled
 from tfmat.data.manifest import SHARD_SIZE, digest, new_manifest, plain_name, read_manifest
 from tfmat.data.order import ExampleOrder
@@ -121,7 +121,7 @@ def _manifest(
     law: str | None,
     settings: CurveSettings | None,
     seed: int,
-    scale: tuple[float, float, float],
+    scale: tuple[float, ...],
 ) -> dict[str, Any]:
     content = _sha256(source)
     recorded = None if settings is None else settings.to_json()

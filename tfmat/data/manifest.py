@@ -21,7 +21,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 SHARD_SIZE = 131_072  # curves in a shard: 315 MB of features at 200 points
 ARRAYS = ("features", "labels")
-CHANNELS = 3  # strain, stress, flag
+CHANNELS = 3  # strain, stress, flag: what is there where the manifest says nothing
 # Rows that are written at once and have one CRC-32; the checksum of a shard is the CRC-32 of these. Changing it
 # changes the format.
 PIECE = 4096
@@ -43,7 +43,8 @@ class _Content(TypedDict):
     shard_size: int
     seed: int
     parameters: list[Parameter]
-    input_scale: tuple[float, float, float]
+    num_channels: NotRequired[int]
+    input_scale: list[float]
     shards: list[dict[str, str] | None]
     settings: dict[str, Any] | None
     source: _Source | None
@@ -60,6 +61,7 @@ class Layout:
     num_points: int
     num_labels: int
     shard_size: int
+    num_channels: int = CHANNELS
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any]) -> "Layout":
@@ -68,6 +70,7 @@ class Layout:
             num_points=manifest["num_points"],
             num_labels=len(manifest["parameters"]),
             shard_size=manifest["shard_size"],
+            num_channels=manifest.get("num_channels", CHANNELS),
         )
 
     @property
@@ -85,7 +88,7 @@ class Layout:
         return [(first, min(first + PIECE, stop)) for first in range(start, stop, PIECE)]
 
     def row_bytes(self, name: str) -> int:
-        return 4 * (self.num_points * CHANNELS if name == "features" else self.num_labels)
+        return 4 * (self.num_points * self.num_channels if name == "features" else self.num_labels)
 
     def shard_bytes(self, name: str, shard: int) -> int:
         start, stop = self.rows(shard)
@@ -142,7 +145,10 @@ def _check_sense(manifest: dict[str, Any]) -> None:
         low = 0.0 if entry.get("scale") == "log" else -math.inf
         if not low < entry["low"] < entry["high"]:
             raise InputError(f"parameters.{entry['name']}: {entry['low']} to {entry['high']}")
-    if not all(scale > 0 for scale in manifest["input_scale"]):
+    channels = manifest.get("num_channels", CHANNELS)
+    if not 3 <= channels <= 16:
+        raise InputError(f"num_channels is {channels}")
+    if len(manifest["input_scale"]) != channels or min(manifest["input_scale"]) <= 0:
         raise InputError(f"input_scale is {manifest['input_scale']}")
 
 
@@ -161,7 +167,7 @@ def new_manifest(
     shard_size: int,
     seed: int,
     parameters: tuple[Parameter, ...],
-    input_scale: tuple[float, float, float],
+    input_scale: tuple[float, ...],
 ) -> dict[str, Any]:
     """The manifest of a data set of which nothing is written yet; law, settings and source are empty."""
     num_rows, num_validation = num_curves + num_test, num_curves // 4
@@ -182,7 +188,9 @@ def new_manifest(
         "num_points": num_points,
         "shard_size": shard_size,
         "dtype": "<f4",
-        "features_shape": [num_rows, num_points, CHANNELS],
+        "features_shape": [num_rows, num_points, len(input_scale)],
+        # Data sets of three channels are written as ever.
+        **({} if len(input_scale) == CHANNELS else {"num_channels": len(input_scale)}),
         "labels_shape": [num_rows, len(parameters)],
         "parameters": [dataclasses.asdict(parameter) for parameter in parameters],
         "input_scale": list(input_scale),

@@ -1,6 +1,7 @@
 """Packed data sets: a few large shards that are mapped, not read, and a manifest that says what they are."""
 
 import dataclasses
+import math
 import os
 import pathlib
 from typing import Any
@@ -8,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfmat.curves.records import RecordForm
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import SIMULATION_VERSION, Simulator
 from tfmat.data.manifest import (
-    CHANNELS,
     MANIFEST,
     SHARD_SIZE,
     Layout,
@@ -42,14 +43,15 @@ class PackedDataset:
     Attributes:
       folder: where it lies.
       manifest: what `manifest.json` says.
-      features: [num_curves + num_test, points, 3], float32: strain (-), stress (MPa), flag (1 = padding). Mapped over
-        all shards in one piece; see `map_shards` for handing it to TensorFlow without a copy.
+      features: [num_curves + num_test, points, 3], float32: strain (-), stress (MPa), flag (1 = padding); for tests of
+        other kinds see `RecordForm`. Mapped over all shards in one piece; see `map_shards` for handing it to TensorFlow
+        without a copy.
       labels: [num_curves + num_test, identified parameters], float32, scaled to 0-1.
       num_train, num_validation, num_test: rows come in this order.
       shard_size: rows in a shard.
       parameters: the identified parameters, in the order of the label columns.
       settings: what the curves were simulated with; None for imported curves that have no law.
-      input_scale: (largest strain, largest stress, 1): features divided by it are about 0-1.
+      input_scale: (largest strain, largest stress, 1, ...): features divided by it are about 0-1.
     """
 
     folder: pathlib.Path
@@ -62,7 +64,12 @@ class PackedDataset:
     shard_size: int
     parameters: tuple[Parameter, ...]
     settings: CurveSettings | None
-    input_scale: tuple[float, float, float]
+    input_scale: tuple[float, ...]
+
+    @property
+    def form(self) -> RecordForm:
+        """What the points and channels of `features` are."""
+        return RecordForm.of(self.settings) if self.settings else RecordForm(self.features.shape[1])
 
     @classmethod
     def open(cls, folder: str | pathlib.Path, verify: bool = True) -> "PackedDataset":
@@ -101,11 +108,10 @@ class PackedDataset:
             return map_shards(paths, layout.shard_bytes(name, 0)).reshape(shape)
 
         settings = manifest["settings"]
-        strain, stress, flag = manifest["input_scale"]
         return cls(
             folder=folder,
             manifest=manifest,
-            features=array("features", (layout.num_rows, layout.num_points, CHANNELS)),
+            features=array("features", (layout.num_rows, layout.num_points, layout.num_channels)),
             labels=array("labels", (layout.num_rows, layout.num_labels)),
             num_train=manifest["num_train"],
             num_validation=manifest["num_validation"],
@@ -113,7 +119,7 @@ class PackedDataset:
             shard_size=manifest["shard_size"],
             parameters=parameters_of(manifest),
             settings=None if settings is None else settings_of(folder, settings),
-            input_scale=(strain, stress, flag),
+            input_scale=tuple(manifest["input_scale"]),
         )
 
 
@@ -221,10 +227,10 @@ def _generate(
     num_threads: int | None,
 ) -> PackedDataset:
     _check_counts(seed, num_curves, num_test)
-    first_block = min(num_curves, _SCALE_CURVES)
+    first_block, form = min(num_curves, _SCALE_CURVES), RecordForm.of(settings)
     check_memory(
-        f"curves of {settings.num_points:,} points (data.num_points), of which {first_block:,} are simulated at once,",
-        first_block * settings.num_points * 4 * CHANNELS,
+        f"curves of {form.num_points:,} points (data.num_points), of which {first_block:,} are simulated at once,",
+        first_block * math.prod(form.shape) * 4,
         "take fewer points",
     )
     simulator = Simulator(settings, seed)
@@ -239,7 +245,7 @@ def _generate(
         identity=_identity(settings, seed, num_curves, num_test, shard_size),
         num_curves=num_curves,
         num_test=num_test,
-        num_points=settings.num_points,
+        num_points=form.num_points,
         shard_size=shard_size,
         seed=seed,
         parameters=simulator.law.identified,
@@ -276,10 +282,10 @@ def _check_counts(seed: int, num_curves: int, num_test: int) -> None:
         raise InputError(f"seed is {seed}; give 0 or a positive number")
 
 
-def input_scale(features: NDArray[np.floating]) -> tuple[float, float, float]:
-    """(largest strain, largest stress, 1) of some curves [curves, points, 3], never zero."""
+def input_scale(features: NDArray[np.floating]) -> tuple[float, ...]:
+    """(largest strain, largest stress, 1, ...) of some curves [curves, points, channels], never zero."""
     strain, stress = (float(np.abs(features[..., channel]).max()) or 1.0 for channel in (0, 1))
-    return strain, stress, 1.0
+    return (strain, stress, *[1.0] * (features.shape[-1] - 2))
 
 
 def _identity(

@@ -15,14 +15,14 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.data.manifest import ARRAYS, CHANNELS, MANIFEST, PIECE, Layout, read_manifest
+from tfmat.data.manifest import ARRAYS, MANIFEST, PIECE, Layout, read_manifest
 from tfmat.data.memory import available_threads, size_text
 from tfmat.data.shards import combined_checksum, find_damage
 from tfmat.errors import InputError
 from tfmat.files import atomic_write, locked, write_error, write_json
 
 Floats = NDArray[np.float32]
-# fill(start, stop, features [stop - start, points, 3], labels [stop - start, labels]) writes the rows into the arrays.
+# fill(start, stop, features [rows, points, channels], labels [rows, labels]) writes rows start to stop into the arrays.
 Fill = Callable[[int, int, Floats, Floats], None]
 Progress = Callable[[int, int], None]
 
@@ -196,7 +196,9 @@ class _Job:
         layout = self._layout
         if not hasattr(self._buffers, "features"):
             # Reused by every piece of this thread: fresh pages would cost as much as the writing.
-            self._buffers.features = np.empty((PIECE, layout.num_points, CHANNELS), "<f4")
+            self._buffers.features = np.empty(
+                (PIECE, layout.num_points, layout.num_channels), "<f4"
+            )
             self._buffers.labels = np.empty((PIECE, layout.num_labels), "<f4")
         features, labels = (
             self._buffers.features[: stop - start],

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tfmat.curves.cleaning import Caveat, MeasuredCurve, reasons_not_to_use
+from tfmat.curves.records import features_of
 from tfmat.curves.resampling import resample
-from tfmat.curves.simulate import features_of
 from tfmat.errors import InputError
 from tfmat.identification import caveats
 from tfmat.identification.uncertainty import in_units

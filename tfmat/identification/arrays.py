@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tfmat.curves.records import features_of
 from tfmat.curves.resampling import CurveTarget, resample
-from tfmat.curves.simulate import features_of
 from tfmat.curves.tables import MINIMUM_POINTS
 from tfmat.errors import InputError
 from tfmat.identification.caveats import unidentifiable

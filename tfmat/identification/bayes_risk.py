@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfmat.curves.records import split_features
 from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import SIMULATION_VERSION, split_features
+from tfmat.curves.simulate import SIMULATION_VERSION
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
 from tfmat.identification.least_squares import fit_with_noise

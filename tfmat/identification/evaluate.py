@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tfmat.curves.simulate import split_features
+from tfmat.curves.records import split_features
 from tfmat.data.packed import PackedDataset, is_dataset
 from tfmat.errors import InputError
 from tfmat.files import read_json

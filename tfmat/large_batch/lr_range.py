@@ -150,7 +150,7 @@ def _test(
     model = build_model(
         config.model,
         num_outputs=len(dataset.parameters),
-        num_points=dataset.features.shape[1],
+        **dataset.form.network(),
         input_scale=dataset.input_scale,
         seed=config.seed,
     )

@@ -113,7 +113,7 @@ def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callab
     model = build_model(
         config.model,
         num_outputs=len(dataset.parameters),
-        num_points=dataset.features.shape[1],
+        **dataset.form.network(),
         input_scale=dataset.input_scale,
     )
     losses = losses_and_metrics(config, dataset)

@@ -62,3 +62,28 @@ class History:
             if isinstance(value := getattr(self, field.name), np.ndarray)
         }
         return dataclasses.replace(self, **arrays)
+
+
+@dataclasses.dataclass(frozen=True)
+class TestSet:
+    """The tests of each material: histories whose points stand one test after the other.
+
+    An index picks materials, as it does for an array of strains, in whose place fits take a test set.
+
+    Attributes:
+      histories: one for each test, all of the same materials.
+    """
+
+    __test__ = False  # no case of pytest's
+
+    histories: tuple[History, ...]
+
+    def __len__(self) -> int:
+        return max(map(len, self.histories))
+
+    def __getitem__(self, chosen: Any) -> "TestSet":
+        return TestSet(tuple(history.rows(chosen) for history in self.histories))
+
+    def joined(self, answer: Callable[[History], Array]) -> Array:
+        """What `answer` gives for each test, [materials, points of the test, ...], joined along the points."""
+        return np.concatenate([answer(history) for history in self.histories], axis=1)

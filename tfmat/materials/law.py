@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfmat.errors import InputError, nearest
-from tfmat.materials.history import Array, History, Mode
+from tfmat.materials.history import Array, History, Mode, TestSet
 
 Scale = Literal["linear", "log"]
 # Relative step of central differences: their error, of its square and of rounding over it, is about 1e-10.
@@ -81,6 +81,7 @@ class Law(abc.ABC):
         because their elastic part is a hundredth of the curve and would hold no point at all.
       strength_mpa: range of the stress at which a simulated curve breaks off, or None for no cut-off.
       noise_mpa: default standard deviation of the Gaussian stress noise.
+      noise_strain: the same of the strain (-), where a test drives the stress.
       tests: names of the test programmes that records are simulated of, where the user names none.
       modes: how a specimen may be loaded.
       interchangeable: terms that can change places without changing the response, each by its parameters, e.g.
@@ -99,6 +100,7 @@ class Law(abc.ABC):
     strain_spacing: ClassVar[float] = 1.0
     strength_mpa: ClassVar[tuple[float, float] | None] = None
     noise_mpa: ClassVar[float] = 1.0
+    noise_strain: ClassVar[float] = 1e-5
     tests: ClassVar[tuple[str, ...]] = ("monotonic",)
     modes: ClassVar[tuple[Mode, ...]] = ("uniaxial",)
     interchangeable: ClassVar[tuple[tuple[str, ...], ...]] = ()
@@ -222,14 +224,23 @@ class Law(abc.ABC):
                 column += 1
         return np.stack(columns, axis=1)
 
-    def label_stress(self, strain: Array, labels: Array) -> Array:
-        """Stress at strain [curves, points] (or [1, points]) for labels [curves, identified]: [curves, points], MPa."""
-        return self.stress(strain, self.from_labels(labels))
+    def label_stress(self, strain: Array | TestSet, labels: Array) -> Array:
+        """Stress at strain [curves, points] (or [1, points]) for labels [curves, identified]: [curves, points], MPa.
 
-    def label_derivatives(self, strain: Array, labels: Array) -> Array:
+        For a test set it is the response of all tests, one after the other along the points.
+        """
+        parameters = self.from_labels(labels)
+        if isinstance(strain, TestSet):
+            return strain.joined(lambda history: self.respond(history, parameters))
+        return self.stress(strain, parameters)
+
+    def label_derivatives(self, strain: Array | TestSet, labels: Array) -> Array:
         """d stress / d label by the chain rule: [curves, points, identified], MPa; arguments as of `label_stress`."""
         parameters = self.from_labels(labels)
-        derivatives = self.derivatives(strain, parameters)
+        if isinstance(strain, TestSet):
+            derivatives = strain.joined(lambda history: self.sensitivities(history, parameters))
+        else:
+            derivatives = self.derivatives(strain, parameters)
         if len(self.identified) < derivatives.shape[2]:
             derivatives = derivatives[:, :, self._columns]
         derivatives *= self.label_slopes(parameters)[:, None, :]

@@ -42,45 +42,54 @@ LAWS: dict[str, type[Law]] = {
 MONOTONIC_LAWS = {name: law for name, law in LAWS.items() if law.tests == ("monotonic",)}
 
 
-def is_user_law(spec: str) -> bool:
+def is_file(spec: str) -> bool:
     """Whether `spec` means a file (`path/to/file.py:ClassName`) and not a registered name."""
     return ":" in spec or spec.endswith(".py")
 
 
-def user_law_class(spec: str) -> type[Law]:
-    """The class that `path/to/file.py:ClassName` names; raises InputError where there is no such law.
+def user_class(spec: str, base: type, what: str, flag: str, guide: str) -> type:
+    """The class that `path/to/file.py:ClassName` names; raises InputError where there is no such class.
 
     Relative paths are looked up in the current folder.
+
+    Args:
+      base: what the class must be a subclass of.
+      what: it is called in messages: `law` or `test`.
+      flag: that `spec` was given with.
+      guide: where a complete one is shown.
     """
     file_name, _, class_name = spec.rpartition(":") if ":" in spec else (spec, "", "")
-    module = _load(file_name)
-    laws = [
+    module = _load(file_name, what)
+    classes = [
         name
         for name, value in vars(module).items()
         if isinstance(value, type)
-        and issubclass(value, Law)
+        and issubclass(value, base)
         and value.__module__ == module.__name__
     ]
     if not class_name:
-        example = f"--law={file_name}:{laws[0] if laws else 'MyLaw'}"
-        raise InputError(f"law '{spec}' names a file but no class; write {example}")
+        example = f"{flag}={file_name}:{classes[0] if classes else f'My{what.capitalize()}'}"
+        raise InputError(f"{what} '{spec}' names a file but no class; write {example}")
     found = getattr(module, class_name, None)
+    home = f"{base.__module__.rpartition('.')[0] if what == 'law' else base.__module__}.{base.__name__}"
     if found is None:
-        hint = (
-            nearest(class_name, laws) or f"; it defines no subclass of tfmat.materials.Law, {GUIDE}"
-        )
+        hint = nearest(class_name, classes) or f"; it defines no subclass of {home}, {guide}"
         raise InputError(f"{file_name} has no class '{class_name}'{hint}")
-    if not (isinstance(found, type) and issubclass(found, Law)):
-        raise InputError(
-            f"{class_name} in {file_name} is not a subclass of tfmat.materials.Law; {GUIDE}"
-        )
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise InputError(f"{class_name} in {file_name} is not a subclass of {home}; {guide}")
+    return found
+
+
+def user_law_class(spec: str) -> type[Law]:
+    """The law that `path/to/file.py:ClassName` names; InputError where there is none, or it is not whole."""
+    found = user_class(spec, Law, "law", "--law", GUIDE)
     check_definition(found, spec)
     return found
 
 
-def user_law_digest(spec: str) -> str:
-    """SHA-256 of the file that `spec` names: data simulated with another version of the law are other data."""
-    return hashlib.sha256(_read(spec.rpartition(":")[0])).hexdigest()
+def file_digest(spec: str) -> str:
+    """SHA-256 of the file that `spec` names: data simulated with another version of a law or test are other data."""
+    return hashlib.sha256(_read(spec.rpartition(":")[0], "law")).hexdigest()
 
 
 def check_definition(law: type[Law], spec: str) -> None:
@@ -162,19 +171,19 @@ def _check_pair(pair: object, label: str, above: float, equal: bool = True) -> N
         )
 
 
-def _read(file_name: str) -> bytes:
+def _read(file_name: str, what: str) -> bytes:
     try:
         return pathlib.Path(file_name).read_bytes()
     except OSError as error:
         raise InputError(
-            f"cannot read law file {file_name}: {error.strerror}; "
+            f"cannot read {what} file {file_name}: {error.strerror}; "
             "give path/to/file.py:ClassName, relative to the current folder"
         ) from error
 
 
-def _load(file_name: str) -> types.ModuleType:
+def _load(file_name: str, what: str) -> types.ModuleType:
     """Runs the file as a module of its own; raises InputError with its error and line."""
-    content = _read(file_name)
+    content = _read(file_name, what)
     digest = hashlib.sha256(content).hexdigest()
     path = pathlib.Path(file_name).resolve()
     known = _modules.get(path)
@@ -211,7 +220,7 @@ def _one_line(error: BaseException, path: str) -> str:
 
 def law_class(spec: str) -> type[Law]:
     """The class of a registered name (`voce`) or of `path/to/file.py:ClassName`; InputError if there is none."""
-    if is_user_law(spec):
+    if is_file(spec):
         return user_law_class(spec)
     if spec not in LAWS:
         raise InputError(

@@ -10,6 +10,7 @@ from tfmat.config import Config, check_layers
 from tfmat.models.convolution import ReshapedMaxPooling1D, UnfoldedConvolution1D
 from tfmat.models.curve_scaling import CurveExtent, CurveShape
 from tfmat.models.normalization import ExampleWeightedBatchNormalization
+from tfmat.models.test_sets import PoolTests, SettingChannels, SplitTests, TestTokens
 from tfmat.models.uncertainty import with_log_variance
 
 # max(f(x)) == f(max(x)) for these, exactly, because they never fall. Pooling first then costs nothing in
@@ -23,6 +24,8 @@ def build_model(
     num_outputs: int,
     num_points: int = 200,
     input_scale: Sequence[float] = (1.0, 1.0, 1.0),
+    channels: Sequence[str] = ("strain", "stress", "flag"),
+    tokens: Sequence[Sequence[float]] = (),
     seed: int = 0,
 ) -> keras.Model:
     """Builds the network with seeded initial weights.
@@ -31,24 +34,31 @@ def build_model(
     two dense layers (input scaling has none). `model.uncertainty="gaussian"` adds a variance head of 4,098 beside them;
     the others start from the same weights then.
 
+    Records of several tests go through the convolutions and a first dense layer test by test, with the same weights
+    and a token for the kind of the test; the mean over those that are there goes on.
+
     Args:
       model_config: the `model` section of a config.
       num_outputs: parameters to identify.
-      num_points: points a curve.
+      num_points: points of a record: of all its tests.
       input_scale: divides the channels strain (-), stress (MPa) and flag; with
         `model.input_scaling="curve"` it moves the logarithms of the curves' extents, see `CurveExtent`.
+      channels: their names, where there are more than those three: `time`, `rate`, `temperature`.
+      tokens: what kind each test is, [tests, token]; fewer than two are one test.
       seed: of the initial weights and of dropout.
 
     Returns:
-      A built model: float [batch, num_points, 3] in physical units -> [batch, num_outputs], labels scaled to 0-1. With
-      `model.uncertainty="gaussian"` as many columns follow: the logarithms of the labels' variances.
+      A built model: float [batch, num_points, channels] in physical units -> [batch, num_outputs], labels scaled to
+      0-1. With `model.uncertainty="gaussian"` as many columns follow: the logarithms of the labels' variances.
 
     Raises:
       InputError: where pooling leaves no point, or filters and kernels differ in number.
     """
-    check_layers(model_config, num_points)
+    num_tests = max(1, len(tokens))
+    check_layers(model_config, num_points // num_tests)
     keras.utils.set_random_seed(seed)
-    curve = layers.Input((num_points, 3), name="curve")
+    curve = layers.Input((num_points, len(channels)), name="curve")
+    input_scale = [*input_scale, *[1.0] * (len(channels) - len(input_scale))]
     convolutions: list[layers.Layer] = []
     for i, (filters, kernel) in enumerate(
         zip(model_config.conv_filters, model_config.kernel_sizes, strict=True), start=1
@@ -65,8 +75,17 @@ def build_model(
             name = f"hidden{suffix}_dropout"
             hidden.append(layers.Dropout(model_config.dropout, seed=seed + i, name=name))
     labels = layers.Dense(num_outputs, name="labels")
-    if model_config.input_scaling == "curve":
-        features = _shape_and_extent(curve, convolutions, hidden, input_scale)
+    if num_tests > 1:
+        features = _pooled(model_config, curve, channels, convolutions, hidden, input_scale, tokens)
+    elif model_config.input_scaling == "curve":
+        told = _told(curve, channels)
+        features = _shape_and_extent(told, convolutions, hidden, input_scale)
+    elif len(channels) > 3:
+        with keras.name_scope("curve_to_parameters"):
+            features = _told(curve, channels)
+            scale = layers.Rescaling([1.0 / scale for scale in input_scale], name="scale")
+            for layer in (scale, *convolutions, *hidden):
+                features = layer(features)
     else:
         scale = layers.Rescaling([1.0 / scale for scale in input_scale], name="scale")
         stack = [curve, scale, *convolutions, *hidden]
@@ -79,6 +98,47 @@ def build_model(
         if model_config.uncertainty != "none":
             outputs = with_log_variance(features, outputs, model_config.activation)
     return keras.Model(curve, outputs, name="curve_to_parameters")
+
+
+def _told(curve: Any, channels: Sequence[str]) -> Any:
+    """The record with time, rate and temperature on scales for a network, where it has them."""
+    return SettingChannels(channels, name="settings")(curve) if len(channels) > 3 else curve
+
+
+def _pooled(
+    model_config: Config,
+    curve: Any,
+    channels: Sequence[str],
+    convolutions: Sequence[layers.Layer],
+    hidden: Sequence[layers.Layer],
+    input_scale: Sequence[float],
+    tokens: Sequence[Sequence[float]],
+) -> Any:
+    """Features [batch, units] of records of several tests."""
+    num_tests, by_curve = len(tokens), model_config.input_scaling == "curve"
+    with keras.name_scope("curve_to_parameters"):
+        tests = SplitTests(num_tests, name="tests")(_told(curve, channels))
+        extent = None
+        if by_curve:
+            features = CurveShape(name="shape")(tests)
+            extent = CurveExtent(input_scale, name="extent")(tests)
+        else:
+            scales = [1.0 / scale for scale in input_scale]
+            features = layers.Rescaling(scales, name="scale")(tests)
+        for layer in convolutions:
+            features = layer(features)
+        if extent is not None:
+            features = layers.Concatenate(name="flat_shape_and_extent")([features, extent])
+        features = TestTokens(tokens, name="tokens")(features)
+        features = layers.Dense(model_config.hidden_units[0], name="test")(features)
+        features = layers.Activation(model_config.activation, name="test_activation")(features)
+        features = PoolTests(num_tests, name="pool")(features, tests)
+        for layer in hidden:
+            features = layer(features)
+        if extent is None:
+            return features
+        extent = PoolTests(num_tests, name="pooled_extent")(extent, tests)
+        return layers.Concatenate(name="features_and_extent")([features, extent])
 
 
 def _shape_and_extent(

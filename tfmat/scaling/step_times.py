@@ -284,7 +284,7 @@ def _model(config: Config, dataset: Any) -> Any:
     return build_model(
         config.model,
         num_outputs=len(dataset.parameters),
-        num_points=dataset.features.shape[1],
+        **dataset.form.network(),
         input_scale=dataset.input_scale,
         seed=config.seed,
     )

@@ -26,6 +26,8 @@ _OF_CURVES = (
     "strain_offset",
     "misfit",
     "yield_spread",
+    "missing_tests",
+    "noise_strain",
 )
 
 
@@ -36,6 +38,8 @@ def curve_settings(config: Config) -> CurveSettings:
         ranges=dict(config.ranges),
         fixed=dict(config.fixed),
         num_points=config.data.num_points,
+        tests=tuple(config.tests or ()),
+        test_ranges=dict(config.test_ranges),
         **{name: config.data[name] for name in _OF_CURVES},
     )
 
@@ -80,11 +84,14 @@ def _adopt(config: Config, dataset: PackedDataset) -> None:
     config.law = law
     config.data.num_curves = dataset.num_train + dataset.num_validation
     config.data.num_test = dataset.num_test
-    config.data.num_points = int(dataset.features.shape[1])
+    config.data.num_points = dataset.form.points
     if settings is None:
         return
     for name in _OF_CURVES:
         with config.data.ignore_type():
             config.data[name] = getattr(settings, name)
-    for name, values in (("ranges", settings.ranges), ("fixed", settings.fixed)):
+    with config.ignore_type():
+        config.tests = settings.tests or None
+    for name in ("ranges", "fixed", "test_ranges"):
+        values = getattr(settings, name)
         config[name] = Config(dict(values))

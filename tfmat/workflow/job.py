@@ -1,10 +1,12 @@
 """The main job, read from the config and checked before anything is made: here, or for another machine."""
 
 import dataclasses
+import math
 import pathlib
 from typing import TYPE_CHECKING
 
 from tfmat.config import Config
+from tfmat.curves.records import RecordForm
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.memory import check_memory
 from tfmat.data.packed import PackedDataset, dataset_folder
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from tfmat.ranks.processes import Processes
 
 _FLOAT = 4  # bytes
-_CHANNELS = 3
 # Weights, gradients and one slot of the optimizer; a mesh may divide all but the weights.
 _COPIES = 3
 
@@ -50,9 +51,9 @@ class Job:
         return len(dataset.parameters if dataset else self.settings.build_law().identified)
 
     @property
-    def num_points(self) -> int:
-        """Points per curve."""
-        return int(self.dataset.features.shape[1] if self.dataset else self.config.data.num_points)
+    def form(self) -> RecordForm:
+        """What the points and channels of a record are."""
+        return self.dataset.form if self.dataset else RecordForm.of(self.settings)
 
 
 def plan_job(
@@ -91,9 +92,7 @@ def plan_job(
     shard_size = {"shard_size": dataset.shard_size} if dataset else {}
     plan = RunPlan.of_config(config, workdir=workdir, **shard_size)
     job = Job(config, plan, backend, options, settings, dataset, folder)
-    check_training_fits(
-        config, num_outputs=job.num_outputs, num_points=job.num_points, backend=backend
-    )
+    check_training_fits(config, num_outputs=job.num_outputs, form=job.form, backend=backend)
     num_curves = config.data.num_curves
     _check_lengths(config, plan, num_curves - num_curves // 4)
     # The folder's name tells an edited law file apart.
@@ -125,33 +124,37 @@ def _check_lengths(config: Config, plan: RunPlan, num_train: int) -> None:
 
 
 def check_training_fits(
-    config: Config, *, num_outputs: int, num_points: int, backend: str = "single"
+    config: Config, *, num_outputs: int, form: RecordForm, backend: str = "single"
 ) -> None:
     """InputError where the network, or one batch, is larger than the machine's memory."""
-    parameters = count_parameters(config, num_outputs=num_outputs, num_points=num_points)
+    parameters = count_parameters(config, num_outputs=num_outputs, form=form)
     copies = 1 if backend == "dtensor" else _COPIES
     check_memory(
         f"a network of {parameters:,} parameters (model.hidden_units={_words(config.model.hidden_units)}, "
-        f"model.conv_filters={_words(config.model.conv_filters)}, {num_points} points)",
+        f"model.conv_filters={_words(config.model.conv_filters)}, {form.num_points} points)",
         copies * _FLOAT * parameters,
         "take a smaller one",
     )
     batch = config.global_batch_size
     if backend == "single":
         check_memory(
-            f"a batch of {batch:,} curves of {num_points:,} points",
-            batch * num_points * _CHANNELS * _FLOAT,
+            f"a batch of {batch:,} curves of {form.num_points:,} points",
+            batch * math.prod(form.shape) * _FLOAT,
             "take a smaller global_batch_size, or fewer points",
         )
 
 
-def count_parameters(config: Config, *, num_outputs: int, num_points: int) -> int:
+def count_parameters(config: Config, *, num_outputs: int, form: RecordForm) -> int:
     """The trainable numbers of `tfmat.models.build_model`'s network, but for normalisation and uncertainty."""
-    model, points, inputs, count = config.model, num_points, _CHANNELS, 0
+    model, points, inputs, count = config.model, form.points, len(form.channels), 0
     for filters, kernel in zip(model.conv_filters, model.kernel_sizes, strict=True):
         count += (kernel * inputs + 1) * filters
         points, inputs = points // model.pool_size, filters
     inputs *= points
+    if form.num_tests > 1:  # the tests' own dense layer, which sees their tokens too
+        units = model.hidden_units[0]
+        count += (inputs + form.modes.shape[1] + 1) * units
+        inputs = units
     for units in (*model.hidden_units, num_outputs):
         count += (inputs + 1) * units
         inputs = units

@@ -40,7 +40,7 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
             from tfmat.backends.planning import plan_of_config
 
             plan_of_config(
-                config, job.options, num_outputs=job.num_outputs, num_points=job.num_points
+                config, job.options, num_outputs=job.num_outputs, inputs=job.form.network()
             )
         dataset = dataset or _dataset_for_all(job, data_dir, workers)
         train(config, dataset, job.plan, backend=workers)

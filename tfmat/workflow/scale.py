@@ -50,9 +50,7 @@ def scale(
 
     folder = pathlib.Path(workdir)
     dataset = _dataset(config, data_dir, _num_train(matrix))
-    check_training_fits(
-        config, num_outputs=len(dataset.parameters), num_points=dataset.features.shape[1]
-    )
+    check_training_fits(config, num_outputs=len(dataset.parameters), form=dataset.form)
     busy = f"another tfmat scale works in {folder}; wait for it, or use another --workdir"
     with locked(folder, busy):
         check_same_study(folder, config)

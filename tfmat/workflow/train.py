@@ -34,7 +34,7 @@ def train(
     model = build_model(
         config.model,
         num_outputs=num_outputs,
-        num_points=dataset.features.shape[1],
+        **dataset.form.network(),
         input_scale=dataset.input_scale,
         seed=config.seed,
     )

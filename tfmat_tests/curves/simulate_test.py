@@ -5,8 +5,9 @@ import threading
 import numpy as np
 import pytest
 
+from tfmat.curves.records import features_of
 from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import BLOCK, Simulator, features_of
+from tfmat.curves.simulate import BLOCK, Simulator
 from tfmat.errors import InputError
 from tfmat.materials.registry import MONOTONIC_LAWS
 

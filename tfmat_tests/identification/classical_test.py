@@ -7,8 +7,9 @@ import scipy.optimize
 from tfmat.curves.cleaning import MeasuredCurve
 from tfmat.curves.measured import load_file
 from tfmat.curves.reading import ReadingOptions
+from tfmat.curves.records import split_features
 from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator, split_features
+from tfmat.curves.simulate import Simulator
 from tfmat.errors import InputError
 from tfmat.identification.classical import (
     best_fit,

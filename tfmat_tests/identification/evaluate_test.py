@@ -7,8 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
+from tfmat.curves.records import split_features
 from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import split_features
 from tfmat.data.packed import PackedDataset, generate_dataset
 from tfmat.errors import InputError
 from tfmat.identification.bayes_risk import bayes_risk

@@ -5,8 +5,9 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
+from tfmat.curves.records import split_features
 from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator, split_features
+from tfmat.curves.simulate import Simulator
 from tfmat.identification.least_squares import fit, fit_with_noise, polish
 from tfmat.materials import find_law
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from tfmat.curves.records import split_features
 from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator, split_features
+from tfmat.curves.simulate import Simulator
 from tfmat.identification.least_squares import fit_with_noise
 from tfmat.identification.likelihood import CurveLikelihood, NoiseModel, likelihoods
 from tfmat.identification.posterior_grid import posterior_moments

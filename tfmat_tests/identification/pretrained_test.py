@@ -10,9 +10,10 @@ import tfmat
 from tfmat.config import load_config
 from tfmat.curves.measured import load_file
 from tfmat.curves.reading import ReadingOptions
+from tfmat.curves.records import features_of
 from tfmat.curves.resampling import resample
 from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator, features_of
+from tfmat.curves.simulate import Simulator
 from tfmat.errors import InputError
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.networks import find_network, is_pretrained, pretrained_laws

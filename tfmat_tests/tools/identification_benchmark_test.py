@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import scipy.optimize
 
+from tfmat.curves.records import split_features
 from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator, split_features
+from tfmat.curves.simulate import Simulator
 from tfmat.identification.least_squares import fit
 from tfmat.identification.other_laws import compare_laws
 from tfmat.materials import find_law

@@ -4,6 +4,7 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat.config import apply_override, check_config, default_config
+from tfmat.curves.records import RecordForm
 from tfmat.models import build_model
 from tfmat.workflow.job import count_parameters
 
@@ -23,7 +24,7 @@ def test_parameters_are_as_many_as_keras_makes(changes):
         apply_override(config, key, text)
     check_config(config)
     model = build_model(config.model, num_outputs=2, num_points=31)
-    assert count_parameters(config, num_outputs=2, num_points=31) == model.count_params()
+    assert count_parameters(config, num_outputs=2, form=RecordForm(31)) == model.count_params()
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.rounds import quantity
+from tfmat.curves.records import split_features
 from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator, split_features
+from tfmat.curves.simulate import Simulator
 from tfmat.identification.least_squares import fit
 from tfmat.identification.other_laws import LawComparison, compare_laws
 from tfmat.materials import find_law
