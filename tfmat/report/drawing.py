@@ -208,9 +208,23 @@ def legend_below(panel: Axes, columns: int = 1) -> None:
         figure.set_size_inches(width, height + _LEGEND_ROW * most)
 
 
-def legend_of_oversubscribed(panel: Axes) -> None:
-    """An entry that explains the hollow markers."""
-    panel.plot([], [], "o", mfc="none", mec=MEASURED, label="hollow: oversubscribed")
+def complete(
+    panel: Axes, xlabel: str, ylabel: str, *, log: str = "", hollow: bool = False, columns: int = 1
+) -> None:
+    """Grid, labels and the legend below, after drawing.
+
+    Args:
+      log: the logarithmic axes: `x`, `y`, or `xy`.
+      hollow: whether markers are, of oversubscribed points, which the legend then explains.
+      columns: of the legend.
+    """
+    finish(panel)
+    for name in log:
+        logarithmic(panel.xaxis if name == "x" else panel.yaxis)
+    panel.set(xlabel=xlabel, ylabel=ylabel)
+    if hollow:
+        panel.plot([], [], "o", mfc="none", mec=MEASURED, label="hollow: oversubscribed")
+    legend_below(panel, columns)
 
 
 def bars(panel: Axes, names: Sequence[str], label: str) -> Array:

@@ -1,6 +1,6 @@
 """Pictures of synchronisation and of the model: all-reduces, exchanges, checks, predictions up to 1,024 workers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,10 +11,7 @@ from tfmat.report.drawing import (
     INK,
     MOST_SERIES,
     Picture,
-    finish,
-    legend_below,
-    legend_of_oversubscribed,
-    logarithmic,
+    complete,
     picture,
     style,
     worker_axis,
@@ -29,40 +26,34 @@ from tfmat.scaling.study import GOAL, Check
 from tfmat.scaling.summary import PointSummary
 
 
-def exchange_pictures(analysis: Analysis) -> list[Picture]:
+def exchange_pictures(analysis: Analysis) -> Iterator[Picture]:
     """All that the measurements allow."""
     if not analysis.summaries:
-        return []
-    found = []
+        return
     point = (analysis.main or analysis.summaries[0]).point
     if analysis.lines:
         here = [e for e in analysis.lines if e.lines[0].hardware == point.hardware]
         data = {"fits": here or analysis.lines, "gradient_bytes": point.model.gradient_bytes}
         model = None if analysis.forecast is None else analysis.forecast.model
         text = "time of an all-reduce over the size of the message"
-        found.append(picture("allreduce", text, draw_allreduces, **data))
+        yield picture("allreduce", text, draw_allreduces, **data)
         text = "time of an exchange of gradients over workers"
-        found.append(
-            picture("sync_over_workers", text, draw_sync_over_workers, **data, model=model)
-        )
+        yield picture("sync_over_workers", text, draw_sync_over_workers, **data, model=model)
     text = "exchanges in an epoch over the batch a worker"
     data = {"summaries": analysis.summaries, "dataset_size": point.dataset_size}
-    return [*found, picture("syncs_an_epoch", text, draw_syncs_an_epoch, **data)]
+    yield picture("syncs_an_epoch", text, draw_syncs_an_epoch, **data)
 
 
-def model_pictures(analysis: Analysis) -> list[Picture]:
+def model_pictures(analysis: Analysis) -> Iterator[Picture]:
     """The model beside the measurements, and what it predicts."""
-    found = []
     if analysis.checks:
         text = "predicted over measured steps"
-        found.append(picture("checks", text, draw_checks, checks=analysis.checks))
+        yield picture("checks", text, draw_checks, checks=analysis.checks)
     if analysis.forecast is not None:
-        groups = predictions(analysis.forecast)
+        data = {"predictions": predictions(analysis.forecast)}
         for quantity in ("speedup", "efficiency"):
             name, text = f"prediction_{quantity}", f"predicted {quantity} over workers"
-            data = {"predictions": groups, "quantity": quantity}
-            found.append(picture(name, text, draw_prediction, **data))
-    return found
+            yield picture(name, text, draw_prediction, **data, quantity=quantity)
 
 
 def predictions(forecast: Forecast) -> dict[str, list[Prediction]]:
@@ -88,25 +79,18 @@ def draw_allreduces(panel: Axes, fits: Sequence[LineFit], gradient_bytes: int) -
         low = np.array([min(e.low_seconds for e in group) for group in groups])
         high = np.array([max(e.high_seconds for e in group) for group in groups])
         error = 1000 * np.stack([np.maximum(middle - low, 0), np.maximum(high - middle, 0)])
-        look = style(i, hollow=fit.lines[0].oversubscribed)
-        panel.errorbar(
-            sizes, 1000 * middle, yerr=error, ls="", ms=4.5, lw=1, label=fit.name, **look
-        )  # fmt: skip
+        look = style(i, hollow=fit.lines[0].oversubscribed) | {"ls": "", "ms": 4.5, "lw": 1}
+        panel.errorbar(sizes, 1000 * middle, yerr=error, label=fit.name, **look)
         fine = np.geomspace(sizes[0], sizes[-1], 80)
         curve = [1000 * fit.on_line(size) for size in fine]
         panel.plot(fine, curve, "-", color=style(i)["color"], lw=1, alpha=0.8)
-    finish(panel)
-    logarithmic(panel.xaxis)
-    logarithmic(panel.yaxis)
     panel.axvline(gradient_bytes, color=INK, lw=0.9, ls=":")
     panel.annotate(
         f"gradient, {bytes_text(gradient_bytes)}", (gradient_bytes, 1), xycoords=("data", "axes fraction"),
         xytext=(-3, -3), textcoords="offset points", rotation=90, ha="right", va="top", fontsize=9, color=INK,
     )  # fmt: skip
-    panel.set(xlabel="message (bytes)", ylabel="an all-reduce (ms)")
-    if any(fit.lines[0].oversubscribed for fit in fits[:MOST_SERIES]):
-        legend_of_oversubscribed(panel)
-    legend_below(panel)
+    hollow = any(fit.lines[0].oversubscribed for fit in fits[:MOST_SERIES])
+    complete(panel, "message (bytes)", "an all-reduce (ms)", log="xy", hollow=hollow)
 
 
 def draw_syncs_an_epoch(panel: Axes, summaries: Sequence[PointSummary], dataset_size: int) -> None:
@@ -121,11 +105,7 @@ def draw_syncs_an_epoch(panel: Axes, summaries: Sequence[PointSummary], dataset_
         of = sorted({(p.batch_a_worker, p.steps_an_epoch) for p in points if p.workers == workers})
         label = f"{workers} worker{'s' if workers > 1 else ''}"
         panel.plot([b for b, _ in of], [s for _, s in of], ls="", ms=5, label=label, **look)
-    finish(panel)
-    logarithmic(panel.xaxis)
-    logarithmic(panel.yaxis)
-    panel.set(xlabel="batch a worker", ylabel="exchanges in an epoch")
-    legend_below(panel, columns=2)
+    complete(panel, "batch a worker", "exchanges in an epoch", log="xy", columns=2)
 
 
 def draw_sync_over_workers(
@@ -153,13 +133,9 @@ def draw_sync_over_workers(
         panel.axvline(node * 1.09, color=INK, lw=0.8, ls=":", label=label)
         if border <= most // 8:
             break  # many small nodes: the first border is the one that matters
-    finish(panel)
     worker_axis(panel.xaxis, sorted({*counts, most, 2}))
-    logarithmic(panel.yaxis)
-    panel.set(xlabel="workers", ylabel="one exchange of gradients (ms)")
-    if any(fit.lines[0].oversubscribed for fit in fits):
-        legend_of_oversubscribed(panel)
-    legend_below(panel, columns=2)
+    hollow = any(fit.lines[0].oversubscribed for fit in fits)
+    complete(panel, "workers", "one exchange of gradients (ms)", log="y", hollow=hollow, columns=2)
 
 
 def _draw_theory(panel: Axes, model: StepModel, most: int) -> None:
@@ -188,11 +164,8 @@ def draw_checks(panel: Axes, checks: Sequence[Check]) -> None:
         chosen = [check.summary.point.workers == workers for check in checks]
         x, y = measured[chosen], predicted[chosen]
         panel.plot(x, y, ls="", ms=6, label=f"{workers} workers", **style(i))
-    finish(panel)
-    logarithmic(panel.xaxis)
-    logarithmic(panel.yaxis)
-    panel.set(xlabel="measured step (ms)", ylabel="predicted step (ms)", xlim=limits, ylim=limits)
-    legend_below(panel, columns=2)
+    complete(panel, "measured step (ms)", "predicted step (ms)", log="xy", columns=2)
+    panel.set(xlim=limits, ylim=limits)
 
 
 def draw_prediction(
@@ -212,13 +185,9 @@ def draw_prediction(
         )
         panel.fill_between(workers, low, high, color=COLOURS[i], alpha=0.2, lw=0)
         panel.plot(workers, value, "-", lw=1.6, ms=3.5, label=name, **style(i))
-    finish(panel)
     if quantity == "speedup":
         worker_axis(panel.yaxis, counts)
-        panel.set_ylim(bottom=0.8)
-    else:
-        panel.set_ylim(bottom=0)
+    panel.set_ylim(bottom=0.8 if quantity == "speedup" else 0)
     worker_axis(panel.xaxis, counts)
     label = "speed-up over one worker" if quantity == "speedup" else "efficiency (%)"
-    panel.set(xlabel="workers", ylabel=label)
-    legend_below(panel)
+    complete(panel, "workers", label)

@@ -1,7 +1,7 @@
 """Pictures of speed and of what it is for: speed-up, efficiency, the parts of a step, the batch, the loss."""
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,10 +12,8 @@ from tfmat.report.drawing import (
     MOST_SERIES,
     Picture,
     bars,
-    finish,
+    complete,
     legend_below,
-    legend_of_oversubscribed,
-    logarithmic,
     picture,
     style,
     worker_axis,
@@ -39,50 +37,41 @@ _PARTS = {
 Groups = Mapping[str, Sequence[PointSummary]]
 
 
-def speed_pictures(analysis: Analysis) -> list[Picture]:
+def speed_pictures(analysis: Analysis) -> Iterator[Picture]:
     """All that the measurements allow."""
-    found = []
     for scaling, groups in (("weak", analysis.weak), ("strong", analysis.strong)):
         if groups:
             text = f"speed-up over workers, {scaling} scaling, with the ideal line"
-            found += [
-                picture(f"speedup_{scaling}", text, draw_speedup, groups=groups, scaling=scaling),
-                picture(
-                    f"efficiency_{scaling}",
-                    f"efficiency over workers, {scaling} scaling",
-                    draw_efficiency,
-                    groups=groups,
-                ),
-            ]
+            data = {"groups": groups, "scaling": scaling}
+            yield picture(f"speedup_{scaling}", text, draw_speedup, **data)
+            text = f"efficiency over workers, {scaling} scaling"
+            yield picture(f"efficiency_{scaling}", text, draw_efficiency, groups=groups)
     shown = step_bars(analysis)
     if shown:
-        found.append(_bars("step", "parts of a step of each point", draw_parts, shown))
+        yield _bars("step", "parts of a step of each point", draw_parts, shown)
     rows = [e for e in analysis.summaries if e.point.scaling == "weak" or e.point.is_baseline]
     if len({each.point.batch_a_worker for each in rows}) > 1:
         text = "curves a second of a worker over its batch"
-        found.append(picture("batches", text, draw_batches, summaries=_of_main(analysis, rows)))
-    return found
+        yield picture("batches", text, draw_batches, summaries=_of_main(analysis, rows))
 
 
-def accuracy_pictures(analysis: Analysis) -> list[Picture]:
+def accuracy_pictures(analysis: Analysis) -> Iterator[Picture]:
     """Losses of what was trained, and the time to the target."""
     fastest = [cost.point for cost in analysis.costs]
     trained = [e for e in analysis.summaries if any(r.training for r in e.repetitions)]
     trained.sort(key=lambda each: fastest.index(each.point) if each.point in fastest else 99)
-    found = []
     for over in ("seconds", "epoch") if trained else ():
         text = f"validation loss over {over}"
-        found.append(picture(f"loss_over_{over}", text, draw_losses, summaries=trained, over=over))
+        yield picture(f"loss_over_{over}", text, draw_losses, summaries=trained, over=over)
     if analysis.costs:
         costs = analysis.costs[:MOST_BARS]
-        found.append(_bars("time_to_accuracy", "time to the target loss", draw_costs, costs))
-    return found
+        yield _bars("time_to_accuracy", "time to the target loss", draw_costs, costs)
 
 
 def _bars(name: str, description: str, draw: Callable[..., None], rows: Sequence) -> Picture:
     """A panel as high as its bars."""
-    draw = functools.partial(draw, rows=rows)
-    return Picture(name, description, draw, height=1.0 + 0.29 * len(rows))
+    panel = picture(name, description, draw, rows=rows)
+    return dataclasses.replace(panel, height=1.0 + 0.29 * len(rows))
 
 
 def step_bars(analysis: Analysis) -> list[PointSummary]:
@@ -119,8 +108,7 @@ def draw_speedup(panel: Axes, groups: Groups, scaling: str) -> None:
         _draw_estimates(panel, pairs, i, name)
     worker_axis(panel.xaxis, counts)
     worker_axis(panel.yaxis, counts)
-    panel.set(xlabel="workers", ylabel="speed-up over one worker")
-    _finish_series(panel, groups)
+    complete(panel, "workers", "speed-up over one worker", hollow=_any_oversubscribed(groups))
 
 
 def draw_efficiency(panel: Axes, groups: Groups) -> None:
@@ -135,19 +123,15 @@ def draw_efficiency(panel: Axes, groups: Groups) -> None:
         _draw_estimates(panel, pairs, i, name, line="-")
     worker_axis(panel.xaxis, _counts(groups))
     panel.set_ylim(bottom=0)
-    panel.set(xlabel="workers", ylabel="efficiency (%)")
-    _finish_series(panel, groups)
+    complete(panel, "workers", "efficiency (%)", hollow=_any_oversubscribed(groups))
 
 
 def _counts(groups: Groups) -> list[int]:
     return sorted({each.point.workers for group in groups.values() for each in group})
 
 
-def _finish_series(panel: Axes, groups: Groups) -> None:
-    finish(panel)
-    if any(each.point.oversubscribed for group in groups.values() for each in group):
-        legend_of_oversubscribed(panel)
-    legend_below(panel)
+def _any_oversubscribed(groups: Groups) -> bool:
+    return any(each.point.oversubscribed for group in groups.values() for each in group)
 
 
 def _draw_estimates(
@@ -223,11 +207,8 @@ def draw_batches(panel: Axes, summaries: Sequence[PointSummary]) -> None:
             label=f"{workers} worker{'s' if workers > 1 else ''}, {name}",
             **style(i, hollow=group[0].point.oversubscribed),
         )
-    finish(panel)
-    logarithmic(panel.xaxis)
+    complete(panel, "batch a worker", "curves/s of each worker", log="x")
     panel.set_ylim(bottom=0)
-    panel.set(xlabel="batch a worker", ylabel="curves/s of each worker")
-    legend_below(panel)
 
 
 def draw_losses(panel: Axes, summaries: Sequence[PointSummary], over: str) -> None:
@@ -242,11 +223,8 @@ def draw_losses(panel: Axes, summaries: Sequence[PointSummary], over: str) -> No
                 panel.plot(x, y, "-", ms=3.5, lw=1.1, label=label, **style(i))
                 label = None
     panel.set_xlim(left=0)
-    finish(panel)
-    logarithmic(panel.yaxis)
     label = "training time (s)" if over == "seconds" else "epoch"
-    panel.set(xlabel=label, ylabel="validation loss (–)")
-    legend_below(panel)
+    complete(panel, label, "validation loss (–)", log="y")
 
 
 def draw_costs(panel: Axes, rows: Sequence[Cost]) -> None:
