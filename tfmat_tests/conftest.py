@@ -10,6 +10,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
+    from tfmat_tests.end_to_end.processes import ForkServer
     from tfmat_tests.report.browser import Browser
 
 # Before anything imports TensorFlow or matplotlib: its banner drowns the report, and there may be no screen.
@@ -88,6 +89,15 @@ def real_curves() -> pathlib.Path:
     if not folder:
         pytest.skip("TFMAT_REAL_CURVES names no folder of real measured curves")
     return pathlib.Path(folder)
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[ForkServer]":
+    """Starts `tfmat ...` and `python ...` without the seconds that TensorFlow takes to load."""
+    from tfmat_tests.end_to_end.processes import fork_server
+
+    with fork_server(tmp_path_factory.mktemp("programs")) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

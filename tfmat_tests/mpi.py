@@ -9,10 +9,12 @@ import sys
 import pytest
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
-# Root may be all that a container has; more ranks than processors only take longer.
+# Root may be all that a container has; more ranks than processors only take longer, and those that wait for the others
+# leave the processor to them.
 ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
 

@@ -1,9 +1,5 @@
 """The exchanges of a step against hand arithmetic, and against the collectives in the graph that DTensor makes."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from tfmat.backends.collectives_of_step import Collective, collectives_of_step
@@ -138,16 +134,9 @@ CASES = [
     "case",
     [pytest.param(case, marks=[] if case == SAMPLE else pytest.mark.large) for case in CASES],
 )
-def test_dtensor_exchanges_what_the_arithmetic_says_and_no_step_hangs(case):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *map(str, case)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    expected, found, joined = map(int, done.stdout.split("COUNTS")[1].split())
+def test_dtensor_exchanges_what_the_arithmetic_says_and_no_step_hangs(case, programs):
+    printed = programs.python("-c", PROGRAM, *case)
+    expected, found, joined = map(int, printed.split("COUNTS")[1].split())
     expected += "batch" in case[0]  # the sum of the loss
     # Joined messages are padded to a multiple of 1,024 numbers.
     assert expected <= found < expected + 1024 * max(joined, 1)

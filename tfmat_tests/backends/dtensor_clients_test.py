@@ -97,7 +97,8 @@ def test_a_mesh_that_processes_cannot_share_is_refused():
 
 
 STRANGER = """
-import os, subprocess, sys
+from tfmat_tests import lean_keras
+import os, sys
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 from tfmat.backends.base import BackendOptions

@@ -3,10 +3,6 @@
 Also what DTensor cannot do with the direct ones: these tests fail when a newer TensorFlow can, and the option may go.
 """
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from tfmat.backends.collectives_of_step import Collective, collectives_of_step
@@ -71,23 +67,11 @@ for variable, reference, found in zip(plain.weights, plain.get_weights(), ours.g
 )
 
 
-def run(program, mesh):
-    done = subprocess.run(
-        [sys.executable, "-c", program, mesh],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
 @pytest.mark.parametrize(
     "mesh", ["model:2", pytest.param("batch:2,model:2", marks=pytest.mark.large)]
 )
-def test_weights_and_exchanges(mesh):
-    printed = run(EQUALITY, mesh)
+def test_weights_and_exchanges(mesh, programs):
+    printed = programs.python("-c", EQUALITY, mesh)
     assert "LAYOUTS [(None, None, 'model'), (None, 'model', None)]" in printed
     expected, found, joined = map(int, printed.split("COUNTS")[1].split())
     expected += "batch" in mesh  # the sum of the loss
@@ -121,8 +105,8 @@ for name, function in (
 )
 
 
-def test_what_dtensor_cannot_do():
-    printed = run(DIRECT, "model:2")
+def test_what_dtensor_cannot_do(programs):
+    printed = programs.python("-c", DIRECT, "model:2")
     assert "convolution REFUSED" in printed
     assert "Filter for convolution must have fully replicated layout" in printed
     assert "pooling REFUSED" in printed

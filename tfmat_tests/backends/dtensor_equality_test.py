@@ -1,13 +1,8 @@
 """DTensor ends with the weights of a plain Keras loop; each mesh in a process of its own, whose devices are fixed."""
 
 import itertools
-import os
-import subprocess
-import sys
 
 import pytest
-
-from tfmat_tests.mpi import PROJECT
 
 MESHES = ("batch:1,model:1", "batch:2", "model:2", "batch:2,model:2", "batch:4,model:2")
 # Of blocks of 7 and 13 steps; where nothing is said, as many as are.
@@ -39,17 +34,10 @@ MATRIX = [
         ),
     ],
 )  # fmt: skip
-def test_weights_of_a_plain_keras_loop(mesh, precision, cases):
-    done = subprocess.run(
-        [sys.executable, "-m", "tfmat_tests.backends.mesh_process", mesh, precision, *cases],
-        capture_output=True,
-        text=True,
-        timeout=800,
-        cwd=PROJECT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **STEPS_A_CALL.get(mesh, {})},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    held = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("HELD")]
+def test_weights_of_a_plain_keras_loop(mesh, precision, cases, programs):
+    program = ("-m", "tfmat_tests.backends.mesh_process")
+    printed = programs.python(*program, mesh, precision, *cases, **STEPS_A_CALL.get(mesh, {}))
+    held = [line.split()[1:] for line in printed.splitlines() if line.startswith("HELD")]
     assert [case for case, _, _ in held] == cases
     for case, *shares in held:
         weights, slots = map(float, shares)

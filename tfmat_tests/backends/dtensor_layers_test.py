@@ -1,9 +1,5 @@
 """Every activation, layer and optimizer that a config can name runs on a mesh and agrees with the single backend."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 PROGRAM = """
@@ -51,13 +47,5 @@ print("TRACED", len(changes) + 1)
 
 @pytest.mark.large
 @pytest.mark.parametrize("mesh", ["batch:2", "batch:2,model:2"])
-def test_all_that_a_config_can_name_runs_on_a_mesh(mesh):
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, mesh],
-        capture_output=True,
-        text=True,
-        timeout=400,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stdout.split("TRACED")[1]) >= 20
+def test_all_that_a_config_can_name_runs_on_a_mesh(mesh, programs):
+    assert int(programs.python("-c", PROGRAM, mesh).split("TRACED")[1]) >= 20

@@ -4,10 +4,6 @@ That DTensorBackend does not fall into it is what dtensor_equality_test shows: N
 from the second step on, by far more than the 1e-9 that are allowed there.
 """
 
-import os
-import subprocess
-import sys
-
 PROGRAM = """
 from tfmat.launch.runtime import prepare_tensorflow
 prepare_tensorflow(virtual_devices=2)
@@ -65,15 +61,7 @@ print(error(train(True)), error(train(False)))
 """
 
 
-def test_compute_first_assign_last_is_right_and_the_naive_order_is_not():
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    naive, ours = map(float, done.stdout.split())
+def test_compute_first_assign_last_is_right_and_the_naive_order_is_not(programs):
+    naive, ours = map(float, programs.python("-c", PROGRAM).split())
     assert ours < 1e-12
     assert naive > 1e-4, "the trap is gone: this TensorFlow reads after an assign what was assigned"

@@ -9,6 +9,7 @@ import sys
 from tfmat.backends.mesh import MeshShape
 from tfmat.launch.runtime import prepare_tensorflow
 from tfmat.ranks.processes import find_processes
+from tfmat_tests import lean_keras  # noqa: F401  before Keras
 
 
 def make_optimizer(name):

@@ -1,9 +1,5 @@
 """A loop whose name is taken, as happens now and then in TensorFlow, costs speed and nothing else."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -46,35 +42,34 @@ sys.stdout.write(f"{said} {sum(backend._steps._usable.values())}/{len(backend._s
 """
 
 
-def run(how, processes=1):
+def read(printed, processes=1):
     """The sums of blocks; how many loops were taken, of how many."""
-    if processes > 1:
-        mpi.need_mpirun()
-        done = mpi.mpirun(processes, "-c", PROGRAM, how, timeout=180)
-    else:
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, how],
-            capture_output=True, text=True, timeout=180, cwd=mpi.PROJECT,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    lines = done.stdout.splitlines()
+    lines = printed.splitlines()
     assert len(lines) == processes
     assert len(set(lines)) == 1
     *sums, taken = lines[0].split()
     return sums, taken
 
 
-def test_a_name_that_is_taken_costs_only_speed():
-    sums, taken = run("free")
+@pytest.fixture(scope="module")
+def free(programs):
+    """What one process says whose loops have names that nobody has taken."""
+    return read(programs.python("-c", PROGRAM, "free"))
+
+
+def test_a_name_that_is_taken_costs_only_speed(free, programs):
+    sums, taken = free
     assert taken == "2/2"
     assert len(set(sums)) == 3
-    assert run("taken") == (sums, "1/2")  # the next loop has another name
+    # The next loop has another name.
+    assert read(programs.python("-c", PROGRAM, "taken")) == (sums, "1/2")
 
 
 @pytest.mark.parametrize("how", ["free", "taken on rank 1"])
-def test_of_two_processes_none_has_the_loop_if_one_is_refused(how):
-    sums, _ = run("free")
-    their_sums, taken = run(how, processes=2)
+def test_of_two_processes_none_has_the_loop_if_one_is_refused(how, free):
+    sums, _ = free
+    done = mpi.mpirun(2, "-c", f"from tfmat_tests import lean_keras\n{PROGRAM}", how, timeout=180)
+    assert done.returncode == 0, done.stderr[-3000:]
+    their_sums, taken = read(done.stdout, processes=2)
     assert taken == ("2/2" if how == "free" else "1/2")
     np.testing.assert_allclose(np.array(their_sums, float), np.array(sums, float), rtol=1e-6)

@@ -1,8 +1,5 @@
 """When a batch comes in pieces: in a process of its own, since TensorFlow fixes its threads when it starts."""
 
-import subprocess
-import sys
-
 PROGRAM = """
 import os
 os.sched_getaffinity = lambda _: {0, 1}
@@ -21,10 +18,6 @@ for rate in (0.0, 0.5):
 """
 
 
-def test_one_a_processor_unless_the_model_has_state():
+def test_one_a_processor_unless_the_model_has_state(programs):
     """On two processors: two pieces, more for large batches; one where there is nothing to share or dropout's seed."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["[1, 2, 4, 8]", "[1, 1, 1, 1]"]
+    assert programs.python("-c", PROGRAM).splitlines() == ["[1, 2, 4, 8]", "[1, 1, 1, 1]"]

@@ -1,22 +1,14 @@
-"""The server that starts programs for all tests of this folder, and the test of a refusal."""
+"""The test of a refusal."""
 
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from tfmat.cli.main import main
-from tfmat_tests.end_to_end.processes import ForkServer, fork_server
 from tfmat_tests.end_to_end.runs import listing
 
 Refuse = Callable[..., str]
-
-
-@pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    """Starts `tfmat ...` without the seconds that TensorFlow takes to load."""
-    with fork_server(tmp_path_factory.mktemp("programs")) as server:
-        yield server
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`tfmat ...` as processes of its own that can be killed, started from one that has TensorFlow loaded already.
+"""`tfmat ...` or `python ...` as processes that can be killed, started from one that has TensorFlow loaded already.
 
 Loading TensorFlow costs several seconds of two cores; a process forked right after that costs none of it, and is as
 real as any other: own memory, own signals, own exit status.
@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import resource
+import runpy
 import select
 import signal
 import subprocess
@@ -33,7 +34,7 @@ class Ended:
 
 
 class Program:
-    """One running `tfmat ...`."""
+    """One running program."""
 
     def __init__(self, server: "ForkServer", pid: int, out: pathlib.Path, err: pathlib.Path):
         self.pid = pid
@@ -57,9 +58,9 @@ class Program:
         """Sends a signal."""
         os.kill(self.pid, number)
 
-    def wait(self) -> Ended:
+    def wait(self, patience: float = PATIENCE) -> Ended:
         """Waits for its end."""
-        status = self._server.ask({"wait": self.pid})["status"]
+        status = self._server.ask({"wait": self.pid}, patience)["status"]
         return Ended(status, self._out.read_text(errors="replace"), self._err.read_text())
 
     def said(self) -> str:
@@ -98,6 +99,16 @@ class ForkServer:
           die_at: it kills itself with SIGKILL right before its file operation of this number in `cwd` (opening for
             writing, renaming, removing; from 1).
         """
+        return self._start(arguments, cwd, file_limit=file_limit, die_at=die_at)
+
+    def python(self, *arguments: object, **environment: str) -> str:
+        """What `python ARGUMENTS` prints: `-c PROGRAM ...`, `-m MODULE ...` or `FILE ...`, in the project's folder."""
+        program = self._start(arguments, PROJECT, python=True, environment=environment)
+        ended = program.wait(patience=600.0)
+        assert ended.status == 0, ended.out + ended.err[-3000:]
+        return ended.out
+
+    def _start(self, arguments: Sequence[object], cwd: pathlib.Path, **how: Any) -> Program:
         self._count += 1
         out, err = (self._folder / f"{self._count}.{name}" for name in ("out", "err"))
         request = {
@@ -105,8 +116,7 @@ class ForkServer:
             "cwd": str(cwd),
             "out": str(out),
             "err": str(err),
-            "file_limit": file_limit,
-            "die_at": die_at,
+            **how,
         }
         return Program(self, self.ask(request)["pid"], out, err)
 
@@ -114,12 +124,12 @@ class ForkServer:
         """Starts a program and waits for its end."""
         return self.start(*arguments, cwd=cwd, **options).wait()
 
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+    def ask(self, request: dict[str, Any], patience: float = PATIENCE) -> dict[str, Any]:
         """One line there, one line back."""
         assert self._server.stdin is not None and self._server.stdout is not None
         self._server.stdin.write(json.dumps(request) + "\n")
         self._server.stdin.flush()
-        readable, _, _ = select.select([self._server.stdout], [], [], PATIENCE)
+        readable, _, _ = select.select([self._server.stdout], [], [], patience)
         assert readable, f"no answer to {request}"
         return json.loads(self._server.stdout.readline())
 
@@ -164,7 +174,7 @@ def _serve(requests: IO[str], answers: IO[str]) -> None:
 
 
 def _become_program(request: dict[str, Any]) -> None:
-    """What `python -m tfmat` does, in a fork; never returns."""
+    """What `python -m tfmat` does, or `python`, in a fork; never returns."""
     # A shell starts background jobs with Ctrl-C ignored, and that is inherited; a program at a terminal has it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     status = 1
@@ -175,13 +185,7 @@ def _become_program(request: dict[str, Any]) -> None:
         for descriptor, name in ((1, "out"), (2, "err")):
             os.dup2(os.open(request[name], flags), descriptor)
         sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-        if request["file_limit"] is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_limit"],) * 2)
-        if request["die_at"] is not None:
-            _die_at_file_operation(request["die_at"], request["cwd"])
-        from tfmat.cli.main import main
-
-        status = main(request["arguments"])
+        status = (_python if request.get("python") else _tfmat)(request)
     except BaseException:
         import traceback
 
@@ -190,6 +194,31 @@ def _become_program(request: dict[str, Any]) -> None:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
         os._exit(status)
+
+
+def _tfmat(request: dict[str, Any]) -> int:
+    if request["file_limit"] is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_limit"],) * 2)
+    if request["die_at"] is not None:
+        _die_at_file_operation(request["die_at"], request["cwd"])
+    from tfmat.cli.main import main
+
+    return main(request["arguments"])
+
+
+def _python(request: dict[str, Any]) -> int:
+    os.environ.update(request["environment"])
+    # TensorFlow is loaded but has not started: what is said before the first import is still heard.
+    sys.modules.pop("tensorflow", None)
+    first, *sys.argv = request["arguments"]
+    if first == "-c":
+        exec(compile(sys.argv[0], "<string>", "exec"), {"__name__": "__main__"})
+    elif first == "-m":
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv.insert(0, first)
+        runpy.run_path(first, run_name="__main__")
+    return 0
 
 
 def _die_at_file_operation(number: int, folder: str) -> None:

@@ -10,6 +10,7 @@ import traceback
 
 from tfmat.launch.runtime import prepare_tensorflow
 from tfmat.ranks.processes import find_processes
+from tfmat_tests import lean_keras  # noqa: F401  before Keras
 
 
 def checks():

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from tfmat.ranks.processes import find_processes
+from tfmat_tests import lean_keras  # noqa: F401  before Keras
 from tfmat_tests.ranks.port_guard_test import knock
 
 STEPS, RATE, BATCH, WORKERS = 8, 1e-2, 4, 2

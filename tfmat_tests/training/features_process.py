@@ -11,6 +11,7 @@ import warnings
 
 from tfmat.launch.runtime import prepare_tensorflow
 from tfmat.ranks.processes import find_processes
+from tfmat_tests import lean_keras  # noqa: F401  before Keras
 
 
 def train(feature, backend):

@@ -1,10 +1,7 @@
 """A Keras model of one's own on a mesh: the example as it stands, and what is refused in one line."""
 
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -17,21 +14,9 @@ from tfmat.errors import InputError
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "examples"
 
 
-def run(*command):
-    done = subprocess.run(
-        [sys.executable, *map(str, command)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
-def test_transformer_on_2_by_2_devices_is_that_of_one_device():
+def test_transformer_on_2_by_2_devices_is_that_of_one_device(programs):
     """The example compares itself with Keras's own loop on one device."""
-    printed = run(EXAMPLES / "transformer_on_a_mesh.py")
+    printed = programs.python(EXAMPLES / "transformer_on_a_mesh.py")
     assert float(re.search(r"by (\S+) of their norm", printed)[1]) < 1e-4
     # By hand: of the 12,897 weights the heads' 4 · 32 · 32 and the MLP's 32 · 128 · 2 + 128 are halved.
     weights = 4 * (96 + 4 * 32 + 4 * 1024 // 2 + (8192 + 128) // 2 + 32 + 33)
@@ -71,8 +56,9 @@ except tfmat.errors.InputError as error:
 """
 
 
-def test_a_layer_without_a_form_on_a_mesh_is_named_in_one_line():
-    flip, depthwise, lstm, local, trained, by_trainer = run("-c", REFUSALS).splitlines()
+def test_a_layer_without_a_form_on_a_mesh_is_named_in_one_line(programs):
+    printed = programs.python("-c", REFUSALS)
+    flip, depthwise, lstm, local, trained, by_trainer = printed.splitlines()
     assert by_trainer == flip  # its many steps a call are refused as the one step is
     for line, kind, operation, instead in (
         (flip, "RandomFlip", "ReverseV2", "change the examples before training"),

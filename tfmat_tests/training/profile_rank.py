@@ -11,6 +11,7 @@ import sys
 import time
 
 from tfmat.launch.runtime import prepare_tensorflow
+from tfmat_tests import lean_keras  # noqa: F401  before Keras
 
 BATCH, CALL = 100, 5
 

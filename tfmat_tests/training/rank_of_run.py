@@ -18,6 +18,7 @@ from tfmat.backends.mesh import MeshShape
 from tfmat.errors import TfmatError
 from tfmat.launch.runtime import prepare_tensorflow
 from tfmat.ranks.processes import find_processes
+from tfmat_tests import lean_keras  # noqa: F401  before Keras
 
 
 @dataclasses.dataclass
