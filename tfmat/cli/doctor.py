@@ -1,4 +1,4 @@
-"""Says what this machine can do: TensorFlow, GPUs, MPI, Horovod, DTensor, SLURM; and how to get what is missing.
+"""Says what this machine can do: TensorFlow, GPUs, MPI, Horovod, DTensor, SLURM, CalculiX; and how to get the rest.
 
 Everything is tried: two ranks of Horovod and two virtual devices of DTensor really add numbers, and SLURM's controller
 is asked. Takes about ten seconds. The exit status is 0 also where parts are missing: a run needs only what it uses.

@@ -27,6 +27,7 @@ SETUP_HOROVOD = "./tools/setup horovod"
 GET_MPI = "apt-get install openmpi-bin libopenmpi-dev (on a cluster: module load openmpi)"
 GET_GPU_LIBRARIES = ".venv/bin/pip install --editable '.[gpu]'"
 GET_SLURM = "apt-get install slurm-client (on a cluster: use a login node)"
+GET_CALCULIX = "apt-get install calculix-ccx (only tests of material cards run it)"
 GET_CONTROLLER = "use a login node, or set SLURM_CONF to the cluster's slurm.conf"
 
 
@@ -120,6 +121,7 @@ def examine() -> list[Finding]:
             horovod.result(),
             dtensor,
             slurm.result(),
+            _examine_calculix(),
         ]
 
 
@@ -226,6 +228,19 @@ def _examine_slurm() -> Finding:
         return Finding("SLURM", "failed", detail, GET_CONTROLLER)
     nodes = ", ".join(f"{line.split()[0]} {line.split()[1]}" for line in said.splitlines())
     return Finding("SLURM", "ok", f"{version}; nodes: {nodes}")
+
+
+def _examine_calculix() -> Finding:
+    path = shutil.which("ccx")
+    if path is None:
+        return Finding("CalculiX", "missing", "there is no ccx", GET_CALCULIX)
+    said, complaint = _output([path, "-v"], SLURM_PATIENCE)
+    match = re.search(r"Version (\S+)", said)
+    if match is None:
+        return Finding(
+            "CalculiX", "failed", complaint or "it does not say its version", GET_CALCULIX
+        )
+    return Finding("CalculiX", "ok", f"{match[1]}, {path}")
 
 
 def _trial_finding(part: str, trial: str, answer: Mapping[str, Any], remedy: str) -> Finding:

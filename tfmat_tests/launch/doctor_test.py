@@ -46,6 +46,7 @@ def test_this_machine(here):
             "Horovod",
             "DTensor",
             "SLURM",
+            "CalculiX",
         )
     ]
     for part in ("TensorFlow", "Keras"):
@@ -72,6 +73,7 @@ def test_what_is_missing_comes_with_the_line_that_gets_it(bare, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert doctor._examine_mpi().remedy == doctor.GET_MPI
     assert doctor._examine_slurm().remedy == doctor.GET_SLURM
+    assert doctor._examine_calculix().remedy == doctor.GET_CALCULIX
     assert doctor._examine_horovod() == doctor.Finding(
         "Horovod", "missing", "not installed", "./tools/setup horovod"
     )
@@ -128,6 +130,13 @@ def test_slurm_is_asked_and_not_waited_for(bare, monkeypatch):
     found = doctor._examine_slurm()
     assert found.state == "failed"
     assert "no controller answers (no answer within" in found.detail
+
+
+def test_calculix_says_its_version(bare):
+    command(bare, "ccx", "echo; echo 'This is Version 2.20'; exit 201")
+    assert doctor._examine_calculix() == doctor.Finding("CalculiX", "ok", f"2.20, {bare}/ccx")
+    command(bare, "ccx", "echo broken >&2; exit 3")
+    assert doctor._examine_calculix().state == "failed"
 
 
 def test_a_probe_that_hangs_is_killed_with_its_children():
