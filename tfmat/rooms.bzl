@@ -9,6 +9,7 @@ LEAVES = ["console", "errors", "files"]
 LAYERS = {
     "config": [],
     "materials": [],
+    "cards": ["materials"],
     "curves": ["materials"],
     "data": ["config", "curves", "materials"],
     "models": ["config"],
@@ -18,7 +19,7 @@ LAYERS = {
     "backends": ["config", "launch", "models", "optimizers", "ranks"],
     "training": ["backends", "config", "data", "models", "optimizers", "ranks"],
     "horovod": ["backends", "config", "launch", "models", "optimizers", "ranks"],
-    "identification": ["config", "curves", "data", "materials", "models", "training"],
+    "identification": ["cards", "config", "curves", "data", "materials", "models", "training"],
     "report": ["config"],
     "tuning": ["config", "launch", "report", "training"],
     "scaling": [

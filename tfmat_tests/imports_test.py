@@ -35,7 +35,7 @@ OWNERS = {
     "horovod": ("backends/horovod.py", "horovod/"),
     "dtensor": ("backends/dtensor.py", "backends/clients.py", "backends/mesh_tensors.py"),
 }
-NO_TENSORFLOW = {"console", "errors", "files", "config", "materials", "curves", "report"}
+NO_TENSORFLOW = {"cards", "console", "errors", "files", "config", "materials", "curves", "report"}
 TENSORFLOW = {"tensorflow", "keras", "tensorflow_datasets", "keras_tuner", "horovod"}
 
 

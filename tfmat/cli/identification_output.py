@@ -3,9 +3,10 @@
 import collections
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tfmat.errors import InputError
 from tfmat.files import atomic_write, make_folder
 
 if TYPE_CHECKING:
@@ -71,27 +72,78 @@ def write_plots(results: "Sequence[Identification]", plot_dir: str) -> None:
     from tfmat.report.drawing import save_figure
     from tfmat.report.figures import curve_figure
 
-    taken: collections.Counter[str] = collections.Counter()
     folder = make_folder(plot_dir)
     with progress_bar("drawing", "curves") as progress:
-        for done, result in enumerate(results, start=1):
-            name = re.sub(r"[^\w.+=-]+", "_", result.curve.name).strip("_")
-            # Different curves may become one name; none overwrites another.
-            taken[name] += 1
-            name += f"-{taken[name]}" if taken[name] > 1 else ""
+        for done, (name, result) in enumerate(_file_names(results), start=1):
             save_figure(curve_figure(**result.picture()), folder / f"{name}.png")
             if progress:
                 progress(done, len(results))
 
 
+def _file_names(results: "Sequence[Identification]") -> "Iterator[tuple[str, Identification]]":
+    """Each answer with a name for its files; different curves may become one name, and none overwrites another."""
+    taken: collections.Counter[str] = collections.Counter()
+    for result in results:
+        name = re.sub(r"[^\w.+=-]+", "_", result.curve.name).strip("_")
+        taken[name] += 1
+        yield name + (f"-{taken[name]}" if taken[name] > 1 else ""), result
+
+
+def write_cards(
+    results: "Sequence[Identification]",
+    solvers: Sequence[str],
+    card_dir: str,
+    *,
+    poisson_ratio: float | None = None,
+    variants: bool = False,
+) -> list[tuple[str, str]]:
+    """A material card per answer and solver, NAME.SOLVER.inp, and its 5 % and 95 % variants; all, or none is written.
+
+    Returns:
+      (style, line) for the terminal: what was written, and what the user should know of it.
+    """
+    from tfmat.cards.material import SOLVERS
+
+    texts: dict[str, str] = {}
+    said: list[tuple[str, str]] = []
+
+    def add(stem: str, result: "Identification", quantile: float | None = None) -> None:
+        for solver in solvers:
+            text = result.card(solver, poisson_ratio=poisson_ratio, quantile=quantile)
+            texts[f"{stem}.{solver}.{SOLVERS[solver].suffix}"] = text
+
+    for name, result in _file_names(results):
+        add(name, result)
+        if result.do_not_use:
+            reasons = ", ".join(result.do_not_use)
+            said.append(("bold red", f"DO NOT USE THE CARDS OF {name}: {reasons}"))
+        if variants:
+            try:
+                add(f"{name}_5", result, 0.05)
+                add(f"{name}_95", result, 0.95)
+            except InputError as error:
+                said.append(("yellow", f"warning: {error}"))
+    folder = make_folder(card_dir)
+    for file_name, text in texts.items():
+        with atomic_write(folder / file_name, "w") as file:
+            file.write(text)
+    shown = ", ".join(texts) if len(texts) <= 6 else f"{len(texts)} files"
+    return [("", f"cards in {folder}: {shown}"), *said]
+
+
 def print_results(
-    results: Sequence[Mapping[str, Any]], *, network: str, details: bool = False
+    results: Sequence[Mapping[str, Any]],
+    *,
+    network: str,
+    details: bool = False,
+    cards: Sequence[tuple[str, str]] = (),
 ) -> None:
     """The tables; below them the steps of a single curve, every kind of warning once, and which network answered.
 
     Args:
       results: the entries of the JSON file, pooled answers last.
       network: which network answered, in words.
+      cards: what `write_cards` said.
     """
     from rich.text import Text
 
@@ -137,6 +189,8 @@ def print_results(
         for line in lines:
             console.print(Text(line, style="yellow"), soft_wrap=True)
     console.print(Text(f"network: {network}", style="dim"), soft_wrap=True)
+    for style, line in cards:
+        console.print(Text(line, style=style), soft_wrap=True)
 
 
 def _print_steps(console: "Console", result: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
     tfmat identify curve.csv --law=voce
     tfmat identify lab/ --law=swift --stress_unit=ksi --json=out.json --csv=out.csv --plot_dir=plots
     tfmat identify "lab/*.xlsx" --workdir=runs/voce --fix=E=193000 --pool_by=temperature,direction
+    tfmat identify curve.csv --law=voce --card=abaqus,ls_dyna --card_variants
     tfmat identify machine.txt --law=voce --area=24.5 --gauge_length=50 --strain_column=Extension --stress_column=Load
 
 Curves are text files (comma, semicolon, tab or blanks; decimal point or comma; lines and units before the numbers) and
@@ -23,6 +24,10 @@ direction, rate and specimen are taken from the heads and names of the files.
 With --fix a known parameter is given and the others are identified; with --pool all curves are specimens of one
 material, and the last answer is theirs together (--pool_by: one answer for each temperature, direction, ...).
 
+--card writes material cards for solvers (abaqus, ls_dyna, ansys, calculix, code_aster) into --card_dir, in mm, t, s,
+MPa, with the parameters, their intervals and what is assumed in their comments; --card_variants also a soft and a
+stiff one.
+
 If one file cannot be read, each bad file is named, nothing is written, and the exit status is 2 (--skip_bad_files
 goes on with the others).
 """
@@ -37,6 +42,7 @@ from tfmat.cli.flags import (
     FlagValues,
     check_output_file,
     check_output_folder,
+    listed,
     number,
     repeated,
     switch,
@@ -74,6 +80,10 @@ FLAGS = (
     text("json", None, "file to write the results to"),
     text("csv", None, "file to write the results to, one row per curve"),
     text("plot_dir", None, "folder for one picture per curve: measured against the law's curve"),
+    listed("card", (), "material cards to write: abaqus, ls_dyna, ansys, calculix, code_aster; several with commas"),
+    text("card_dir", "cards", "folder for the material cards"),
+    switch("card_variants", False, "also cards of the 5 % and 95 % quantile of the mean stress"),
+    number("poisson_ratio", None, "of the material cards; if not given 0.3 for metals, 0.4995 for rubber"),
     text("pool_by", None, "as --pool, one answer for each temperature, direction, rate, specimen, ..."),
     number("area", None, "cross-section in mm2, makes a load a stress"),
     number("gauge_length", None, "in mm, makes a displacement a strain"),
@@ -101,6 +111,7 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
 
     network = find_network(flag_values.workdir, flag_values.law)
     sidecar = law_alone(flag_values.law) if network is None else read_sidecar(network)
+    solvers = _solvers(flag_values, sidecar)
     if fixed and sidecar.law is not None:
         from tfmat.identification.classical import conditioned
 
@@ -110,8 +121,24 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
         return InputError.exit_status
     if (flag_values.pool or flag_values.pool_by) and len(curves) < 2:
         raise InputError("--pool needs at least two curves; one was given")
-    _identify(flag_values, network, sidecar, curves, fixed)
+    _identify(flag_values, network, sidecar, curves, fixed, solvers)
     return 0
+
+
+def _solvers(flag_values: FlagValues, sidecar: "Sidecar") -> list[str]:
+    """The solvers that cards are asked for; InputError where one has none for the law."""
+    solvers = list(dict.fromkeys(solver.strip() for solver in flag_values.card))
+    if not solvers:
+        for flag in ("card_dir", "card_variants", "poisson_ratio"):
+            if flag_values[flag].present:
+                raise InputError(f"--{flag} says how cards are written; say which: --card=abaqus")
+        return []
+    from tfmat.cards.registry import check_card
+
+    for solver in solvers:
+        check_card(sidecar.law, solver, flag_values.poisson_ratio)
+    check_output_folder("card_dir", flag_values.card_dir)
+    return solvers
 
 
 def _read(
@@ -143,8 +170,14 @@ def _identify(
     sidecar: "Sidecar",
     curves: "list[MeasuredCurve]",
     fixed: dict[str, float],
+    solvers: list[str],
 ) -> None:
-    from tfmat.cli.identification_output import print_results, write_csv, write_plots
+    from tfmat.cli.identification_output import (
+        print_results,
+        write_cards,
+        write_csv,
+        write_plots,
+    )
     from tfmat.console import progress_bar
     from tfmat.identification.identify import identify
 
@@ -167,6 +200,15 @@ def _identify(
     pooled = _pooled(flag_values, results)
     every = [*results, *pooled]
     content = [result.to_json() for result in every]
+    cards = []
+    if solvers:
+        cards = write_cards(
+            every,
+            solvers,
+            flag_values.card_dir,
+            poisson_ratio=flag_values.poisson_ratio,
+            variants=flag_values.card_variants,
+        )
     if flag_values.plot_dir is not None:
         write_plots(every, flag_values.plot_dir)
     if flag_values.json is not None:
@@ -176,7 +218,7 @@ def _identify(
     details = flag_values.details
     if flag_values.csv is not None:
         write_csv(flag_values.csv, content, details=details)
-    print_results(content, network=_described(network), details=details)
+    print_results(content, network=_described(network), details=details, cards=cards)
 
 
 def _pooled(flag_values: FlagValues, results: "list[Identification]") -> "list[Identification]":

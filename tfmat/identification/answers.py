@@ -11,6 +11,7 @@ from tfmat.curves.records import features_of
 from tfmat.curves.resampling import resample
 from tfmat.errors import InputError
 from tfmat.identification import caveats
+from tfmat.identification.cards import card
 from tfmat.identification.uncertainty import in_units
 from tfmat.materials.law import Array, Law, Parameter
 
@@ -72,6 +73,7 @@ class Identification:
       errors_percent: method -> its root mean square distance from the measured points over the maximum stress, %.
       warnings: those of the curve and those of the answer.
       labels: the recommended values on the scale of the law's ranges, [identified]; 0 and 1 are their ends.
+      covariance: of `labels`, [identified, identified]; None where it is not known.
     """
 
     curve: MeasuredCurve
@@ -82,6 +84,7 @@ class Identification:
     errors_percent: Mapping[str, float]
     warnings: list[Caveat]
     labels: Array
+    covariance: Array | None = None
 
     @property
     def do_not_use(self) -> list[str]:
@@ -120,6 +123,22 @@ class Identification:
                 for caveat in self.warnings
             ],
         }
+
+    def card(
+        self, solver: str, *, poisson_ratio: float | None = None, quantile: float | None = None
+    ) -> str:
+        """The text of a material card in mm, t, s, MPa, with where it comes from in its comments.
+
+        Args:
+          solver: abaqus, ls_dyna, ansys, calculix or code_aster.
+          poisson_ratio: which no test here tells; None is 0.3 for metals and 0.4995 for rubber.
+          quantile: 0.05 or 0.95, say, gives a soft or stiff variant: the parameters to expect where the mean stress up
+            to the tested strain is at that quantile of its uncertainty.
+
+        Raises:
+          InputError: this solver has no card for the law, or the uncertainty is not known.
+        """
+        return card(self, solver, poisson_ratio=poisson_ratio, quantile=quantile)
 
     def picture(self) -> dict[str, Any]:
         """The arguments of `tfmat.report.figures.curve_figure` for this answer, as plain values and arrays."""

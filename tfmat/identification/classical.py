@@ -40,6 +40,7 @@ class BestFit:
     Attributes:
       values, std: [p], in the parameters' units; interval: [p, 2], 95 %.
       labels: [p], on the scale of the law's ranges: below 0 or above 1 the value lies beyond its range.
+      label_covariance: [p, p], on the same scale, widened as the intervals are.
       at_bound: [p], the value stands at the end of what was searched, far beyond its range.
       unidentifiable: [p], the interval is as wide as the range.
       rmse_mpa: root mean square residual at the measured points.
@@ -51,6 +52,7 @@ class BestFit:
     std: Array
     interval: Array
     labels: Array
+    label_covariance: Array
     at_bound: Flags
     unidentifiable: Flags
     rmse_mpa: float
@@ -170,11 +172,15 @@ def _within(law: Law, wide: Law, found: LeastSquaresFit) -> BestFit:
         [p.to_unit_interval(v) for p, v in zip(law.identified, found.values[0], strict=True)]
     )
     wider_than_range = ~(upper - lower < 1.0)
+    ratio = np.array(
+        [w.width / p.width for w, p in zip(wide.identified, law.identified, strict=True)]
+    )
     return BestFit(
         values=found.values[0],
         std=found.std[0],
         interval=found.interval[0],
         labels=labels,
+        label_covariance=found.label_covariance[0] * np.outer(ratio, ratio),
         at_bound=found.at_bound[0],
         unidentifiable=found.unidentifiable[0] | wider_than_range,
         rmse_mpa=float(found.rmse_mpa[0]),

@@ -166,7 +166,12 @@ def _answer(
     labels = best if best is not None or classical is None else classical.best.labels
     assert labels is not None
     values = _values(law, method, predicted, classical)
-    return Identification(curve, law, method, values, stress, errors, warnings, labels)
+    covariance = None
+    if method == "least_squares" and classical is not None:
+        covariance = classical.best.label_covariance
+    elif predicted is not None and predicted.std is not None:
+        covariance = np.diag(predicted.std**2)
+    return Identification(curve, law, method, values, stress, errors, warnings, labels, covariance)
 
 
 def _compared(

@@ -93,6 +93,7 @@ def _pooled(
         errors_percent={method: percent},
         warnings=warnings,
         labels=mean,
+        covariance=np.atleast_2d(np.cov(labels, rowvar=False)),
     )
 
 

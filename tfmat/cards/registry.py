@@ -1,0 +1,93 @@
+"""Which law has a card for which solver, and the text of a card."""
+
+from collections.abc import Iterable, Mapping
+
+from tfmat.cards import hardening, plies, rubber
+from tfmat.cards.material import SOLVERS, Family, Material, head, material_name
+from tfmat.errors import InputError, nearest
+from tfmat.materials.elastic_plastic import ElasticPlasticLaw
+from tfmat.materials.law import Law
+
+# A further law is a line here, with a family of its own where no other writes it.
+CARDS: Mapping[str, Family] = {
+    "voce": hardening.HARDENING,
+    "swift": hardening.POWER_HARDENING,
+    "ramberg_osgood": hardening.SMOOTH_YIELD,
+    "voce_chaboche_1": hardening.CYCLIC,
+    "voce_chaboche": hardening.CYCLIC,
+    "voce_chaboche_3": hardening.CYCLIC_3,
+    "hahn_tsai": plies.CUBIC_SHEAR,
+    "tanh_shear": plies.CURVED_SHEAR,
+    "exponential_shear": plies.CURVED_SHEAR,
+    "neo_hooke": rubber.NEO_HOOKE,
+    "mooney_rivlin": rubber.MOONEY_RIVLIN,
+    "yeoh": rubber.YEOH,
+    "arruda_boyce": rubber.ARRUDA_BOYCE,
+    "ogden_1": rubber.ogden(1),
+    "ogden": rubber.ogden(2),
+    "ogden_3": rubber.ogden(3),
+}
+
+
+def family_of(law: Law | None) -> Family:
+    """How the law becomes cards; InputError where it has none."""
+    if law is None:
+        raise InputError("the network was trained on curves of no known law; there is no card")
+    family = CARDS.get(law.name)
+    if family is None and isinstance(law, ElasticPlasticLaw):
+        family = hardening.HARDENING  # a user's own hardening curve is a table like another
+    if family is None:
+        raise InputError(f"law {law.name} has no card; laws with cards: {', '.join(CARDS)}")
+    return family
+
+
+def check_card(law: Law | None, solver: str, poisson_ratio: float | None = None) -> None:
+    """Raises InputError, in one line, unless there is such a card and Poisson's ratio makes sense."""
+    if poisson_ratio is not None and not 0.0 <= poisson_ratio < 0.5:
+        raise InputError(f"Poisson's ratio is {poisson_ratio:g}; give 0 or more, and less than 0.5")
+    if solver not in SOLVERS:
+        raise InputError(f"there is no card for a solver '{solver}'{nearest(solver, SOLVERS)}")
+    writers = family_of(law).writers
+    if solver not in writers:
+        assert law is not None
+        title = SOLVERS[solver].title
+        raise InputError(
+            f"{title} has no card for law {law.name}; this law has cards for: {', '.join(writers)}"
+        )
+
+
+def card_text(
+    solver: str,
+    law: Law,
+    values: Mapping[str, float],
+    *,
+    tested: float,
+    name: str = "material",
+    poisson_ratio: float | None = None,
+    facts: Iterable[str] = (),
+) -> str:
+    """The material card of a law for a solver, in mm, t, s, MPa.
+
+    Args:
+      solver: a key of `SOLVERS`.
+      law: the law; values: parameter -> value in its unit, all of them.
+      tested: the largest strain of the test, in the law's measure.
+      name: of the material; it becomes letters, digits and _.
+      poisson_ratio: between 0 and 0.5; None takes the law's default, 0.3 for metals and 0.4995 for rubber.
+      facts: lines for the head, such as where the parameters come from.
+
+    Raises:
+      InputError: there is no such solver, no such card, or Poisson's ratio makes no sense.
+    """
+    check_card(law, solver, poisson_ratio)
+    family = family_of(law)
+    ratio = family.poisson_ratio if poisson_ratio is None else poisson_ratio
+    assumed = f"Poisson's ratio {ratio:g} (the test does not tell it); " if ratio else ""
+    notes = [
+        f"assumed: {assumed}density is not included",
+        f"tested up to a {law.strain_measure} strain of {tested:.6g}; {family.note}",
+    ]
+    ordered = {parameter.name: float(values[parameter.name]) for parameter in law.parameters}
+    material = Material(material_name(name), law, ordered, ratio or 0.0, tested)
+    lines = [*head(SOLVERS[solver], law, facts, notes), *family.writers[solver](material)]
+    return "\n".join(lines) + "\n"
