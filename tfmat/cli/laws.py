@@ -18,6 +18,9 @@ from typing import Any
 from tfmat.cli.flags import FlagValues, switch
 from tfmat.errors import InputError
 
+# Enough for every cycle of the longest cyclic history.
+_FEWEST_POINTS = 200
+
 FLAGS = (switch("json", False, "Print JSON instead of text."),)
 
 
@@ -108,21 +111,18 @@ def _findings(law: Any) -> list[Any]:
 
 
 def _histories(law: Any) -> dict[str, Any]:
-    """Each mode of loading -> what draws strain that rises to 1 in it, in 100 s and at 100 °C."""
+    """Each test of the law's records -> what draws histories of it."""
     import numpy as np
 
-    from tfmat.materials import History
+    from tfmat.curves.programmes import find_programmes
 
-    def in_mode(mode: Any) -> Any:
-        return lambda curves, points: History(
-            mode,
-            strain=np.linspace(0.0, 1.0, points)[None],
-            time=np.linspace(0.0, 100.0, points)[None],
-            rate=np.full((1, 1), 0.01),
-            temperature=np.full((1, 1), 100.0),
+    def drawn_by(programme: Any) -> Any:
+        return lambda curves, points: programme.draw(
+            np.random.default_rng(0), curves, max(points, _FEWEST_POINTS)
         )
 
-    return {mode: in_mode(mode) for mode in law.modes}
+    programmes = find_programmes(tuple(dict.fromkeys(law.tests)))
+    return {programme.name: drawn_by(programme) for programme in programmes}
 
 
 def _print_json(laws: list[dict[str, Any]]) -> None:
@@ -195,4 +195,6 @@ def _details(law: Any) -> str:
         ("strength cut-off", f"{strength[0]:g} to {strength[1]:g} MPa" if strength else "none"),
         ("noise", f"{law.noise_mpa:g} MPa"),
     ]
+    if law.rupture_strain < float("inf"):
+        rows += [("a creep record ends", f"before a strain of {law.rupture_strain:g}")]
     return "\n".join(f"  {name:<26}{value}" for name, value in rows)

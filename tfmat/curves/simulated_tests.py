@@ -41,6 +41,7 @@ def fill_tests(
       strength: stress at which each record's specimens break, [records], MPa; None where they never do.
     """
     records = len(features)
+    rupture_strain = settings.build_law().rupture_strain
     there = _present(generator_of(_MISSING), records, form.num_tests, settings.missing_tests)
     for test, programme in enumerate(form.programmes):
         first = _FIRST_TEST + test * _STREAMS
@@ -59,6 +60,9 @@ def fill_tests(
         if strength is not None:
             stress = answer if programme.drives == "strain" else history.driven
             valid = valid & before_break(np.abs(stress), strength)
+        if programme.drives == "stress":
+            # Not up to and with the first strain that is too large: of a fast creep that may be any number.
+            valid = valid & (np.maximum.accumulate(np.abs(answer), axis=1) < rupture_strain)
         if settings.misfit is not None:
             answer = answer * (1.0 + _misfit(settings.misfit, history.driven, stream(_MISFIT)))
         absolute = settings.noise_mpa if programme.drives == "strain" else settings.noise_strain

@@ -14,6 +14,8 @@ from tfmat.materials.history import Array, History, Mode, TestSet
 Scale = Literal["linear", "log"]
 # Relative step of central differences: their error, of its square and of rounding over it, is about 1e-10.
 _DIFFERENCE_STEP = 1e-6
+# What counts as the size of a value of 0, as a share of its range.
+_LEAST_SIZE = 1e-2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +63,11 @@ class Parameter:
         value = np.asarray(value, np.float64)
         return value * self.width if self.scale == "log" else np.full_like(value, self.width)
 
+    def size(self, value: ArrayLike) -> Array:
+        """The size of values that a small change of them is measured by, in `unit`: not 0 where they are."""
+        least = self.low if self.low > 0 else max(abs(self.low), abs(self.high))
+        return np.maximum(np.abs(np.asarray(value, np.float64)), _LEAST_SIZE * least)
+
 
 class Law(abc.ABC):
     """A constitutive law, stress over strain along one axis of loading.
@@ -82,6 +89,7 @@ class Law(abc.ABC):
       strength_mpa: range of the stress at which a simulated curve breaks off, or None for no cut-off.
       noise_mpa: default standard deviation of the Gaussian stress noise.
       noise_strain: the same of the strain (-), where a test drives the stress.
+      rupture_strain: strain (-) at which a specimen breaks under a driven stress; the record ends before.
       tests: names of the test programmes that records are simulated of, where the user names none.
       modes: how a specimen may be loaded.
       interchangeable: terms that can change places without changing the response, each by its parameters, e.g.
@@ -101,6 +109,7 @@ class Law(abc.ABC):
     strength_mpa: ClassVar[tuple[float, float] | None] = None
     noise_mpa: ClassVar[float] = 1.0
     noise_strain: ClassVar[float] = 1e-5
+    rupture_strain: ClassVar[float] = float("inf")
     tests: ClassVar[tuple[str, ...]] = ("monotonic",)
     modes: ClassVar[tuple[Mode, ...]] = ("uniaxial",)
     interchangeable: ClassVar[tuple[tuple[str, ...], ...]] = ()
@@ -277,10 +286,7 @@ class HistoryLaw(Law):
         parameters = np.asarray(parameters, np.float64)
         found = []
         for i, parameter in enumerate(self.parameters):
-            step = _DIFFERENCE_STEP * np.maximum(
-                np.abs(parameters[:, i]),
-                _DIFFERENCE_STEP * max(abs(parameter.low), abs(parameter.high)),
-            )
+            step = _DIFFERENCE_STEP * parameter.size(parameters[:, i])
             above, below = parameters.copy(), parameters.copy()
             above[:, i] += step
             below[:, i] -= step

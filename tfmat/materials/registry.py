@@ -14,6 +14,7 @@ from tfmat.errors import InputError, nearest
 from tfmat.materials.elastic_plastic import Swift, Voce
 from tfmat.materials.johnson_cook import JohnsonCook
 from tfmat.materials.law import HistoryLaw, Law, Parameter, Scale
+from tfmat.materials.prony import Prony
 from tfmat.materials.ramberg_osgood import RambergOsgood
 from tfmat.materials.rubber import (
     ArrudaBoyce,
@@ -25,6 +26,7 @@ from tfmat.materials.rubber import (
     Yeoh,
 )
 from tfmat.materials.shear import ExponentialShear, HahnTsai, TanhShear
+from tfmat.materials.viscoplastic import Norton, Perzyna
 
 GUIDE = "docs/adding_a_law.md shows a complete one"
 
@@ -36,6 +38,7 @@ LAWS: dict[str, type[Law]] = {
     for law in (
         HahnTsai, TanhShear, ExponentialShear, RambergOsgood, Voce, Swift,
         NeoHooke, MooneyRivlin, Yeoh, ArrudaBoyce, Ogden1, Ogden2, Ogden3, JohnsonCook,
+        Perzyna, Norton, Prony,
     )
 }  # fmt: skip
 # Those that one curve of rising strain identifies.

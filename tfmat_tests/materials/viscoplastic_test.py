@@ -1,0 +1,161 @@
+"""Viscoplastic laws against closed forms and against SciPy's integration of the published equations."""
+
+import numpy as np
+import pytest
+import scipy.integrate
+
+from tfmat.errors import InputError
+from tfmat.materials import History, find_law
+
+PERZYNA, NORTON = find_law("perzyna"), find_law("norton")
+
+
+def _draws(law, count, seed=0):
+    labels = np.random.default_rng(seed).random((count, len(law.parameters)))
+    return law.from_labels(np.concatenate([labels, np.rint(labels)]))
+
+
+def _ramp_and_hold(level, ramp, hold, points):
+    """Times and values [points]: a ramp of evenly spaced points, then a hold of log-spaced ones."""
+    rising = points // 4
+    held = np.geomspace(1e-3 * hold, hold, points - rising)
+    time = np.concatenate([np.linspace(0.0, ramp, rising), ramp + held])
+    return time, level * np.minimum(time / ramp, 1.0)
+
+
+def _programmes(points):
+    """One relaxation, one creep test, one tension test and a cycle of tension and compression."""
+    time, strain = _ramp_and_hold(0.01, 20.0, 1e4, points)
+    yield History(strain=strain[None], time=time[None])
+    time, stress = _ramp_and_hold(150.0, 50.0, 1e5, points)
+    yield History(stress=stress[None], time=time[None])
+    strain = 0.05 * np.linspace(0.0, 1.0, points) ** 2
+    yield History(strain=strain[None], time=strain[None] / 1e-4)
+    time = np.linspace(0.0, 400.0, points)
+    strain = 0.01 * np.interp(time, [0, 100, 300, 400], [0, 1, -1, 0])
+    yield History(strain=strain[None], time=time[None])
+
+
+def _integrated(history, values):
+    """The equations as published, by SciPy's stiff solver with tight tolerances."""
+    modulus, first_yield, gain, saturation, drag, exponent = values
+    time, driven = history.time[0], history.driven[0]
+
+    def stress_of(now, plastic):
+        value = np.interp(now, time, driven)
+        return modulus * (value - plastic) if history.stress is None else value
+
+    def flow(now, state):
+        stress = stress_of(now, state[0])
+        yield_stress = first_yield + gain * (1 - np.exp(-saturation * state[1]))
+        rate = max((abs(stress) - yield_stress) / drag, 0.0) ** exponent
+        return np.sign(stress) * rate, rate
+
+    corner = time[np.argmax(np.abs(driven))]
+    found = scipy.integrate.solve_ivp(
+        flow, time[[0, -1]], [0.0, 0.0], "LSODA", time, rtol=1e-9, atol=1e-13, max_step=corner / 20
+    )
+    assert found.success
+    if history.stress is None:
+        return modulus * (driven - found.y[0])
+    return driven / modulus + found.y[0]
+
+
+@pytest.mark.parametrize(
+    ("number", "usual", "largest"),
+    # Relaxation, creep (its hold begins with a step of 100 s), tension, and a cycle with its two reversals.
+    [(0, 1e-5, 1e-3), (1, 3e-3, 3e-3), (2, 1e-5, 2e-4), (3, 1e-3, 2e-2)],
+)
+def test_perzyna_is_its_equations_integrated(number, usual, largest):
+    values = (160e3, 80.0, 60.0, 40.0, 150.0, 4.0)
+    history = list(_programmes(1000))[number]
+    expected = _integrated(history, values)
+    error = np.abs(PERZYNA.respond(history, np.array([values]))[0] - expected)
+    assert np.quantile(error, 0.9) < usual * np.abs(expected).max()
+    assert error.max() < largest * np.abs(expected).max()
+
+
+def test_loading_is_of_second_order():
+    values = (160e3, 80.0, 60.0, 40.0, 150.0, 4.0)
+    errors = []
+    for points in (200, 800):
+        history = list(_programmes(points))[2]
+        found = PERZYNA.respond(history, np.array([values]))[0]
+        errors.append(np.abs(found - _integrated(history, values)).max())
+    assert errors[1] < errors[0] / 8
+
+
+def test_norton_relaxes_as_its_closed_form():
+    """σ^(1-n) - σ0^(1-n) = (n - 1) E t / K^n from a strain that is applied at once, one point a decade."""
+    modulus, drag, exponent, first = 150e3, 1000.0, 6.0, 200.0
+    time = np.concatenate([[0.0], np.geomspace(1e-2, 1e6, 9)])
+    history = History(strain=np.full((1, len(time)), first / modulus), time=time[None])
+    stress = NORTON.respond(history, np.array([[modulus, drag, exponent]]))[0]
+    powers = first ** (1 - exponent) + (exponent - 1) * modulus * time / drag**exponent
+    np.testing.assert_allclose(stress, powers ** (1 / (1 - exponent)), rtol=1e-12)
+
+
+def test_norton_creeps_at_the_rate_of_its_formula():
+    """Under a constant stress implicit steps of any length are exact."""
+    modulus, drag, exponent, held = 150e3, 2000.0, 5.0, 120.0
+    time = np.array([[0.0, 1.0, 50.0, 1e3, 1e5]])
+    history = History(stress=np.full((1, 5), held), time=time)
+    strain = NORTON.respond(history, np.array([[modulus, drag, exponent]]))
+    np.testing.assert_allclose(
+        strain, held / modulus + (held / drag) ** exponent * time, rtol=1e-12
+    )
+
+
+def test_tension_at_a_rate_ends_at_the_flow_stress():
+    """Steady flow: σ = σ0 + Q + K rate^(1/n)."""
+    values = (200e3, 100.0, 80.0, 200.0, 120.0, 5.0)
+    strain = np.linspace(0.0, 0.1, 300)[None]
+    for rate in (1e-5, 1e-3, 1e-1):
+        stress = PERZYNA.respond(History(strain=strain, time=strain / rate), np.array([values]))
+        assert stress[0, -1] == pytest.approx(180.0 + 120.0 * rate**0.2, rel=1e-6)
+
+
+def test_nothing_flows_below_the_yield_stress():
+    values = np.array([[200e3, 150.0, 50.0, 10.0, 100.0, 5.0]])
+    time = np.linspace(0.0, 1e6, 20)[None]
+    strain = 0.0007 * np.sin(time)
+    np.testing.assert_allclose(
+        PERZYNA.respond(History(strain=strain, time=time), values), 200e3 * strain, rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("law", [PERZYNA, NORTON])
+def test_sensitivities_are_the_derivatives(law):
+    """Against central differences of the response, away from the corners where flow begins or a start is 0."""
+    parameters = law.from_labels(
+        np.random.default_rng(3).uniform(0.2, 0.8, (6, len(law.parameters)))
+    )
+    for history in _programmes(120):
+        found = law.sensitivities(history, parameters)
+        for i in range(len(law.parameters)):
+            step = 1e-6 * parameters[:, i]
+            above, below = parameters.copy(), parameters.copy()
+            above[:, i] += step
+            below[:, i] -= step
+            difference = law.respond(history, above) - law.respond(history, below)
+            expected = difference / (2 * step[:, None])
+            scale = np.abs(expected).max(axis=1, keepdims=True) + 1e-12
+            error = np.abs(found[:, :, i] - expected) / scale
+            assert np.quantile(error, 0.98) < 1e-5, law.parameters[i]
+
+
+@pytest.mark.parametrize("law", [PERZYNA, NORTON])
+def test_every_draw_is_finite_and_does_not_depend_on_its_neighbours(law):
+    parameters = _draws(law, 1500)
+    for history in _programmes(60):
+        answer = law.respond(history, parameters)
+        assert np.isfinite(answer).all()
+        assert np.isfinite(law.sensitivities(history, parameters)).all()
+        for row in (0, 2047, 2999):
+            alone = law.respond(history, parameters[row : row + 1])[0]
+            np.testing.assert_allclose(alone, answer[row], rtol=1e-9, atol=1e-12)
+
+
+def test_time_is_asked_for():
+    with pytest.raises(InputError, match="law norton asks for the time"):
+        NORTON.respond(History(strain=np.zeros((1, 3))), _draws(NORTON, 1))
