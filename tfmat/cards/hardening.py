@@ -19,29 +19,31 @@ from tfmat.materials.elastic_plastic import ElasticPlasticLaw
 from tfmat.materials.law import Array
 
 # Rows up to the tested strain and beyond it. CalculiX keeps 200, Ansys 100; the straight lines between so many miss
-# the laws by less than 1e-4, Ramberg-Osgood by less than 3e-4 (less than 7e-4 with Ansys).
+# laws with a first yield by less than 1e-4, others by less than 3e-4 (less than 7e-4 with Ansys).
 _ROWS, _ROWS_OF_ANSYS = (160, 40), (80, 20)
 # Where a law has no first yield its card is elastic up to this plastic strain, and tables end at this one.
 _FIRST, _LAST = 1e-7, 1.0
+# Of strains at which such a law is looked at, evenly spaced in their logarithm.
+_SAMPLES = 200_000
 
 
 def flow_curve(material: Material, rows: tuple[int, int] = _ROWS) -> tuple[Array, Array]:
     """The table: plastic strain from 0, and stress in MPa."""
-    law, values = material.law, np.array(list(material.values.values()))
+    law, modulus = material.law, material.values["E"]
     stress = float(material.stress(np.array([material.tested]))[0])
-    tested = max(material.tested - stress / values[0], 1e-4)
+    tested = max(material.tested - stress / modulus, 1e-4)
     last = max(_LAST, 2.0 * tested)
     beyond = np.linspace(tested, last, rows[1] + 1)[1:]
     if isinstance(law, ElasticPlasticLaw):
-        within = tested * np.linspace(0.0, 1.0, rows[0]) ** 2
-        plastic = np.concatenate([within, beyond])
-        flow = law.hardening(plastic[None], values[1:, None, None])[0][0]
-    else:
-        # Ramberg-Osgood: the plastic strain is a power of the stress from the start.
-        plastic = np.concatenate([np.geomspace(_FIRST, tested, rows[0]), beyond])
-        flow = material.values["sigma02"] * (plastic / 0.002) ** (1.0 / material.values["n"])
-        plastic[0] = 0.0
-    return plastic, flow
+        plastic = np.concatenate([tested * np.linspace(0.0, 1.0, rows[0]) ** 2, beyond])
+        others = np.array(list(material.values.values()))[1:, None, None]
+        return plastic, law.hardening(plastic[None], others)[0][0]
+    sampled = np.geomspace(1e-6, 2.0 * last, _SAMPLES)
+    flow = material.stress(sampled)
+    sampled = sampled - flow / modulus
+    before = max(int(np.argmax(sampled > _FIRST)) - 1, 0)
+    plastic = np.concatenate([[0.0], np.geomspace(_FIRST, tested, rows[0] - 1), beyond])
+    return plastic, np.interp(plastic, sampled[before:], flow[before:])
 
 
 def _plastic(material: Material) -> list[str]:
@@ -150,7 +152,46 @@ POWER_HARDENING = Family({**_ISOTROPIC, "ls_dyna": _mat_018}, 0.3, _NOTE)
 SMOOTH_YIELD = Family(
     _ISOTROPIC,
     0.3,
-    f"the law has no first yield: the card is elastic below a plastic strain of {_FIRST:g}; {_NOTE}",
+    f"where the law has no first yield, the card is elastic below a plastic strain of {_FIRST:g}; {_NOTE}",
+)
+
+
+def _rate_and_temperature(material: Material) -> list[str]:
+    """*PLASTIC, HARDENING=JOHNSON COOK (A, B, n, m, melting, transition) and *RATE DEPENDENT: Abaqus Keywords Guide."""
+    values = material.values
+    names = ("A", "B", "n", "m", "melting", "room")
+    return [
+        *_elastic(material),
+        "*PLASTIC, HARDENING=JOHNSON COOK",
+        listed([values[name] for name in names]),
+        "*RATE DEPENDENT, TYPE=JOHNSON COOK",
+        listed([values["C"], values["reference_rate"]]),
+    ]
+
+
+def _mat_015(material: Material) -> list[str]:
+    """*MAT_JOHNSON_COOK: LS-DYNA Keyword Manual, volume II; solids need an equation of state with it."""
+    values, ratio = material.values, material.poisson_ratio
+    names = ("A", "B", "n", "C", "m", "melting", "room", "reference_rate")
+    return [
+        *comments(
+            SOLVERS["ls_dyna"],
+            f"{NO_DENSITY}; solids need an *EOS and CP, which no test here tells",
+        ),
+        "*MAT_JOHNSON_COOK",
+        keyword_names("MID RO G E PR DTF VP RATEOP"),
+        keyword_fields(["1", None, values["E"] / (2 + 2 * ratio), values["E"], ratio]),
+        keyword_names("A B N C M TM TR EPSO"),
+        keyword_fields([values[name] for name in names]),
+        *[keyword_fields(["0.0"])] * 2,
+    ]
+
+
+JOHNSON_COOK = Family(
+    {"abaqus": _rate_and_temperature, "ls_dyna": _mat_015},
+    0.3,
+    "temperatures in degrees Celsius, rates in 1/s; below the reference rate the law goes on falling where solvers "
+    "keep the stress of that rate",
 )
 
 

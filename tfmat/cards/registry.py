@@ -5,14 +5,17 @@ from collections.abc import Iterable, Mapping
 from tfmat.cards import hardening, plies, rubber
 from tfmat.cards.material import SOLVERS, Family, Material, head, material_name
 from tfmat.errors import InputError, nearest
-from tfmat.materials.elastic_plastic import ElasticPlasticLaw
 from tfmat.materials.law import Law
+from tfmat.materials.registry import LAWS
 
 # A further law is a line here, with a family of its own where no other writes it.
 CARDS: Mapping[str, Family] = {
     "voce": hardening.HARDENING,
     "swift": hardening.POWER_HARDENING,
+    "ludwik": hardening.HARDENING,
+    "hollomon": hardening.HARDENING,
     "ramberg_osgood": hardening.SMOOTH_YIELD,
+    "johnson_cook": hardening.JOHNSON_COOK,
     "voce_chaboche_1": hardening.CYCLIC,
     "voce_chaboche": hardening.CYCLIC,
     "voce_chaboche_3": hardening.CYCLIC_3,
@@ -34,11 +37,18 @@ def family_of(law: Law | None) -> Family:
     if law is None:
         raise InputError("the network was trained on curves of no known law; there is no card")
     family = CARDS.get(law.name)
-    if family is None and isinstance(law, ElasticPlasticLaw):
-        family = hardening.HARDENING  # a user's own hardening curve is a table like another
+    if family is None and law.name not in LAWS and _is_of_metals(law):
+        family = hardening.SMOOTH_YIELD  # a user's own, which may have a first yield or none
     if family is None:
         raise InputError(f"law {law.name} has no card; laws with cards: {', '.join(CARDS)}")
     return family
+
+
+def _is_of_metals(law: Law) -> bool:
+    """Whether a law of one rising curve can be a table of stress over plastic strain."""
+    names = [parameter.name for parameter in law.parameters]
+    measures = (law.strain_measure, law.stress_measure)
+    return names[0] == "E" and measures == ("true", "true") and law.tests == ("monotonic",)
 
 
 def check_card(law: Law | None, solver: str, poisson_ratio: float | None = None) -> None:

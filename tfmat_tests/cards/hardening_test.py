@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tfmat.cards.registry import card_text
-from tfmat.materials import find_law
+from tfmat.materials import LAWS, find_law
 from tfmat_tests.cards.one_element import need_calculix, pull
 from tfmat_tests.cards.stand_ins import stand_in
 
@@ -18,7 +18,10 @@ VALUES = {
     "voce": {"E": 200e3, "sigma0": 300.0, "Q": 250.0, "b": 12.0},
     "swift": {"E": 200e3, "K": 700.0, "epsilon0": 0.01, "n": 0.2},
     "ramberg_osgood": {"E": 200e3, "sigma02": 350.0, "n": 9.0},
+    "ludwik": {"E": 200e3, "sigma0": 300.0, "K": 500.0, "n": 0.5},
+    "hollomon": {"E": 200e3, "K": 600.0, "n": 0.15},
 }
+VALUES = {name: values for name, values in VALUES.items() if name in LAWS}
 CHABOCHE = {"E": 185e3, "sigma0": 255.0, "Q": 92.0, "b": 9.5, "C1": 17430.0, "gamma1": 157.0}
 
 
@@ -33,6 +36,13 @@ def flow(name, plastic):
         return v["sigma0"] + v["Q"] * (1 - np.exp(-v["b"] * plastic))
     if name == "swift":
         return v["K"] * (v["epsilon0"] + plastic) ** v["n"]
+    if name == "ludwik":
+        return v["sigma0"] + v["K"] * plastic ** v["n"]
+    if name == "hollomon":
+        strain = plastic.copy()
+        for _ in range(100):  # the fixed point of strain = plastic + stress / E
+            strain = plastic + np.minimum(v["E"] * strain, v["K"] * strain ** v["n"]) / v["E"]
+        return v["K"] * np.maximum(strain, (v["K"] / v["E"]) ** (1 / (1 - v["n"]))) ** v["n"]
     return v["sigma02"] * (plastic / 0.002) ** (1 / v["n"])
 
 
@@ -91,7 +101,7 @@ def test_tables_follow_the_hardening_curve(solver, name):
     assert len(plastic) == (100 if solver == "ansys" else 200)
     assert (np.diff(plastic) > 0).all() and (np.diff(stress) >= 0).all() and plastic[-1] > 0.999
     tried = np.geomspace(2e-5, TESTED - 0.003, 1000)
-    close = 1e-4 if name != "ramberg_osgood" else 7e-4 if solver == "ansys" else 3e-4
+    close = 1e-4 if name in ("voce", "swift") else 7e-4 if solver == "ansys" else 3e-4
     np.testing.assert_allclose(np.interp(tried, plastic, stress), flow(name, tried), rtol=close)
     np.testing.assert_allclose(stress[-5:], flow(name, plastic[-5:]), rtol=1e-6)
 
@@ -130,6 +140,22 @@ def test_ansys_and_code_aster_begin_as_their_manuals_do():
     exec(text_of("code_aster", "voce"), namespace)  # its input is Python
     assert namespace["mater"]["ELAS"] == {"E": 200000, "NU": 0.3}
     assert namespace["mater"]["TRACTION"]["SIGM"]["VALE"][:2] == (0.0015, 300)
+
+
+def test_johnson_cook_in_abaqus_and_ls_dyna():
+    names = ("E", "A", "B", "n", "C", "m", "reference_rate", "room", "melting")
+    values = dict(zip(names, (208e3, 792, 510, 0.26, 0.014, 1.03, 1.0, 20, 1520), strict=True))
+    law = find_law("johnson_cook")
+    assert body(card_text("abaqus", law, values, tested=0.3), "**")[3:] == [
+        "*PLASTIC, HARDENING=JOHNSON COOK",
+        "792, 510, 0.26, 1.03, 1520, 20",
+        "*RATE DEPENDENT, TYPE=JOHNSON COOK",
+        "0.014, 1",
+    ]
+    lines = body(card_text("ls_dyna", law, values, tested=0.3, poisson_ratio=0.28), "$")
+    assert lines[1].split() == ["1", "81250", "208000", "0.28"]
+    assert lines[1][20:30] == "     81250"
+    assert lines[2].split() == ["792", "510", "0.26", "0.014", "1.03", "1520", "20", "1"]
 
 
 def test_cyclic_plasticity_in_abaqus_and_code_aster():
