@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import itertools
 import json
@@ -16,10 +17,10 @@ import numpy as np
 
 from tfmat.config import Config, check_config, goes_in_pieces
 from tfmat.errors import InputError
-from tfmat.files import read_json, write_json
+from tfmat.files import read_json
 from tfmat.ranks.processes import Processes
 from tfmat.scaling.measurements import RankUse
-from tfmat.scaling.worker import answer_file, join_others
+from tfmat.scaling.worker import join_others
 
 _FIRST_STEPS, _TRIAL_STEPS = 3, 10
 _FEWEST_CALLS = 3
@@ -118,7 +119,7 @@ class _Bench:
         meter = Meter(self.backend)
         rate = self._rate(source, spans, meter)
         count, calls = self._shape(source, rate, seconds)
-        blocks = source.blocks(span for span in spans(count))
+        blocks = source.blocks(spans(count))
         self.barrier()
         meter.start()
         used, started, steps = time.process_time(), time.monotonic(), 0
@@ -146,7 +147,7 @@ class _Bench:
         features, labels = self.dataset.features[:size], self.dataset.labels[:size]
         source = make_source(features, labels, plan, self.backend)
         optimizer = make_functional(_optimizer(self.config, batch, size)(2**30, 0))
-        model = _model(self.config, self.dataset)
+        model = build_network(self.config, self.dataset)
         self.backend.build(model, optimizer, per_example_function("mean_squared_error"), {})
         self.backend.synchronize()
         return source
@@ -172,7 +173,7 @@ class _Bench:
 def measure_training(
     spec: dict[str, Any], processes: Processes, folder: pathlib.Path
 ) -> dict[str, Any]:
-    """`tasks`: the only one, trained as the main job does; rank 0 leaves the answers of the others too."""
+    """`tasks`: the only one, trained as the main job does; rank 0 knows of all ranks."""
     config = check_config(Config(spec["config"]))
     prepare(spec, config, processes)
     from tfmat.data.packed import PackedDataset
@@ -184,7 +185,7 @@ def measure_training(
     validation = slice(dataset.num_train, dataset.num_train + dataset.num_validation)
     with make_variant_backend(spec, processes, folder) as backend:
         trainer = Trainer(
-            _model(config, dataset),
+            build_network(config, dataset),
             optimizer=_optimizer(config, batch, size),
             backend=backend,
             workdir=str(run),
@@ -201,16 +202,8 @@ def measure_training(
             num_validation=config.data.num_validation,
             shard_size=dataset.shard_size,
         )
-        if backend.rank == 0:
-            answers = _answers_of_run(run)
-            for rank, answer in enumerate(answers[1:], start=1):
-                write_json(answer_file(folder, rank), {"tasks": [answer]})
-            answer = answers[0]
-        backend.collectives.gather(0)  # what rank 0 wrote stays: the others write nothing after it
-    if processes.rank == 0:
-        return {"tasks": [answer]}
-    found: dict[str, Any] = read_json(answer_file(folder, processes.rank))
-    return found
+        answers = _answers_of_run(run) if backend.rank == 0 else []
+        return {"tasks": [backend.collectives.broadcast(answers)[backend.rank]]}
 
 
 def _answers_of_run(run: pathlib.Path) -> list[dict[str, Any]]:
@@ -278,7 +271,8 @@ def _spans(steps_per_epoch: int) -> Callable[[int], Iterator[Any]]:
     return spans
 
 
-def _model(config: Config, dataset: Any) -> Any:
+def build_network(config: Config, dataset: Any) -> Any:
+    """The config's network for the points and parameters of a packed data set."""
     from tfmat.models import build_model
 
     return build_model(
@@ -295,7 +289,5 @@ def _optimizer(config: Config, batch: int, num_examples: int) -> Callable[[int, 
     from tfmat.training.plan import RunPlan
 
     plan = RunPlan.of_config(config).changed(global_batch_size=batch, growth="")
-    epochs = plan.epochs(num_examples)
-    return lambda total_steps, _: build_optimizer(
-        config.optimizer, plan.steps(epochs, total_steps), global_batch_size=batch
-    )
+    steps = functools.partial(plan.steps, plan.epochs(num_examples))
+    return lambda total, _: build_optimizer(config.optimizer, steps(total), global_batch_size=batch)

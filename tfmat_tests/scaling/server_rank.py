@@ -1,5 +1,6 @@
 """One process of a parameter server's test: `mpirun -np 4 python server_rank.py FOLDER`; leaves chief.json."""
 
+import functools
 import json
 import os
 import pathlib
@@ -33,7 +34,6 @@ def make_examples():
 
 def main(folder: pathlib.Path) -> None:
     from tfmat.scaling import parameter_server as server
-    from tfmat.scaling.adam_on_server import AdamOnServer, Examples
 
     # On one processor, as in a study: TensorFlow then has one thread, and waits for ever unless told otherwise.
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -46,9 +46,9 @@ def main(folder: pathlib.Path) -> None:
     features, labels = make_examples()
     features.tofile(folder / "features.f32")
     labels.tofile(folder / "labels.f32")
-    examples = Examples(folder, (5, 3), 2, None)
+    batches = functools.partial(server.batches_of, folder, (5, 3), 2, BATCH)
     answer: dict[str, Any] = {}
-    training = AdamOnServer.start(cluster, synchronous=True)
+    training = server.AdamOnServer(cluster, synchronous=True)
     assert guard is not None
     guard.wait()
     if os.geteuid() == 0:  # who can be somebody else
@@ -56,7 +56,7 @@ def main(folder: pathlib.Path) -> None:
         answer["knocks"] = [knock(int(port), 65534, host) for host, port in places]
     for way in ("synchronous", "asynchronous"):
         training.synchronous = way == "synchronous"
-        training.build(make_model(), RATE, examples, BATCH)
+        training.build(make_model(), RATE, batches)
         losses = [training.train(STEPS) for _ in range(2)]
         weights = [weight.tolist() for weight in training.weights()]
         answer[way] = {"losses": losses, "weights": weights}
