@@ -44,9 +44,9 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     from tfmat.scaling.measurement_files import is_study
 
     if is_study(flag_values.workdir):
-        from tfmat.scaling.scaling_report import write_report_with
+        from tfmat.scaling.scaling_report import write_scaling_report
 
-        print(write_report_with(flag_values.workdir, given))
+        print(write_scaling_report(flag_values.workdir, given)[0])
         return 0
     if given:
         raise InputError(

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,15 +15,21 @@ from tfmat.report.drawing import MOST_SERIES, Picture, save_figure
 from tfmat.report.formatting import bytes_text, format_value, percent_text, unbroken
 from tfmat.report.page import render_page
 from tfmat.scaling.analysis import LARGER, Analysis, analyse
-from tfmat.scaling.assumptions import Assumptions, read_assumptions, write_assumptions
+from tfmat.scaling.assumptions import read_assumptions, write_assumptions
 from tfmat.scaling.collective_costs import ALGORITHMS, ring_bytes, server_bytes
 from tfmat.scaling.exchange_figures import exchange_pictures, model_pictures, predictions
 from tfmat.scaling.labels import Labels
 from tfmat.scaling.measurement_files import read_measurements
 from tfmat.scaling.planning import TRAINING_ROUNDS_FROM
 from tfmat.scaling.prediction import GOOD, MOST_WORKERS
-from tfmat.scaling.reliability import is_believable
-from tfmat.scaling.scaling_verdict import RULES, findings, independent, judge, outlook
+from tfmat.scaling.scaling_verdict import (
+    RULES,
+    findings,
+    independent,
+    is_believable,
+    judge,
+    outlook,
+)
 from tfmat.scaling.speed_figures import accuracy_pictures, parts_of, speed_pictures, step_bars
 from tfmat.scaling.study import GOAL
 from tfmat.scaling.summary import UNRELIABLE, PointSummary, added_worker, amdahl_share
@@ -40,42 +46,31 @@ _USE = (
 
 
 def write_scaling_report(
-    workdir: str | os.PathLike, assumptions: Assumptions | None = None
-) -> pathlib.Path:
-    """Writes the page, figures/scaling_*.png and .svg, and two CSV files; returns the page's path.
+    workdir: str | os.PathLike, changes: Mapping[str, Any] | None = None
+) -> tuple[pathlib.Path, str]:
+    """Writes the page, figures/scaling_*.png and .svg, and two CSV files; returns the page's path and its verdict.
 
     Args:
-      assumptions: kept in the folder for the next time; None takes those that were kept.
+      changes: of the assumptions that are kept in the folder, by their names.
 
     Raises:
       InputError: the folder is no study's, is damaged, or cannot be written.
     """
     folder = pathlib.Path(workdir)
     measurements = read_measurements(folder)
-    if assumptions is None:
-        assumptions = read_assumptions(folder)
-    return save_report(folder, analyse(measurements, assumptions))
-
-
-def save_report(folder: pathlib.Path, analysis: Analysis) -> pathlib.Path:
-    """Does as `write_scaling_report`, with what was analysed."""
+    assumptions = dataclasses.replace(read_assumptions(folder), **(changes or {}))
+    analysis = analyse(measurements, assumptions)
     found = pictures(analysis)
     content = scaling_page(analysis, found, folder.resolve().name)
-    write_assumptions(folder, analysis.assumptions)
+    write_assumptions(folder, assumptions)
     _save(found, make_folder(folder / "figures"))
     _write_table(folder / "scaling_points.csv", point_table(analysis))
-    lines = pd.DataFrame([dataclasses.asdict(line) for line in analysis.measurements.allreduces])
+    lines = pd.DataFrame([dataclasses.asdict(line) for line in measurements.allreduces])
     _write_table(folder / "scaling_allreduces.csv", lines)
     path = folder / PAGE
     with atomic_write(path, "w") as file:
         file.write(content)
-    return path
-
-
-def write_report_with(workdir: str | os.PathLike, changes: Mapping[str, Any]) -> pathlib.Path:
-    """Does as `write_scaling_report`, with some of the kept assumptions changed; names as in `Assumptions`."""
-    kept = read_assumptions(workdir)
-    return write_scaling_report(workdir, dataclasses.replace(kept, **changes))
+    return path, judge(analysis).text
 
 
 def pictures(analysis: Analysis) -> dict[str, Picture]:
@@ -122,7 +117,11 @@ def scaling_page(analysis: Analysis, found: Mapping[str, Picture], name: str) ->
         constants=_constants(analysis),
         use=_use(analysis),
         begins_too_early=any(_begins_too_early(each) for each in analysis.summaries),
-        assumptions=_assumed(analysis.assumptions),
+        assumptions=[
+            f"{name} {value:,}" if isinstance(value, int | float) else f"{name} {value}"
+            for name, value in vars(analysis.assumptions).items()
+            if value is not None
+        ],
         step_bars=step_bars(analysis),
         parts_of=parts_of,
         added_worker=added_worker,
@@ -196,14 +195,6 @@ def _begins_too_early(summary: PointSummary) -> bool:
         for each in summary.repetitions
         for line in each.training[:1]
     )
-
-
-def _assumed(assumptions: Assumptions) -> Sequence[str]:
-    return [
-        f"{name} {value:,}" if isinstance(value, int | float) else f"{name} {value}"
-        for name, value in vars(assumptions).items()
-        if value is not None
-    ]
 
 
 def point_table(analysis: Analysis) -> pd.DataFrame:

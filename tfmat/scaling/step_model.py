@@ -12,7 +12,7 @@ import functools
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import integrate, stats
+from scipy import stats
 
 from tfmat.scaling.collective_costs import Link, hierarchical_seconds
 from tfmat.scaling.fits import Fit, fit_times
@@ -24,15 +24,8 @@ _SHORTEST = 1e-9  # seconds
 
 @functools.cache
 def expected_maximum(workers: int) -> float:
-    """m(P): mean of the largest of P standard normal numbers, ∫ x P φ(x) Φ(x)^(P-1) dx (Harter, 1961)."""
-    if workers == 1:
-        return 0.0
-
-    def integrand(x: float) -> float:
-        density = np.exp((workers - 1) * stats.norm.logcdf(x) - x * x / 2) / np.sqrt(2 * np.pi)
-        return float(x * workers * density)
-
-    return float(integrate.quad(integrand, -12, 12, limit=200)[0])
+    """m(P): mean of the largest of P standard normal numbers (Harter, 1961)."""
+    return float(stats.order_statistic(stats.Normal(), r=workers, n=workers).mean())
 
 
 def fit_compute(baselines: Sequence[PointSummary]) -> Fit:
@@ -76,20 +69,11 @@ class StepModel:
         # A draw from two rounds of a busy machine may be of no time at all, by which nothing can be divided.
         return max(float(fixed + self.times * an_example * batch), _SHORTEST)
 
-    def parts(self, workers: int, batch: float) -> dict[str, float]:
-        """`computing`, `waiting`, `moving`, `library`: seconds of a step."""
-        alone = self.alone(batch)
-        several = workers > 1
-        return {
-            "computing": alone,
-            "waiting": self.deviation * alone * expected_maximum(workers),
-            "moving": self.exchange(workers),
-            "library": self.own if several else 0.0,
-        }
-
     def seconds(self, workers: int, batch: float) -> float:
         """T(P, b)."""
-        return sum(self.parts(workers, batch).values())
+        alone = self.alone(batch)
+        waiting = self.deviation * alone * expected_maximum(workers)
+        return alone + waiting + self.exchange(workers) + (self.own if workers > 1 else 0.0)
 
     def efficiency(self, workers: int, batch: float) -> float:
         """T1(b) over T(P, b)."""

@@ -1,6 +1,5 @@
 """The scaling study: data set, measurements, report."""
 
-import dataclasses
 import os
 import pathlib
 from typing import TYPE_CHECKING, Any
@@ -46,6 +45,7 @@ def scale(
       WorkerLostError: some launches failed; all others are measured, and the report is written.
     """
     from tfmat.launch.provenance import describe_session
+    from tfmat.scaling.measurement_files import read_measurements
     from tfmat.scaling.runner import check_same_study, measure_study
 
     folder = pathlib.Path(workdir)
@@ -61,7 +61,13 @@ def scale(
             return
         run = _runner(slurm, folder)
         total, failed = measure_study(study, workdir=folder, session=session, run=run)
-        _report(folder, assumptions)
+        if read_measurements(folder).repetitions:
+            from tfmat.scaling.scaling_report import write_scaling_report
+
+            page, verdict = write_scaling_report(folder, assumptions)
+            print(f"{verdict}\nreport: {page}")
+        else:
+            log("nothing was measured: there is no report")
     if failed:
         raise WorkerLostError(
             f"{len(failed)} of {total} launches failed, the first: {failed[0].what}: {failed[0].reason}; the rest is "
@@ -138,22 +144,3 @@ def _first_script(study: "Study", slurm: Any, folder: pathlib.Path) -> str:
     template, site = slurm
     first = study.rounds(Measurements(), (folder / LAUNCHES).resolve())[0][0]
     return job_script(job_of(first, template, site), site)
-
-
-def _report(folder: pathlib.Path, changes: dict[str, Any]) -> None:
-    """Writes the page, and says its first sentence."""
-    from tfmat.scaling.analysis import analyse
-    from tfmat.scaling.assumptions import read_assumptions
-    from tfmat.scaling.measurement_files import read_measurements
-    from tfmat.scaling.scaling_report import save_report
-    from tfmat.scaling.scaling_verdict import judge
-
-    measurements = read_measurements(folder)
-    if not measurements.repetitions:
-        log("nothing was measured: there is no report")
-        return
-    assumptions = dataclasses.replace(read_assumptions(folder), **changes)
-    analysis = analyse(measurements, assumptions)
-    page = save_report(folder, analysis)
-    print(judge(analysis).text)
-    print(f"report: {page}")

@@ -229,5 +229,5 @@ def test_the_study_fits_the_machine():
         runs for runs in matrix.runs
         if runs.values("workers") == worker_counts() and runs.backend == "horovod"
     ]  # fmt: skip
-    # A verdict wants two rounds at least, and an interval three (tfmat/scaling/reliability.py).
+    # A verdict wants two rounds at least, and an interval three (tfmat/scaling/scaling_verdict.py).
     assert fitting and all((runs.rounds or matrix.rounds) >= 3 for runs in fitting)

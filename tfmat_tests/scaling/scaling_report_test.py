@@ -10,7 +10,6 @@ import pytest
 from matplotlib.image import imread
 
 from tfmat.cli.main import main
-from tfmat.scaling.assumptions import Assumptions
 from tfmat.scaling.measurement_files import FILE, write_measurements
 from tfmat.scaling.measurements import LeftOut, Measurements
 from tfmat.scaling.scaling_report import write_scaling_report
@@ -26,7 +25,7 @@ def workdir(tmp_path_factory):
     write_measurements(
         folder, study(Truth(), workers=(2, 4), batches=(75,), rounds=2, trained=True)
     )
-    write_scaling_report(folder, Assumptions(price_per_hour=2.0))
+    write_scaling_report(folder, {"price_per_hour": 2.0})
     return folder
 
 
@@ -108,7 +107,7 @@ def test_a_flag_of_studies_is_refused_for_a_run(tmp_path, capsys):
 
 def test_an_empty_study_has_a_page_that_says_so(tmp_path):
     write_measurements(tmp_path, Measurements())
-    text = golden.text_of(write_scaling_report(tmp_path).read_text("utf-8"))
+    text = golden.text_of(write_scaling_report(tmp_path)[0].read_text("utf-8"))
     assert "Nothing can be said of scaling yet" in text
 
 
@@ -122,7 +121,7 @@ def test_what_a_machine_or_a_program_said_is_shown_as_text(tmp_path):
     failed = LeftOut(evil, evil, 0, log=evil)
     changed = dataclasses.replace(whole, label=evil, sessions=sessions, left_out=(failed,))
     write_measurements(tmp_path, changed)
-    page = write_scaling_report(tmp_path).read_text("utf-8")
+    page = write_scaling_report(tmp_path)[0].read_text("utf-8")
     assert evil not in page
     assert " ".join(checked(page).texts).count(evil) >= 7
 
