@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tfmat.backends.collectives import Collectives
 from tfmat.config import Config, check_config
 from tfmat.ranks.processes import Processes
 from tfmat.scaling.step_times import make_variant_backend, prepare
@@ -19,37 +20,28 @@ _PASSES = 5
 _FEWEST, _MOST = 1, 6  # calls of a size in a pass
 
 
-class BareMpi:
+class BareMpi(Collectives):
     """MPI_Allreduce through mpi4py, without Horovod."""
 
-    def __init__(self) -> None:
+    def start(self) -> None:
         from mpi4py import MPI
 
-        self._world = MPI.COMM_WORLD
-
-    def __enter__(self) -> "BareMpi":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """MPI ends with the process."""
+        self.world = MPI.COMM_WORLD
 
     def repeated_sums(self, num_values: int) -> Callable[[int], None]:
-        """See Collectives.repeated_sums."""
         values, total = np.zeros(num_values, np.float32), np.empty(num_values, np.float32)
 
         def sums(count: int) -> None:
             for _ in range(count):
-                self._world.Allreduce(values, total)
+                self.world.Allreduce(values, total)
 
         return sums
 
-    def broadcast(self, decision: Any) -> Any:
-        """See Collectives.broadcast."""
-        return self._world.bcast(decision)
+    def broadcast(self, value: Any) -> Any:
+        return self.world.bcast(value)
 
     def gather(self, value: Any) -> list[Any]:
-        """See Collectives.gather."""
-        return list(self._world.allgather(value))
+        return list(self.world.allgather(value))
 
 
 def measure_sums(
@@ -58,7 +50,7 @@ def measure_sums(
     """`sums`: for each size `bytes` and `seconds`, of one sum, in each of some calls, on this process."""
     variant = spec["variant"]
     if variant["backend"] == "mpi4py":
-        workers: Any = BareMpi()
+        workers: Collectives = BareMpi()
     else:
         prepare(spec, check_config(Config(spec["config"])), processes)
         workers = make_variant_backend(spec, processes, folder).collectives
@@ -71,7 +63,7 @@ def measure_sums(
     return {"sums": found}
 
 
-def _measure_in_turns(workers: Any, sizes: Sequence[int]) -> list[dict[str, Any]]:
+def _measure_in_turns(workers: Collectives, sizes: Sequence[int]) -> list[dict[str, Any]]:
     timings = [_Timing(workers, size) for size in sizes]
     for _ in range(_PASSES):
         for timing in timings:
@@ -82,7 +74,7 @@ def _measure_in_turns(workers: Any, sizes: Sequence[int]) -> list[dict[str, Any]
 class _Timing:
     """Sums of one size: how many make a call, and how long each took."""
 
-    def __init__(self, workers: Any, size: int):
+    def __init__(self, workers: Collectives, size: int):
         self.size = size
         self.seconds: list[float] = []
         self._workers = workers
@@ -94,7 +86,7 @@ class _Timing:
 
     def one_pass(self) -> None:
         """Some more calls, which all workers begin together."""
-        self._workers.gather(0)
+        self._workers.barrier()
         self.seconds += [_seconds(self._sums, self._count) for _ in range(self._calls)]
 
 

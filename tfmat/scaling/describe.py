@@ -3,21 +3,22 @@
 A process of its own: the study itself never loads TensorFlow, which would take its memory and processors.
 """
 
+import contextlib
+import dataclasses
 import importlib.util
 import math
 import os
 import pathlib
 from typing import Any
 
-from tfmat.backends.layout_rules import Weight
 from tfmat.backends.layouts import weights_of
 from tfmat.config import Config, check_config
 from tfmat.errors import InputError
+from tfmat.files import check_json
 from tfmat.ranks.processes import Processes
 from tfmat.scaling.laboratory import Launch, run_alone
+from tfmat.scaling.matrix import COLLECTIVES
 from tfmat.scaling.measurements import Model
-
-_LIBRARIES = ("mpi", "gloo", "nccl")
 
 
 def ask(
@@ -42,15 +43,7 @@ def ask(
         (found,) = run_alone(launch)
     except InputError as error:
         raise InputError(f"the networks of the study cannot be built: {error}") from error
-    networks = {
-        name: Model(
-            name,
-            each["parameters"],
-            each["gradient_bytes"],
-            tuple(Weight(path, tuple(shape), size) for path, shape, size in each["weights"]),
-        )
-        for name, each in found["models"].items()
-    }
+    networks = check_json(found["models"], dict[str, Model], launch.name)
     return networks, set(found["sums_with"])
 
 
@@ -60,32 +53,27 @@ def describe(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) -
 
     prepare_tensorflow()
     models = {
-        name: _describe(check_config(Config(content)), spec["num_outputs"])
+        name: dataclasses.asdict(_describe(name, Config(content), spec["num_outputs"]))
         for name, content in spec["models"].items()
     }
     mpi4py = ["mpi4py"] if importlib.util.find_spec("mpi4py") else []
     return {"sums_with": [*_horovod(), *mpi4py], "models": models}
 
 
-def _describe(config: Config, num_outputs: int) -> dict[str, Any]:
+def _describe(name: str, config: Config, num_outputs: int) -> Model:
     from tfmat.models import build_model
 
+    check_config(config)
     model = build_model(config.model, num_outputs=num_outputs, num_points=config.data.num_points)
     weights = weights_of(model)
-    return {
-        "parameters": int(model.count_params()),
-        "gradient_bytes": sum(math.prod(weight.shape) * weight.itemsize for weight in weights),
-        "weights": [[weight.path, list(weight.shape), weight.itemsize] for weight in weights],
-    }
+    gradient_bytes = sum(math.prod(weight.shape) * weight.itemsize for weight in weights)
+    return Model(name, int(model.count_params()), gradient_bytes, tuple(weights))
 
 
 def _horovod() -> list[str]:
     """Libraries that this Horovod can sum with; none where it cannot be loaded."""
-    try:
+    with contextlib.suppress(ImportError, InputError):
         from tfmat.backends.horovod import built_libraries
-    except ImportError:
-        return []
-    try:
-        return [library for library in built_libraries() if library in _LIBRARIES]
-    except InputError:
-        return []
+
+        return [library for library in built_libraries() if library in COLLECTIVES]
+    return []

@@ -14,7 +14,7 @@ import json
 import os
 import pathlib
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from tfmat.errors import InputError, nearest
 from tfmat.files import atomic_write, check_json, parse_json, write_error
@@ -35,7 +35,6 @@ _KINDS: dict[str, type] = {
     "left_out": LeftOut,
 }
 Entry = Repetition | AllReduce | Session | LeftOut
-Kind = TypeVar("Kind", Repetition, AllReduce, Session, LeftOut)
 
 
 def is_study(workdir: str | os.PathLike) -> bool:
@@ -100,7 +99,7 @@ def read_measurements(workdir: str | os.PathLike) -> Measurements:
         raise InputError(
             f"cannot read {path}: {error}; name a scaling study's folder with --workdir"
         ) from error
-    entries: list[Entry] = []
+    found: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
     label = ""
     lines = _without_torn_line(text).splitlines()
     for number, line in enumerate(lines, start=1):
@@ -114,23 +113,18 @@ def read_measurements(workdir: str | os.PathLike) -> Measurements:
             elif not isinstance(kind, str) or kind not in _KINDS:
                 raise InputError(f"kind is {kind!r}; expected one of {', '.join(_KINDS)}")
             else:
-                entries.append(_decode(_KINDS[kind], content, kind))
+                found[kind].append(_decode(_KINDS[kind], content, kind))
         except ValueError as error:
             raise InputError(f"{path}, line {number}: {error}; mend or remove that line") from error
     if not lines:
         raise InputError(f"{path} is empty; measure again in another folder")
-    sessions = _of_kind(Session, entries)
     return Measurements(
-        _of_kind(Repetition, entries),
-        _of_kind(AllReduce, entries),
-        sessions,
+        tuple(found["repetition"]),
+        tuple(found["allreduce"]),
+        tuple(found["session"]),
         label,
-        _still_left_out(_of_kind(LeftOut, entries), sessions),
+        _still_left_out(found["left_out"], found["session"]),
     )
-
-
-def _of_kind(kind: type[Kind], entries: Iterable[Entry]) -> tuple[Kind, ...]:
-    return tuple(entry for entry in entries if isinstance(entry, kind))
 
 
 def _still_left_out(entries: Sequence[LeftOut], sessions: Sequence[Session]) -> tuple[LeftOut, ...]:
@@ -168,11 +162,10 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
-def _decode(kind: Any, content: dict[str, Any], name: str) -> Entry:
+def _decode(kind: Any, content: dict[str, Any], name: str) -> Any:
     """One entry; InputError where it is none."""
     fields = [field.name for field in dataclasses.fields(kind)]
     for key in content:
         if key not in fields:
             raise InputError(f"{name} has an unknown key '{key}'{nearest(key, fields)}")
-    found: Entry = check_json(content, kind, name)
-    return found
+    return check_json(content, kind, name)

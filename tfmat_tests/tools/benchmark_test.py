@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import statistics
 import subprocess
 import sys
@@ -10,18 +9,12 @@ import sys
 import pytest
 
 from tfmat.errors import InputError
-
-TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
+from tfmat_tests.tools.conftest import TOOLS
 
 
 @pytest.fixture
-def rounds(monkeypatch):
-    monkeypatch.syspath_prepend(str(TOOLS))
-    from benchmarks import rounds
-
-    yield rounds
-    for name in [name for name in sys.modules if name.partition(".")[0] == "benchmarks"]:
-        del sys.modules[name]
+def rounds(part):
+    return part("rounds")
 
 
 def sample(variant, number, rate):

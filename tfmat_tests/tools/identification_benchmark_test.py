@@ -1,8 +1,5 @@
 """tools/benchmark --part=other_laws and --part=identify: other laws are told apart; how fast is not asserted."""
 
-import pathlib
-import sys
-
 import numpy as np
 import pytest
 import scipy.optimize
@@ -14,17 +11,10 @@ from tfmat.identification.least_squares import fit
 from tfmat.identification.other_laws import compare_laws
 from tfmat.materials import find_law
 
-TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
-
 
 @pytest.fixture
-def identification(monkeypatch):
-    monkeypatch.syspath_prepend(str(TOOLS))
-    from benchmarks import identification
-
-    yield identification
-    for name in [name for name in sys.modules if name.partition(".")[0] == "benchmarks"]:
-        del sys.modules[name]
+def identification(part):
+    return part("identification")
 
 
 def test_curves_of_other_shear_laws_are_told_from_hahn_tsai_s(identification, run_all):

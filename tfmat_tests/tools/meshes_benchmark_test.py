@@ -1,21 +1,11 @@
 """tools/benchmark --part=dtensor: what it computes from samples, which cases it runs. Never how fast anything is."""
 
-import pathlib
-import sys
-
 import pytest
-
-TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 
 
 @pytest.fixture
-def meshes(monkeypatch):
-    monkeypatch.syspath_prepend(str(TOOLS))
-    from benchmarks import meshes
-
-    yield meshes
-    for name in [name for name in sys.modules if name.partition(".")[0] == "benchmarks"]:
-        del sys.modules[name]
+def meshes(part):
+    return part("meshes")
 
 
 def sample(mesh, number, milliseconds):

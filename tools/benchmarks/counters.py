@@ -11,15 +11,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from benchmarks.rounds import (
-    Row,
-    launch,
-    measure_variants,
-    milliseconds,
-    rows_table,
-    spread,
-    summarize,
-)
+from benchmarks import rounds as lab
 from tfmat.ranks.processes import Processes
 from tfmat.scaling.laboratory import Answers, Launch
 
@@ -45,7 +37,7 @@ def measure_counters(
         of them count, and one at least.
       steps: in a block.
     """
-    one = launch(
+    one = lab.launch(
         "counters",
         0,
         folder,
@@ -54,12 +46,14 @@ def measure_counters(
         cycles=max(1, rounds // _CYCLE),
         steps=steps,
     )
-    samples, _ = measure_variants([[one]], _samples_of)
+    samples, _ = lab.measure_variants([[one]], _samples_of)
     rows = []
     for clock in ("seconds", "processor_seconds"):
         timed = [{**s, "rate": s["batch_size"] / s[clock]} for s in samples]
-        found = summarize(timed, slower_than="plain")
-        plain = {row["batch_size"]: milliseconds(row) for row in found if row["variant"] == "plain"}
+        found = lab.summarize(timed, slower_than="plain")
+        plain = {
+            row["batch_size"]: lab.milliseconds(row) for row in found if row["variant"] == "plain"
+        }
         for row in found:
             if row["variant"] in DESCRIPTIONS:
                 row["plain"] = plain[row["batch_size"]]
@@ -68,7 +62,7 @@ def measure_counters(
     return {"samples": samples, "summary": rows}
 
 
-def counters_table(rows: list[Row]) -> Table:
+def counters_table(rows: list[lab.Row]) -> Table:
     """One row a batch size, variant and clock."""
     clocks = {"seconds": "the clock", "processor_seconds": "processor time"}
     columns = {
@@ -76,10 +70,10 @@ def counters_table(rows: list[Row]) -> Table:
         "<what is measured": lambda row: DESCRIPTIONS[row["variant"]],
         "<by": lambda row: clocks[row["clock"]],
         "ms a step without": lambda row: row["plain"],
-        "added, %": lambda row: spread(row["added"], "{:+.2f}", 100),
+        "added, %": lambda row: lab.spread(row["added"], "{:+.2f}", 100),
     }
     title = "what measuring adds to a step; median (95 % interval) of cycles of blocks"
-    return rows_table(title, rows, columns)
+    return lab.rows_table(title, rows, columns)
 
 
 def _samples_of(launch: Launch, answers: Answers) -> list[dict[str, Any]]:

@@ -9,18 +9,8 @@ from typing import Any
 
 from rich.table import Table
 
+from benchmarks import rounds as lab
 from benchmarks.ranks import make_data, steps_spec
-from benchmarks.rounds import (
-    Row,
-    Sample,
-    in_turns,
-    launch,
-    measure_variants,
-    milliseconds,
-    rows_table,
-    spread,
-    summarize,
-)
 from tfmat.config import Config, default_config
 from tfmat.ranks.processes import Processes
 from tfmat.scaling.laboratory import Answers, Launch
@@ -75,10 +65,10 @@ def measure_meshes(
                 mesh="" if single else case["mesh"],
                 zero_stage=case["zero_stage"],
             )
-            found.append(launch(name, number, folder, "benchmarks.meshes:measure", **spec))
+            found.append(lab.launch(name, number, folder, "benchmarks.meshes:measure", **spec))
         return found
 
-    samples, skipped = measure_variants(in_turns(of_round, rounds), _samples_of)
+    samples, skipped = lab.measure_variants(lab.in_turns(of_round, rounds), _samples_of)
     return {"skipped": skipped, "samples": samples, "summary": summarize_meshes(samples)}
 
 
@@ -90,12 +80,12 @@ def _config(case: dict[str, Any]) -> Config:
     return config
 
 
-def summarize_meshes(samples: Sequence[Sample]) -> list[Row]:
+def summarize_meshes(samples: Sequence[lab.Sample]) -> list[lab.Row]:
     """One row a case and batch size, `times` the step of its network on `single`; bytes, which no round changes."""
     rows = []
     for network in dict.fromkeys(sample["variant"].partition(",")[0] for sample in samples):
         own = [sample for sample in samples if sample["variant"].startswith(f"{network},")]
-        rows += summarize(own, slower_than=f"{network}, single")
+        rows += lab.summarize(own, slower_than=f"{network}, single")
     first = {(s["batch_size"], s["variant"]): s for s in reversed(samples)}
     keys = ("held", "exchanges", "peak_bytes")
     return [
@@ -104,7 +94,7 @@ def summarize_meshes(samples: Sequence[Sample]) -> list[Row]:
     ]
 
 
-def meshes_table(rows: Sequence[Row]) -> Table:
+def meshes_table(rows: Sequence[lab.Row]) -> Table:
     """One row a case and batch size."""
 
     def megabytes(part: str, name: str) -> Any:
@@ -113,17 +103,17 @@ def meshes_table(rows: Sequence[Row]) -> Table:
     columns = {
         "<network, mesh": lambda row: row["variant"],
         "batch": lambda row: str(row["batch_size"]),
-        "ms a step": milliseconds,
-        "times single": lambda row: spread(row.get("times")),
+        "ms a step": lab.milliseconds,
+        "times single": lambda row: lab.spread(row.get("times")),
         **{name: megabytes("held", name) for name in ("weights", "slots", "gradients")},
         "tensors": lambda row: str(row["exchanges"]["tensors"]) if row["exchanges"] else "",
         "bytes": megabytes("exchanges", "bytes"),
         "peak, whole process": lambda row: f"{row['peak_bytes'] / 1e6:,.0f} MB",
     }
-    return rows_table("meshes; median (95 % interval) over the rounds", rows, columns)
+    return lab.rows_table("meshes; median (95 % interval) over the rounds", rows, columns)
 
 
-def _samples_of(launch: Launch, answers: Answers) -> list[Sample]:
+def _samples_of(launch: Launch, answers: Answers) -> list[lab.Sample]:
     (answer,) = answers
     return [
         {

@@ -9,13 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends import BackendOptions
-from tfmat.backends.collectives import Collectives
 from tfmat.backends.horovod import HorovodBackend, HorovodCollectives
 from tfmat.backends.single import SingleBackend
 from tfmat.config import default_config
 from tfmat.data.packed import PackedDataset
 from tfmat.models import build_model
 from tfmat.ranks.processes import Processes
+from tfmat.scaling import allreduce
 
 
 class Halves(HorovodBackend):
@@ -49,16 +49,11 @@ class _EachVariable(HorovodCollectives):
         return _together([self.sum(tensor, next(self._names)) for tensor in tensors])
 
 
-class _BareMpi(Collectives):
-    def start(self) -> None:
-        from mpi4py import MPI
-
-        self._world = MPI.COMM_WORLD
-
+class _BareMpi(allreduce.BareMpi):
     def reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         def allreduce(flat: np.ndarray) -> np.ndarray:
             total = np.empty_like(flat)
-            self._world.Allreduce(np.ascontiguousarray(flat), total)
+            self.world.Allreduce(np.ascontiguousarray(flat), total)
             return total
 
         flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)

@@ -11,17 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.rounds import (
-    Row,
-    Sample,
-    in_turns,
-    launch,
-    measure_variants,
-    milliseconds,
-    rows_table,
-    spread,
-    summarize,
-)
+from benchmarks import rounds as lab
 from tfmat.config import Config, default_config
 from tfmat.console import log
 from tfmat.data.packed import PackedDataset
@@ -111,7 +101,7 @@ def measure_ranks(
             # mpirun asks for yielding by itself where it counts more ranks than processors.
             told["environment"] = {"OMPI_MCA_mpi_yield_when_idle": "1", **environment}
             program = _STEPS if backend else "benchmarks.rank_backends:measure_textbook"
-            one = launch(name, number, folder, program, ranks, **told)
+            one = lab.launch(name, number, folder, program, ranks, **told)
             found.append(dataclasses.replace(one, gloo=name == "gloo"))
         return found
 
@@ -120,11 +110,11 @@ def measure_ranks(
         absent["mpi"] = "No module named 'mpi4py'; --with_mpi4py installs it"
         log(f"mpi is left out: {absent['mpi']}")
         names = [name for name in names if name != "mpi"]
-    samples, skipped = measure_variants(in_turns(of_round, rounds), _samples_of)
-    rows = summarize(samples, share_of="alone")
+    samples, skipped = lab.measure_variants(lab.in_turns(of_round, rounds), _samples_of)
+    rows = lab.summarize(samples, share_of="alone")
     waiting = {
         row["batch_size"]: row["share"]
-        for row in summarize(samples, share_of="silent")
+        for row in lab.summarize(samples, share_of="silent")
         if row["variant"] == "tfmat" and "share" in row
     }
     for row in rows:
@@ -136,7 +126,7 @@ def measure_ranks(
     return {"ranks": ranks, "skipped": absent | skipped, "samples": samples, "summary": rows}
 
 
-def _samples_of(launch: Launch, answers: Answers) -> list[Sample]:
+def _samples_of(launch: Launch, answers: Answers) -> list[lab.Sample]:
     """A sample says what the slowest rank took."""
     found = []
     for i, task in enumerate(launch.spec["tasks"]):
@@ -153,10 +143,10 @@ def ranks_table(content: dict[str, Any]) -> Table:
     columns = {
         "batch a rank": lambda row: str(row["batch_size"]),
         "<variant": lambda row: VARIANTS[row["variant"]][0],
-        "ms a step": milliseconds,
-        "of the machine's own rate": lambda row: spread(row.get("share")),
-        "waiting": lambda row: spread(row.get("waiting")),
+        "ms a step": lab.milliseconds,
+        "of the machine's own rate": lambda row: lab.spread(row.get("share")),
+        "waiting": lambda row: lab.spread(row.get("waiting")),
     }
-    rows: list[Row] = content["summary"]
+    rows: list[lab.Row] = content["summary"]
     title = f"{content['ranks']} ranks, one processor each; median (95 % interval) over the rounds"
-    return rows_table(title, rows, columns)
+    return lab.rows_table(title, rows, columns)

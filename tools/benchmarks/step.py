@@ -10,19 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.table import Table
 
-from benchmarks.rounds import (
-    Row,
-    Sample,
-    goal_text,
-    in_turns,
-    launch,
-    measure_variants,
-    milliseconds,
-    quantity,
-    rows_table,
-    spread,
-    summarize,
-)
+from benchmarks import rounds as lab
 from tfmat.console import log
 from tfmat.errors import InputError
 from tfmat.ranks.processes import Processes
@@ -91,17 +79,17 @@ def measure_steps(
 
     def of_round(number: int) -> list[Launch]:
         program = "benchmarks.step:measure"
-        return [launch(name, number, folder, program, variant=name, **spec) for name in names]
+        return [lab.launch(name, number, folder, program, variant=name, **spec) for name in names]
 
-    samples, skipped = measure_variants(in_turns(of_round, rounds), _samples_of)
+    samples, skipped = lab.measure_variants(lab.in_turns(of_round, rounds), _samples_of)
     operations = max(sample["operations"] for sample in samples)
-    rows = summarize(samples, slower_than="ours", share_of="matmul", scale=operations)
+    rows = lab.summarize(samples, slower_than="ours", share_of="matmul", scale=operations)
     checks = {}
     for row in rows:
         name, goal = GOALS.get((row["batch_size"], row["variant"]), ("", 0.0))
         if name in row:
             what = f"{row['variant']} at batch {row['batch_size']}, {name}"
-            row["goal"] = checks[what] = quantity(what, row[name]["value"], "", "≥", goal)
+            row["goal"] = checks[what] = lab.quantity(what, row[name]["value"], "", "≥", goal)
         if row["variant"] in ("ours", "matmul"):
             row.pop("times", None)
         if row["variant"] == "matmul":
@@ -119,24 +107,24 @@ def measure_steps(
     }
 
 
-def steps_table(rows: list[Row]) -> Table:
+def steps_table(rows: list[lab.Row]) -> Table:
     """One row a batch size and variant."""
 
-    def rate(row: Row) -> str:
+    def rate(row: lab.Row) -> str:
         if row["variant"] == "matmul":
-            return f"{spread(row['rate'], '{:,.0f}', 1e-9)} GFLOP/s"
-        return spread(row["rate"], "{:,.0f}")
+            return f"{lab.spread(row['rate'], '{:,.0f}', 1e-9)} GFLOP/s"
+        return lab.spread(row["rate"], "{:,.0f}")
 
     columns = {
         "batch": lambda row: str(row["batch_size"]),
         "<variant": lambda row: VARIANTS[row["variant"]][0],
         "curves/s": rate,
-        "ms a step": lambda row: "" if row["variant"] == "matmul" else milliseconds(row),
-        "tfmat is faster by": lambda row: spread(row.get("times")),
-        "of matmul's rate, %": lambda row: spread(row.get("share"), "{:.0f}", 100),
-        "goal": lambda row: goal_text(row.get("goal")),
+        "ms a step": lambda row: "" if row["variant"] == "matmul" else lab.milliseconds(row),
+        "tfmat is faster by": lambda row: lab.spread(row.get("times")),
+        "of matmul's rate, %": lambda row: lab.spread(row.get("share"), "{:.0f}", 100),
+        "goal": lambda row: lab.goal_text(row.get("goal")),
     }
-    return rows_table(
+    return lab.rows_table(
         "curves a second, training; median (95 % interval) over the rounds", rows, columns
     )
 
@@ -151,7 +139,7 @@ def _write_data(folder: pathlib.Path, num_curves: int) -> None:
         np.save(folder / f"{name}.npy", array)
 
 
-def _samples_of(launch: Launch, answers: Answers) -> list[Sample]:
+def _samples_of(launch: Launch, answers: Answers) -> list[lab.Sample]:
     (answer,) = answers
     return [{**each, "rate": each["work"] / each["seconds"]} for each in answer["samples"]]
 
@@ -175,7 +163,7 @@ def measure(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) ->
     return {"samples": [_sample(make(data, b), data, b, spec["seconds"]) for b in sizes]}
 
 
-def _sample(variant: Any, data: Data, batch_size: int, seconds: float) -> Sample:
+def _sample(variant: Any, data: Data, batch_size: int, seconds: float) -> lab.Sample:
     examples = data.features[:LOSS_EXAMPLES], data.labels[:LOSS_EXAMPLES]
     before = variant.loss(*examples)
     variant.run(variant.least_steps)  # compiles
