@@ -1,6 +1,5 @@
 """The pictures of this room: noise scale, range test, batch sweep."""
 
-import io
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,9 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-from tfmat.files import atomic_write
 from tfmat.large_batch.noise_scale import NoiseScale
 from tfmat.report.drawing import (
     BAND,
@@ -24,6 +21,7 @@ from tfmat.report.drawing import (
     logarithmic,
     new_figure,
     save_figure,
+    worker_axis,
 )
 
 
@@ -31,11 +29,7 @@ def save_png_and_svg(figure: Figure, stem: pathlib.Path) -> tuple[pathlib.Path, 
     """Writes STEM.png and STEM.svg, each whole or not at all."""
     png, svg = stem.with_suffix(".png"), stem.with_suffix(".svg")
     save_figure(figure, png)
-    text = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "tfmat"}):
-        figure.savefig(text, format="svg", metadata={"Date": None})
-    with atomic_write(svg, "w") as file:
-        file.write(text.getvalue())
+    save_figure(figure, svg)
     return png, svg
 
 
@@ -158,21 +152,11 @@ def sweep_figure(table: pd.DataFrame, equal: str) -> Figure:
     panel.legend(frameon=False)
     for panel in panels.flat:
         finish(panel)
-        _batch_axis(panel, sorted(runs.batch.unique()))
+        worker_axis(panel.xaxis, sorted(runs.batch.unique()))
+        panel.set_xlabel("global batch")
     if len(runs):
         logarithmic(panels[1, 1].yaxis)
     return figure
-
-
-def _batch_axis(panel: Axes, batches: Sequence[int]) -> None:
-    """A logarithmic axis with the very batches that ran as ticks."""
-    panel.set_xscale("log")
-    panel.xaxis.set_major_locator(FixedLocator([float(batch) for batch in batches]))
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:.0f}"))
-    panel.xaxis.set_minor_locator(NullLocator())
-    panel.xaxis.set_minor_formatter(NullFormatter())
-    panel.tick_params(axis="x", labelrotation=45 if len(batches) > 7 else 0)
-    panel.set_xlabel("global batch")
 
 
 def _colors(count: int) -> list[Any]:

@@ -139,7 +139,7 @@ def _test(
     from tfmat.backends import make_backend
     from tfmat.backends.losses import per_example_function
     from tfmat.data.pipeline import Span
-    from tfmat.models import build_model
+    from tfmat.models import build_for
     from tfmat.optimizers import build_optimizer
     from tfmat.optimizers.schedules import ExponentialRise
     from tfmat.training.plan import RunPlan
@@ -147,19 +147,10 @@ def _test(
     from tfmat.workflow.train import losses_and_metrics
 
     backend = make_backend("single")
-    model = build_model(
-        config.model,
-        num_outputs=len(dataset.parameters),
-        **dataset.form.network(),
-        input_scale=dataset.input_scale,
-        seed=config.seed,
-    )
+    model = build_for(config, dataset)
     losses = losses_and_metrics(config, dataset)
-    optimizer = build_optimizer(
-        config.optimizer,
-        RunSteps(steps),
-        schedule=ExponentialRise(low, high, steps),
-    )
+    rise = ExponentialRise(low, high, steps)
+    optimizer = build_optimizer(config.optimizer, RunSteps(steps), schedule=rise)
     auxiliary = losses.get("auxiliary_loss")
     backend.build(
         model,

@@ -107,15 +107,10 @@ def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callab
     import tensorflow as tf
 
     from tfmat.backends.batches import share_or_copy
-    from tfmat.models import build_model
+    from tfmat.models import build_for
     from tfmat.workflow.train import losses_and_metrics
 
-    model = build_model(
-        config.model,
-        num_outputs=len(dataset.parameters),
-        **dataset.form.network(),
-        input_scale=dataset.input_scale,
-    )
+    model = build_for(config, dataset)
     losses = losses_and_metrics(config, dataset)
     functions = [losses[name] for name in ("loss", "auxiliary_loss") if name in losses]
     features, labels = share_or_copy(dataset.features), share_or_copy(dataset.labels)

@@ -18,6 +18,17 @@ from tfmat.models.uncertainty import with_log_variance
 _NON_DECREASING = {"relu", "leaky_relu", "elu", "selu", "softplus", "tanh", "sigmoid", "linear"}
 
 
+def build_for(config: Config, dataset: Any) -> keras.Model:
+    """The config's network for a data set (`PackedDataset`), with seeded initial weights; see `build_model`."""
+    return build_model(
+        config.model,
+        num_outputs=len(dataset.parameters),
+        **dataset.form.network(),
+        input_scale=dataset.input_scale,
+        seed=config.seed,
+    )
+
+
 def build_model(
     model_config: Config,
     *,

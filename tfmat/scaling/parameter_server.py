@@ -34,7 +34,6 @@ from tfmat.ranks.port_guard import (
 )
 from tfmat.ranks.processes import Processes
 from tfmat.ranks.star import Star
-from tfmat.scaling.step_times import build_network
 from tfmat.scaling.worker import LEAVE, join_others
 
 CHIEF, SERVER = 0, 1
@@ -56,6 +55,8 @@ def measure_parameter_server(
     check_not_refused("a parameter server")
     config = check_config(Config(spec["config"]))
     prepare(spec["processors"])
+    from tfmat.models import build_for
+
     cluster, guard, others = find_each_other(folder, processes)
     if processes.rank != CHIEF:
         serve(cluster, guard, processes, others)
@@ -71,7 +72,7 @@ def measure_parameter_server(
     shape, outputs, tasks = dataset.features.shape[1:], len(dataset.parameters), []
     for task in spec["tasks"]:
         batches = functools.partial(batches_of, folder, shape, outputs, task["batch_a_worker"])
-        training.build(build_network(config, dataset), config.optimizer.learning_rate, batches)
+        training.build(build_for(config, dataset), config.optimizer.learning_rate, batches)
         tasks.append(_measure(training, spec["seconds"]))
     others.barrier()
     # TensorFlow's servers cannot be stopped, and its coordinator waits for them when Python ends.

@@ -134,6 +134,7 @@ class _Bench:
     def _build(self, task: dict[str, Any]) -> Any:
         """A new network on the backend; its source of batches."""
         from tfmat.backends.losses import per_example_function
+        from tfmat.models import build_for
         from tfmat.optimizers import make_functional
         from tfmat.training.plan import RunPlan
         from tfmat.training.sources import make_source
@@ -147,7 +148,7 @@ class _Bench:
         features, labels = self.dataset.features[:size], self.dataset.labels[:size]
         source = make_source(features, labels, plan, self.backend)
         optimizer = make_functional(_optimizer(self.config, batch, size)(2**30, 0))
-        model = build_network(self.config, self.dataset)
+        model = build_for(self.config, self.dataset)
         self.backend.build(model, optimizer, per_example_function("mean_squared_error"), {})
         self.backend.synchronize()
         return source
@@ -177,6 +178,7 @@ def measure_training(
     config = check_config(Config(spec["config"]))
     prepare(spec, config, processes)
     from tfmat.data.packed import PackedDataset
+    from tfmat.models import build_for
     from tfmat.training.trainer import Trainer
 
     (task,), run = spec["tasks"], folder / "run"
@@ -185,7 +187,7 @@ def measure_training(
     validation = slice(dataset.num_train, dataset.num_train + dataset.num_validation)
     with make_variant_backend(spec, processes, folder) as backend:
         trainer = Trainer(
-            build_network(config, dataset),
+            build_for(config, dataset),
             optimizer=_optimizer(config, batch, size),
             backend=backend,
             workdir=str(run),
@@ -269,19 +271,6 @@ def _spans(steps_per_epoch: int) -> Callable[[int], Iterator[Any]]:
                 yield Span(epoch, first, min(count, steps_per_epoch - first))
 
     return spans
-
-
-def build_network(config: Config, dataset: Any) -> Any:
-    """The config's network for the points and parameters of a packed data set."""
-    from tfmat.models import build_model
-
-    return build_model(
-        config.model,
-        num_outputs=len(dataset.parameters),
-        **dataset.form.network(),
-        input_scale=dataset.input_scale,
-        seed=config.seed,
-    )
 
 
 def _optimizer(config: Config, batch: int, num_examples: int) -> Callable[[int, int], Any]:

@@ -22,7 +22,7 @@ def train(
     config: Config, dataset: PackedDataset, plan: RunPlan, *, backend: "Backend"
 ) -> "RunResult":
     """Trains the config's network on the data set as planned, with the sidecar that gives its numbers a meaning."""
-    from tfmat.models import build_model
+    from tfmat.models import build_for
     from tfmat.optimizers import build_optimizer
     from tfmat.training.run import Task
     from tfmat.training.session import Session
@@ -31,13 +31,7 @@ def train(
     num_outputs = len(dataset.parameters)
     plan = plan.changed(shard_size=dataset.shard_size)
     epochs = plan.epochs(dataset.num_train)
-    model = build_model(
-        config.model,
-        num_outputs=num_outputs,
-        **dataset.form.network(),
-        input_scale=dataset.input_scale,
-        seed=config.seed,
-    )
+    model = build_for(config, dataset)
     if backend.rank == 0:
         log(f"network: {model.count_params():,} parameters, {num_outputs} outputs")
         if backend.world_size > 1:
