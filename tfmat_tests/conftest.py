@@ -100,6 +100,14 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[ForkServer]"
         yield server
 
 
+@pytest.fixture
+def screenshots(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Where pictures of pages are kept: $TFMAT_SCREENSHOTS, else the test's own folder."""
+    folder = pathlib.Path(os.environ.get("TFMAT_SCREENSHOTS") or tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
     """A Chromium; the test is skipped where there is none."""

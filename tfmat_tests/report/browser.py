@@ -9,7 +9,9 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
+from matplotlib.image import imread
 from playwright import sync_api
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -27,6 +29,10 @@ class Seen:
 
     requests: list[str]
     complaints: list[str]
+
+
+# Name, colour scheme and width of what a page is looked at on.
+SCREENS = [("light", "light", 1100), ("dark", "dark", 1100), ("phone", "light", 390)]
 
 
 class Browser:
@@ -66,6 +72,28 @@ class Browser:
     def screenshot(self, path: pathlib.Path) -> None:
         """The whole page as PNG, also what is below the window."""
         self.page.screenshot(path=path, full_page=True)
+
+    def look(self, page: pathlib.Path, picture: pathlib.Path, scheme: str, width: int) -> None:
+        """Opens a page of ours: nothing is asked for, complained of, too wide, or blank. Keeps a picture of it."""
+        seen = self.open(page, scheme=scheme, width=width)
+        assert seen.complaints == []
+        assert seen.requests[0] == page.resolve().as_uri()
+        assert {address.partition(":")[0] for address in seen.requests[1:]} <= {"data"}
+        # No bar at the bottom: the page is as wide as the window.
+        assert self.evaluate("document.documentElement.scrollWidth") == width
+        self.screenshot(picture)
+        pixels = imread(picture)[:, :, :3]
+        assert pixels.shape[1] == width
+        background = pixels[2, 2]
+        assert (background.mean() > 0.8) == (scheme == "light")
+        # Something is drawn from top to bottom.
+        for part in np.array_split(pixels, 8):
+            assert np.abs(part - background).max(axis=2).mean() > 0.005
+
+    def heights(self, selector: str) -> list[float]:
+        """Of all elements that it selects."""
+        found = f"[...document.querySelectorAll('{selector}')]"
+        return self.evaluate(f"{found}.map(e => e.getBoundingClientRect().height)")
 
     def print_to_pdf(self, path: pathlib.Path) -> None:
         """The page on paper, A4."""

@@ -3,15 +3,14 @@
 The pictures of the page are kept: in $TFMAT_SCREENSHOTS where that is set, else in pytest's folder of the test.
 """
 
-import os
 import pathlib
 
 import numpy as np
 import pytest
-from matplotlib.image import imread
 
 from tfmat.report.training_report import write_training_report
 from tfmat_tests.report import run_folder
+from tfmat_tests.report.browser import SCREENS
 
 
 @pytest.fixture(scope="module")
@@ -23,37 +22,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return write_training_report(run_folder.write_run(folder, content=content, with_floor=True))
 
 
-@pytest.fixture
-def screenshots(tmp_path: pathlib.Path) -> pathlib.Path:
-    """Where pictures are kept."""
-    folder = pathlib.Path(os.environ.get("TFMAT_SCREENSHOTS") or tmp_path)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("name", "scheme", "width"),
-    [("light", "light", 1100), ("dark", "dark", 1100), ("phone", "light", 390)],
-)
+@pytest.mark.parametrize(("name", "scheme", "width"), SCREENS)
 def test_the_page_loads_nothing_complains_of_nothing_and_is_not_blank(
     browser, page, screenshots, name, scheme, width
 ):
-    seen = browser.open(page, scheme=scheme, width=width)
-    assert seen.complaints == []
-    assert seen.requests[0] == page.resolve().as_uri()
-    assert {address.partition(":")[0] for address in seen.requests[1:]} <= {"data"}
-    # No bar at the bottom: the page is as wide as the window.
-    assert browser.evaluate("document.documentElement.scrollWidth") == width
-
-    picture = screenshots / f"report_{name}.png"
-    browser.screenshot(picture)
-    pixels = imread(picture)[:, :, :3]
-    assert pixels.shape[1] == width
-    background = pixels[2, 2]
-    assert (background.mean() > 0.8) == (scheme == "light")
-    # Something is drawn from top to bottom.
-    for part in np.array_split(pixels, 8):
-        assert np.abs(part - background).max(axis=2).mean() > 0.005
+    browser.look(page, screenshots / f"report_{name}.png", scheme, width)
 
 
 def test_pictures_take_their_colours_from_the_page(browser, page):
@@ -64,18 +37,12 @@ def test_pictures_take_their_colours_from_the_page(browser, page):
     assert browser.evaluate(colour) != light
     assert browser.evaluate("document.querySelectorAll('svg.plot').length") >= 12
     # Every picture is really drawn, with room of its own.
-    sizes = browser.evaluate(
-        "[...document.querySelectorAll('svg.plot')].map(e => e.getBoundingClientRect().height)"
-    )
-    assert min(sizes) > 150
+    assert min(browser.heights("svg.plot")) > 150
 
 
 def test_text_is_large_enough_on_a_telephone(browser, page):
     browser.open(page, width=390)
-    texts = (
-        "[...document.querySelectorAll('svg.plot text')].map(e => e.getBoundingClientRect().height)"
-    )
-    assert np.quantile(browser.evaluate(texts), 0.05) > 7
+    assert np.quantile(browser.heights("svg.plot text"), 0.05) > 7
 
 
 def test_paper_is_white_also_from_a_dark_screen(browser, page, screenshots):
