@@ -142,6 +142,15 @@ class RecordForm:
             responses.append(part[:, :, STRESS if strain_driven else STRAIN])
         return TestSet(tuple(histories)), np.concatenate(responses, axis=1), valid
 
+    def noise(self, settings: CurveSettings) -> Array:
+        """Standard deviation of the noise of each point's response that does not depend on it: [points], MPa or -."""
+        settings = settings.resolved()
+        of_test = [
+            settings.noise_mpa if programme.drives == "strain" else settings.noise_strain
+            for programme in self.programmes
+        ]
+        return np.repeat(np.array(of_test, np.float64), self.points)
+
 
 def _typical(programme: Programme, setting: str) -> float:
     """The middle of a setting's range, which stands for a test that is missing."""

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.curves.records import split_features
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import SIMULATION_VERSION
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
 from tfmat.identification.least_squares import fit_with_noise
-from tfmat.identification.likelihood import CurveLikelihood, NoiseModel, likelihoods
+from tfmat.identification.likelihood import CurveLikelihood, NoiseModel, likelihoods, observed
 from tfmat.identification.posterior_grid import posterior_moments
 from tfmat.identification.posterior_sampling import sampled_moments
 from tfmat.materials.law import Array
@@ -94,7 +93,7 @@ def bayes_risk(
       InputError: the curves have no noise.
     """
     law, noise = settings.build_law(), NoiseModel.of(settings)
-    strain, stress, valid = split_features(features)
+    strain, stress, valid = observed(settings, features)
     if start is None:
         start = fit_with_noise(
             law, strain, stress, valid, noise.noise_mpa, noise.noise_relative

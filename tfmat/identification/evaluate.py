@@ -14,6 +14,7 @@ from tfmat.data.packed import PackedDataset, is_dataset
 from tfmat.errors import InputError
 from tfmat.files import read_json
 from tfmat.identification.identifier import CURVES_PER_CALL, Identifier
+from tfmat.identification.likelihood import observed
 from tfmat.identification.reference import Reference, check_reference, measure
 from tfmat.identification.scores import (
     ParameterScore,
@@ -105,7 +106,7 @@ def evaluate(
         raw, std = identifier.predict_with_std(features)
         labels.append(np.clip(raw, 0.0, 1.0))
         deviations += [] if std is None else [std]
-        errors.append(_curve_errors(identifier, features, labels[-1], noise))
+        errors.append(_curve_errors(identifier, dataset, features, labels[-1], noise))
         if progress:
             progress(min(first + CURVES_PER_CALL, total), total)
     stored = np.asarray(dataset.labels[start : start + total], np.float64)
@@ -192,10 +193,16 @@ def _check_same_task(identifier: Identifier, dataset: PackedDataset) -> None:
             f"the model identifies {_listed(identifier.parameters)}, the data set {dataset.folder} holds "
             f"{_listed(dataset.parameters)}; give the data set of the same law with --data_dir"
         )
-    if dataset.features.shape[1:] != (identifier.target.num_points, 3):
+    if dataset.form.shape != identifier.form.shape:
         raise InputError(
-            f"the model takes {identifier.target.num_points} points a curve, the data set {dataset.folder} has "
+            f"the model takes {identifier.form.num_points} points a curve, the data set {dataset.folder} has "
             f"{dataset.features.shape[1]}; give another with --data_dir"
+        )
+    tests = [[programme.name for programme in one.form.programmes] for one in (identifier, dataset)]
+    if tests[0] != tests[1]:
+        raise InputError(
+            f"the model was trained on {', '.join(tests[0])} tests, the data set {dataset.folder} holds "
+            f"{', '.join(tests[1])}; give another with --data_dir"
         )
 
 
@@ -209,17 +216,25 @@ def _noise(dataset: PackedDataset) -> tuple[float, float]:
     # An observation model's noise differs from curve to curve, and is not all that parts a curve from its law.
     if settings is None or settings.is_observed:
         return 0.0, 0.0
+    if dataset.form.programmes:  # see `likelihood.observed`
+        known = dataset.form.noise(settings).all()
+        return float(known), settings.noise_relative
     default = settings.build_law().noise_mpa
     return (default if settings.noise_mpa is None else settings.noise_mpa), settings.noise_relative
 
 
 def _curve_errors(
-    identifier: Identifier, features: np.ndarray, labels: Array, noise: tuple[float, float]
+    identifier: Identifier,
+    dataset: PackedDataset,
+    features: np.ndarray,
+    labels: Array,
+    noise: tuple[float, float],
 ) -> tuple[Array, Array | None] | None:
     """Distance of each re-simulated curve: in % of its maximum stress, and over its noise; each [curves]."""
     if identifier.law is None:
         return None
-    strain, stress, valid = split_features(features)
+    settings = dataset.settings
+    strain, stress, valid = observed(settings, features) if settings else split_features(features)
     resimulated = identifier.law.label_stress(strain, labels)
     return rmse_percent(stress, resimulated, valid), rmse_over_noise(
         stress, resimulated, valid, *noise

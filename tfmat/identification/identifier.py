@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfmat.models.factory  # noqa: F401  (registers the layers that a stored model may hold)
+from tfmat.curves.records import RecordForm
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset
@@ -27,7 +28,7 @@ class Identifier:
     """A network that turns curves into parameters.
 
     Attributes:
-      parameters, settings, law, target, calibration: see `Sidecar`.
+      parameters, settings, law, target, form, calibration: see `Sidecar`.
     """
 
     calibration: Calibration | None = None
@@ -38,9 +39,10 @@ class Identifier:
         self.settings: CurveSettings | None = sidecar.settings
         self.law: Law | None = sidecar.law
         self.target: CurveTarget = sidecar.target
+        self.form: RecordForm = sidecar.form
         self.calibration = sidecar.calibration
         columns = len(self.parameters) * (1 if sidecar.calibration is None else 2)
-        expected = ((None, self.target.num_points, 3), (None, columns))
+        expected = ((None, *self.form.shape), (None, columns))
         found = (model.input_shape, model.output_shape)
         if found != expected:
             raise InputError(
@@ -50,7 +52,7 @@ class Identifier:
         # One traced function for any number of curves; a direct call would run op by op.
         self._predict = tf.function(
             lambda features: model(features, training=False),
-            input_signature=[tf.TensorSpec([None, self.target.num_points, 3], tf.float32)],
+            input_signature=[tf.TensorSpec([None, *self.form.shape], tf.float32)],
             autograph=False,
         )
 
@@ -74,7 +76,7 @@ class Identifier:
         """The network's own answers, unclipped.
 
         Args:
-          features: [curves, points, 3], strain (-), stress (MPa), padding flag.
+          features: [curves, points, 3], strain (-), stress (MPa), padding flag; for tests see `RecordForm`.
 
         Returns:
           [curves, identified parameters], labels scaled to 0-1.

@@ -13,10 +13,12 @@ from tfmat.identification.correlated_errors import correlated_errors
 from tfmat.identification.levenberg_marquardt import Minimum, Residuals, minimise
 from tfmat.identification.likelihood import covariance_of
 from tfmat.identification.start_values import start_labels
+from tfmat.materials.history import TestSet, driven_where
 from tfmat.materials.law import Array, Law
 
 COVERAGE = 0.95
-_MOST_ITERATIONS = 100
+# Tests that leave a direction nearly open have long, bent valleys.
+_MOST_ITERATIONS, _MOST_ON_TESTS = 100, 200
 _TRIES_A_STEP = 8
 # Of a variance by the other parameters; double precision resolves no more.
 _MOST_INFLATION = 1e12
@@ -69,37 +71,46 @@ class LeastSquaresFit:
 
 def fit(
     law: Law,
-    strain: Array,
+    strain: Array | TestSet,
     stress: Array,
     valid: Flags | None = None,
     *,
     start: Array | None = None,
+    starts: int | None = None,
     deviation: Array | None = None,
-    max_iterations: int = _MOST_ITERATIONS,
+    max_iterations: int | None = None,
     max_taken: int | None = None,
     correlated: bool = False,
 ) -> LeastSquaresFit:
     """Least squares with Levenberg-Marquardt inside the law's ranges.
 
     Args:
-      strain, stress: [curves, points], - and MPa; what stands at points that are not valid does not count.
+      strain, stress: [curves, points], - and MPa; or a test set and its responses, [materials, points]. What stands at
+        points that are not valid does not count.
       valid: [curves, points]; None is all.
       start: labels [curves, p] to start from; None finds them (`start_labels`).
+      starts: local searches, from the best of many labels, where `start` is None; None is enough for the law.
       deviation: standard deviation of the noise of each point up to a factor, [curves, points], MPa; None is even.
-      max_iterations: steps tried at the most; max_taken: of these, steps that made the fit better (None: all).
+      max_iterations: steps tried at the most (None: enough); max_taken: of these, steps that made the fit better (None:
+        all).
       correlated: residuals of neighbouring points may be alike, as they are where the law does not follow the curve;
         covariance and intervals then account for it (see `correlated_errors`). Points stand in order.
     """
     residuals = _residuals(law, strain, stress, valid, deviation)
+    if max_iterations is None:
+        max_iterations = _MOST_ON_TESTS if isinstance(strain, TestSet) else _MOST_ITERATIONS
     if start is None:
-        start = start_labels(law, residuals.strain, residuals.stress, residuals.weights)
+        start = start_labels(law, residuals.strain, residuals.stress, residuals.weights, starts)
     found = minimise(residuals, start, max_iterations, max_taken=max_taken)
+    unique = law.sorted_labels(found.labels)
+    if unique is not found.labels:
+        found = minimise(residuals, unique, max_iterations, max_taken=max_taken)
     return _answer(residuals, found, correlated)
 
 
 def polish(
     law: Law,
-    strain: Array,
+    strain: Array | TestSet,
     stress: Array,
     valid: Flags | None,
     labels: Array,
@@ -125,7 +136,7 @@ def polish(
 
 def fit_with_noise(
     law: Law,
-    strain: Array,
+    strain: Array | TestSet,
     stress: Array,
     valid: Flags | None,
     noise_mpa: float,
@@ -139,7 +150,9 @@ def fit_with_noise(
     if noise_relative == 0.0:
         return fit(law, strain, stress, valid)
     first = fit(law, strain, stress, valid)
-    model = law.label_stress(np.asarray(strain, np.float64), first.labels)
+    if not isinstance(strain, TestSet):
+        strain = np.asarray(strain, np.float64)
+    model = law.label_stress(strain, first.labels)
     deviation = np.hypot(noise_mpa, noise_relative * model)
     # Purely relative noise vanishes at the origin, where the law is right whatever its parameters.
     floor = 1e-3 * deviation.max(axis=1, keepdims=True)
@@ -149,15 +162,18 @@ def fit_with_noise(
 
 
 def _residuals(
-    law: Law, strain: Array, stress: Array, valid: Flags | None, deviation: Array | None
+    law: Law, strain: Array | TestSet, stress: Array, valid: Flags | None, deviation: Array | None
 ) -> Residuals:
-    strain, stress = np.asarray(strain, np.float64), np.asarray(stress, np.float64)
+    stress = np.asarray(stress, np.float64)
     weights = np.ones(stress.shape) if deviation is None else 1.0 / np.asarray(deviation)
+    weights = np.broadcast_to(weights, stress.shape)
     if valid is not None and not np.all(valid):
         # Zeros, since NaN times a weight of zero is NaN.
-        strain, stress = np.where(valid, strain, 0.0), np.where(valid, stress, 0.0)
+        strain, stress = driven_where(strain, valid), np.where(valid, stress, 0.0)
         weights = np.where(valid, weights, 0.0)
-    return Residuals(law, np.broadcast_to(strain, stress.shape), stress, weights)
+    if not isinstance(strain, TestSet):
+        strain = np.broadcast_to(np.asarray(strain, np.float64), stress.shape)
+    return Residuals(law, strain, stress, weights)
 
 
 def _answer(residuals: Residuals, found: Minimum, correlated: bool) -> LeastSquaresFit:

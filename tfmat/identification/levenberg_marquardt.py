@@ -10,6 +10,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
+from tfmat.materials.history import TestSet
 from tfmat.materials.law import Array, Law
 
 # A step that promises to lower the sum of squares by less than this fraction is the last one. It is still taken,
@@ -28,12 +29,12 @@ class Residuals:
     """Weighted residuals w (model - measured) of many curves.
 
     Attributes:
-      strain, stress: [curves, points], - and MPa.
+      strain, stress: [curves, points], - and MPa; or a test set, and its responses.
       weights: [curves, points], 0 where padded, otherwise 1 / standard deviation (or 1).
     """
 
     law: Law
-    strain: Array
+    strain: Array | TestSet
     stress: Array
     weights: Array
 
@@ -42,7 +43,7 @@ class Residuals:
         self._plain = bool(np.all(self.weights == 1.0))
 
     def __len__(self) -> int:
-        return len(self.strain)
+        return len(self.stress)
 
     def rows(self, rows: NDArray[np.integer] | Flags | slice) -> "Residuals":
         """Some of the curves."""

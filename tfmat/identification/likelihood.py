@@ -5,8 +5,10 @@ import dataclasses
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tfmat.curves.records import RecordForm, split_features
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
+from tfmat.materials.history import TestSet, driven_where
 from tfmat.materials.law import Array, Law
 
 # Of a label, uniform between 0 and 1: it bounds what can be unknown.
@@ -26,6 +28,8 @@ class NoiseModel:
       noise_mpa, noise_relative: standard deviation in MPa, and as a fraction of the noise-free stress, in quadrature.
       strength_mpa: range of the uniformly drawn strength, or None without a cut-off.
       num_points: points of a whole curve.
+
+    For records of tests responses are in units of their noise, see `observed`.
     """
 
     noise_mpa: float
@@ -46,12 +50,38 @@ class NoiseModel:
             raise InputError("curves with an observation model have no exact likelihood")
         if not settings.noise_mpa and not settings.noise_relative:
             raise InputError("the curves have no noise: no answer to them is uncertain")
+        form = RecordForm.of(settings)
+        if form.programmes:
+            if not form.noise(settings).all():
+                raise InputError("some tests have no noise: no answer to them is uncertain")
+            return cls(1.0, settings.noise_relative, settings.strength_mpa, form.num_points)
         return cls(
             settings.noise_mpa or 0.0,
             settings.noise_relative,
             settings.strength_mpa,
             settings.num_points,
         )
+
+
+def observed(
+    settings: CurveSettings, features: NDArray[np.floating]
+) -> tuple[Array | TestSet, Array, NDArray[np.bool_]]:
+    """What was driven, the response, and which points are there, as fits and likelihoods take them.
+
+    Args:
+      features: records as simulated with these settings, [curves, points, channels].
+
+    Returns:
+      Strain (-), stress (MPa) and valid, each [curves, points]. For tests: a test set, its responses in units of their
+      noise, and valid.
+    """
+    form = RecordForm.of(settings)
+    if not form.programmes:
+        return split_features(features)
+    tests, response, valid = form.split(features)
+    noise = form.noise(settings)
+    unit = np.where(noise > 0, noise, 1.0)
+    return dataclasses.replace(tests, unit=unit), response / unit, valid
 
 
 class CurveLikelihood:
@@ -69,16 +99,31 @@ class CurveLikelihood:
     noise-free stress where there is relative noise. Without a cut-off the first factor is missing.
     """
 
-    def __init__(self, law: Law, noise: NoiseModel, strain: Array, stress: Array):
-        """Takes the valid points of one curve: strain (-), stress (MPa), [points]."""
+    def __init__(
+        self,
+        law: Law,
+        noise: NoiseModel,
+        strain: Array | TestSet,
+        stress: Array,
+        valid: NDArray[np.bool_] | None = None,
+    ):
+        """Takes the valid points of one curve: strain (-), stress (MPa), [points].
+
+        A record of tests is a test set of one material, its responses, and which points are `valid`.
+        """
         self.law, self.noise = law, noise
-        self.strain, self.stress = strain[None], stress
-        self._broke = len(strain) < noise.num_points
+        self.strain = strain if isinstance(strain, TestSet) else strain[None]
+        self.stress = stress
+        self._valid = valid
+        self._missing = None if valid is None or valid.all() else np.flatnonzero(~valid)
+        self._broke = len(stress) < noise.num_points
 
     def log_density(self, labels: Array) -> Array:
         """Logarithm of the likelihood up to a constant, at labels [k, p] inside 0-1: [k]; -inf where impossible."""
         model = self.law.label_stress(self.strain, labels)
         cut = 0.0 if self.noise.strength_mpa is None else self._log_cut_probability(model)
+        if self._missing is not None:
+            model[:, self._missing] = self.stress[self._missing]
         noise = self.noise
         difference = model - self.stress
         if noise.noise_relative == 0.0:
@@ -91,6 +136,10 @@ class CurveLikelihood:
             fit = -0.5 * np.einsum("kn,kn->k", difference, difference)
             fit -= np.log(deviation).sum(axis=1)
         total: Array = fit + cut
+        unique = self.law.sorted_labels(labels)
+        if unique is not labels:
+            # The prior knows interchangeable terms in one order only.
+            total = np.where((unique == labels).all(axis=1), total, -np.inf)
         # A user's law may overflow in a corner of its ranges, where no curve lies.
         return np.where(np.isnan(total), -np.inf, total)
 
@@ -98,6 +147,8 @@ class CurveLikelihood:
         """Gradient [k, p] of the log density and Fisher information [k, p, p], the cut and the spread left out."""
         model = self.law.label_stress(self.strain, labels)
         jacobian = self.law.label_derivatives(self.strain, labels)
+        if self._missing is not None:
+            jacobian[:, self._missing] = 0.0
         noise = self.noise
         deviation = np.hypot(noise.noise_mpa, noise.noise_relative * model)
         deviation = np.maximum(deviation, _LEAST_DEVIATION)[:, :, None]
@@ -108,6 +159,8 @@ class CurveLikelihood:
 
     def _log_cut_probability(self, model: Array) -> Array:
         probability: Array
+        if isinstance(self.strain, TestSet):
+            return self._log_cut_of_tests(self.strain, np.abs(model * self.strain.unit))
         before = model[:, :-1].max(axis=1)
         if self._broke:
             probability = self._strength_below(model[:, -1]) - self._strength_below(before)
@@ -115,6 +168,23 @@ class CurveLikelihood:
             probability = 1.0 - self._strength_below(before)
         with np.errstate(divide="ignore"):
             return np.log(np.maximum(probability, 0.0))
+
+    def _log_cut_of_tests(self, tests: TestSet, stress: Array) -> Array:
+        """The specimens of one record have one strength: it lies where each of them held, and where each broke."""
+        assert self._valid is not None
+        points = self.noise.num_points // len(tests.histories)
+        held, broke = np.full(len(stress), -np.inf), np.full(len(stress), np.inf)
+        for test, history in enumerate(tests.histories):
+            part = slice(test * points, (test + 1) * points)
+            count = int(self._valid[part].sum())
+            borne = stress[:, part] if history.stress is None else np.abs(history.stress)
+            if count > 1:
+                held = np.maximum(held, borne[:, : count - 1].max(axis=1))
+            if 0 < count < points:
+                broke = np.minimum(broke, borne[:, count - 1])
+        probability = self._strength_below(broke) - self._strength_below(held)
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(np.maximum(probability, 0.0)))
 
     def _strength_below(self, stress: Array) -> Array:
         """P(S < stress)."""
@@ -126,9 +196,18 @@ class CurveLikelihood:
 
 
 def likelihoods(
-    law: Law, noise: NoiseModel, strain: Array, stress: Array, valid: NDArray[np.bool_]
+    law: Law,
+    noise: NoiseModel,
+    strain: Array | TestSet,
+    stress: Array,
+    valid: NDArray[np.bool_],
 ) -> list[CurveLikelihood]:
-    """One for each curve; strain, stress and valid are [curves, points]."""
+    """One for each curve; strain, stress and valid are [curves, points], as `observed` gives them."""
+    if isinstance(strain, TestSet):
+        return [
+            CurveLikelihood(law, noise, strain[i : i + 1], stress[i], valid[i])
+            for i in range(len(stress))
+        ]
     return [
         CurveLikelihood(law, noise, one_strain[counts], one_stress[counts])
         for one_strain, one_stress, counts in zip(strain, stress, valid, strict=True)
@@ -152,7 +231,7 @@ class CramerRaoBound:
 
 def cramer_rao_bound(
     law: Law,
-    strain: Array,
+    strain: Array | TestSet,
     labels: Array,
     noise_mpa: float,
     noise_relative: float = 0.0,
@@ -193,16 +272,17 @@ def cramer_rao_bound(
 
 def fisher_information(
     law: Law,
-    strain: Array,
+    strain: Array | TestSet,
     labels: Array,
     noise_mpa: float,
     noise_relative: float,
     valid: NDArray[np.bool_] | None,
 ) -> Array:
     """The information matrix of labels [curves, p]: [curves, p, p]. See `cramer_rao_bound`."""
-    strain = np.asarray(strain, np.float64)
+    if not isinstance(strain, TestSet):
+        strain = np.asarray(strain, np.float64)
     if valid is not None:
-        strain = np.where(valid, strain, 0.0)
+        strain = driven_where(strain, valid)
     jacobian = law.label_derivatives(strain, labels)
     if noise_relative == 0.0:
         weight: ArrayLike = np.float64(noise_mpa**-2)

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from tfmat.curves.records import RecordForm
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
@@ -29,7 +30,7 @@ class Sidecar:
       parameters: the identified ones, in the order of the model's outputs.
       settings: the simulation that the model was trained on, or None for a user's own labelled curves.
       law: its law, or None where no law is known (then nothing can be re-simulated).
-      target: the form of the curves that the model takes.
+      target: the form of the measured curves that the model takes; of one test where its records have several.
       calibration: of the standard deviations that the model answers beside the labels, or None where it answers none.
     """
 
@@ -39,6 +40,11 @@ class Sidecar:
     law: Law | None
     target: CurveTarget
     calibration: Calibration | None = None
+
+    @property
+    def form(self) -> RecordForm:
+        """What the points and channels of the model's records are."""
+        return RecordForm.of(self.settings) if self.settings else RecordForm(self.target.num_points)
 
 
 def law_alone(law: str) -> Sidecar:
@@ -86,9 +92,10 @@ def read_sidecar(workdir: str | os.PathLike) -> Sidecar:
         ) from error
     law = settings.build_law() if settings else None
     target = CurveTarget.of(settings, law) if settings and law else CurveTarget(num_points)
-    if target.num_points != num_points:
+    expected = RecordForm.of(settings).num_points if settings else num_points
+    if expected != num_points:
         raise InputError(
-            f"{file} is damaged: {num_points} points, but its curves have {target.num_points}; train again"
+            f"{file} is damaged: {num_points} points, but its curves have {expected}; train again"
         )
     if law and [p.name for p in law.identified] != [p.name for p in parameters]:
         raise InputError(f"{file}: its parameters are not those of law {law.name}; train again")

@@ -145,7 +145,10 @@ def _integrate(
     if not np.isfinite(largest).all():
         raise _NotResolved
     row = np.exp(log_density - largest) * inner_weights
-    row /= row.sum(axis=1, keepdims=True)
+    total = row.sum(axis=1, keepdims=True)
+    if not (total > 0).all():  # a cut so sharp that the first pass saw a single node of it
+        raise _NotResolved
+    row /= total
     mean = (row * inner).sum(axis=1)
     variance = (row * (inner - mean[:, None]) ** 2).sum(axis=1)
     return _Pass(nodes, mass.sum(axis=1), mean, variance)

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.curves.records import split_features
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification.bayes_risk import cached_bayes_risk
 from tfmat.identification.least_squares import LeastSquaresFit, fit_with_noise
-from tfmat.identification.likelihood import PRIOR_VARIANCE, NoiseModel, cramer_rao_bound
+from tfmat.identification.likelihood import PRIOR_VARIANCE, NoiseModel, cramer_rao_bound, observed
 from tfmat.identification.scores import bins_of
+from tfmat.materials.history import TestSet
 from tfmat.materials.law import Array, Parameter
 
 # Beside the data set's manifest.
@@ -188,7 +188,7 @@ def measure(
     start, count = dataset.num_train + dataset.num_validation, len(network_labels)
     features = np.asarray(dataset.features[start : start + count])
     true = np.asarray(dataset.labels[start : start + count], np.float64)
-    strain, stress, valid = split_features(features)
+    strain, stress, valid = observed(settings, features)
     fitted, seconds = _timed_fit(settings, strain, stress, valid)
     risk = cached_bayes_risk(
         dataset.folder / CACHE_FILE,
@@ -218,14 +218,14 @@ def measure(
         inside=(low <= true) & (true <= high),
         unidentifiable=fitted.unidentifiable,
         effective_samples=risk.effective_samples,
-        max_strain=strain.max(axis=1),
+        max_strain=np.abs(features[:, :, 0]).max(axis=1).astype(np.float64),
         noise_to_signal=_noise_to_signal(settings, stress, valid),
         num_points=valid.sum(axis=1),
         least_squares_curves_per_second=count / seconds,
     )
 
 
-def _bound(settings: CurveSettings, strain: Array, labels: Array, valid: Flags) -> Array:
+def _bound(settings: CurveSettings, strain: Array | TestSet, labels: Array, valid: Flags) -> Array:
     """Cramér-Rao bound at the true labels, where it is smaller than the prior's variance: [curves, p]."""
     noise = NoiseModel.of(settings)
     bound = cramer_rao_bound(
@@ -253,7 +253,7 @@ def _rescaled(
 
 
 def _timed_fit(
-    settings: CurveSettings, strain: Array, stress: Array, valid: Flags
+    settings: CurveSettings, strain: Array | TestSet, stress: Array, valid: Flags
 ) -> tuple[LeastSquaresFit, float]:
     """The fits, and how long they took in seconds."""
     law, noise = settings.build_law(), NoiseModel.of(settings)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from tfmat.identification.levenberg_marquardt import Minimum, Residuals, minimise
+from tfmat.materials.history import TestSet
 from tfmat.materials.law import Array, Law
 
 # By the number of identified parameters: labels tried per curve, how many of the best of them start a coarse fit, and
@@ -15,9 +16,14 @@ _TRIED_POINTS = {1: 8, 2: 8}
 _MOST_TRIED_POINTS = 24
 _COARSE_ITERATIONS, _COARSE_TOLERANCE = 30, 1e-3
 _CHUNK = 256
+# A response to histories is not smooth over the labels, and points of a history cannot be thinned: more is tried on
+# all points, fewer records at a time.
+_TRIED_ON_TESTS, _STARTS_ON_TESTS, _CHUNK_OF_TESTS = 384, 16, 16
 
 
-def start_labels(law: Law, strain: Array, stress: Array, weights: Array) -> Array:
+def start_labels(
+    law: Law, strain: Array | TestSet, stress: Array, weights: Array, starts: int | None = None
+) -> Array:
     """Labels near the global minimum, without start values: [curves, identified].
 
     A fixed set of labels that fills the box evenly is compared on a few points of each curve; coarse fits to group
@@ -26,19 +32,49 @@ def start_labels(law: Law, strain: Array, stress: Array, weights: Array) -> Arra
 
     Args:
       strain, stress, weights: [curves, points]; see `Residuals`.
+      starts: searches from the best of the labels that were tried; None leaves it to the law.
     """
+    if isinstance(strain, TestSet):
+        return _labels_of_tests(law, strain, stress, weights, starts or _STARTS_ON_TESTS)
     parameters = len(law.identified)
     count, fitted, points = _EFFORT.get(parameters, _MOST_EFFORT)
+    fitted = starts or fitted
     tried = even_labels(count, parameters)
     labels = np.empty((len(strain), parameters))
     for first in range(0, len(strain), _CHUNK):
         rows = slice(first, first + _CHUNK)
         coarse = Residuals(law, *group_means(strain[rows], stress[rows], weights[rows], points))
-        minima = [coarse_minimum(coarse, start) for start in _best_tried(coarse, tried, fitted)]
-        costs = np.stack([minimum.cost for minimum in minima])
-        best = np.where(np.isnan(costs), np.inf, costs).argmin(axis=0)
-        found = np.stack([minimum.labels for minimum in minima])
-        labels[rows] = found[best, np.arange(len(best))]
+        labels[rows] = _best_minimum(coarse, _best_tried(coarse, tried, fitted))
+    return labels
+
+
+def _best_minimum(residuals: Residuals, starts: Array) -> Array:
+    """The best of the minima that short searches from labels [starts, curves, p] reach: [curves, p]."""
+    minima = [coarse_minimum(residuals, start) for start in starts]
+    costs = np.stack([minimum.cost for minimum in minima])
+    best = np.where(np.isnan(costs), np.inf, costs).argmin(axis=0)
+    found = np.stack([minimum.labels for minimum in minima])
+    return found[best, np.arange(len(best))]
+
+
+def _labels_of_tests(
+    law: Law, tests: TestSet, responses: Array, weights: Array, starts: int
+) -> Array:
+    """`start_labels` for a test set: even labels, of which the best ones each start a search."""
+    tried = even_labels(max(_TRIED_ON_TESTS, 8 * starts), len(law.identified))
+    labels = np.empty((len(responses), tried.shape[1]))
+    for first in range(0, len(labels), _CHUNK_OF_TESTS):
+        rows = slice(first, first + _CHUNK_OF_TESTS)
+        records = np.arange(len(labels))[rows]
+        repeated = tests[np.repeat(records, len(tried))]
+        with np.errstate(all="ignore"):
+            model = law.label_stress(repeated, np.tile(tried, (len(records), 1)))
+            difference = model.reshape(len(records), len(tried), -1) - responses[rows, None]
+            cost = np.square(difference * weights[rows, None]).sum(axis=2)
+        cost = np.where(np.isfinite(cost), cost, np.inf)
+        best = np.moveaxis(tried[np.argsort(cost, axis=1)[:, :starts]], 1, 0)
+        residuals = Residuals(law, tests[records], responses[rows], weights[rows])
+        labels[rows] = _best_minimum(residuals, best)
     return labels
 
 
@@ -114,6 +150,7 @@ def tried_costs(coarse: Residuals, tried: Array, points: int) -> Array:
     """
     counted = (coarse.weights > 0).sum(axis=1, keepdims=True)
     chosen = np.maximum((1 + np.arange(points)) * counted // points - 1, 0)
+    assert not isinstance(coarse.strain, TestSet)
     strain, stress, weights = (
         np.take_along_axis(array, chosen, axis=1)
         for array in (coarse.strain, coarse.stress, coarse.weights)

@@ -72,18 +72,29 @@ class TestSet:
 
     Attributes:
       histories: one for each test, all of the same materials.
+      unit: what responses are divided by, [points] or one number: tests that answer with stress and tests that answer
+        with strain can be compared in units of their noise.
     """
 
     __test__ = False  # no case of pytest's
 
     histories: tuple[History, ...]
+    unit: Array | float = 1.0
 
     def __len__(self) -> int:
         return max(map(len, self.histories))
 
     def __getitem__(self, chosen: Any) -> "TestSet":
-        return TestSet(tuple(history.rows(chosen) for history in self.histories))
+        histories = tuple(history.rows(chosen) for history in self.histories)
+        return dataclasses.replace(self, histories=histories)
 
     def joined(self, answer: Callable[[History], Array]) -> Array:
         """What `answer` gives for each test, [materials, points of the test, ...], joined along the points."""
-        return np.concatenate([answer(history) for history in self.histories], axis=1)
+        joined = np.concatenate([answer(history) for history in self.histories], axis=1)
+        unit = np.asarray(self.unit)
+        return joined / unit.reshape(-1, *[1] * (joined.ndim - 2)) if unit.ndim else joined / unit
+
+
+def driven_where(driven: Array | TestSet, valid: NDArray[np.bool_]) -> Array | TestSet:
+    """What was driven, with zeros for points that are not valid; a test set holds its last point there already."""
+    return driven if isinstance(driven, TestSet) else np.where(valid, driven, 0.0)

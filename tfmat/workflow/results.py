@@ -54,7 +54,7 @@ def evaluate_run(workdir: str, dataset: PackedDataset) -> None:
 
 def identify_example(workdir: str, settings: CurveSettings | None) -> None:
     """Identifies the law's example curve; leaves its picture and its answer in the run's folder."""
-    if settings is None:
+    if settings is None or settings.programmes():
         return
     from tfmat.curves.measured import load_measured_curves
     from tfmat.identification.identifier import Identifier
