@@ -8,7 +8,8 @@ import numpy as np
 
 from tfmat.curves.columns import Axis, Column, columns_named, find_axis
 from tfmat.curves.tables import Table, shorten
-from tfmat.curves.units import DecimalMark, axis_unit, number
+from tfmat.curves.times import find_time_unit
+from tfmat.curves.units import DecimalMark, axis_unit, decimal_mark, number
 from tfmat.errors import InputError
 from tfmat.materials.law import Array
 
@@ -46,6 +47,8 @@ _SIZES: dict[str, tuple[str, str, dict[str, float], str]] = {
         "its cross-section with --area=MM2, or the stress with --stress_column",
     ),
 }
+# A stretch is so near to 1 at the least stress.
+_AT_REST = 0.15
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +64,7 @@ class ReadingOptions:
       shear_strain: `engineering` (gamma) or `tensor` (epsilon12 = gamma / 2).
       area: cross-section in mm², for a load; gauge_length: in mm, for a displacement.
       decimal: `point` or `comma`.
+      time_column, time_unit: of a test that tells the time, as above; s, ms, min, h, d.
     """
 
     strain_column: str | None = None
@@ -75,8 +79,12 @@ class ReadingOptions:
     area: float | None = None
     gauge_length: float | None = None
     decimal: str | None = None
+    time_column: str | None = None
+    time_unit: str | None = None
 
     def __post_init__(self) -> None:
+        if self.time_unit is not None:
+            find_time_unit(self.time_unit)
         for axis, unit in (("strain", self.strain_unit), ("stress", self.stress_unit)):
             if unit is not None:
                 axis_unit(unit, axis)  # type: ignore[arg-type]
@@ -141,7 +149,7 @@ def read_strain(
     table: Table, column: Column, mark: DecimalMark, options: ReadingOptions
 ) -> tuple[Array, str]:
     """The strain of every row, [rows], -, and where it is from, in words; InputError for a cell that is no number."""
-    values = _numbers(table, column, mark) * column.unit.factor
+    values = column_numbers(table, column, mark) * column.unit.factor
     if column.unit.name == "stretch":
         return values - 1.0, f"{column.says}, less 1"
     if column.unit.quantity != "displacement":
@@ -154,11 +162,66 @@ def read_stress(
     table: Table, column: Column, mark: DecimalMark, options: ReadingOptions
 ) -> tuple[Array, str]:
     """The stress of every row, [rows], MPa, and where it is from, in words; InputError for a cell that is no number."""
-    values = _numbers(table, column, mark) * column.unit.factor
+    values = column_numbers(table, column, mark) * column.unit.factor
     if column.unit.quantity != "load":
         return values, column.says
     area, source = _size(table, column, options)
     return values / area, f"{column.says} over the area of {area:g} mm² ({source})"
+
+
+def options_without_header(table: Table, options: ReadingOptions) -> tuple[ReadingOptions, str]:
+    """The columns of a table of two columns without a header, where only one reading is possible, and what it is.
+
+    A stretch is 1 where the stress is 0, and above or below 1 as the stress is in tension or compression; a metal's
+    strain is far smaller than its stress in MPa.
+    """
+    known = options.strain_column or options.stress_column
+    if table.header or known or any(len(row) != 2 for _, row in table.rows):
+        return options, ""
+    mark: DecimalMark = "," if options.decimal == "comma" else "."
+    if options.decimal is None:
+        mark = decimal_mark(cell for _, row in table.rows for cell in row)
+    columns = np.array(
+        [
+            [np.nan if (v := number(cell, mark)) is None else v for cell in row]
+            for _, row in table.rows
+        ]
+    )
+    readings = [
+        (strain, stress, unit)
+        for strain, stress in ((0, 1), (1, 0))
+        if (unit := _strain_unit_of(columns[:, strain], columns[:, stress]))
+    ]
+    if len(readings) != 1:
+        return options, ""
+    strain, stress, unit = readings[0]
+    found = dataclasses.replace(
+        options,
+        strain_column=str(strain + 1),
+        stress_column=str(stress + 1),
+        strain_unit=options.strain_unit or unit,
+    )
+    what = "stretch" if unit == "stretch" else "strain"
+    return found, f"no header: {what} in column {strain + 1}, stress in column {stress + 1}"
+
+
+def is_stretch(strain: Array, stress: Array) -> bool:
+    """Whether values [points] behave as a stretch beside a stress [points]: 1 at rest, and never 0 or less."""
+    if not np.isfinite(strain + stress).all() or strain.min() <= 0:
+        return False
+    at_rest = abs(float(strain[np.abs(stress).argmin()]) - 1.0) < _AT_REST
+    loaded = np.abs(stress) > 0.02 * np.abs(stress).max()
+    return at_rest and bool(
+        np.mean(np.sign(strain - 1.0)[loaded] == np.sign(stress)[loaded]) > 0.95
+    )
+
+
+def _strain_unit_of(strain: Array, stress: Array) -> str:
+    """`stretch`, `-` or nothing for two columns [points] that may be strain and stress in MPa."""
+    if is_stretch(strain, stress):
+        return "stretch"
+    largest = float(np.abs(strain).max())
+    return "-" if largest < 1.0 and np.abs(stress).max() > 100.0 * largest else ""
 
 
 def _size(table: Table, column: Column, options: ReadingOptions) -> tuple[float, str]:
@@ -187,7 +250,7 @@ def _noted(table: Table, pattern: str, units: dict[str, float]) -> float | None:
     return None
 
 
-def _numbers(table: Table, column: Column, mark: DecimalMark) -> Array:
+def column_numbers(table: Table, column: Column, mark: DecimalMark) -> Array:
     """One column as finite numbers, [points]; the first cell that is none is refused with its line."""
     values = np.empty(len(table.rows))
     row_word = "line" if table.sheet is None else "row"

@@ -27,13 +27,14 @@ _NOT_NECKING = (
 )
 
 
-def turning_points(stress_mpa: Array) -> list[int]:
+def turning_points(stress_mpa: Array, share: float = _TURN) -> list[int]:
     """The points where the load turns: alternating maxima and minima, the beginning and the end left out.
 
     Args:
-      stress_mpa: [points], in the order in which they were measured.
+      stress_mpa: [points], in the order in which they were measured; or a driven strain.
+      share: of the largest value; a rise or fall by less is none.
     """
-    least = _TURN * float(np.abs(stress_mpa).max())
+    least = share * float(np.abs(stress_mpa).max())
     turns: list[int] = []
     highest = lowest = 0
     direction = 0

@@ -47,7 +47,9 @@ SHEAR = Expectation("a laminate in shear", (1.5e3, 10e3), (15.0, 300.0), (0.002,
 def expectation_of(law: Law) -> Expectation | None:
     """What a law of metals or of shear is for, by its measures and its range; None for any other law."""
     strain = np.array([1e-5])
-    stiffness = float(np.median(law.stress(strain[None], _sampled(law))[:, 0] / strain[0]))
+    stiffness = float(
+        np.median(law.stress(strain[None], sampled_parameters(law))[:, 0] / strain[0])
+    )
     expectation = SHEAR if law.strain_measure == "engineering shear" else METAL
     low, high = expectation.modulus_mpa
     return expectation if low / 2 < stiffness < 2 * high else None
@@ -55,12 +57,12 @@ def expectation_of(law: Law) -> Expectation | None:
 
 def secant_range(law: Law, strain: Array) -> tuple[float, float]:
     """The smallest and the largest secant modulus (MPa) of the law at a strain [1], over its ranges."""
-    stress = law.stress(strain[None], _sampled(law))[:, 0]
+    stress = law.stress(strain[None], sampled_parameters(law))[:, 0]
     secants = stress / strain[0]
     return float(secants.min()), float(secants.max())
 
 
-def _sampled(law: Law) -> Array:
+def sampled_parameters(law: Law) -> Array:
     """Parameters that fill the ranges, corners included: [samples, all]."""
     random = np.random.default_rng(0)
     count = len(law.identified)

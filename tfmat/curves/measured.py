@@ -82,13 +82,7 @@ def load_file(
     cleaning: CleaningOptions | None = None,
 ) -> list[MeasuredCurve]:
     """Reads and cleans the curves of one file; InputError, one line that names the file, for what cannot be a curve."""
-    # A law of shear takes what was measured: the engineering columns.
-    shear = target.strain_measure == "engineering shear"
-    measures = {
-        "strain": "engineering" if shear else target.strain_measure,
-        "stress": "engineering" if shear else target.stress_measure,
-    }
-    raws = read_curves(path, options, measures)
+    raws = read_curves(path, options, wanted_measures(target))
     curves = []
     for raw in raws:
         try:
@@ -97,6 +91,15 @@ def load_file(
             of = f"curve '{raw.name}': " if len(raws) > 1 else ""
             raise InputError(f"{path}: {of}{error}") from error
     return curves
+
+
+def wanted_measures(target: CurveTarget) -> dict[str, str | None]:
+    """Axis -> measure of the columns that the law is identified from; a law of shear takes the engineering ones."""
+    shear = target.strain_measure == "engineering shear"
+    return {
+        "strain": "engineering" if shear else target.strain_measure,
+        "stress": "engineering" if shear else target.stress_measure,
+    }
 
 
 def load_measured_curve(
@@ -127,7 +130,7 @@ def clean(
     if shear and len(curve.strain):
         turn_negative_shear(curve)
     check_rises(curve)
-    measures = _measures(raw, target)
+    measures = measures_of(raw)
     low, high = options.bounds()
     if target.strain_measure is not None:
         take_first_loading(curve, high)
@@ -141,9 +144,9 @@ def clean(
     make_strain_rise(curve, options.envelope)
     correct_start(curve, options.toe == "auto")
     if shear:
-        _to_engineering_shear(curve, raw)
+        to_engineering_shear(curve, raw)
     elif target.strain_measure is not None:
-        _to_measures_of_the_law(curve, raw, measures, target)
+        to_measures_of_the_law(curve, raw, measures, target)
     doubt = check_magnitude(curve, target, raw) if len(curve.strain) else ""
     if any(caveat.kind == RUBBER for caveat in curve.warnings):
         curve.tensile = None
@@ -171,7 +174,7 @@ def _tensile(
     return tensile_properties(whole.strain, whole.stress_mpa) if len(whole.strain) else None
 
 
-def _measures(raw: RawCurve, target: CurveTarget) -> tuple[str, str]:
+def measures_of(raw: RawCurve) -> tuple[str, str]:
     """Strain and stress measure of a curve: as it says, or engineering."""
     named = raw.strain_measure or raw.stress_measure
     return (
@@ -180,7 +183,8 @@ def _measures(raw: RawCurve, target: CurveTarget) -> tuple[str, str]:
     )
 
 
-def _to_engineering_shear(curve: MeasuredCurve, raw: RawCurve) -> None:
+def to_engineering_shear(curve: MeasuredCurve, raw: RawCurve) -> None:
+    """Doubles a shear strain that is the tensor's component; warns where it may be one."""
     if raw.shear_strain == "tensor":
         curve.strain = 2.0 * curve.strain
         curve.steps.append("took the shear strain as the tensor component gamma / 2 and doubled it")
@@ -197,9 +201,10 @@ def _to_engineering_shear(curve: MeasuredCurve, raw: RawCurve) -> None:
         curve.steps.append("took the strain as the engineering shear strain gamma")
 
 
-def _to_measures_of_the_law(
+def to_measures_of_the_law(
     curve: MeasuredCurve, raw: RawCurve, measures: tuple[str, str], target: CurveTarget
 ) -> None:
+    """Converts strain and stress from the measures of the file to those of the law, and tells what was assumed."""
     is_true = measures[0] == "true"
     # The strain of another unit than it seems to be would be no finite stretch.
     engineering = (

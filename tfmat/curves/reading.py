@@ -13,11 +13,25 @@ from typing import Literal
 import numpy as np
 
 from tfmat.curves.axes import ReadingOptions as ReadingOptions
-from tfmat.curves.axes import find_axes, read_strain, read_stress
-from tfmat.curves.columns import ASSUMED, Axis, Column, Measure, columns_named, find_specimen_column
+from tfmat.curves.axes import (
+    column_numbers,
+    find_axes,
+    options_without_header,
+    read_strain,
+    read_stress,
+)
+from tfmat.curves.columns import (
+    ASSUMED,
+    Axis,
+    Column,
+    Measure,
+    columns_named,
+    find_specimen_column,
+)
 from tfmat.curves.conditions import conditions_of, fahrenheit_of_rankine
 from tfmat.curves.tables import MINIMUM_POINTS, Table, read_tables
-from tfmat.curves.units import DecimalMark, decimal_mark, find_unit, number, split_header
+from tfmat.curves.times import find_time_column, find_time_unit, split_time_header
+from tfmat.curves.units import DecimalMark, axis_unit, decimal_mark, find_unit, number, split_header
 from tfmat.errors import InputError
 from tfmat.materials.law import Array
 
@@ -44,6 +58,7 @@ class RawCurve:
       conditions: what head and file name say of the test, see `MeasuredCurve`.
       us_unit_hints: what speaks for US units where the stress has none, in words.
       is_shear: its columns are called shear, gamma or tau.
+      time: [points], s, where it was asked for and the file tells it.
     """
 
     name: str
@@ -57,17 +72,20 @@ class RawCurve:
     conditions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     us_unit_hints: tuple[str, ...] = ()
     is_shear: bool = False
+    time: Array | None = None
 
 
 def read_curves(
     path: str | os.PathLike,
     options: ReadingOptions | None = None,
     measures: Mapping[str, str | None] | None = None,
+    of_test: bool = False,
 ) -> list[RawCurve]:
     """Reads the curves of a file; raises InputError, in one line that names the file, for what cannot be a curve.
 
     Args:
       measures: axis -> engineering or true: which columns to take where a table holds both; None asks the user.
+      of_test: of a law that takes tests: also reads the time, and tables of two columns without a header.
     """
     options = options or ReadingOptions()
     path = pathlib.Path(path)
@@ -77,7 +95,9 @@ def read_curves(
         skipped = []
         for table in tables:
             try:
-                curves.extend(_curves_of(table, path.stem, options, len(tables) > 1, measures))
+                curves.extend(
+                    _curves_of(table, path.stem, options, len(tables) > 1, measures, of_test)
+                )
             except InputError as error:
                 where = f"sheet '{table.sheet}': " if table.sheet and options.sheet is None else ""
                 # Sheets of results stand beside those of curves; only their columns tell them apart.
@@ -100,9 +120,14 @@ def _curves_of(
     options: ReadingOptions,
     several: bool,
     measures: Mapping[str, str | None] | None,
+    of_test: bool,
 ) -> list[RawCurve]:
     """The curves of one table, one a specimen."""
     table = dataclasses.replace(table, steps=list(table.steps))
+    time, guess = None, ""
+    if of_test:
+        options, guess = options_without_header(table, options)
+        time = find_time_column(table, options.time_column)
     axes = find_axes(table, options, measures or {})
     table, mark = _with_decimal_mark(table, [column.index for column in axes.values()], options)
     groups, grouping = _groups(table, options)
@@ -118,6 +143,12 @@ def _curves_of(
             )
         part = dataclasses.replace(table, rows=rows, steps=[*table.steps, *grouping])
         curve = _curve(name, part, axes, mark, options)
+        if guess:
+            assumed = (*curve.assumed, guess.partition(": ")[2])
+            curve = dataclasses.replace(curve, steps=(guess, *curve.steps), assumed=assumed)
+        if time is not None:
+            seconds, how = _time(part, time, mark, options)
+            curve = dataclasses.replace(curve, time=seconds, steps=(*curve.steps, how))
         found = conditions_of(table.notes, stem) | ({"specimen": label} if label else {})
         curves.append(dataclasses.replace(curve, conditions=found))
     return curves
@@ -181,6 +212,20 @@ def _curve(
         if axes["stress"].unit_source == ASSUMED
         else (),
     )
+
+
+def _time(
+    table: Table, index: int, mark: DecimalMark, options: ReadingOptions
+) -> tuple[Array, str]:
+    """The time of every row, [rows], s, and where it is from, in words."""
+    name, in_header = split_time_header(table.header[index] if table.header else str(index + 1))
+    said = next(filter(None, (options.time_unit, in_header, table.units[index])), None)
+    unit, factor = find_time_unit(said or "s")
+    column = Column(index, name, axis_unit("-", "strain"), "")
+    source = "" if said else " (assumed)"
+    return column_numbers(
+        table, column, mark
+    ) * factor, f"time from column '{name}' in {unit}{source}"
 
 
 def _shear_strain(

@@ -1,0 +1,183 @@
+"""A test as it was read -> what a law is identified from: ordered, converted, told what it is. Every step in words."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tfmat.curves.cleaning import (
+    Caveat,
+    CleaningOptions,
+    MeasuredCurve,
+    check_numbers,
+    turn_negative_shear,
+)
+from tfmat.curves.loading_paths import turns_of
+from tfmat.curves.measured import clean, measures_of, to_engineering_shear, to_measures_of_the_law
+from tfmat.curves.measured_tests import MOST_POINTS, MeasuredTest, without_excess
+from tfmat.curves.plausible_tests import check_test, stretch_to_strain
+from tfmat.curves.programme_settings import rate_of, temperature_of
+from tfmat.curves.programmes import Creep, Programme, RateAndTemperature, Relaxation, Uniaxial
+from tfmat.curves.reading import RawCurve
+from tfmat.curves.resampling import CurveTarget
+from tfmat.curves.tables import MINIMUM_POINTS
+from tfmat.errors import InputError
+from tfmat.materials.history import Array
+from tfmat.materials.law import Law
+
+# Of the largest stress: below it a specimen is as good as unloaded. Of the strain's range: a larger offset is taken.
+_UNLOADED, _OFFSET = 0.01, 0.005
+
+
+def measured_test(
+    raw: RawCurve,
+    programme: Programme,
+    law: Law,
+    settings: Mapping[str, float] | None = None,
+    cleaning: CleaningOptions | None = None,
+) -> MeasuredTest:
+    """A test as it was read -> what a law is identified from; InputError for what cannot be a test of this kind.
+
+    Args:
+      settings: `rate` (1/s) and `temperature` (°C), as far as the user tells them.
+    """
+    settings, cleaning = dict(settings or {}), cleaning or CleaningOptions()
+    target = CurveTarget(
+        num_points=MOST_POINTS,
+        strain_measure=law.strain_measure,
+        stress_measure=law.stress_measure,
+        law=None,
+    )
+    raw = stretch_to_strain(raw, law)
+    if isinstance(programme, RateAndTemperature):
+        # Tension of a metal, as any: up to where it necks, and without its unloadings.
+        curve = clean(raw, target, cleaning)
+        curve.steps.pop()
+        test = MeasuredTest(programme, curve)
+    else:
+        test = _in_its_own_order(raw, programme, target, cleaning)
+    _tell_settings(test, raw, settings)
+    check_test(test, raw, law)
+    return without_excess(test)
+
+
+def _in_its_own_order(
+    raw: RawCurve, programme: Programme, target: CurveTarget, cleaning: CleaningOptions
+) -> MeasuredTest:
+    """The points in the order in which they were measured, in the law's measures, from their zero of strain on."""
+    curve = MeasuredCurve(
+        raw.name,
+        np.asarray(raw.strain),
+        np.asarray(raw.stress_mpa),
+        list(raw.steps),
+        assumed=list(raw.assumed),
+        conditions=dict(raw.conditions),
+    )
+    check_numbers(curve)
+    if len(curve.strain) < MINIMUM_POINTS:
+        raise InputError(
+            f"it has {len(curve.strain)} points; a test needs at least {MINIMUM_POINTS}"
+        )
+    if np.ptp(curve.stress_mpa) == 0 and programme.drives == "strain":
+        raise InputError("its stress is the same at every point (is --stress_column right?)")
+    if programme.mode == "shear":
+        turn_negative_shear(curve)
+        to_engineering_shear(curve, raw)
+    else:
+        to_measures_of_the_law(curve, raw, measures_of(raw), target)
+    _take_off_offset(curve, cleaning.toe == "auto")
+    test = MeasuredTest(programme, curve)
+    if "time" in programme.channels:
+        test.time = _time(raw, programme)
+    test.turns = turns_of(test.driven) if not isinstance(programme, Relaxation | Creep) else []
+    if isinstance(programme, Uniaxial) and test.turns:
+        _take_loading(test)
+    return test
+
+
+def _time(raw: RawCurve, programme: Programme) -> Array:
+    """Seconds from the first point on, [points]."""
+    if raw.time is None:
+        raise InputError(
+            f"a test of {programme.title} needs the time of every point; set --time_column, or name the column time"
+        )
+    backwards = np.flatnonzero(np.diff(raw.time) < 0)
+    if len(backwards):
+        i = int(backwards[0])
+        raise InputError(
+            f"time runs backwards: {raw.time[i + 1]:g} s after {raw.time[i]:g} s, at point {i + 2} of {len(raw.time)}; "
+            "sort the rows, or give each run a file of its own"
+        )
+    if raw.time[-1] <= raw.time[0]:
+        raise InputError("its time is the same at every point (is --time_column right?)")
+    return np.asarray(raw.time - raw.time[0])
+
+
+def _take_off_offset(curve: MeasuredCurve, wanted: bool) -> None:
+    """Takes off a strain that was not zeroed, where the specimen is unloaded at the start; else tells of it."""
+    offset = float(curve.strain[0])
+    begins_at = float(curve.stress_mpa[0])
+    largest = float(np.abs(curve.stress_mpa).max())
+    if abs(offset) <= _OFFSET * float(np.ptp(curve.strain)):
+        if abs(begins_at) > 0.1 * largest:
+            curve.warnings.append(
+                Caveat(
+                    "loaded at the start",
+                    f"the record begins at {begins_at:.3g} MPa without strain",
+                    "what was done before the first point is not known; a law begins with a virgin specimen",
+                )
+            )
+        return
+    if abs(begins_at) > _UNLOADED * largest:
+        return
+    if wanted:
+        curve.strain = curve.strain - offset
+        curve.steps.append(
+            f"took {offset:.3g} off the strain, its reading before the load (--toe=off leaves it)"
+        )
+    else:
+        curve.steps.append(f"left a strain of {offset:.3g} at the start, before the load")
+
+
+def _take_loading(test: MeasuredTest) -> None:
+    """Keeps the loading of a test that has one, to its largest strain, and tells of what was left out."""
+    curve = test.curve
+    last = int(np.abs(curve.strain).argmax())
+    dropped = len(curve.strain) - last - 1
+    if last + 1 < MINIMUM_POINTS:
+        raise InputError(
+            f"its strain turns {len(test.turns)} times, and its first loading has {last + 1} points; a test of "
+            f"{test.programme.title} is one loading of at least {MINIMUM_POINTS}"
+        )
+    if dropped:
+        curve.strain, curve.stress_mpa = curve.strain[: last + 1], curve.stress_mpa[: last + 1]
+        curve.steps.append(
+            f"took the loading to strain {curve.strain[-1]:.4g} ({dropped} points dropped)"
+        )
+        curve.warnings.append(
+            Caveat(
+                "unloading left out",
+                f"{dropped} points after the largest strain {curve.strain[-1]:.3g} were left out",
+                "an elastic law answers loading and unloading alike, and rubber does not",
+            )
+        )
+    # Earlier turns are the same branch to an elastic law.
+    test.turns = []
+
+
+def _tell_settings(test: MeasuredTest, raw: RawCurve, settings: Mapping[str, float]) -> None:
+    """Rate and temperature of a law that asks for them: as the user says, the file, or its time."""
+    curve = test.curve
+    for name, unit in (("rate", "1/s"), ("temperature", "°C")):
+        if name not in test.programme.channels:
+            continue
+        if name in settings:
+            value, source, assumed = settings[name], "as given", ""
+        elif name == "rate":
+            value, source, assumed = rate_of(raw, curve.conditions.get(name))
+        else:
+            value, source, assumed = temperature_of(curve.conditions.get(name))
+        setattr(test, name, value)
+        curve.steps.append(f"{name} {value:.4g} {unit} ({source})")
+        if assumed:
+            curve.assumed.append(assumed)
+        curve.conditions[name] = f"{value:.4g} {unit}"

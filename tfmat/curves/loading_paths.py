@@ -1,0 +1,131 @@
+"""The way that a test was driven: its turning points, and measured points averaged along it.
+
+A place is how far the machine has gone: the sum of the driven changes, on which noise takes no part.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfmat.curves.cutting import turning_points
+from tfmat.materials.history import Array
+
+# The driven value turns where it goes back by this share of the largest value; by more where noise would then turn it
+# so often that fewer points than this lie between two turns.
+_LEAST_TURN, _FEWEST_BETWEEN = 0.01, 5
+# A test with a ramp and a hold: the ramp ends where the driven value first comes this near to its last one.
+_REACHED = 0.98
+# Where a ramp ends on the scale of places; the hold takes the rest, evenly in ln t from this share of its length on.
+_RAMP_SHARE, _EARLIEST = 0.3, 1e-3
+
+
+def turns_of(driven: Array) -> list[int]:
+    """The points where the driven value [points] turns, the beginning and the end left out."""
+    if not np.any(driven):
+        return []
+    share = _LEAST_TURN
+    while (turns := turning_points(driven, share)) and len(driven) < _FEWEST_BETWEEN * len(turns):
+        share *= 2.0
+    return turns
+
+
+def places_on_path(driven: Array, turns: list[int]) -> Array:
+    """How far the driven value has gone at each point, [points], not falling; noise does not count as a way."""
+    places = np.empty(len(driven))
+    ends = [0, *turns, len(driven) - 1]
+    gone = 0.0
+    for first, last in itertools.pairwise(ends):
+        branch = driven[first : last + 1]
+        side = 1.0 if branch[-1] >= branch[0] else -1.0
+        way = np.clip(side * (branch - branch[0]), 0.0, abs(float(branch[-1] - branch[0])))
+        places[first : last + 1] = gone + np.maximum.accumulate(way)
+        gone = float(places[last])
+    return places
+
+
+def end_of_ramp(driven: Array) -> int:
+    """The point from which on a test with a hold holds its value."""
+    reached = np.abs(driven) >= _REACHED * abs(
+        float(np.median(driven[-max(len(driven) // 4, 1) :]))
+    )
+    return int(reached.argmax())
+
+
+def places_in_time(driven: Array, time: Array) -> Array:
+    """Places of a test with a ramp and a hold, [points], 0-1: the ramp evenly, the hold evenly in ln t."""
+    end = end_of_ramp(driven)
+    begun, hold = float(time[end]), max(float(time[-1] - time[end]), 1e-300)
+    ramp = max(begun - float(time[0]), 1e-300)
+    share = np.log(np.maximum((time - begun) / hold, _EARLIEST) / _EARLIEST) / -np.log(_EARLIEST)
+    held = _RAMP_SHARE + (1.0 - _RAMP_SHARE) * share
+    return np.where(np.arange(len(time)) <= end, _RAMP_SHARE * (time - time[0]) / ramp, held)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cells:
+    """Which measured points stand for which of the new places: means where they are dense, lines between elsewhere.
+
+    Attributes:
+      at: new places, [new], rising; places: of the measured points, [points], not falling.
+      kept: (index of a new place, measured point) pairs that are taken as they are.
+    """
+
+    at: Array
+    places: Array
+    kept: tuple[tuple[int, int], ...] = ()
+
+    def of(self, values: Array) -> Array:
+        """A measured quantity [points] at the new places: [new]."""
+        cell = np.searchsorted((self.at[1:] + self.at[:-1]) / 2, self.places)
+        count = np.bincount(cell, minlength=len(self.at))
+        held = count > 0
+        places = np.bincount(cell, self.places, len(self.at))[held] / count[held]
+        means = np.bincount(cell, values, len(self.at))[held] / count[held]
+        # Cells without a point lie between their neighbours; turning points are no means.
+        for new, old in self.kept:
+            i = int(np.searchsorted(places, self.at[new]))
+            inside = i < len(places) and places[i] == self.at[new]
+            if inside:
+                means[i] = values[old]
+            else:
+                places = np.insert(places, i, self.at[new])
+                means = np.insert(means, i, values[old])
+        return np.interp(self.at, places, means)
+
+
+def thinned(places: Array, turns: list[int], most: int) -> Cells:
+    """Cells of at most `most` points, shared out among the branches by their length, each turning point one."""
+    ends = [0, *turns, len(places) - 1]
+    length = np.diff(places[ends])
+    total = max(float(length.sum()), 1e-300)
+    spare = max(most - 1 - len(length), 0)
+    steps = np.where(length > 0, 1 + np.floor(spare * length / total), 0).astype(np.int64)
+    at = [places[:1]]
+    for first, last, count in zip(places[ends[:-1]], places[ends[1:]], steps, strict=True):
+        at.append(np.linspace(first, last, count + 1)[1:])
+    kept = tuple(zip(np.concatenate([[0], np.cumsum(steps)]).tolist(), ends, strict=True))
+    return Cells(np.concatenate(at), places, tuple(dict(kept).items()))
+
+
+def drift_of_middle(driven: Array, turns: list[int]) -> tuple[float, float]:
+    """How far the middle of the cycles moves from the first to the last, and their amplitude; 0 where they differ.
+
+    A programme of growing or irregular cycles moves its middle by itself, so that only cycles of nearly constant
+    amplitude tell of a drift.
+    """
+    if len(turns) < 6:
+        return 0.0, 0.0
+    ends = driven[turns]
+    middle, half = (ends[1:] + ends[:-1]) / 2, np.abs(ends[1:] - ends[:-1]) / 2
+    amplitude = float(np.median(half))
+    if float(np.ptp(half)) > 0.2 * amplitude:
+        return 0.0, amplitude
+    slope = np.polynomial.polynomial.polyfit(np.arange(len(middle)), middle, 1)[1]
+    return float(slope * (len(middle) - 1)), amplitude
+
+
+def half_cycles(turns: Sequence[int]) -> int:
+    """How many half cycles a test with these turning points has: the first and the last loading count."""
+    return len(turns) + 1

@@ -1,0 +1,267 @@
+"""Which file is which test of which material, and what is read from them.
+
+uniaxial=UT.txt equibiaxial=ET.txt planar=PS.txt      tests of one material
+tests.csv                                             a table: file, test, rate, temperature, material
+example_1.csv example_2.csv                           of a law with one kind of test: a material each
+"""
+
+import csv
+import dataclasses
+import os
+import pathlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from tfmat.curves.cleaning import CleaningOptions
+from tfmat.curves.cleaning_of_tests import measured_test
+from tfmat.curves.measured import wanted_measures
+from tfmat.curves.measured_tests import MeasuredRecord, MeasuredTest
+from tfmat.curves.programmes import PROGRAMMES, Programme, programme_class
+from tfmat.curves.raw_files import find_files, read_bytes
+from tfmat.curves.reading import ReadingOptions, read_curves
+from tfmat.curves.resampling import CurveTarget
+from tfmat.curves.settings import MONOTONIC
+from tfmat.errors import InputError, nearest
+from tfmat.materials.law import Law
+from tfmat.materials.registry import is_file
+
+TABLE = "tests.csv"
+# Columns of a table, and the settings among them, in 1/s and °C.
+_SETTINGS = ("rate", "temperature")
+_COLUMNS = ("file", "test", "material", *_SETTINGS)
+# Letters of a record's name that is made of its files' names.
+_LONGEST_NAME = 60
+_TRIAL_POINTS = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class TestFile:
+    """A file, which test it is, and what is told of that: `rate` in 1/s, `temperature` in °C."""
+
+    __test__ = False  # no case of pytest's
+
+    test: str
+    path: str
+    settings: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordFiles:
+    """The files of one material's tests."""
+
+    name: str
+    files: tuple[TestFile, ...]
+
+
+def takes_tests(law: Law | None) -> bool:
+    """Whether a law is identified from tests, and not from a curve of rising strain."""
+    return law is not None and law.tests != (MONOTONIC,)
+
+
+def names_a_test(argument: str) -> bool:
+    """Whether an argument says `test=file`, and is no file itself."""
+    name, equals, _ = argument.partition("=")
+    return (
+        bool(equals) and not os.path.exists(argument) and bool(re.fullmatch(r"[\w./:\\-]+", name))
+    )
+
+
+def find_records(arguments: Sequence[str], law: Law) -> list[RecordFiles]:
+    """The materials that the arguments mean, in order.
+
+    Raises:
+      InputError: tests and plain files side by side, a test that the law does not answer, a table that is none, or
+        files without a test where the law takes several kinds.
+    """
+    named = [argument for argument in arguments if names_a_test(argument)]
+    if named and len(named) < len(arguments):
+        other = next(argument for argument in arguments if argument not in named)
+        raise InputError(
+            f"{other} has no test beside {named[0]}; say which test every file is, TEST=FILE"
+        )
+    if named:
+        pairs = [argument.partition("=")[::2] for argument in named]
+        files = [
+            TestFile(_checked(test, law), path)
+            for test, pattern in pairs
+            for path in find_files([pattern])
+        ]
+        return [RecordFiles(_name_of(files), tuple(files))]
+    records: list[RecordFiles] = []
+    plain: list[str] = []
+    for argument in arguments:
+        path = pathlib.Path(argument)
+        table = path / TABLE if path.is_dir() else path
+        if table.is_file() and (table.name == TABLE or _is_table(table)):
+            records += _read_table(table, law)
+        else:
+            plain.append(argument)
+    return records + _of_plain_files(find_files(plain), law)
+
+
+def _of_plain_files(paths: list[str], law: Law) -> list[RecordFiles]:
+    """Files of which nothing is said: a material each, or all tests of one where the law wants several of a kind."""
+    kinds = list(dict.fromkeys(law.tests))
+    if not paths:
+        return []
+    if len(kinds) > 1:
+        example = " ".join(f"{kind}=FILE" for kind in kinds)
+        raise InputError(
+            f"law {law.name} takes several tests of one material; say which file is which, {example}, or give a table "
+            f"{TABLE} with the columns file and test"
+        )
+    files = [TestFile(kinds[0], path) for path in paths]
+    if len(law.tests) > 1:
+        return [RecordFiles(_name_of(files), tuple(files))]
+    return [RecordFiles(pathlib.Path(file.path).stem, (file,)) for file in files]
+
+
+def _name_of(files: Sequence[TestFile]) -> str:
+    stems = [pathlib.Path(file.path).stem for file in files]
+    name = "+".join(dict.fromkeys(stems))
+    return name if len(name) <= _LONGEST_NAME else f"{stems[0]} and {len(files) - 1} more"
+
+
+def _is_table(path: pathlib.Path) -> bool:
+    if path.suffix.lower() not in (".csv", ".tsv", ".txt"):
+        return False
+    with path.open("rb") as file:
+        first = file.readline(1000).decode("utf-8-sig", "replace")
+    columns = {cell.strip().strip('"').lower() for cell in re.split("[,;\t]", first)}
+    return "file" in columns and bool(columns & {"test", "material", *_SETTINGS})
+
+
+def _read_table(path: pathlib.Path, law: Law) -> list[RecordFiles]:
+    """The materials of a table of tests; InputError names the line."""
+    text = read_bytes(path).decode("utf-8-sig", "replace")
+    lines = [line for line in text.splitlines() if line.strip(" ,;\t")]
+    if len(lines) < 2:
+        raise InputError(
+            f"{path}: it names no file; a header ({', '.join(_COLUMNS)}) and a row a test"
+        )
+    delimiter = max(",;\t", key=lines[0].count)
+    rows = list(csv.reader(lines, delimiter=delimiter, skipinitialspace=True))
+    header = [cell.strip().lower() for cell in rows[0]]
+    for name in header:
+        if name not in _COLUMNS:
+            raise InputError(
+                f"{path}: a table of tests has no column '{name}'{nearest(name, _COLUMNS)}"
+            )
+    kinds = list(dict.fromkeys(law.tests))
+    if "file" not in header or ("test" not in header and len(kinds) > 1):
+        missing = "file" if "file" not in header else "test"
+        raise InputError(f"{path}: a table of tests needs a column '{missing}'")
+    materials: dict[str, list[TestFile]] = {}
+    for number, cells in enumerate(rows[1:], start=2):
+        row = dict(zip(header, (cell.strip() for cell in cells), strict=False))
+        try:
+            if not row.get("file"):
+                raise InputError("no file")
+            file = TestFile(
+                _checked(row.get("test") or (kinds[0] if len(kinds) == 1 else ""), law),
+                str(path.parent / row["file"]),
+                {name: _number(name, row[name]) for name in _SETTINGS if row.get(name)},
+            )
+        except InputError as error:
+            raise InputError(f"{path}: row {number}: {error}") from error
+        materials.setdefault(row.get("material") or "", []).append(file)
+    own = path.parent.name if path.name == TABLE and path.parent.name else path.stem
+    return [RecordFiles(name or own, tuple(files)) for name, files in materials.items()]
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        value = float(text.replace(",", "."))
+    except ValueError:
+        value = np.nan
+    if not np.isfinite(value) or (name == "rate" and value <= 0):
+        unit = "a positive number in 1/s" if name == "rate" else "a number in °C"
+        raise InputError(f"{name} is '{text}'; give {unit}")
+    return value
+
+
+def _checked(test: str, law: Law) -> str:
+    """The name of a test that the law answers; InputError otherwise."""
+    if not is_file(test) and test not in PROGRAMMES:
+        answered = [name for name, kind in PROGRAMMES.items() if _refusal(kind(), law) is None]
+        hint = nearest(test, answered)
+        own = [name for name in dict.fromkeys(law.tests) if name in answered]
+        hint = hint if "did you mean" in hint else f"; law {law.name} takes {', '.join(own)}"
+        raise InputError(f"there is no test '{test}'{hint}" if test else f"no test is named{hint}")
+    refusal = _refusal(programme_class(test)(), law)
+    if refusal is not None:
+        takes = ", ".join(dict.fromkeys(law.tests))
+        raise InputError(
+            f"law {law.name} does not answer a test {test} ({refusal}); it takes {takes}"
+        )
+    return test
+
+
+def _refusal(programme: Programme, law: Law) -> str | None:
+    """Why a law does not answer a programme; None where it does."""
+    if programme.mode not in law.modes:
+        return f"it answers {' and '.join(law.modes)} tests, and this is {programme.mode}"
+    random = np.random.default_rng(0)
+    parameters = law.from_labels(np.full((1, len(law.identified)), 0.5))
+    try:
+        with np.errstate(all="ignore"):
+            law.respond(programme.draw(random, 1, _TRIAL_POINTS), parameters)
+    except InputError as error:
+        return str(error)
+    except Exception as error:  # a user's own law may fail in any way on what it does not know
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def load_records(
+    records: Sequence[RecordFiles],
+    law: Law,
+    options: ReadingOptions | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    cleaning: CleaningOptions | None = None,
+) -> tuple[list[MeasuredRecord], list[InputError]]:
+    """Reads every test, and goes on after a bad one, so that a user sees all of them at once.
+
+    Returns:
+      The records whose files are all good, and one error, a line that names the file, for each bad file.
+    """
+    found: list[MeasuredRecord] = []
+    errors: list[InputError] = []
+    total = sum(len(record.files) for record in records)
+    done = 0
+    for record in records:
+        tests: list[MeasuredTest] = []
+        bad = len(errors)
+        for file in record.files:
+            try:
+                tests += load_test(file, law, options, cleaning)
+            except InputError as error:
+                errors.append(error)
+            done += 1
+            if progress:
+                progress(done, total)
+        if len(errors) == bad:
+            found.append(MeasuredRecord(record.name, tests))
+    return found, errors
+
+
+def load_test(
+    file: TestFile,
+    law: Law,
+    options: ReadingOptions | None = None,
+    cleaning: CleaningOptions | None = None,
+) -> list[MeasuredTest]:
+    """The tests of one file, one a specimen; InputError, one line that names the file, for what cannot be one."""
+    target = CurveTarget(2, strain_measure=law.strain_measure, stress_measure=law.stress_measure)
+    programme = programme_class(file.test)()
+    tests = []
+    raws = read_curves(file.path, options, wanted_measures(target), of_test=True)
+    for raw in raws:
+        try:
+            tests.append(measured_test(raw, programme, law, file.settings, cleaning))
+        except InputError as error:
+            of = f"curve '{raw.name}': " if len(raws) > 1 else ""
+            raise InputError(f"{file.path}: {of}{error}") from error
+    return tests
