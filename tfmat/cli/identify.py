@@ -74,6 +74,8 @@ FLAGS = (
     text("strain_measure", None, "engineering or true"),
     text("stress_measure", None, "engineering or true"),
     text("shear_strain", None, "engineering (gamma) or tensor (eps12 = gamma / 2)"),
+    text("time_column", None, "name of the time column of a test, or its number from 1"),
+    text("time_unit", None, "s, ms, min, h, d"),
     text("decimal", None, "point or comma"),
     text("toe", "auto", "auto: take off toe, strain offset and preload; off: never"),
     text("window", None, "LOW,HIGH: strains between which points count, e.g. 0,0.05; either may be empty"),

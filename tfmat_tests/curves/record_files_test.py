@@ -33,7 +33,7 @@ class Plastic(HistoryLaw):
     tests = ("cyclic",)
 
     def respond(self, history: History, parameters: Array) -> Array:
-        strain = np.broadcast_to(history.strain, (len(parameters), history.strain.shape[1]))
+        strain = np.broadcast_to(history.driven, (len(parameters), history.driven.shape[1]))
         modulus, limit = parameters.T
         stress, answer = np.zeros(len(parameters)), np.empty(strain.shape)
         for i, step in enumerate(np.diff(strain, axis=1, prepend=0.0).T):
@@ -307,8 +307,9 @@ class Viscous(Plastic):
     tests = ("relaxation",)
 
     def respond(self, history: History, parameters: Array) -> Array:
+        assert history.time is not None
         if history.strain is None:
-            return history.stress / parameters[:, :1]
+            return np.asarray(history.driven / parameters[:, :1])
         return parameters[:, :1] * history.strain * np.exp(-1e-4 * history.time)
 
 
