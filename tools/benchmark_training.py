@@ -12,6 +12,7 @@ Or identification: how fast arrays are answered, and whether curves of other law
   tools/benchmark --part=dtensor                        meshes of CPU devices against one: ten minutes a round
   tools/benchmark --part=identify                       curves a second of tfmat.network_answers: half a minute
   tools/benchmark --part=other_laws                     AUROC for other shear laws and false alarms: half a minute
+  tools/benchmark --part=laws                           microseconds a simulated record of every law: two minutes
 
 In each round every variant runs once, one after the other, each in processes of its own; ratios are computed within a
 round. Compare only what one call measured, on a machine that does nothing else.
@@ -34,7 +35,7 @@ from tfmat.console import log, open_console
 from tfmat.errors import InputError, TfmatError
 from tfmat.files import write_json
 
-_PARTS = ("step", "job", "identify", "other_laws", "horovod", "counters", "dtensor")
+_PARTS = ("step", "job", "identify", "other_laws", "laws", "horovod", "counters", "dtensor")
 _PART = flags.DEFINE_enum("part", "step", _PARTS, "what to measure")
 _BATCH_SIZES = flags.DEFINE_list(
     "batch_sizes", ["75", "750"], "examples a step; for job the first one"
@@ -57,7 +58,7 @@ _RANKS = flags.DEFINE_integer("ranks", 2, "horovod: how many")
 _NUM_CURVES = flags.DEFINE_integer(
     "num_curves",
     None,
-    "curves (default: step 150,000; job 1,000,000; identify 100,000; other_laws 4,000)",
+    "curves (default: step 150,000; job 1,000,000; identify 100,000; other_laws 4,000; laws 4,096)",
     lower_bound=1_000,
 )
 _DATA_DIR = flags.DEFINE_string(
@@ -182,6 +183,10 @@ def _measure_identification(curves: Any) -> dict[str, Any]:
     from benchmarks.identification import measure_other_laws, measure_rate
     from tfmat.launch.runtime import prepare_tensorflow
 
+    if _PART.value == "laws":
+        from benchmarks.laws import measure_laws
+
+        return measure_laws(curves(4_096, 1_024), 1 if _QUICK.value else _ROUNDS.value)
     if _PART.value == "other_laws":
         return measure_other_laws(curves(4_000, 1_000))
     prepare_tensorflow()

@@ -52,7 +52,7 @@ def expectation_of(law: Law) -> Expectation | None:
     )
     expectation = SHEAR if law.strain_measure == "engineering shear" else METAL
     low, high = expectation.modulus_mpa
-    return expectation if low / 2 < stiffness < 2 * high else None
+    return expectation if low / 2 < stiffness < 2 * high and not law.compression else None
 
 
 def secant_range(law: Law, strain: Array) -> tuple[float, float]:

@@ -126,6 +126,7 @@ def clean(
         conditions=dict(raw.conditions),
     )
     shear = target.strain_measure == "engineering shear"
+    tension = not (shear or (target.law is not None and target.law.compression))
     check_numbers(curve)
     if shear and len(curve.strain):
         turn_negative_shear(curve)
@@ -134,12 +135,12 @@ def clean(
     low, high = options.bounds()
     if target.strain_measure is not None:
         take_first_loading(curve, high)
-    if target.strain_measure is not None and not (shear or raw.is_shear):
+    if target.strain_measure is not None and tension and not raw.is_shear:
         curve.tensile = _tensile(curve, measures, options)
     if options.cut_after_failure and target.strain_measure is not None:
         if shear:
             cut_after_failure(curve)
-        else:
+        elif tension:
             cut_at_maximum_load(curve, measures)
     make_strain_rise(curve, options.envelope)
     correct_start(curve, options.toe == "auto")

@@ -1,15 +1,19 @@
 """Many curves at once, in blocks that stay in the processor's cache: faster than whole arrays, and little memory."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.materials.law import Array
+from tfmat.materials.history import Array, History
 
 # 128 curves of 200 points: 200 kB for each float64 array of a block. Smaller blocks stay nearer to the core, but then
 # two threads wait for each other between NumPy's calls (32 to 1,024 curves were tried with one and two threads).
 _VALUES = 25_600
+# Specimens that are taken through their histories together: NumPy's calls cost as much as the arithmetic on some
+# hundreds of them, and the state of more, with its derivatives, leaves the processor's cache.
+_SPECIMENS = 2048
 # The interval is then 1e-30 of what it was, below rounding wherever the root is not itself that small.
 _HALVINGS = 100
 
@@ -61,6 +65,48 @@ def in_blocks(
         for first in range(0, curves, rows):
             block = slice(first, min(first + rows, curves))
             fill(strain[block], parameters[block].T[:, :, None], out[block])
+    return out
+
+
+class Specimens(Protocol):
+    """Specimens of a law that remembers, taken through their histories side by side."""
+
+    def advance(self, increment: Array) -> Array:
+        """What is recorded after a further strain `increment` [specimens] (or [1]): [..., specimens]."""
+
+
+def in_steps(
+    specimens: Callable[[Array], Specimens],
+    history: History,
+    parameters: Array,
+    trailing: tuple[int, ...] = (),
+) -> Array:
+    """Takes blocks of virgin specimens through a driven strain, point by point.
+
+    Args:
+      specimens: makes a block of parameters [rows, parameters] into specimens at rest.
+      history: of [curves, points] or [1, points], strain driven.
+      parameters: [curves, parameters].
+      trailing: further dimensions of what `advance` returns, which stand before the specimens there.
+
+    Returns:
+      [curves, points, *trailing], float64.
+    """
+    if history.strain is None:
+        raise ValueError("this law answers a driven strain")
+    parameters = np.asarray(parameters, np.float64)
+    curves, points = len(parameters), history.strain.shape[1]
+    out = np.empty((curves, points, *trailing))
+    with np.errstate(all="ignore"):
+        for first in range(0, curves, _SPECIMENS):
+            block = slice(first, min(first + _SPECIMENS, curves))
+            strain = history.rows(block).driven.T.astype(np.float64)
+            increments = np.diff(strain, axis=0, prepend=0.0)
+            stepped = specimens(parameters[block])
+            found = np.empty((points, *trailing, len(parameters[block])))
+            for i, increment in enumerate(increments):
+                found[i] = stepped.advance(increment)
+            out[block] = np.moveaxis(found, -1, 0)
     return out
 
 

@@ -83,6 +83,8 @@ class Law(abc.ABC):
       source: the publication and equation.
       parameters: in the order of the columns of every parameter array.
       strain_measure, stress_measure: what `stress` takes and returns.
+      compression: whether positive strain and stress are compression; of a law for tension a specimen necks at its
+        maximum load, where measured curves are cut.
       max_strain: range that the end of a simulated curve is drawn from (-), uniform on max_strain_scale.
       strain_spacing: point i of n stands at max_strain * (i / (n - 1)) ** strain_spacing. 1 is even; metals use 2,
         because their elastic part is a hundredth of the curve and would hold no point at all.
@@ -103,6 +105,7 @@ class Law(abc.ABC):
     parameters: tuple[Parameter, ...]
     strain_measure: ClassVar[Literal["engineering shear", "engineering", "true"]]
     stress_measure: ClassVar[Literal["shear", "engineering", "true"]]
+    compression: ClassVar[bool] = False
     max_strain: ClassVar[tuple[float, float]]
     max_strain_scale: ClassVar[Scale] = "linear"
     strain_spacing: ClassVar[float] = 1.0

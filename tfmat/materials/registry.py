@@ -11,11 +11,14 @@ import types
 from collections.abc import Mapping
 
 from tfmat.errors import InputError, nearest
+from tfmat.materials.chaboche import VoceChaboche, VoceChaboche1, VoceChaboche3
+from tfmat.materials.concrete import Hognestad
 from tfmat.materials.elastic_plastic import Swift, Voce
 from tfmat.materials.johnson_cook import JohnsonCook
 from tfmat.materials.law import HistoryLaw, Law, Parameter, Scale
+from tfmat.materials.ply_shear import LadevezeShear, RambergOsgoodShear
+from tfmat.materials.power_laws import Hollomon, Ludwik, RambergOsgood
 from tfmat.materials.prony import Prony
-from tfmat.materials.ramberg_osgood import RambergOsgood
 from tfmat.materials.rubber import (
     ArrudaBoyce,
     MooneyRivlin,
@@ -36,7 +39,8 @@ DEFAULT_LAW = "hahn_tsai"
 LAWS: dict[str, type[Law]] = {
     law.name: law
     for law in (
-        HahnTsai, TanhShear, ExponentialShear, RambergOsgood, Voce, Swift,
+        HahnTsai, TanhShear, ExponentialShear, RambergOsgood, Voce, Swift, Ludwik, Hollomon, Hognestad,
+        VoceChaboche1, VoceChaboche, VoceChaboche3, RambergOsgoodShear, LadevezeShear,
         NeoHooke, MooneyRivlin, Yeoh, ArrudaBoyce, Ogden1, Ogden2, Ogden3, JohnsonCook,
         Perzyna, Norton, Prony,
     )

@@ -15,6 +15,7 @@ from tfmat.cli import laws
 from tfmat.cli.flags import define
 from tfmat.errors import InputError
 from tfmat.materials import LAWS, find_law
+from tfmat.materials.registry import MONOTONIC_LAWS
 
 _GUIDE = pathlib.Path(__file__).parents[2] / "docs" / "adding_a_law.md"
 
@@ -39,7 +40,7 @@ def test_list_has_formula_parameters_and_source_of_every_law(capsys):
                 text,
                 re.MULTILINE,
             )
-    for author in ("Hahn", "Prager", "Voce", "Ramberg", "Swift"):
+    for author in ("Hahn", "Prager", "Voce", "Ramberg", "Swift", "Ludwik", "Chaboche", "Johnson"):
         assert author in text
     assert "\x1b" not in text
     assert not re.search("[─│┃━]", text)
@@ -50,6 +51,13 @@ def test_one_law_in_detail_is_tried_out(capsys):
     assert status == 0
     assert "strain 0.005 to 0.6" in text
     assert text.count("passed") == 3
+
+
+@pytest.mark.parametrize("name", sorted(set(LAWS) - set(MONOTONIC_LAWS)))
+def test_laws_that_remember_are_tried_out_over_their_tests(capsys, name):
+    status, text = _run(capsys, name)
+    assert status == 0
+    assert text.count("passed") == 3 * len(set(LAWS[name].tests))
 
 
 def test_json_is_complete(capsys):

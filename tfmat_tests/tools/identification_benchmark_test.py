@@ -1,4 +1,4 @@
-"""tools/benchmark --part=other_laws and --part=identify: other laws are told apart; how fast is not asserted."""
+"""tools/benchmark --part=other_laws, laws and identify: other laws are told apart; how fast is not asserted."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.identification.least_squares import fit
 from tfmat.identification.other_laws import compare_laws
-from tfmat.materials import find_law
+from tfmat.materials import LAWS, find_law
 
 
 @pytest.fixture
@@ -45,6 +45,14 @@ def test_the_evidence_is_that_of_the_best_fits(identification):
         squares = [_least_squares(one, *points) for one in (law, other)]
         expected = len(points[0]) * np.log(squares[0] / squares[1])
         assert found.evidence["tanh_shear"][i] == pytest.approx(expected, rel=1e-3, abs=0.05)
+
+
+def test_every_law_is_timed_over_its_own_tests(identification):
+    from benchmarks.laws import measure_laws
+
+    found = measure_laws(3, 1)
+    assert len(found["quantities"]) == 2 * len(LAWS)
+    assert all(entry["value"] > 0 for entry in found["quantities"])
 
 
 def _least_squares(law, strain, stress):
