@@ -129,6 +129,9 @@ def config_help(values: FlagValues) -> str:
     lines.append(
         "  fixed.NAME: value of a law's parameter that is known and not identified, e.g. fixed.E=193000"
     )
+    lines.append(
+        "  test_ranges.SETTING: LOW,HIGH, range of a setting of the tests (see `tfmat laws --tests`)"
+    )
     return "\n".join(lines)
 
 

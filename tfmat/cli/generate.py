@@ -6,6 +6,7 @@ goes on where it stopped; on a finished data set it checks every shard and makes
 Examples:
   tfmat generate --law=hahn_tsai --num_curves=1000000 --noise_mpa=1.0 --seed=0
   tfmat generate --law=voce --range=Q=50,1600 --fix=E=193000 --max_strain=0.1,0.5
+  tfmat generate --law=ogden --tests=uniaxial,planar --test_range=max_strain=1,4 --missing_tests=0.3
   tfmat generate --from=curves.npz --law=voce
   tfmat generate --data_dir=data/hahn_tsai-1000000-1a2b3c4d     (checks and repairs this data set)
 
@@ -37,6 +38,10 @@ _SIMULATION = (
     "max_strain",
     "strength_mpa",
     "range",
+    "tests",
+    "test_range",
+    "missing_tests",
+    "num_points",
 )
 _IMPORT = ("from", "law", "fix", "seed")
 
@@ -54,6 +59,10 @@ FLAGS = (
     number("noise_mpa", None, "standard deviation of the stress noise in MPa (default: the law's)", 0.0),
     number("noise_relative", None, "standard deviation as a fraction of the stress, added in quadrature", 0.0),
     repeated("range", "NAME=LOW,HIGH: range of a parameter in its unit; may be given several times"),
+    text("tests", None, "NAME,NAME: test programmes of a record, see `tfmat laws --tests` (default: the law's)"),
+    repeated("test_range", "SETTING=LOW,HIGH: range of a setting of the tests; may be given several times"),
+    number("missing_tests", None, "probability that a test of several is missing in a record (default 0)", 0.0),
+    whole("num_points", None, "points of a curve, or of each test (default 200)", 8),
     repeated("fix", "NAME=VALUE: a parameter that is known and not identified; may be given several times"),
 )  # fmt: skip
 NO_ARGUMENT = "; see `tfmat generate --help`"
@@ -133,6 +142,7 @@ def _settings(flag_values: FlagValues, fixed: dict[str, str]) -> "CurveSettings"
     if flag_values.strength_mpa is not None and cut_off:
         strength = _limits("strength_mpa", flag_values.strength_mpa)
     ranges = dict(_pair("range", text) for text in flag_values.range)
+    test_ranges = dict(_pair("test_range", text) for text in flag_values.test_range)
     return CurveSettings(
         law=flag_values.law or "hahn_tsai",
         ranges={name: _limits("range", text) for name, text in ranges.items()},
@@ -144,6 +154,10 @@ def _settings(flag_values: FlagValues, fixed: dict[str, str]) -> "CurveSettings"
         strength_cut_off=cut_off,
         noise_mpa=flag_values.noise_mpa,
         noise_relative=flag_values.noise_relative or 0.0,
+        num_points=flag_values.num_points or CurveSettings.num_points,
+        tests=tuple((flag_values.tests or "").split(",")) if flag_values.tests else (),
+        test_ranges={name: _limits("test_range", text) for name, text in test_ranges.items()},
+        missing_tests=flag_values.missing_tests or 0.0,
     )
 
 
@@ -151,7 +165,7 @@ def _pair(flag: str, text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals and value):
         raise InputError(
-            f"--{flag}={text}: give --{flag}=NAME={'LOW,HIGH' if flag == 'range' else 'VALUE'}"
+            f"--{flag}={text}: give --{flag}=NAME={'VALUE' if flag == 'fix' else 'LOW,HIGH'}"
         )
     return name.strip(), value
 
@@ -173,8 +187,9 @@ def _number(flag: str, text: str) -> float:
 def _in_own_flags(message: str) -> str:
     """Settings name flags as `train` has them; says the same in this command's flags."""
     message = re.sub(r"--config\.ranges\.(\w+)", r"--range=\1", message)
+    message = re.sub(r"--config\.test_ranges\.(\w+)", r"--test_range=\1", message)
     message = re.sub(r"--config\.fixed\.(\w+)", r"--fix=\1", message)
-    return message.replace("--config.data.", "--")
+    return message.replace("--config.data.", "--").replace("--config.tests", "--tests")
 
 
 def _report(dataset: "PackedDataset", made: list[int], seconds: float) -> None:

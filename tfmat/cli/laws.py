@@ -1,4 +1,4 @@
-"""Lists the material laws: formula, parameters with units and ranges, source.
+"""Lists the material laws: formula, parameters with units and ranges, source; or the test programmes.
 
 A name shows one law in detail and tries it out at the corners of its ranges;
 a file shows a law of your own, before you make a million curves with it.
@@ -7,6 +7,7 @@ Examples:
   tfmat laws
   tfmat laws voce
   tfmat laws my_law.py:MyLaw
+  tfmat laws --tests
   tfmat laws --json
 """
 
@@ -21,7 +22,10 @@ from tfmat.errors import InputError
 # Enough for every cycle of the longest cyclic history.
 _FEWEST_POINTS = 200
 
-FLAGS = (switch("json", False, "Print JSON instead of text."),)
+FLAGS = (
+    switch("json", False, "Print JSON instead of text."),
+    switch("tests", False, "List the test programmes that records are simulated of, with their settings."),
+)  # fmt: skip
 
 
 def run(flag_values: FlagValues, arguments: list[str]) -> int | None:
@@ -32,6 +36,11 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int | None:
         raise InputError(
             f"tfmat laws takes one law, and got {len(arguments)}: {' '.join(arguments)}"
         )
+    if flag_values.tests:
+        if arguments or flag_values.json:
+            raise InputError("tfmat laws --tests stands alone; leave the rest out")
+        _print_tests()
+        return None
     if not arguments:
         laws = {name: law() for name, law in LAWS.items()}
         if flag_values.json:
@@ -141,34 +150,73 @@ def _print_laws(laws: dict[str, Any]) -> None:
     console.print(
         "--config.ranges.PARAMETER=LOW,HIGH changes a range, --config.fixed.PARAMETER=VALUE fixes one.",
     )
+    console.print("tfmat laws --tests lists the tests that a law of several tests is simulated in.")
     console.print(
         "A law of your own: --law=path/to/file.py:ClassName (docs/adding_a_law.md).",
     )
 
 
 def _print_law(console: Any, spec: str, law: Any, remark: str = "") -> None:
-    from rich import box
     from rich.padding import Padding
-    from rich.table import Table
     from rich.text import Text
 
     console.print(Text.assemble((spec, "bold cyan"), f"{remark}  ", (law.title, "bold")))
     console.print(Text(f"  {law.formula}"))
+    _print_parameters(console, "parameter", law.parameters)
+    console.print(Padding(Text(law.source, style="dim"), (0, 0, 0, 2), expand=False))
+    console.print()
+
+
+def _print_parameters(console: Any, header: str, parameters: Any) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(
         box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=True, padding=(0, 1)
     )
-    for header in ("parameter", "unit", "from", "to", "scale", "meaning"):
-        table.add_column(header, justify="right" if header in ("from", "to") else "left")
-    for parameter in law.parameters:
-        table.add_row(
-            parameter.name,
-            Text(parameter.unit),
-            *_range(parameter),
-            Text(parameter.description),
-        )
+    for name in (header, "unit", "from", "to", "scale", "meaning"):
+        table.add_column(name, justify="right" if name in ("from", "to") else "left")
+    for parameter in parameters:
+        unit, meaning = Text(parameter.unit), Text(parameter.description)
+        table.add_row(parameter.name, unit, *_range(parameter), meaning)
     console.print(table)
-    console.print(Padding(Text(law.source, style="dim"), (0, 0, 0, 2), expand=False))
-    console.print()
+
+
+def _print_tests() -> None:
+    from rich.text import Text
+
+    from tfmat.console import open_console
+    from tfmat.curves.programmes import PROGRAMMES
+    from tfmat.materials import LAWS
+
+    console = open_console(100)
+    console.print(
+        "monotonic: one curve of rising strain; its settings are data.max_strain and data.strength_mpa.\n"
+    )
+    for name, programme in PROGRAMMES.items():
+        console.print(Text.assemble((name, "bold cyan"), "  ", (programme.title, "bold")))
+        summary = (programme.__doc__ or "").partition("\n")[0]
+        told = (
+            f" The record tells the {' and the '.join(programme.channels)}."
+            if programme.channels
+            else ""
+        )
+        console.print(Text(f"  {summary}{told}"))
+        _print_parameters(console, "setting", programme.settings)
+        laws = [law for law, known in LAWS.items() if name in known.tests]
+        console.print(
+            Text(f"  laws simulated in it by default: {', '.join(laws) or 'none'}\n", style="dim")
+        )
+    console.print(
+        "--config.tests=NAME,NAME chooses the tests of a record (tfmat generate: --tests);"
+    )
+    console.print(
+        "--config.test_ranges.SETTING=LOW,HIGH changes a range (tfmat generate: --test_range)."
+    )
+    console.print(
+        "A test of your own: --config.tests=path/to/file.py:ClassName (docs/adding_a_law.md)."
+    )
 
 
 def _range(parameter: Any) -> tuple[str, str, str]:

@@ -148,7 +148,7 @@ class CyclicShear(Programme):
 
 
 class Uniaxial(Programme):
-    """Tension of rubber to a largest stretch; the other two modes are its subclasses."""
+    """Tension of a strip of rubber to a largest stretch."""
 
     name = "uniaxial"
     title = "uniaxial tension"
@@ -205,7 +205,7 @@ class RateAndTemperature(Programme):
 
 
 class TensionAtRate(Programme):
-    """Tension at a constant strain rate; the record tells the time."""
+    """Tension at a constant strain rate."""
 
     name = "tension_at_rate"
     title = "tension at a rate"

@@ -80,6 +80,32 @@ def test_flags_become_settings(tmp_path: pathlib.Path, capsys: pytest.CaptureFix
     assert "E" not in [parameter.name for parameter in dataset.parameters]
 
 
+def test_flags_of_tests_become_settings(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = _run(
+        capsys,
+        *_flags(tmp_path),
+        "--law=ogden",
+        "--tests=planar,uniaxial",
+        "--test_range=max_strain=1,3",
+        "--missing_tests=0.4",
+        "--num_points=20",
+    )
+    assert status == 0, err
+    settings = CurveSettings(
+        law="ogden",
+        tests=("planar", "uniaxial"),
+        test_ranges={"max_strain": (1.0, 3.0)},
+        missing_tests=0.4,
+        num_points=20,
+    )
+    dataset = PackedDataset.open(dataset_folder(tmp_path, settings, 0, 2000, 50))
+    assert dataset.features.shape[1:] == (40, 3)
+    status, _, err = _run(capsys, *_flags(tmp_path), "--law=ogden", "--tests=planer")
+    assert status == 2 and "there is no test 'planer'; did you mean 'planar'?" in err
+
+
 def test_damage_and_its_repair(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     _run(capsys, *_flags(tmp_path))
     (folder,) = tmp_path.iterdir()

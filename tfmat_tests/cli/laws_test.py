@@ -163,3 +163,16 @@ def test_laws_need_no_tensorflow():
         [sys.executable, "-c", code], check=False, capture_output=True, text=True
     )
     assert result.returncode == 0, result.stderr
+
+
+def test_the_tests_are_listed_with_their_settings_and_laws(capsys):
+    from tfmat.curves.programmes import PROGRAMMES
+
+    status, printed = _run(capsys, "--tests")
+    assert status == 0
+    for name, programme in PROGRAMMES.items():
+        assert f"{name}  {programme.title}" in printed
+        assert all(setting.name in printed for setting in programme.settings)
+    assert "The record tells the rate and the temperature." in printed
+    with pytest.raises(InputError, match="--tests stands alone"):
+        _run(capsys, "--tests", "voce")
