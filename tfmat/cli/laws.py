@@ -2,10 +2,12 @@
 
 A name shows one law in detail and tries it out at the corners of its ranges;
 a file shows a law of your own, before you make a million curves with it.
+--plot draws some simulated records of it, test by test.
 
 Examples:
   tfmat laws
   tfmat laws voce
+  tfmat laws ogden --plot=ogden.png
   tfmat laws my_law.py:MyLaw
   tfmat laws --tests
   tfmat laws --json
@@ -16,7 +18,7 @@ import json
 import sys
 from typing import Any
 
-from tfmat.cli.flags import FlagValues, switch
+from tfmat.cli.flags import FlagValues, check_output_file, switch, text
 from tfmat.errors import InputError
 
 # Enough for every cycle of the longest cyclic history.
@@ -24,8 +26,13 @@ _FEWEST_POINTS = 200
 
 FLAGS = (
     switch("json", False, "Print JSON instead of text."),
-    switch("tests", False, "List the test programmes that records are simulated of, with their settings."),
-)  # fmt: skip
+    switch(
+        "tests",
+        False,
+        "List the test programmes that records are simulated of, with their settings.",
+    ),
+    text("plot", None, "picture of some simulated records of the law: a PNG or SVG file"),
+)
 
 
 def run(flag_values: FlagValues, arguments: list[str]) -> int | None:
@@ -37,10 +44,13 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int | None:
             f"tfmat laws takes one law, and got {len(arguments)}: {' '.join(arguments)}"
         )
     if flag_values.tests:
-        if arguments or flag_values.json:
+        if arguments or flag_values.json or flag_values.plot:
             raise InputError("tfmat laws --tests stands alone; leave the rest out")
         _print_tests()
         return None
+    check_output_file("plot", flag_values.plot)
+    if flag_values.plot is not None and not arguments:
+        raise InputError("--plot draws one law; name it, as in: tfmat laws voce --plot=voce.png")
     if not arguments:
         laws = {name: law() for name, law in LAWS.items()}
         if flag_values.json:
@@ -48,7 +58,12 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int | None:
         else:
             _print_laws(laws)
         return None
-    return _run_one(arguments[0], law_class(arguments[0])(), flag_values.json)
+    status = _run_one(arguments[0], law_class(arguments[0])(), flag_values.json)
+    if flag_values.plot is not None and status == 0:
+        from tfmat.cli.laws_picture import draw_records
+
+        draw_records(arguments[0], flag_values.plot)
+    return status
 
 
 def describe(spec: str, law: Any) -> dict[str, Any]:

@@ -100,6 +100,20 @@ def test_example_of_the_guide_runs_and_passes_its_own_check(capsys, tmp_path):
     np.testing.assert_allclose(stress, [[0.0, 100.0, 250.0]], rtol=1e-15)
 
 
+@pytest.mark.parametrize(("name", "panels"), [("voce", 1), ("ogden", 3), ("perzyna", 3)])
+def test_plot_draws_records_test_by_test(capsys, tmp_path, name, panels):
+    path = tmp_path / "law.svg"
+    assert _run(capsys, name, f"--plot={path}")[0] == 0
+    assert len(set(re.findall(r'id="axes_\d+"', path.read_text("utf-8")))) == panels
+
+
+def test_plot_wants_a_law(capsys, tmp_path):
+    with pytest.raises(InputError, match="--plot draws one law; name it"):
+        _run(capsys, f"--plot={tmp_path / 'law.png'}")
+    with pytest.raises(InputError, match="plot"):
+        _run(capsys, "voce", f"--plot={tmp_path / 'nowhere' / 'law.png'}")
+
+
 def test_user_law_that_fails_its_check_ends_with_status_2(capsys, tmp_path):
     spec = _guide_law(tmp_path)
     path = tmp_path / "my_law.py"

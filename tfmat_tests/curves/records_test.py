@@ -164,3 +164,15 @@ def test_the_form_tells_padding_by_its_flag(laws):
     tests, _, found = form.split(features)
     np.testing.assert_array_equal(found, valid)
     np.testing.assert_allclose(tests.histories[0].driven[1, 5:], strain[1, 4], rtol=1e-6)
+
+
+def test_a_creep_record_ends_before_its_specimen_breaks():
+    """A soft draw of Norton's law under a high stress creeps by any number; the record holds what a test would."""
+    simulator = Simulator(CurveSettings(law="norton", noise_mpa=0, noise_strain=0), 0)
+    form = simulator.form
+    creep = [one.name for one in form.programmes].index("creep")
+    features = simulator.curves(0, 300).features[:, form.part(creep)]
+    valid = features[:, :, 2] == 0
+    assert (np.abs(features[:, :, 0]) < simulator.law.rupture_strain).all()
+    assert 0.02 < (~valid[:, -1]).mean() < 0.5
+    assert (np.diff(valid.astype(int), axis=1) <= 0).all()
