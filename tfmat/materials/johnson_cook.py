@@ -3,13 +3,14 @@
 import numpy as np
 
 from tfmat.errors import InputError
-from tfmat.materials.blocks import in_blocks
 from tfmat.materials.history import Array, History
 from tfmat.materials.law import HistoryLaw, Parameter
+from tfmat.materials.power_laws import Ludwik
 
-# Newton's steps in ln εp converge quadratically: after one of this size the error is below rounding.
-_LAST_STEP = 1e-8
-_MOST_STEPS = 50
+# The hardening curve at one rate and temperature.
+_LUDWIK = Ludwik()
+# Stands in for the factor of melting metal, whose logarithm is infinite.
+_NO_STRENGTH = 1e-30
 
 
 class JohnsonCook(HistoryLaw):
@@ -50,13 +51,10 @@ class JohnsonCook(HistoryLaw):
         strain, log_rate, share = self._settings(history, parameters)
         by_rate, by_temperature = _factors(parameters, log_rate, share)
 
-        def fill(strain: Array, columns: Array, out: Array) -> None:
-            out[:] = _hardened(strain, columns)[0]
-
-        return in_blocks(fill, strain, _scaled(parameters, by_rate * by_temperature))
+        return _LUDWIK.stress(strain, _scaled(parameters, by_rate * by_temperature))
 
     def sensitivities(self, history: History, parameters: Array) -> Array:
-        """See `Law.sensitivities`; closed forms, by those of the hardening curve at one rate and temperature."""
+        """See `Law.sensitivities`; by those of Ludwik's law."""
         strain, log_rate, share = self._settings(history, parameters)
         by_rate, by_temperature = _factors(parameters, log_rate, share)
         _, yield_stress, hardening, _, growth, power, rate, room, melting = parameters.T
@@ -74,7 +72,7 @@ class JohnsonCook(HistoryLaw):
             -slope * share / (melting - room),
         ]
         out = np.empty((len(parameters), strain.shape[1], len(self.parameters)))
-        out[:, :, :4] = in_blocks(_fill_derivatives, strain, _scaled(parameters, factor), (4,))
+        out[:, :, :4] = _LUDWIK.derivatives(strain, _scaled(parameters, factor))
         by_factor = yield_stress[:, None] * out[:, :, 1] + hardening[:, None] * out[:, :, 2]
         out[:, :, 1:3] *= factor[:, None, None]
         out[:, :, 4:] = by_factor[:, :, None] * np.stack(changes, axis=1)[:, None, :]
@@ -104,41 +102,5 @@ def _factors(parameters: Array, log_rate: Array, share: Array) -> tuple[Array, A
 def _scaled(parameters: Array, factor: Array) -> Array:
     """E, A and B times the factor, and n: [curves, 4]."""
     modulus, yield_stress, hardening, exponent = parameters.T[:4]
+    factor = np.maximum(factor, _NO_STRENGTH)
     return np.stack([modulus, yield_stress * factor, hardening * factor, exponent], axis=1)
-
-
-def _hardened(strain: Array, columns: Array) -> tuple[Array, Array, Array]:
-    """Stress, ln εp (meaningless where elastic) and where it is plastic: σ = A + B εpⁿ, ε = σ/E + εp.
-
-    With d = ε - A/E the plastic strain solves ln(B εpⁿ + E εp) = ln(E d), a convex function of ln εp with slopes
-    between n and 1. Newton starts where the larger of the two terms alone is E d, and comes down to the root.
-    """
-    modulus, yield_stress, hardening, exponent = columns
-    beyond = strain - yield_stress / modulus
-    plastic = beyond > 0.0
-    beyond = np.where(plastic, beyond, 1.0)
-    wanted = np.log(modulus * beyond)
-    log_strain = np.minimum(np.log(beyond), (wanted - np.log(hardening)) / exponent)
-    for _ in range(_MOST_STEPS):
-        hardened = hardening * np.exp(exponent * log_strain)
-        elastic = modulus * np.exp(log_strain)
-        total = hardened + elastic
-        step = (np.log(total) - wanted) * total / (exponent * hardened + elastic)
-        log_strain -= step
-        if np.abs(step).max(initial=0.0) <= _LAST_STEP:
-            break
-    flow_stress = yield_stress + hardening * np.exp(exponent * log_strain)
-    return np.where(plastic, flow_stress, modulus * strain), log_strain, plastic
-
-
-def _fill_derivatives(strain: Array, columns: Array, out: Array) -> None:
-    """d stress / d (E, A, B, n) by the total differential of σ = H(ε - σ/E)."""
-    modulus, _, hardening, exponent = columns
-    stress, log_strain, plastic = _hardened(strain, columns)
-    power = np.exp(exponent * log_strain)
-    slope = exponent * hardening * np.exp((exponent - 1.0) * log_strain)
-    share = np.where(plastic, 1.0 / (1.0 + slope / modulus), 0.0)
-    out[:, :, 0] = np.where(plastic, stress / modulus * (1.0 - share), strain)
-    out[:, :, 1] = share
-    out[:, :, 2] = power * share
-    out[:, :, 3] = hardening * power * log_strain * share
