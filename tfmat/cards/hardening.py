@@ -46,17 +46,18 @@ def flow_curve(material: Material, rows: tuple[int, int] = _ROWS) -> tuple[Array
     return plastic, np.interp(plastic, sampled[before:], flow[before:])
 
 
-def _plastic(material: Material) -> list[str]:
+def table_of_plasticity(material: Material) -> list[str]:
     """*MATERIAL, *ELASTIC, *PLASTIC with rows of true stress and plastic logarithmic strain.
 
     CalculiX CrunchiX User's Manual, *PLASTIC; Abaqus Keywords Guide, *PLASTIC (HARDENING=ISOTROPIC).
     """
     plastic, flow = flow_curve(material)
     rows = [listed(row) for row in zip(flow, plastic, strict=True)]
-    return [*_elastic(material), "*PLASTIC", *rows]
+    return [*elastic(material), "*PLASTIC", *rows]
 
 
-def _elastic(material: Material) -> list[str]:
+def elastic(material: Material) -> list[str]:
+    """*MATERIAL and *ELASTIC, as Abaqus and CalculiX have them."""
     return [
         f"*MATERIAL, NAME={material.name}",
         "*ELASTIC",
@@ -137,10 +138,10 @@ def _elas(material: Material) -> str:
 
 
 _ISOTROPIC = {
-    "abaqus": _plastic,
+    "abaqus": table_of_plasticity,
     "ls_dyna": _mat_024,
     "ansys": _miso,
-    "calculix": _plastic,
+    "calculix": table_of_plasticity,
     "code_aster": _traction,
 }
 _NOTE = (
@@ -161,7 +162,7 @@ def _rate_and_temperature(material: Material) -> list[str]:
     values = material.values
     names = ("A", "B", "n", "m", "melting", "room")
     return [
-        *_elastic(material),
+        *elastic(material),
         "*PLASTIC, HARDENING=JOHNSON COOK",
         listed([values[name] for name in names]),
         "*RATE DEPENDENT, TYPE=JOHNSON COOK",
@@ -205,7 +206,7 @@ def _combined(material: Material) -> list[str]:
     """*PLASTIC, HARDENING=COMBINED, DATA TYPE=PARAMETERS and *CYCLIC HARDENING, PARAMETERS: Abaqus Keywords Guide."""
     values, terms = material.values, _backstresses(material)
     return [
-        *_elastic(material),
+        *elastic(material),
         f"*PLASTIC, HARDENING=COMBINED, DATA TYPE=PARAMETERS, NUMBER BACKSTRESSES={len(terms)}",
         listed([values["sigma0"], *np.ravel(terms)]),
         "*CYCLIC HARDENING, PARAMETERS",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from tfmat.cards import hardening, plies, rubber
+from tfmat.cards import creep, hardening, plies, rubber
 from tfmat.cards.material import SOLVERS, Family, Material, head, material_name
 from tfmat.errors import InputError, nearest
 from tfmat.materials.law import Law
@@ -16,6 +16,8 @@ CARDS: Mapping[str, Family] = {
     "hollomon": hardening.HARDENING,
     "ramberg_osgood": hardening.SMOOTH_YIELD,
     "johnson_cook": hardening.JOHNSON_COOK,
+    "norton": creep.NORTON,
+    "perzyna": creep.PERZYNA,
     "voce_chaboche_1": hardening.CYCLIC,
     "voce_chaboche": hardening.CYCLIC,
     "voce_chaboche_3": hardening.CYCLIC_3,

@@ -39,13 +39,20 @@ def need_calculix() -> None:
 
 
 def pull(
-    folder: pathlib.Path, card: str, stretches: Sequence[float], mode: str = "uniaxial", steps=40
+    folder: pathlib.Path,
+    card: str,
+    stretches: Sequence[float],
+    mode: str = "uniaxial",
+    *,
+    steps: int = 40,
+    seconds: Sequence[float] | None = None,
 ) -> Pulled:
     """Pulls the cube to each of the stretches, in `steps` equal increments each; NLGEOM, always.
 
     Args:
       card: the text, which defines one material.
       mode: uniaxial, equibiaxial (both x and y are pulled) or planar (y is held).
+      seconds: that each stretch takes, in a calculation with creep; None: time does not matter.
     """
     match = re.search(r"^\*MATERIAL, NAME=(\w+)$", card, re.MULTILINE)
     assert match is not None
@@ -55,9 +62,10 @@ def pull(
         lines += [f"*NSET, NSET={name}", members]
     lines += [card, f"*SOLID SECTION, ELSET=CUBE, MATERIAL={match[1]}"]
     lines += ["*BOUNDARY", "X0,1,1", "Y0,2,2", "Z0,3,3", *(["Y1,2,2"] if mode == "planar" else [])]
-    for stretch in stretches:
+    static = "*STATIC, DIRECT" if seconds is None else "*VISCO, DIRECT, CETOL=1."
+    for stretch, time in zip(stretches, seconds or [1.0] * len(stretches), strict=True):
         pulled = [f"{face},{d},{d},{stretch - 1:.12g}" for face, d in (("X1", 1), ("Y1", 2))]
-        lines += ["*STEP, NLGEOM, INC=10000", "*STATIC, DIRECT", f"{1 / steps:.12g},1."]
+        lines += ["*STEP, NLGEOM, INC=10000", static, f"{time / steps:.12g},{time:.12g}"]
         lines += ["*BOUNDARY", *pulled[: 2 if mode == "equibiaxial" else 1]]
         lines += ["*NODE PRINT, NSET=X0, TOTALS=ONLY", "RF", "*NODE PRINT, NSET=X1", "U"]
         lines += ["*EL PRINT, ELSET=CUBE", "S", "*END STEP"]
