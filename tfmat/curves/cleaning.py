@@ -133,8 +133,8 @@ def check_numbers(curve: MeasuredCurve) -> None:
         setattr(curve, name, np.where(np.abs(values) < _SMALLEST, 0.0, values))
 
 
-def turn_negative_shear(curve: MeasuredCurve) -> None:
-    """Shear to the other side is the same test: its signs are changed."""
+def turn_negative(curve: MeasuredCurve) -> None:
+    """Shear to the other side is the same test, and compression has either sign in files: turns negative values."""
     for name in ("strain", "stress_mpa"):
         values = getattr(curve, name)
         if values.min() < -5 * max(values.max(), 0.0):

@@ -9,7 +9,7 @@ from tfmat.curves.cleaning import (
     CleaningOptions,
     MeasuredCurve,
     check_numbers,
-    turn_negative_shear,
+    turn_negative,
 )
 from tfmat.curves.loading_paths import turns_of
 from tfmat.curves.measured import clean, measures_of, to_engineering_shear, to_measures_of_the_law
@@ -80,7 +80,7 @@ def _in_its_own_order(
     if np.ptp(curve.stress_mpa) == 0 and programme.drives == "strain":
         raise InputError("its stress is the same at every point (is --stress_column right?)")
     if programme.mode == "shear":
-        turn_negative_shear(curve)
+        turn_negative(curve)
         to_engineering_shear(curve, raw)
     else:
         to_measures_of_the_law(curve, raw, measures_of(raw), target)

@@ -21,7 +21,7 @@ from tfmat.curves.cleaning import (
     cut_to_window,
     keep,
     make_strain_rise,
-    turn_negative_shear,
+    turn_negative,
 )
 from tfmat.curves.cutting import cut_at_maximum_load, take_first_loading
 from tfmat.curves.plausibility import RUBBER, check_magnitude
@@ -128,8 +128,8 @@ def clean(
     shear = target.strain_measure == "engineering shear"
     tension = not (shear or (target.law is not None and target.law.compression))
     check_numbers(curve)
-    if shear and len(curve.strain):
-        turn_negative_shear(curve)
+    if not tension and len(curve.strain):
+        turn_negative(curve)
     check_rises(curve)
     measures = measures_of(raw)
     low, high = options.bounds()

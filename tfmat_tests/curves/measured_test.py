@@ -9,7 +9,9 @@ from tfmat.curves.cleaning import CleaningOptions
 from tfmat.curves.measured import clean, load_measured_curve, load_measured_curves
 from tfmat.curves.reading import RawCurve, ReadingOptions
 from tfmat.curves.resampling import CurveTarget, resample
+from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
+from tfmat.materials import find_law
 
 SHEAR = CurveTarget(200, 1.0, (0.01, 0.05), 140.0, "engineering shear", "shear")
 METAL = CurveTarget(200, 2.0, (0.02, 0.6), None, "true", "true")
@@ -93,6 +95,18 @@ def test_shear_curve_is_cut_after_failure_only():
     assert "cut after failure, a drop of load (10 points dropped)" in curve.steps
     left = clean(RawCurve("a", strain, stress), SHEAR, CleaningOptions(cut_after_failure=False))
     assert len(left.strain) == 80
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_concrete_keeps_its_falling_branch_and_may_be_negative(sign):
+    """It is no tension test: nothing necks, and there are no tensile properties."""
+    strain = np.linspace(0, 0.0038, 60)
+    stress = find_law("hognestad").stress(strain[None], np.array([[30.0, 0.002]]))[0]
+    target = CurveTarget.of(CurveSettings("hognestad"), find_law("hognestad"))
+    curve = clean(RawCurve("a", sign * strain, sign * stress), target)
+    np.testing.assert_allclose(curve.strain, strain)
+    np.testing.assert_allclose(curve.stress_mpa, stress)
+    assert curve.warnings == [] and curve.tensile is None
 
 
 def test_shear_of_the_other_sign_and_tensor_components():
