@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -19,17 +20,25 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # Before NumPy: the workers share the processors, and BLAS's threads would wait for each other in a loop.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# A shell starts background jobs with Ctrl-C ignored, which the programs that tests interrupt would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # A worker holds TensorFlow, and starts processes that hold it.
 WORKER_MEMORY = 3 << 30
-# They take longest, so they begin first, and the last worker ends not long after the others.
+# They take longest, so they begin first, in this order, and the last worker ends not long after the others.
 LONGEST = (
-    "scaling/study_test.py",
-    "training/several_workers_test.py",
-    "end_to_end/stopping_test.py",
-    "training/features_test.py",
-    "backends/dtensor_clients_test.py",
-    "horovod/keras_module_test.py",
     "end_to_end/slurm_test.py",
+    "horovod/keras_module_test.py",
+    "backends/horovod_test.py",
+    "training/several_workers_test.py",
+    "training/features_test.py",
+    "end_to_end/stopping_test.py",
+    "backends/dtensor_clients_test.py",
+    "scaling/study_test.py",
+    "backends/equality_test.py",
+    "backends/mesh_steps_test.py",
+    "backends/dtensor_equality_test.py",
+    "end_to_end/terminal_test.py",
 )
 
 
@@ -60,7 +69,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.partition("::")[0].endswith(LONGEST))
+    order = {file: number for number, file in enumerate(LONGEST)}
+
+    def place(item: pytest.Item) -> int:
+        file = item.nodeid.partition("::")[0]
+        return order.get("/".join(file.split("/")[-2:]), len(order))
+
+    items.sort(key=place)
     if config.getoption("--all"):
         return
     skip = pytest.mark.skip(reason="one of the larger matrices: ./tools/test --all")

@@ -33,7 +33,7 @@ def command(ranks, *arguments, hosts=None):
     return ["mpirun", "-np", str(ranks), *where, "--bind-to", "none", sys.executable, *arguments]
 
 
-def mpirun(ranks, *arguments, timeout=300, environment=(), hosts=None):
+def mpirun(ranks, *arguments, timeout=540, environment=(), hosts=None):
     """A finished `mpirun -np RANKS python ARGUMENTS`: returncode, stdout, stderr."""
     return subprocess.run(
         command(ranks, *arguments, hosts=hosts),

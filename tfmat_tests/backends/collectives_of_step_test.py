@@ -82,13 +82,12 @@ prepare_tensorflow(one_thread_an_operation=True, virtual_devices=num_devices)
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context
 from tfmat.backends import BackendOptions, make_backend
-from tfmat.backends.collectives_of_step import collectives_of_step
 from tfmat.config import default_config
 from tfmat.models import build_model
 from tfmat.models.uncertainty import negative_log_likelihood, squared_error_of_mean
 from tfmat.optimizers import make_functional
+from tfmat_tests.backends.exchanges import exchanges
 assert tf.config.threading.get_inter_op_parallelism_threads() >= 4 * num_devices
 config = default_config().model
 config.conv_filters, config.hidden_units, config.uncertainty = (4, 6), (24, 40), uncertainty
@@ -106,14 +105,7 @@ def blocks(call, lengths):
         assert np.isfinite(call(data, indices, weights, weights.sum(axis=1))).all()
 
 blocks(backend.train, (1,))
-joined, total = 0, 0
-for name in context.context().list_function_names():
-    for node in context.context().get_function_def(name).node_def:
-        if node.op.startswith("Collective"):
-            (shape,) = node.attr["_output_shapes"].list.shape
-            total += int(np.prod([dimension.size for dimension in shape.dim]))
-            joined += "Combined" in node.input[0]
-print("COUNTS", sum(c.bytes for c in collectives_of_step(backend.plan, 20)) // 4, total, joined)
+print("COUNTS", *exchanges(backend.plan, 20))
 # Many calls under way, of any length, and evaluation between them: must come to an end.
 for _ in range(3):
     blocks(backend.train, (7, 40, 1, 25))

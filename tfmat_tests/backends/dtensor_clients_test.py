@@ -37,12 +37,12 @@ def test_two_clients_with_two_devices_each(stage, optimizer):
     assert weights < (0.45 if stage == 3 else 0.75)
 
 
-def _train(ranks, workdir, **settings):
-    arguments = {"workdir": str(workdir), "even": True, "total_steps": STEPS, **settings}
+def _train(ranks, workdir, *earlier, **settings):
+    """A run in `workdir`, after others in the same processes; each of those is its settings."""
+    runs = [*earlier, {"workdir": str(workdir), **settings}]
+    arguments = [json.dumps({"even": True, "total_steps": STEPS, **run}) for run in runs]
     environment = {"TFMAT_WORKER_TIMEOUT": "10"}
-    return mpirun(
-        ranks, "-m", RUN, json.dumps(arguments), timeout=PATIENCE, environment=environment
-    )
+    return mpirun(ranks, "-m", RUN, *arguments, timeout=PATIENCE, environment=environment)
 
 
 def _weights(workdir, step):
@@ -71,18 +71,19 @@ def test_a_killed_client_ends_the_other_and_checkpoints_go_anywhere(tmp_path):
     _kill(1, run)
     status = json.loads((run / "status.json").read_text())
     assert (status["state"], "rank 1 of 2" in status["reason"]) == ("failed", True)
-    for ranks, settings in (
-        (1, {"backend": "dtensor", "mesh": "batch:4", "signal_at": 20}),
-        (3, {"backend": "horovod", "signal_at": 25}),
-        (1, {"backend": "single", "signal_at": 30}),
-        (2, CLIENTS),  # the command whose client was killed
+    alone = {"workdir": str(tmp_path / "alone"), "backend": "single"}
+    for ranks, earlier, settings in (
+        (1, [], {"backend": "dtensor", "mesh": "batch:4", "signal_at": 20}),
+        (3, [], {"backend": "horovod", "signal_at": 25}),
+        (1, [alone], {"backend": "single", "signal_at": 30}),
+        (2, [], CLIENTS),  # the command whose client was killed
     ):
-        ended = _train(ranks, run, **settings)
+        ended = _train(ranks, run, *earlier, **settings)
         assert ended.returncode == (0 if settings is CLIENTS else 75), ended.stderr[-3000:]
     status = json.loads((run / "status.json").read_text())
     first, *others = status["resumed_from_steps"]
     assert status["state"] == "done" and first in (10, 15) and others == [20, 25, 30]
-    assert _train(1, tmp_path / "alone", backend="single").returncode == 0
+    assert (tmp_path / "alone.ended").read_text() == "0"
     for mine, reference in zip(
         _weights(run, STEPS), _weights(tmp_path / "alone", STEPS), strict=True
     ):

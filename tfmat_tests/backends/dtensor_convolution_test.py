@@ -25,12 +25,11 @@ from tfmat.backends import BackendOptions, make_backend
 EQUALITY = (
     START
     + """
-from tensorflow.python.eager import context
-from tfmat.backends.collectives_of_step import collectives_of_step
 from tfmat.backends.losses import per_example_function
 from tfmat.config import default_config
 from tfmat.models import build_model
 from tfmat.optimizers import make_functional
+from tfmat_tests.backends.exchanges import exchanges
 random = np.random.default_rng(0)
 features = random.normal(size=(100, 50, 3)).astype("f")
 labels = random.uniform(size=(100, 2)).astype("f")
@@ -50,14 +49,7 @@ backend.build(ours, make_functional(keras.optimizers.Adam(1e-3)), per_example_fu
 print("LAYOUTS", [layout.compute for layout in backend.plan.layouts if len(layout.weight.shape) == 3])
 data = backend.place((features, labels))
 backend.train(data, indices[:1], weights[:1], weights[:1].sum(axis=1))
-total, joined = 0, 0
-for name in context.context().list_function_names():
-    for node in context.context().get_function_def(name).node_def:
-        if node.op.startswith("Collective"):
-            (shape,) = node.attr["_output_shapes"].list.shape
-            total += int(np.prod([dimension.size for dimension in shape.dim]))
-            joined += "Combined" in node.input[0]
-print("COUNTS", sum(c.bytes for c in collectives_of_step(backend.plan, 20)) // 4, total, joined)
+print("COUNTS", *exchanges(backend.plan, 20))
 backend.train(data, indices[1:], weights[1:], weights[1:].sum(axis=1))
 backend.sync_model()
 for variable, reference, found in zip(plain.weights, plain.get_weights(), ours.get_weights(), strict=True):

@@ -79,3 +79,24 @@ def listing(folder: pathlib.Path) -> dict[str, tuple[int, int]]:
         str(path.relative_to(folder)): (path.lstat().st_mtime_ns, path.lstat().st_size)
         for path in sorted(folder.rglob("*"))
     }
+
+
+def assert_as_if_never_stopped(folder: pathlib.Path, uninterrupted: pathlib.Path) -> None:
+    """The run beside `folder`/data ended as the one in the folder `uninterrupted` did, and left nothing else."""
+    run = folder / "run"
+    for name in ("final.keras", "model.keras"):
+        assert_same_weights(run / name, uninterrupted / name)
+    assert metrics(run) == metrics(uninterrupted)
+    ours, theirs = status(run), status(uninterrupted)
+    assert (ours["state"], ours["reason"], ours["step"]) == ("done", theirs["reason"], TOTAL_STEPS)
+    for name, value in theirs["last_record"].items():
+        if "second" not in name and name != "use":
+            assert ours["last_record"][name] == value, name
+    assert sorted(path.name for path in run.rglob("*") if "events" not in path.name) == sorted(
+        path.name for path in uninterrupted.rglob("*") if "events" not in path.name
+    )
+    assert not leftovers(folder)
+    data, other_data = (next((f / "data").iterdir()) for f in (folder, uninterrupted.parent))
+    assert sorted(p.name for p in data.iterdir()) == sorted(p.name for p in other_data.iterdir())
+    for path in data.glob("shard-*"):
+        assert path.read_bytes() == (other_data / path.name).read_bytes(), path

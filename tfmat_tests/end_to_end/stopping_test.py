@@ -1,12 +1,14 @@
 """Runs that are stopped in every way and started again: the same weights to the last bit."""
 
 import contextlib
+import functools
 import itertools
 import pathlib
 import random
 import shutil
 import signal
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -14,6 +16,7 @@ from tfmat_tests.end_to_end.processes import ForkServer, Program
 from tfmat_tests.end_to_end.runs import (
     SMALL_RUN,
     TOTAL_STEPS,
+    assert_as_if_never_stopped,
     assert_same_weights,
     leftovers,
     listing,
@@ -33,77 +36,70 @@ def uninterrupted(programs: ForkServer, tmp_path_factory: pytest.TempPathFactory
     return folder / "run"
 
 
-def _assert_as_if_never_stopped(folder: pathlib.Path, uninterrupted: pathlib.Path) -> None:
-    run = folder / "run"
-    for name in ("final.keras", "model.keras"):
-        assert_same_weights(run / name, uninterrupted / name)
-    assert metrics(run) == metrics(uninterrupted)
-    ours, theirs = status(run), status(uninterrupted)
-    assert (ours["state"], ours["reason"], ours["step"]) == ("done", theirs["reason"], TOTAL_STEPS)
-    for name, value in theirs["last_record"].items():
-        if "second" not in name and name != "use":
-            assert ours["last_record"][name] == value, name
-    assert sorted(path.name for path in run.rglob("*") if "events" not in path.name) == sorted(
-        path.name for path in uninterrupted.rglob("*") if "events" not in path.name
-    )
-    assert not leftovers(folder)
-    data, other_data = (next((f / "data").iterdir()) for f in (folder, uninterrupted.parent))
-    assert sorted(p.name for p in data.iterdir()) == sorted(p.name for p in other_data.iterdir())
-    for path in data.glob("shard-*"):
-        assert path.read_bytes() == (other_data / path.name).read_bytes(), path
-
-
 def _finish(programs: ForkServer, folder: pathlib.Path) -> None:
     ended = programs.run(*SMALL_RUN, cwd=folder)
     assert ended.status == 0, ended.err
 
 
-def test_killed_at_every_stage(
+def _kill_when(programs: ForkServer, folder: pathlib.Path, condition, delay: float = 0.0) -> None:
+    program = programs.start(*SMALL_RUN, cwd=folder)
+    program.wait_for(condition)
+    time.sleep(delay)
+    program.kill()
+    assert program.wait().status == -signal.SIGKILL
+
+
+def _more(count: Callable[[], int]) -> Callable[[], bool]:
+    """Whether there are more than now."""
+    before = count()
+    return lambda: count() > before
+
+
+def test_killed_at_every_stage_before_the_first_epoch_ends(
     programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    run = tmp_path / "run"
-    checkpoints = run / "checkpoints"
+    run, checkpoints = tmp_path / "run", tmp_path / "run" / "checkpoints"
 
-    def kill_when(condition, delay: float = 0.0) -> None:
-        program = programs.start(*SMALL_RUN, cwd=tmp_path)
-        program.wait_for(condition)
-        time.sleep(delay)
-        program.kill()
-        assert program.wait().status == -signal.SIGKILL
+    def newest() -> int:
+        return max((int(path.stem[-10:]) for path in checkpoints.glob("step-*")), default=-1)
 
-    def new_checkpoint():
-        before = {path.name for path in checkpoints.glob("step-*")}
-        return lambda: {path.name for path in checkpoints.glob("step-*")} - before
-
-    def new_line():
-        before = len(_lines(run / "metrics.jsonl"))
-        return lambda: len(_lines(run / "metrics.jsonl")) > before
-
-    def writes(name):
-        # A kill may have left one, which says nothing of the next process.
-        def last_written():
-            with contextlib.suppress(FileNotFoundError):
-                return (run / name).stat().st_mtime_ns
-            return None
-
-        before = last_written()
-        return lambda: last_written() not in (None, before)
-
+    kill_when = functools.partial(_kill_when, programs, tmp_path)
     kill_when(lambda: list(tmp_path.glob("data/*/.shard*.tmp")))  # while curves are simulated
     kill_when(lambda: (run / "config.json").exists())  # at the start
     kill_when(lambda: list(checkpoints.glob(".step-*.tmp")))  # while a checkpoint is written
-    kill_when(new_checkpoint(), delay=0.02)  # in the middle of an epoch
-    kill_when(new_checkpoint())
-    kill_when(new_line())  # right after the validation
+    kill_when(_more(newest), delay=0.02)  # in the middle of an epoch
+    kill_when(_more(newest))
+    _finish(programs, tmp_path)
+    resumed = status(run)["resumed_from_steps"]
+    assert len(resumed) in (2, 3) and resumed == sorted(resumed)
+    assert set(resumed) <= set(range(0, TOTAL_STEPS, 11))
+    assert_as_if_never_stopped(tmp_path, uninterrupted)
+
+
+def test_killed_at_every_stage_from_the_first_validation_on(
+    programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    run, kill_when = tmp_path / "run", functools.partial(_kill_when, programs, tmp_path)
+    shutil.copytree(uninterrupted.parent / "data", tmp_path / "data")
+
+    def writes(name: str) -> Callable[[], bool]:
+        # A kill may have left one, which says nothing of the next process.
+        def last_written() -> int:
+            with contextlib.suppress(FileNotFoundError):
+                return (run / name).stat().st_mtime_ns
+            return 0
+
+        return _more(last_written)
+
+    kill_when(_more(lambda: len(_lines(run / "metrics.jsonl"))))  # right after the validation
     kill_when(writes(".unfinished.model.keras"))  # while the best model is saved
     kill_when(writes(".unfinished.final.keras"))  # while the last one is saved
     kill_when(lambda: status(run)["state"] == "done")  # while it evaluates
-    assert status(run)["state"] == "done"
-    resumed = status(run)["resumed_from_steps"]
-    assert len(resumed) in (6, 7) and resumed == sorted(resumed) and resumed[-1] == TOTAL_STEPS
-    assert set(resumed) <= {*range(0, TOTAL_STEPS, 11), TOTAL_STEPS}
     _finish(programs, tmp_path)
-    _assert_as_if_never_stopped(tmp_path, uninterrupted)
+    resumed = status(run)["resumed_from_steps"]
+    assert len(resumed) == 3 and resumed == sorted(resumed) and resumed[-1] == TOTAL_STEPS
+    assert set(resumed) <= {*range(0, TOTAL_STEPS, 11), TOTAL_STEPS}
+    assert_as_if_never_stopped(tmp_path, uninterrupted)
 
 
 def _lines(path: pathlib.Path) -> list[str]:
@@ -117,8 +113,12 @@ def test_killed_again_and_again_at_a_file_operation(
     programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path, operations: int
 ) -> None:
     """Each process dies at its file operation of this number (a later one where no progress can be made so early)."""
-    _die_until_done(programs, tmp_path, itertools.count(operations))
-    _assert_as_if_never_stopped(tmp_path, uninterrupted)
+    for number in itertools.count(operations):
+        ended = programs.run(*SMALL_RUN, cwd=tmp_path, die_at=number)
+        if ended.status == 0:
+            break
+        assert ended.status == -signal.SIGKILL, ended.err
+    assert_as_if_never_stopped(tmp_path, uninterrupted)
 
 
 @pytest.mark.large
@@ -133,17 +133,9 @@ def test_killed_at_any_file_operation(
         if programs.run(*SMALL_RUN, cwd=folder, die_at=number).status == 0:
             break
         _finish(programs, folder)
-        _assert_as_if_never_stopped(folder, uninterrupted)
+        assert_as_if_never_stopped(folder, uninterrupted)
         shutil.rmtree(folder)
     assert number > 50
-
-
-def _die_until_done(programs: ForkServer, folder: pathlib.Path, numbers) -> None:
-    for number in numbers:
-        ended = programs.run(*SMALL_RUN, cwd=folder, die_at=number)
-        if ended.status == 0:
-            return
-        assert ended.status == -signal.SIGKILL, ended.err
 
 
 @pytest.mark.large
@@ -160,7 +152,7 @@ def test_killed_at_random_times(
         program.kill()
         assert program.wait().status in (0, -signal.SIGKILL)
     _finish(programs, tmp_path)
-    _assert_as_if_never_stopped(tmp_path, uninterrupted)
+    assert_as_if_never_stopped(tmp_path, uninterrupted)
 
 
 def _first_checkpoint(program: Program, folder: pathlib.Path) -> None:
@@ -192,7 +184,7 @@ def test_a_signal_while_training(
     (step,) = status(tmp_path / "run")["resumed_from_steps"]
     assert f"saved at step {step} of {TOTAL_STEPS}" in line
     assert f"going on from step {step}\n" in ended.err
-    _assert_as_if_never_stopped(tmp_path, uninterrupted)
+    assert_as_if_never_stopped(tmp_path, uninterrupted)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
@@ -228,7 +220,7 @@ def test_an_impatient_ctrl_c(
     assert ended.err.splitlines()[-1].endswith("start the same command again to go on")
     assert not leftovers(tmp_path)
     _finish(programs, tmp_path)
-    _assert_as_if_never_stopped(tmp_path, uninterrupted)
+    assert_as_if_never_stopped(tmp_path, uninterrupted)
 
 
 def test_a_finished_run_says_so_and_changes_nothing_that_it_learned(

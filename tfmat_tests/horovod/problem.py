@@ -54,11 +54,14 @@ def fit(model, data, batch_size, callbacks=(), epochs=2, **options):
 
 
 def plain_fit(optimizer, model=None, batches=1, epochs=2):
-    """Weights after a fit of one process on the whole of each global batch, or of several as one."""
-    model = model or make_model()
-    model.compile(optimizer, loss="mse")
-    fit(model, make_data(), SHARD_BATCH * hvd.size() * batches, epochs=epochs)
-    return model.get_weights()
+    """Weights after a fit of one process, rank 0, on the whole of each global batch, or of several as one."""
+    weights = None
+    if hvd.rank() == 0:
+        model = model or make_model()
+        model.compile(optimizer, loss="mse")
+        fit(model, make_data(), SHARD_BATCH * hvd.size() * batches, epochs=epochs)
+        weights = model.get_weights()
+    return hvd.broadcast_object(weights, 0)
 
 
 def distributed_fit(optimizer, steps_per_execution=1, callbacks=(), **options):

@@ -145,6 +145,12 @@ def test_eight_ranks_on_one_host(tmp_path):
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.fixture(scope="module")
+def lost_runs(tmp_path_factory):
+    """The folder of all runs that lose a worker; each is named after what happens in it."""
+    return tmp_path_factory.mktemp("lost")
+
+
 @pytest.mark.parametrize(
     ("fault", "rank", "phase"),
     [
@@ -152,23 +158,31 @@ def test_eight_ranks_on_one_host(tmp_path):
         for case in itertools.product(FAULTS, (0, RANKS - 1), PHASES)
     ],
 )
-def test_a_lost_worker_ends_all(fault, rank, phase, tmp_path):
-    lost = {"workdir": tmp_path / "run", "fault": fault, "rank": rank, "phase": phase}
-    ended = _run(RANKS, lost)
+def test_a_lost_worker_ends_all(fault, rank, phase, lost_runs):
+    workdir = lost_runs / f"{fault}-{rank}-{phase}"
+    ended = _run(RANKS, {"workdir": workdir, "fault": fault, "rank": rank, "phase": phase})
     assert ended.returncode not in (0, 75), ended.stderr
     lines = [line for line in ended.stderr.splitlines() if line.startswith("tfmat: ")]
     assert len(lines) == 1, ended.stderr
     assert f"rank {rank} of {RANKS}" in lines[0] and "phase" in lines[0], lines
     if phase != "start":
         assert "step" in lines[0], lines
-    _nothing_is_left(tmp_path / "run")
+    _nothing_is_left(workdir)
     # Rank 0, killed or stopped before its first step, has not come to write it.
     if (phase, rank) != ("start", 0) or fault == "exception":
-        status = json.loads((tmp_path / "run/status.json").read_text())
+        status = json.loads((workdir / "status.json").read_text())
         assert status["state"] in (("running", "failed") if fault != "exception" else ("failed",))
-    # And the same command goes on.
-    ended = _run(2, {"workdir": tmp_path / "run"})
+
+
+def test_runs_that_lost_a_worker_go_on_with_the_same_command(lost_runs):
+    """Two ranks go through all of them, whatever they had lost."""
+    left = [path for path in sorted(lost_runs.iterdir()) if path.is_dir()]
+    assert left, "none of the tests before ran"
+    ended = _run(2, *({"workdir": path} for path in left))
     assert ended.returncode == 0, ended.stderr
+    for path in left:
+        assert pathlib.Path(f"{path}.ended").read_text() == "0", (path, ended.stderr)
+        assert json.loads((path / "status.json").read_text())["state"] == "done"
 
 
 def test_a_full_disk_on_rank_0_ends_all(tmp_path):

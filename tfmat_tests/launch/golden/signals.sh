@@ -1,0 +1,7 @@
+# A job may be submitted from inside of another one, or of mpirun: their marks are not this job's.
+unset "${!OMPI_COMM_WORLD_@}" "${!PMIX_@}" "${!PMI_@}" "${!SLURM_STEP_@}"
+
+signals=0 save=no stop=no process=
+hand_on() { ((signals += 1)); [[ -z $process ]] || kill -s "$1" "$process" 2>/dev/null; }
+trap 'save=yes; hand_on USR1' USR1 # the time limit is near
+trap 'stop=yes; hand_on TERM' TERM # cancelled
