@@ -71,8 +71,11 @@ def in_blocks(
 class Specimens(Protocol):
     """Specimens of a law that remembers, taken through their histories side by side."""
 
-    def advance(self, increment: Array) -> Array:
-        """What is recorded after a further strain `increment` [specimens] (or [1]): [..., specimens]."""
+    def advance(self, increment: Array, duration: Array) -> Array:
+        """What is recorded after a further `increment` of what is driven, in `duration` seconds: [..., specimens].
+
+        Both are [specimens] or [1]; the duration is 0 where the history tells no time.
+        """
 
 
 def in_steps(
@@ -81,31 +84,33 @@ def in_steps(
     parameters: Array,
     trailing: tuple[int, ...] = (),
 ) -> Array:
-    """Takes blocks of virgin specimens through a driven strain, point by point.
+    """Takes blocks of virgin specimens through their histories, point by point.
 
     Args:
       specimens: makes a block of parameters [rows, parameters] into specimens at rest.
-      history: of [curves, points] or [1, points], strain driven.
+      history: of [curves, points] or [1, points].
       parameters: [curves, parameters].
       trailing: further dimensions of what `advance` returns, which stand before the specimens there.
 
     Returns:
       [curves, points, *trailing], float64.
     """
-    if history.strain is None:
-        raise ValueError("this law answers a driven strain")
     parameters = np.asarray(parameters, np.float64)
-    curves, points = len(parameters), history.strain.shape[1]
+    curves, points = len(parameters), history.driven.shape[1]
     out = np.empty((curves, points, *trailing))
     with np.errstate(all="ignore"):
         for first in range(0, curves, _SPECIMENS):
             block = slice(first, min(first + _SPECIMENS, curves))
-            strain = history.rows(block).driven.T.astype(np.float64)
-            increments = np.diff(strain, axis=0, prepend=0.0)
+            rows = history.rows(block)
+            increments = np.diff(rows.driven.T.astype(np.float64), axis=0, prepend=0.0)
+            durations = np.zeros((points, 1))
+            if rows.time is not None:
+                time = rows.time.T.astype(np.float64)
+                durations = np.diff(time, axis=0, prepend=time[:1])
             stepped = specimens(parameters[block])
             found = np.empty((points, *trailing, len(parameters[block])))
-            for i, increment in enumerate(increments):
-                found[i] = stepped.advance(increment)
+            for i, step in enumerate(zip(increments, durations, strict=True)):
+                found[i] = stepped.advance(*step)
             out[block] = np.moveaxis(found, -1, 0)
     return out
 

@@ -28,11 +28,11 @@ class _VoceChaboche(HistoryLaw):
 
     def respond(self, history: History, parameters: Array) -> Array:
         """See `Law.respond`; the strain must be driven."""
-        return in_steps(_Specimens, history, parameters)
+        return in_steps(_Specimens, self.driven_strain(history), parameters)
 
     def sensitivities(self, history: History, parameters: Array) -> Array:
         """See `Law.sensitivities`; exact: the converged steps differentiated one after the other."""
-        return in_steps(_Tangents, history, parameters, (len(self.parameters),))
+        return in_steps(_Tangents, self.driven_strain(history), parameters, (len(self.parameters),))
 
 
 def _parameters(backstresses: int) -> tuple[Parameter, ...]:
@@ -115,7 +115,7 @@ class _Specimens:
         self.stress = np.zeros(len(parameters))
         self.direction = np.ones(len(parameters))
 
-    def advance(self, increment: Array) -> Array:
+    def advance(self, increment: Array, duration: Array) -> Array:
         """Stress after a further strain `increment` [specimens] (or [1]): [specimens], MPa."""
         trial = increment * self.modulus
         trial += self.stress
@@ -203,10 +203,10 @@ class _Tangents(_Specimens):
         self.by_saturation = (np.arange(1, terms), np.arange(4, count, 2))
         self.by_rate = (np.arange(terms), np.arange(3, count, 2))
 
-    def advance(self, increment: Array) -> Array:
+    def advance(self, increment: Array, duration: Array) -> Array:
         """The derivatives after a further strain `increment`: [parameters, specimens], MPa per unit."""
         self.stress_tangent[0] += increment
-        super().advance(increment)
+        super().advance(increment, duration)
         found = self.stress_tangent.copy()
         found[4::2] /= self.rates[1:]
         found[5::2] -= self.saturation * found[4::2]

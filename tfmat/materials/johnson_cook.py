@@ -80,17 +80,14 @@ class JohnsonCook(HistoryLaw):
 
     def _settings(self, history: History, parameters: Array) -> tuple[Array, Array, Array]:
         """The strain, [curves] ln(rate over its reference) and [curves] the homologous temperature T*, 0 to 1."""
-        if history.strain is None:
-            raise InputError(
-                f"law {self.name} answers a driven strain, and this test drives the stress"
-            )
+        strain = self.driven_strain(history).driven
         if history.rate is None or history.temperature is None:
             raise InputError(
                 f"law {self.name} asks for the strain rate and the temperature of a test"
             )
         *_, reference, room, melting = parameters.T
         share = (history.temperature[:, 0] - room) / (melting - room)
-        return history.strain, np.log(history.rate[:, 0] / reference), np.clip(share, 0.0, 1.0)
+        return strain, np.log(history.rate[:, 0] / reference), np.clip(share, 0.0, 1.0)
 
 
 def _factors(parameters: Array, log_rate: Array, share: Array) -> tuple[Array, Array]:

@@ -297,6 +297,14 @@ class HistoryLaw(Law):
             found.append(difference / (2.0 * step[:, None]))
         return np.stack(found, axis=2)
 
+    def driven_strain(self, history: History) -> History:
+        """The history, of which the law knows no answer where the stress is driven: InputError."""
+        if history.strain is None:
+            raise InputError(
+                f"law {self.name} answers a driven strain, and this test drives the stress"
+            )
+        return history
+
     def stress(self, strain: Array, parameters: Array) -> Array:
         """See `Law.stress`."""
         return self.respond(History(self.modes[0], strain=np.asarray(strain)), parameters)

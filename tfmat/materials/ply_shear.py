@@ -55,12 +55,16 @@ class _PlyShear(HistoryLaw):
 
     def respond(self, history: History, parameters: Array) -> Array:
         """See `Law.respond`; the strain must be driven."""
-        return in_steps(lambda block: _Specimens(self, block), history, parameters)
+        return in_steps(
+            lambda block: _Specimens(self, block), self.driven_strain(history), parameters
+        )
 
     def sensitivities(self, history: History, parameters: Array) -> Array:
         """See `Law.sensitivities`; exact: the converged steps differentiated one after the other."""
         count = (len(self.parameters),)
-        return in_steps(lambda block: _Tangents(self, block), history, parameters, count)
+        return in_steps(
+            lambda block: _Tangents(self, block), self.driven_strain(history), parameters, count
+        )
 
 
 class RambergOsgoodShear(_PlyShear):
@@ -182,7 +186,7 @@ class _Specimens:
         first = law.first_yield
         self.radius = self.peak.copy() if first is None else self.columns[first].copy()
 
-    def advance(self, increment: Array) -> Array:
+    def advance(self, increment: Array, duration: Array) -> Array:
         """Stress after a further strain `increment` [specimens] (or [1]): [specimens], MPa."""
         trial = self.stress + self.modulus * increment
         size = np.abs(trial)
@@ -234,10 +238,10 @@ class _Tangents(_Specimens):
         if law.first_yield is not None:
             self.by_radius[1 + law.first_yield] = 1.0
 
-    def advance(self, increment: Array) -> Array:
+    def advance(self, increment: Array, duration: Array) -> Array:
         """The derivatives after a further strain `increment`: [parameters, specimens], MPa per unit."""
         self.by_stress[0] += increment
-        return super().advance(increment)
+        return super().advance(increment, duration)
 
     def flow(self, trial: Array, size: Array) -> None:
         """See `_Specimens.flow`; the derivative of the equation that `solve` solves."""

@@ -3,11 +3,10 @@
 import numpy as np
 
 from tfmat.errors import InputError
+from tfmat.materials.blocks import in_steps
 from tfmat.materials.history import Array, History
 from tfmat.materials.law import HistoryLaw, Parameter
 
-# Specimens that are taken through their histories side by side: enough to hide what a call of NumPy costs.
-_SPECIMENS = 2048
 _TERMS = 5
 
 
@@ -47,51 +46,14 @@ class Prony(HistoryLaw):
 
     def respond(self, history: History, parameters: Array) -> Array:
         """See `Law.respond`."""
-        parameters = np.asarray(parameters, np.float64)
-        driven, time = self._channels(history, len(parameters))
-        out = np.empty(driven.T.shape)
-        for block in _blocks(len(parameters)):
-            long_term, moduli, times = _columns(parameters[block])
-            held = np.zeros_like(moduli)
-            strain = np.zeros_like(long_term)
-            for point, (target, step) in enumerate(_steps(driven[:, block], time[:, block])):
-                kept, gained = _decay(step / times)
-                held *= kept
-                if history.strain is None:
-                    stiffness = long_term + (moduli * gained).sum(axis=0)
-                    change = (target - held.sum(axis=0) - long_term * strain) / stiffness
-                else:
-                    change = target - strain
-                held += moduli * gained * change
-                strain = strain + change
-                out[block, point] = (
-                    strain if history.strain is None else long_term * strain + held.sum(axis=0)
-                )
-        return out
+        kind = _UnderStrain if history.stress is None else _UnderStress
+        return in_steps(kind, self._timed(history), parameters)
 
     def sensitivities(self, history: History, parameters: Array) -> Array:
         """See `Law.sensitivities`; exact where the strain is driven, since the same steps give the derivatives."""
         if history.strain is None:
             return super().sensitivities(history, parameters)
-        parameters = np.asarray(parameters, np.float64)
-        driven, time = self._channels(history, len(parameters))
-        out = np.empty((*driven.T.shape, len(self.parameters)))
-        for block in _blocks(len(parameters)):
-            _, moduli, times = _columns(parameters[block])
-            # What one element of modulus 1 holds, and its derivative by the element's relaxation time.
-            held, by_time = np.zeros_like(moduli), np.zeros_like(moduli)
-            strain = np.zeros(moduli.shape[1])
-            for point, (target, step) in enumerate(_steps(driven[:, block], time[:, block])):
-                share = step / times
-                kept, gained = _decay(share)
-                by_time = kept * by_time
-                by_time += (kept * share * held + (gained - kept) * (target - strain)) / times
-                held = kept * held + gained * (target - strain)
-                strain = target
-                out[block, point, 0] = strain
-                out[block, point, 1 : 1 + _TERMS] = held.T
-                out[block, point, 1 + _TERMS :] = (moduli * by_time).T
-        return out
+        return in_steps(_Tangents, self._timed(history), parameters, (len(self.parameters),))
 
     def relaxation_modulus(self, time: Array, parameters: Array) -> Array:
         """Stress over a strain that is applied at once, MPa, at time [times] after: [curves, times]."""
@@ -110,31 +72,67 @@ class Prony(HistoryLaw):
         loss = (moduli * turned / (1.0 + turned**2)).sum(axis=1)
         return np.asarray(storage.T), np.asarray(loss.T)
 
-    def _channels(self, history: History, curves: int) -> tuple[Array, Array]:
-        """What is driven, and the time: [points, curves] each."""
+    def _timed(self, history: History) -> History:
         if history.time is None:
             raise InputError(f"law {self.name} asks for the time of every point of a test")
-        shape = curves, history.driven.shape[1]
-        driven, time = (
-            np.ascontiguousarray(np.broadcast_to(array, shape).T)
-            for array in (history.driven, history.time)
-        )
-        return driven, time
+        return history
 
 
-def _blocks(curves: int) -> list[slice]:
-    return [slice(first, min(first + _SPECIMENS, curves)) for first in range(0, curves, _SPECIMENS)]
+class _UnderStrain:
+    """Specimens side by side whose strain is driven: what each element holds, and the strain."""
+
+    def __init__(self, parameters: Array):
+        self.long_term, self.moduli, self.times = _columns(parameters)
+        self.held = np.zeros_like(self.moduli)
+        self.strain = np.zeros_like(self.long_term)
+
+    def advance(self, increment: Array, duration: Array) -> Array:
+        """See `tfmat.materials.blocks.Specimens`; the stress."""
+        kept, gained = _decay(duration / self.times)
+        self.held = self.held * kept + self.moduli * gained * increment
+        self.strain = self.strain + increment
+        return np.asarray(self.long_term * self.strain + self.held.sum(axis=0))
+
+
+class _UnderStress(_UnderStrain):
+    """The same whose stress is driven."""
+
+    def __init__(self, parameters: Array):
+        super().__init__(parameters)
+        self.stress = np.zeros_like(self.long_term)
+
+    def advance(self, increment: Array, duration: Array) -> Array:
+        """See `tfmat.materials.blocks.Specimens`; the strain."""
+        kept, gained = _decay(duration / self.times)
+        self.stress = self.stress + increment
+        stiffness = self.long_term + (self.moduli * gained).sum(axis=0)
+        before = self.long_term * self.strain + (kept * self.held).sum(axis=0)
+        super().advance((self.stress - before) / stiffness, duration)
+        return self.strain
+
+
+class _Tangents(_UnderStrain):
+    """Elements of modulus 1 under a driven strain: what they hold, and its derivatives by their relaxation times."""
+
+    def __init__(self, parameters: Array):
+        super().__init__(parameters)
+        self.by_time = np.zeros_like(self.moduli)
+
+    def advance(self, increment: Array, duration: Array) -> Array:
+        """See `tfmat.materials.blocks.Specimens`; the derivatives of the stress by every parameter."""
+        share = duration / self.times
+        kept, gained = _decay(share)
+        self.by_time = kept * self.by_time
+        self.by_time += (kept * share * self.held + (gained - kept) * increment) / self.times
+        self.held = kept * self.held + gained * increment
+        self.strain = self.strain + increment
+        return np.concatenate([self.strain[None], self.held, self.moduli * self.by_time])
 
 
 def _columns(parameters: Array) -> tuple[Array, Array, Array]:
     """Long-term modulus [curves], moduli and relaxation times [terms, curves]."""
     columns = parameters.T
     return columns[0], columns[1 : 1 + _TERMS], columns[1 + _TERMS :]
-
-
-def _steps(driven: Array, time: Array) -> zip:
-    """Each point's driven value and the time since the one before, [curves] each; the first is reached at once."""
-    return zip(driven, np.diff(time, axis=0, prepend=time[:1]), strict=True)
 
 
 def _decay(share: Array) -> tuple[Array, Array]:

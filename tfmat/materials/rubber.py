@@ -79,11 +79,7 @@ class RubberLaw(HistoryLaw):
             raise InputError(
                 f"law {self.name} answers {', '.join(_KINEMATICS)} tests; this one is {history.mode}"
             )
-        if history.strain is None:
-            raise InputError(
-                f"law {self.name} answers a driven strain, and this test drives the stress"
-            )
-        return history.strain, _KINEMATICS[history.mode]
+        return self.driven_strain(history).driven, _KINEMATICS[history.mode]
 
 
 class _LinearRubberLaw(RubberLaw):

@@ -5,14 +5,11 @@ from typing import ClassVar
 import numpy as np
 
 from tfmat.errors import InputError
+from tfmat.materials.blocks import in_steps
 from tfmat.materials.history import Array, History
 from tfmat.materials.law import HistoryLaw, Parameter
 from tfmat.materials.viscoplastic_steps import Specimens
 
-# Specimens that are taken through their histories side by side: enough to hide what a call of NumPy costs.
-_SPECIMENS = 2048
-# A driven value that moves by less than this share of its largest is held.
-_HELD = 1e-6
 # The parameters that the equations have, in the order of their columns.
 _NAMES = ("E", "sigma0", "Q", "b", "K", "n")
 
@@ -68,30 +65,14 @@ class Perzyna(HistoryLaw):
         if history.time is None:
             raise InputError(f"law {self.name} asks for the time of every point of a test")
         chosen = list(self._columns_of)
-        parameters = np.asarray(parameters, np.float64)
-        columns = np.zeros((len(_NAMES), len(parameters)))
-        columns[chosen] = parameters.T
-        shape = len(parameters), history.driven.shape[1]
-        driven, time = (
-            np.ascontiguousarray(np.broadcast_to(array, shape).T)
-            for array in (history.driven, history.time)
-        )
         trailing = (len(chosen),) if differentiate else ()
-        out = np.empty((*shape, *trailing))
-        with np.errstate(all="ignore"):
-            for first in range(0, len(parameters), _SPECIMENS):
-                block = slice(first, min(first + _SPECIMENS, len(parameters)))
-                largest = np.abs(driven[:, block]).max(axis=0)
-                specimens = Specimens(
-                    columns[:, block], history.strain is not None, _HELD * largest, differentiate
-                )
-                previous = time[0, block]
-                for point in range(shape[1]):
-                    now = time[point, block]
-                    answer = specimens.advance(driven[point, block], now - previous)
-                    out[block, point] = answer.T[..., chosen] if differentiate else answer
-                    previous = now
-        return out
+
+        def specimens(parameters: Array) -> Specimens:
+            columns = np.zeros((len(_NAMES), len(parameters)))
+            columns[chosen] = parameters.T
+            return Specimens(columns, history.strain is not None, chosen if differentiate else None)
+
+        return in_steps(specimens, history, parameters, trailing)
 
 
 class Norton(Perzyna):

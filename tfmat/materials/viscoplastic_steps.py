@@ -12,14 +12,17 @@ _LAST_STEP = 1e-7
 _MOST_STEPS = 100
 # The fraction of a step that each of two stages is implicit over: 1 - 1/√2 makes them of second order and L-stable.
 _STAGE = 1.0 - 0.5**0.5
+# What is driven is held where it moves by no more than this share of its value.
+_HELD = 1e-6
 
 
 class Specimens:
     """The state of specimens side by side, and its derivatives by the parameters."""
 
-    def __init__(self, columns: Array, drives_strain: bool, still: Array, differentiate: bool):
+    def __init__(self, columns: Array, drives_strain: bool, differentiate: list[int] | None):
+        """Columns are those of the equations, [6, specimens]; derivatives are by those in `differentiate`."""
         self._columns = columns
-        self._still = still
+        self._chosen = differentiate
         self._driven: Array = np.zeros(columns.shape[1])
         self._drives_strain = drives_strain
         self._plastic = np.zeros(columns.shape[1])
@@ -27,14 +30,11 @@ class Specimens:
         self._log_speed = np.full(columns.shape[1], np.inf)  # where the search begins
         self._derivatives = np.zeros((2, *columns.shape)) if differentiate else None
 
-    def advance(self, driven: Array, duration: Array) -> Array:
-        """Drives the strain or the stress [specimens] to a new value within `duration` seconds.
-
-        Returns:
-          the stress or the strain [specimens]; or its derivatives [parameters, specimens].
-        """
+    def advance(self, increment: Array, duration: Array) -> Array:
+        """See `tfmat.materials.blocks.Specimens`; the stress or the strain, or its derivatives."""
         modulus = self._columns[0]
-        held = np.abs(driven - self._driven) <= self._still
+        driven = self._driven + increment
+        held = np.abs(increment) <= _HELD * np.abs(driven)
         in_two = ~held & self._is_loaded(driven, duration)
         if in_two.any():
             between = self._driven + _STAGE * (driven - self._driven)
@@ -51,7 +51,7 @@ class Specimens:
             by_parameter[0] += driven - self._plastic
         else:
             by_parameter[0] -= driven / modulus**2
-        return by_parameter
+        return by_parameter[self._chosen]
 
     def _is_loaded(self, driven: Array, duration: Array) -> NDArray[np.bool_]:
         """Whether the specimen is loaded faster than it flows now: only then two stages cannot overshoot."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.materials import History, HistoryLaw, Parameter
+from tfmat.materials import History, HistoryLaw, Parameter, find_law
 from tfmat.materials.elastic_plastic import Voce
 from tfmat.materials.shear import HahnTsai
 
@@ -93,3 +93,13 @@ def test_rows_of_a_history_keep_what_all_curves_share():
 def test_a_history_drives_one_thing():
     with pytest.raises(ValueError, match="give one of them"):
         History(strain=np.zeros((1, 2)), stress=np.zeros((1, 2)))
+
+
+@pytest.mark.parametrize("name", ["ogden", "johnson_cook", "voce_chaboche", "ladeveze_shear"])
+def test_laws_without_an_answer_to_a_driven_stress_say_so(name):
+    law = find_law(name)
+    parameters = law.from_labels(np.full((1, len(law.identified)), 0.5))
+    history = History(law.modes[0], stress=np.zeros((1, 3)))
+    for answer in (law.respond, law.sensitivities):
+        with pytest.raises(InputError, match=f"law {name} answers a driven strain"):
+            answer(history, parameters)
