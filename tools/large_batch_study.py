@@ -29,6 +29,7 @@ import numpy as np
 import pandas as pd
 
 from tfmat.config import Config, apply_override, check_config, load_config
+from tfmat.console import log
 from tfmat.errors import InputError, TfmatError
 from tfmat.files import atomic_write, make_folder, read_json, write_json
 from tfmat.large_batch.batch_sweep import ENDED, prepare_data, run_once, state_of
@@ -179,11 +180,6 @@ class Study:
                 f"| {reference / median:.1f} | {same.val_loss.mean():.3g} | {same.gap.mean():.1g} |"
             )
         return "\n".join(lines) + "\n"
-
-
-def log(line: str) -> None:
-    """One line on standard error."""
-    print(line, file=sys.stderr, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

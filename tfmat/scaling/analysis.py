@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tfmat.scaling.assumptions import Assumptions
-from tfmat.scaling.choice import Option, options
+from tfmat.scaling.collective_costs import Option, options
 from tfmat.scaling.measurements import Measurements
 from tfmat.scaling.network import LineFit, line_fits
 from tfmat.scaling.prediction import Prediction, Predictor
@@ -155,8 +155,7 @@ def _forecast(main: Combination, model: StepModel) -> Forecast:
     strong = [p.global_batch_size for p in points if p.scaling == "strong"]
     batch = _commonest(weak) if weak else min(p.batch_a_worker for p in points)
     together = _commonest(strong) if strong else max(p.global_batch_size for p in points)
-    predictor = Predictor(model)
-    larger = predictor.larger(LARGER)
+    predictor, larger = Predictor(model), Predictor(model, LARGER)
     return Forecast(
         model,
         batch,
@@ -178,13 +177,7 @@ def _predicted(
     if forecast is None or main is None:
         return []
     point = main.point
-    same = [
-        cost
-        for cost in measured
-        if cost.point.model.name == point.model.name
-        and cost.point.hardware == point.hardware
-        and cost.point.dataset_size == point.dataset_size
-    ]
+    same = [cost for cost in measured if cost.point.kind == point.kind]
     if not same:
         return []
     cheapest = min(same, key=lambda cost: cost.device_hours)

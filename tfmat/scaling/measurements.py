@@ -103,6 +103,11 @@ class Point:
         return self.backend == "single" and self.workers > 1 and not self.collectives
 
     @property
+    def kind(self) -> tuple[str, str, int]:
+        """Model, hardware and data: points that differ in one of them are on different lines."""
+        return self.model.name, self.hardware, self.dataset_size
+
+    @property
     def axes(self) -> tuple[str, ...]:
         """Names of the axes over which a step is divided; InputError where the mesh is none."""
         return MeshShape.parse(self.mesh).names if self.mesh else (BATCH,)

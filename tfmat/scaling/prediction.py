@@ -39,17 +39,11 @@ class Prediction:
 class Predictor:
     """A step model and models drawn around it, all with the same seed: the same file gives the same page."""
 
-    def __init__(self, model: StepModel):
-        self.model = model
+    def __init__(self, model: StepModel, times: float = 1.0):
+        """`times`: how much larger the model is than the measured one, in parameters and in work."""
         random = np.random.default_rng(0)
-        self._draws = [model.draw(random) for _ in range(_DRAWS)]
-
-    def larger(self, times: float) -> "Predictor":
-        """The same for a model with so many times the parameters and the work."""
-        found = Predictor.__new__(Predictor)
-        found.model = self.model.larger(times)
-        found._draws = [model.larger(times) for model in self._draws]
-        return found
+        self._draws = [model.draw(random).larger(times) for _ in range(_DRAWS)]
+        self.model = model.larger(times)
 
     def weak(self, batch_a_worker: int, workers: Sequence[int] = POWERS) -> list[Prediction]:
         """Each worker keeps its batch."""

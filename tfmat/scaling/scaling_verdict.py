@@ -9,7 +9,7 @@ import numpy as np
 from tfmat.report.formatting import percent_text
 from tfmat.report.page import Finding
 from tfmat.scaling.analysis import Analysis
-from tfmat.scaling.choice import choose
+from tfmat.scaling.collective_costs import choose
 from tfmat.scaling.prediction import (
     GOOD,
     WORTHWHILE,

@@ -84,8 +84,7 @@ def step_bars(analysis: Analysis) -> list[PointSummary]:
 def _of_main(analysis: Analysis, rows: Sequence[PointSummary]) -> list[PointSummary]:
     """The points of one model, data set and hardware: others would only look like the same line."""
     point = analysis.main.point if analysis.main is not None else rows[0].point
-    kept = (point.model.name, point.hardware, point.dataset_size)
-    return [e for e in rows if (e.point.model.name, e.point.hardware, e.point.dataset_size) == kept]
+    return [each for each in rows if each.point.kind == point.kind]
 
 
 def draw_speedup(panel: Axes, groups: Groups, scaling: str) -> None:

@@ -64,7 +64,7 @@ def combinations(summaries: Sequence[PointSummary]) -> list[Combination]:
     """The combinations with a baseline and a point that is not oversubscribed, the most reliable points first."""
 
     def place(point: Point) -> tuple:
-        return point.hardware, point.model.name, point.dataset_size, point.processors_a_worker
+        return *point.kind, point.processors_a_worker
 
     groups: dict[tuple, list[PointSummary]] = {}
     for summary in summaries:

@@ -32,6 +32,27 @@ class Cost:
     kilowatt_hours: float | None
     money: float | None
 
+    @classmethod
+    def of(
+        cls,
+        point: Point,
+        name: str,
+        seconds: Estimate,
+        epochs: float,
+        watts: float | None,
+        assumptions: Assumptions,
+    ) -> "Cost":
+        """The cost of so many seconds; `watts` are those of all workers together, None where not measured."""
+        hours, energy = point.workers * seconds.value / 3600, None
+        if watts is not None:
+            energy = watts * seconds.value / 3.6e6
+        elif assumptions.watts_a_worker is not None:
+            energy = assumptions.watts_a_worker * hours / 1000
+        price = assumptions.price_per_hour
+        return cls(
+            point, name, seconds, epochs, hours, energy, None if price is None else price * hours
+        )
+
 
 def target_of(summaries: Sequence[PointSummary], assumptions: Assumptions) -> float | None:
     """The given target, else the lowest validation loss that every trained repetition reached; None without any."""
@@ -66,11 +87,9 @@ def costs(summaries: Sequence[PointSummary], target: float, assumptions: Assumpt
             continue
         seconds = np.array([time[0] for time in known])
         spread = Estimate(float(seconds.min()), float(np.median(seconds)), float(seconds.max()))
-        watts = _watts(trained)
-        hours = summary.point.workers * spread.value / 3600
-        energy, money = _energy_and_money(hours, spread.value, watts, assumptions)
         epochs = float(np.median([time[1] for time in known]))
-        found.append(Cost(summary.point, summary.name, spread, epochs, hours, energy, money))
+        of_point = summary.point, summary.name, spread, epochs, _watts(trained)
+        found.append(Cost.of(*of_point, assumptions))
     return sorted(found, key=lambda cost: cost.seconds.value)
 
 
@@ -90,28 +109,12 @@ def predicted_costs(
     for each in predictions:
         step = each.step_seconds
         seconds = Estimate(steps * step.low, steps * step.value, steps * step.high)
-        hours = each.workers * seconds.value / 3600
-        energy, money = _energy_and_money(hours, seconds.value, None, assumptions)
         point = dataclasses.replace(
             cost.point, workers=each.workers, batch_a_worker=int(each.batch_a_worker)
         )
         name = f"{point.workers:,} × {point.batch_a_worker:,}"
-        found.append(Cost(point, name, seconds, cost.epochs, hours, energy, money))
+        found.append(Cost.of(point, name, seconds, cost.epochs, None, assumptions))
     return found
-
-
-def _energy_and_money(
-    device_hours: float, seconds: float, watts: float | None, assumptions: Assumptions
-) -> tuple[float | None, float | None]:
-    """`watts` are those of all workers together, as measured."""
-    if watts is not None:
-        energy = watts * seconds / 3.6e6
-    elif assumptions.watts_a_worker is not None:
-        energy = assumptions.watts_a_worker * device_hours / 1000
-    else:
-        energy = None
-    price = assumptions.price_per_hour
-    return energy, None if price is None else price * device_hours
 
 
 def _watts(repetitions: Sequence[Repetition]) -> float | None:

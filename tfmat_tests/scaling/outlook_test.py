@@ -7,8 +7,7 @@ import pytest
 
 from tfmat.scaling.analysis import analyse
 from tfmat.scaling.assumptions import Assumptions, read_assumptions, write_assumptions
-from tfmat.scaling.choice import choose, options
-from tfmat.scaling.collective_costs import Link
+from tfmat.scaling.collective_costs import Link, choose, options
 from tfmat.scaling.measurements import AllReduce, Measurements, Model
 from tfmat.scaling.network import fit_network
 from tfmat.scaling.prediction import fastest, last_worthwhile, smallest_good_batch

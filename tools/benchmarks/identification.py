@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from benchmarks.rounds import quantity
 from tfmat.curves.records import split_features
@@ -98,9 +99,7 @@ def measure_other_laws(num_curves: int) -> dict[str, Any]:
 
 def auroc(negative: np.ndarray, positive: np.ndarray) -> float:
     """Area under the receiver operating characteristic: P(positive > negative), ties count half."""
-    ranks = np.sort(negative)
-    below = np.searchsorted(ranks, positive, "left") + np.searchsorted(ranks, positive, "right")
-    return float(below.mean() / (2 * len(negative)))
+    return float(stats.mannwhitneyu(positive, negative).statistic / (len(positive) * len(negative)))
 
 
 def _scores(features: np.ndarray) -> tuple[np.ndarray, LawComparison]:

@@ -1,7 +1,6 @@
 """The same network in JAX: one jitted call a step, Adam written out, weights donated."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -9,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from benchmarks.step import LEARNING_RATE, Data, Timing
+from benchmarks.step import LEARNING_RATE, Data, Timing, endless_rows
 
 Weights = list[tuple[Any, Any]]
 
@@ -31,29 +30,19 @@ class JaxJit:
         zeros = jax.tree.map(jnp.zeros_like, weights)
         self._state = (weights, zeros, jax.tree.map(jnp.zeros_like, weights), jnp.zeros(()))
         self._step = jax.jit(_train_step, donate_argnums=0)
-        self._random = np.random.default_rng(0)
-        self._order: Iterator[np.ndarray] = iter(())
+        self._rows = endless_rows(len(data.labels), batch_size)
 
     def run(self, steps: int) -> Timing:
         """Trains for that many steps."""
         started = time.perf_counter()
         for _ in range(steps):
-            self._state = self._step(self._state, self._features, self._labels, self._next_rows())
+            self._state = self._step(self._state, self._features, self._labels, next(self._rows))
         jax.block_until_ready(self._state)
         return Timing(steps * self._batch_size, time.perf_counter() - started)
 
     def loss(self, features: np.ndarray, labels: np.ndarray) -> float:
         """Mean squared error."""
         return float(_loss(self._state[0], jnp.asarray(features / self._scale), labels))
-
-    def _next_rows(self) -> np.ndarray:
-        rows = next(self._order, None)
-        if rows is None:
-            whole = len(self._labels) // self._batch_size * self._batch_size
-            order = self._random.permutation(len(self._labels))[:whole].astype(np.int32)
-            self._order = iter(order.reshape(-1, self._batch_size))
-            rows = next(self._order)
-        return rows
 
 
 def _loss(weights: Weights, features: Any, labels: Any) -> Any:

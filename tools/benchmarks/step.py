@@ -5,6 +5,7 @@ import math
 import os
 import pathlib
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,6 +53,13 @@ class Data(NamedTuple):
     def scaled(self) -> np.ndarray:
         """Features as a textbook feeds them: brought to about 1 before the training, which costs no step anything."""
         return self.features / self.scale
+
+
+def endless_rows(count: int, batch_size: int) -> Iterator[np.ndarray]:
+    """Rows of whole batches in a new order each epoch, int32 [batch], without end."""
+    random, whole = np.random.default_rng(0), count // batch_size * batch_size
+    while True:
+        yield from random.permutation(count)[:whole].astype(np.int32).reshape(-1, batch_size)
 
 
 class Timing(NamedTuple):

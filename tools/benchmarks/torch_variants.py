@@ -1,13 +1,13 @@
 """The same network in PyTorch with its fused Adam: eager, and compiled."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.step import LEARNING_RATE, Data, Timing
+from benchmarks.step import LEARNING_RATE, Data, Timing, endless_rows
 
 
 class TorchEager:
@@ -36,7 +36,7 @@ class TorchEager:
         )
         self._loss = nn.MSELoss()
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=LEARNING_RATE, fused=True)
-        self._order: Iterator[torch.Tensor] = iter(())
+        self._rows = endless_rows(len(data.labels), batch_size)
         self._forward: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = self._loss_of
 
     def _loss_of(self, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -46,7 +46,7 @@ class TorchEager:
         """Trains for that many steps."""
         started = time.perf_counter()
         for _ in range(steps):
-            rows = self._next_rows()
+            rows = torch.from_numpy(next(self._rows)).long()
             self._optimizer.zero_grad(set_to_none=True)
             loss = self._forward(self._features[rows], self._labels[rows])
             loss.backward()
@@ -63,15 +63,6 @@ class TorchEager:
         return torch.from_numpy(
             np.ascontiguousarray((features / self._scale).transpose(0, 2, 1)).astype(np.float32)
         )
-
-    def _next_rows(self) -> torch.Tensor:
-        rows = next(self._order, None)
-        if rows is None:
-            whole = len(self._labels) // self._batch_size * self._batch_size
-            order = torch.randperm(len(self._labels))[:whole]
-            self._order = iter(order.split(self._batch_size))
-            rows = next(self._order)
-        return rows
 
 
 class TorchCompiled(TorchEager):
