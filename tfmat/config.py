@@ -12,13 +12,15 @@ import pathlib
 import traceback
 import types
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from ml_collections import ConfigDict as Config
 
 from tfmat.config_schema import FREE_SECTIONS, OPTIONS, Option
 from tfmat.errors import InputError, nearest
 from tfmat.files import check_json, flatten, read_json
+
+Kind = TypeVar("Kind")
 
 
 def default_config() -> Config:
@@ -67,12 +69,9 @@ def load_config(path: str | os.PathLike) -> Config:
         raise InputError(
             f"config file {path} is not a Python file; give one that defines get_config()"
         )
-    config = call_config_function(path, "get_config")
-    if not isinstance(config, Config):
-        raise InputError(
-            f"get_config() of {path} returned {type(config).__name__}; return default_config() changed"
-        )
-    return check_config(config)
+    return check_config(
+        call_config_function(path, "get_config", Config, "default_config() changed")
+    )
 
 
 def apply_override(config: Config, key: str, text: str) -> None:
@@ -180,10 +179,13 @@ def describe_options() -> list[Option]:
     return list(OPTIONS.values())
 
 
-def call_config_function(path: pathlib.Path, name: str) -> Any:
+def call_config_function(path: pathlib.Path, name: str, kind: type[Kind], wanted: str) -> Kind:
     """What the function `name` of a config file returns; InputError where there is none, or it fails.
 
     Compiled here: an import would leave a `__pycache__` beside the file.
+
+    Args:
+      kind: of what it has to return; `wanted`: the same for people.
     """
     module = types.ModuleType(f"tfmat_config_{path.stem}")
     module.__file__ = str(path)
@@ -191,7 +193,10 @@ def call_config_function(path: pathlib.Path, name: str) -> Any:
         exec(compile(path.read_bytes(), str(path), "exec"), vars(module))
         if not hasattr(module, name):
             raise InputError(f"config file {path} does not define {name}()")
-        return getattr(module, name)()
+        found = getattr(module, name)()
+        if not isinstance(found, kind):
+            raise InputError(f"{name}() of {path} returned {type(found).__name__}; return {wanted}")
+        return found
     except InputError:
         raise
     except (Exception, SystemExit) as error:

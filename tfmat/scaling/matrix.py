@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -255,19 +254,11 @@ def load_matrix(
     for key, text in overrides:
         apply_override(config, key, text)
     check_config(config)
-    matrix = _call(file)
+    wanted = "tfmat.scaling.matrix.Matrix(...)"
+    matrix = call_config_function(file, "get_scaling", Matrix, wanted)
     for name in matrix.models:
         config_of_model(config, matrix, name)
     return config, matrix
-
-
-def _call(file: pathlib.Path) -> Matrix:
-    matrix = call_config_function(file, "get_scaling")
-    if not isinstance(matrix, Matrix):
-        raise InputError(
-            f"get_scaling() of {file} returned {type(matrix).__name__}; return tfmat.scaling.matrix.Matrix(...)"
-        )
-    return matrix
 
 
 def config_of_model(config: Config, matrix: Matrix, name: str) -> Config:

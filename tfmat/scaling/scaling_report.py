@@ -94,6 +94,23 @@ def _save(found: Mapping[str, Picture], folder: pathlib.Path) -> None:
             save_figure(picture.figure, folder / f"scaling_{name}.{kind}")
 
 
+def median_and_worst(errors: NDArray) -> str:
+    """`7 %, 24 %`: of relative errors."""
+    sizes = np.abs(errors[np.isfinite(errors)])
+    if not len(sizes):
+        return "–"
+    return f"{percent_text(float(np.median(sizes)))}, {percent_text(float(sizes.max()))}"
+
+
+# What the template calls.
+_FUNCTIONS: dict[str, Any] = {
+    function.__name__: function
+    for function in (
+        parts_of, added_worker, amdahl_share, name_among, ring_bytes, server_bytes, median_and_worst,
+    )
+}  # fmt: skip
+
+
 def scaling_page(analysis: Analysis, found: Mapping[str, Picture], name: str) -> str:
     """The page on a study."""
     points = [each.point for each in analysis.summaries]
@@ -123,13 +140,7 @@ def scaling_page(analysis: Analysis, found: Mapping[str, Picture], name: str) ->
             if value is not None
         ],
         step_bars=step_bars(analysis),
-        parts_of=parts_of,
-        added_worker=added_worker,
-        amdahl_share=amdahl_share,
-        name_among=name_among,
-        ring_bytes=ring_bytes,
-        server_bytes=server_bytes,
-        median_and_worst=_median_and_worst,
+        **_FUNCTIONS,
         most_series=MOST_SERIES,
         most_workers=MOST_WORKERS,
         larger=LARGER,
@@ -178,14 +189,6 @@ def _constants(analysis: Analysis) -> list[tuple[str, float, float | None]]:
         ("time a byte β (ns)", 1e9 * byte_seconds, 1e9 * network_errors[2]),
         ("start of an all-reduce (µs)", 1e6 * own, 1e6 * network_errors[0]),
     ]
-
-
-def _median_and_worst(errors: NDArray) -> str:
-    """`7 %, 24 %`."""
-    sizes = np.abs(errors[np.isfinite(errors)])
-    if not len(sizes):
-        return "–"
-    return f"{percent_text(float(np.median(sizes)))}, {percent_text(float(sizes.max()))}"
 
 
 def _begins_too_early(summary: PointSummary) -> bool:

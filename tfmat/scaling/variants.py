@@ -11,16 +11,6 @@ _TRAINING_ROUNDS = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
-    """One batch size of a launch; see Point. It takes part in the first `rounds` rounds."""
-
-    global_batch_size: int
-    batch_a_worker: int
-    scaling: str
-    rounds: int
-
-
-@dataclasses.dataclass(frozen=True)
 class Variant:
     """What processes of a launch have in common: what is measured, but for the batch. See Runs and AllReduces.
 
@@ -65,6 +55,16 @@ class Variant:
         if self.transport:
             return self.transport
         return "tcp" if "gloo" in self.collectives or self.backend == "parameter_server" else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One batch size of a launch; see Point. It takes part in the first `rounds` rounds."""
+
+    global_batch_size: int
+    batch_a_worker: int
+    scaling: str
+    rounds: int
 
 
 @dataclasses.dataclass(frozen=True)

@@ -48,11 +48,7 @@ def load_search(
     """
     file = find_config_file(os.fspath(path))
     base = load_config(file)
-    search = call_config_function(file, "get_search")
-    if not isinstance(search, Search):
-        raise InputError(
-            f"get_search() of {file} returned {type(search).__name__}; return tfmat.tuning.Search(...)"
-        )
+    search = call_config_function(file, "get_search", Search, "tfmat.tuning.Search(...)")
     for key, text in overrides:
         if key in search.space:
             raise InputError(f"--config.{key}={text}: the search chooses {key}; leave this out")

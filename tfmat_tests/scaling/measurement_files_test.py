@@ -67,22 +67,24 @@ def test_a_line_says_only_what_is_not_the_default(tmp_path):
     assert lines[0] == {"kind": "format", "format": 1, "label": STUDY.label}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('"steps": 200', '"steps": 0', "steps is 0; expected more than 0"),
-        ('"steps": 200', '"steps": "200"', "steps: Expected `int`, got `str`"),
-        ('"steps": 200', '"steps": true', "steps: Expected `int`, got `bool`"),
-        ('"steps": 200', '"step": 200', "unknown key 'step'; did you mean 'steps'"),
-        ('"steps": 200, ', "", "missing required field `steps`"),
-        ('"scaling": "weak"', '"scaling": "week"', "scaling is 'week'"),
-        ('"rank": 0,', '"rank": 0, "waiting": NaN,', "NaN is no finite number"),
-        ('"transport": "shared memory"', '"mesh": "batch"', "mesh 'batch'"),
-        ('"kind": "repetition"', '"kind": "run"', "kind is 'run'"),
-        ('"kind": "repetition",', '"kind": ', "Expecting"),
-    ],
-)
-def test_a_wrong_line_is_named_with_what_was_expected(tmp_path, old, new, message):
+# What a line says, what it says instead, and what is said of that.
+MISTAKES = """
+"steps": 200 | "steps": 0 | steps is 0; expected more than 0
+"steps": 200 | "steps": "200" | steps: Expected `int`, got `str`
+"steps": 200 | "steps": true | steps: Expected `int`, got `bool`
+"steps": 200 | "step": 200 | unknown key 'step'; did you mean 'steps'
+"steps": 200, | | missing required field `steps`
+"scaling": "weak" | "scaling": "week" | scaling is 'week'
+"rank": 0, | "rank": 0, "waiting": NaN, | NaN is no finite number
+"transport": "shared memory" | "mesh": "batch" | mesh 'batch'
+"kind": "repetition" | "kind": "run" | kind is 'run'
+"kind": "repetition", | "kind": | Expecting
+"""
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.strip().splitlines())
+def test_a_wrong_line_is_named_with_what_was_expected(tmp_path, mistake):
+    old, new, message = (part.strip() for part in mistake.split("|"))
     write_measurements(tmp_path, STUDY)
     lines = (tmp_path / FILE).read_text("utf-8").splitlines()
     number = next(

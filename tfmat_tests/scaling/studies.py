@@ -11,8 +11,7 @@ from tfmat.scaling.matrix import AllReduces, Matrix, Runs
 
 def get_config():
     config = default_config()
-    config.data.num_test = 100
-    config.data.num_validation = 200
+    config.data.update(num_test=100, num_validation=200)
     return config
 
 

@@ -18,12 +18,8 @@ from tfmat.tuning import Choice, Float, Search
 
 def get_config():
     config = default_config()
-    config.data.num_curves = 4_000
-    config.data.num_test = 200
-    config.data.num_validation = 500
-    config.global_batch_size = 50
-    config.train_for = "2epochs"
-    config.steps_per_call = 5
+    config.data.update(num_curves=4_000, num_test=200, num_validation=500)
+    config.update(global_batch_size=50, train_for="2epochs", steps_per_call=5)
     config.checkpoint.every = "10steps"
     return config
 

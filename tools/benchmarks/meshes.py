@@ -19,6 +19,7 @@ from tfmat.scaling.laboratory import Answers, Launch
 MESHES = {"single": 1, "batch:1": 1, "batch:2": 2, "model:2": 2, "batch:2,model:2": 4}
 # network: batch sizes
 NETWORKS = {"default": (75, 750), "wide": (64,)}
+HELD = ("weights", "slots", "gradients")
 _CURVES = 4_000
 
 
@@ -105,7 +106,7 @@ def meshes_table(rows: Sequence[lab.Row]) -> Table:
         "batch": lambda row: str(row["batch_size"]),
         "ms a step": lab.milliseconds,
         "times single": lambda row: lab.spread(row.get("times")),
-        **{name: megabytes("held", name) for name in ("weights", "slots", "gradients")},
+        **{name: megabytes("held", name) for name in HELD},
         "tensors": lambda row: str(row["exchanges"]["tensors"]) if row["exchanges"] else "",
         "bytes": megabytes("exchanges", "bytes"),
         "peak, whole process": lambda row: f"{row['peak_bytes'] / 1e6:,.0f} MB",
@@ -133,19 +134,14 @@ def measure(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) ->
     answer = measure_steps(spec, processes, folder)
     if not spec["variant"]["mesh"]:
         return answer
+    from tfmat.backends import BackendOptions
     from tfmat.backends.collectives_of_step import collectives_of_step
-    from tfmat.backends.layouts import make_plan, weights_of
-    from tfmat.backends.mesh import MeshShape
-    from tfmat.models import build_model
+    from tfmat.backends.planning import plan_of_config
 
-    weights = weights_of(build_model(Config(spec["config"]).model, num_outputs=2))
-    mesh = MeshShape.parse(spec["variant"]["mesh"])
-    plan = make_plan(weights, mesh, zero_stage=spec["variant"]["zero_stage"])
-    held = {
-        "weights": sum(each.bytes(each.stored, mesh) for each in plan.layouts),
-        "slots": sum(2 * each.bytes(each.slots, mesh) for each in plan.layouts),  # Adam's
-        "gradients": sum(each.bytes(each.gradient, mesh) for each in plan.layouts),
-    }
+    mesh, stage = spec["variant"]["mesh"], spec["variant"]["zero_stage"]
+    options = BackendOptions.on_mesh(mesh, zero_stage=stage)
+    plan, parts = plan_of_config(Config(spec["config"]), options, num_outputs=2, inputs={})
+    held = {name: sum(getattr(part, name) for part in parts) for name in HELD}
     for task, found in zip(spec["tasks"], answer["tasks"], strict=True):
         exchanged = collectives_of_step(plan, task["global_batch_size"])
         tensors, sent = (sum(getattr(e, key) for e in exchanged) for key in ("tensors", "bytes"))
