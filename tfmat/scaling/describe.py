@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import importlib.util
 import math
-import os
 import pathlib
 from typing import Any
 
@@ -16,7 +15,7 @@ from tfmat.config import Config, check_config
 from tfmat.errors import InputError
 from tfmat.files import check_json
 from tfmat.ranks.processes import Processes
-from tfmat.scaling.laboratory import Launch, run_alone
+from tfmat.scaling.laboratory import launch_here, run_alone
 from tfmat.scaling.matrix import COLLECTIVES
 from tfmat.scaling.measurements import Model
 
@@ -34,11 +33,8 @@ def ask(
     Raises:
       InputError: TensorFlow cannot be loaded, or a model cannot be built.
     """
-    spec = {
-        "program": "tfmat.scaling.describe:describe", "models": models, "num_outputs": num_outputs, "unbound": 0,
-        "processors": os.cpu_count(), "environment": {}, "watch": os.getpid(),
-    }  # fmt: skip
-    launch = Launch("networks", "networks", 0, folder.resolve() / "describe", spec)
+    program = "tfmat.scaling.describe:describe"
+    launch = launch_here("networks", 0, folder, program, models=models, num_outputs=num_outputs)
     try:
         (found,) = run_alone(launch)
     except InputError as error:

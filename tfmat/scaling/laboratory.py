@@ -88,6 +88,24 @@ def folder_name(round_number: int, name: str) -> str:
     return f"{round_number}-{plain}"[:120]
 
 
+def launch_here(
+    name: str, number: int, folder: pathlib.Path, program: str, processes: int = 1, **spec: Any
+) -> Launch:
+    """A launch of round `number` on this machine, each of whose processes has its share of the processors.
+
+    Args:
+      folder: of all launches.
+      program: `module:function` that the processes call.
+      spec: what else they are told; see worker.py.
+    """
+    each = 1 if processes > 1 else len(os.sched_getaffinity(0))
+    told = {
+        "program": program, "processors": each, "unbound": 0, "environment": {}, "watch": os.getpid(), **spec,
+    }  # fmt: skip
+    own = folder.resolve() / folder_name(number, name)
+    return Launch(name, name, number, own, told, num_processes=processes, processors=each)
+
+
 def measure(rounds: Sequence[Sequence[Launch]], run: Run, journal: Journal) -> int:
     """Runs what the rounds hold, one round after the other, and logs how each launch went.
 

@@ -4,7 +4,7 @@ A sample says `batch_size`, `variant`, `round`, and `rate`: examples a second, o
 """
 
 import dataclasses
-import os
+import functools
 import pathlib
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -14,31 +14,15 @@ from rich.table import Table
 
 from tfmat.console import log
 from tfmat.errors import InputError
-from tfmat.scaling.laboratory import Answers, Launch, folder_name, measure, run_locally
+from tfmat.scaling.laboratory import Answers, Launch, launch_here, measure, run_locally
 from tfmat.scaling.summary import median_with_interval
 
-TOOLS = pathlib.Path(__file__).resolve().parents[1]
 Sample = dict[str, Any]
 Row = dict[str, Any]
 
 
-def launch(
-    name: str, number: int, folder: pathlib.Path, program: str, processes: int = 1, **spec: Any
-) -> Launch:
-    """Processes that call `program` of this folder, each with its share of the processors."""
-    processors = len(os.sched_getaffinity(0))
-    each = processors if processes == 1 else 1
-    told = {
-        "program": program,
-        "path": [str(TOOLS)],
-        "processors": each,
-        "unbound": 0,
-        "environment": {},
-        "watch": os.getpid(),
-        **spec,
-    }
-    own = folder / folder_name(number, name)
-    return Launch(name, name, number, own, told, num_processes=processes, processors=each)
+# Their processes find `benchmarks` beside the tools.
+launch = functools.partial(launch_here, path=[str(pathlib.Path(__file__).resolve().parents[1])])
 
 
 def in_turns(of_round: Callable[[int], Sequence[Launch]], rounds: int) -> list[list[Launch]]:

@@ -2,13 +2,13 @@
 
 import importlib
 import math
-import os
 import pathlib
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import psutil
 from rich.table import Table
 
 from benchmarks import rounds as lab
@@ -200,6 +200,5 @@ def _sample(variant: Any, data: Data, batch_size: int, seconds: float) -> lab.Sa
 
 def _busy_seconds() -> float:
     """Processor seconds that this machine has spent on all processes together."""
-    fields = pathlib.Path("/proc/stat").read_text("ascii").splitlines()[0].split()[1:]
-    user, nice, system, _, _, irq, softirq, steal = map(int, fields[:8])
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+    times = psutil.cpu_times()
+    return times.user + times.nice + times.system + times.irq + times.softirq + times.steal
