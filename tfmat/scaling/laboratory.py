@@ -133,7 +133,8 @@ def measure(rounds: Sequence[Sequence[Launch]], run: Run, journal: Journal) -> i
             line = f"failed: {error}; {launch.folder}"
         seconds, began = time.monotonic() - began, time.monotonic()
         done = left.ended(launch, seconds)
-        log(f"[{done}/{left.total}] {launch.name}: {line}; {left}")
+        rest = f"; {left}" if done < left.total else ""
+        log(f"[{done}/{left.total}] {launch.name}: {line}{rest}")
         if show_progress:
             show_progress(done, left.total)
 

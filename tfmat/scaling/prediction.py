@@ -65,8 +65,7 @@ class Predictor:
 
         seconds = self._estimate(lambda model: model.seconds(workers, batch))
         ratio = self._estimate(speedup)
-        share = Estimate(*(value / workers for value in dataclasses.astuple(ratio)))
-        return Prediction(workers, batch, seconds, ratio, share)
+        return Prediction(workers, batch, seconds, ratio, ratio.times(1 / workers))
 
     def _estimate(self, quantity: Callable[[StepModel], float]) -> Estimate:
         low, high = np.percentile([quantity(model) for model in self._draws], _LIMITS)

@@ -115,9 +115,7 @@ def draw_efficiency(panel: Axes, groups: Groups) -> None:
     panel.axhline(100, color=INK, lw=1, ls="--", label="ideal")
     for i, (name, group) in enumerate(list(groups.items())[:MOST_SERIES]):
         pairs = [
-            (each, Estimate(100 * e.low, 100 * e.value, 100 * e.high))
-            for each in group
-            if (e := each.efficiency) is not None
+            (each, each.efficiency.times(100)) for each in group if each.efficiency is not None
         ]
         _draw_estimates(panel, pairs, i, name, line="-")
     worker_axis(panel.xaxis, _counts(groups))

@@ -27,6 +27,15 @@ class Estimate:
     value: float
     high: float
 
+    def times(self, factor: float) -> "Estimate":
+        """All three, multiplied."""
+        return Estimate(factor * self.low, factor * self.value, factor * self.high)
+
+    @classmethod
+    def spread(cls, values: NDArray | Sequence[float]) -> "Estimate":
+        """The median between the smallest and the largest."""
+        return cls(float(np.min(values)), float(np.median(values)), float(np.max(values)))
+
 
 @dataclasses.dataclass(frozen=True)
 class PointSummary:
@@ -124,26 +133,22 @@ def _summary(
     summary = PointSummary(
         point,
         repetitions,
-        _spread([repetition.step_seconds for repetition in repetitions]),
-        _spread([repetition.curves_per_second for repetition in repetitions]),
+        Estimate.spread([repetition.step_seconds for repetition in repetitions]),
+        Estimate.spread([repetition.curves_per_second for repetition in repetitions]),
         label=label,
         disagreement=_disagreement(repetitions),
     )
     if baseline is None:
         return summary
-    ratios = speedups(repetitions, groups[baseline])
-    if point == baseline:
-        speedup = Estimate(1.0, 1.0, 1.0)
-    else:
-        speedup = median_with_interval(ratios)
-    efficiency = Estimate(*(value / point.workers for value in dataclasses.astuple(speedup)))
-    foreign = baseline.hardware != point.hardware
+    speedup = Estimate(1.0, 1.0, 1.0)
+    if point != baseline:
+        speedup = median_with_interval(speedups(repetitions, groups[baseline]))
     return dataclasses.replace(
         summary,
         baseline=baseline,
         speedup=speedup,
-        efficiency=efficiency,
-        foreign=foreign,
+        efficiency=speedup.times(1 / point.workers),
+        foreign=baseline.hardware != point.hardware,
         baseline_disagreement=_disagreement(groups[baseline]),
     )
 
@@ -173,7 +178,7 @@ def median_with_interval(values: NDArray | Sequence[float]) -> Estimate:
     """Median with its 95 % bootstrap interval (Efron and Tibshirani, 1993, percentiles); below 3 values the range."""
     values = np.asarray(values, float)
     if len(values) < _FEWEST_ROUNDS or np.ptp(values) == 0:
-        return _spread(values)
+        return Estimate.spread(values)
     limits = stats.bootstrap(
         (values,),
         np.median,
@@ -183,11 +188,6 @@ def median_with_interval(values: NDArray | Sequence[float]) -> Estimate:
         rng=np.random.default_rng(0),  # the same file always gives the same page
     ).confidence_interval
     return Estimate(float(limits.low), float(np.median(values)), float(limits.high))
-
-
-def _spread(values: NDArray | Sequence[float]) -> Estimate:
-    values = np.asarray(values, float)
-    return Estimate(float(values.min()), float(np.median(values)), float(values.max()))
 
 
 def series(summaries: Sequence[PointSummary], scaling: str) -> dict[str, list[PointSummary]]:

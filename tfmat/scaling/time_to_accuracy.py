@@ -85,8 +85,7 @@ def costs(summaries: Sequence[PointSummary], target: float, assumptions: Assumpt
         known = [time for time in times if time is not None]
         if not known or len(known) < len(times):
             continue
-        seconds = np.array([time[0] for time in known])
-        spread = Estimate(float(seconds.min()), float(np.median(seconds)), float(seconds.max()))
+        spread = Estimate.spread([time[0] for time in known])
         epochs = float(np.median([time[1] for time in known]))
         of_point = summary.point, summary.name, spread, epochs, _watts(trained)
         found.append(Cost.of(*of_point, assumptions))
@@ -107,8 +106,7 @@ def predicted_costs(
     steps = cost.epochs * cost.point.steps_an_epoch
     found = []
     for each in predictions:
-        step = each.step_seconds
-        seconds = Estimate(steps * step.low, steps * step.value, steps * step.high)
+        seconds = each.step_seconds.times(steps)
         point = dataclasses.replace(
             cost.point, workers=each.workers, batch_a_worker=int(each.batch_a_worker)
         )
