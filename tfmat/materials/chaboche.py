@@ -152,7 +152,7 @@ class _Specimens:
         """Plastic strain x of the increment [specimens]; `excess` is r(0), negative where it is elastic."""
         amount = np.zeros_like(excess)
         residual = np.maximum(excess, 0.0)
-        terms = self.distances.copy()
+        terms = self.rates * self.distances
         for step in range(_MOST_STEPS):
             if step:
                 np.multiply(self.rates, -amount, out=terms)
@@ -162,7 +162,7 @@ class _Specimens:
                 residual += excess
                 residual -= self.modulus * amount
                 terms += self.distances
-            terms *= self.rates
+                terms *= self.rates
             slope = terms.sum(axis=0)
             slope += self.modulus
             terms *= self.rates
@@ -215,11 +215,8 @@ class _Tangents(_Specimens):
     def flow(self, trial: Array, excess: Array, plastic: Array) -> tuple[Array, Array]:
         """See `_Specimens.flow`; the derivative of r(x) = 0 gives that of x."""
         amount, decay = super().flow(trial, excess, plastic)
-        # d term / d distance, with which the terms' derivatives by x and by their rate are written.
-        signs = np.concatenate(
-            [np.ones((1, len(amount))), np.repeat(-self.direction[None], len(decay) - 1, axis=0)]
-        )
-        distances = signs * self.distances
+        distances = self.distances.copy()
+        distances[1:] *= -self.direction  # a backstress rises where its distance falls
         self.tangents *= (1.0 + decay)[:, None]
         self.tangents[self.by_saturation] -= self.direction * decay[1:]
         self.tangents[self.by_rate] -= distances * amount
