@@ -10,7 +10,7 @@ from tfmat.curves.simulate import Simulator
 from tfmat.identification.bayes_risk import bayes_risk
 from tfmat.identification.least_squares import fit, fit_with_noise
 from tfmat.identification.likelihood import CurveLikelihood, NoiseModel, likelihoods, observed
-from tfmat.materials import History, HistoryLaw, Parameter
+from tfmat.materials import History, HistoryLaw, Parameter, find_law
 from tfmat.materials.history import TestSet
 
 
@@ -116,3 +116,31 @@ def test_more_starts_are_never_worse(starts):
     _, simulator, _, (tests, response, valid) = _records(4, law="ogden_3", missing_tests=0.0)
     few, more = (fit(simulator.law, tests, response, valid, starts=s).rmse_mpa for s in (1, starts))
     assert (more <= few * (1 + 1e-6)).all()
+
+
+@pytest.mark.parametrize(
+    ("rubber", "name", "squares"),
+    [
+        # Treloar with Ogden: 200 starts of an independent code. The rest: SciPy without ranges.
+        ("rubber_treloar_1944", "ogden_1", 7.4818),
+        ("rubber_treloar_1944", "ogden", 1.5769),
+        ("rubber_treloar_1944", "ogden_3", 0.20849),
+        ("rubber_treloar_1944", "yeoh", 1.0088),
+        ("rubber_treloar_1944", "arruda_boyce", 1.1650),
+        ("rubber_meunier_2008", "ogden", 0.085584),
+        ("rubber_meunier_2008", "ogden_3", 0.016286),
+        ("rubber_meunier_2008", "mooney_rivlin", 0.25239),
+    ],
+)
+def test_three_tests_of_a_real_rubber_end_at_the_best_known_minimum(
+    real_curves, rubber, name, squares
+):
+    histories, responses = [], []
+    for file, mode in (("UT", "uniaxial"), ("ET", "equibiaxial"), ("PS", "planar")):
+        stress, stretch = np.loadtxt(real_curves / rubber / f"{file}.txt").T
+        histories.append(History(mode, strain=stretch[None] - 1.0))
+        responses.append(stress)
+    law, tests, response = find_law(name), TestSet(tuple(histories)), np.concatenate(responses)
+    found = fit(law, tests, response[None])
+    residuals = law.label_stress(tests, found.labels)[0] - response
+    assert (residuals**2).sum() <= 1.002 * squares
