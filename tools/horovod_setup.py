@@ -18,7 +18,7 @@ import sys
 import sysconfig
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))  # `python -I` leaves it out
-from horovod_wheels import BUILD_SETTING, Failed, install, kept_wheels, say, wheel_key
+from horovod_wheels import BUILD_SETTING, Failed, echo, install, kept_wheels, wheel_key
 
 PROBE = """
 import importlib.metadata, horovod, horovod.tensorflow as hvd
@@ -38,7 +38,7 @@ def main(log: pathlib.Path) -> None:
     if not wanted:
         found = importable() or link_to_base()
         if found:
-            say(f"{found}: used as it is")
+            echo(f"{found}: used as it is")
             return
     folder = kept_wheels(settings, log)
     install(folder, log)
@@ -46,7 +46,7 @@ def main(log: pathlib.Path) -> None:
     found = importable(log)
     if not found:
         raise Failed(1, "Horovod was installed but cannot be imported")
-    say(found)
+    echo(found)
 
 
 def importable(log: pathlib.Path | None = None) -> str:
@@ -97,7 +97,7 @@ if __name__ == "__main__":
         pathlib.Path(sys.argv[1]).write_text("")
         main(pathlib.Path(sys.argv[1]))
     except Failed as failure:
-        say(f"error: {failure}")
+        echo(f"error: {failure}")
         sys.exit(failure.status)
     except KeyboardInterrupt:
         sys.exit(130)

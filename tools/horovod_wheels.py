@@ -48,7 +48,7 @@ class Failed(Exception):
         self.status = status
 
 
-def say(message: str) -> None:
+def echo(message: str) -> None:
     print(f"tfmat setup: {message}", file=sys.stderr, flush=True)
 
 
@@ -77,7 +77,7 @@ def kept_wheels(settings: dict[str, str], log: pathlib.Path) -> pathlib.Path:
     need("mpirun")
     folder = cache / "tfmat" / "wheels" / wheel_key(settings)
     if folder.is_dir():
-        say(f"installing the Horovod that was built before ({folder})")
+        echo(f"installing the Horovod that was built before ({folder})")
         return folder
     need("mpirun", "mpicxx", "cmake", "g++", "make")
     try:
@@ -130,7 +130,7 @@ def build(folder: pathlib.Path, settings: dict[str, str], log: pathlib.Path) -> 
         )
     with tempfile.TemporaryDirectory(prefix="tfmat-horovod-") as name:
         scratch = pathlib.Path(name)
-        say(f"fetching Horovod {VERSION} and what builds it")
+        echo(f"fetching Horovod {VERSION} and what builds it")
         packages = scratch / "tools"
         run_pip(log, "install", "--target", str(packages), *BUILD_TOOLS)
         # Before .venv's own packages, which stay as they are.
@@ -146,7 +146,7 @@ def build(folder: pathlib.Path, settings: dict[str, str], log: pathlib.Path) -> 
         environment.setdefault("CMAKE_POLICY_VERSION_MINIMUM", "3.5")
         against = f"TensorFlow {importlib.metadata.version('tensorflow')}"
         shown = "".join(f", {key}={value}" for key, value in sorted(settings.items()))
-        say(f"building Horovod against {against} (minutes){shown}")
+        echo(f"building Horovod against {against} (minutes){shown}")
         run_pip(
             log,
             *("wheel", "--verbose", "--no-build-isolation", "--use-pep517"),
@@ -248,7 +248,7 @@ def progress(lines: Iterator[str]) -> Iterator[str]:
             if terminal:
                 print(f"\r\033[Kbuilding Horovod: {shown} %", end="", file=sys.stderr, flush=True)
             else:
-                say(f"building Horovod: {shown} %")
+                echo(f"building Horovod: {shown} %")
         yield line
     if terminal:
         print("\r\033[K", end="", file=sys.stderr, flush=True)

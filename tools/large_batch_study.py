@@ -3,8 +3,8 @@
     .venv/bin/python tools/large_batch_study.py runs/batch_75 runs/batch_150
 
 takes the best recipe of each search (configs/large_batch_search.py). The study's own recipe (batch 75, Adam at a
-constant 4.7331e-4, 8 epochs) sets the target: the lowest val_loss of its epochs. Each recipe runs for ever more epochs
-until the shortest run that reaches it is found; the fastest ones and the study's own run for two further seeds,
+constant 4.7331e-4, 8 epochs) sets the target: the lowest val_loss of its epochs. Each recipe runs for more and more
+epochs until the shortest run that reaches it is found; the fastest ones and the study's own run for two further seeds,
 interleaved.
 
     .venv/bin/python tools/large_batch_study.py --finalists_of=docs/large_batch/study.json \\

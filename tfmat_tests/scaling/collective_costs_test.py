@@ -51,8 +51,8 @@ def test_which_algorithm_wins_is_what_thakur_et_al_say():
     """Section 4.5: a tree for short messages on powers of two is beaten by halving and doubling for long ones."""
     latency, byte_seconds = 1e-5, 1e-9
     times = {
-        (name, size): way.seconds(64, size, latency, byte_seconds)
-        for name, way in ALGORITHMS.items()
+        (name, size): algorithm.seconds(64, size, latency, byte_seconds)
+        for name, algorithm in ALGORITHMS.items()
         for size in (8, 2**26)
     }
     assert times["halving", 2**26] < times["tree", 2**26]

@@ -71,7 +71,7 @@ def test_points_are_in_a_reader_s_order():
 
 
 def test_a_long_name_stays_inside_its_picture():
-    """In one column of a legend, and beside a bar."""
+    """Both in a legend of one column and beside a bar."""
     name = "2 × parameter server, asynchronous updates, tcp, 750 a worker, large network, 15,000 examples"
     figure = new_figure(4.3, 3.0)
     panel = figure.subplots()

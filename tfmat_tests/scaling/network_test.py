@@ -18,10 +18,9 @@ def _allreduces(law: Callable[[int], float]) -> list[AllReduce]:
     ]
 
 
-def test_two_ways_with_a_latency_and_a_bandwidth_each():
-    def law(
-        num_bytes: float,
-    ) -> float:  # continuous at 1 MB, where the second way becomes the faster one
+def test_two_algorithms_with_a_latency_and_a_bandwidth_each():
+    def law(num_bytes: float) -> float:
+        # Continuous at 1 MB, where the second algorithm becomes the faster one.
         return min(1e-5 + 1e-9 * num_bytes, 1e-5 + 0.75e-9 * 2**20 + 0.25e-9 * num_bytes)
 
     (fit,) = line_fits(_allreduces(law))

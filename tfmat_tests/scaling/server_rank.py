@@ -35,7 +35,7 @@ def make_examples():
 def main(folder: pathlib.Path) -> None:
     from tfmat.scaling import parameter_server as server
 
-    # On one processor, as in a study: TensorFlow then has one thread, and waits for ever unless told otherwise.
+    # On one processor, as in a study: TensorFlow then has one thread, and waits forever unless told otherwise.
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     server.prepare(1)
     processes = find_processes()
@@ -54,12 +54,12 @@ def main(folder: pathlib.Path) -> None:
     if os.geteuid() == 0:  # who can be somebody else
         places = [place.split(":") for job in cluster.values() for place in job]
         answer["knocks"] = [knock(int(port), 65534, host) for host, port in places]
-    for way in ("synchronous", "asynchronous"):
-        training.synchronous = way == "synchronous"
+    for updates in ("synchronous", "asynchronous"):
+        training.synchronous = updates == "synchronous"
         training.build(make_model(), RATE, batches)
         losses = [training.train(STEPS) for _ in range(2)]
         weights = [weight.tolist() for weight in training.weights()]
-        answer[way] = {"losses": losses, "weights": weights}
+        answer[updates] = {"losses": losses, "weights": weights}
     (folder / "chief.json").write_text(json.dumps(answer))
     others.barrier()
 

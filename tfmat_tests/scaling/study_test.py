@@ -66,7 +66,7 @@ def parent(process: psutil.Process) -> int | None:
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Of a study that was killed, interrupted, and gone on with."""
+    """The folder of a study that was killed, interrupted, and gone on with."""
     mpi.need_mpirun()
     folder = tmp_path_factory.mktemp("scale")
     path = folder / "study"

@@ -26,7 +26,7 @@ def tool():
 
 
 def test_an_earlier_study_s_fastest_recipes_are_taken(tool):
-    """Those of the committed study: the fastest of each batch and optimizer, as docs/large_batch.md names them."""
+    """Recipes of the committed study: the fastest of each batch and optimizer, as docs/large_batch.md names them."""
     target, recipes = tool._earlier(PROJECT / "docs" / "large_batch" / "study.json")
     assert target == pytest.approx(7.391e-4, rel=1e-3)
     assert len(recipes) == 3 and len({(r.batch, r.optimizer) for r in recipes}) == 3

@@ -64,7 +64,7 @@ class Search:
         return sum((folder / "seed-0" / "metrics.jsonl").exists() for folder in folders)
 
     def worker_pid(self, name: str) -> int:
-        """Of the worker's process."""
+        """The worker's process."""
         return json.loads((self.workdir / "workers" / f"{name}.json").read_text())["owner"]["pid"]
 
     def epochs(self) -> dict[str, collections.Counter[str]]:
