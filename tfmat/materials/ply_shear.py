@@ -45,13 +45,13 @@ class _PlyShear(HistoryLaw):
     def path_derivatives(self, stress: Array, columns: Array) -> Array:
         """Derivatives of the path by the columns at fixed stress: [columns, curves]."""
 
-    def damage(self, peak: Array, columns: Array) -> tuple[Array, Array, Array] | None:
-        """Damage after the largest effective stress `peak` [curves], MPa; None for a law without damage.
-
-        Returns:
-          The damage [curves]; its derivative by the peak, 1/MPa; those by the columns, [columns, curves].
-        """
+    def damage(self, peak: Array, columns: Array) -> Array | None:
+        """Damage after the largest effective stress `peak` [curves], MPa; None for a law without damage."""
         return None
+
+    def damage_derivatives(self, peak: Array, columns: Array) -> tuple[Array, Array]:
+        """Derivatives of the damage: by the peak [curves], 1/MPa, and by the columns, [columns, curves]."""
+        raise NotImplementedError
 
     def respond(self, history: History, parameters: Array) -> Array:
         """See `Law.respond`; the strain must be driven."""
@@ -156,17 +156,21 @@ class LadevezeShear(_PlyShear):
         found[:3] = -slope, -slope * ratio, -path * np.log(ratio) / exponent**2
         return found
 
-    def damage(self, peak: Array, columns: Array) -> tuple[Array, Array, Array] | None:
+    def damage(self, peak: Array, columns: Array) -> Array:
         """See `_PlyShear.damage`."""
         *_, rate, threshold, most = columns
-        logarithm = np.log(np.maximum(peak / threshold, 1.0))
-        damage = np.minimum(rate * logarithm, most)
-        grows = (peak > threshold) & (damage < most)
-        derivatives = np.zeros((len(columns), len(peak)))
-        np.copyto(derivatives[-3], logarithm, where=grows)
-        np.copyto(derivatives[-2], -rate / threshold, where=grows)
-        derivatives[-1] = damage >= most
-        return damage, np.where(grows, rate / np.maximum(peak, _TINY), 0.0), derivatives
+        return np.minimum(rate * np.log(np.maximum(peak / threshold, 1.0)), most)
+
+    def damage_derivatives(self, peak: Array, columns: Array) -> tuple[Array, Array]:
+        """See `_PlyShear.damage_derivatives`."""
+        *_, rate, threshold, most = columns
+        damage = self.damage(peak, columns)
+        grows = (damage > 0.0) & (damage < most)
+        by_columns = np.zeros_like(columns)
+        np.copyto(by_columns[-3], damage / rate, where=grows)
+        np.copyto(by_columns[-2], -rate / threshold, where=grows)
+        by_columns[-1] = damage >= most
+        return np.where(grows, rate / np.maximum(peak, _TINY), 0.0), by_columns
 
 
 class _Specimens:
@@ -199,8 +203,8 @@ class _Specimens:
 
     def result(self) -> Array:
         """What the machine feels."""
-        found = self.law.damage(self.peak, self.columns)
-        return self.stress if found is None else (1.0 - found[0]) * self.stress
+        damage = self.law.damage(self.peak, self.columns)
+        return self.stress if damage is None else (1.0 - damage) * self.stress
 
     def flow(self, trial: Array, size: Array) -> None:
         """An increment that is plastic in some specimens."""
@@ -270,10 +274,10 @@ class _Tangents(_Specimens):
             np.sign(self.stress) * self.by_stress,
             where=np.abs(self.stress) >= self.peak,
         )
-        found = self.law.damage(self.peak, self.columns)
-        if found is None:
+        damage = self.law.damage(self.peak, self.columns)
+        if damage is None:
             return self.by_stress
-        damage, by_peak, by_columns = found
+        by_peak, by_columns = self.law.damage_derivatives(self.peak, self.columns)
         derivatives = (1.0 - damage) * self.by_stress - self.stress * by_peak * self.by_peak
         derivatives[1:] -= self.stress * by_columns
         return derivatives
