@@ -262,15 +262,15 @@ def ends_not_ruled_out(
       rise: the sum of squares may rise by this much, [curves, p].
     """
     possible = np.zeros((*half.shape, 2), np.bool_)
-    for column in range(half.shape[1]):
-        rows = np.flatnonzero(half[:, column] > _WIDE)
-        if not len(rows):
-            continue
-        part, labels, cost = residuals.rows(rows), found.labels[rows], found.cost[rows]
-        held = np.zeros(labels.shape, np.bool_)
-        held[:, column] = True
-        for end in (0, 1):
-            labels[:, column] = end
-            at_end = minimise(part, labels, _ITERATIONS, _TOLERANCE, held).cost
-            possible[rows, column, end] = 2.0 * (at_end - cost) <= rise[rows, column]
+    rows, columns = np.nonzero(half > _WIDE)
+    if not len(rows):
+        return possible
+    # Both ends of every such label at once.
+    rows, columns = np.repeat(rows, 2), np.repeat(columns, 2)
+    ends = np.arange(len(rows)) % 2
+    labels, held = found.labels[rows], np.zeros((len(rows), half.shape[1]), np.bool_)
+    labels[np.arange(len(rows)), columns] = ends
+    held[np.arange(len(rows)), columns] = True
+    at_end = minimise(residuals.rows(rows), labels, _ITERATIONS, _TOLERANCE, held).cost
+    possible[rows, columns, ends] = 2.0 * (at_end - found.cost[rows]) <= rise[rows, columns]
     return possible

@@ -20,6 +20,8 @@ _FIRST_DAMPING = 1e-3
 _LEAST_DAMPING, _MOST_DAMPING = 1e-9, 1e12
 # Curves that are worked on together: their derivatives stay in the cache.
 _CHUNK = 256
+# Records of tests: a law with memory goes through them point by point, which pays for many of them at once only.
+_CHUNK_OF_TESTS = 2048
 
 Flags = NDArray[np.bool_]
 
@@ -108,8 +110,9 @@ def minimise(
         np.zeros(curves, np.int64),
         np.zeros(curves, np.bool_),
     )
-    for first in range(0, curves, _CHUNK):
-        rows = slice(first, first + _CHUNK)
+    chunk = _CHUNK_OF_TESTS if isinstance(residuals.strain, TestSet) else _CHUNK
+    for first in range(0, curves, chunk):
+        rows = slice(first, first + chunk)
         _minimise(
             residuals.rows(rows),
             Minimum(*(array[rows] for array in vars(found).values())),

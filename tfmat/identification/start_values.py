@@ -18,7 +18,7 @@ _COARSE_ITERATIONS, _COARSE_TOLERANCE = 30, 1e-3
 _CHUNK = 256
 # A response to histories is not smooth over the labels, and points of a history cannot be thinned: more is tried on
 # all points, fewer records at a time.
-_TRIED_ON_TESTS, _STARTS_ON_TESTS, _CHUNK_OF_TESTS = 384, 16, 16
+_TRIED_ON_TESTS, _STARTS_ON_TESTS, _CHUNK_OF_TESTS = 384, 16, 32
 
 
 def start_labels(
@@ -44,17 +44,12 @@ def start_labels(
     for first in range(0, len(strain), _CHUNK):
         rows = slice(first, first + _CHUNK)
         coarse = Residuals(law, *group_means(strain[rows], stress[rows], weights[rows], points))
-        labels[rows] = _best_minimum(coarse, _best_tried(coarse, tried, fitted))
+        minima = [coarse_minimum(coarse, start) for start in _best_tried(coarse, tried, fitted)]
+        costs = np.stack([minimum.cost for minimum in minima])
+        best = np.where(np.isnan(costs), np.inf, costs).argmin(axis=0)
+        found = np.stack([minimum.labels for minimum in minima])
+        labels[rows] = found[best, np.arange(len(best))]
     return labels
-
-
-def _best_minimum(residuals: Residuals, starts: Array) -> Array:
-    """The best of the minima that short searches from labels [starts, curves, p] reach: [curves, p]."""
-    minima = [coarse_minimum(residuals, start) for start in starts]
-    costs = np.stack([minimum.cost for minimum in minima])
-    best = np.where(np.isnan(costs), np.inf, costs).argmin(axis=0)
-    found = np.stack([minimum.labels for minimum in minima])
-    return found[best, np.arange(len(best))]
 
 
 def _labels_of_tests(
@@ -62,20 +57,23 @@ def _labels_of_tests(
 ) -> Array:
     """`start_labels` for a test set: even labels, of which the best ones each start a search."""
     tried = even_labels(max(_TRIED_ON_TESTS, 8 * starts), len(law.identified))
-    labels = np.empty((len(responses), tried.shape[1]))
-    for first in range(0, len(labels), _CHUNK_OF_TESTS):
-        rows = slice(first, first + _CHUNK_OF_TESTS)
-        records = np.arange(len(labels))[rows]
+    count, parameters = len(responses), tried.shape[1]
+    best = np.empty((count, starts, parameters))
+    for first in range(0, count, _CHUNK_OF_TESTS):
+        records = np.arange(count)[first : first + _CHUNK_OF_TESTS]
         repeated = tests[np.repeat(records, len(tried))]
         with np.errstate(all="ignore"):
             model = law.label_stress(repeated, np.tile(tried, (len(records), 1)))
-            difference = model.reshape(len(records), len(tried), -1) - responses[rows, None]
-            cost = np.square(difference * weights[rows, None]).sum(axis=2)
+            difference = model.reshape(len(records), len(tried), -1) - responses[records, None]
+            cost = np.square(difference * weights[records, None]).sum(axis=2)
         cost = np.where(np.isfinite(cost), cost, np.inf)
-        best = np.moveaxis(tried[np.argsort(cost, axis=1)[:, :starts]], 1, 0)
-        residuals = Residuals(law, tests[records], responses[rows], weights[rows])
-        labels[rows] = _best_minimum(residuals, best)
-    return labels
+        best[records] = tried[np.argsort(cost, axis=1)[:, :starts]]
+    # All searches at once: see the note on many records in `levenberg_marquardt`.
+    every = np.repeat(np.arange(count), starts)
+    residuals = Residuals(law, tests[every], responses[every], weights[every])
+    found = coarse_minimum(residuals, best.reshape(-1, parameters))
+    costs = np.where(np.isnan(found.cost), np.inf, found.cost).reshape(count, starts)
+    return found.labels.reshape(best.shape)[np.arange(count), costs.argmin(axis=1)]
 
 
 def even_labels(count: int, parameters: int) -> Array:
