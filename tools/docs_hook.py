@@ -3,6 +3,7 @@
 MkDocs calls `on_page_markdown` for every page; `<!-- generated: NAME -->` in it becomes what the function NAME returns.
 """
 
+import collections
 import contextlib
 import io
 import itertools
@@ -100,7 +101,9 @@ def _law(name: str, law: Law) -> str:
         low, high = law.max_strain
         simulated = f"Simulated curves end at a strain of {low:g} to {high:g}"
     else:
-        simulated = f"Simulated records hold the tests {', '.join(law.tests)}"
+        counts = collections.Counter(law.tests)
+        tests = [f"{count} × {test}" if count > 1 else test for test, count in counts.items()]
+        simulated = f"Simulated records hold the tests {', '.join(tests)}"
     return "\n\n".join(
         [
             f"## {name}",

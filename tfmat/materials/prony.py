@@ -29,9 +29,11 @@ class Prony(HistoryLaw):
         "Int. J. Numer. Meth. Eng. 2 (1970) 45-59"
     )
     parameters = (
-        Parameter("E_inf", "MPa", 1.0, 5000.0, "log", "modulus E∞ after all relaxation"),
+        Parameter("E_inf", "MPa", 10.0, 5000.0, "log", "modulus E∞ after all relaxation"),
         *(
-            Parameter(f"E{i + 1}", "MPa", 1.0, 3000.0, "log", f"modulus that relaxes with τ{i + 1}")
+            Parameter(
+                f"E{i + 1}", "MPa", 10.0, 3000.0, "log", f"modulus that relaxes with τ{i + 1}"
+            )
             for i in range(_TERMS)
         ),
         *(
@@ -41,7 +43,7 @@ class Prony(HistoryLaw):
     )
     strain_measure = "engineering"
     stress_measure = "engineering"
-    noise_mpa = 0.2
+    noise_mpa = 0.05
     tests = ("relaxation",)
 
     def respond(self, history: History, parameters: Array) -> Array:

@@ -306,7 +306,7 @@ class Ogden2(_OgdenLaw):
     parameters = (
         Parameter("mu1", "MPa", 0.05, 3.0, "log", "modulus μ1 of the main term"),
         Parameter("alpha1", "-", -2.0, 4.0, "linear", "its exponent α1"),
-        Parameter("mu2", "MPa", 1e-6, 0.05, "log", "modulus μ2 of the stiffening term"),
+        Parameter("mu2", "MPa", 2e-4, 0.05, "log", "modulus μ2 of the stiffening term"),
         Parameter("alpha2", "-", -8.0, 12.0, "linear", "its exponent α2"),
     )
 
@@ -321,10 +321,10 @@ class Ogden3(_OgdenLaw):
     parameters = (
         Parameter("mu1", "MPa", 0.05, 3.0, "log", "modulus μ1 of the main term"),
         Parameter("alpha1", "-", -1.0, 4.0, "linear", "its exponent α1"),
-        Parameter("mu2", "MPa", 1e-7, 0.05, "log", "modulus μ2 of the term that stiffens tension"),
+        Parameter("mu2", "MPa", 1e-6, 0.05, "log", "modulus μ2 of the term that stiffens tension"),
         Parameter("alpha2", "-", 4.0, 12.0, "linear", "its exponent α2, positive"),
         Parameter(
-            "mu3", "MPa", 1e-6, 0.05, "log", "modulus μ3 of the term that stiffens biaxial tests"
+            "mu3", "MPa", 1e-4, 0.05, "log", "modulus μ3 of the term that stiffens biaxial tests"
         ),
         Parameter("alpha3", "-", -8.0, -1.0, "linear", "its exponent α3, negative"),
     )
