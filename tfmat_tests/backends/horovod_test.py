@@ -48,13 +48,6 @@ def expected():
     keras.config.set_dtype_policy(before[1])
 
 
-def _train(cases, ranks, folder):
-    (folder / "cases.json").write_text(json.dumps(cases))
-    ended = mpirun(ranks, "-m", "tfmat_tests.backends.horovod_rank", str(folder))
-    assert ended.returncode == 0, ended.stderr
-    return {case["name"]: np.load(folder / f"{case['name']}.npz") for case in cases}
-
-
 def _check(found, case, expected):
     # A bias before a normalisation has no gradient but rounding.
     floor = 1e-4 if "batch_normalization" in case.get("model", {}) else 0.0
@@ -63,9 +56,21 @@ def _check(found, case, expected):
         assert error < TOLERANCE[case["precision"]], (case["name"], i, error)
 
 
-@pytest.mark.parametrize("ranks", RANKS)
-def test_weights_of_a_plain_keras_loop(ranks, expected, tmp_path, run_all):
-    """7,919 examples: nothing divides, and the 14th batch is a partial one; 7,800: all batches are whole."""
+def _matrix(run_all):
+    """(optimizer, precision, number of examples).
+
+    7,919 examples: nothing divides, and the 14th batch is a partial one; 7,800: all batches are whole.
+    By default every two of an optimizer, a precision and a number meet, and all three do for one optimizer.
+    """
+    precisions, counts = ("float64", "float32"), (NUM_EXAMPLES, 7_800)
+    for number, optimizer in enumerate(OPTIMIZERS if run_all else SAMPLE):
+        for one, other in itertools.product(range(2), range(2)):
+            if run_all or not number or (one + other) % 2 == number % 2:
+                yield optimizer, precisions[one], counts[other]
+
+
+def _equal_cases(run_all):
+    """What must end with the weights of a plain loop."""
     cases = [
         {
             "name": f"{optimizer}-{precision}-{count}",
@@ -73,11 +78,10 @@ def test_weights_of_a_plain_keras_loop(ranks, expected, tmp_path, run_all):
             "precision": precision,
             "num_examples": count,
         }
-        for optimizer, precision, count in itertools.product(
-            OPTIMIZERS if run_all else SAMPLE, ("float64", "float32"), (NUM_EXAMPLES, 7_800)
-        )
+        for optimizer, precision, count in _matrix(run_all)
     ]
-    cases += [
+    return [
+        *cases,
         {**cases[0], "name": "stream", "stream": True},
         {**cases[0], "name": "parts", "options": {"accumulate": 7}},
         # Moments of the whole batch, as Keras's layer has them on one device; the moving statistics too.
@@ -88,24 +92,51 @@ def test_weights_of_a_plain_keras_loop(ranks, expected, tmp_path, run_all):
             "model": {"batch_normalization": "synchronized"},
         },
     ]
-    found = _train(cases, ranks, tmp_path)
-    for case in cases:
-        _check(found[case["name"]], case, expected)
 
 
-def test_halved_gradients_are_near(expected, tmp_path):
+BASE = {"optimizer": "adam", "precision": "float32", "num_examples": NUM_EXAMPLES}
+HALVED = {**BASE, "name": "fp16", "optimizer": "nesterov", "options": {"compression": "fp16"}}
+DIFFERENT = [
+    {**BASE, "name": name, "model": model}
+    for name, model in {
+        "dropout": {"dropout": 0.3},
+        "local": {"batch_normalization": "local"},
+        "alike": {},
+        "dropout again": {"dropout": 0.3},
+    }.items()
+]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, run_all):
+    """Number of ranks -> name of a case -> arrays of rank 0; mpirun is started once for each number."""
+    known = {}
+
+    def train(ranks):
+        if ranks not in known:
+            folder = tmp_path_factory.mktemp(f"ranks-{ranks}")
+            cases = _equal_cases(run_all) + ([HALVED, *DIFFERENT] if ranks == 2 else [])
+            (folder / "cases.json").write_text(json.dumps(cases))
+            ended = mpirun(ranks, "-m", "tfmat_tests.backends.horovod_rank", str(folder))
+            assert ended.returncode == 0, ended.stderr
+            known[ranks] = {c["name"]: np.load(folder / f"{c['name']}.npz") for c in cases}
+        return known[ranks]
+
+    return train
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_weights_of_a_plain_keras_loop(ranks, expected, trained, run_all):
+    for case in _equal_cases(run_all):
+        _check(trained(ranks)[case["name"]], case, expected)
+
+
+def test_halved_gradients_are_near(expected, trained):
     """fp16 has 11 bits: the weights' change over 20 steps of momentum is right to about 1e-3."""
-    case = {
-        "name": "fp16",
-        "optimizer": "nesterov",
-        "precision": "float32",
-        "num_examples": NUM_EXAMPLES,
-        "options": {"compression": "fp16"},
-    }
-    found = _train([case], 2, tmp_path)["fp16"]
+    found = trained(2)["fp16"]
     set_precision("float32")
     start = make_model().get_weights()
-    reference = expected(case)
+    reference = expected(HALVED)
     errors = [
         relative_error(found[f"arr_{i}"] - begin, weight - begin)
         for i, (weight, begin) in enumerate(zip(reference, start, strict=True))
@@ -113,22 +144,13 @@ def test_halved_gradients_are_near(expected, tmp_path):
     assert 1e-6 < max(errors) < 1e-2, errors
 
 
-def test_dropout_and_local_statistics(tmp_path):
+def test_dropout_and_local_statistics(trained):
     """Outside the contract on equality: ranks draw for themselves, and still end with one state.
 
     `check_replicas` at the end of each case is the test: it compares the states of all ranks bit by bit.
     """
-    base = {"optimizer": "adam", "precision": "float32", "num_examples": NUM_EXAMPLES}
-    models = {
-        "dropout": {"dropout": 0.3},
-        "local": {"batch_normalization": "local"},
-        "plain": {},
-    }
-    cases = [{**base, "name": name, "model": model} for name, model in models.items()]
-    cases.append({**cases[0], "name": "dropout again"})
-    found = _train(cases, 2, tmp_path)
-    losses = {name: arrays["sums"][:, 0] for name, arrays in found.items()}
-    assert not np.array_equal(losses["dropout"], losses["plain"])
+    losses = {case["name"]: trained(2)[case["name"]]["sums"][:, 0] for case in DIFFERENT}
+    assert not np.array_equal(losses["dropout"], losses["alike"])
     np.testing.assert_array_equal(
         losses["dropout"], losses["dropout again"]
     )  # a function of seed, step and rank

@@ -228,6 +228,8 @@ def test_the_study_fits_the_machine():
     fitting = [
         runs for runs in matrix.runs
         if runs.values("workers") == worker_counts() and runs.backend == "horovod"
+        # On two processors others have two workers too; this one scales in both ways.
+        and runs.global_batch_size
     ]  # fmt: skip
     # A verdict wants two rounds at least, and an interval three (tfmat/scaling/scaling_verdict.py).
     assert fitting and all((runs.rounds or matrix.rounds) >= 3 for runs in fitting)
