@@ -55,12 +55,12 @@ def measure_parameter_server(
     check_not_refused("a parameter server")
     config = check_config(Config(spec["config"]))
     prepare(spec["processors"])
-    from tfmat.models import build_for
-
     cluster, guard, others = find_each_other(folder, processes)
     if processes.rank != CHIEF:
         serve(cluster, guard, processes, others)
         return {LEAVE: True}
+    from tfmat.models import build_for
+
     training = AdamOnServer(cluster, spec["variant"]["updates"] == "synchronous")
     if guard:
         guard.wait()
