@@ -10,6 +10,7 @@ import math
 import pathlib
 from typing import Any
 
+from tfmat.backends.layout_rules import Weight
 from tfmat.backends.layouts import weights_of
 from tfmat.config import Config, check_config
 from tfmat.errors import InputError
@@ -61,9 +62,10 @@ def _describe(name: str, config: Config, num_outputs: int) -> Model:
 
     check_config(config)
     model = build_model(config.model, num_outputs=num_outputs, num_points=config.data.num_points)
-    weights = weights_of(model)
+    # What else is known of a weight is in no older study's points, which have to be the same.
+    weights = tuple(Weight(each.path, each.shape, each.itemsize) for each in weights_of(model))
     gradient_bytes = sum(math.prod(weight.shape) * weight.itemsize for weight in weights)
-    return Model(name, int(model.count_params()), gradient_bytes, tuple(weights))
+    return Model(name, int(model.count_params()), gradient_bytes, weights)
 
 
 def _horovod() -> list[str]:
