@@ -14,7 +14,7 @@ from absl import flags
 from tfmat.cli import laws
 from tfmat.cli.flags import define
 from tfmat.errors import InputError
-from tfmat.materials import LAWS, find_law
+from tfmat.materials import LAWS, History, find_law
 from tfmat.materials.registry import MONOTONIC_LAWS
 
 _GUIDE = pathlib.Path(__file__).parents[2] / "docs" / "adding_a_law.md"
@@ -98,6 +98,20 @@ def test_example_of_the_guide_runs_and_passes_its_own_check(capsys, tmp_path):
     law = find_law(spec)
     stress = law.stress(np.array([[0.0, 0.04, 0.25]]), np.array([[500.0, 0.5]]))
     np.testing.assert_allclose(stress, [[0.0, 100.0, 250.0]], rtol=1e-15)
+
+
+def test_the_law_of_the_guide_that_remembers_runs_and_passes_its_check(capsys, tmp_path):
+    (code,) = re.findall(r"```py\n(.*?)```", _GUIDE.read_text("utf-8"), re.DOTALL)
+    path = tmp_path / "maxwell.py"
+    path.write_text(code, "utf-8")
+    status, text = _run(capsys, f"{path}:Maxwell")
+    assert status == 0
+    assert text.count("passed  relaxation") == 3
+    # Exact for strain that is even between points: half of a sudden stress is left after ln 2 relaxation times.
+    law = find_law(f"{path}:Maxwell")
+    history = History(strain=np.full((1, 2), 0.01), time=np.array([[0.0, 100 * np.log(2)]]))
+    stress = law.respond(history, np.array([[1000.0, 100.0]]))
+    np.testing.assert_allclose(stress, [[10.0, 5.0]], rtol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "panels"), [("voce", 1), ("ogden", 3), ("perzyna", 3)])
