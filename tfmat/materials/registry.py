@@ -16,18 +16,11 @@ from tfmat.materials.concrete import Hognestad
 from tfmat.materials.elastic_plastic import Swift, Voce
 from tfmat.materials.johnson_cook import JohnsonCook
 from tfmat.materials.law import HistoryLaw, Law, Parameter, Scale
+from tfmat.materials.ogden import Ogden1, Ogden2, Ogden3
 from tfmat.materials.ply_shear import LadevezeShear, RambergOsgoodShear
 from tfmat.materials.power_laws import Hollomon, Ludwik, RambergOsgood
 from tfmat.materials.prony import Prony
-from tfmat.materials.rubber import (
-    ArrudaBoyce,
-    MooneyRivlin,
-    NeoHooke,
-    Ogden1,
-    Ogden2,
-    Ogden3,
-    Yeoh,
-)
+from tfmat.materials.rubber import ArrudaBoyce, MooneyRivlin, NeoHooke, Yeoh
 from tfmat.materials.shear import ExponentialShear, HahnTsai, TanhShear
 from tfmat.materials.viscoplastic import Norton, Perzyna
 
