@@ -15,6 +15,7 @@ from tfmat.identification.least_squares import LeastSquaresFit, fit, polish
 from tfmat.identification.levenberg_marquardt import Residuals, minimise
 from tfmat.identification.other_laws import compare_laws
 from tfmat.identification.start_values import coarse_minimum, even_labels, tried_costs
+from tfmat.materials.history import TestSet
 from tfmat.materials.law import Array, Law, Parameter
 
 # A longer curve is averaged in groups of neighbours: the fit is the same, and it stays fast.
@@ -106,47 +107,69 @@ def best_fit(law: Law, strain: Array, stress: Array, *, start: Array | None = No
     """
     wide = widened(law)
     with np.errstate(all="ignore"):
-        labels, _ = _global_minimum(law, wide, strain, stress, start)
+        labels = minima(_curve(law, strain, stress), wide, start)[0][0]
         found = fit(wide, strain[None], stress[None], start=labels[None], correlated=True)
-    return _within(law, wide, found)
+    return within(law, wide, found)
 
 
-def _global_minimum(
-    law: Law, wide: Law, strain: Array, stress: Array, start: Array | None = None
-) -> tuple[Array, float]:
-    """Labels [p] on the scale of the wide law, and half the sum of squares there."""
-    curve = Residuals(law, strain[None], stress[None], np.ones((1, len(strain))))
-    parameters = len(law.identified)
+def _curve(law: Law, strain: Array, stress: Array) -> Residuals:
+    return Residuals(law, strain[None], stress[None], np.ones((1, len(strain))))
+
+
+def minima(curve: Residuals, wide: Law, start: Array | None = None) -> tuple[Array, Array]:
+    """Where searches from many starts end, the best first.
+
+    Args:
+      curve: one curve, or the tests of one material, and their law.
+      wide: the law with the ranges to search.
+      start: labels [p] of one more start.
+
+    Returns:
+      Labels [minima, p] on the scale of the wide law, and half the sum of squares at each.
+    """
+    law, parameters = curve.law, len(curve.law.identified)
     tried = even_labels(_TRIED if parameters > 1 else _TRIED_ONE, parameters)
-    cost = tried_costs(curve, tried, _TRIED_POINTS)[0]
+    cost = _tried(curve, tried)
     starts = tried[np.argsort(cost, kind="stable")[:_STARTS]]
     if start is not None:
         starts = np.concatenate([starts, start[None]])
     wide_curve = dataclasses.replace(curve, law=wide)
     starts = wide.to_labels(law.from_labels(starts))
-    coarse = coarse_minimum(_repeated(wide_curve, len(starts)), starts)
-    best, cost_of_best = _best_of(wide_curve, _distinct(coarse.labels, coarse.cost))
+    coarse = coarse_minimum(repeated(wide_curve, len(starts)), starts)
+    found = [_searched(wide_curve, _distinct(coarse.labels, coarse.cost))]
     for _ in range(_MOST_ROUNDS):
+        best, cost_of_best = found[-1][0][0], found[-1][1][0]
         places = (np.arange(_HOPS) + 0.5) / _HOPS
         moved = np.repeat(best[None], parameters * _HOPS, axis=0)
         for column in range(parameters):
             moved[column * _HOPS : (column + 1) * _HOPS, column] = places
-        found, cost_found = _best_of(wide_curve, moved)
-        if not cost_found < cost_of_best * (1.0 - _WORTH_A_ROUND):
+        further = _searched(wide_curve, moved)
+        if not further[1][0] < cost_of_best * (1.0 - _WORTH_A_ROUND):
+            found.insert(0, further)
             break
-        best, cost_of_best = found, cost_found
-    return best, cost_of_best
+        found.append(further)
+    # Each round's best is better than that of the round before.
+    found.reverse()
+    return np.concatenate([each[0] for each in found]), np.concatenate([each[1] for each in found])
 
 
-def _best_of(curve: Residuals, starts: Array) -> tuple[Array, float]:
-    """Labels [p] and cost of the best minimum of one curve that full searches from starts [starts, p] find."""
-    minimum = minimise(_repeated(curve, len(starts)), starts)
+def _tried(curve: Residuals, tried: Array) -> Array:
+    """Sum of squares of each of the labels [labels, p], on a few points of a curve or on all of tests: [labels]."""
+    if not isinstance(curve.strain, TestSet):
+        return tried_costs(curve, tried, _TRIED_POINTS)[0]
+    cost = np.square(repeated(curve, len(tried)).values(tried)).sum(axis=1)
+    return np.where(np.isfinite(cost), cost, np.inf)
+
+
+def _searched(curve: Residuals, starts: Array) -> tuple[Array, Array]:
+    """Labels [starts, p] and cost of the minima of one curve that full searches find, the best first."""
+    minimum = minimise(repeated(curve, len(starts)), starts)
     cost = np.where(np.isnan(minimum.cost), np.inf, minimum.cost)
-    best = int(cost.argmin())
-    return minimum.labels[best], float(cost[best])
+    order = np.argsort(cost, kind="stable")
+    return minimum.labels[order], cost[order]
 
 
-def _repeated(curve: Residuals, count: int) -> Residuals:
+def repeated(curve: Residuals, count: int) -> Residuals:
     """One curve as `count` equal ones, so that it is searched from many starts side by side."""
     return curve.rows(np.zeros(count, np.intp))
 
@@ -162,7 +185,7 @@ def _distinct(labels: Array, cost: Array) -> Array:
     return np.stack(chosen)
 
 
-def _within(law: Law, wide: Law, found: LeastSquaresFit) -> BestFit:
+def within(law: Law, wide: Law, found: LeastSquaresFit) -> BestFit:
     """The fit of the wide law, seen from the law's own ranges."""
     lower, upper = (
         np.array([p.to_unit_interval(end) for p, end in zip(law.identified, ends, strict=True)])
@@ -209,10 +232,10 @@ def _better_law(law: Law, best: BestFit, points: tuple[Array, Array]) -> tuple[s
 
     def error_of(other: Law) -> Array:
         wide = widened(other)
-        labels, cost = _global_minimum(other, wide, *points)
-        own = other.to_labels(wide.from_labels(labels[None]))
+        labels, cost = minima(_curve(other, *points), wide)
+        own = other.to_labels(wide.from_labels(labels[:1]))
         inside = np.all((own > 0) & (own < 1))
-        return np.array([np.sqrt(2.0 * cost / len(points[0])) if inside else np.inf])
+        return np.array([np.sqrt(2.0 * cost[0] / len(points[0])) if inside else np.inf])
 
     count = np.array([len(points[0])])
     return compare_laws(law, np.array([best.rmse_mpa]), count, error_of).better()[0]
