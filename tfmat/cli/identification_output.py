@@ -71,11 +71,14 @@ def write_plots(results: "Sequence[Identification]", plot_dir: str) -> None:
     from tfmat.console import progress_bar
     from tfmat.report.drawing import save_figure
     from tfmat.report.figures import curve_figure
+    from tfmat.report.record_figures import record_figure
 
     folder = make_folder(plot_dir)
     with progress_bar("drawing", "curves") as progress:
         for done, (name, result) in enumerate(_file_names(results), start=1):
-            save_figure(curve_figure(**result.picture()), folder / f"{name}.png")
+            picture = result.picture()
+            figure = record_figure(**picture) if "tests" in picture else curve_figure(**picture)
+            save_figure(figure, folder / f"{name}.png")
             if progress:
                 progress(done, len(results))
 
@@ -155,6 +158,7 @@ def print_results(
         parameter_table,
         shared_beginning,
         tensile_table,
+        tests_table,
     )
 
     console = open_console()
@@ -170,6 +174,9 @@ def print_results(
         if result["do_not_use"]:
             text = f"DO NOT USE THIS ANSWER: {', '.join(result['reasons'])}"
             console.print(Text(text, style="bold red"), soft_wrap=True)
+    for result in detailed:
+        if len(result.get("tests", ())) > 0:
+            console.print(tests_table(result))
     tests = tensile_table(results)
     if tests is not None:
         console.print(tests)

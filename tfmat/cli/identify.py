@@ -4,6 +4,8 @@
     tfmat identify lab/ --law=swift --stress_unit=ksi --json=out.json --csv=out.csv --plot_dir=plots
     tfmat identify "lab/*.xlsx" --workdir=runs/voce --fix=E=193000 --pool_by=temperature,direction
     tfmat identify curve.csv --law=voce --card=abaqus,ls_dyna --card_variants
+    tfmat identify uniaxial=UT.txt equibiaxial=ET.txt planar=PS.txt --law=ogden
+    tfmat identify cyclic_1.csv --law=voce_chaboche --plot_dir=plots
     tfmat identify machine.txt --law=voce --area=24.5 --gauge_length=50 --strain_column=Extension --stress_column=Load
 
 Curves are text files (comma, semicolon, tab or blanks; decimal point or comma; lines and units before the numbers) and
@@ -21,6 +23,11 @@ network's answer, the polished one (two steps of least squares from it) and the 
 A tension test of a metal also gets what needs no law: chord modulus, Rp0.2, Rm and uniform elongation. Temperature,
 direction, rate and specimen are taken from the heads and names of the files.
 
+A law that takes tests (tfmat laws shows which) is identified from all tests of a material at once: TEST=FILE for each
+test, or a table tests.csv (columns file, test, rate in 1/s, temperature in °C, material) or its folder. Where the law
+takes one kind of test, plain files are a material each. A parameter that the tests cannot tell is named, with the test
+that would tell it.
+
 With --fix a known parameter is given and the others are identified; with --pool all curves are specimens of one
 material, and the last answer is theirs together (--pool_by: one answer for each temperature, direction, ...).
 
@@ -36,6 +43,7 @@ import dataclasses
 import math
 import pathlib
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfmat.cli.flags import (
@@ -52,9 +60,12 @@ from tfmat.errors import InputError
 
 if TYPE_CHECKING:
     from tfmat.curves.measured import MeasuredCurve
+    from tfmat.curves.measured_tests import MeasuredRecord
+    from tfmat.curves.record_files import RecordFiles
     from tfmat.curves.resampling import CurveTarget
     from tfmat.identification.answers import Identification
     from tfmat.identification.networks import Sidecar
+    from tfmat.materials.law import Law
 
 FLAGS = (
     text(
@@ -109,6 +120,7 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     check_output_folder("plot_dir", flag_values.plot_dir)
     # Files are read before TensorFlow is loaded: a bad one is named at once.
     from tfmat.curves.raw_files import find_files
+    from tfmat.curves.record_files import find_records, refuse_tests, takes_tests
     from tfmat.identification.networks import find_network, law_alone, read_sidecar
 
     network = find_network(flag_values.workdir, flag_values.law)
@@ -118,7 +130,13 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
         from tfmat.identification.classical import conditioned
 
         conditioned(sidecar.law, fixed)
-    curves, bad = _read(flag_values, find_files(arguments), sidecar.target)
+    law = sidecar.law
+    curves: Sequence[MeasuredCurve | MeasuredRecord]
+    if law is not None and takes_tests(law):
+        curves, bad = _read_tests(flag_values, find_records(arguments, law), law)
+    else:
+        refuse_tests(arguments, law)
+        curves, bad = _read(flag_values, find_files(arguments), sidecar.target)
     if not curves or (bad and not flag_values.skip_bad_files):
         return InputError.exit_status
     if (flag_values.pool or flag_values.pool_by) and len(curves) < 2:
@@ -156,9 +174,30 @@ def _read(
     cleaning = CleaningOptions(**_flags_of(CleaningOptions, flag_values))
     with progress_bar("reading", "files") as progress:
         curves, errors = load_measured_curves(files, target, options, progress, cleaning)
+    return curves, _named(errors)
+
+
+def _read_tests(
+    flag_values: FlagValues, records: "list[RecordFiles]", law: "Law"
+) -> "tuple[list[MeasuredRecord], int]":
+    """The records whose files are all good, and how many files were bad; those are named on standard error."""
+    from tfmat.console import progress_bar
+    from tfmat.curves.cleaning import CleaningOptions
+    from tfmat.curves.reading import ReadingOptions
+    from tfmat.curves.record_files import load_records
+
+    options = ReadingOptions(**_flags_of(ReadingOptions, flag_values))
+    cleaning = CleaningOptions(**_flags_of(CleaningOptions, flag_values))
+    with progress_bar("reading", "files") as progress:
+        found, errors = load_records(records, law, options, progress, cleaning)
+    return found, _named(errors)
+
+
+def _named(errors: list[InputError]) -> int:
+    """How many files were bad; each is named on standard error."""
     for error in errors:
         print(f"tfmat: {error}", file=sys.stderr)
-    return curves, len(errors)
+    return len(errors)
 
 
 def _flags_of(kind: type, flag_values: FlagValues) -> dict[str, Any]:
@@ -170,7 +209,7 @@ def _identify(
     flag_values: FlagValues,
     network: pathlib.Path | None,
     sidecar: "Sidecar",
-    curves: "list[MeasuredCurve]",
+    curves: "Sequence[MeasuredCurve | MeasuredRecord]",
     fixed: dict[str, float],
     solvers: list[str],
 ) -> None:
@@ -181,7 +220,7 @@ def _identify(
         write_plots,
     )
     from tfmat.console import progress_bar
-    from tfmat.identification.identify import identify
+    from tfmat.identification.record_answers import identify_all
 
     source: Any = sidecar
     if network is not None:
@@ -192,7 +231,7 @@ def _identify(
 
         source = Identifier.open(network)
     with progress_bar("identifying", "curves") as progress:
-        results = identify(
+        results = identify_all(
             source,
             curves,
             fixed=fixed,

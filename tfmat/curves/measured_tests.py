@@ -172,6 +172,11 @@ class MeasuredRecord:
         return {k: v for k, v in first.items() if all(other.get(k) == v for other in others)}
 
     @property
+    def strain(self) -> Array:
+        """The strain of all tests, one after the other, [points]."""
+        return np.concatenate([test.curve.strain for test in self.tests])
+
+    @property
     def num_points(self) -> int:
         return sum(map(len, self.tests))
 

@@ -68,6 +68,17 @@ def names_a_test(argument: str) -> bool:
     )
 
 
+def refuse_tests(arguments: Sequence[str], law: Law | None) -> None:
+    """Raises InputError where an argument says `test=file` for a law of one curve of rising strain."""
+    for argument in arguments:
+        if names_a_test(argument) and argument.partition("=")[0] in PROGRAMMES:
+            which = f"law {law.name}" if law else "the network"
+            raise InputError(
+                f"{which} is identified from one curve of rising strain, and {argument} names a test; give the file "
+                "alone, or a law that takes tests, e.g. --law=ogden"
+            )
+
+
 def find_records(arguments: Sequence[str], law: Law) -> list[RecordFiles]:
     """The materials that the arguments mean, in order.
 

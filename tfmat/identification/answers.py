@@ -1,26 +1,28 @@
 """The answer for a curve: what the network says, the recommended value of each parameter, whether it may be used."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from tfmat.curves.cleaning import Caveat, MeasuredCurve, reasons_not_to_use
-from tfmat.curves.records import features_of
-from tfmat.curves.resampling import resample
-from tfmat.errors import InputError
-from tfmat.identification import caveats
+from tfmat.curves.measured_tests import MeasuredRecord
 from tfmat.identification.cards import card
-from tfmat.identification.uncertainty import in_units
-from tfmat.materials.law import Array, Law, Parameter
+from tfmat.identification.classical import ClassicalAnswer
+from tfmat.identification.predictions import Interval, Predicted, interval_of, network_errors
+from tfmat.identification.record_fit import panels_of, tests_json
+from tfmat.materials.law import Array, Law
 
 if TYPE_CHECKING:
-    from tfmat.identification.identifier import Identifier
+    pass
 
+
+# Where least squares cannot tell a parameter, the network's answer is recommended if its curve is as near to the
+# measured one but for this factor.
+_AS_NEAR = 1.1
 
 Method = Literal["least_squares", "network", "given", "mean of specimens"]
-Interval = tuple[float, float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,19 +66,20 @@ class Identification:
     """The answer for one curve.
 
     Attributes:
-      curve: the measured points that the answer stands on, with the steps of its cleaning.
+      curve: the measured points that the answer stands on, with the steps of its cleaning; of a law that takes tests
+        the record of all of them.
       law: the law, or None where the network was trained on labelled curves of no known law.
       method: how the recommended values were got.
       parameters: name -> value, the given ones included.
       stress_mpa: method -> stress of the law at the measured strains with its values, [points], MPa: `least_squares`
-        and `network`, as far as they are known.
+        and `network`, as far as they are known. Of a record the response to all tests, one after the other.
       errors_percent: method -> its root mean square distance from the measured points over the maximum stress, %.
       warnings: those of the curve and those of the answer.
       labels: the recommended values on the scale of the law's ranges, [identified]; 0 and 1 are their ends.
       covariance: of `labels`, [identified, identified]; None where it is not known.
     """
 
-    curve: MeasuredCurve
+    curve: MeasuredCurve | MeasuredRecord
     law: Law | None
     method: Method
     parameters: dict[str, Value]
@@ -104,6 +107,9 @@ class Identification:
     def to_json(self) -> dict[str, Any]:
         """One entry of the list that `tfmat identify --json` writes."""
         curve = self.curve
+        tests = {}
+        if isinstance(curve, MeasuredRecord):
+            tests = {"tests": tests_json(curve, self.stress_mpa[self.method])}
         return {
             "curve": curve.name,
             "law": self.law.name if self.law else None,
@@ -122,6 +128,7 @@ class Identification:
                 {"kind": caveat.kind, "text": caveat.text, "advice": caveat.advice}
                 for caveat in self.warnings
             ],
+            **tests,
         }
 
     def card(
@@ -141,8 +148,24 @@ class Identification:
         return card(self, solver, poisson_ratio=poisson_ratio, quantile=quantile)
 
     def picture(self) -> dict[str, Any]:
-        """The arguments of `tfmat.report.figures.curve_figure` for this answer, as plain values and arrays."""
+        """The arguments of `tfmat.report.figures.curve_figure` for this answer, as plain values and arrays.
+
+        Of a record those of `tfmat.report.record_figures.record_figure`.
+        """
         law = self.law
+        if isinstance(self.curve, MeasuredRecord):
+            assert law is not None
+            return {
+                **panels_of(self.curve, law, self.stress_mpa, self.method),
+                "name": self.curve.name,
+                "law_title": law.title,
+                "parameters": {
+                    n: (value.value, value.unit) for n, value in self.parameters.items()
+                },
+                "intervals": {name: value.ci95 for name, value in self.parameters.items()},
+                "do_not_use": self.do_not_use,
+                "assumed": list(self.curve.assumed),
+            }
         refined = None
         if "least_squares" in self.stress_mpa:
             refined = {
@@ -168,70 +191,60 @@ class Identification:
         }
 
 
-@dataclasses.dataclass(frozen=True)
-class Predicted:
-    """What the network says of one curve, p identified parameters.
-
-    Attributes:
-      labels: [p], cut to 0-1.
-      std: [p], calibrated, on the same scale; None where the network gives none.
-      interval: [p, 2], 95 %, on the same scale; None with `std`.
-    """
-
-    labels: Array
-    std: Array | None
-    interval: Array | None
-
-
-def predict(network: "Identifier", curve: MeasuredCurve, may_fail: bool) -> Predicted | None:
-    """The network's answer; None for a curve that is far too short for it (an error unless it `may_fail`)."""
-    try:
-        strain, stress, valid = resample(curve.strain, curve.stress_mpa, network.target)
-    except InputError:
-        if may_fail and network.law is not None:
-            return None
-        raise
-    raw, std = network.predict_with_std(features_of(strain[None], stress[None], valid[None]))
-    if not np.isfinite(raw).all():
-        raise InputError("the model answers with NaN; its training diverged, train again")
-    labels = np.clip(raw, 0.0, 1.0)
-    calibration = network.calibration
-    if std is None or calibration is None:
-        return Predicted(labels[0], None, None)
-    return Predicted(labels[0], calibration.std(std)[0], calibration.interval(labels, std)[0])
+def recommended_method(
+    predicted: Predicted | None, classical: ClassicalAnswer | None, errors: Mapping[str, float]
+) -> Method:
+    """Least squares; the network where nothing else answers, or where it alone can tell a parameter."""
+    if classical is None:
+        return "network"
+    if (
+        predicted is not None
+        and predicted.interval is not None
+        and classical.best.unidentifiable.any()
+        and errors["network"] <= _AS_NEAR * errors["least_squares"]
+    ):
+        return "network"
+    return "least_squares"
 
 
-def without_unfounded_interval(
-    predicted: Predicted | None,
-    errors: Mapping[str, float],
-    noise_mpa: float,
-    curve: MeasuredCurve,
-) -> Predicted | None:
-    """The network's answer, without its intervals where the curve is not like those that they were calibrated on.
+def values_of(
+    law: Law, method: Method, predicted: Predicted | None, classical: ClassicalAnswer | None
+) -> dict[str, Value]:
+    """Every parameter of the law, the given ones included."""
+    by_network = None if predicted is None else law.from_labels(predicted.labels[None])[0]
+    errors = None if predicted is None else network_errors(law.identified, predicted)
+    found, column = {}, 0
+    for i, parameter in enumerate(law.parameters):
+        if parameter.fixed is not None:
+            found[parameter.name] = Value(parameter.fixed, parameter.unit, "given")
+            continue
+        network = None if by_network is None else float(by_network[i])
+        std, network_ci95 = (None, None) if errors is None else errors[column]
+        fitted, ci95, polished = None, None, None
+        if classical is not None:
+            best = classical.best
+            fitted, ci95 = float(best.values[column]), interval_of(best.interval[column])
+            polished = None if classical.polished is None else classical.polished[column]
+        recommended = network if method == "network" else fitted
+        assert recommended is not None
+        if method == "least_squares" and classical is not None:
+            std = _finite(classical.best.std[column])
+            std = None if classical.best.unidentifiable[column] else std
+        found[parameter.name] = Value(
+            recommended,
+            parameter.unit,
+            method,
+            std,
+            ci95=network_ci95 if method == "network" else ci95,
+            network=network,
+            network_ci95=network_ci95,
+            polished=None if polished is None else _finite(polished),
+            least_squares=fitted,
+            least_squares_ci95=ci95,
+        )
+        column += 1
+    return found
 
-    They hold the truth for curves that follow the law up to the noise; what the misfit of a real curve does to the
-    network's answer they do not know.
-    """
-    if predicted is None or predicted.std is None:
-        return predicted
-    nearest = errors.get("least_squares", errors["network"])
-    largest = float(np.abs(curve.stress_mpa).max())
-    if 0.01 * nearest * largest <= caveats.ABOVE_NOISE * noise_mpa:
-        return predicted
-    return dataclasses.replace(predicted, interval=None)
 
-
-def network_errors(
-    parameters: Sequence[Parameter], predicted: Predicted
-) -> list[tuple[float | None, Interval | None]]:
-    """Standard deviation and 95 % interval of each identified parameter, in its unit; None where there is none."""
-    if predicted.std is None or predicted.interval is None:
-        return [(None, None) for _ in parameters]
-    std, limits = in_units(
-        parameters, predicted.labels[None], predicted.std[None], predicted.interval[None]
-    )
-    return [(float(std[0, i]), interval_of(limits[0, i])) for i in range(len(parameters))]
-
-
-def interval_of(ends: Array) -> Interval | None:
-    return (float(ends[0]), float(ends[1])) if np.isfinite(ends).all() else None
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -116,13 +116,16 @@ def _curve(law: Law, strain: Array, stress: Array) -> Residuals:
     return Residuals(law, strain[None], stress[None], np.ones((1, len(strain))))
 
 
-def minima(curve: Residuals, wide: Law, start: Array | None = None) -> tuple[Array, Array]:
+def minima(
+    curve: Residuals, wide: Law, start: Array | None = None, rounds: int = _MOST_ROUNDS
+) -> tuple[Array, Array]:
     """Where searches from many starts end, the best first.
 
     Args:
       curve: one curve, or the tests of one material, and their law.
       wide: the law with the ranges to search.
       start: labels [p] of one more start.
+      rounds: how often the parameters of the best minimum are moved through their ranges, at the most.
 
     Returns:
       Labels [minima, p] on the scale of the wide law, and half the sum of squares at each.
@@ -137,7 +140,7 @@ def minima(curve: Residuals, wide: Law, start: Array | None = None) -> tuple[Arr
     starts = wide.to_labels(law.from_labels(starts))
     coarse = coarse_minimum(repeated(wide_curve, len(starts)), starts)
     found = [_searched(wide_curve, _distinct(coarse.labels, coarse.cost))]
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(rounds):
         best, cost_of_best = found[-1][0][0], found[-1][1][0]
         places = (np.arange(_HOPS) + 0.5) / _HOPS
         moved = np.repeat(best[None], parameters * _HOPS, axis=0)

@@ -14,12 +14,9 @@ from tfmat.identification import caveats
 from tfmat.identification.answers import (
     Identification,
     Method,
-    Predicted,
     Value,
-    interval_of,
-    network_errors,
-    predict,
-    without_unfounded_interval,
+    recommended_method,
+    values_of,
 )
 from tfmat.identification.classical import (
     ClassicalAnswer,
@@ -28,14 +25,16 @@ from tfmat.identification.classical import (
     labels_of_others,
 )
 from tfmat.identification.networks import Sidecar
+from tfmat.identification.predictions import (
+    Predicted,
+    network_errors,
+    predict,
+    without_unfounded_interval,
+)
 from tfmat.materials.law import Array, Law
 
 if TYPE_CHECKING:
     from tfmat.identification.identifier import Identifier
-
-# Where least squares cannot tell a parameter, the network's answer is recommended if its curve is as near to the
-# measured one but for this factor.
-_AS_NEAR = 1.1
 
 
 def identify(
@@ -149,7 +148,7 @@ def _answer(
     stress, errors = _compared(law, curve, predicted, classical)
     noise = caveats.noise_level(curve, source.settings)
     predicted = without_unfounded_interval(predicted, errors, noise, curve)
-    method = _recommended(predicted, classical, errors)
+    method = recommended_method(predicted, classical, errors)
     warnings = [
         *curve.warnings,
         *_caveats(law, source, curve, method, predicted, classical, errors, noise),
@@ -165,7 +164,7 @@ def _answer(
     best = predicted.labels if method == "network" and predicted else None
     labels = best if best is not None or classical is None else classical.best.labels
     assert labels is not None
-    values = _values(law, method, predicted, classical)
+    values = values_of(law, method, predicted, classical)
     covariance = None
     if method == "least_squares" and classical is not None:
         covariance = classical.best.label_covariance
@@ -196,21 +195,6 @@ def _compared(
         for method, found in stress.items()
     }
     return stress, errors
-
-
-def _recommended(
-    predicted: Predicted | None, classical: ClassicalAnswer | None, errors: Mapping[str, float]
-) -> Method:
-    if classical is None:
-        return "network"
-    if (
-        predicted is not None
-        and predicted.interval is not None
-        and classical.best.unidentifiable.any()
-        and errors["network"] <= _AS_NEAR * errors["least_squares"]
-    ):
-        return "network"
-    return "least_squares"
 
 
 def _caveats(
@@ -259,46 +243,3 @@ def _caveats(
     if classical.better:
         found.append(caveats.better_law_caveat(law.name, fit_mpa, classical.better))
     return found
-
-
-def _values(
-    law: Law, method: Method, predicted: Predicted | None, classical: ClassicalAnswer | None
-) -> dict[str, Value]:
-    """Every parameter of the law, the given ones included."""
-    by_network = None if predicted is None else law.from_labels(predicted.labels[None])[0]
-    errors = None if predicted is None else network_errors(law.identified, predicted)
-    found, column = {}, 0
-    for i, parameter in enumerate(law.parameters):
-        if parameter.fixed is not None:
-            found[parameter.name] = Value(parameter.fixed, parameter.unit, "given")
-            continue
-        network = None if by_network is None else float(by_network[i])
-        std, network_ci95 = (None, None) if errors is None else errors[column]
-        fitted, ci95, polished = None, None, None
-        if classical is not None:
-            best = classical.best
-            fitted, ci95 = float(best.values[column]), interval_of(best.interval[column])
-            polished = None if classical.polished is None else classical.polished[column]
-        recommended = network if method == "network" else fitted
-        assert recommended is not None
-        if method == "least_squares" and classical is not None:
-            std = _finite(classical.best.std[column])
-            std = None if classical.best.unidentifiable[column] else std
-        found[parameter.name] = Value(
-            recommended,
-            parameter.unit,
-            method,
-            std,
-            ci95=network_ci95 if method == "network" else ci95,
-            network=network,
-            network_ci95=network_ci95,
-            polished=None if polished is None else _finite(polished),
-            least_squares=fitted,
-            least_squares_ci95=ci95,
-        )
-        column += 1
-    return found
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

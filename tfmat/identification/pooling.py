@@ -7,6 +7,7 @@ import numpy as np
 import scipy.stats
 
 from tfmat.curves.cleaning import Caveat, MeasuredCurve
+from tfmat.curves.measured_tests import MeasuredRecord
 from tfmat.curves.tensile import Property, TensileProperties
 from tfmat.errors import InputError
 from tfmat.identification.answers import Identification, Value
@@ -41,6 +42,10 @@ def pool(results: Sequence[Identification], keys: Sequence[str] = ()) -> list[Id
         raise InputError(f"--pool needs at least two curves; {len(results)} was given")
     if any(result.law is None for result in results):
         raise InputError("the network was trained on curves of no known law; nothing can be pooled")
+    if any(isinstance(result.curve, MeasuredRecord) for result in results):
+        raise InputError(
+            "tests are not pooled; name all tests of one material together, such as cyclic=a.csv cyclic=b.csv"
+        )
     known = dict.fromkeys(key for result in results for key in result.curve.conditions)
     for key in keys:
         if key not in known:
@@ -71,7 +76,8 @@ def _pooled(
     assert law is not None
     labels = np.stack([result.labels for result in usable])
     mean = labels.mean(axis=0)
-    curve = _joined([result.curve for result in usable], conditions)
+    curves = [r.curve for r in usable if isinstance(r.curve, MeasuredCurve)]
+    curve = _joined(curves, conditions)
     together = None
     if usable[0].method == "least_squares":
         together = best_fit(law, *grouped_points(curve), start=mean).values

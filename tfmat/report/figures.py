@@ -56,7 +56,7 @@ def curve_figure(
         curves.append(_Curve(refined["name"], refined["stress_mpa"], refined["rmse_percent"]))
     # The recommended one first; it is the last to be drawn.
     curves.sort(key=lambda curve: curve.name != recommended)
-    answer = _answer(parameters, intervals or {}, assumed)
+    answer = answer_text(parameters, intervals or {}, assumed)
     lines = len(answer.splitlines()) + len(curves) + 1
     figure = new_figure(width, (5.0 if curves else 3.8) + 0.19 * lines)
     if curves:
@@ -76,8 +76,7 @@ def curve_figure(
         frameon=False,
     )
     legend.get_title().set_fontweight("bold")
-    name = name if len(name) <= MAX_NAME else f"…{name[1 - MAX_NAME :]}"
-    title = f"{name}: {law_title}" if law_title else name
+    title = f"{short_name(name)}: {law_title}" if law_title else short_name(name)
     top.set_title(title, loc="left", fontsize=11, fontweight="bold", parse_math=False)
     if do_not_use:
         text = textwrap.fill(f"DO NOT USE: {', '.join(do_not_use)}", int(11 * width))
@@ -87,6 +86,11 @@ def curve_figure(
     figure.axes[-1].set_xlim(left=0.0)
     figure.align_ylabels()
     return figure
+
+
+def short_name(name: str, most: int = MAX_NAME) -> str:
+    """The end of a name that is longer than `most` letters."""
+    return name if len(name) <= most else f"…{name[1 - most :]}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +108,7 @@ class _Curve:
         return f"{self.name}: RMSE {format_value(self.rmse_percent, 3)} % of maximum stress"
 
 
-def _answer(
+def answer_text(
     parameters: Mapping[str, tuple[float, str]],
     intervals: Mapping[str, tuple[float, float] | None],
     assumed: Sequence[str],

@@ -210,6 +210,27 @@ def tensile_table(results: Sequence[Mapping[str, Any]]) -> Table | None:
     return table
 
 
+def tests_table(result: Mapping[str, Any]) -> Table:
+    """One row per test of one answer: what it is, its settings, and how far the answer is from it."""
+    headings = ["file", "test", "settings", "half cycles", "points", "error", "% of largest"]
+    rows: list[list[str | Text]] = [
+        [
+            Text(test["name"]),
+            test["test"],
+            ", ".join(
+                f"{name} {with_unit(format_value(entry['value'], 3), entry['unit'])}"
+                for name, entry in test["settings"].items()
+            ),
+            str(test["half_cycles"]),
+            str(test["num_points"]),
+            with_unit(format_value(test["rmse"], 3), test["rmse_unit"]),
+            format_value(test["rmse_percent"], 3),
+        ]
+        for test in result["tests"]
+    ]
+    return text_table("tests", headings, rows, left=(0, 1, 2))
+
+
 def _property(entry: Mapping[str, Any] | None) -> str:
     if entry is None or entry["value"] is None:
         return "–"

@@ -1,0 +1,123 @@
+"""Measured tests put on the points and into the channels that a network's records have."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfmat.curves.cleaning import Caveat
+from tfmat.curves.loading_paths import Cells, places_in_time
+from tfmat.curves.measured_tests import MeasuredRecord, MeasuredTest
+from tfmat.curves.programme_settings import settings_beyond
+from tfmat.curves.programmes import Programme, Uniaxial, along_path
+from tfmat.curves.records import FLAG, RecordForm
+from tfmat.errors import InputError
+from tfmat.materials.history import Array, History
+
+
+def record_features(
+    record: MeasuredRecord, form: RecordForm
+) -> tuple[NDArray[np.float32] | None, list[Caveat]]:
+    """A record as the network takes it, [1, points, channels], missing tests flagged; and what it was not trained for.
+
+    Returns:
+      None in place of the features where the network knows none of the tests.
+    """
+    features = np.zeros((1, *form.shape), np.float32)
+    features[:, :, FLAG] = 1.0
+    free = list(range(len(form.programmes)))
+    caveats: list[Caveat] = []
+    for test in record.tests:
+        slot = next((i for i in free if form.programmes[i].name == test.programme.name), None)
+        if slot is None:
+            caveats.append(
+                Caveat(
+                    "test unknown to the network",
+                    f"the network has no place for {test.curve.name}, a test {test.programme.name}",
+                    "its answer does not know of that test; take that of least squares",
+                )
+            )
+            continue
+        try:
+            history, response = onto_points(test, form.programmes[slot], form.points)
+        except InputError as error:
+            caveats.append(Caveat("beyond the trained tests", f"{test.curve.name}: {error}"))
+            continue
+        free.remove(slot)
+        valid = np.ones(response.shape, bool)
+        form.write(features, slot, history, response, valid)
+        beyond = settings_beyond(form.programmes[slot], test.settings)
+        if beyond:
+            caveats.append(
+                Caveat(
+                    "beyond the trained tests",
+                    f"{test.curve.name} is unlike the tests that the network was trained on: {', '.join(beyond)}",
+                    "take the values of least squares, or train with wider --config.test_ranges",
+                )
+            )
+    return (features if len(free) < len(form.programmes) else None), caveats
+
+
+def onto_points(test: MeasuredTest, programme: Programme, points: int) -> tuple[History, Array]:
+    """The history and the response [1, points] of a test on the points of a programme's records.
+
+    Points of a test that turns are even along its path, with the turning points among them; those of another stand
+    where its programme, with the settings that were measured, puts them. Means are taken where the test is denser.
+
+    Raises:
+      InputError: it turns too often for so many points.
+    """
+    if test.turns:
+        ends = np.array([*test.turns, len(test) - 1])
+        if points < 2 * len(ends) + 2:
+            raise InputError(
+                f"it turns {len(test.turns)} times, too often for the {points} points that the network takes"
+            )
+        path = along_path(test.driven[ends][None], points)
+        at = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(path[0])))])
+        # The specimen was at rest at zero, where a path begins.
+        places = test.places + abs(float(test.driven[0]))
+        turns = np.searchsorted(at, places[ends[:-1]] - 1e-12 * at[-1])
+        pairs = tuple(zip(turns.tolist(), ends[:-1].tolist(), strict=True))
+        return _told(test, History(test.programme.mode, **{programme.drives: path})), Cells(
+            at, places, pairs
+        ).of(test.response)[None]
+    middle = {s.name: float(s.from_unit_interval(0.5)) for s in programme.settings}
+    settings = middle | test.settings
+    if isinstance(programme, Uniaxial):
+        (limits,) = programme.settings
+        low, high = sorted((limits.low, limits.high))
+        reached = float(test.driven[np.abs(test.driven).argmax()])
+        settings["max_strain"] = min(max(reached, low), high)
+        if abs(settings["max_strain"]) > abs(reached):
+            settings["max_strain"] = reached
+    row = np.array([[settings[s.name] for s in programme.settings]])
+    history = programme.history(row, points, np.random.default_rng(0))
+    if test.time is not None and history.time is not None and "hold" in settings:
+        at = places_in_time(history.driven[0], history.time[0])
+        return history, Cells(_rising(at), places_in_time(test.driven, test.time)).of(
+            test.response
+        )[None]
+    # Elastic at rest: what lies before the first point is a line from zero.
+    side = np.sign(history.driven[0, -1])
+    way = np.concatenate([[0.0], side * test.driven])
+    order = np.argsort(way, kind="stable")
+    order = order[way[order] >= 0.0]
+    response = np.concatenate([[0.0], test.response])[order]
+    cells = Cells(np.abs(history.driven[0]), way[order])
+    return _told(test, history), cells.of(response)[None]
+
+
+def _rising(at: Array) -> Array:
+    return np.asarray(np.maximum.accumulate(at))
+
+
+def _told(test: MeasuredTest, history: History) -> History:
+    """The history with what was measured of rate and temperature."""
+    told: dict[str, Any] = {
+        name: np.array([[value]])
+        for name in ("rate", "temperature")
+        if (value := getattr(test, name)) is not None
+    }
+    return dataclasses.replace(history, **told)

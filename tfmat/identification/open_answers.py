@@ -1,0 +1,199 @@
+"""What the tests of a material leave open: parameters that they cannot tell, other tests that they do not predict.
+
+And which test would tell it. A further test is imagined at the best parameters; what it adds to JᵀJ says how well each
+parameter would be known with it.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from tfmat.curves.cleaning import Caveat
+from tfmat.curves.measured_tests import MeasuredRecord
+from tfmat.curves.programmes import Programme, programme_class
+from tfmat.errors import InputError
+from tfmat.identification.classical import repeated
+from tfmat.identification.likelihood import PRIOR_VARIANCE
+from tfmat.identification.record_fit import RecordFit, residuals_of
+from tfmat.materials.history import Array, TestSet
+from tfmat.materials.law import Law, Parameter
+
+_POINTS = 60
+# Parameters whose sum of squares is within this factor of the best are as good as the best to anyone who looks at it.
+_AS_GOOD = 1.1
+# From the best fit along each axis of its covariance, so many standard deviations to both sides.
+_WALK = np.geomspace(0.25, 64.0, 17)
+# Predictions that differ by more than this, of their middle, are open.
+_OPEN = 0.4
+# Settings that a test may be repeated with another value of.
+_VARIED = ("rate", "temperature", "hold", "stress", "strain")
+# A further test makes a parameter known where its standard deviation falls to this share at least.
+_TELLS = 0.6
+
+
+@dataclasses.dataclass(frozen=True)
+class _Candidate:
+    """A test that was not done: in words, its programme, and its settings."""
+
+    text: str
+    programme: Programme
+    settings: Mapping[str, float]
+
+    def tests(self) -> TestSet:
+        row = np.array([[self.settings[s.name] for s in self.programme.settings]])
+        history = self.programme.history(row, _POINTS, np.random.default_rng(0))
+        return TestSet((history,))
+
+
+def open_caveats(law: Law, record: MeasuredRecord, fitted: RecordFit) -> list[Caveat]:
+    """Parameters that the tests cannot tell, with the test that would; tests whose answer is open."""
+    with np.errstate(all="ignore"):
+        return [*_open_parameters(law, record, fitted), *_open_tests(law, record, fitted)]
+
+
+def _open_parameters(law: Law, record: MeasuredRecord, fitted: RecordFit) -> list[Caveat]:
+    best = fitted.best
+    names = [p.name for p in law.identified]
+    unknown = [i for i in range(len(names)) if best.unidentifiable[i]]
+    if not unknown:
+        return []
+    known = residuals_of(law, record)
+    labels = np.clip(best.labels, 0.0, 1.0)[None]
+    information = known.normal_equations(labels)[0][0]
+    freedom = max(record.num_points - len(names), 1)
+    variance = max(float(np.square(known.values(labels)).sum()) / freedom, 1e-300)
+    before = _deviations(information / variance)
+    tellers: dict[str, list[int]] = {}
+    offers = [
+        (candidate, _offer(law, candidate, labels, variance))
+        for candidate in _candidates(law, record)
+    ]
+    for i in unknown:
+        found = [
+            (after[i], candidate.text)
+            for candidate, added in offers
+            if added is not None
+            and (after := _deviations(information / variance + added))[i]
+            < max(_TELLS * before[i], 1e-12)
+        ]
+        teller = min(found)[1] if found else ""
+        tellers.setdefault(teller, []).append(i)
+    caveats = []
+    for teller, members in tellers.items():
+        which = ", ".join(names[i] for i in members)
+        tests = "these tests" if len(record.tests) > 1 else "this test"
+        caveats.append(
+            Caveat(
+                "cannot be identified",
+                f"{which} cannot be identified from {tests}: "
+                f"{'its' if len(members) == 1 else 'each'} 95 % interval is as wide as its range"
+                + (f"; {teller} would tell" if teller else ""),
+                "give it (--fix) if it is known; do not use its value alone",
+            )
+        )
+    return caveats
+
+
+def _deviations(information: Array) -> Array:
+    """Standard deviation of each label, [p], beside what its range says."""
+    prior = np.eye(len(information)) / PRIOR_VARIANCE
+    return np.asarray(np.sqrt(np.diag(np.linalg.pinv(information + prior, hermitian=True))))
+
+
+def _offer(law: Law, candidate: _Candidate, labels: Array, variance: float) -> Array | None:
+    """What a further test adds to JᵀJ over the variance, [p, p]; None where the law does not answer it."""
+    try:
+        slopes = law.label_derivatives(candidate.tests(), labels)[0]
+    except InputError:
+        return None
+    found = slopes.T @ slopes / variance
+    return found if np.isfinite(found).all() else None
+
+
+def _candidates(law: Law, record: MeasuredRecord) -> Iterator[_Candidate]:
+    """Tests of the law that were not done, and those that were done with one other setting."""
+    done = {test.programme.name: test for test in record.tests}
+    for name in dict.fromkeys(law.tests):
+        programme = programme_class(name)()
+        middle = {s.name: float(s.from_unit_interval(0.5)) for s in programme.settings}
+        test = done.get(name)
+        if test is None or ("cycles" in middle and not test.turns):
+            yield _Candidate(f"a test of {programme.title} ({name}=FILE)", programme, middle)
+            continue
+        settings = middle | test.settings
+        for setting in programme.settings:
+            place = _place(setting, settings[setting.name])
+            if setting.name in _VARIED:
+                # Half-way to the end of the range that is further away.
+                other = float(setting.from_unit_interval(0.5 * (place + (place < 0.5))))
+                unit = "" if setting.unit == "-" else f" {setting.unit}"
+                text = f"a test at another {setting.name}, such as {other:.2g}{unit},"
+            elif setting.name in ("max_strain", "amplitude") and place < 0.8:
+                other = setting.high
+                text = f"a test to a larger strain, such as {other:.2g},"
+            else:
+                continue
+            yield _Candidate(text, programme, settings | {setting.name: other})
+
+
+def _place(setting: Parameter, value: float) -> float:
+    """Where a value lies in the setting's range, 0-1."""
+    if setting.low == setting.high or (setting.scale == "log" and value <= 0):
+        return 0.0
+    return float(np.clip(setting.to_unit_interval(value), 0.0, 1.0))
+
+
+def _open_tests(law: Law, record: MeasuredRecord, fitted: RecordFit) -> list[Caveat]:
+    """Other modes that parameters which fit the tests as well answer in different ways."""
+    done = {test.programme.name for test in record.tests}
+    others = [name for name in dict.fromkeys(law.tests) if name not in done]
+    if not others:
+        return []
+    labels = _as_good(fitted)
+    largest = max(float(np.abs(test.curve.strain).max()) for test in record.tests)
+    caveats = []
+    for name in others:
+        programme = programme_class(name)()
+        settings = {s.name: float(s.from_unit_interval(0.5)) for s in programme.settings}
+        where = ""
+        limits = next((s for s in programme.settings if s.name == "max_strain"), None)
+        if limits is not None:
+            low, high = sorted((limits.low, limits.high))
+            settings["max_strain"] = min(max(0.5 * largest, low), high)
+            where = f" at strain {settings['max_strain']:.3g}"
+        try:
+            answers = law.label_stress(_Candidate("", programme, settings).tests(), labels)[:, -1]
+        except InputError:
+            continue
+        answers = answers[np.isfinite(answers)]
+        if not len(answers):
+            continue
+        low, high = float(answers.min()), float(answers.max())
+        if high - low <= _OPEN * max(abs(float(answers[0])), 1e-300):
+            continue
+        caveats.append(
+            Caveat(
+                f"{name} is open",
+                f"parameters that fit {'these tests' if len(done) > 1 else 'this test'} as well answer "
+                f"{programme.title}{where} with {low:.3g} to {high:.3g} MPa",
+                f"do not rely on it in another mode of loading; a test {name}=FILE would tell",
+            )
+        )
+    return caveats
+
+
+def _as_good(fitted: RecordFit) -> Array:
+    """Labels [any, p], the best first, as near as the best: rivals, and along the axes of the covariance."""
+    best = fitted.best
+    values, axes = np.linalg.eigh(best.label_covariance)
+    steps = np.sqrt(np.maximum(values, 0.0))[:, None] * axes.T
+    walk = np.concatenate([-_WALK, _WALK])
+    tried = np.concatenate(
+        [best.labels[None], fitted.rivals, *(best.labels + walk[:, None] * step for step in steps)]
+    )
+    searched = fitted.searched
+    cost = np.square(repeated(searched, len(tried)).values(tried)).sum(axis=1)
+    near = cost <= _AS_GOOD * cost[: 1 + len(fitted.rivals)].min()
+    near[0] = True
+    return tried[near]

@@ -1,0 +1,217 @@
+"""Records of measured tests -> one recommended answer each, as `identify` gives for curves."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import threadpoolctl
+
+from tfmat.curves.cleaning import Caveat, MeasuredCurve
+from tfmat.curves.measured_tests import MeasuredRecord
+from tfmat.curves.toe import noise_of
+from tfmat.errors import InputError
+from tfmat.identification import caveats
+from tfmat.identification.answers import Identification, recommended_method, values_of
+from tfmat.identification.classical import ClassicalAnswer, conditioned, labels_of_others
+from tfmat.identification.identify import identify
+from tfmat.identification.networks import Sidecar
+from tfmat.identification.open_answers import open_caveats
+from tfmat.identification.predictions import Predicted, predict_record
+from tfmat.identification.record_fit import RecordFit, errors_of_tests, fit_record
+from tfmat.materials.law import Law
+
+if TYPE_CHECKING:
+    from tfmat.identification.identifier import Identifier
+
+# A test that the law misses by more than this (% of its largest response) while it meets the others is named.
+_ONE_TEST_PERCENT = 5.0
+
+
+def identify_all(
+    source: "Identifier | Sidecar",
+    measured: Sequence[MeasuredCurve | MeasuredRecord],
+    *,
+    fixed: Mapping[str, float] | None = None,
+    least_squares: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Identification]:
+    """Identifies curves, or the tests of materials: `identify` or `identify_records`, by what they are."""
+    curves = [each for each in measured if isinstance(each, MeasuredCurve)]
+    records = [each for each in measured if isinstance(each, MeasuredRecord)]
+    if records:
+        return identify_records(
+            source, records, fixed=fixed, least_squares=least_squares, progress=progress
+        )
+    return identify(source, curves, fixed=fixed, least_squares=least_squares, progress=progress)
+
+
+def identify_records(
+    source: "Identifier | Sidecar",
+    records: Sequence[MeasuredRecord],
+    *,
+    fixed: Mapping[str, float] | None = None,
+    least_squares: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Identification]:
+    """Identifies the parameters of materials from all their tests at once.
+
+    Args:
+      source, fixed, least_squares, progress: as of `identify`.
+
+    Raises:
+      InputError: as `identify`.
+    """
+    fixed = dict(fixed or {})
+    network = None if isinstance(source, Sidecar) else source
+    if source.law is None:
+        raise InputError("the network is of no known law, and tests need one")
+    if not least_squares and (fixed or network is None):
+        what = "a given parameter (--fix)" if fixed else "a law without a network"
+        raise InputError(f"{what} needs least squares; leave --noleast_squares out")
+    law = conditioned(source.law, fixed)
+    results: list[Identification] = []
+    with threadpoolctl.threadpool_limits(1, "blas"):
+        for record in records:
+            results.append(_answer(law, source, network, record, least_squares))
+            if progress:
+                progress(len(results), len(records))
+    return results
+
+
+def _answer(
+    law: Law,
+    source: "Identifier | Sidecar",
+    network: "Identifier | None",
+    record: MeasuredRecord,
+    least_squares: bool,
+) -> Identification:
+    assert source.law is not None
+    predicted: Predicted | None = None
+    warnings: list[Caveat] = []
+    if network is not None:
+        predicted, warnings = predict_record(network, record)
+    conditions = len(law.identified) < len(source.law.identified)
+    start = None if predicted is None else predicted.labels
+    if start is not None and conditions:
+        start = labels_of_others(source.law, start[None], law)[0]
+    if predicted is None and not least_squares:
+        raise InputError(
+            f"{record.name}: no test of it is one that the network was trained on; leave --noleast_squares out"
+        )
+    fitted = fit_record(law, record, start) if least_squares else None
+    if conditions:
+        predicted = None
+    labels = {}
+    if fitted is not None:
+        labels["least_squares"] = fitted.best.labels
+    if predicted is not None:
+        labels["network"] = predicted.labels
+    tests = record.test_set
+    responses = {
+        method: law.label_stress(tests, found[None])[0] for method, found in labels.items()
+    }
+    of_tests = {method: errors_of_tests(record, found) for method, found in responses.items()}
+    errors = {
+        method: float(np.sqrt(np.mean(np.square(percent))))
+        for method, (_, percent) in of_tests.items()
+    }
+    predicted = _without_unfounded_interval(predicted, errors, record)
+    classical = None if fitted is None else ClassicalAnswer(fitted.best, fitted.polished, None)
+    method = recommended_method(predicted, classical, errors)
+    said = [*record.warnings, *(warnings if method == "network" else [])]
+    said += _caveats(law, record, method, predicted, fitted, errors, of_tests)
+    covariance = None
+    if method == "least_squares" and fitted is not None:
+        covariance = fitted.best.label_covariance
+    elif predicted is not None and predicted.std is not None:
+        covariance = np.diag(predicted.std**2)
+    values = values_of(law, method, predicted, classical)
+    return Identification(
+        record, law, method, values, responses, errors, said, labels[method], covariance
+    )
+
+
+def _without_unfounded_interval(
+    predicted: Predicted | None, errors: Mapping[str, float], record: MeasuredRecord
+) -> Predicted | None:
+    """See `predictions.without_unfounded_interval`; noise is what the points themselves show."""
+    if predicted is None or predicted.std is None:
+        return predicted
+    nearest = errors.get("least_squares", errors["network"])
+    if nearest <= caveats.ABOVE_NOISE * max(_noise_percent(record), 0.2):
+        return predicted
+    return Predicted(predicted.labels, predicted.std, None)
+
+
+def _noise_percent(record: MeasuredRecord) -> float:
+    """The noise of single points over the largest response, %: the mean of the tests."""
+    shares = [noise_of(test.response) / np.abs(test.response).max() for test in record.tests]
+    return 100.0 * float(np.mean(shares))
+
+
+def _caveats(
+    law: Law,
+    record: MeasuredRecord,
+    method: str,
+    predicted: Predicted | None,
+    fitted: RecordFit | None,
+    errors: Mapping[str, float],
+    of_tests: Mapping[str, tuple[np.ndarray, np.ndarray]],
+) -> list[Caveat]:
+    """What the answer itself asks to be careful about."""
+    found: list[Caveat] = []
+    ends = 0
+    if method == "network":
+        assert predicted is not None
+        at_end = caveats.edge_caveats(law.identified, predicted.labels)
+        ends = len(at_end)
+        found += at_end
+    elif fitted is not None:
+        ends = int(fitted.best.at_bound.sum())
+        found += caveats.range_caveats(law, fitted.best)
+    if fitted is None:
+        assert predicted is not None
+        found += caveats.unidentifiable_caveats(law.identified, predicted.std, None)
+    else:
+        found += open_caveats(law, record, fitted)
+    found += caveats.too_many_ends(ends)
+    best = "least_squares" if fitted is not None else "network"
+    return found + _misfit_caveats(law, record, errors[best], of_tests[best][1])
+
+
+def _misfit_caveats(
+    law: Law, record: MeasuredRecord, percent: float, of_tests: np.ndarray
+) -> list[Caveat]:
+    """How far the law's best answer is from the tests, in % of their largest responses: together, and each [tests]."""
+    names = [test.curve.name for test in record.tests]
+    each = ", ".join(f"{name} {error:.2g} %" for name, error in zip(names, of_tests, strict=True))
+    each = f" ({each})" if len(names) > 1 else ""
+    away = f"{percent:.2g} % of the largest response{each}"
+    if percent > caveats.POOR_RMSE_PERCENT:
+        return [
+            Caveat(
+                "law does not follow the tests",
+                f"law {law.name} does not describe these tests: even its best fit is {away} away",
+                "another law, or another column or unit, is needed",
+                blocks=True,
+            )
+        ]
+    worst = int(np.argmax(of_tests))
+    if of_tests[worst] > _ONE_TEST_PERCENT:
+        return [
+            Caveat(
+                "law misses one test",
+                f"law {law.name} misses {names[worst]} by {of_tests[worst]:.2g} % of its largest response{each}",
+                "do not rely on the law in such a test",
+            )
+        ]
+    noise = _noise_percent(record)
+    if percent > max(1.0, caveats.ABOVE_NOISE * noise):
+        return [
+            Caveat(
+                "law follows roughly",
+                f"law {law.name} follows these tests to {away}, {percent / max(noise, 1e-9):.2g} times their noise",
+                "the 95 % intervals are widened for it; look at the residuals",
+            )
+        ]
+    return []

@@ -1,0 +1,162 @@
+"""Least squares for the tests of one material, all at once, and how well each test is met."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfmat.curves.loading_paths import half_cycles
+from tfmat.curves.measured_tests import MeasuredRecord, coarse
+from tfmat.identification.classical import BestFit, minima, widened, within
+from tfmat.identification.least_squares import fit, polish
+from tfmat.identification.levenberg_marquardt import Residuals
+from tfmat.materials.law import Array, Law
+
+# Points of all tests together that searches from many starts see; the last search sees all.
+_SEARCHED_POINTS = 400
+# A minimum that costs more than this times the best is no rival of it.
+_RIVAL = 1.5
+# Costs that differ by less are one minimum's.
+_ALIKE = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordFit:
+    """The best fit to a record, and its rivals.
+
+    Attributes:
+      best: see `BestFit`; its rmse_mpa is over the deviation of the points where they have one.
+      polished: [p], two steps from the network's answer within the law's ranges; None without a network.
+      rivals: labels [rivals, p] of other minima that fit nearly as well, on the scale of the law's ranges, the best
+        first; cost: half their sum of squares on the searched points, [rivals].
+      searched: the residuals that they belong to.
+    """
+
+    best: BestFit
+    polished: Array | None
+    rivals: Array
+    cost: Array
+    searched: Residuals
+
+
+def residuals_of(law: Law, record: MeasuredRecord) -> Residuals:
+    """The weighted residuals of a record under a law."""
+    deviation = record.deviation(law)
+    weights = np.ones(record.num_points) if deviation is None else 1.0 / deviation
+    return Residuals(law, record.test_set, record.response[None], weights[None])
+
+
+def fit_record(law: Law, record: MeasuredRecord, start: Array | None = None) -> RecordFit:
+    """The parameters that fit all tests of a record best, as far as many starts can tell.
+
+    Args:
+      start: labels [p] of one more start, a network's answer.
+    """
+    most = max(_SEARCHED_POINTS // len(record.tests), 3 * max(len(t.turns) for t in record.tests))
+    searched = residuals_of(law, MeasuredRecord(record.name, coarse(record.tests, most)))
+    wide = widened(law)
+    # A history that turns is slow to answer, and its minima are not so close to each other.
+    remembers = any(test.turns for test in record.tests)
+    points = residuals_of(wide, record)
+    given = (points.strain, points.stress, None)
+    with np.errstate(all="ignore", divide="ignore"):
+        labels, cost = minima(searched, wide, start, **({"rounds": 0} if remembers else {}))
+        order = _preferred(law.to_labels(wide.from_labels(labels)), cost)
+        labels, cost = labels[order], cost[order]
+        deviation = 1.0 / points.weights
+        found = fit(wide, *given, start=labels[:1], deviation=deviation, correlated=True)
+        polished = None
+        if start is not None:
+            polished = polish(law, *given, start[None], deviation=deviation)
+    near = cost <= _RIVAL * cost[0]
+    return RecordFit(
+        best=within(law, wide, found),
+        polished=None if polished is None else polished.values[0],
+        rivals=law.to_labels(wide.from_labels(labels[near])),
+        cost=cost[near],
+        searched=searched,
+    )
+
+
+def _preferred(labels: Array, cost: Array) -> NDArray[np.intp]:
+    """The order of minima: by cost, and of those alike, such as terms that changed places, the one within the ranges.
+
+    Args:
+      labels: [minima, p], on the scale of the law's ranges; cost: [minima].
+    """
+    beyond = (np.maximum(labels - 1.0, 0.0) + np.maximum(-labels, 0.0)).sum(axis=1)
+    alike = cost <= cost.min() * (1.0 + _ALIKE)
+    return np.lexsort((np.where(alike, beyond, 0.0), np.where(alike, cost.min(), cost)))
+
+
+def errors_of_tests(record: MeasuredRecord, response: Array) -> tuple[Array, Array]:
+    """Root mean square distance of an answer [points] from each test: in MPa or -, and in % of its largest response.
+
+    Points count as they do in the fit.
+    """
+    rmse, percent = [], []
+    parts = zip(record.tests, record.split(response), strict=True)
+    for test, answer in parts:
+        square = float(np.mean(test.shares * np.square(answer - test.response)))
+        rmse.append(np.sqrt(square))
+        percent.append(100.0 * rmse[-1] / max(float(np.abs(test.response).max()), 1e-300))
+    return np.array(rmse), np.array(percent)
+
+
+def tests_json(record: MeasuredRecord, response: Array) -> list[dict[str, Any]]:
+    """One entry a test: what it is, its settings, its points, and how far the answer [points] is from it."""
+    errors = errors_of_tests(record, response)
+    return [
+        {
+            "name": test.curve.name,
+            "test": test.programme.name,
+            "mode": test.programme.mode,
+            "drives": test.programme.drives,
+            "settings": {
+                s.name: {"value": float(test.settings[s.name]), "unit": s.unit}
+                for s in test.programme.settings
+                if s.name in test.settings
+            },
+            "half_cycles": half_cycles(test.turns) if test.turns else 1,
+            "num_points": len(test),
+            "rmse": float(rmse),
+            "rmse_unit": "MPa" if test.programme.drives == "strain" else "-",
+            "rmse_percent": float(percent),
+        }
+        for test, rmse, percent in zip(record.tests, *errors, strict=True)
+    ]
+
+
+def panels_of(
+    record: MeasuredRecord, law: Law, responses: Mapping[str, Array], recommended: str
+) -> dict[str, Any]:
+    """The tests as `record_figure` draws them: measured points and the recommended answer; the other one's error."""
+    answers = record.split(responses[recommended])
+    errors = errors_of_tests(record, responses[recommended])[1]
+    return {
+        "tests": [
+            {
+                "name": test.curve.name,
+                "title": test.programme.title,
+                "kind": test.programme.name,
+                "drives": test.programme.drives,
+                "turns": bool(test.turns),
+                "strain": test.curve.strain,
+                "stress_mpa": test.curve.stress_mpa,
+                "time": test.time,
+                "answer": answer,
+                "rmse_percent": float(percent),
+                "settings": ", ".join(
+                    f"{test.settings[s.name]:.3g}{'' if s.unit == '-' else f' {s.unit}'}"
+                    for s in test.programme.settings
+                    if s.name in ("rate", "temperature")
+                ),
+            }
+            for test, answer, percent in zip(record.tests, answers, errors, strict=True)
+        ],
+        "method": recommended.replace("_", " "),
+        "strain_label": f"{law.strain_measure} strain",
+        "stress_label": f"{law.stress_measure} stress",
+    }
