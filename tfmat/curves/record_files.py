@@ -95,7 +95,7 @@ def find_records(arguments: Sequence[str], law: Law) -> list[RecordFiles]:
     if named:
         pairs = [argument.partition("=")[::2] for argument in named]
         files = [
-            TestFile(_checked(test, law), path)
+            TestFile(check_test_name(test, law), path)
             for test, pattern in pairs
             for path in find_files([pattern])
         ]
@@ -171,7 +171,7 @@ def _read_table(path: pathlib.Path, law: Law) -> list[RecordFiles]:
             if not row.get("file"):
                 raise InputError("no file")
             file = TestFile(
-                _checked(row.get("test") or (kinds[0] if len(kinds) == 1 else ""), law),
+                check_test_name(row.get("test") or (kinds[0] if len(kinds) == 1 else ""), law),
                 str(path.parent / row["file"]),
                 {name: _number(name, row[name]) for name in _SETTINGS if row.get(name)},
             )
@@ -193,7 +193,7 @@ def _number(name: str, text: str) -> float:
     return value
 
 
-def _checked(test: str, law: Law) -> str:
+def check_test_name(test: str, law: Law) -> str:
     """The name of a test that the law answers; InputError otherwise."""
     if not is_file(test) and test not in PROGRAMMES:
         answered = [name for name, kind in PROGRAMMES.items() if _refusal(kind(), law) is None]

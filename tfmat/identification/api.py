@@ -7,6 +7,8 @@ for answer in tfmat.identify("lab/*.csv", law="voce", stress_unit="ksi"):
     print(answer.do_not_use, *map(str, answer.warnings), sep="\\n  ")
 
 answer = tfmat.identify(strain, stress, law="voce", strain_measure="true", stress_measure="true")
+
+answer = tfmat.identify({"uniaxial": (stretch - 1, stress), "equibiaxial": "ET.txt"}, law="ogden")
 """
 
 import dataclasses
@@ -17,10 +19,12 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tfmat.curves.arrays_of_tests import measured_records
 from tfmat.curves.cleaning import CleaningOptions, MeasuredCurve
 from tfmat.curves.measured import clean, load_measured_curves
 from tfmat.curves.raw_files import find_files
 from tfmat.curves.reading import RawCurve, ReadingOptions
+from tfmat.curves.record_files import takes_tests
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.units import axis_unit
 from tfmat.errors import InputError, nearest
@@ -28,12 +32,25 @@ from tfmat.identification.answers import Identification
 from tfmat.identification.arrays import open_network
 from tfmat.identification.identify import identify as identify_cleaned
 from tfmat.identification.networks import law_alone
+from tfmat.identification.record_answers import identify_records
 from tfmat.materials.law import Array
 
 # Options of reading that mean something for arrays too.
 _FOR_ARRAYS = ("strain_unit", "stress_unit", "strain_measure", "stress_measure", "shear_strain")
 
 Path = str | os.PathLike
+
+
+@overload
+def identify(
+    curves: Mapping[str, Any],
+    *,
+    law: str | None = None,
+    workdir: Path | None = None,
+    fixed: Mapping[str, float] | None = None,
+    least_squares: bool = True,
+    **options: Any,
+) -> Identification: ...
 
 
 @overload
@@ -75,7 +92,9 @@ def identify(
 
     Args:
       curves: files, folders or patterns, one or several; or strains: [points], [curves, points], or a list of arrays
-        of different lengths. Shorter curves of an array end in NaN.
+        of different lengths. Shorter curves of an array end in NaN. Of a law that takes tests also all tests of one
+        material by their names: a file, arrays (strain, stress) or (strain, stress, time), a mapping of `strain`,
+        `stress`, `time` (s), `rate` (1/s) and `temperature` (°C), or a list of these for several tests of a kind.
       stress: with strains their stresses, of the same form; MPa if `stress_unit` says nothing else.
       law: name of the law, or `path/to/file.py:ClassName`; needed where no network is named, but for hahn_tsai.
       workdir: folder of the run whose network helps; None is runs/quickstart where its law is the one asked for, or
@@ -85,8 +104,9 @@ def identify(
       options: the fields of `ReadingOptions` and `CleaningOptions`, e.g. `stress_unit="ksi"` or `toe="off"`.
 
     Returns:
-      One `Identification` a curve, in a list; for strains [points] the one itself. Its `parameters[name]` has `value`,
-      `unit`, `ci95` and `method`; `do_not_use` and `warnings` say how far it can be trusted.
+      One `Identification` a curve, in a list; for strains [points] and for tests by name the one itself. Its
+      `parameters[name]` has `value`, `unit`, `ci95` and `method`; `do_not_use` and `warnings` say how far it can be
+      trusted.
 
     Raises:
       InputError: a file or array that is no curve (all bad files at once), or an option that is not known.
@@ -95,6 +115,11 @@ def identify(
     network = open_network(workdir, law)
     source = network if network is not None else law_alone(str(law))
     single = False
+    if isinstance(curves, Mapping) or takes_tests(source.law):
+        assert source.law is not None
+        records = measured_records(curves, stress, source.law, reading, cleaning)
+        answers = identify_records(source, records, fixed=fixed, least_squares=least_squares)
+        return answers[0] if isinstance(curves, Mapping) or stress is not None else answers
     if stress is None:
         paths = [curves] if isinstance(curves, str | os.PathLike) else list(curves)
         if not all(isinstance(path, str | os.PathLike) for path in paths):

@@ -62,7 +62,9 @@ def _open_parameters(law: Law, record: MeasuredRecord, fitted: RecordFit) -> lis
     labels = np.clip(best.labels, 0.0, 1.0)[None]
     information = known.normal_equations(labels)[0][0]
     freedom = max(record.num_points - len(names), 1)
-    variance = max(float(np.square(known.values(labels)).sum()) / freedom, 1e-300)
+    # No test is as exact as a perfect fit of few points makes it look.
+    least = law.noise_mpa**2 if record.deviation(law) is None else 1.0
+    variance = max(float(np.square(known.values(labels)).sum()) / freedom, least)
     before = _deviations(information / variance)
     tellers: dict[str, list[int]] = {}
     offers = [
@@ -128,10 +130,10 @@ def _candidates(law: Law, record: MeasuredRecord) -> Iterator[_Candidate]:
                 # Half-way to the end of the range that is further away.
                 other = float(setting.from_unit_interval(0.5 * (place + (place < 0.5))))
                 unit = "" if setting.unit == "-" else f" {setting.unit}"
-                text = f"a test at another {setting.name}, such as {other:.2g}{unit},"
+                text = f"a test at another {setting.name}, such as {other:.3g}{unit},"
             elif setting.name in ("max_strain", "amplitude") and place < 0.8:
                 other = setting.high
-                text = f"a test to a larger strain, such as {other:.2g},"
+                text = f"a test to a larger strain, such as {other:.3g},"
             else:
                 continue
             yield _Candidate(text, programme, settings | {setting.name: other})

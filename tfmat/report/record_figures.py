@@ -133,7 +133,7 @@ def draw_tests(
         measured, answered = lines
         if response is not None:
             _draw_measured(panel, *measured, test["turns"], colours[0])
-        panel.plot(*answered, "-", color=colours[1], lw=1.6 if test["turns"] else 2.0, label=label)
+        panel.plot(*answered, "-", color=colours[1], lw=0.9 if test["turns"] else 2.0, label=label)
     if over_time:
         panel.set_xscale("log")
         panel.set_xlabel("time (s)")
@@ -154,19 +154,10 @@ def draw_tests(
 
 
 def _draw_measured(panel: Axes, x: np.ndarray, y: np.ndarray, turns: bool, colour: str) -> None:
-    """Points; those of loops are small, and joined by a thin line where they are far apart."""
+    """Points, small where they are many."""
     size = 4.0 if len(x) < 100 else 2.0
-    line = "-" if turns else ""
+    # Above the answer's line, which lies on many loops.
+    order = 3.0 if turns else 1.9
     panel.plot(
-        x,
-        y,
-        line,
-        marker="o",
-        ms=size,
-        mfc="none",
-        mec=colour,
-        mew=0.7,
-        color=colour,
-        lw=0.4,
-        label="measured",
-    )
+        x, y, linestyle="none", marker="o", ms=size, mfc="none", mec=colour, mew=0.7, label="measured", zorder=order
+    )  # fmt: skip

@@ -1,0 +1,180 @@
+"""Tests of one material identified together: made records whose truth is known, and the published numbers."""
+
+import json
+
+import numpy as np
+import pytest
+
+import tfmat
+from tfmat.curves.measured_tests import MeasuredRecord
+from tfmat.curves.record_files import find_records, load_records
+from tfmat.errors import InputError
+from tfmat.identification.networks import law_alone
+from tfmat.identification.record_answers import identify_records
+from tfmat.materials.history import History
+from tfmat.materials.registry import find_law
+from tfmat_tests.curves.record_files_test import STRETCH, cycles, rubber, saved, tension
+
+
+def answer(law: str, *arguments: str, **options):
+    source = law_alone(law)
+    assert source.law is not None
+    records, errors = load_records(find_records(arguments, source.law), source.law)
+    assert not errors
+    (found,) = identify_records(source, records, **options)
+    return found
+
+
+def kinds(found) -> list[str]:
+    return [caveat.kind for caveat in found.warnings]
+
+
+def test_three_modes_of_rubber_give_their_parameters_back(tmp_path):
+    law = find_law("mooney_rivlin")
+    files = []
+    for test, power in (("uniaxial", -0.5), ("equibiaxial", -2.0), ("planar", -1.0)):
+        # The closed form: 2 (λ - λ^(2c - 1)) (C10 + C01 λ^(-2c - 2)).
+        stress = (
+            2 * (STRETCH - STRETCH ** (2 * power - 1)) * (0.2 + 0.05 * STRETCH ** (-2 * power - 2))
+        )
+        files.append(
+            f"{test}={saved(tmp_path, 'stress (MPa),stretch', stress, STRETCH, name=f'{test}.csv')}"
+        )
+    found = answer("mooney_rivlin", *files)
+    assert found.parameters["C10"].value == pytest.approx(0.2, rel=1e-5)
+    assert found.parameters["C01"].value == pytest.approx(0.05, rel=1e-5)
+    assert not found.do_not_use and found.warnings == []
+    content = json.loads(json.dumps(found.to_json()))
+    assert [test["mode"] for test in content["tests"]] == ["uniaxial", "equibiaxial", "planar"]
+    assert max(test["rmse_percent"] for test in content["tests"]) < 1e-4
+    assert found.law.name == law.name
+
+
+def test_one_mode_leaves_another_open(tmp_path):
+    """Ogden's two terms from a uniaxial test alone."""
+    random = np.random.default_rng(0)
+    stress = 0.4 * (STRETCH - STRETCH**-2.0) + 0.005 * random.standard_normal(len(STRETCH))
+    path = saved(tmp_path, "stress (MPa),stretch", stress, STRETCH)
+    found = answer("ogden", f"uniaxial={path}")
+    assert "equibiaxial is open" in kinds(found)
+    (caveat,) = (caveat for caveat in found.warnings if caveat.kind == "equibiaxial is open")
+    assert "equibiaxial=FILE" in caveat.advice
+
+
+def test_one_rate_leaves_its_factor_open_and_so_does_one_temperature(tmp_path):
+    head = "temperature: 20 C\n"
+    one = tension(tmp_path, 1.0, 20.0, "one.csv", head)
+    found = answer("johnson_cook", one)
+    texts = [caveat.text for caveat in found.warnings if caveat.kind == "cannot be identified"]
+    assert any(
+        "C" in text.split(" cannot")[0].split(", ") and "another rate" in text for text in texts
+    )
+    assert any(
+        "m" in text.split(" cannot")[0].split(", ") and "another temperature" in text
+        for text in texts
+    )
+    several = [
+        tension(
+            tmp_path,
+            rate,
+            temperature,
+            f"{i}.csv",
+            f"strain rate: {rate} 1/s\ntemperature: {temperature} C\n",
+        )
+        for i, (rate, temperature) in enumerate(
+            [(1.0, 20.0), (1000.0, 20.0), (1.0, 400.0), (0.001, 200.0)]
+        )
+    ]
+    found = answer("johnson_cook", *several)
+    assert "cannot be identified" not in kinds(found)
+    assert found.parameters["C"].value == pytest.approx(0.014, rel=1e-3)
+    assert found.parameters["m"].value == pytest.approx(1.03, rel=1e-3)
+
+
+def test_a_cyclic_law_from_one_loading_must_not_be_used(tmp_path):
+    strain = np.linspace(0.0, 0.05, 80)
+    stress = np.minimum(200e3 * strain, 300.0 + 1000.0 * strain)
+    found = answer("voce_chaboche_1", saved(tmp_path, "true strain,true stress", strain, stress))
+    assert "no unloading" in found.do_not_use
+    unknown = [caveat.text for caveat in found.warnings if caveat.kind == "cannot be identified"]
+    assert any("cyclic=FILE" in text for text in unknown)
+
+
+def test_cyclic_steel_is_found_again(tmp_path):
+    law = find_law("voce_chaboche_1")
+    truth = np.array([[200e3, 300.0, 80.0, 8.0, 20e3, 150.0]])
+    strain = cycles((0.01, -0.01, 0.015, -0.015, 0.02, -0.02), points=25)
+    stress = law.respond(History(strain=strain[None]), truth)[0]
+    found = answer(
+        "voce_chaboche_1", saved(tmp_path, "true strain,true stress (MPa)", strain, stress)
+    )
+    values = [found.parameters[p.name].value for p in law.parameters]
+    np.testing.assert_allclose(values, truth[0], rtol=1e-3)
+    assert not found.do_not_use
+    assert found.to_json()["tests"][0]["half_cycles"] == 6
+
+
+def test_a_law_that_misses_the_tests_says_so(tmp_path):
+    strain = cycles()
+    path = saved(
+        tmp_path, "true strain,true stress (MPa)", strain, 300.0 * np.sign(np.sin(900 * strain))
+    )
+    assert "law does not follow the tests" in answer("voce_chaboche_1", path).do_not_use
+
+
+def test_the_python_function_takes_arrays_and_paths(tmp_path):
+    stress = 0.5 * (STRETCH - STRETCH**-2.0)
+    found = tfmat.identify({"uniaxial": (STRETCH - 1.0, stress)}, law="neo_hooke")
+    assert isinstance(found.curve, MeasuredRecord)
+    assert found.parameters["mu"].value == pytest.approx(0.5, rel=1e-6)
+    path = rubber(tmp_path, -5, name="ET.txt")
+    both = tfmat.identify(
+        {"uniaxial": (STRETCH - 1.0, stress), "equibiaxial": path}, law="neo_hooke"
+    )
+    assert [test.programme.name for test in both.curve.tests] == ["uniaxial", "equibiaxial"]
+    strain = cycles()
+    one = tfmat.identify(strain, np.clip(200e3 * strain, -300, 300), law="voce_chaboche_1")
+    assert one.curve.tests[0].turns == [40, 80, 120]
+    with pytest.raises(InputError, match="did you mean 'uniaxial'"):
+        tfmat.identify({"uniaxal": (STRETCH - 1.0, stress)}, law="neo_hooke")
+    table = {"strain": STRETCH / 100, "stress": stress, "time": STRETCH[::-1]}
+    with pytest.raises(InputError, match="time runs backwards"):
+        tfmat.identify({"relaxation": table}, law="perzyna")
+
+
+def _strain_weighted(law, values, record) -> float:
+    """RESSPyLab's objective: the squared error in MPa², a mean over the path of the strain, summed over the tests."""
+    total = 0.0
+    for test in record.tests:
+        error = (law.respond(test.history, values)[0] - test.response) ** 2
+        way = np.abs(np.diff(test.driven))
+        total += float((way * (error[1:] + error[:-1]) / 2).sum() / way.sum())
+    return total
+
+
+def test_resspylab_steel_together(real_curves):
+    """The best known of two backstresses is 940.5 MPa² (48 starts of Levenberg-Marquardt with the exact integrator)."""
+    folder = real_curves / "resspylab_cyclic_steel"
+    found = answer("voce_chaboche", *(f"cyclic={folder / f'example_{i}.csv'}" for i in (1, 2)))
+    law = find_law("voce_chaboche")
+    values = np.array([[found.parameters[p.name].value for p in law.parameters]])
+    assert _strain_weighted(law, values, found.curve) <= 1.02 * 940.5
+
+
+@pytest.mark.parametrize(
+    ("law", "squares"), [("ogden_1", 7.48), ("ogden", 1.577), ("ogden_3", 0.2085)]
+)
+def test_treloar_three_tests(real_curves, law, squares):
+    """Least squares of 200 starts, MPa²."""
+    folder = real_curves / "rubber_treloar_1944"
+    names = {"uniaxial": "UT", "equibiaxial": "ET", "planar": "PS"}
+    found = answer(law, *(f"{test}={folder / file}.txt" for test, file in names.items()))
+    sum_of_squares = float(np.square(found.resimulated_mpa - found.curve.response).sum())
+    assert sum_of_squares <= 1.02 * squares
+    assert not any(kind.endswith("is open") for kind in kinds(found))
+
+
+@pytest.mark.parametrize("law", ["ogden", "ogden_3"])
+def test_treloar_uniaxial_alone_leaves_the_biaxial_answer_open(real_curves, law):
+    found = answer(law, f"uniaxial={real_curves / 'rubber_treloar_1944' / 'UT.txt'}")
+    assert "equibiaxial is open" in kinds(found)
