@@ -39,6 +39,11 @@ LONGEST = (
     "backends/mesh_steps_test.py",
     "backends/dtensor_equality_test.py",
     "end_to_end/terminal_test.py",
+    "training/parallel_steps_test.py",
+    "report/training_report_test.py",
+    "tools/benchmark_test.py",
+    "tfmat_tests/older_files_test.py",
+    "tuning/search_test.py",
 )
 
 
