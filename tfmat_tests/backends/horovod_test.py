@@ -91,6 +91,7 @@ def _equal_cases(run_all):
             "num_examples": 7_800,
             "model": {"batch_normalization": "synchronized"},
         },
+        {**cases[0], "name": "tests", "model": {"tests": 3, "input_scaling": "curve"}},
     ]
 
 

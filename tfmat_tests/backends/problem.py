@@ -47,11 +47,11 @@ def make_data():
 
 
 def make_model(**options):
-    """A small network; options are those of the config's `model` section."""
-    config = default_config().model
+    """A small network; options are those of the config's `model` section, and the number of `tests` of a record."""
+    config, tests = default_config().model, options.pop("tests", 0)
     config.conv_filters, config.hidden_units = (4, 6), (25,)
     config.update(options)
-    return build_model(config, num_outputs=2, num_points=48, seed=3)
+    return build_model(config, num_outputs=2, num_points=48, tokens=np.eye(tests).tolist(), seed=3)
 
 
 def plain_keras_loop(model, optimizer, data):
