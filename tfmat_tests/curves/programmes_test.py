@@ -1,5 +1,7 @@
 """Test programmes: the histories that they draw, and what a user may change."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,8 @@ from tfmat.curves.programmes import MOST_CYCLES, PROGRAMMES, Cyclic, along_path,
 from tfmat.errors import InputError
 
 OWN = """
+import pathlib
+
 import numpy as np
 from tfmat.curves.programmes import Programme
 from tfmat.materials import History, Parameter
@@ -103,3 +107,18 @@ def test_a_users_own_programme_is_one_file(tmp_path):
     np.testing.assert_array_equal(step.draw(np.random.default_rng(0), 3, 4).driven, 0.15)
     with pytest.raises(InputError, match="has no class 'Stap'; did you mean 'Step'"):
         find_programmes([f"{file}:Stap"])
+
+
+def test_the_programme_of_the_guide_runs(tmp_path):
+    guide = (pathlib.Path(__file__).parents[2] / "docs" / "adding_a_law.md").read_text()
+    (code,) = [part for part in guide.split("```py\n")[1:] if "(Programme)" in part]
+    file = tmp_path / "my_test.py"
+    file.write_text(code.partition("```")[0])
+    (ratchet,) = find_programmes([f"{file}:Ratchet"], {"unloading": (0.5, 0.5)})
+    strain = ratchet.draw(np.random.default_rng(0), 20, 100).driven
+    steps = np.diff(strain, axis=1)
+    ways = np.stack(
+        [np.where(steps > 0, steps, 0).sum(axis=1), -np.where(steps < 0, steps, 0).sum(axis=1)]
+    )
+    # Five steps up, four unloadings of half a step each.
+    np.testing.assert_allclose(ways, strain[:, -1] * np.array([[1.4], [0.4]]), rtol=1e-9)
