@@ -20,12 +20,14 @@ from tfmat.curves.programmes import Creep, Programme, RateAndTemperature, Relaxa
 from tfmat.curves.reading import RawCurve
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.tables import MINIMUM_POINTS
+from tfmat.curves.toe import noise_of
 from tfmat.errors import InputError
 from tfmat.materials.history import Array
 from tfmat.materials.law import Law
 
-# Of the largest stress: below it a specimen is as good as unloaded. Of the strain's range: a larger offset is taken.
-_UNLOADED, _OFFSET = 0.01, 0.005
+# Of the largest stress: below it a specimen is as good as unloaded. Of the strain's range, and over its noise: a larger
+# offset is taken off.
+_UNLOADED, _OFFSET, _OVER_NOISE = 0.01, 0.005, 5.0
 
 
 def measured_test(
@@ -117,7 +119,8 @@ def _take_off_offset(curve: MeasuredCurve, wanted: bool) -> None:
     offset = float(curve.strain[0])
     begins_at = float(curve.stress_mpa[0])
     largest = float(np.abs(curve.stress_mpa).max())
-    if abs(offset) <= _OFFSET * float(np.ptp(curve.strain)):
+    least = max(_OFFSET * float(np.ptp(curve.strain)), _OVER_NOISE * noise_of(curve.strain))
+    if abs(offset) <= least:
         if abs(begins_at) > 0.1 * largest:
             curve.warnings.append(
                 Caveat(

@@ -126,8 +126,8 @@ def _refusal(curve: MeasuredCurve, turns: list[int], first_turn: int, is_loading
         first = f"its first loading holds {held}, too few for a curve"
     times = f"{len(turns)} time{'s' if len(turns) > 1 else ''}"
     return (
-        f"it is a cyclic record: the load turns {times}, between {stress.min():.4g} and {stress.max():.4g} MPa, and a "
-        f"law here describes one loading; {first}"
+        f"it is a cyclic record: the load turns {times}, between {stress.min():.4g} and {stress.max():.4g} MPa, and "
+        f"this law describes one loading; {first}; a law that remembers takes the whole record, --law=voce_chaboche"
     )
 
 

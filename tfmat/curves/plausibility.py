@@ -114,7 +114,7 @@ def _check_rubber(curve: MeasuredCurve, raw: RawCurve) -> str:
         f"it is rubber or another elastomer: {_stress(strength)} at strain {end:.3g}, with a modulus of "
         f"{_stress(modulus)} at the start"
     )
-    advice = "no law of tfmat is for it yet"
+    advice = "choose a law of rubber, e.g. --law=ogden uniaxial=FILE"
     curve.warnings.append(Caveat(RUBBER, text, advice, blocks=True))
     return f"{text}; {advice}"
 

@@ -214,6 +214,15 @@ def _refusal(programme: Programme, law: Law) -> str | None:
     """Why a law does not answer a programme; None where it does."""
     if programme.mode not in law.modes:
         return f"it answers {' and '.join(law.modes)} tests, and this is {programme.mode}"
+    if programme.name in PROGRAMMES and programme.name not in law.tests:
+        # Other tests of what the law's own ones tell: compression beside tension, all that is told over time.
+        told = {name for own in law.tests for name in programme_class(own).channels}
+        beside = programme.name == "compression" and "uniaxial" in law.tests
+        if not beside and not (programme.channels and told.issuperset(programme.channels)):
+            unknown = [name for name in programme.channels if name not in told]
+            return (
+                f"it knows no {' and no '.join(unknown)}" if unknown else "it is tested otherwise"
+            )
     random = np.random.default_rng(0)
     parameters = law.from_labels(np.full((1, len(law.identified)), 0.5))
     try:

@@ -175,7 +175,9 @@ def _caveats(
     else:
         found += open_caveats(law, record, fitted)
     found += caveats.too_many_ends(ends)
-    best = "least_squares" if fitted is not None else "network"
+    if fitted is None:
+        return found + caveats.network_caveats(law.name, errors["network"], 100.0)
+    best = "least_squares"
     return found + _misfit_caveats(law, record, errors[best], of_tests[best][1])
 
 

@@ -57,8 +57,8 @@ def fit_record(law: Law, record: MeasuredRecord, start: Array | None = None) -> 
     most = max(_SEARCHED_POINTS // len(record.tests), 3 * max(len(t.turns) for t in record.tests))
     searched = residuals_of(law, MeasuredRecord(record.name, coarse(record.tests, most)))
     wide = widened(law)
-    # A history that turns is slow to answer, and its minima are not so close to each other.
-    remembers = any(test.turns for test in record.tests)
+    # A law that remembers is slow to answer, and its minima are not so close to each other.
+    remembers = any(test.turns or test.time is not None for test in record.tests)
     points = residuals_of(wide, record)
     given = (points.strain, points.stress, None)
     with np.errstate(all="ignore", divide="ignore"):

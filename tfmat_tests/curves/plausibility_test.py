@@ -185,5 +185,5 @@ def test_rubber_is_recognised(real_curves, law, name, test):
     except InputError as error:  # where nothing of it lies within the trained strains
         said = str(error)
     assert "it is rubber or another elastomer" in said
-    assert "no law of tfmat is for it yet" in said
+    assert "--law=ogden uniaxial=FILE" in said
     assert "unit" not in said

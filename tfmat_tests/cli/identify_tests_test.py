@@ -1,0 +1,108 @@
+"""`tfmat identify` for laws that take tests, as a user calls it."""
+
+import csv
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from tfmat.cli.main import main
+from tfmat_tests.curves.files import write
+from tfmat_tests.curves.record_files_test import cycles, relaxation, rubber, saved
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch) -> pathlib.Path:
+    """A folder with three tests of one rubber, stress first and without a header."""
+    monkeypatch.chdir(tmp_path)
+    for name, exponent in (("UT.txt", -2), ("ET.txt", -5), ("PS.txt", -3)):
+        rubber(tmp_path, exponent, name=name)
+    return tmp_path
+
+
+def test_tests_of_one_material_with_json_csv_and_picture(files, capsys):
+    arguments = ["uniaxial=UT.txt", "equibiaxial=ET.txt", "planar=PS.txt", "--law=neo_hooke"]
+    assert main(["identify", *arguments, "--json=o.json", "--csv=o.csv", "--plot_dir=plots"]) == 0
+    said = capsys.readouterr().out
+    for expected in ("UT+ET+PS, law neo_hooke", "equibiaxial", "max_strain 2", "no header"):
+        assert expected in said
+    (entry,) = json.loads(pathlib.Path("o.json").read_text())
+    assert entry["parameters"]["mu"]["value"] == pytest.approx(0.5, rel=1e-6)
+    assert [test["name"] for test in entry["tests"]] == ["UT", "ET", "PS"]
+    assert entry["tests"][1]["settings"]["max_strain"] == {"value": pytest.approx(2.0), "unit": "-"}
+    (row,) = csv.DictReader(pathlib.Path("o.csv").read_text().splitlines())
+    assert float(row["mu [MPa]"]) == pytest.approx(0.5, rel=1e-6)
+    assert [path.name for path in pathlib.Path("plots").iterdir()] == ["UT+ET+PS.png"]
+
+
+def test_a_folder_with_a_table_holds_several_materials(files, capsys):
+    write(
+        files,
+        "file,test,material\nUT.txt,uniaxial,soft\nET.txt,equibiaxial,hard\nPS.txt,planar,hard\n",
+        "tests.csv",
+    )
+    assert main(["identify", str(files), "--law=neo_hooke", "--json=o.json"]) == 0
+    entries = json.loads(pathlib.Path("o.json").read_text())
+    assert [(entry["curve"], len(entry["tests"])) for entry in entries] == [
+        ("soft", 1),
+        ("hard", 2),
+    ]
+    assert "soft" in capsys.readouterr().out
+
+
+def test_a_card_of_a_record(files):
+    assert main(["identify", "uniaxial=UT.txt", "--law=ogden_1", "--card=abaqus"]) == 0
+    assert "*HYPERELASTIC, OGDEN" in pathlib.Path("cards/UT.abaqus.inp").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["uniaxal=UT.txt", "--law=ogden"], "did you mean 'uniaxial'"),
+        (["UT.txt", "--law=ogden"], "uniaxial=FILE equibiaxial=FILE planar=FILE"),
+        (["uniaxial=UT.txt", "ET.txt", "--law=ogden"], "ET.txt has no test"),
+        (["relaxation=UT.txt", "--law=voce_chaboche"], "(it knows no time); it takes cyclic"),
+        (["uniaxial=UT.txt", "--law=voce"], "is identified from one curve of rising strain"),
+        (["uniaxial=none.txt", "--law=ogden"], "none.txt: no such file"),
+        (["uniaxial=UT.txt", "--law=ogden", "--strain_unit=-"], "say --strain_unit=stretch"),
+        (
+            ["uniaxial=UT.txt", "equibiaxial=ET.txt", "--law=ogden", "--pool"],
+            "--pool needs at least two",
+        ),
+    ],
+)
+def test_a_wrong_call_gets_one_line_and_status_2(files, capsys, arguments, says):
+    status = main(["identify", *arguments])
+    said = capsys.readouterr().err
+    assert status == 2 and says in said
+    assert said.count("\n") == 1 and "Traceback" not in said
+
+
+def test_every_bad_file_is_named(files, capsys):
+    strain = cycles()
+    saved(
+        files,
+        "true strain,true stress",
+        strain,
+        np.clip(200e3 * strain, -300, 300),
+        name="good.csv",
+    )
+    saved(files, "true strain,true stress", 100 * strain, strain, name="percent.csv")
+    assert main(["identify", "good.csv", "percent.csv", "none.csv", "--law=voce_chaboche_1"]) == 2
+    said = capsys.readouterr().err
+    assert "percent.csv: its strain goes to 1.2; if it is in percent" in said
+    assert "none.csv: no such file" in said
+
+
+def test_time_columns_are_settable(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    path = pathlib.Path(relaxation(tmp_path))
+    text = path.read_text().replace("Time [min]", "clock")
+    path.write_text(text)
+    call = ["identify", "relaxation=test.csv", "--law=prony", "--json=o.json"]
+    assert main(call) == 2
+    assert "needs the time of every point" in capsys.readouterr().err
+    assert main([*call, "--time_column=clock", "--time_unit=min"]) == 0
+    (entry,) = json.loads(pathlib.Path("o.json").read_text())
+    assert entry["tests"][0]["settings"]["hold"]["value"] == pytest.approx(5000.0, rel=0.02)
