@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tfmat.curves.cleaning_of_tests import measured_test
+from tfmat.curves.columns import Measure
 from tfmat.curves.measured_tests import MeasuredRecord
 from tfmat.curves.programmes import programme_class
 from tfmat.curves.reading import RawCurve
@@ -23,7 +24,7 @@ def measured(law, programme, history: History, parameters, dense: int = 1):
     response = law.respond(history, parameters)[0]
     driven = history.driven[0]
     strain, stress = (driven, response) if programme.drives == "strain" else (response, driven)
-    measure = "true" if law.strain_measure == "true" else "engineering"
+    measure: Measure = "true" if law.strain_measure == "true" else "engineering"
     raw = RawCurve(
         programme.name,
         strain,
