@@ -228,7 +228,7 @@ def tests_table(result: Mapping[str, Any]) -> Table:
         ]
         for test in result["tests"]
     ]
-    return text_table("tests", headings, rows, left=(0, 1, 2))
+    return text_table(f"tests of {result['curve']}", headings, rows, left=(0, 1, 2))
 
 
 def _property(entry: Mapping[str, Any] | None) -> str:
