@@ -66,6 +66,10 @@ def _in_its_own_order(
     raw: RawCurve, programme: Programme, target: CurveTarget, cleaning: CleaningOptions
 ) -> MeasuredTest:
     """The points in the order in which they were measured, in the law's measures, from their zero of strain on."""
+    if cleaning.window is not None:
+        raise InputError(
+            f"--window is for one loading; a test {programme.name} is taken whole: leave it out"
+        )
     curve = MeasuredCurve(
         raw.name,
         np.asarray(raw.strain),
@@ -90,6 +94,8 @@ def _in_its_own_order(
     test = MeasuredTest(programme, curve)
     if "time" in programme.channels:
         test.time = _time(raw, programme)
+        if raw.time is not None and raw.time[0] != 0.0:
+            curve.steps.append(f"time counts from the first point on, at {raw.time[0]:.3g} s")
     test.turns = turns_of(test.driven) if not isinstance(programme, Relaxation | Creep) else []
     if isinstance(programme, Uniaxial) and test.turns:
         _take_loading(test)

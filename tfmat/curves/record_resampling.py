@@ -48,6 +48,8 @@ def record_features(
         valid = np.ones(response.shape, bool)
         form.write(features, slot, history, response, valid)
         beyond = settings_beyond(form.programmes[slot], test.settings)
+        if isinstance(test.programme, Uniaxial) and test.driven.min() * test.driven.max() < 0.0:
+            beyond.append("it saw the larger side only, and not both tension and compression")
         if beyond:
             caveats.append(
                 Caveat(

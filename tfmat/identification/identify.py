@@ -78,7 +78,10 @@ def identify(
                 assert predicted is not None
                 results.append(_without_law(source, curve, predicted))
             else:
-                curve = _with_notes_on_fixed(curve, source, fixed)
+                steps, warnings = notes_on_fixed(source, fixed)
+                curve = dataclasses.replace(
+                    curve, steps=[*curve.steps, *steps], warnings=[*curve.warnings, *warnings]
+                )
                 results.append(_answer(law, source, curve, predicted, least_squares))
             if progress:
                 progress(len(results), len(curves))
@@ -105,14 +108,14 @@ def _without_law(
     return Identification(curve, None, "network", found, {}, {}, warnings, predicted.labels)
 
 
-def _with_notes_on_fixed(
-    curve: MeasuredCurve, source: "Identifier | Sidecar", fixed: Mapping[str, float]
-) -> MeasuredCurve:
-    """The curve with a step, and perhaps warnings, about the parameters that were given."""
+def notes_on_fixed(
+    source: "Identifier | Sidecar", fixed: Mapping[str, float]
+) -> tuple[list[str], list[Caveat]]:
+    """A step, and perhaps warnings, about the parameters that were given."""
     if not fixed:
-        return curve
+        return [], []
     given = ", ".join(f"{name} = {value:g}" for name, value in fixed.items())
-    warnings = list(curve.warnings)
+    warnings = []
     for parameter in source.parameters:
         value = fixed.get(parameter.name)
         if value is not None and not parameter.low <= value <= parameter.high:
@@ -124,8 +127,7 @@ def _with_notes_on_fixed(
                     "check its unit",
                 )
             )
-    step = f"{given} given: the other parameters are least squares"
-    return dataclasses.replace(curve, steps=[*curve.steps, step], warnings=warnings)
+    return [f"{given} given: the other parameters are least squares"], warnings
 
 
 def _answer(

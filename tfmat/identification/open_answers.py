@@ -179,7 +179,7 @@ def _open_tests(law: Law, record: MeasuredRecord, fitted: RecordFit) -> list[Cav
                 f"{name} is open",
                 f"parameters that fit {'these tests' if len(done) > 1 else 'this test'} as well answer "
                 f"{programme.title}{where} with {low:.3g} to {high:.3g} MPa",
-                f"do not rely on it in another mode of loading; a test {name}=FILE would tell",
+                f"do not rely on the law in such a test; one, {name}=FILE, would tell",
             )
         )
     return caveats

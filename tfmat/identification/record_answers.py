@@ -1,10 +1,12 @@
 """Records of measured tests -> one recommended answer each, as `identify` gives for curves."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import threadpoolctl
+from numpy.typing import NDArray
 
 from tfmat.curves.cleaning import Caveat, MeasuredCurve
 from tfmat.curves.measured_tests import MeasuredRecord
@@ -12,8 +14,13 @@ from tfmat.curves.toe import noise_of
 from tfmat.errors import InputError
 from tfmat.identification import caveats
 from tfmat.identification.answers import Identification, recommended_method, values_of
-from tfmat.identification.classical import ClassicalAnswer, conditioned, labels_of_others
-from tfmat.identification.identify import identify
+from tfmat.identification.classical import (
+    BestFit,
+    ClassicalAnswer,
+    conditioned,
+    labels_of_others,
+)
+from tfmat.identification.identify import identify, notes_on_fixed
 from tfmat.identification.networks import Sidecar
 from tfmat.identification.open_answers import open_caveats
 from tfmat.identification.predictions import Predicted, predict_record
@@ -25,6 +32,8 @@ if TYPE_CHECKING:
 
 # A test that the law misses by more than this (% of its largest response) while it meets the others is named.
 _ONE_TEST_PERCENT = 5.0
+# A parameter that changes the response by less than this share of the largest one is as good as zero.
+_IDLE = 0.01
 
 
 def identify_all(
@@ -70,8 +79,14 @@ def identify_records(
         raise InputError(f"{what} needs least squares; leave --noleast_squares out")
     law = conditioned(source.law, fixed)
     results: list[Identification] = []
+    steps, warnings = notes_on_fixed(source, fixed)
     with threadpoolctl.threadpool_limits(1, "blas"):
-        for record in records:
+        for each in records:
+            record = dataclasses.replace(
+                each,
+                own_steps=[*each.own_steps, *steps],
+                own_warnings=[*each.own_warnings, *warnings],
+            )
             results.append(_answer(law, source, network, record, least_squares))
             if progress:
                 progress(len(results), len(records))
@@ -167,8 +182,17 @@ def _caveats(
         ends = len(at_end)
         found += at_end
     elif fitted is not None:
-        ends = int(fitted.best.at_bound.sum())
-        found += caveats.range_caveats(law, fitted.best)
+        idle = _idle(law, record, fitted.best)
+        ends = int((fitted.best.at_bound & ~idle).sum())
+        found += _idle_caveats(law, idle)
+        found += caveats.range_caveats(
+            law,
+            dataclasses.replace(
+                fitted.best,
+                at_bound=fitted.best.at_bound & ~idle,
+                labels=np.where(idle, 0.0, fitted.best.labels),
+            ),
+        )
     if fitted is None:
         assert predicted is not None
         found += caveats.unidentifiable_caveats(law.identified, predicted.std, None)
@@ -179,6 +203,31 @@ def _caveats(
         return found + caveats.network_caveats(law.name, errors["network"], 100.0)
     best = "least_squares"
     return found + _misfit_caveats(law, record, errors[best], of_tests[best][1])
+
+
+def _idle(law: Law, record: MeasuredRecord, best: BestFit) -> NDArray[np.bool_]:
+    """Parameters [p] at the small end of what was searched, where they hardly change the response any more."""
+    idle = best.at_bound & (best.labels < 0.5)
+    if not idle.any():
+        return idle
+    parameters = law.from_labels(best.labels[None])
+    slopes = law.label_derivatives(record.test_set, best.labels[None])[0]
+    change = np.abs(slopes * best.values / law.label_slopes(parameters)[0]).max(axis=0)
+    return idle & (change < _IDLE * np.abs(record.response).max())
+
+
+def _idle_caveats(law: Law, idle: NDArray[np.bool_]) -> list[Caveat]:
+    names = [p.name for p, is_idle in zip(law.identified, idle, strict=True) if is_idle]
+    if not names:
+        return []
+    return [
+        Caveat(
+            "not needed",
+            f"{', '.join(names)} went to the smallest value that was searched, and changes the response by less than "
+            f"{100 * _IDLE:.0f} % there: the tests ask for no such term",
+            "a law with fewer terms says as much",
+        )
+    ]
 
 
 def _misfit_caveats(

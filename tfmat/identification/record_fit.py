@@ -151,7 +151,7 @@ def panels_of(
                 "settings": ", ".join(
                     f"{test.settings[s.name]:.3g}{'' if s.unit == '-' else f' {s.unit}'}"
                     for s in test.programme.settings
-                    if s.name in ("rate", "temperature")
+                    if s.name in ("rate", "temperature") and s.name in test.settings
                 ),
             }
             for test, answer, percent in zip(record.tests, answers, errors, strict=True)

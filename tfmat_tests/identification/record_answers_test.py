@@ -178,3 +178,16 @@ def test_treloar_three_tests(real_curves, law, squares):
 def test_treloar_uniaxial_alone_leaves_the_biaxial_answer_open(real_curves, law):
     found = answer(law, f"uniaxial={real_curves / 'rubber_treloar_1944' / 'UT.txt'}")
     assert "equibiaxial is open" in kinds(found)
+
+
+def test_tests_that_begin_at_their_held_value(tmp_path):
+    """A relaxation and a creep test without their ramps: one Maxwell element of Prony's, closed forms."""
+    time = np.geomspace(1.0, 1e5, 60)
+    strain = np.full(60, 0.01)
+    stress = 1000.0 * strain * (0.4 + 0.6 * np.exp(-time / 100.0))
+    path = saved(tmp_path, "time_s,true strain,true stress (MPa)", time, strain, stress)
+    found = answer("prony", path)
+    assert found.rmse_percent < 2.0
+    assert found.picture()["tests"][0]["settings"] == ""
+    given = answer("prony", path, fixed={next(iter(found.parameters)): 1000.0})
+    assert given.curve.steps[0].endswith("given: the other parameters are least squares")
