@@ -4,78 +4,21 @@ A programme is one class, here or in a user's own file. Its settings are drawn f
 is a loading history. Strain is the law's own measure: true for metals, engineering (stretch - 1) for rubber.
 """
 
-import abc
-import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 import numpy as np
 
+from tfmat.curves.paths import along_path, ramp_and_hold
+from tfmat.curves.programme import Programme
 from tfmat.errors import InputError, nearest
-from tfmat.materials.history import Array, History, Mode
-from tfmat.materials.law import Parameter
+from tfmat.materials.history import Array, History
+from tfmat.materials.parameter import Parameter
 from tfmat.materials.registry import file_digest, is_file, user_class
 
 # Most cycles of a cyclic record: its points must hold all turning points.
 MOST_CYCLES = 12
 # Each departure from cycles of constant amplitude about zero is left out of this share of the records.
 _PLAIN_SHARE = 0.5
-# Of a test with a ramp and a hold, the share of the points that lie on the ramp.
-_RAMP_SHARE = 0.3
-
-
-class Programme(abc.ABC):
-    """One kind of test; a subclass sets the attributes and defines `history`.
-
-    Attributes:
-      name: as in `--config.tests=cyclic`.
-      title: for people, a few words.
-      mode: how the specimen is loaded.
-      settings: what is drawn for every record, each within its range.
-      channels: what the record tells beside strain and stress: any of `time`, `rate`, `temperature`.
-      drives: what the machine drives: `strain` or `stress`.
-    """
-
-    name: ClassVar[str]
-    title: ClassVar[str]
-    mode: ClassVar[Mode] = "uniaxial"
-    settings: tuple[Parameter, ...]
-    channels: ClassVar[tuple[str, ...]] = ()
-    drives: ClassVar[str] = "strain"
-
-    def __init__(self, ranges: Mapping[str, tuple[float, float]] | None = None):
-        """`ranges` (setting -> (low, high), equal ones give a value) replace the programme's own."""
-        ranges = dict(ranges or {})
-        known = [setting.name for setting in type(self).settings]
-        for name in ranges:
-            if name not in known:
-                raise InputError(f"test {self.name} has no setting '{name}'{nearest(name, known)}")
-        self.settings = tuple(
-            _within(setting, ranges[setting.name], self.name) if setting.name in ranges else setting
-            for setting in type(self).settings
-        )
-
-    def draw(self, random: np.random.Generator, count: int, points: int) -> History:
-        """Histories of `count` records of `points` points, whose settings are drawn with `random`."""
-        return self.history(self.draw_settings(random, count), points, random)
-
-    def draw_settings(self, random: np.random.Generator, count: int) -> Array:
-        """[count, settings], in their units."""
-        drawn = random.random((count, len(self.settings)))
-        columns = [
-            setting.from_unit_interval(drawn[:, i])
-            if setting.low < setting.high
-            else np.full(count, setting.low)
-            for i, setting in enumerate(self.settings)
-        ]
-        return np.stack(columns, axis=1)
-
-    @abc.abstractmethod
-    def history(self, settings: Array, points: int, random: np.random.Generator) -> History:
-        """The histories that these settings [records, settings] mean: [records, points].
-
-        `random` is for what no setting says, such as the amplitude of each single cycle.
-        """
 
 
 class Cyclic(Programme):
@@ -237,7 +180,7 @@ class Relaxation(Programme):
     def history(self, settings: Array, points: int, random: np.random.Generator) -> History:
         """See `Programme.history`; the times of the hold are even on a log scale."""
         strain, rate, hold = settings.T[:, :, None]
-        return History(self.mode, **_ramp_and_hold("strain", strain, strain / rate, hold, points))
+        return History(self.mode, **ramp_and_hold("strain", strain, strain / rate, hold, points))
 
 
 class Creep(Programme):
@@ -256,7 +199,7 @@ class Creep(Programme):
     def history(self, settings: Array, points: int, random: np.random.Generator) -> History:
         """See `Programme.history`; the times of the hold are even on a log scale."""
         stress, ramp, hold = settings.T[:, :, None]
-        return History(self.mode, **_ramp_and_hold("stress", stress, ramp, hold, points))
+        return History(self.mode, **ramp_and_hold("stress", stress, ramp, hold, points))
 
 
 PROGRAMMES: dict[str, type[Programme]] = {
@@ -316,69 +259,3 @@ def find_programmes(
 def file_digests(specs: Sequence[str]) -> list[str]:
     """What tells the files of user's own programmes from edited ones; empty without any."""
     return [file_digest(spec) for spec in specs if is_file(spec)]
-
-
-def along_path(turning: Array, points: int) -> Array:
-    """Points of the path from 0 through turning points, evenly along the way and with every turning point among them.
-
-    Args:
-      turning: [records, turns]; a turning point that repeats the one before adds nothing.
-      points: of each record, at least twice the turns and two more.
-
-    Returns:
-      [records, points]; the first point is 0, the last the last turning point.
-    """
-    records, turns = turning.shape
-    if points < 2 * turns + 2:
-        raise InputError(
-            f"{points} points are too few for a history that turns {turns} times; give --config.data.num_points at "
-            f"least {2 * turns + 2}"
-        )
-    knots = np.concatenate([np.zeros((records, 1)), turning], axis=1)
-    length = np.abs(np.diff(knots, axis=1))
-    place = np.concatenate([np.zeros((records, 1)), np.cumsum(length, axis=1)], axis=1)
-    total = np.maximum(place[:, -1:], 1e-300)
-    # Every branch with a length takes at least one interval; the rest are shared out by length.
-    held = length > 1e-9 * total
-    spare = points - 1 - held.sum(axis=1, keepdims=True)
-    ends = np.cumsum(held, axis=1) + np.rint(spare * place[:, 1:] / total)
-    ends = ends.astype(np.int64)
-    # The branch of each point: how many branches ended before it.
-    row = np.arange(records)[:, None]
-    begun = np.bincount((row * (points + 1) + ends + 1).ravel(), minlength=records * (points + 1))
-    branch = np.cumsum(begun[: records * (points + 1)].reshape(records, -1)[:, :points], axis=1)
-    branch = np.minimum(branch, turns - 1) + row * turns
-    starts = np.concatenate([np.zeros((records, 1), np.int64), ends[:, :-1]], axis=1)
-    slope = np.diff(knots, axis=1) / np.maximum(ends - starts, 1)
-    base = knots[:, :-1] - slope * starts
-    path = base.ravel()[branch] + slope.ravel()[branch] * np.arange(points)
-    # The turning points exactly, and not up to rounding.
-    path[row, ends] = turning
-    return np.asarray(path)
-
-
-def _within(setting: Parameter, limits: tuple[float, float], programme: str) -> Parameter:
-    """The setting with a user's range, or with his value where both limits are equal."""
-    low, high = limits
-    floor = 0.0 if setting.scale == "log" else -np.inf
-    if not floor < low <= high < np.inf:
-        raise InputError(
-            f"range of {setting.name} (test {programme}) is {low:g} to {high:g} {setting.unit}; give "
-            f"{'0 < ' if setting.scale == 'log' else ''}low <= high, e.g. "
-            f"--config.test_ranges.{setting.name}={setting.low:g},{setting.high:g}"
-        )
-    return dataclasses.replace(setting, low=low, high=high)
-
-
-def _ramp_and_hold(
-    driven: str, level: Array, ramp: Array, hold: Array, points: int
-) -> dict[str, Array]:
-    """The arrays of a history, [records, points], that rises evenly to `level` in `ramp` seconds and stays there."""
-    rising = max(2, round(_RAMP_SHARE * points))
-    up = np.linspace(0.0, 1.0, rising)
-    rest = np.linspace(0.0, 1.0, points - rising + 1)[1:]
-    # From a thousandth of the hold on, evenly in ln t.
-    held = hold * 1e-3 ** (1.0 - rest)
-    time = np.concatenate([ramp * up, ramp + held], axis=1)
-    value = np.concatenate([level * up, np.broadcast_to(level, held.shape)], axis=1)
-    return {driven: value, "time": time}

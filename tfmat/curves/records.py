@@ -156,3 +156,24 @@ def _typical(programme: Programme, setting: str) -> float:
     """The middle of a setting's range, which stands for a test that is missing."""
     found = next((one for one in programme.settings if one.name == setting), None)
     return float(found.from_unit_interval(0.5)) if found else 1.0
+
+
+def observed(
+    settings: CurveSettings, features: NDArray[np.floating]
+) -> tuple[Array | TestSet, Array, NDArray[np.bool_]]:
+    """What was driven, the response, and which points are there, as fits and likelihoods take them.
+
+    Args:
+      features: records as simulated with these settings, [curves, points, channels].
+
+    Returns:
+      Strain (-), stress (MPa) and valid, each [curves, points]. For tests: a test set, its responses in units of their
+      noise, and valid.
+    """
+    form = RecordForm.of(settings)
+    if not form.programmes:
+        return split_features(features)
+    tests, response, valid = form.split(features)
+    noise = form.noise(settings)
+    unit = np.where(noise > 0, noise, 1.0)
+    return dataclasses.replace(tests, unit=unit), response / unit, valid

@@ -1,14 +1,21 @@
 """What makes a set of simulated curves: the law, its ranges, and how a test is imagined to go."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from tfmat.curves.programmes import Programme, file_digests, find_programmes
+from tfmat.curves.setting_checks import (
+    is_integer,
+    not_negative,
+    number,
+    pair,
+    positive_pair,
+    refused,
+)
 from tfmat.errors import InputError, nearest
 from tfmat.materials import DEFAULT_LAW, HistoryLaw, Law, find_law
-from tfmat.materials.law import Scale
+from tfmat.materials.parameter import Scale
 from tfmat.materials.registry import file_digest, is_file, law_class
 
 _FEWEST_POINTS = 8
@@ -87,28 +94,28 @@ class CurveSettings:
     noise_strain: float | None = None
 
     def __post_init__(self) -> None:
-        ranges = {name: _pair(f"ranges.{name}", pair) for name, pair in self.ranges.items()}
-        fixed = {name: _number(f"fixed.{name}", value) for name, value in self.fixed.items()}
+        ranges = {name: pair(f"ranges.{name}", limits) for name, limits in self.ranges.items()}
+        fixed = {name: number(f"fixed.{name}", value) for name, value in self.fixed.items()}
         checked: dict[str, Any] = {"ranges": ranges, "fixed": fixed}
         if self.max_strain is not None:
-            checked["max_strain"] = _positive_pair("data.max_strain", self.max_strain, "0.01,0.05")
+            checked["max_strain"] = positive_pair("data.max_strain", self.max_strain, "0.01,0.05")
         if self.strength_mpa is not None:
-            checked["strength_mpa"] = _positive_pair(
+            checked["strength_mpa"] = positive_pair(
                 "data.strength_mpa", self.strength_mpa, "60,140"
             )
         if self.noise_mpa is not None:
-            checked["noise_mpa"] = _not_negative("data.noise_mpa", self.noise_mpa)
-        checked["noise_relative"] = _not_negative("data.noise_relative", self.noise_relative)
+            checked["noise_mpa"] = not_negative("data.noise_mpa", self.noise_mpa)
+        checked["noise_relative"] = not_negative("data.noise_relative", self.noise_relative)
         if checked["noise_relative"] >= 1:
-            raise _refused(
+            raise refused(
                 "data.noise_relative", self.noise_relative, "a fraction below 1, 0.01 for 1 %"
             )
-        if not _is_integer(self.num_points) or self.num_points < _FEWEST_POINTS:
-            raise _refused(
+        if not is_integer(self.num_points) or self.num_points < _FEWEST_POINTS:
+            raise refused(
                 "data.num_points", self.num_points, f"a whole number of at least {_FEWEST_POINTS}"
             )
         if not isinstance(self.strength_cut_off, bool):
-            raise _refused("data.strength_cut_off", self.strength_cut_off, "true or false")
+            raise refused("data.strength_cut_off", self.strength_cut_off, "true or false")
         checked["scales"] = dict(self.scales)
         for name, scale in self.scales.items():
             if scale not in ("linear", "log"):
@@ -116,13 +123,13 @@ class CurveSettings:
         checked |= self._checked_observation()
         checked["tests"] = () if tuple(self.tests) == (MONOTONIC,) else tuple(self.tests)
         checked["test_ranges"] = {
-            name: _pair(f"test_ranges.{name}", pair) for name, pair in self.test_ranges.items()
+            name: pair(f"test_ranges.{name}", limits) for name, limits in self.test_ranges.items()
         }
         if self.noise_strain is not None:
-            checked["noise_strain"] = _not_negative("data.noise_strain", self.noise_strain)
-        checked["missing_tests"] = _not_negative("data.missing_tests", self.missing_tests)
+            checked["noise_strain"] = not_negative("data.noise_strain", self.noise_strain)
+        checked["missing_tests"] = not_negative("data.missing_tests", self.missing_tests)
         if checked["missing_tests"] >= 1:
-            raise _refused("data.missing_tests", self.missing_tests, "a probability below 1")
+            raise refused("data.missing_tests", self.missing_tests, "a probability below 1")
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         law = self.build_law()
@@ -139,14 +146,14 @@ class CurveSettings:
             ("yield_spread", "0.05,0.7", 2.0),
         ):
             if (pair := getattr(self, name)) is not None:
-                checked[name] = _positive_pair(f"data.{name}", pair, example)
+                checked[name] = positive_pair(f"data.{name}", pair, example)
                 if checked[name][1] > most:
-                    raise _refused(f"data.{name}", pair, f"{most:g} at most, e.g. {example}")
+                    raise refused(f"data.{name}", pair, f"{most:g} at most, e.g. {example}")
         if self.measured_points is not None:
-            low, high = _positive_pair("data.measured_points", self.measured_points, "15,400")
+            low, high = positive_pair("data.measured_points", self.measured_points, "15,400")
             whole = low == int(low) and high == int(high)
             if not whole or low < _FEWEST_POINTS or high > _MOST_MEASURED:
-                raise _refused(
+                raise refused(
                     "data.measured_points",
                     self.measured_points,
                     f"whole numbers from {_FEWEST_POINTS} to {_MOST_MEASURED}, e.g. 15,400",
@@ -264,41 +271,3 @@ def _scales_before(law: str, fixed: Mapping[str, float]) -> dict[str, Scale]:
     if known.tests == (MONOTONIC,):
         scales["max_strain"] = known.max_strain_scale
     return {**scales, **{name: "linear" for name in _ONCE_LINEAR.get(law, ()) if name in scales}}
-
-
-def _refused(name: str, value: object, expected: str) -> InputError:
-    return InputError(f"--config.{name} is {value!r}; give {expected}")
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        number = math.nan if isinstance(value, str | bool) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise _refused(name, value, "a number")
-    return number
-
-
-def _not_negative(name: str, value: Any) -> float:
-    number = _number(name, value)
-    if number < 0:
-        raise _refused(name, value, "0 (none) or a positive number")
-    return number
-
-
-def _pair(name: str, pair: Any) -> tuple[float, float]:
-    if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
-        raise _refused(name, pair, f"two numbers, --config.{name}=LOW,HIGH")
-    return _number(name, pair[0]), _number(name, pair[1])
-
-
-def _positive_pair(name: str, pair: Any, example: str) -> tuple[float, float]:
-    low, high = _pair(name, pair)
-    if not 0 < low <= high:
-        raise _refused(name, pair, f"0 < low <= high, e.g. --config.{name}={example}")
-    return low, high

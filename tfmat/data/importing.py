@@ -11,12 +11,20 @@ import numpy as np
 from tfmat.curves.records import features_of
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.labelled import NUM_POINTS, LabelledCurves, read_labelled
-from tfmat.data.manifest import SHARD_SIZE, digest, new_manifest, plain_name, read_manifest
+from tfmat.data.manifest import (
+    SHARD_SIZE,
+    digest,
+    input_scale,
+    new_manifest,
+    plain_name,
+    read_manifest,
+)
 from tfmat.data.order import ExampleOrder
-from tfmat.data.packed import PackedDataset, input_scale, repair_simulated
+from tfmat.data.packed import PackedDataset, repair_simulated
 from tfmat.data.writing import Floats, Progress, write_dataset
 from tfmat.errors import InputError
-from tfmat.materials.law import Law, Parameter
+from tfmat.materials.law import Law
+from tfmat.materials.parameter import Parameter
 from tfmat.materials.registry import law_class
 
 MAX_TEST_CURVES = 10_000

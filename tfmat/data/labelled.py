@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.errors import InputError
-from tfmat.materials.law import Parameter
+from tfmat.materials.parameter import Parameter
 
 NUM_POINTS = 200
 MIN_CURVES = 10

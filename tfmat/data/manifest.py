@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
 from tfmat.files import check_json, read_json
-from tfmat.materials.law import Parameter
+from tfmat.materials.parameter import Parameter
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -196,6 +197,12 @@ def new_manifest(
         "input_scale": list(input_scale),
         "shards": [],
     }
+
+
+def input_scale(features: NDArray[np.floating]) -> tuple[float, ...]:
+    """(largest strain, largest stress, 1, ...) of some curves [curves, points, channels], never zero."""
+    strain, stress = (float(np.abs(features[..., channel]).max()) or 1.0 for channel in (0, 1))
+    return (strain, stress, *[1.0] * (features.shape[-1] - 2))
 
 
 def parameters_of(manifest: Mapping[str, Any]) -> tuple[Parameter, ...]:

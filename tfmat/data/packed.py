@@ -6,9 +6,6 @@ import os
 import pathlib
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tfmat.curves.records import RecordForm
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import SIMULATION_VERSION, Simulator
@@ -17,6 +14,7 @@ from tfmat.data.manifest import (
     SHARD_SIZE,
     Layout,
     digest,
+    input_scale,
     new_manifest,
     parameters_of,
     plain_name,
@@ -27,7 +25,7 @@ from tfmat.data.memory import available_threads, check_memory
 from tfmat.data.shards import find_damage, map_shards
 from tfmat.data.writing import Floats, Progress, write_dataset
 from tfmat.errors import InputError
-from tfmat.materials.law import Parameter
+from tfmat.materials.parameter import Parameter
 
 # Row r >= num_curves of a data set is curve number TEST_START + r - num_curves: the test curves are the same however
 # many curves train, and no larger data set ever trains on them.
@@ -280,12 +278,6 @@ def _check_counts(seed: int, num_curves: int, num_test: int) -> None:
         raise InputError(f"num_test is {num_test}; give 0 or more")
     if seed < 0:
         raise InputError(f"seed is {seed}; give 0 or a positive number")
-
-
-def input_scale(features: NDArray[np.floating]) -> tuple[float, ...]:
-    """(largest strain, largest stress, 1, ...) of some curves [curves, points, channels], never zero."""
-    strain, stress = (float(np.abs(features[..., channel]).max()) or 1.0 for channel in (0, 1))
-    return (strain, stress, *[1.0] * (features.shape[-1] - 2))
 
 
 def _identity(

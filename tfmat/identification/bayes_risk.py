@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfmat.curves.records import observed
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import SIMULATION_VERSION
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
 from tfmat.identification.least_squares import fit_with_noise
-from tfmat.identification.likelihood import CurveLikelihood, NoiseModel, likelihoods, observed
+from tfmat.identification.likelihood import CurveLikelihood, NoiseModel, likelihoods
 from tfmat.identification.posterior_grid import posterior_moments
 from tfmat.identification.posterior_sampling import sampled_moments
 from tfmat.materials.law import Array

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tfmat.curves.records import split_features
+from tfmat.curves.records import observed, split_features
 from tfmat.data.packed import PackedDataset, is_dataset
 from tfmat.errors import InputError
 from tfmat.files import read_json
 from tfmat.identification.identifier import CURVES_PER_CALL, Identifier
-from tfmat.identification.likelihood import observed
 from tfmat.identification.reference import Reference, check_reference, measure
 from tfmat.identification.scores import (
     ParameterScore,
@@ -23,7 +22,8 @@ from tfmat.identification.scores import (
     rmse_percent,
     score_parameter,
 )
-from tfmat.materials.law import Array, Parameter
+from tfmat.materials.law import Array
+from tfmat.materials.parameter import Parameter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,7 +216,7 @@ def _noise(dataset: PackedDataset) -> tuple[float, float]:
     # An observation model's noise differs from curve to curve, and is not all that parts a curve from its law.
     if settings is None or settings.is_observed:
         return 0.0, 0.0
-    if dataset.form.programmes:  # see `likelihood.observed`
+    if dataset.form.programmes:  # see `records.observed`
         known = dataset.form.noise(settings).all()
         return float(known), settings.noise_relative
     default = settings.build_law().noise_mpa

@@ -14,7 +14,8 @@ from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification.networks import Sidecar, model_files, read_sidecar
 from tfmat.identification.uncertainty import Calibration
-from tfmat.materials.law import Array, Law, Parameter
+from tfmat.materials.law import Array, Law
+from tfmat.materials.parameter import Parameter
 
 # Large enough to keep the cores busy, small enough that the activations stay around 50 MB.
 CURVES_PER_CALL = 4096

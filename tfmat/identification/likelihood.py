@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfmat.curves.records import RecordForm, split_features
+from tfmat.curves.records import RecordForm
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
 from tfmat.materials.history import TestSet, driven_where
@@ -29,7 +29,7 @@ class NoiseModel:
       strength_mpa: range of the uniformly drawn strength, or None without a cut-off.
       num_points: points of a whole curve.
 
-    For records of tests responses are in units of their noise, see `observed`.
+    For records of tests responses are in units of their noise, see `tfmat.curves.records.observed`.
     """
 
     noise_mpa: float
@@ -61,27 +61,6 @@ class NoiseModel:
             settings.strength_mpa,
             settings.num_points,
         )
-
-
-def observed(
-    settings: CurveSettings, features: NDArray[np.floating]
-) -> tuple[Array | TestSet, Array, NDArray[np.bool_]]:
-    """What was driven, the response, and which points are there, as fits and likelihoods take them.
-
-    Args:
-      features: records as simulated with these settings, [curves, points, channels].
-
-    Returns:
-      Strain (-), stress (MPa) and valid, each [curves, points]. For tests: a test set, its responses in units of their
-      noise, and valid.
-    """
-    form = RecordForm.of(settings)
-    if not form.programmes:
-        return split_features(features)
-    tests, response, valid = form.split(features)
-    noise = form.noise(settings)
-    unit = np.where(noise > 0, noise, 1.0)
-    return dataclasses.replace(tests, unit=unit), response / unit, valid
 
 
 class CurveLikelihood:

@@ -17,7 +17,8 @@ from tfmat.identification.classical import repeated
 from tfmat.identification.likelihood import PRIOR_VARIANCE
 from tfmat.identification.record_fit import RecordFit, residuals_of
 from tfmat.materials.history import Array, TestSet
-from tfmat.materials.law import Law, Parameter
+from tfmat.materials.law import Law
+from tfmat.materials.parameter import Parameter
 
 _POINTS = 60
 # Parameters whose sum of squares is within this factor of the best are as good as the best to anyone who looks at it.

@@ -14,7 +14,8 @@ from tfmat.curves.resampling import resample
 from tfmat.errors import InputError
 from tfmat.identification import caveats
 from tfmat.identification.uncertainty import in_units
-from tfmat.materials.law import Array, Parameter
+from tfmat.materials.law import Array
+from tfmat.materials.parameter import Parameter
 
 if TYPE_CHECKING:
     from tfmat.identification.identifier import Identifier

@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfmat.curves.records import observed
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification.bayes_risk import cached_bayes_risk
 from tfmat.identification.least_squares import LeastSquaresFit, fit_with_noise
-from tfmat.identification.likelihood import PRIOR_VARIANCE, NoiseModel, cramer_rao_bound, observed
+from tfmat.identification.likelihood import PRIOR_VARIANCE, NoiseModel, cramer_rao_bound
 from tfmat.identification.scores import bins_of
 from tfmat.materials.history import TestSet
-from tfmat.materials.law import Array, Parameter
+from tfmat.materials.law import Array
+from tfmat.materials.parameter import Parameter
 
 # Beside the data set's manifest.
 CACHE_FILE = "bayes_risk.json"

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.identification.uncertainty import Calibration
-from tfmat.materials.law import Array, Parameter
+from tfmat.materials.law import Array
+from tfmat.materials.parameter import Parameter
 
 # Nominal coverage, %, as the keys of evaluation.json.
 _REPORTED = (50, 90, 95)

@@ -13,7 +13,8 @@ import numpy as np
 import scipy.special
 
 from tfmat.identification.likelihood import PRIOR_VARIANCE
-from tfmat.materials.law import Array, Parameter
+from tfmat.materials.law import Array
+from tfmat.materials.parameter import Parameter
 
 # The interval that is reported.
 COVERAGE = 0.95

@@ -4,7 +4,8 @@ import numpy as np
 
 from tfmat.materials.blocks import in_steps
 from tfmat.materials.history import Array, History
-from tfmat.materials.law import HistoryLaw, Parameter
+from tfmat.materials.law import HistoryLaw
+from tfmat.materials.parameter import Parameter
 
 # Halley's method cubes the error of rate times plastic increment: after a step of this size it is below rounding.
 _TOLERANCE = 1e-4

@@ -3,7 +3,8 @@
 import numpy as np
 
 from tfmat.materials.blocks import in_blocks
-from tfmat.materials.law import Array, Law, Parameter
+from tfmat.materials.law import Array, Law
+from tfmat.materials.parameter import Parameter
 
 # Where Hognestad's falling line ends, and the share of the strength that is left there; flat behind it.
 _CRUSHING_STRAIN, _SHARE_LEFT = 0.0038, 0.85

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.materials.blocks import bisected, in_blocks
-from tfmat.materials.law import Array, Law, Parameter
+from tfmat.materials.law import Array, Law
+from tfmat.materials.parameter import Parameter
 
 # Convergence is quadratic: after a step of this relative size the error is below rounding.
 _TOLERANCE = 1e-10

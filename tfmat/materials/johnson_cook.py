@@ -4,7 +4,8 @@ import numpy as np
 
 from tfmat.errors import InputError
 from tfmat.materials.history import Array, History
-from tfmat.materials.law import HistoryLaw, Parameter
+from tfmat.materials.law import HistoryLaw
+from tfmat.materials.parameter import Parameter
 from tfmat.materials.power_laws import Ludwik
 
 # The hardening curve at one rate and temperature.

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tfmat.materials.history import Array
-from tfmat.materials.law import Parameter
+from tfmat.materials.parameter import Parameter
 from tfmat.materials.rubber import MODES, Kinematics, RubberLaw
 
 

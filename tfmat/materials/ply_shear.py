@@ -7,7 +7,8 @@ import numpy as np
 
 from tfmat.materials.blocks import in_steps
 from tfmat.materials.history import Array, History
-from tfmat.materials.law import HistoryLaw, Parameter
+from tfmat.materials.law import HistoryLaw
+from tfmat.materials.parameter import Parameter
 
 # Newton's error goes down with its square: after a step of this relative size it is below rounding.
 _TOLERANCE = 1e-9

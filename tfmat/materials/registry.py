@@ -15,8 +15,9 @@ from tfmat.materials.chaboche import VoceChaboche, VoceChaboche1, VoceChaboche3
 from tfmat.materials.concrete import Hognestad
 from tfmat.materials.elastic_plastic import Swift, Voce
 from tfmat.materials.johnson_cook import JohnsonCook
-from tfmat.materials.law import HistoryLaw, Law, Parameter, Scale
+from tfmat.materials.law import HistoryLaw, Law
 from tfmat.materials.ogden import Ogden1, Ogden2, Ogden3
+from tfmat.materials.parameter import Parameter, Scale
 from tfmat.materials.ply_shear import LadevezeShear, RambergOsgoodShear
 from tfmat.materials.power_laws import Hollomon, Ludwik, RambergOsgood
 from tfmat.materials.prony import Prony

@@ -12,7 +12,8 @@ import numpy as np
 from tfmat.errors import InputError
 from tfmat.materials.blocks import in_blocks
 from tfmat.materials.history import Array, History, Mode
-from tfmat.materials.law import HistoryLaw, Parameter
+from tfmat.materials.law import HistoryLaw
+from tfmat.materials.parameter import Parameter
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,8 @@ import abc
 import numpy as np
 
 from tfmat.materials.blocks import in_blocks
-from tfmat.materials.law import Array, Law, Parameter
+from tfmat.materials.law import Array, Law
+from tfmat.materials.parameter import Parameter
 
 _MODULUS = Parameter("G0", "MPa", 2000.0, 8000.0, "linear", "initial shear modulus")
 _PLATEAU = Parameter("S", "MPa", 40.0, 150.0, "linear", "stress at which the curve levels out")

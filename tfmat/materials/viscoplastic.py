@@ -7,7 +7,8 @@ import numpy as np
 from tfmat.errors import InputError
 from tfmat.materials.blocks import in_steps
 from tfmat.materials.history import Array, History
-from tfmat.materials.law import HistoryLaw, Parameter
+from tfmat.materials.law import HistoryLaw
+from tfmat.materials.parameter import Parameter
 from tfmat.materials.viscoplastic_steps import Specimens
 
 # The parameters that the equations have, in the order of their columns.

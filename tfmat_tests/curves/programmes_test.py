@@ -5,7 +5,8 @@ import pathlib
 import numpy as np
 import pytest
 
-from tfmat.curves.programmes import MOST_CYCLES, PROGRAMMES, Cyclic, along_path, find_programmes
+from tfmat.curves.paths import along_path
+from tfmat.curves.programmes import MOST_CYCLES, PROGRAMMES, Cyclic, find_programmes
 from tfmat.errors import InputError
 
 OWN = """

@@ -8,7 +8,7 @@ import pytest
 from tfmat.data.importing import import_dataset, repair_dataset
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
-from tfmat.materials.law import Parameter
+from tfmat.materials.parameter import Parameter
 from tfmat_tests.data.own_curves import hahn_tsai_curves, line_curves, save_curves
 
 

@@ -5,11 +5,12 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
+from tfmat.curves.records import observed
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.identification.bayes_risk import bayes_risk
 from tfmat.identification.least_squares import fit, fit_with_noise
-from tfmat.identification.likelihood import CurveLikelihood, NoiseModel, likelihoods, observed
+from tfmat.identification.likelihood import CurveLikelihood, NoiseModel, likelihoods
 from tfmat.materials import History, HistoryLaw, Parameter, find_law
 from tfmat.materials.history import TestSet
 
