@@ -26,7 +26,7 @@ class ParameterScore:
     Attributes:
       mse: mean squared error of the label scaled to 0-1.
       mae: mean absolute error in the parameter's unit.
-      mae_percent: mean of |error| / true value, %; for parameters on a linear scale.
+      mae_percent: mean of |error| / true value, %; for parameters on a linear scale that are positive.
       mae_decades: mean of |log10 error|; for parameters on a logarithmic scale.
       r2: coefficient of determination of the label scaled to 0-1; None where all true values are the same.
     """
@@ -54,7 +54,9 @@ def score_parameter(
     logarithmic = parameter.scale == "log"
     spread = np.mean((true_label - true_label.mean()) ** 2)
     decades = float(np.mean(np.abs(np.log10(identified / true)))) if logarithmic else None
-    percent = None if logarithmic else _mean_percent(identified - true, true)
+    # A share of a value that may be 0 tells nothing.
+    positive = bool(np.all(true > 0)) and parameter.low > 0 and not logarithmic
+    percent = float(100 * np.mean(np.abs(identified / true - 1.0))) if positive else None
     return ParameterScore(
         name=parameter.name,
         unit=parameter.unit,
@@ -64,11 +66,6 @@ def score_parameter(
         mae_decades=decades,
         r2=float(1 - np.mean(error**2) / spread) if spread > 0 else None,
     )
-
-
-def _mean_percent(error: Array, true: Array) -> float | None:
-    """Mean |error / true| in %; None for a parameter that can be zero."""
-    return float(100 * np.mean(np.abs(error / true))) if np.all(true != 0) else None
 
 
 def rmse_percent(stress: Array, resimulated: Array, valid: np.ndarray) -> Array:

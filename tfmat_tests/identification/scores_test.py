@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tfmat.identification.scores import bins_of
+from tfmat.identification.scores import bins_of, score_parameter
+from tfmat.materials.parameter import Parameter
 
 
 @pytest.mark.parametrize(
@@ -43,3 +44,13 @@ def test_no_bin_is_empty_however_few_the_curves():
             bins = bins_of(quantity)
             assert all(inside.any() for _, _, inside in bins)
             assert sum(inside.sum() for _, _, inside in bins) == count
+
+
+@pytest.mark.parametrize(("low", "expected"), [(1.0, 10.0), (-1.0, None)])
+def test_a_parameter_that_may_be_zero_has_no_error_in_percent(low, expected):
+    true = np.array([2.0, 4.0])
+    score = score_parameter(
+        Parameter("alpha", "-", low, 5.0), true, 1.1 * true, np.array([0.3, 0.8])
+    )
+    assert score.mae_percent == (None if expected is None else pytest.approx(expected))
+    assert score.mae == pytest.approx(0.3)
