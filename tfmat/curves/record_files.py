@@ -49,10 +49,11 @@ class TestFile:
 
 @dataclasses.dataclass(frozen=True)
 class RecordFiles:
-    """The files of one material's tests."""
+    """The files of one material's tests; `apart` where each test that they hold is a material of its own."""
 
     name: str
     files: tuple[TestFile, ...]
+    apart: bool = False
 
 
 def takes_tests(law: Law | None) -> bool:
@@ -126,7 +127,7 @@ def _of_plain_files(paths: list[str], law: Law) -> list[RecordFiles]:
     files = [TestFile(kinds[0], path) for path in paths]
     if len(law.tests) > 1:
         return [RecordFiles(_name_of(files), tuple(files))]
-    return [RecordFiles(pathlib.Path(file.path).stem, (file,)) for file in files]
+    return [RecordFiles(pathlib.Path(file.path).stem, (file,), apart=True) for file in files]
 
 
 def _name_of(files: Sequence[TestFile]) -> str:
@@ -262,7 +263,9 @@ def load_records(
             done += 1
             if progress:
                 progress(done, total)
-        if len(errors) == bad:
+        if len(errors) == bad and record.apart:
+            found += [MeasuredRecord(test.curve.name, [test]) for test in tests]
+        elif len(errors) == bad:
             found.append(MeasuredRecord(record.name, tests))
     return found, errors
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from tfmat.curves.loading_paths import half_cycles
 from tfmat.curves.measured_tests import MeasuredRecord, coarse
-from tfmat.identification.classical import BestFit, minima, widened, within
-from tfmat.identification.least_squares import fit, polish
+from tfmat.identification.classical import BestFit, minima, repeated, widened, within
+from tfmat.identification.least_squares import LeastSquaresFit, fit, polish
 from tfmat.identification.levenberg_marquardt import Residuals
 from tfmat.materials.law import Array, Law
 
@@ -20,6 +20,8 @@ _SEARCHED_POINTS = 400
 _RIVAL = 1.5
 # Costs that differ by less are one minimum's.
 _ALIKE = 1e-5
+# Student's t of 95 % for many points.
+_QUANTILE = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +72,7 @@ def fit_record(law: Law, record: MeasuredRecord, start: Array | None = None) -> 
         polished = None
         if start is not None:
             polished = polish(law, *given, start[None], deviation=deviation)
+        found = _with_open_ends(wide, points, found)
     near = cost <= _RIVAL * cost[0]
     return RecordFit(
         best=within(law, wide, found),
@@ -77,6 +80,30 @@ def fit_record(law: Law, record: MeasuredRecord, start: Array | None = None) -> 
         rivals=law.to_labels(wide.from_labels(labels[near])),
         cost=cost[near],
         searched=searched,
+    )
+
+
+def _with_open_ends(wide: Law, points: Residuals, found: LeastSquaresFit) -> LeastSquaresFit:
+    """The fit with intervals that reach to every end of the range which fits as well, the other parameters held.
+
+    A threshold that the tests did not reach, such as the most damage that there can be, changes nothing beyond the best
+    fit and something before it: the slope there says nothing of it.
+    """
+    parameters = found.labels.shape[1]
+    moved = np.repeat(found.labels, 2 * parameters, axis=0)
+    columns = np.repeat(np.arange(parameters), 2)
+    moved[np.arange(len(moved)), columns] = np.tile([0.0, 1.0], parameters)
+    cost = np.square(repeated(points, 1 + len(moved)).values(np.concatenate([found.labels, moved])))
+    rise = (cost.sum(axis=1)[1:] - cost[0].sum()).reshape(parameters, 2)
+    allowed = np.square(_QUANTILE * found.sigma[:, None] * found.widening)[0]
+    is_open = rise <= allowed[:, None]
+    labels = np.where(is_open, [0.0, 1.0], found.interval_labels[0])
+    ends = [wide.identified_values(labels[None, :, side])[0] for side in (0, 1)]
+    return dataclasses.replace(
+        found,
+        interval_labels=labels[None],
+        interval=np.stack(ends, axis=1)[None],
+        unidentifiable=found.unidentifiable | is_open.all(axis=1)[None],
     )
 
 

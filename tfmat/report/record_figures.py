@@ -133,8 +133,8 @@ def draw_tests(
         measured, answered = lines
         if response is not None:
             label_of_points = "measured" if len(tests) == 1 else "_"
-            _draw_measured(panel, *measured, test["turns"], colours[0], label_of_points)
-        panel.plot(*answered, "-", color=colours[1], lw=0.9 if test["turns"] else 2.0, label=label)
+            _draw_measured(panel, *measured, colours[0], label_of_points)
+        panel.plot(*answered, "-", color=colours[1], lw=1.0 if test["turns"] else 2.0, label=label)
     if over_time:
         panel.set_xscale("log")
         panel.set_xlabel("time (s)")
@@ -154,13 +154,9 @@ def draw_tests(
     finish(panel)
 
 
-def _draw_measured(
-    panel: Axes, x: np.ndarray, y: np.ndarray, turns: bool, colour: str, label: str
-) -> None:
+def _draw_measured(panel: Axes, x: np.ndarray, y: np.ndarray, colour: str, label: str) -> None:
     """Points, small where they are many."""
     size = 4.0 if len(x) < 100 else 2.0
-    # Above the answer's line, which lies on many loops.
-    order = 3.0 if turns else 1.9
     panel.plot(
-        x, y, linestyle="none", marker="o", ms=size, mfc="none", mec=colour, mew=0.7, label=label, zorder=order
+        x, y, linestyle="none", marker="o", ms=size, mfc="none", mec=colour, mew=0.7, label=label
     )  # fmt: skip

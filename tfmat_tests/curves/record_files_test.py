@@ -104,6 +104,19 @@ def test_two_files_are_two_materials_unless_they_are_named(tmp_path):
     assert one.name == "a+b" and len(one.files) == 2
 
 
+def test_specimens_of_one_file_are_materials_unless_they_are_named(tmp_path):
+    strain = cycles()
+    stress = np.clip(200e3 * strain, -300.0, 300.0)
+    rows = [f"{n},{e:.8g},{s:.8g}" for n in "AB" for e, s in zip(strain, stress, strict=True)]
+    path = write(tmp_path, "\n".join(["specimen,true strain,true stress (MPa)", *rows]) + "\n")
+    records, _ = read(LAW, str(path))
+    assert [(record.name, len(record.tests)) for record in records] == [
+        ("curve_A", 1),
+        ("curve_B", 1),
+    ]
+    assert len(only(LAW, f"cyclic={path}").tests) == 2
+
+
 def test_a_long_noisy_record_is_averaged_and_keeps_its_turning_points(tmp_path):
     strain = cycles(points=1500)
     stress = LAW.respond(History(strain=strain[None]), TRUTH)[0]

@@ -191,3 +191,18 @@ def test_tests_that_begin_at_their_held_value(tmp_path):
     assert found.picture()["tests"][0]["settings"] == ""
     given = answer("prony", path, fixed={next(iter(found.parameters)): 1000.0})
     assert given.curve.steps[0].endswith("given: the other parameters are least squares")
+
+
+def test_a_threshold_that_the_test_did_not_reach_is_open(tmp_path):
+    """The most damage of a ply, 0.75, where the test ends at some 0.3."""
+    law = find_law("ladeveze_shear")
+    truth = law.from_labels(np.full((1, len(law.identified)), 0.5))
+    strain = cycles((0.02, 0.012, 0.04, 0.025, 0.06, 0.04, 0.08), points=40)
+    stress = law.respond(History("shear", strain=strain[None]), truth)[0]
+    noisy = stress + np.random.default_rng(0).normal(0.0, 0.3, len(stress))
+    found = answer("ladeveze_shear", saved(tmp_path, "gamma12,tau12 (MPa)", strain, noisy))
+    for parameter, value in zip(law.parameters, truth[0], strict=True):
+        low, high = found.parameters[parameter.name].ci95
+        margin = 0.5 * (high - low)
+        assert low - margin < value < high + margin, parameter.name
+    assert any("dmax cannot be identified" in caveat.text for caveat in found.warnings)
