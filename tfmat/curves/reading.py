@@ -145,7 +145,9 @@ def _curves_of(
         curve = _curve(name, part, axes, mark, options)
         if guess:
             assumed = (*curve.assumed, guess.partition(": ")[2])
-            curve = dataclasses.replace(curve, steps=(guess, *curve.steps), assumed=assumed)
+            # Units that go with the guess, and not with what the user says.
+            read = [step.replace("in stretch (as given)", "in stretch") for step in curve.steps]
+            curve = dataclasses.replace(curve, steps=(guess, *read), assumed=assumed)
         if time is not None:
             seconds, how = _time(part, time, mark, options)
             curve = dataclasses.replace(curve, time=seconds, steps=(*curve.steps, how))
