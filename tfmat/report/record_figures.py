@@ -1,5 +1,6 @@
-"""The picture of one material's tests: hysteresis loops, modes of loading side by side, relaxation over ln t."""
+"""Pictures of tests, measured and simulated: hysteresis loops, modes of loading side by side, relaxation over ln t."""
 
+import dataclasses
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +9,17 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tfmat.report.drawing import COLOURS, MEASURED, MODEL, MOST_SERIES, WARNING, finish, new_figure
+from tfmat.report.drawing import (
+    COLOURS,
+    MEASURED,
+    MODEL,
+    MOST_SERIES,
+    WARNING,
+    Array,
+    complete,
+    finish,
+    new_figure,
+)
 from tfmat.report.figures import answer_text, short_name
 from tfmat.report.formatting import format_value
 
@@ -160,3 +171,40 @@ def _draw_measured(panel: Axes, x: np.ndarray, y: np.ndarray, colour: str, label
     panel.plot(
         x, y, linestyle="none", marker="o", ms=size, mfc="none", mec=colour, mew=0.7, label=label
     )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class TestPanel:
+    """What one test shows.
+
+    Attributes:
+      title: of the test.
+      lines: (x, y) of every record, [points] each.
+      xlabel, ylabel: with units.
+      log: the logarithmic axes: `x`, `y`, `xy`, or none.
+    """
+
+    __test__ = False  # no case of pytest's
+
+    title: str
+    lines: Sequence[tuple[Array, Array]]
+    xlabel: str
+    ylabel: str
+    log: str = ""
+
+
+def tests_figure(title: str, panels: Sequence[TestPanel]) -> Figure:
+    """One panel per test; a record has the same colour in all of them."""
+    columns = min(len(panels), _MOST_COLUMNS)
+    rows = -(-len(panels) // columns)
+    figure = new_figure(_PANEL[0] * columns, _PANEL[1] * rows + 0.4)
+    places = figure.subplots(rows, columns, squeeze=False).ravel()
+    for place, panel in zip(places, panels, strict=False):
+        for i, (x, y) in enumerate(panel.lines):
+            place.plot(x, y, lw=1.2, color=COLOURS[i % MOST_SERIES])
+        complete(place, panel.xlabel, panel.ylabel, log=panel.log)
+        place.set_title(panel.title, fontsize=10)
+    for place in places[len(panels) :]:
+        place.set_visible(False)
+    figure.suptitle(title)
+    return figure
