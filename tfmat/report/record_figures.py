@@ -197,7 +197,8 @@ def tests_figure(title: str, panels: Sequence[TestPanel]) -> Figure:
     """One panel per test; a record has the same colour in all of them."""
     columns = min(len(panels), _MOST_COLUMNS)
     rows = -(-len(panels) // columns)
-    figure = new_figure(_PANEL[0] * columns, _PANEL[1] * rows + 0.4)
+    width = _PANEL[0] * columns
+    figure = new_figure(width, _PANEL[1] * rows + 0.5)
     places = figure.subplots(rows, columns, squeeze=False).ravel()
     for place, panel in zip(places, panels, strict=False):
         for i, (x, y) in enumerate(panel.lines):
@@ -206,5 +207,5 @@ def tests_figure(title: str, panels: Sequence[TestPanel]) -> Figure:
         place.set_title(panel.title, fontsize=10)
     for place in places[len(panels) :]:
         place.set_visible(False)
-    figure.suptitle(title)
+    figure.suptitle(textwrap.fill(title, int(9 * width)), fontsize=11, fontweight="bold")
     return figure
