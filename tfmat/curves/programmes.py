@@ -15,7 +15,7 @@ from tfmat.materials.history import Array, History
 from tfmat.materials.parameter import Parameter
 from tfmat.materials.registry import file_digest, is_file, user_class
 
-# Most cycles of a cyclic record: its points must hold all turning points.
+# Most cycles of a cyclic record by default; its points must hold all turning points.
 MOST_CYCLES = 12
 # Each departure from cycles of constant amplitude about zero is left out of this share of the records.
 _PLAIN_SHARE = 0.5
@@ -50,10 +50,11 @@ class Cyclic(Programme):
         irregularity = np.where(plain[1], 0.0, irregularity)
         mean = np.where(plain[2], 0.0, mean)
         turns = np.maximum(np.rint(2.0 * cycles), 1.0)
-        number = np.arange(2 * MOST_CYCLES)
+        (most,) = (setting.high for setting in self.settings if setting.name == "cycles")
+        number = np.arange(max(1, round(2.0 * most)))
         share = first + (1.0 - first) * number / np.maximum(turns - 1.0, 1.0)
         side = np.where(random.random((records, 1)) < 0.5, 1.0, -1.0) * (-1.0) ** number
-        astray = 1.0 - 2.0 * irregularity * random.random((records, 2 * MOST_CYCLES))
+        astray = 1.0 - 2.0 * irregularity * random.random((records, len(number)))
         strain = amplitude * (mean + side * share * astray) / (1.0 + np.abs(mean))
         last = np.take_along_axis(strain, turns.astype(int) - 1, axis=1)
         strain = np.where(number < turns, strain, last)

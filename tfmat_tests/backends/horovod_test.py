@@ -60,13 +60,10 @@ def _matrix(run_all):
     """(optimizer, precision, number of examples).
 
     7,919 examples: nothing divides, and the 14th batch is a partial one; 7,800: all batches are whole.
-    By default every two of an optimizer, a precision and a number meet, and all three do for one optimizer.
     """
-    precisions, counts = ("float64", "float32"), (NUM_EXAMPLES, 7_800)
-    for number, optimizer in enumerate(OPTIMIZERS if run_all else SAMPLE):
-        for one, other in itertools.product(range(2), range(2)):
-            if run_all or not number or (one + other) % 2 == number % 2:
-                yield optimizer, precisions[one], counts[other]
+    return itertools.product(
+        OPTIMIZERS if run_all else SAMPLE, ("float64", "float32"), (NUM_EXAMPLES, 7_800)
+    )
 
 
 def _equal_cases(run_all):

@@ -123,3 +123,14 @@ def test_the_programme_of_the_guide_runs(tmp_path):
     )
     # Five steps up, four unloadings of half a step each.
     np.testing.assert_allclose(ways, strain[:, -1] * np.array([[1.4], [0.4]]), rtol=1e-9)
+
+
+def test_more_cycles_than_by_default_are_drawn_where_the_points_hold_them():
+    cyclic = Cyclic({"cycles": (20.0, 30.0), "irregularity": (0.0, 0.0), "mean": (0.0, 0.0)})
+    strain = cyclic.draw(np.random.default_rng(0), 50, 200).driven
+    turns = (np.diff(np.sign(np.diff(strain, axis=1)), axis=1) != 0).sum(axis=1)
+    assert turns.min() >= 39 and turns.max() <= 59
+    with pytest.raises(
+        InputError, match="100 points are too few for a history that turns 60 times"
+    ):
+        cyclic.draw(np.random.default_rng(0), 50, 100)

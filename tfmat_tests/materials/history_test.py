@@ -6,6 +6,7 @@ import pytest
 from tfmat.errors import InputError
 from tfmat.materials import History, HistoryLaw, Parameter, find_law
 from tfmat.materials.elastic_plastic import Voce
+from tfmat.materials.registry import check_definition
 from tfmat.materials.shear import HahnTsai
 
 
@@ -25,6 +26,7 @@ class TwoSprings(HistoryLaw):
     strain_measure = "engineering"
     stress_measure = "engineering"
     interchangeable = (("k1", "c1"), ("k2", "c2"))
+    tests = ("uniaxial",)
 
     def respond(self, history, parameters):
         c1, k1, c2, k2 = parameters.T[:, :, None]
@@ -103,3 +105,10 @@ def test_laws_without_an_answer_to_a_driven_stress_say_so(name):
     for answer in (law.respond, law.sensitivities):
         with pytest.raises(InputError, match=f"law {name} answers a driven strain"):
             answer(history, parameters)
+
+
+def test_a_law_that_remembers_must_name_its_tests():
+    check_definition(TwoSprings, "two.py:TwoSprings")
+    silent = type("Silent", (TwoSprings,), {"tests": HistoryLaw.tests})
+    with pytest.raises(InputError, match="two.py:Silent does not define tests"):
+        check_definition(silent, "two.py:Silent")
