@@ -108,7 +108,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             if len(set(numbers)) > 1:
                 raise InputError(
                     f"the ranks have different numbers of {what} ({', '.join(map(str, numbers))}, from rank 0): "
-                    "some would wait for the others for ever; give fit the same epochs= and steps_per_epoch= everywhere"
+                    "some would wait for the others forever; give fit the same epochs= and steps_per_epoch= everywhere"
                 )
 
 

@@ -133,7 +133,11 @@ class NeoHooke(_LinearRubberLaw):
 
 
 class MooneyRivlin(_LinearRubberLaw):
-    """Two constants; mu = 2 (C10 + C01). One uniaxial test hardly tells them apart, an equibiaxial one does."""
+    """Two constants; mu = 2 (C10 + C01). One uniaxial test hardly tells them apart, an equibiaxial one does.
+
+    C01 is linear and begins at 0, where the law is Neo-Hooke's: a term that the tests do not ask for is known to be
+    small, where a log scale would call it unknown. Below 0 the law softens without end in large equibiaxial tension.
+    """
 
     name = "mooney_rivlin"
     title = "Mooney-Rivlin"
@@ -156,7 +160,7 @@ class MooneyRivlin(_LinearRubberLaw):
 class Yeoh(_LinearRubberLaw):
     """A cubic in I1 - 3, stiffening at large stretches. Treloar's three tests: C10 0.185, C20 -0.00146, C30 4.0e-5 MPa.
 
-    Stable at every stretch where C20 > -sqrt(3 C10 C30): the ranges leave that for 3 of a hundred draws, in their
+    Stable at every stretch where C20 > -sqrt(3 C10 C30): the ranges leave that for 5 of a hundred draws, in their
     softest corner.
     """
 

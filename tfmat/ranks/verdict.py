@@ -76,9 +76,7 @@ def describe(evidence: Iterable[Evidence], members: Mapping[int, Member], size: 
     pieces = list(evidence)
     first = min(pieces, key=lambda piece: KINDS.index(piece.kind))
     if first.kind == "deadlock":
-        return Verdict(
-            f"the ranks wait for each other for ever: {first.text}; {AGAIN}", first.ranks
-        )
+        return Verdict(f"the ranks wait for each other forever: {first.text}; {AGAIN}", first.ranks)
     member = members[first.ranks[0]]
     if first.kind == "failed":
         who = f"{name_ranks(first.ranks)} of {size}"

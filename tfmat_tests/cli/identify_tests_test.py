@@ -9,7 +9,7 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat_tests.curves.files import write
-from tfmat_tests.curves.record_files_test import cycles, relaxation, rubber, saved
+from tfmat_tests.curves.made_tests import cycles, relaxation, rubber, saved
 
 
 @pytest.fixture

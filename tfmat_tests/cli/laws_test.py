@@ -86,18 +86,19 @@ def _guide_law(folder):
     (code,) = re.findall(r"```python\n(.*?)```", _GUIDE.read_text("utf-8"), re.DOTALL)
     path = folder / "my_law.py"
     path.write_text(code, "utf-8")
-    return f"{path}:Hollomon"
+    return f"{path}:DesayiKrishnan"
 
 
 def test_example_of_the_guide_runs_and_passes_its_own_check(capsys, tmp_path):
     spec = _guide_law(tmp_path)
     status, text = _run(capsys, spec)
     assert status == 0
-    assert "σ = K·εⁿ" in text
+    assert "σ = 2·fc·(ε/ε0)/(1 + (ε/ε0)²)" in text
     assert text.count("passed") == 3
     law = find_law(spec)
-    stress = law.stress(np.array([[0.0, 0.04, 0.25]]), np.array([[500.0, 0.5]]))
-    np.testing.assert_allclose(stress, [[0.0, 100.0, 250.0]], rtol=1e-15)
+    # The strength at its strain; 4/5 of it at half and at twice that strain.
+    stress = law.stress(np.array([[0.0, 0.001, 0.002, 0.004]]), np.array([[30.0, 0.002]]))
+    np.testing.assert_allclose(stress, [[0.0, 24.0, 30.0, 24.0]], rtol=1e-15)
 
 
 def test_the_law_of_the_guide_that_remembers_runs_and_passes_its_check(capsys, tmp_path):

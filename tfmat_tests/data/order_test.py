@@ -1,4 +1,4 @@
-"""The order of the examples: a permutation, the same for ever, however it is cut into pieces."""
+"""The order of the examples: a permutation, the same forever, however it is cut into pieces."""
 
 import hashlib
 import time

@@ -158,14 +158,14 @@ def test_the_law_of_the_guide(programs: ForkServer, tmp_path: pathlib.Path) -> N
     guide = (PROJECT / "docs" / "adding_a_law.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
     (tmp_path / "my_law.py").write_text(code)
-    ended = _succeed(programs, tmp_path, "laws", "my_law.py:Hollomon")
+    ended = _succeed(programs, tmp_path, "laws", "my_law.py:DesayiKrishnan")
     assert "FAILED" not in ended.out
-    assert "tfmat train --law=my_law.py:Hollomon" in guide
-    _succeed(programs, tmp_path, "train", *SHORT, "--law=my_law.py:Hollomon")
+    assert "tfmat train --law=my_law.py:DesayiKrishnan" in guide
+    _succeed(programs, tmp_path, "train", *SHORT, "--law=my_law.py:DesayiKrishnan")
     shutil.copy(tmp_path / "run" / "example_curve.csv", tmp_path / "curve.csv")
     ended = _succeed(programs, tmp_path, "identify", "curve.csv", "--workdir=run")
-    assert "K (MPa)" in ended.out
+    assert "fc (MPa)" in ended.out
     # A changed law is another law: what was trained on the old one is not used for it.
-    (tmp_path / "my_law.py").write_text(code.replace("1500.0", "2500.0"))
-    ended = programs.run("train", *SHORT, "--law=my_law.py:Hollomon", cwd=tmp_path)
+    (tmp_path / "my_law.py").write_text(code.replace("80.0", "90.0"))
+    ended = programs.run("train", *SHORT, "--law=my_law.py:DesayiKrishnan", cwd=tmp_path)
     assert ended.status == 2 and "was started with" in ended.err

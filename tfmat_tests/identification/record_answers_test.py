@@ -13,7 +13,7 @@ from tfmat.identification.networks import law_alone
 from tfmat.identification.record_answers import identify_records
 from tfmat.materials.history import History
 from tfmat.materials.registry import find_law
-from tfmat_tests.curves.record_files_test import STRETCH, cycles, rubber, saved, tension
+from tfmat_tests.curves.made_tests import STRETCH, cycles, rubber, saved, tension
 
 
 def answer(law: str, *arguments: str, **options):

@@ -183,7 +183,7 @@ def test_ranks_in_different_collectives_end(start, size, case, culprit):
     others = name_ranks([rank for rank in range(size) if rank != culprit])
     places = [f"rank {culprit} {PLACE}", f"{others} in phase training at step 1200"]
     first, second = places if culprit == 0 else reversed(places)
-    line = f"the ranks wait for each other for ever: {first}, {second}, for 2 s; {AGAIN}"
+    line = f"the ranks wait for each other forever: {first}, {second}, for 2 s; {AGAIN}"
     check_one_line(ranks, line)
 
 

@@ -1,0 +1,150 @@
+"""What is done to a test before a law is identified from it: made records whose truth is known."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from tfmat.curves.measured_tests import MOST_POINTS
+from tfmat.materials.history import History
+from tfmat_tests.curves.files import write
+from tfmat_tests.curves.made_tests import (
+    LAW,
+    OGDEN,
+    STRETCH,
+    TRUTH,
+    Viscous,
+    cycles,
+    only,
+    refused,
+    relaxation,
+    rubber,
+    saved,
+)
+
+
+def test_a_cyclic_file_keeps_its_history_and_counts_its_half_cycles(tmp_path):
+    strain = cycles()
+    stress = LAW.respond(History(strain=strain[None]), TRUTH)[0]
+    path = saved(tmp_path, "true strain,true stress (MPa)", strain, stress)
+    record = only(LAW, path)
+    (test,) = record.tests
+    assert test.turns == [40, 80, 120]
+    np.testing.assert_allclose(test.driven, strain, atol=1e-8)
+    np.testing.assert_allclose(record.response, stress, atol=1e-5)
+    assert test.settings == pytest.approx({"amplitude": 0.012, "cycles": 2.0})
+    assert any("4 half cycles" in step for step in record.steps)
+    assert record.test_set.joined(lambda history: history.driven).shape == (1, len(strain))
+
+
+def test_a_long_noisy_record_is_averaged_and_keeps_its_turning_points(tmp_path):
+    strain = cycles(points=1500)
+    stress = LAW.respond(History(strain=strain[None]), TRUTH)[0]
+    random = np.random.default_rng(1)
+    noisy = strain + 5e-6 * random.standard_normal(len(strain))
+    path = saved(
+        tmp_path, "true strain,true stress", noisy, stress + random.standard_normal(len(strain))
+    )
+    (test,) = only(LAW, path).tests
+    assert MOST_POINTS - 4 <= len(test) <= MOST_POINTS
+    np.testing.assert_allclose(test.driven[test.turns], [0.01, -0.01, 0.012], atol=3e-5)
+    model = LAW.respond(test.history, TRUTH)[0]
+    # Means of three points with noise of 1 MPa; 5e-6 of strain are another one in the elastic parts.
+    assert np.sqrt(np.mean((model - test.response) ** 2)) < 1.2
+
+
+def test_offset_is_taken_off_and_drift_is_told(tmp_path):
+    strain = cycles((0.01, -0.01) * 5, points=20)
+    stress = LAW.respond(History(strain=strain[None]), TRUTH)[0]
+    drifting = strain + 0.002 * np.linspace(0.0, 1.0, len(strain)) + 0.003
+    record = only(LAW, saved(tmp_path, "true strain,true stress", drifting, stress))
+    assert record.tests[0].driven[0] == 0.0
+    assert any("took 0.003 off the strain" in step for step in record.steps)
+    (drift,) = (caveat for caveat in record.warnings if caveat.kind == "drift")
+    # Between the middles of the first and the last two turns lie seven of the ten half cycles.
+    assert "0.0014" in drift.text
+
+
+def test_one_loading_of_a_cyclic_law_must_not_be_used(tmp_path):
+    strain = np.linspace(0.0, 0.02, 50)
+    stress = LAW.respond(History(strain=strain[None]), TRUTH)[0]
+    record = only(LAW, saved(tmp_path, "true strain,true stress", strain, stress))
+    (caveat,) = record.warnings
+    assert caveat.kind == "no unloading" and caveat.blocks
+
+
+def test_percent_and_a_wrong_unit_are_noticed(tmp_path):
+    strain = cycles()
+    stress = LAW.respond(History(strain=strain[None]), TRUTH)[0]
+    path = saved(tmp_path, "true strain,true stress", 100 * strain, stress)
+    assert "--strain_unit=%" in refused(LAW, path)
+    kinds = [caveat.kind for caveat in only(LAW, path, strain_unit="%").warnings]
+    assert kinds == []
+    in_ksi = saved(tmp_path, "true strain,true stress", strain, stress / 6.894757)
+    (caveat,) = only(LAW, in_ksi).warnings
+    assert caveat.kind == "implausible stiffness" and caveat.blocks
+
+
+def test_a_stretch_that_is_called_strain(tmp_path):
+    path = rubber(tmp_path, -2, "stress,strain")
+    record = only(OGDEN, f"uniaxial={path}")
+    np.testing.assert_allclose(record.tests[0].driven, STRETCH - 1.0)
+    assert "stretch and not strain" in record.assumed
+    assert "--strain_unit=stretch" in refused(OGDEN, f"uniaxial={path}", strain_unit="-")
+    zero = rubber(tmp_path, -2, "stress,stretch")
+    text = pathlib.Path(zero).read_text().splitlines()
+    strains = [f"{p},{float(s) - 1:.6g}" for p, s in (line.split(",") for line in text[1:])]
+    wrong = str(write(tmp_path, "\n".join(["stress,stretch", "0,0", *strains]), "zero.csv"))
+    assert "a stretch is 1 at rest" in refused(OGDEN, f"uniaxial={wrong}")
+
+
+def test_true_stress_of_rubber_becomes_nominal(tmp_path):
+    stress = 0.5 * (STRETCH - STRETCH**-2.0)
+    path = saved(tmp_path, "stretch,true stress (MPa)", STRETCH, stress * STRETCH)
+    record = only(OGDEN, f"uniaxial={path}", strain_measure="engineering", stress_measure="true")
+    np.testing.assert_allclose(record.response, stress, rtol=1e-7)
+
+
+def test_compression_has_a_name_of_its_own(tmp_path):
+    stretch = np.linspace(0.95, 0.5, 15)
+    path = rubber(tmp_path, -2, "stress,stretch", stretch=stretch)
+    assert "say compression=FILE" in refused(OGDEN, f"uniaxial={path}")
+    assert only(OGDEN, f"compression={path}").tests[0].settings == {
+        "max_strain": pytest.approx(-0.5)
+    }
+    tension = rubber(tmp_path, -2, "stress,stretch", name="tension.csv")
+    assert "which is tension" in refused(OGDEN, f"compression={tension}")
+
+
+def test_unloading_of_rubber_is_left_out_and_told(tmp_path):
+    stretch = np.concatenate([STRETCH, STRETCH[::-1][1:]])
+    record = only(OGDEN, f"uniaxial={rubber(tmp_path, -2, 'stress,stretch', stretch=stretch)}")
+    assert len(record.tests[0]) == len(STRETCH)
+    assert [caveat.kind for caveat in record.warnings] == ["unloading left out"]
+
+
+def test_time_with_its_unit(tmp_path):
+    record = only(Viscous(), relaxation(tmp_path))
+    (test,) = record.tests
+    assert test.time[-1] == pytest.approx(5010.0)
+    assert test.settings == pytest.approx({"strain": 0.01, "rate": 1e-3, "hold": 5000.0}, rel=0.03)
+
+
+def test_time_that_runs_backwards_or_is_missing(tmp_path):
+    time = np.concatenate([np.linspace(0, 10, 20), 10 + np.geomspace(1, 5000, 50)])
+    time[30] = 1.0
+    assert "time runs backwards: 1 s after" in refused(
+        Viscous(), relaxation(tmp_path, time, unit="s")
+    )
+    path = saved(tmp_path, "true strain,true stress", time, time, name="no_time.csv")
+    assert "needs the time of every point" in refused(Viscous(), path, strain_unit="%")
+
+
+def test_a_driven_stress_answers_with_strain(tmp_path):
+    time = np.concatenate([np.linspace(0, 10, 20), 10 + np.geomspace(1, 5000, 50)])
+    stress = np.minimum(time / 10, 1.0) * 100.0
+    path = saved(tmp_path, "time (s),true strain,true stress", time, stress / 200e3, stress)
+    (test,) = only(Viscous(), f"creep={path}").tests
+    np.testing.assert_allclose(test.driven, stress, atol=1e-6)
+    np.testing.assert_allclose(test.response, stress / 200e3, atol=1e-9)
+    assert test.settings == pytest.approx({"stress": 100.0, "ramp": 10.0, "hold": 5000.0}, rel=0.03)
