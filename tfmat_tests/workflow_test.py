@@ -2,11 +2,13 @@
 
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
 
 from tfmat.backends import make_backend
+from tfmat.cli.main import main
 from tfmat.config import apply_override, default_config
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset, dataset_folder, generate_dataset
@@ -123,6 +125,22 @@ def test_files_of_a_run(finished: pathlib.Path) -> None:
         } <= set(line)
         parts = [line[f"val_mse_{name}"] for name in ("sigma0", "Q", "b")]
         assert line["val_loss"] == pytest.approx(np.mean(parts), rel=1e-5)
+
+
+def test_a_run_on_tests_ends_with_an_example_that_can_be_identified_again(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = _config(law="mooney_rivlin", data__num_points="32", data__missing_tests="0.3")
+    main_job(config, workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))
+    said = capsys.readouterr().err
+    (line,) = re.findall(r"identify your own as this one: tfmat (.*)", said)
+    (example,) = json.loads((tmp_path / "run" / "example.json").read_text())
+    assert main([*line.split(), f"--json={tmp_path / 'again.json'}"]) == 0
+    (again,) = json.loads((tmp_path / "again.json").read_text())
+    assert again["parameters"] == example["parameters"]
+    assert [test["test"] for test in again["tests"]] == ["uniaxial", "equibiaxial", "planar"]
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert page.count("<svg") >= 3 and "One example: tests of one material" in page
 
 
 def test_a_named_data_set_replaces_the_settings(finished: pathlib.Path) -> None:

@@ -70,15 +70,12 @@ def write_plots(results: "Sequence[Identification]", plot_dir: str) -> None:
     """One PNG per curve."""
     from tfmat.console import progress_bar
     from tfmat.report.drawing import save_figure
-    from tfmat.report.figures import curve_figure
-    from tfmat.report.record_figures import record_figure
+    from tfmat.report.record_figures import answer_figure
 
     folder = make_folder(plot_dir)
     with progress_bar("drawing", "curves") as progress:
         for done, (name, result) in enumerate(_file_names(results), start=1):
-            picture = result.picture()
-            figure = record_figure(**picture) if "tests" in picture else curve_figure(**picture)
-            save_figure(figure, folder / f"{name}.png")
+            save_figure(answer_figure(result.picture()), folder / f"{name}.png")
             if progress:
                 progress(done, len(results))
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,10 +13,6 @@ from tfmat.identification.classical import ClassicalAnswer
 from tfmat.identification.predictions import Interval, Predicted, interval_of, network_errors
 from tfmat.identification.record_fit import panels_of, tests_json
 from tfmat.materials.law import Array, Law
-
-if TYPE_CHECKING:
-    pass
-
 
 # Where least squares cannot tell a parameter, the network's answer is recommended if its curve is as near to the
 # measured one but for this factor.
@@ -152,42 +148,31 @@ class Identification:
 
         Of a record those of `tfmat.report.record_figures.record_figure`.
         """
-        law = self.law
-        if isinstance(self.curve, MeasuredRecord):
-            assert law is not None
-            return {
-                **panels_of(self.curve, law, self.stress_mpa, self.method),
-                "name": self.curve.name,
-                "law_title": law.title,
-                "parameters": {
-                    n: (value.value, value.unit) for n, value in self.parameters.items()
-                },
-                "intervals": {name: value.ci95 for name, value in self.parameters.items()},
-                "do_not_use": self.do_not_use,
-                "assumed": list(self.curve.assumed),
-            }
-        refined = None
+        law, errors = self.law, self.errors_percent
+        refined: dict[str, Any] | None = None
         if "least_squares" in self.stress_mpa:
-            refined = {
-                "name": "least squares",
-                "stress_mpa": self.stress_mpa["least_squares"],
-                "rmse_percent": self.errors_percent["least_squares"],
-            }
-        return {
-            "strain": self.curve.strain,
-            "stress_mpa": self.curve.stress_mpa,
-            "resimulated_mpa": self.stress_mpa.get("network"),
+            refined = {"name": "least squares", "rmse_percent": errors["least_squares"]}
+        picture = {
             "name": self.curve.name,
             "law_title": law.title if law else "",
             "parameters": {n: (value.value, value.unit) for n, value in self.parameters.items()},
             "intervals": {name: value.ci95 for name, value in self.parameters.items()},
-            "rmse_percent": self.errors_percent.get("network"),
+            "rmse_percent": errors.get("network"),
             "refined": refined,
-            "recommended": "network" if self.method == "network" else "least squares",
             "do_not_use": self.do_not_use,
             "assumed": list(self.curve.assumed),
             "strain_label": f"{law.strain_measure} strain" if law else "strain",
             "stress_label": f"{law.stress_measure} stress" if law else "stress",
+        }
+        if isinstance(self.curve, MeasuredRecord):
+            return picture | panels_of(self.curve, self.stress_mpa, self.method)
+        if refined is not None:
+            refined["stress_mpa"] = self.stress_mpa["least_squares"]
+        return picture | {
+            "strain": self.curve.strain,
+            "stress_mpa": self.curve.stress_mpa,
+            "resimulated_mpa": self.stress_mpa.get("network"),
+            "recommended": "network" if self.method == "network" else "least squares",
         }
 
 

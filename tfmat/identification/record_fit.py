@@ -157,11 +157,13 @@ def tests_json(record: MeasuredRecord, response: Array) -> list[dict[str, Any]]:
 
 
 def panels_of(
-    record: MeasuredRecord, law: Law, responses: Mapping[str, Array], recommended: str
+    record: MeasuredRecord, responses: Mapping[str, Array], recommended: str
 ) -> dict[str, Any]:
-    """The tests as `record_figure` draws them: measured points and the recommended answer; the other one's error."""
+    """The tests as `record_figure` draws them: measured points, the recommended answer, and the other one."""
     answers = record.split(responses[recommended])
     errors = errors_of_tests(record, responses[recommended])[1]
+    other = next((method for method in responses if method != recommended), None)
+    others = record.split(responses[other]) if other else [None] * len(answers)
     return {
         "tests": [
             {
@@ -174,6 +176,7 @@ def panels_of(
                 "stress_mpa": test.curve.stress_mpa,
                 "time": test.time,
                 "answer": answer,
+                "other": other_answer,
                 "rmse_percent": float(percent),
                 "settings": ", ".join(
                     f"{test.settings[s.name]:.3g}{'' if s.unit == '-' else f' {s.unit}'}"
@@ -181,9 +184,10 @@ def panels_of(
                     if s.name in ("rate", "temperature") and s.name in test.settings
                 ),
             }
-            for test, answer, percent in zip(record.tests, answers, errors, strict=True)
+            for test, answer, other_answer, percent in zip(
+                record.tests, answers, others, errors, strict=True
+            )
         ],
         "method": recommended.replace("_", " "),
-        "strain_label": f"{law.strain_measure} strain",
-        "stress_label": f"{law.stress_measure} stress",
+        "other_method": other.replace("_", " ") if other else None,
     }

@@ -14,19 +14,25 @@ from tfmat.report.drawing import (
     MEASURED,
     MODEL,
     MOST_SERIES,
+    SECOND,
     WARNING,
     Array,
     complete,
     finish,
     new_figure,
 )
-from tfmat.report.figures import answer_text, short_name
+from tfmat.report.figures import answer_text, curve_figure, short_name
 from tfmat.report.formatting import format_value
 
 _MOST_COLUMNS = 3
 _PANEL = (4.2, 3.5)  # inches
 # Kinds of tests whose answers are read over the time.
 _OVER_TIME = ("relaxation", "creep")
+
+
+def answer_figure(picture: Mapping[str, Any]) -> Figure:
+    """The picture of an answer: of a curve, or of tests where it has such."""
+    return record_figure(**picture) if "tests" in picture else curve_figure(**picture)
 
 
 def record_figure(
@@ -37,6 +43,9 @@ def record_figure(
     parameters: Mapping[str, tuple[float, str]],
     intervals: Mapping[str, tuple[float, float] | None] | None = None,
     method: str = "least squares",
+    other_method: str | None = None,
+    rmse_percent: float | None = None,
+    refined: Mapping[str, Any] | None = None,
     do_not_use: Sequence[str] = (),
     assumed: Sequence[str] = (),
     strain_label: str = "strain",
@@ -47,14 +56,16 @@ def record_figure(
     Args:
       tests: of each `name`, `title`, `kind` (its programme), `drives` (strain or stress), `turns` (whether it does),
         `strain` and `stress_mpa` as measured, `time` (s, or None), `answer` (what the law answers: MPa of a driven
-        strain, - of a driven stress), `rmse_percent`, and `settings` in words; each array [points]. Without measured
-        values `answer` alone is drawn.
+        strain, - of a driven stress), `other` (what the other method answers, or None), `rmse_percent`, and `settings`
+        in words; each array [points]. Without measured values `answer` alone is drawn.
       parameters: name -> (recommended value, unit), told below; intervals: name -> its 95 % interval, where known.
-      method: how the answer was got.
+      method: how the answer was got; other_method: the other one, which is drawn thin, or None.
+      rmse_percent: root mean square residual of the network's answer over the largest response, %; None without one.
+      refined: of the answer by least squares `name` and `rmse_percent`; or None.
       do_not_use: why it must not be used; stands above all.
       assumed: what was assumed of the files.
     """
-    groups = _groups(tests)
+    groups = groups_of_tests(tests)
     columns = min(len(groups), _MOST_COLUMNS)
     rows = -(-len(groups) // columns)
     text = answer_text(parameters, intervals or {}, assumed)
@@ -65,23 +76,26 @@ def record_figure(
         panel.set_visible(False)
     for panel, group in zip(panels, groups, strict=False):
         draw_tests(panel, group, strain_label, stress_label)
-    handles, labels = panels[0].get_legend_handles_labels()
-    if all(len(group) == 1 for group in groups):
-        labels = ["measured", method] if len(handles) == 2 else [method]
-        legend = figure.legend(
-            handles[: len(labels)],
-            labels,
-            loc="outside lower left",
-            title=text or None,
-            alignment="left",
-            frameon=False,
-        )
-        legend.get_title().set_fontweight("bold")
-    else:
-        legend = figure.legend(
-            [], [], loc="outside lower left", title=text, alignment="left", frameon=False
-        )
-        legend.get_title().set_fontweight("bold")
+    errors = {"network": rmse_percent}
+    if refined:
+        errors[refined["name"]] = refined["rmse_percent"]
+    drawn = [method, *([other_method] if other_method else [])]
+    labels = [_with_error(one, errors.get(one) if len(drawn) > 1 else None) for one in drawn]
+    handles, _ = panels[0].get_legend_handles_labels()
+    if any(len(group) > 1 for group in groups):
+        text += f"\ndashed: {labels[1]}" if other_method else ""
+        handles, labels = [], []
+    elif len(handles) > len(labels):
+        labels.insert(0, "measured")
+    legend = figure.legend(
+        handles[: len(labels)],
+        labels,
+        loc="outside lower left",
+        title=text or None,
+        alignment="left",
+        frameon=False,
+    )
+    legend.get_title().set_fontweight("bold")
     title = f"{short_name(name)}: {law_title}" if law_title else short_name(name)
     heading = (
         [textwrap.fill(f"DO NOT USE: {', '.join(do_not_use)}", int(11 * width))]
@@ -98,7 +112,11 @@ def record_figure(
     return figure
 
 
-def _groups(tests: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+def _with_error(method: str, percent: float | None) -> str:
+    return method if percent is None else f"{method}: RMSE {format_value(percent, 2)} % of max."
+
+
+def groups_of_tests(tests: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
     """Tests that share a panel: those of one kind that do not turn, as many as there are colours."""
     groups: list[list[Mapping[str, Any]]] = []
     for test in tests:
@@ -132,20 +150,24 @@ def draw_tests(
             label = f"{label}: {format_value(test['rmse_percent'], 2)} %"
         response = test["stress_mpa"] if strain_driven else test["strain"]
         driven = test["strain"] if strain_driven else test["stress_mpa"]
-        answer = test["answer"]
+        answers = [each for each in (test["answer"], test.get("other")) if each is not None]
         if over_time:
             held = test["time"] > 0
             place, response = test["time"][held], None if response is None else response[held]
-            lines = [(place, response), (place, answer[held])]
+            lines = [(place, response), *((place, found[held]) for found in answers)]
         elif strain_driven:
-            lines = [(driven, response), (driven, answer)]
+            lines = [(driven, response), *((driven, found) for found in answers)]
         else:
-            lines = [(response, driven), (answer, driven)]
-        measured, answered = lines
+            lines = [(response, driven), *((found, driven) for found in answers)]
+        measured, answered, *others = lines
         if response is not None:
             label_of_points = "measured" if len(tests) == 1 else "_"
             _draw_measured(panel, *measured, colours[0], label_of_points)
         panel.plot(*answered, "-", color=colours[1], lw=1.0 if test["turns"] else 2.0, label=label)
+        for line in others:
+            colour = SECOND if len(tests) == 1 else colours[1]
+            other_label = "other" if len(tests) == 1 else "_"
+            panel.plot(*line, "--", color=colour, lw=0.8, label=other_label)
     if over_time:
         panel.set_xscale("log")
         panel.set_xlabel("time (s)")

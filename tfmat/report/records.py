@@ -3,7 +3,7 @@
 A key that is not `Required` may be missing: an older tfmat did not write it, or the run has none. Others may be there.
 """
 
-from typing import Annotated, Any, Required, TypedDict
+from typing import Annotated, Any, Literal, Required, TypedDict
 
 import msgspec
 
@@ -212,32 +212,68 @@ class Example(TypedDict, total=False):
     warnings: list[str | ExampleWarning]
 
 
-class Refined(TypedDict, total=False):
-    """The example's answer by least squares; `values` were kept before, and are read no more."""
+class Fitted(TypedDict):
+    """The example's answer by least squares."""
 
-    name: Required[str]
+    name: str
+    rmse_percent: NotNegative
+
+
+class Refined(Fitted, total=False):
+    """The same of a curve; `values` were kept before, and are read no more."""
+
     stress_mpa: Required[list[float]]
-    rmse_percent: Required[NotNegative]
     values: dict[str, float]
 
 
-class Picture(TypedDict, total=False):
+class _Picture(TypedDict, total=False):
+    """What both kinds of pictures tell."""
+
+    name: Required[str]
+    law_title: Required[str]
+    parameters: Required[dict[str, tuple[float, str]]]
+    rmse_percent: Required[NotNegative | None]
+    intervals: dict[str, tuple[float, float] | None]
+    do_not_use: list[str]
+    assumed: list[str]
+    strain_label: str
+    stress_label: str
+
+
+class Picture(_Picture, total=False):
     """`example_picture.json`: arguments of `tfmat.report.figures.curve_figure`."""
 
     strain: Required[list[float]]
     stress_mpa: Required[list[float]]
     resimulated_mpa: Required[list[float] | None]
-    name: Required[str]
-    law_title: Required[str]
-    parameters: Required[dict[str, tuple[float, str]]]
-    rmse_percent: Required[NotNegative | None]
     refined: Required[Refined | None]
-    intervals: dict[str, tuple[float, float] | None]
     recommended: str
-    do_not_use: list[str]
-    assumed: list[str]
-    strain_label: str
-    stress_label: str
+
+
+class DrawnTest(TypedDict):
+    """One test of `TestsPicture`."""
+
+    name: str
+    title: str
+    kind: str
+    drives: Literal["strain", "stress"]
+    turns: bool
+    strain: list[float]
+    stress_mpa: list[float]
+    time: list[float] | None
+    answer: list[float]
+    other: list[float] | None
+    rmse_percent: NotNegative
+    settings: str
+
+
+class TestsPicture(_Picture, total=False):
+    """`example_tests.json`: arguments of `tfmat.report.record_figures.record_figure`."""
+
+    tests: Required[list[DrawnTest]]
+    refined: Required[Fitted | None]
+    method: Required[str]
+    other_method: Required[str | None]
 
 
 class MetricsLine(TypedDict, total=False):

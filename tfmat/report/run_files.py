@@ -15,7 +15,9 @@ from tfmat.report.evaluation import ScoredAnswers, read_answers
 
 # A folder with none of these is no run.
 _MARKS = ("config.json", "status.json", "metrics.jsonl", "model.json", "evaluation.json")
-_PICTURE = "example_picture.json"
+# The example's picture, of a curve or of tests, and what is an array in it.
+_PICTURE, _TESTS = "example_picture.json", "example_tests.json"
+_ARRAYS = ("strain", "stress_mpa", "resimulated_mpa", "time", "answer", "other")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +30,8 @@ class RunFiles:
       metrics: lines of metrics.jsonl.
       sessions: of provenance.json, the oldest first.
       answers: the network's answers to the test curves, or None.
-      example: the example curve's answer as `tfmat identify --json` tells it, or {}.
-      example_picture: arguments of `curve_figure` for it, or None.
+      example: the example's answer as `tfmat identify --json` tells it, or {}.
+      example_picture: arguments of `answer_figure` for it, or None.
       running: a process is training in the folder now.
       damaged: files that are there and cannot be used, one line each.
     """
@@ -134,38 +136,49 @@ class _Files:
 
 
 def write_example_picture(workdir: str | os.PathLike, picture: Mapping[str, Any]) -> None:
-    """Keeps the arguments of `curve_figure` for the example curve in a run's folder."""
-    write_json(
-        pathlib.Path(workdir) / _PICTURE, _with(picture, lambda array: np.asarray(array).tolist())
-    )
+    """Keeps the picture of the example's answer, arguments of `answer_figure`, in a run's folder."""
+    name = _TESTS if "tests" in picture else _PICTURE
+    content = _with(picture, lambda array: np.asarray(array).tolist())
+    write_json(pathlib.Path(workdir) / name, content)
 
 
 def _picture(files: _Files) -> dict[str, Any] | None:
     """The example's picture as it was; None where it is missing or damaged."""
-    content = files.content(_PICTURE, records.Picture)
-    if not content:
-        return None
-    picture = _with(content, lambda values: np.asarray(values, np.float64))
-    curves = [
-        picture["stress_mpa"],
-        picture["resimulated_mpa"],
-        (picture["refined"] or {}).get("stress_mpa"),
+    kinds: dict[str, Any] = {_PICTURE: records.Picture, _TESTS: records.TestsPicture}
+    for name, kind in kinds.items():
+        content = files.content(name, kind)
+        if content:
+            picture = _with(content, lambda values: np.asarray(values, np.float64))
+            tests = picture.get("tests", [picture])
+            if not tests or any(
+                len(set(_lengths(test))) > 1 or not len(test["strain"]) for test in tests
+            ):
+                files.refuse(name, "its curves have different numbers of points")
+                return None
+            known = kind.__annotations__.keys()
+            return {key: value for key, value in picture.items() if key in known}
+    return None
+
+
+def _lengths(curves: Mapping[str, Any]) -> list[int]:
+    """The numbers of points of the arrays in a picture, or in one test of it."""
+    inside = curves.get("refined") or {}
+    return [
+        len(each[name])
+        for each in (curves, inside)
+        for name in _ARRAYS
+        if each.get(name) is not None
     ]
-    if not len(picture["strain"]) or any(
-        curve is not None and len(curve) != len(picture["strain"]) for curve in curves
-    ):
-        files.refuse(_PICTURE, "its curves have different numbers of points")
-        return None
-    return {key: picture[key] for key in picture.keys() & records.Picture.__annotations__.keys()}
 
 
-def _with(picture: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """The picture, its arrays changed."""
-
-    def changed(content: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-        known = {name: change(content[name]) for name in names if content[name] is not None}
-        return {**content, **known}
-
-    whole = changed(picture, ("strain", "stress_mpa", "resimulated_mpa"))
-    refined = picture["refined"]
-    return {**whole, "refined": changed(refined, ("stress_mpa",)) if refined else None}
+def _with(content: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """The picture, or a part of it, its arrays changed."""
+    found = dict(content)
+    for name, value in content.items():
+        if name in _ARRAYS and value is not None:
+            found[name] = change(value)
+        elif name == "tests":
+            found[name] = [_with(test, change) for test in value]
+        elif name == "refined" and value:
+            found[name] = _with(value, change)
+    return found

@@ -4,12 +4,16 @@ import dataclasses
 import functools
 import os
 import pathlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from matplotlib.axes import Axes
+
 from tfmat.files import atomic_write, make_folder
-from tfmat.report.drawing import grid_figure, inline_svg, save_figure
+from tfmat.report.drawing import Picture, grid_figure, inline_svg, save_figure
 from tfmat.report.figures import curve_figure
 from tfmat.report.page import SENSELESS, Finding, render_page
+from tfmat.report.record_figures import answer_figure, draw_tests, groups_of_tests
 from tfmat.report.run_figures import FIGURES
 from tfmat.report.run_files import RunFiles, read_run
 from tfmat.report.run_numbers import coverage_gap, more_accurate
@@ -55,7 +59,7 @@ def _grid(name: str, run: RunFiles) -> Any:
 
 
 def _example(run: RunFiles) -> Any:
-    return curve_figure(**run.example_picture) if run.example_picture else None
+    return answer_figure(run.example_picture) if run.example_picture else None
 
 
 def training_page(run: RunFiles) -> str:
@@ -78,7 +82,7 @@ def _page(run: RunFiles) -> str:
         findings=[*(Finding("warn", f"Left out: {w}.") for w in run.damaged), *verdict.findings],
         rules=RULES,
         figures=FIGURES,
-        curve=_ExamplePicture(run),
+        panels=_panels(run),
         coverage_gap=coverage_gap,
         coverage_good=COVERAGE_GOOD,
         clearly_worse=CLEARLY_WORSE,
@@ -88,8 +92,30 @@ def _page(run: RunFiles) -> str:
     )
 
 
+def _panels(run: RunFiles) -> list["_ExampleCurve | Picture"]:
+    """The example's pictures: of its curve, or of its tests, a panel each."""
+    picture = run.example_picture
+    if picture is None or "tests" not in picture:
+        return [_ExampleCurve(run)]
+    labels = [picture.get(f"{axis}_label", axis) for axis in ("strain", "stress")]
+    return [
+        Picture(
+            f"example-{i}",
+            f"measured and re-simulated answer to {group[0]['title']}",
+            functools.partial(_draw_tests, tests=group, labels=labels),
+            4.3,
+            3.6,
+        )
+        for i, group in enumerate(groups_of_tests(picture["tests"]))
+    ]
+
+
+def _draw_tests(panel: Axes, tests: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> None:
+    draw_tests(panel, tests, *labels)
+
+
 @dataclasses.dataclass(frozen=True)
-class _ExamplePicture:
+class _ExampleCurve:
     """The example's curves, without the title and the values, which stand beside them on the page."""
 
     run: RunFiles

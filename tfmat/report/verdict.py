@@ -243,7 +243,8 @@ def _example(run: RunFiles) -> list[Finding]:
     if picture is None or picture.get("rmse_percent") is None:
         return []
     own, refined = picture["rmse_percent"], picture["refined"]
-    text = f"On the example curve the network alone is {format_value(own, 2)} % of the maximum stress off"
+    what = "tests" if "tests" in picture else "curve"
+    text = f"On the example {what} the network alone is {format_value(own, 2)} % of the maximum stress off"
     if refined is None:
         return [Finding("note", f"{text}.")]
     better = refined["rmse_percent"]

@@ -2,13 +2,19 @@
 
 import contextlib
 import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tfmat.console import log, open_console
-from tfmat.curves.example import example_curve, write_example_curve
+from tfmat.curves.example import example_curve, write_example_curve, write_example_tests
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
 from tfmat.files import write_json
+
+if TYPE_CHECKING:
+    from tfmat.curves.measured import MeasuredCurve
+    from tfmat.curves.measured_tests import MeasuredRecord
 
 # Up to this many parameters the Bayes risk is integrated: 4 s of one processor for 2,000 curves, once a data set. The
 # sampled risk of more parameters takes a minute or so; `tfmat evaluate` adds it.
@@ -53,26 +59,51 @@ def evaluate_run(workdir: str, dataset: PackedDataset) -> None:
 
 
 def identify_example(workdir: str, settings: CurveSettings | None) -> None:
-    """Identifies the law's example curve; leaves its picture and its answer in the run's folder."""
-    if settings is None or settings.programmes():
+    """Identifies an example of the law, a curve or tests; leaves its picture and its answer in the run's folder."""
+    if settings is None:
         return
-    from tfmat.curves.measured import load_measured_curves
     from tfmat.identification.identifier import Identifier
-    from tfmat.identification.identify import identify
-    from tfmat.identification.networks import read_sidecar
+    from tfmat.identification.record_answers import identify_all
     from tfmat.report.identification_tables import identification_table
     from tfmat.report.run_files import write_example_picture
 
+    try:
+        path, measured = _example(workdir, settings)
+        results = identify_all(Identifier.open(workdir), measured)
+    except InputError as error:
+        if not settings.programmes():
+            raise
+        # A user's own law or test may simulate what no reader takes for one; the network is trained all the same.
+        log(f"no example was identified: {error}")
+        return
+    content = [result.to_json() for result in results]
+    write_json(pathlib.Path(workdir) / "example.json", content)
+    write_example_picture(workdir, results[0].picture())
+    open_console().print(identification_table(content))
+    what = "tests are" if settings.programmes() else "curve is"
+    log(f"the example {what} simulated: {path}")
+    log(f"identify your own as this one: tfmat identify {path} --workdir={workdir}")
+
+
+def _example(
+    workdir: str, settings: CurveSettings
+) -> "tuple[pathlib.Path, Sequence[MeasuredCurve | MeasuredRecord]]":
+    """The law's example, where it lies and as it is read."""
+    from tfmat.curves.measured import load_measured_curves
+    from tfmat.curves.record_files import find_records, load_records
+    from tfmat.identification.networks import read_sidecar
+
     law = settings.build_law()
-    own_ranges = law.parameters == type(law).parameters
-    path = example_curve(law.name) if own_ranges else None
-    if path is None:
-        path = write_example_curve(law, pathlib.Path(workdir) / "example_curve.csv")
-    curves, errors = load_measured_curves([str(path)], read_sidecar(workdir).target)
+    measured: Sequence[MeasuredCurve | MeasuredRecord]
+    if settings.programmes():
+        path = write_example_tests(settings, pathlib.Path(workdir) / "example_tests")
+        measured, errors = load_records(find_records([str(path)], law), law)
+    else:
+        own_ranges = law.parameters == type(law).parameters
+        path = (example_curve(law.name) if own_ranges else None) or write_example_curve(
+            law, pathlib.Path(workdir) / "example_curve.csv"
+        )
+        measured, errors = load_measured_curves([str(path)], read_sidecar(workdir).target)
     if errors:
         raise InputError(str(errors[0]))
-    results = identify(Identifier.open(workdir), curves)
-    write_json(pathlib.Path(workdir) / "example.json", [result.to_json() for result in results])
-    write_example_picture(workdir, results[0].picture())
-    open_console().print(identification_table([result.to_json() for result in results]))
-    log(f"the example curve is simulated: {path}")
+    return path, measured

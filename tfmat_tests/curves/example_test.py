@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from tfmat.curves.example import example_curve, write_example_curve
+from tfmat.curves.example import example_curve, write_example_curve, write_example_tests
 from tfmat.curves.measured import load_measured_curve
+from tfmat.curves.record_files import find_records, load_records
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
 from tfmat.materials import find_law
-from tfmat.materials.registry import MONOTONIC_LAWS
+from tfmat.materials.registry import LAWS, MONOTONIC_LAWS
 
 SHIPPED = {
     "hahn_tsai": ({"G0": 6964.0, "a": 2.44e-8}, 0.04),
@@ -54,6 +55,35 @@ def test_an_example_of_every_law_is_read_back_as_its_own_curve(name, tmp_path):
     middle = np.array([[float(p.from_unit_interval(0.5)) for p in law.parameters]])
     residual = curve.stress_mpa - law.stress(curve.strain[None], middle)[0]
     assert np.std(residual) == pytest.approx(law.noise_mpa, rel=0.25)
+
+
+# Laws without terms that are alike: all their parameters stand in the middle.
+WITHOUT_TERMS = ("johnson_cook", "perzyna", "norton", "ladeveze_shear", "neo_hooke", "arruda_boyce")
+
+
+@pytest.mark.parametrize("name", [name for name in LAWS if name not in MONOTONIC_LAWS])
+def test_example_tests_of_every_law_are_read_back_as_its_own(name, tmp_path):
+    settings = CurveSettings(
+        law=name, num_points=100, missing_tests=0.5 if name == "ogden" else 0.0
+    )
+    law = settings.build_law()
+    folder = write_example_tests(settings, tmp_path / "tests")
+    (record,), errors = load_records(find_records([str(folder)], law), law)
+    assert errors == [] and not any(caveat.blocks for caveat in record.warnings)
+    assert [test.programme.name for test in record.tests] == list(law.tests)
+    if name in WITHOUT_TERMS:
+        middle = np.array(
+            [
+                [
+                    float(p.from_unit_interval(0.5)) if p.fixed is None else p.fixed
+                    for p in law.parameters
+                ]
+            ]
+        )
+        for test in record.tests:
+            noise = law.noise_mpa if test.programme.drives == "strain" else law.noise_strain
+            residual = test.response - law.respond(test.history, middle)[0]
+            assert np.std(residual) == pytest.approx(noise, rel=0.4), test.programme.name
 
 
 def test_no_example_for_an_unknown_law_and_no_unknown_parameter(tmp_path):

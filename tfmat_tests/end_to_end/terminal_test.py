@@ -73,6 +73,7 @@ def test_a_whole_run_as_users_start_it(tmp_path: pathlib.Path) -> None:
         *[r"epoch ./3  loss \S+  val_loss \S+  [0-9,]+ curves/s  \d:\d\d left"] * 3,
         r"done: all 93 steps done",
         r"the example curve is simulated: .*\.csv",
+        r"identify your own as this one: tfmat identify .*\.csv --workdir=run",
         r"report: run/report\.html",
     ]
     lines = done.stderr.splitlines()

@@ -38,6 +38,24 @@ def test_loops_have_a_panel_each():
     assert "E = 2.000 MPa   (95 %: 1.000 … 3.000)" in legend.get_title().get_text()
 
 
+def test_the_other_answer_is_dashed_and_both_errors_are_told():
+    test = of_test(name="a")
+    test["other"] = test["answer"] + 5.0
+    figure = drawn(
+        test,
+        other_method="network",
+        rmse_percent=4.0,
+        refined={"name": "least squares", "rmse_percent": 1.0},
+    )
+    *_, other = figure.axes[0].lines
+    assert other.get_linestyle() == "--"
+    np.testing.assert_allclose(other.get_ydata(), test["other"])
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "measured", "least squares: RMSE 1.0 % of max.", "network: RMSE 4.0 % of max.",
+    ]  # fmt: skip
+
+
 def test_relaxation_and_creep_over_log_time():
     time = np.concatenate([[0.0], np.geomspace(1.0, 1e4, 49)])
     figure = drawn(

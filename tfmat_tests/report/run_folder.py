@@ -114,6 +114,30 @@ COVERAGE_OF_ONE = {
 }  # fmt: skip
 
 
+def write_example_tests(folder: pathlib.Path, **changes: Any) -> None:
+    """An example of two tests in place of one curve: loops, and a relaxation."""
+    (folder / "example_picture.json").unlink(missing_ok=True)
+    path = np.linspace(0.0, 9.0, 50)
+    strain = 0.01 * np.sin(path)
+    loops = {
+        "name": "1_cyclic", "title": "cyclic tension and compression", "kind": "cyclic", "drives": "strain",
+        "turns": True, "strain": strain, "stress_mpa": 2e4 * strain, "time": None, "answer": 2e4 * strain + 1,
+        "other": 2e4 * strain - 9, "rmse_percent": 0.5, "settings": "",
+    }  # fmt: skip
+    held = {
+        **loops, "name": "2_relaxation", "title": "stress relaxation", "kind": "relaxation", "turns": False,
+        "time": np.geomspace(1.0, 1e4, 50), "settings": "0.001 1/s",
+    }  # fmt: skip
+    picture = {
+        "name": "example_tests", "law_title": "Perzyna 1966", "parameters": {"E": (2e5, "MPa")},
+        "intervals": {"E": (1.9e5, 2.1e5)}, "rmse_percent": 4.5,
+        "refined": {"name": "least squares", "rmse_percent": 0.5}, "method": "least squares",
+        "other_method": "network", "do_not_use": [], "assumed": [], "strain_label": "true strain",
+        "stress_label": "true stress", "tests": [loops, held],
+    }  # fmt: skip
+    write_example_picture(folder, picture | changes)
+
+
 def write_run(
     folder: pathlib.Path,
     *,

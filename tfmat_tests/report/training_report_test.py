@@ -14,6 +14,7 @@ from tfmat_tests.report.run_folder import (
     SESSION,
     STATUS,
     evaluation,
+    write_example_tests,
     write_run,
     yardstick,
 )
@@ -45,6 +46,26 @@ def test_a_whole_run(tmp_path):
     assert names == {
         "predicted_against_true.png", "kinds_of_curves.png", "example.png", "losses.png", "calibration.png",
     }  # fmt: skip
+
+
+def test_an_example_of_tests_has_a_panel_each(tmp_path):
+    write_example_tests(write_run(tmp_path))
+    page, text = page_of(tmp_path)
+    for words in (
+        "One example: tests of one material", "1_cyclic", "2_relaxation, 0.001 1/s, RMSE 0.50 % of max.", "time (s)",
+        "On the example tests the network alone is 4.5 %", "by least squares; dashed: by the network",
+        "For these tests take the least squares values",
+    ):  # fmt: skip
+        assert words in text, words
+    assert page.count('id="example-0') and page.count('id="example-1')
+    assert (tmp_path / "figures" / "example.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("tests", [[], [{"name": "a"}], [{"strain": [1.0]}]])
+def test_a_damaged_example_of_tests_is_left_out(tmp_path, tests):
+    write_example_tests(write_run(tmp_path), tests=tests)
+    page, text = page_of(tmp_path)
+    assert 'id="example-0' not in page and "example_tests.json is damaged" in text
 
 
 def test_pictures_of_an_earlier_evaluation_go(tmp_path):
