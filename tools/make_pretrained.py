@@ -129,8 +129,12 @@ def _observation(curves: dict[str, Any]) -> list[str]:
         said.append(f"noise {curves['noise_mpa']:g} MPa{also}")
     for name, text, factor in (
         ("noise_of_maximum", "noise {} % of the largest stress", 100),
+        ("noise_correlation", "noise of neighbouring points correlated by {}", 1),
         ("measured_points", "recorded at {} points", 1),
         ("strain_offset", "zero of the strain off by {}", 1),
+        ("stress_offset", "zero of the stress off by {} MPa", 1),
+        ("toe", "slack of {}", 1),
+        ("machine_stiffness", "machine stiffness of {} MPa", 1),
         ("misfit", "smooth deviation from the law of {} % of the stress", 100),
         ("yield_spread", "ln(yield stress) spread by ± {}", 1),
     ):

@@ -22,13 +22,25 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tfmat.cli.flags import FlagValues, number, repeated, text, whole
+from tfmat.cli.flags import FlagValues, number, repeated, switch, text, whole
 from tfmat.errors import InputError, Interrupted
 
 if TYPE_CHECKING:
     from tfmat.curves.settings import CurveSettings
     from tfmat.data.packed import PackedDataset
 
+# Options of the observation model, each LOW,HIGH, as `--config.data.NAME` of `train`.
+_OBSERVATION = {
+    "noise_of_maximum": "noise as a fraction of the largest stress",
+    "noise_correlation": "correlation of neighbouring points' noise",
+    "measured_points": "number of points that the machine records",
+    "strain_offset": "error of the strain's zero (standard deviation)",
+    "stress_offset": "error of the stress's zero (standard deviation), MPa",
+    "toe": "slack that a strain takes up which rises from zero",
+    "machine_stiffness": "apparent modulus of what gives way beside the specimen, MPa",
+    "misfit": "smooth deviation from the law as a fraction of the stress (standard deviation)",
+    "yield_spread": "half the spread of ln(yield stress) in the specimen",
+}
 # What decides about the simulated curves; an import takes some of them.
 _SIMULATION = (
     "num_curves",
@@ -42,6 +54,9 @@ _SIMULATION = (
     "test_range",
     "missing_tests",
     "num_points",
+    "laboratory",
+    "noise_told",
+    *_OBSERVATION,
 )
 _IMPORT = ("from", "law", "fix", "seed")
 
@@ -64,6 +79,12 @@ FLAGS = (
     number("missing_tests", None, "probability that a test of several is missing in a record (default 0)", 0.0),
     whole("num_points", None, "points of a curve, or of each test (default 200)", 8),
     repeated("fix", "NAME=VALUE: a parameter that is known and not identified; may be given several times"),
+    *(
+        text(name, None, f"LOW,HIGH: {meaning}, drawn log-uniformly for each curve (default: none)")
+        for name, meaning in _OBSERVATION.items()
+    ),
+    switch("noise_told", False, "records of tests tell how large each test's noise is"),
+    switch("laboratory", False, "everything that a laboratory adds, by the law's family (docs/tests.md)"),
 )  # fmt: skip
 NO_ARGUMENT = "; see `tfmat generate --help`"
 
@@ -158,6 +179,13 @@ def _settings(flag_values: FlagValues, fixed: dict[str, str]) -> "CurveSettings"
         tests=tuple((flag_values.tests or "").split(",")) if flag_values.tests else (),
         test_ranges={name: _limits("test_range", text) for name, text in test_ranges.items()},
         missing_tests=flag_values.missing_tests or 0.0,
+        noise_told=flag_values.noise_told,
+        laboratory=flag_values.laboratory,
+        **{
+            name: None if given is None else _limits(name, given)
+            for name in _OBSERVATION
+            if (given := flag_values[name].value) != "none"
+        },  # type: ignore[arg-type]
     )
 
 

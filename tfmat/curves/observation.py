@@ -1,6 +1,7 @@
 """How a real test departs from its law: a rounded knee, a smooth misfit, a wrong zero, noise, few recorded points.
 
 Each is an option of `CurveSettings`, drawn log-uniformly for every curve. Whole blocks of curves at a time, as arrays.
+What tests have of it too is in `apparatus`: a slack start, a machine that gives way, noise of neighbours that is alike.
 
 The knee. Grains yield one after the other: elements in parallel, alike but for their yield stress, which is spread
 evenly on a log scale (the overlay model: G. Masing, Proc. 2nd Int. Congress of Applied Mechanics (1926) 332-335;
@@ -21,6 +22,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from tfmat.curves.apparatus import (
+    after_toe,
+    correlated,
+    drawn_offset,
+    log_uniform,
+    specimen_strain,
+)
 from tfmat.curves.settings import CurveSettings
 from tfmat.materials.law import Array
 
@@ -34,6 +42,7 @@ _TABLE_STEP, _TABLE_START = 0.05, 2e-5
 
 # Streams of random numbers, after those that `simulate` draws from.
 _NOISE_LEVEL, _RECORD, _MISFIT, _YIELD_SPREAD, _STRAIN_OFFSET = range(4, 9)
+_CORRELATION, _STRESS_OFFSET, _TOE, _STIFFNESS = range(9, 13)
 
 LawStress = Callable[[Array, Array], Array]
 
@@ -51,6 +60,10 @@ class Observation:
     normal: Array
     phase: Array
     yield_spread: Array | None
+    correlation: Array | None
+    stress_offset: Array | None
+    toe: Array | None
+    stiffness: Array | None
 
     @classmethod
     def draw(
@@ -70,29 +83,29 @@ class Observation:
             spacing = record.uniform(*RECORD_SPACING, curves)
         misfit = generator_of(_MISFIT)
         deviation = settings.misfit and log_uniform(settings.misfit, misfit.random(curves))
-        noise, zero, knee = (
-            generator_of(stream) for stream in (_NOISE_LEVEL, _STRAIN_OFFSET, _YIELD_SPREAD)
-        )
-        level, size, spread = (
-            limits and log_uniform(limits, generator.random(curves))
-            for limits, generator in (
-                (settings.noise_of_maximum, noise),
-                (settings.strain_offset, zero),
-                (settings.yield_spread, knee),
-            )
-        )
-        offset = None if size is None else size * zero.standard_normal(curves)
+
+        def one_each(limits: tuple[float, float] | None, stream: int) -> Array | None:
+            return limits and log_uniform(limits, generator_of(stream).random(curves))
+
         normal, phase = misfit.standard_normal((curves, COSINES)), misfit.random((curves, COSINES))
         return cls(
             settings=settings,
-            noise=level,
+            noise=one_each(settings.noise_of_maximum, _NOISE_LEVEL),
             counts=counts,
             spacing=spacing,
-            strain_offset=offset,
+            strain_offset=drawn_offset(
+                settings.strain_offset, generator_of(_STRAIN_OFFSET), curves
+            ),
             deviation=deviation,
             normal=normal,
             phase=phase,
-            yield_spread=spread,
+            yield_spread=one_each(settings.yield_spread, _YIELD_SPREAD),
+            correlation=one_each(settings.noise_correlation, _CORRELATION),
+            stress_offset=drawn_offset(
+                settings.stress_offset, generator_of(_STRESS_OFFSET), curves
+            ),
+            toe=one_each(settings.toe, _TOE),
+            stiffness=one_each(settings.machine_stiffness, _STIFFNESS),
         )
 
     def stress(
@@ -116,15 +129,20 @@ class Observation:
         if self.counts is not None and self.spacing is not None:
             counts = self.counts[chosen]
             at = recorded_strain(strain[:, -1], counts, self.spacing[chosen])
-        strained = at
+
+        def answer(strained: Array) -> Array:
+            strained = np.maximum(strained, 0.0)
+            if self.yield_spread is None:
+                return law_stress(strained, parameters)
+            return rounded_stress(law_stress, strained, parameters, self.yield_spread[chosen])
+
+        strained = at if self.toe is None else after_toe(at, self.toe[chosen])
         if self.strain_offset is not None:
             # A record counts from (0, 0), whatever its zero is worth.
-            strained = np.maximum(at + self.strain_offset[chosen, None], 0.0) * (at > 0.0)
-        if self.yield_spread is None:
-            stress = law_stress(strained, parameters)
-        else:
-            spread = self.yield_spread[chosen]
-            stress = rounded_stress(law_stress, strained, parameters, spread)
+            strained = np.maximum(strained + self.strain_offset[chosen, None], 0.0) * (at > 0.0)
+        if self.stiffness is not None:
+            strained = specimen_strain(answer, strained, self.stiffness[chosen])
+        stress = answer(strained)
         noise_free = stress
         if self.deviation is not None:
             shape = smooth_deviation(at, self.normal[chosen], self.phase[chosen])
@@ -133,14 +151,13 @@ class Observation:
         if self.noise is not None:
             absolute = np.hypot(absolute, self.noise[chosen] * np.abs(noise_free).max(axis=1))
         deviation = np.hypot(absolute[:, None], self.settings.noise_relative * noise_free)
-        stress = stress + deviation * generator.standard_normal(stress.shape, np.float32)
+        normal = generator.standard_normal(stress.shape, np.float32)
+        if self.correlation is not None:
+            normal = correlated(normal, self.correlation[chosen])
+        stress = stress + deviation * normal
+        if self.stress_offset is not None:
+            stress = stress + self.stress_offset[chosen, None]
         return stress if counts is None else resample_rows(at, stress, counts, grid)
-
-
-def log_uniform(limits: tuple[float, float], uniform: Array) -> Array:
-    """Uniform numbers in 0-1 -> numbers whose logarithm is uniform between the logarithms of `limits`."""
-    low, high = limits
-    return np.asarray(low * (high / low) ** uniform)
 
 
 def before_break(stress: Array, strength: Array) -> NDArray[np.bool_]:

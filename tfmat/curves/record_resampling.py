@@ -1,6 +1,7 @@
 """Measured tests put on the points and into the channels that a network's records have."""
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from tfmat.curves.programmes import Programme, Uniaxial
 from tfmat.curves.records import FLAG, RecordForm
 from tfmat.errors import InputError
 from tfmat.materials.history import Array, History
+
+# A test whose first driven value is below this share of its largest begins at rest.
+_AT_REST = 1e-3
 
 
 def record_features(
@@ -41,14 +45,26 @@ def record_features(
             )
             continue
         try:
-            history, response = onto_points(test, form.programmes[slot], form.points)
+            if form.as_recorded and len(test) < form.points:
+                history, response, valid = as_recorded(test, form.points)
+            else:
+                history, response = onto_points(test, form.programmes[slot], form.points)
+                valid = np.ones(response.shape, bool)
         except InputError as error:
             caveats.append(Caveat("beyond the trained tests", f"{test.curve.name}: {error}"))
             continue
         free.remove(slot)
-        valid = np.ones(response.shape, bool)
-        form.write(features, slot, history, response, valid)
         beyond = settings_beyond(form.programmes[slot], test.settings)
+        noise = 0.0
+        if form.noise_told is not None:
+            largest = float(np.abs(test.response).max())
+            low, high = (limit * largest for limit in form.noise_told)
+            found = noise_of_test(test) / np.sqrt(max(1.0, len(test) / form.points))
+            # More than there is, rather than less than the network ever saw.
+            noise = max(found, low)
+            if noise > high:
+                beyond.append(f"noise of {100 * noise / largest:.2g} % of the largest response")
+        form.write(features, slot, history, response, valid, np.array([[noise]]))
         if isinstance(test.programme, Uniaxial) and test.driven.min() * test.driven.max() < 0.0:
             beyond.append("it saw the larger side only, and not both tension and compression")
         if beyond:
@@ -60,6 +76,41 @@ def record_features(
                 )
             )
     return (features if len(free) < len(form.programmes) else None), caveats
+
+
+def as_recorded(test: MeasuredTest, points: int) -> tuple[History, Array, NDArray[np.bool_]]:
+    """The history and the response of a test at its own points, the last repeated, and which are there: [1, points].
+
+    A record begins at rest: where its first point does not, and no time says when that was, the zero is put before it.
+    """
+    history, response = test.history, test.response[None]
+    if test.time is None and abs(test.driven[0]) > _AT_REST * np.abs(test.driven).max():
+        zero = np.zeros((1, 1))
+        begun: dict[str, Any] = {
+            test.programme.drives: np.concatenate([zero, history.driven], axis=1)
+        }
+        history = dataclasses.replace(history, **begun)
+        response = np.concatenate([zero, response], axis=1)
+    held = np.minimum(np.arange(points), response.shape[1] - 1)
+    valid = (np.arange(points) < response.shape[1])[None]
+    filled = history.changed(lambda array: array[:, held] if array.shape[1] > 1 else array)
+    return filled, response[:, held], valid
+
+
+def noise_of_test(test: MeasuredTest) -> float:
+    """Standard deviation of the noise of a test's points, in the unit of its response, as its differences show it.
+
+    Differences within the branches between turns; of the second, third and fourth the smallest, since those of a
+    curve with few points hold its bends too. Noise that is alike at neighbouring points shows less than it is.
+    """
+    branches = np.split(test.response, test.turns)
+    found = []
+    for order in (2, 3, 4):
+        parts = [np.diff(branch, order) for branch in branches if len(branch) > order]
+        if parts:
+            middle = np.median(np.abs(np.concatenate(parts)))
+            found.append(1.4826 * float(middle) / math.sqrt(math.comb(2 * order, order)))
+    return min(found, default=0.0)
 
 
 def onto_points(test: MeasuredTest, programme: Programme, points: int) -> tuple[History, Array]:

@@ -16,7 +16,7 @@ from tfmat.materials.history import MODES, Array, History, TestSet
 
 # Channels that every record begins with: strain (-), stress (MPa), flag (1 where the point is padding).
 STRAIN, STRESS, FLAG = range(3)
-_FURTHER = ("time", "rate", "temperature")
+_FURTHER = ("time", "rate", "temperature", "noise")
 
 Flags = NDArray[np.bool_]
 
@@ -43,15 +43,26 @@ class RecordForm:
     Attributes:
       points: of one test.
       programmes: the tests in their order; empty for one curve of rising strain.
+      noise_told: None, or a channel tells the standard deviation of each test's noise, in the unit of its response;
+        it is drawn within these shares of the test's largest.
+      as_recorded: a test stands in the record at the points that were measured, and padding fills the rest.
     """
 
     points: int
     programmes: tuple[Programme, ...] = ()
+    noise_told: tuple[float, float] | None = None
+    as_recorded: bool = False
 
     @classmethod
     def of(cls, settings: CurveSettings) -> "RecordForm":
         """The form of the records that these settings make."""
-        return cls(settings.num_points, settings.programmes())
+        programmes = settings.programmes()
+        return cls(
+            settings.num_points,
+            programmes,
+            settings.noise_of_maximum if settings.noise_told else None,
+            bool(programmes) and settings.measured_points is not None,
+        )
 
     @property
     def num_tests(self) -> int:
@@ -66,6 +77,8 @@ class RecordForm:
     def channels(self) -> tuple[str, ...]:
         """Names of the channels, those that all records have first."""
         told = {name for programme in self.programmes for name in programme.channels}
+        if self.noise_told:
+            told.add("noise")
         return ("strain", "stress", "flag", *(name for name in _FURTHER if name in told))
 
     @property
@@ -98,8 +111,12 @@ class RecordForm:
         history: History,
         response: Array,
         valid: Flags,
+        noise: Array | float = 0.0,
     ) -> None:
-        """Writes a test's driven history, its response and which points are there into features [records, ...]."""
+        """Writes a test's driven history, its response and which points are there into features [records, ...].
+
+        `noise` [records, 1] is written where the form tells it.
+        """
         part = features[:, self.part(test)]
         driven, answer = (
             (STRAIN, STRESS) if self.programmes[test].drives == "strain" else (STRESS, STRAIN)
@@ -108,7 +125,7 @@ class RecordForm:
         part[:, :, answer] = np.where(valid, response, 0.0)
         part[:, :, FLAG] = ~valid
         for channel, name in enumerate(self.channels[3:], start=3):
-            told = getattr(history, name)
+            told = noise if name == "noise" else getattr(history, name)
             part[:, :, channel] = 0.0 if told is None else np.where(valid, told, 0.0)
 
     def split(self, features: NDArray[np.floating]) -> tuple[TestSet, Array, Flags]:

@@ -6,6 +6,10 @@ from typing import Any
 
 from tfmat.curves.programmes import Programme, file_digests, find_programmes
 from tfmat.curves.setting_checks import (
+    FEWEST_POINTS,
+    OBSERVATION,
+    checked_observation,
+    contradiction,
     is_integer,
     not_negative,
     number,
@@ -18,8 +22,6 @@ from tfmat.materials import DEFAULT_LAW, HistoryLaw, Law, find_law
 from tfmat.materials.parameter import Scale
 from tfmat.materials.registry import file_digest, is_file, law_class
 
-_FEWEST_POINTS = 8
-_MOST_MEASURED = 10_000
 # In the JSON form only: tells data of an edited user law from those of the law before.
 _DIGEST_KEY = "law_file_sha256"
 # What is drawn on a log scale today and was drawn evenly when settings were first stored: what is stored without
@@ -29,14 +31,6 @@ _ONCE_LINEAR = {
     "swift": ("E", "K", "max_strain"),
     "ramberg_osgood": ("E", "sigma02", "max_strain"),
 }
-# Options of the observation model, stored only where they are used.
-_OBSERVATION = (
-    "noise_of_maximum",
-    "measured_points",
-    "strain_offset",
-    "misfit",
-    "yield_spread",
-)
 # A record of one curve of rising strain, which is no programme, and what says nothing of it.
 MONOTONIC = "monotonic"
 _OF_TESTS = ("tests", "test_ranges", "missing_tests", "noise_strain")
@@ -59,12 +53,22 @@ class CurveSettings:
       scales: parameter name, or max_strain, -> `linear` or `log`: it is drawn evenly on that, not on the law's own.
 
     Real tests differ from curve to curve in more than their parameters; each of these is drawn log-uniformly from
-    (low, high) for every curve (see `tfmat.curves.observation`), and None leaves it out:
+    (low, high) for every curve (see `tfmat.curves.observation`, of tests `simulated_tests`), and None leaves it out:
       noise_of_maximum: further noise in quadrature, standard deviation as a fraction of the curve's largest stress.
-      measured_points: points that the machine records. They go onto the curve's points as a measured file's do.
-      strain_offset: standard deviation of an error of the strain's zero, as seating and preload leave it.
+      noise_correlation: of the noise of neighbouring points, which is a first-order autoregression then.
+      measured_points: points that the machine records. They go onto the curve's points as a measured file's do; of a
+        test they stand in the record as they are, no more than its points, and the rest is padding.
+      strain_offset: standard deviation of an error of the strain's zero, as seating and preload leave it; of tests that
+        drive the strain.
+      stress_offset: standard deviation of an error of the stress's zero, MPa.
+      toe: slack (-) that a strain which rises from zero takes up first.
+      machine_stiffness: apparent modulus (MPa) of what gives way beside the specimen: the strain that is measured is
+        the specimen's and stress / stiffness.
       misfit: standard deviation of a smooth deviation from the law, as a fraction of the stress.
       yield_spread: half the range of ln(yield stress) within the specimen: it rounds the knee.
+    Beside them stand
+      noise_told: the record tells the standard deviation of each test's noise, in a channel of its own.
+      laboratory: those options that are None are those of the law's family (`Law.laboratory`).
 
     A material may be tested in several ways, or through a loading history (see `tfmat.curves.programmes`):
       tests: names of the programmes, `path/to/file.py:ClassName` of one's own among them; none: the law's own.
@@ -88,6 +92,12 @@ class CurveSettings:
     strain_offset: tuple[float, float] | None = None
     misfit: tuple[float, float] | None = None
     yield_spread: tuple[float, float] | None = None
+    noise_correlation: tuple[float, float] | None = None
+    stress_offset: tuple[float, float] | None = None
+    toe: tuple[float, float] | None = None
+    machine_stiffness: tuple[float, float] | None = None
+    noise_told: bool = False
+    laboratory: bool = False
     tests: tuple[str, ...] = ()
     test_ranges: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     missing_tests: float = 0.0
@@ -110,9 +120,9 @@ class CurveSettings:
             raise refused(
                 "data.noise_relative", self.noise_relative, "a fraction below 1, 0.01 for 1 %"
             )
-        if not is_integer(self.num_points) or self.num_points < _FEWEST_POINTS:
+        if not is_integer(self.num_points) or self.num_points < FEWEST_POINTS:
             raise refused(
-                "data.num_points", self.num_points, f"a whole number of at least {_FEWEST_POINTS}"
+                "data.num_points", self.num_points, f"a whole number of at least {FEWEST_POINTS}"
             )
         if not isinstance(self.strength_cut_off, bool):
             raise refused("data.strength_cut_off", self.strength_cut_off, "true or false")
@@ -133,38 +143,41 @@ class CurveSettings:
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         law = self.build_law()
-        if self.programmes():
-            self._check_tests(law)
+        programmes = self.programmes()
+        if programmes:
+            self._check_tests(law, programmes)
+        if (wrong := contradiction(self, programmes)) is not None:
+            raise InputError(wrong)
 
     def _checked_observation(self) -> dict[str, Any]:
-        """The options of the observation model, each None or a checked pair."""
-        checked: dict[str, Any] = {}
-        for name, example, most in (
-            ("noise_of_maximum", "0.0005,0.005", 0.5),
-            ("strain_offset", "5e-6,2e-4", 0.01),
-            ("misfit", "0.001,0.02", 0.5),
-            ("yield_spread", "0.05,0.7", 2.0),
-        ):
-            if (pair := getattr(self, name)) is not None:
-                checked[name] = positive_pair(f"data.{name}", pair, example)
-                if checked[name][1] > most:
-                    raise refused(f"data.{name}", pair, f"{most:g} at most, e.g. {example}")
-        if self.measured_points is not None:
-            low, high = positive_pair("data.measured_points", self.measured_points, "15,400")
-            whole = low == int(low) and high == int(high)
-            if not whole or low < _FEWEST_POINTS or high > _MOST_MEASURED:
-                raise refused(
-                    "data.measured_points",
-                    self.measured_points,
-                    f"whole numbers from {_FEWEST_POINTS} to {_MOST_MEASURED}, e.g. 15,400",
+        """The options of the observation model, each None or a checked pair, the law's family's written out."""
+        for name in ("noise_told", "laboratory"):
+            if not isinstance(getattr(self, name), bool):
+                raise refused(f"data.{name}", getattr(self, name), "true or false")
+        given = {name: getattr(self, name) for name in OBSERVATION}
+        if self.laboratory:
+            own = law_class(self.law).laboratory
+            if not own:
+                raise InputError(
+                    f"law {self.law} has no defaults of a laboratory; leave --config.data.laboratory out and give "
+                    "the options that you want, e.g. --config.data.noise_of_maximum=0.0005,0.005"
                 )
-            checked["measured_points"] = int(low), int(high)
-        return checked
+            for name in own:
+                if name not in OBSERVATION:
+                    raise InputError(
+                        f"law {self.law}: laboratory has '{name}'{nearest(name, OBSERVATION)}"
+                    )
+            given = {name: own.get(name) if one is None else one for name, one in given.items()}
+            is_curve = tuple(self.tests or law_class(self.law).tests) == (MONOTONIC,)
+            for name in ("noise_mpa",) if is_curve else ("noise_mpa", "noise_strain"):
+                if getattr(self, name) is None and given["noise_of_maximum"] is not None:
+                    given[name] = 0.0
+        return {**given, **checked_observation(given), "laboratory": False}
 
     @property
     def is_observed(self) -> bool:
         """Whether curves differ from the law by more than noise of one known size."""
-        return any(getattr(self, name) is not None for name in _OBSERVATION)
+        return any(getattr(self, name) is not None for name in OBSERVATION)
 
     @property
     def max_strain_scale(self) -> Scale:
@@ -181,8 +194,8 @@ class CurveSettings:
         names = self.tests or law_class(self.law).tests
         return () if names == (MONOTONIC,) else find_programmes(names, self.test_ranges)
 
-    def _check_tests(self, law: Law) -> None:
-        for programme in self.programmes():
+    def _check_tests(self, law: Law, programmes: tuple[Programme, ...]) -> None:
+        for programme in programmes:
             if not isinstance(law, HistoryLaw):
                 raise InputError(
                     f"law {law.name} is for one curve of rising strain; leave tests={programme.name} out"
@@ -191,7 +204,7 @@ class CurveSettings:
                 raise InputError(
                     f"test {programme.name} is {programme.mode}; law {law.name} answers {' and '.join(law.modes)} tests"
                 )
-        for name in ("max_strain", "measured_points", "yield_spread"):
+        for name in ("max_strain", "yield_spread"):
             if getattr(self, name) is not None:
                 raise InputError(
                     f"data.{name} is for one curve of rising strain; law {law.name} has tests: leave it out, and "
@@ -230,12 +243,13 @@ class CurveSettings:
         }
         content["ranges"] = {name: list(pair) for name, pair in resolved.ranges.items()}
         content["fixed"] = dict(sorted(resolved.fixed.items()))
-        for name in ("max_strain", "strength_mpa", *_OBSERVATION):
+        for name in ("max_strain", "strength_mpa", *OBSERVATION):
             content[name] = None if content[name] is None else list(content[name])
         # What old settings do not say is left out where it is as it was then: their form stays the same.
-        for name in _OBSERVATION:
-            if content[name] is None:
+        for name in (*OBSERVATION, "noise_told"):
+            if not content[name]:
                 del content[name]
+        del content["laboratory"]
         if not content["tests"]:
             for name in _OF_TESTS:
                 del content[name]

@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfmat.curves.observation import Observation, before_break, log_uniform
+from tfmat.curves.apparatus import log_uniform
+from tfmat.curves.observation import Observation, before_break
 from tfmat.curves.records import RecordForm
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulated_tests import fill_tests

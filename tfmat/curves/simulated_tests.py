@@ -4,21 +4,22 @@ Whole blocks of records at a time. Every test draws from streams of its own, so 
 it as they were.
 """
 
-import dataclasses
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.curves.observation import COSINES, before_break, log_uniform, smooth_deviation
+from tfmat.curves.apparatus import Apparatus, correlated, drawn_offset, log_uniform, thinned
+from tfmat.curves.observation import COSINES, before_break, smooth_deviation
 from tfmat.curves.records import RecordForm
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
 from tfmat.materials.history import Array, History
 
-# Streams of random numbers, after those of `observation`: which tests are missing, and from there on each test's own.
-_MISSING, _FIRST_TEST, _STREAMS = 16, 24, 8
-_HISTORY, _NOISE, _MISFIT, _OFFSET = range(4)
+# Streams of random numbers, after those of `observation`: which tests are missing, what the tests of a record share,
+# and from there on each test's own.
+_MISSING, _STIFFNESS, _CORRELATION, _FIRST_TEST, _STREAMS = 16, 17, 18, 24, 8
+_HISTORY, _NOISE, _MISFIT, _OFFSET, _STRESS_OFFSET, _TOE, _PLACES = range(7)
 
 Generators = Callable[[int], np.random.Generator]
 
@@ -43,6 +44,14 @@ def fill_tests(
     records = len(features)
     rupture_strain = settings.build_law().rupture_strain
     there = _present(generator_of(_MISSING), records, form.num_tests, settings.missing_tests)
+    # One machine, and one way of recording, for all tests of a material.
+    stiffness, correlation = (
+        limits and log_uniform(limits, generator_of(number).random(records))
+        for limits, number in (
+            (settings.machine_stiffness, _STIFFNESS),
+            (settings.noise_correlation, _CORRELATION),
+        )
+    )
     for test, programme in enumerate(form.programmes):
         first = _FIRST_TEST + test * _STREAMS
 
@@ -55,8 +64,17 @@ def fill_tests(
                 f"test {programme.name}: history() drives an array of shape {history.driven.shape}, expected "
                 f"{(records, form.points)}"
             )
-        answer = respond(_with_offset(settings, history, stream(_OFFSET)))
-        valid = np.broadcast_to(there[:, test, None], answer.shape)
+        valid = np.broadcast_to(there[:, test, None], history.driven.shape)
+        if settings.measured_points is not None:
+            history, recorded = _recorded(settings.measured_points, history, stream(_PLACES))
+            valid = valid & recorded
+        apparatus = Apparatus(
+            strain_offset=drawn_offset(settings.strain_offset, stream(_OFFSET), records),
+            stress_offset=drawn_offset(settings.stress_offset, stream(_STRESS_OFFSET), records),
+            slack=settings.toe and log_uniform(settings.toe, stream(_TOE).random(records)),
+            stiffness=stiffness,
+        )
+        answer = apparatus.answer(history, respond)
         if strength is not None:
             stress = answer if programme.drives == "strain" else history.driven
             valid = valid & before_break(np.abs(stress), strength)
@@ -65,9 +83,14 @@ def fill_tests(
             valid = valid & (np.maximum.accumulate(np.abs(answer), axis=1) < rupture_strain)
         if settings.misfit is not None:
             answer = answer * (1.0 + _misfit(settings.misfit, history.driven, stream(_MISFIT)))
-        absolute = settings.noise_mpa if programme.drives == "strain" else settings.noise_strain
-        observed = answer + _noise(settings, absolute or 0.0, answer, stream(_NOISE))
-        form.write(features, test, history, observed, valid)
+        shown = apparatus.shown(history, answer)
+        random = stream(_NOISE)
+        noise = _noise(settings, programme.drives, shown, valid, random)
+        whole = np.hypot(noise, settings.noise_relative * shown)
+        normal = random.standard_normal(shown.shape, np.float32)
+        if correlation is not None:
+            normal = correlated(normal, correlation)
+        form.write(features, test, history, shown + whole * normal, valid, noise)
 
 
 def _present(
@@ -80,14 +103,14 @@ def _present(
     return there
 
 
-def _with_offset(settings: CurveSettings, history: History, random: np.random.Generator) -> History:
-    """The history that the specimen sees where the record's zero of strain is wrong."""
-    if settings.strain_offset is None or history.strain is None:
-        return history
-    records = len(history)
-    size = log_uniform(settings.strain_offset, random.random(records))
-    offset = (size * random.standard_normal(records))[:, None]
-    return dataclasses.replace(history, strain=history.strain + offset)
+def _recorded(
+    limits: tuple[int, int], history: History, random: np.random.Generator
+) -> tuple[History, NDArray[np.bool_]]:
+    """The history at as many of its points as the machine records, and which are there; see `thinned`."""
+    low, high = limits
+    # Each whole number stands for the half below and above it.
+    drawn = log_uniform((low - 0.5, high + 0.5), random.random(len(history)))
+    return thinned(history, np.clip(np.rint(drawn), low, high).astype(np.int64), random)
 
 
 def _misfit(limits: tuple[float, float], driven: Array, random: np.random.Generator) -> Array:
@@ -101,12 +124,17 @@ def _misfit(limits: tuple[float, float], driven: Array, random: np.random.Genera
 
 
 def _noise(
-    settings: CurveSettings, absolute: float, answer: Array, random: np.random.Generator
+    settings: CurveSettings,
+    drives: str,
+    shown: Array,
+    valid: NDArray[np.bool_],
+    random: np.random.Generator,
 ) -> Array:
-    """Noise of single points, in the response's unit."""
-    deviation = np.full(len(answer), absolute)
+    """Standard deviation of the noise of each test that is the same at all its points: [records, 1], MPa or -."""
+    absolute = settings.noise_mpa if drives == "strain" else settings.noise_strain
+    deviation = np.full(len(shown), absolute or 0.0)
     if settings.noise_of_maximum is not None:
-        drawn = log_uniform(settings.noise_of_maximum, random.random(len(answer)))
-        deviation = np.hypot(deviation, drawn * np.abs(answer).max(axis=1))
-    whole = np.hypot(deviation[:, None], settings.noise_relative * answer)
-    return whole * random.standard_normal(answer.shape, np.float32)
+        drawn = log_uniform(settings.noise_of_maximum, random.random(len(shown)))
+        largest = np.abs(shown).max(axis=1, where=valid, initial=0.0)
+        deviation = np.hypot(deviation, drawn * largest)
+    return np.asarray(deviation[:, None])

@@ -4,6 +4,7 @@ import numpy as np
 
 from tfmat.materials.blocks import in_steps
 from tfmat.materials.history import Array, History
+from tfmat.materials.laboratories import METAL_CYCLIC
 from tfmat.materials.law import HistoryLaw
 from tfmat.materials.parameter import Parameter
 
@@ -25,6 +26,7 @@ class _VoceChaboche(HistoryLaw):
     strain_spacing = 2.0
     max_strain = (0.003, 0.1)
     max_strain_scale = "log"
+    laboratory = METAL_CYCLIC
     tests = ("cyclic",)
 
     def respond(self, history: History, parameters: Array) -> Array:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.materials.blocks import bisected, in_blocks
+from tfmat.materials.laboratories import METAL_TENSION
 from tfmat.materials.law import Array, Law
 from tfmat.materials.parameter import Parameter
 
@@ -23,6 +24,7 @@ class ElasticPlasticLaw(Law):
     strain_measure = "true"
     stress_measure = "true"
     strain_spacing = 2.0
+    laboratory = METAL_TENSION
 
     @abc.abstractmethod
     def hardening(self, plastic_strain: Array, columns: Array) -> tuple[Array, Array]:

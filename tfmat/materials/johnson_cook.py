@@ -4,6 +4,7 @@ import numpy as np
 
 from tfmat.errors import InputError
 from tfmat.materials.history import Array, History
+from tfmat.materials.laboratories import RATES_AND_TEMPERATURES
 from tfmat.materials.law import HistoryLaw
 from tfmat.materials.parameter import Parameter
 from tfmat.materials.power_laws import Ludwik
@@ -45,6 +46,7 @@ class JohnsonCook(HistoryLaw):
     stress_measure = "true"
     strain_spacing = 2.0
     noise_mpa = 5.0
+    laboratory = RATES_AND_TEMPERATURES
     tests = ("rate_and_temperature",) * 4
 
     def respond(self, history: History, parameters: Array) -> Array:

@@ -39,6 +39,8 @@ class Law(abc.ABC):
       noise_mpa: default standard deviation of the Gaussian stress noise.
       noise_strain: the same of the strain (-), where a test drives the stress.
       rupture_strain: strain (-) at which a specimen breaks under a driven stress; the record ends before.
+      laboratory: options of `CurveSettings` by which the records of this law's family depart from it, name -> (low,
+        high), where a user asks for what a laboratory adds; {} for none that are known.
       tests: names of the test programmes that records are simulated of, where the user names none.
       modes: how a specimen may be loaded.
       interchangeable: terms that can change places without changing the response, each by its parameters, e.g.
@@ -60,6 +62,7 @@ class Law(abc.ABC):
     noise_mpa: ClassVar[float] = 1.0
     noise_strain: ClassVar[float] = 1e-5
     rupture_strain: ClassVar[float] = float("inf")
+    laboratory: ClassVar[Mapping[str, tuple[float, float]]] = {}
     tests: ClassVar[tuple[str, ...]] = ("monotonic",)
     modes: ClassVar[tuple[Mode, ...]] = ("uniaxial",)
     interchangeable: ClassVar[tuple[tuple[str, ...], ...]] = ()

@@ -7,6 +7,7 @@ import numpy as np
 
 from tfmat.materials.blocks import in_steps
 from tfmat.materials.history import Array, History
+from tfmat.materials.laboratories import PLY_SHEAR
 from tfmat.materials.law import HistoryLaw
 from tfmat.materials.parameter import Parameter
 
@@ -29,6 +30,7 @@ class _PlyShear(HistoryLaw):
     strain_measure = "engineering shear"
     stress_measure = "shear"
     modes = ("shear",)
+    laboratory = PLY_SHEAR
     max_strain = (0.02, 0.10)
     tests = ("cyclic_shear",)
     # The column of the initial yield stress; None where plastic strain begins with the first stress.

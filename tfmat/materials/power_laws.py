@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.materials.blocks import bisected, in_blocks
+from tfmat.materials.laboratories import METAL_TENSION
 from tfmat.materials.law import Array, Law
 from tfmat.materials.parameter import Parameter
 
@@ -38,6 +39,7 @@ class RambergOsgood(Law):
     max_strain = (0.005, 0.3)
     max_strain_scale = "log"
     strain_spacing = 2.0
+    laboratory = METAL_TENSION
 
     def stress(self, strain: Array, parameters: Array) -> Array:
         """See `Law.stress`."""
@@ -73,6 +75,7 @@ class Ludwik(Law):
     max_strain = (0.005, 0.6)
     max_strain_scale = "log"
     strain_spacing = 2.0
+    laboratory = METAL_TENSION
 
     def stress(self, strain: Array, parameters: Array) -> Array:
         """See `Law.stress`."""
@@ -121,6 +124,7 @@ class Hollomon(Law):
     max_strain = (0.005, 0.6)
     max_strain_scale = "log"
     strain_spacing = 2.0
+    laboratory = METAL_TENSION
 
     def stress(self, strain: Array, parameters: Array) -> Array:
         """See `Law.stress`."""

@@ -5,6 +5,7 @@ import numpy as np
 from tfmat.errors import InputError
 from tfmat.materials.blocks import in_steps
 from tfmat.materials.history import Array, History
+from tfmat.materials.laboratories import HELD_POLYMER
 from tfmat.materials.law import HistoryLaw
 from tfmat.materials.parameter import Parameter
 
@@ -45,6 +46,7 @@ class Prony(HistoryLaw):
     strain_measure = "engineering"
     stress_measure = "engineering"
     noise_mpa = 0.05
+    laboratory = HELD_POLYMER
     tests = ("relaxation",)
 
     def respond(self, history: History, parameters: Array) -> Array:

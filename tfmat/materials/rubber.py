@@ -12,6 +12,7 @@ import numpy as np
 from tfmat.errors import InputError
 from tfmat.materials.blocks import in_blocks
 from tfmat.materials.history import Array, History, Mode
+from tfmat.materials.laboratories import RUBBER
 from tfmat.materials.law import HistoryLaw
 from tfmat.materials.parameter import Parameter
 
@@ -42,6 +43,7 @@ class RubberLaw(HistoryLaw):
     # ends there, as the machine's would. What would come after grows like a power of the stretch, without bounds.
     strength_mpa = (2.0, 20.0)
     noise_mpa = 0.02
+    laboratory = RUBBER
     tests = ("uniaxial", "equibiaxial", "planar")
     modes = ("uniaxial", "equibiaxial", "planar")
 

@@ -5,6 +5,7 @@ import abc
 import numpy as np
 
 from tfmat.materials.blocks import in_blocks
+from tfmat.materials.laboratories import PLY_SHEAR
 from tfmat.materials.law import Array, Law
 from tfmat.materials.parameter import Parameter
 
@@ -18,6 +19,7 @@ class _ShearLaw(Law):
     strain_measure = "engineering shear"
     stress_measure = "shear"
     modes = ("shear",)
+    laboratory = PLY_SHEAR
     max_strain = (0.01, 0.05)
 
     def stress(self, strain: Array, parameters: Array) -> Array:

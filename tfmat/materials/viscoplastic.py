@@ -7,6 +7,7 @@ import numpy as np
 from tfmat.errors import InputError
 from tfmat.materials.blocks import in_steps
 from tfmat.materials.history import Array, History
+from tfmat.materials.laboratories import HELD_METAL
 from tfmat.materials.law import HistoryLaw
 from tfmat.materials.parameter import Parameter
 from tfmat.materials.viscoplastic_steps import Specimens
@@ -50,6 +51,7 @@ class Perzyna(HistoryLaw):
     stress_measure = "true"
     noise_mpa = 1.0
     rupture_strain = 0.2
+    laboratory = HELD_METAL
     tests: ClassVar[tuple[str, ...]] = ("relaxation", "creep", "tension_at_rate", "tension_at_rate")
     # Columns of the parameters among those of the equations; the others are 0.
     _columns_of: ClassVar[tuple[int, ...]] = (0, 1, 2, 3, 4, 5)

@@ -13,7 +13,7 @@ _ROOM_TEMPERATURE, _HOT = 20.0, 500.0
 
 @keras.saving.register_keras_serializable(package="tfmat")
 class SettingChannels(keras.layers.Layer):
-    """Time and rate as logarithms, temperature in hundreds of degrees: [batch, points, channels], as the inputs.
+    """Time, rate and noise as logarithms, temperature in hundreds of degrees: [batch, points, channels], as the inputs.
 
     Strain, stress and flag pass; padded points stay zero.
 
@@ -33,7 +33,7 @@ class SettingChannels(keras.layers.Layer):
             value = inputs[:, :, i]
             if name == "time":
                 value = ops.log(1.0 + value / _SHORTEST) / (_DECADES * 2.302585)
-            elif name == "rate":
+            elif name in ("rate", "noise"):
                 value = ops.log(ops.maximum(value, 1e-12)) / (_DECADES * 2.302585)
             else:
                 value = (value - _ROOM_TEMPERATURE) / _HOT

@@ -4,6 +4,7 @@ import time
 
 from tfmat.config import Config, default_config
 from tfmat.console import log, progress_bar
+from tfmat.curves.setting_checks import OBSERVATION
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import (
     PackedDataset,
@@ -21,13 +22,11 @@ _OF_CURVES = (
     "noise_mpa",
     "noise_relative",
     "strength_cut_off",
-    "noise_of_maximum",
-    "measured_points",
-    "strain_offset",
-    "misfit",
-    "yield_spread",
     "missing_tests",
     "noise_strain",
+    "noise_told",
+    "laboratory",
+    *OBSERVATION,
 )
 
 

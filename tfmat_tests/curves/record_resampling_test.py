@@ -10,6 +10,7 @@ from tfmat.curves.programmes import programme_class
 from tfmat.curves.reading import RawCurve
 from tfmat.curves.record_resampling import record_features
 from tfmat.curves.records import FLAG, RecordForm
+from tfmat.curves.settings import CurveSettings
 from tfmat.materials.history import History
 from tfmat.materials.registry import find_law
 
@@ -97,3 +98,58 @@ def test_missing_tests_are_flagged_and_others_told():
     assert "max_strain 9 (0.3 to 5)" in caveats[0].text
     alone, _ = record_features(MeasuredRecord("made", tests[1:]), form)
     assert alone is None
+
+
+def _noisy_cycles(points: int, noise: float, seed: int = 0):
+    """A cyclic test of so many points with so much noise (MPa), of material 0.5."""
+    law, programme = find_law("voce_chaboche"), programme_class("cyclic")()
+    parameters = law.from_labels(np.full((1, len(law.identified)), 0.5))
+    settings = np.array([[0.01, 3.0, 1.0, 0.0, 0.0]])
+    history = programme.history(settings, points, np.random.default_rng(0))
+    strain = history.driven[0]
+    stress = law.respond(history, parameters)[0]
+    noisy = stress + np.random.default_rng(seed).normal(0.0, noise, points)
+    raw = RawCurve("made", strain, noisy, strain_measure="true", stress_measure="true")
+    return measured_test(raw, programme, law, {}), strain, noisy
+
+
+def test_a_network_is_told_the_noise_that_a_test_shows():
+    settings = CurveSettings(
+        "voce_chaboche", num_points=100, noise_of_maximum=(0.001, 0.02), noise_told=True
+    )
+    form = RecordForm.of(settings)
+    test, _, stress = _noisy_cycles(800, 3.0)
+    features, caveats = record_features(MeasuredRecord("made", [test]), form)
+    assert features is not None and not caveats
+    # Eight points go into each of the record's: their mean has a root of eight less.
+    assert features[0, :, 3] == pytest.approx(3.0 / np.sqrt(8), rel=0.1)
+    quiet, _, _ = _noisy_cycles(800, 1e-3)
+    features, _ = record_features(MeasuredRecord("made", [quiet]), form)
+    assert features is not None
+    assert features[0, :, 3] == pytest.approx(0.001 * np.abs(stress).max(), rel=0.05)
+    loud, _, _ = _noisy_cycles(100, 40.0)
+    _, caveats = record_features(MeasuredRecord("made", [loud]), form)
+    assert "noise of" in caveats[-1].text and "% of the largest response" in caveats[-1].text
+
+
+def test_few_points_stand_as_they_were_measured():
+    form = RecordForm.of(CurveSettings("voce_chaboche", num_points=120, measured_points=(20, 120)))
+    test, strain, stress = _noisy_cycles(70, 1.0)
+    features, caveats = record_features(MeasuredRecord("made", [test]), form)
+    assert features is not None and not caveats
+    there = features[0, :, FLAG] == 0
+    assert there.tolist() == [True] * 70 + [False] * 50
+    np.testing.assert_allclose(features[0, there, 0], strain, atol=1e-8)
+    np.testing.assert_allclose(features[0, there, 1], stress, rtol=1e-6)
+    assert not features[0, ~there, :2].any()
+    # A record that does not begin at rest: the specimen did.
+    test, strain, stress = _noisy_cycles(70, 1.0)
+    test.curve.strain, test.curve.stress_mpa = strain[3:], stress[3:]
+    test.turns = [turn - 3 for turn in test.turns]
+    features, _ = record_features(MeasuredRecord("made", [test]), form)
+    assert features is not None
+    np.testing.assert_allclose(features[0, :68, 1], [0.0, *stress[3:]], rtol=1e-6)
+    # More points than the record's go onto it as ever.
+    test, _, _ = _noisy_cycles(500, 1.0)
+    features, _ = record_features(MeasuredRecord("made", [test]), form)
+    assert features is not None and not features[0, :, FLAG].any()
