@@ -10,8 +10,8 @@ import scipy.special
 from numpy.typing import NDArray
 
 from tfmat.identification.correlated_errors import correlated_errors
+from tfmat.identification.cramer_rao import covariance_of
 from tfmat.identification.levenberg_marquardt import Minimum, Residuals, minimise
-from tfmat.identification.likelihood import covariance_of
 from tfmat.identification.start_values import start_labels
 from tfmat.materials.history import TestSet, driven_where
 from tfmat.materials.law import Array, Law

@@ -13,8 +13,9 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification.bayes_risk import cached_bayes_risk
+from tfmat.identification.cramer_rao import cramer_rao_bound
 from tfmat.identification.least_squares import LeastSquaresFit, fit_with_noise
-from tfmat.identification.likelihood import PRIOR_VARIANCE, NoiseModel, cramer_rao_bound
+from tfmat.identification.likelihood import PRIOR_VARIANCE, NoiseModel
 from tfmat.identification.scores import bins_of
 from tfmat.materials.history import TestSet
 from tfmat.materials.law import Array

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from tfmat.identification.least_squares import fit
-from tfmat.identification.likelihood import (
-    CurveLikelihood,
-    NoiseModel,
+from tfmat.identification.cramer_rao import (
     covariance_of,
     cramer_rao_bound,
     fisher_information,
 )
+from tfmat.identification.least_squares import fit
+from tfmat.identification.likelihood import CurveLikelihood, NoiseModel
 from tfmat.materials import find_law
 
 LAW = find_law("hahn_tsai")

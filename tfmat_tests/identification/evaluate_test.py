@@ -13,9 +13,9 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset, generate_dataset
 from tfmat.errors import InputError
 from tfmat.identification.bayes_risk import bayes_risk
+from tfmat.identification.cramer_rao import cramer_rao_bound
 from tfmat.identification.evaluate import add_reference, evaluate, find_test_data
 from tfmat.identification.least_squares import fit
-from tfmat.identification.likelihood import cramer_rao_bound
 
 
 def hahn_tsai(strain, modulus, coefficient):
