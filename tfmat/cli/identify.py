@@ -140,7 +140,10 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     if not curves or (bad and not flag_values.skip_bad_files):
         return InputError.exit_status
     if (flag_values.pool or flag_values.pool_by) and len(curves) < 2:
-        raise InputError("--pool needs at least two curves; one was given")
+        hint = (
+            "; each material of a table of tests is a specimen" if law and takes_tests(law) else ""
+        )
+        raise InputError(f"--pool needs at least two curves; one was given{hint}")
     _identify(flag_values, network, sidecar, curves, fixed, solvers)
     return 0
 

@@ -9,6 +9,7 @@ from tfmat.curves.cleaning import (
     CleaningOptions,
     MeasuredCurve,
     check_numbers,
+    keep,
     turn_negative,
 )
 from tfmat.curves.loading_paths import turns_of
@@ -66,9 +67,10 @@ def _in_its_own_order(
     raw: RawCurve, programme: Programme, target: CurveTarget, cleaning: CleaningOptions
 ) -> MeasuredTest:
     """The points in the order in which they were measured, in the law's measures, from their zero of strain on."""
-    if cleaning.window is not None:
+    if cleaning.window is not None and issubclass(type(programme), Relaxation | Creep):
         raise InputError(
-            f"--window is for one loading; a test {programme.name} is taken whole: leave it out"
+            f"--window is for strains; a test {programme.name} is followed over the time: leave it out, and the later "
+            "rows out of the file"
         )
     curve = MeasuredCurve(
         raw.name,
@@ -99,6 +101,8 @@ def _in_its_own_order(
     test.turns = turns_of(test.driven) if not isinstance(programme, Relaxation | Creep) else []
     if isinstance(programme, Uniaxial) and test.turns:
         _take_loading(test)
+    if cleaning.window is not None:
+        _take_window(test, *cleaning.bounds())
     return test
 
 
@@ -171,6 +175,33 @@ def _take_loading(test: MeasuredTest) -> None:
         )
     # Earlier turns are the same branch to an elastic law.
     test.turns = []
+
+
+def _take_window(test: MeasuredTest, low: float | None, high: float | None) -> None:
+    """Takes the points of an elastic test that are between two strains; of others those before the strain leaves them.
+
+    A law that remembers must know all that came before a point.
+    """
+    low, high = (-np.inf if low is None else low), (np.inf if high is None else high)
+    strain = test.curve.strain
+    inside = (strain >= low) & (strain <= high)
+    text = f"took the strains {low:g} to {high:g}"
+    if not isinstance(test.programme, Uniaxial):
+        if not inside[0]:
+            raise InputError(
+                f"--window begins at strain {low:g}, and the law must know all that came before; leave that end empty, "
+                "or give one below the smallest strain"
+            )
+        inside = np.logical_and.accumulate(inside)
+        text = f"took the test to where its strain leaves {low:g} to {high:g}"
+    if np.count_nonzero(inside) < MINIMUM_POINTS:
+        raise InputError(
+            f"--window leaves {np.count_nonzero(inside)} points; a test needs at least {MINIMUM_POINTS}"
+        )
+    keep(test.curve, inside, text)
+    if test.time is not None:
+        test.time = test.time[inside]
+    test.turns = [turn for turn in test.turns if turn < len(test) - 1]
 
 
 def _tell_settings(test: MeasuredTest, raw: RawCurve, settings: Mapping[str, float]) -> None:

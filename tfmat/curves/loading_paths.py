@@ -17,6 +17,9 @@ from tfmat.materials.history import Array
 _LEAST_TURN, _FEWEST_BETWEEN = 0.01, 5
 # A test with a ramp and a hold: the ramp ends where the driven value first comes this near to its last one.
 _REACHED = 0.98
+# Half cycles whose amplitudes differ by less than this share are alike; so many in a row tell of a drift, where the
+# slope of their middles is so many times its standard error: 1 % of irregular histories then seem to drift.
+_ALIKE, _FEWEST_HALVES, _CLEARLY = 0.2, 5, 3.0
 # Where a ramp ends on the scale of places; the hold takes the rest, evenly in ln t from this share of its length on.
 _RAMP_SHARE, _EARLIEST = 0.3, 1e-3
 
@@ -110,20 +113,31 @@ def thinned(places: Array, turns: list[int], most: int) -> Cells:
 
 
 def drift_of_middle(driven: Array, turns: list[int]) -> tuple[float, float]:
-    """How far the middle of the cycles moves from the first to the last, and their amplitude; 0 where they differ.
+    """How far the middle of cycles moves while their amplitude is constant, and the amplitude; 0, 0 without such.
 
-    A programme of growing or irregular cycles moves its middle by itself, so that only cycles of nearly constant
-    amplitude tell of a drift.
+    A programme whose amplitude changes moves the middle by itself, so that blocks of cycles of nearly one amplitude
+    alone tell of a drift: what the middle moves in each is added up, where it clearly moves along a line.
     """
-    if len(turns) < 6:
-        return 0.0, 0.0
     ends = driven[turns]
     middle, half = (ends[1:] + ends[:-1]) / 2, np.abs(ends[1:] - ends[:-1]) / 2
-    amplitude = float(np.median(half))
-    if float(np.ptp(half)) > 0.2 * amplitude:
-        return 0.0, amplitude
-    slope = np.polynomial.polynomial.polyfit(np.arange(len(middle)), middle, 1)[1]
-    return float(slope * (len(middle) - 1)), amplitude
+    moved, sizes, first = 0.0, [], 0
+    while first < len(half):
+        last = first + 1
+        while last < len(half) and _alike(half[first : last + 1]):
+            last += 1
+        if last - first >= _FEWEST_HALVES:
+            (slope, _), covariance = np.polyfit(
+                np.arange(last - first), middle[first:last], 1, cov=True
+            )
+            if slope**2 > _CLEARLY**2 * covariance[0, 0]:
+                moved += float(slope * (last - first - 1))
+            sizes.append(float(np.median(half[first:last])))
+        first = last
+    return (moved, float(np.mean(sizes))) if sizes else (0.0, 0.0)
+
+
+def _alike(half: Array) -> bool:
+    return bool(np.ptp(half) <= _ALIKE * np.median(half))
 
 
 def half_cycles(turns: Sequence[int]) -> int:

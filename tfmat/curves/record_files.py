@@ -197,21 +197,19 @@ def _number(name: str, text: str) -> float:
 def check_test_name(test: str, law: Law) -> str:
     """The name of a test that the law answers; InputError otherwise."""
     if not is_file(test) and test not in PROGRAMMES:
-        answered = [name for name, kind in PROGRAMMES.items() if _refusal(kind(), law) is None]
+        answered = [name for name, kind in PROGRAMMES.items() if refusal(kind(), law) is None]
         hint = nearest(test, answered)
         own = [name for name in dict.fromkeys(law.tests) if name in answered]
         hint = hint if "did you mean" in hint else f"; law {law.name} takes {', '.join(own)}"
         raise InputError(f"there is no test '{test}'{hint}" if test else f"no test is named{hint}")
-    refusal = _refusal(programme_class(test)(), law)
-    if refusal is not None:
+    why = refusal(programme_class(test)(), law)
+    if why is not None:
         takes = ", ".join(dict.fromkeys(law.tests))
-        raise InputError(
-            f"law {law.name} does not answer a test {test} ({refusal}); it takes {takes}"
-        )
+        raise InputError(f"law {law.name} does not answer a test {test} ({why}); it takes {takes}")
     return test
 
 
-def _refusal(programme: Programme, law: Law) -> str | None:
+def refusal(programme: Programme, law: Law) -> str | None:
     """Why a law does not answer a programme; None where it does."""
     if programme.mode not in law.modes:
         return f"it answers {' and '.join(law.modes)} tests, and this is {programme.mode}"

@@ -254,13 +254,11 @@ def local_caveats(
     ]
 
 
-def better_law_caveat(law_name: str, fit_mpa: float, better: tuple[str, float]) -> Caveat:
-    """Another law of the family fits clearly better: (its name, its error in MPa)."""
-    name, error = better
+def better_law_caveat(law_name: str, name: str, residual: str) -> Caveat:
+    """Another law of the family, by name, fits clearly better; its residual beside the own one's in words."""
     return Caveat(
         f"{name} fits better",
-        f"{name} fits clearly better than {law_name}: {error:.3g} MPa against {fit_mpa:.3g} MPa "
-        "(root mean square, least squares)",
+        f"{name} fits clearly better than {law_name}: {residual} (root mean square, least squares)",
         f"identify with --law={name}",
     )
 

@@ -27,7 +27,7 @@ _TRIED, _TRIED_ONE, _TRIED_POINTS, _STARTS = 1024, 64, 40, 64
 _FULL_STARTS, _SAME_MINIMUM = 10, 0.01
 # From the best minimum each parameter is moved to so many places of its range, and all are searched for anew, until
 # that finds nothing better by this share (at most so many times).
-_HOPS, _WORTH_A_ROUND, _MOST_ROUNDS = 12, 1e-4, 4
+_HOPS, _WORTH_A_ROUND, MOST_ROUNDS = 12, 1e-4, 4
 # How far beyond its range a parameter is looked for: the ends of a logarithmic range times or over the first; those
 # of a positive linear one times or over the others. Factors, so that signs are kept.
 _BEYOND_LOG, _BEYOND_HIGH, _BEYOND_LOW = 10.0, 3.0, 10.0
@@ -118,7 +118,7 @@ def _curve(law: Law, strain: Array, stress: Array) -> Residuals:
 
 
 def minima(
-    curve: Residuals, wide: Law, start: Array | None = None, rounds: int = _MOST_ROUNDS
+    curve: Residuals, wide: Law, start: Array | None = None, rounds: int = MOST_ROUNDS
 ) -> tuple[Array, Array]:
     """Where searches from many starts end, the best first.
 
@@ -233,16 +233,25 @@ def _widened(parameter: Parameter) -> tuple[float, float]:
 
 def _better_law(law: Law, best: BestFit, points: tuple[Array, Array]) -> tuple[str, float] | None:
     """A registered law of the same measures that fits clearly better with parameters inside its ranges, or None."""
-
-    def error_of(other: Law) -> Array:
-        wide = widened(other)
-        labels, cost = minima(_curve(other, *points), wide)
-        own = other.to_labels(wide.from_labels(labels[:1]))
-        inside = np.all((own > 0) & (own < 1))
-        return np.array([np.sqrt(2.0 * cost[0] / len(points[0])) if inside else np.inf])
-
     count = np.array([len(points[0])])
-    return compare_laws(law, np.array([best.rmse_mpa]), count, error_of).better()[0]
+    curve = _curve(law, *points)
+    return compare_laws(
+        law, np.array([best.rmse_mpa]), count, lambda other: error_within(other, curve)
+    ).better()[0]
+
+
+def error_within(law: Law, curve: Residuals, rounds: int = MOST_ROUNDS) -> Array:
+    """The root mean square residual of the law's best fit to one curve or record, [1]; infinite beyond its ranges.
+
+    Args:
+      curve: its points, of any law.
+      rounds: as of `minima`.
+    """
+    wide = widened(law)
+    labels, cost = minima(dataclasses.replace(curve, law=law), wide, rounds=rounds)
+    own = law.to_labels(wide.from_labels(labels[:1]))
+    inside = np.all((own > 0) & (own < 1))
+    return np.array([np.sqrt(2.0 * cost[0] / curve.weights.size) if inside else np.inf])
 
 
 def grouped_points(curve: MeasuredCurve) -> tuple[Array, Array]:

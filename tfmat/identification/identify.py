@@ -243,5 +243,7 @@ def _caveats(
     model = law.stress(strain[None], best)[0]
     found += caveats.local_caveats(strain[valid], (model - stress)[valid], noise_mpa, largest)
     if classical.better:
-        found.append(caveats.better_law_caveat(law.name, fit_mpa, classical.better))
+        name, error = classical.better
+        residual = f"{error:.3g} MPa against {fit_mpa:.3g} MPa"
+        found.append(caveats.better_law_caveat(law.name, name, residual))
     return found

@@ -1,7 +1,7 @@
-"""Which other law of the family fits a curve clearly better than the one that it was identified with. NumPy only."""
+"""Which other law of the family fits a curve or tests clearly better than the own one. NumPy only."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from tfmat.materials.registry import MONOTONIC_LAWS
 
 # Another law fits clearly better when its error is this share of the own law's or less, and the evidence exceeds this
 # (a Bayesian information criterion with a wide margin).
-_BETTER, _EVIDENCE = 0.85, 20.0
+BETTER, _EVIDENCE = 0.85, 20.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class LawComparison:
         """The law that fits each curve best of those that fit clearly better, with its error in MPa; or None."""
         best: list[tuple[str, float] | None] = [None] * len(self.own_rmse_mpa)
         for name, error in self.rmse_mpa.items():
-            clearly = (error < _BETTER * self.own_rmse_mpa) & (self.evidence[name] > _EVIDENCE)
+            clearly = (error < BETTER * self.own_rmse_mpa) & (self.evidence[name] > _EVIDENCE)
             for i in np.flatnonzero(clearly):
                 found = best[i]
                 if found is None or error[i] < found[1]:
@@ -47,6 +47,7 @@ def compare_laws(
     own_rmse_mpa: Array,
     count: NDArray[np.integer],
     error_of: Callable[[Law], Array],
+    others: Iterable[type[Law]] = MONOTONIC_LAWS.values(),
 ) -> LawComparison:
     """Fits the registered laws of the same strain and stress measure.
 
@@ -54,10 +55,11 @@ def compare_laws(
       own_rmse_mpa: root mean square residual of the fit of `law`, [curves].
       count: points of each curve, [curves].
       error_of: the same residual of another law's fit to the same points, [curves]; infinity where it is of no use.
+      others: the laws that answer the same tests.
     """
     errors, evidence = {}, {}
-    for name, other_class in MONOTONIC_LAWS.items():
-        other = other_class()
+    for other_class in others:
+        other, name = other_class(), other_class.name
         same = (other.strain_measure, other.stress_measure) == (
             law.strain_measure,
             law.stress_measure,

@@ -7,11 +7,12 @@ import numpy as np
 import scipy.stats
 
 from tfmat.curves.cleaning import Caveat, MeasuredCurve
-from tfmat.curves.measured_tests import MeasuredRecord
+from tfmat.curves.measured_tests import MeasuredRecord, MeasuredTest
 from tfmat.curves.tensile import Property, TensileProperties
 from tfmat.errors import InputError
 from tfmat.identification.answers import Identification, Value
 from tfmat.identification.classical import best_fit, grouped_points
+from tfmat.identification.record_fit import errors_of_tests, fit_record, rms_percent
 from tfmat.materials.law import Array, Law
 
 _COVERAGE = 0.95
@@ -42,10 +43,6 @@ def pool(results: Sequence[Identification], keys: Sequence[str] = ()) -> list[Id
         raise InputError(f"--pool needs at least two curves; {len(results)} was given")
     if any(result.law is None for result in results):
         raise InputError("the network was trained on curves of no known law; nothing can be pooled")
-    if any(isinstance(result.curve, MeasuredRecord) for result in results):
-        raise InputError(
-            "tests are not pooled; name all tests of one material together, such as cyclic=a.csv cyclic=b.csv"
-        )
     known = dict.fromkeys(key for result in results for key in result.curve.conditions)
     for key in keys:
         if key not in known:
@@ -74,16 +71,15 @@ def _pooled(
 ) -> Identification:
     law = usable[0].law
     assert law is not None
-    labels = np.stack([result.labels for result in usable])
+    labels = law.sorted_labels(np.stack([result.labels for result in usable]))
     mean = labels.mean(axis=0)
-    curves = [r.curve for r in usable if isinstance(r.curve, MeasuredCurve)]
-    curve = _joined(curves, conditions)
+    curve, response, percent = _of_all(law, usable, conditions, mean)
     together = None
     if usable[0].method == "least_squares":
-        together = best_fit(law, *grouped_points(curve), start=mean).values
-    stress = law.label_stress(curve.strain[None], mean[None])[0]
-    error = float(np.sqrt(np.mean(np.square(stress - curve.stress_mpa))))
-    percent = 100 * error / float(curve.stress_mpa.max())
+        if isinstance(curve, MeasuredRecord):
+            together = fit_record(law, curve, mean).best.values
+        else:
+            together = best_fit(law, *grouped_points(curve), start=mean).values
     left_out = [member for member in members if member.do_not_use]
     warnings = []
     if left_out:
@@ -95,7 +91,7 @@ def _pooled(
         law=law,
         method="mean of specimens",
         parameters=_values(law, labels, together),
-        stress_mpa={method: stress},
+        stress_mpa={method: response},
         errors_percent={method: percent},
         warnings=warnings,
         labels=mean,
@@ -103,20 +99,49 @@ def _pooled(
     )
 
 
-def _joined(curves: Sequence[MeasuredCurve], conditions: dict[str, str]) -> MeasuredCurve:
+def _of_all(
+    law: Law, usable: Sequence[Identification], conditions: dict[str, str], labels: Array
+) -> tuple[MeasuredCurve | MeasuredRecord, Array, float]:
+    """What was measured of all specimens, the law's answer with these labels [p], and its error in %."""
+    curves = [r.curve for r in usable if isinstance(r.curve, MeasuredCurve)]
+    records = [r.curve for r in usable if isinstance(r.curve, MeasuredRecord)]
+    names = ", ".join(result.curve.name for result in usable)
+    step = (
+        f"pooled {len(usable)} specimens ({names}): values are means, std is the scatter between specimens, ci95 the "
+        "interval of the mean; least squares fits all specimens together"
+    )
+    values = [f"{k} unknown" if v == _UNKNOWN else v for k, v in conditions.items()]
+    name = f"pooled ({', '.join([*values, f'{len(usable)} specimens'])})"
+    if records:
+        record = MeasuredRecord(name, _tests_of_all(records), own_steps=[step])
+        response = law.label_stress(record.test_set, labels[None])[0]
+        return record, response, rms_percent(errors_of_tests(record, response)[1])
+    curve = _joined(name, step, curves, conditions)
+    stress = law.label_stress(curve.strain[None], labels[None])[0]
+    error = float(np.sqrt(np.mean(np.square(stress - curve.stress_mpa))))
+    return curve, stress, 100 * error / float(curve.stress_mpa.max())
+
+
+def _tests_of_all(records: Sequence[MeasuredRecord]) -> list[MeasuredTest]:
+    """The tests of all specimens, with the specimens' names, and without what was said of each."""
+    found = []
+    for record in records:
+        for test in record.tests:
+            name = f"{record.name}: {test.curve.name}" if len(record.tests) > 1 else record.name
+            curve = dataclasses.replace(test.curve, name=name, steps=[], warnings=[])
+            found.append(dataclasses.replace(test, curve=curve))
+    return found
+
+
+def _joined(
+    name: str, step: str, curves: Sequence[MeasuredCurve], conditions: dict[str, str]
+) -> MeasuredCurve:
     """All points in one curve, in the order of their strain (it is only looked at and compared)."""
     strain = np.concatenate([curve.strain for curve in curves])
     stress = np.concatenate([curve.stress_mpa for curve in curves])
     order = np.argsort(strain, kind="stable")
-    names = ", ".join(curve.name for curve in curves)
-    step = (
-        f"pooled {len(curves)} specimens ({names}): values are means, std is the scatter between specimens, ci95 the "
-        "interval of the mean; least squares fits all specimens together"
-    )
-    values = [f"{k} unknown" if v == _UNKNOWN else v for k, v in conditions.items()]
-    said = ", ".join([*values, f"{len(curves)} specimens"])
     return MeasuredCurve(
-        f"pooled ({said})",
+        name,
         strain[order],
         stress[order],
         [step],

@@ -23,8 +23,15 @@ from tfmat.identification.classical import (
 from tfmat.identification.identify import identify, notes_on_fixed
 from tfmat.identification.networks import Sidecar
 from tfmat.identification.open_answers import open_caveats
+from tfmat.identification.other_laws import BETTER
 from tfmat.identification.predictions import Predicted, predict_record
-from tfmat.identification.record_fit import RecordFit, errors_of_tests, fit_record
+from tfmat.identification.record_fit import (
+    RecordFit,
+    better_law,
+    errors_of_tests,
+    fit_record,
+    rms_percent,
+)
 from tfmat.materials.law import Law
 
 if TYPE_CHECKING:
@@ -126,15 +133,22 @@ def _answer(
         method: law.label_stress(tests, found[None])[0] for method, found in labels.items()
     }
     of_tests = {method: errors_of_tests(record, found) for method, found in responses.items()}
-    errors = {
-        method: float(np.sqrt(np.mean(np.square(percent))))
-        for method, (_, percent) in of_tests.items()
-    }
+    errors = {method: rms_percent(percent) for method, (_, percent) in of_tests.items()}
     predicted = _without_unfounded_interval(predicted, errors, record)
-    classical = None if fitted is None else ClassicalAnswer(fitted.best, fitted.polished, None)
+    classical = None
+    if fitted is not None:
+        better = None
+        # No law comes nearer than the noise.
+        if BETTER * errors["least_squares"] > _noise_percent(record):
+            better = better_law(law, record, fitted)
+        classical = ClassicalAnswer(fitted.best, fitted.polished, better)
     method = recommended_method(predicted, classical, errors)
-    said = [*record.warnings, *(warnings if method == "network" else [])]
+    said = [*record.warnings, *(warnings if predicted is not None else [])]
     said += _caveats(law, record, method, predicted, fitted, errors, of_tests)
+    if classical is not None and classical.better is not None:
+        name, share = classical.better
+        residual = f"its residual is {share:.2g} times as large"
+        said.append(caveats.better_law_caveat(law.name, name, residual))
     covariance = None
     if method == "least_squares" and fitted is not None:
         covariance = fitted.best.label_covariance

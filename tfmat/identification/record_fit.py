@@ -9,10 +9,21 @@ from numpy.typing import NDArray
 
 from tfmat.curves.loading_paths import half_cycles
 from tfmat.curves.measured_tests import MeasuredRecord, coarse
-from tfmat.identification.classical import BestFit, minima, repeated, widened, within
+from tfmat.curves.record_files import refusal, takes_tests
+from tfmat.identification.classical import (
+    MOST_ROUNDS,
+    BestFit,
+    error_within,
+    minima,
+    repeated,
+    widened,
+    within,
+)
 from tfmat.identification.least_squares import LeastSquaresFit, fit, polish
 from tfmat.identification.levenberg_marquardt import Residuals
+from tfmat.identification.other_laws import compare_laws
 from tfmat.materials.law import Array, Law
+from tfmat.materials.registry import LAWS
 
 # Points of all tests together that searches from many starts see; the last search sees all.
 _SEARCHED_POINTS = 400
@@ -59,12 +70,10 @@ def fit_record(law: Law, record: MeasuredRecord, start: Array | None = None) -> 
     most = max(_SEARCHED_POINTS // len(record.tests), 3 * max(len(t.turns) for t in record.tests))
     searched = residuals_of(law, MeasuredRecord(record.name, coarse(record.tests, most)))
     wide = widened(law)
-    # A law that remembers is slow to answer, and its minima are not so close to each other.
-    remembers = any(test.turns or test.time is not None for test in record.tests)
     points = residuals_of(wide, record)
     given = (points.strain, points.stress, None)
     with np.errstate(all="ignore", divide="ignore"):
-        labels, cost = minima(searched, wide, start, **({"rounds": 0} if remembers else {}))
+        labels, cost = minima(searched, wide, start, _rounds(record))
         order = _preferred(law.to_labels(wide.from_labels(labels)), cost)
         labels, cost = labels[order], cost[order]
         deviation = 1.0 / points.weights
@@ -81,6 +90,39 @@ def fit_record(law: Law, record: MeasuredRecord, start: Array | None = None) -> 
         cost=cost[near],
         searched=searched,
     )
+
+
+def better_law(law: Law, record: MeasuredRecord, fitted: RecordFit) -> tuple[str, float] | None:
+    """Another law that answers the same tests and fits clearly better, and its error over the own law's; or None.
+
+    A law all of whose parameters are among those of the own one is that law without some of its terms, and fits no
+    better.
+    """
+    own_names = {parameter.name for parameter in law.parameters}
+    others = [
+        other
+        for other in LAWS.values()
+        if takes_tests(built := other())
+        and not {parameter.name for parameter in other.parameters} < own_names
+        and all(refusal(test.programme, built) is None for test in record.tests)
+    ]
+    points, rounds = fitted.searched, _rounds(record)
+    own = np.array([np.sqrt(2.0 * fitted.cost[0] / points.weights.size)])
+    with np.errstate(all="ignore"):
+        found = compare_laws(
+            law,
+            own,
+            np.array([points.weights.size]),
+            lambda other: error_within(other, points, rounds),
+            others,
+        ).better()[0]
+    return None if found is None else (found[0], found[1] / float(own[0]))
+
+
+def _rounds(record: MeasuredRecord) -> int:
+    """How often `minima` goes on: a law that remembers is slow to answer, and its minima are not so close together."""
+    remembers = any(test.turns or test.time is not None for test in record.tests)
+    return 0 if remembers else MOST_ROUNDS
 
 
 def _with_open_ends(wide: Law, points: Residuals, found: LeastSquaresFit) -> LeastSquaresFit:
@@ -130,6 +172,11 @@ def errors_of_tests(record: MeasuredRecord, response: Array) -> tuple[Array, Arr
         rmse.append(np.sqrt(square))
         percent.append(100.0 * rmse[-1] / max(float(np.abs(test.response).max()), 1e-300))
     return np.array(rmse), np.array(percent)
+
+
+def rms_percent(of_tests: Array) -> float:
+    """One error of a record from those of its tests [tests], %."""
+    return float(np.sqrt(np.mean(np.square(of_tests))))
 
 
 def tests_json(record: MeasuredRecord, response: Array) -> list[dict[str, Any]]:

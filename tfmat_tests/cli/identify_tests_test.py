@@ -51,6 +51,20 @@ def test_a_folder_with_a_table_holds_several_materials(files, capsys):
     assert "soft" in capsys.readouterr().out
 
 
+def test_specimens_of_a_table_are_pooled(files, capsys):
+    rubber(files, -2, name="other.txt", stretch=np.linspace(1.1, 2.5, 15))
+    table = "file,test,material\nUT.txt,uniaxial,a\nET.txt,equibiaxial,a\nother.txt,uniaxial,b\n"
+    write(files, table, "tests.csv")
+    call = ["identify", str(files), "--law=neo_hooke", "--pool", "--json=o.json"]
+    assert main([*call, "--plot_dir=plots", "--card=calculix"]) == 0
+    *_, pooled = json.loads(pathlib.Path("o.json").read_text())
+    assert pooled["curve"] == "pooled (2 specimens)" and len(pooled["tests"]) == 3
+    assert pooled["parameters"]["mu"]["value"] == pytest.approx(0.5, rel=1e-5)
+    assert "scatter" in capsys.readouterr().out
+    names = {path.name for path in pathlib.Path("plots").iterdir()}
+    assert names == {"a.png", "b.png", "pooled_2_specimens.png"}
+
+
 def test_a_card_of_a_record(files):
     assert main(["identify", "uniaxial=UT.txt", "--law=ogden_1", "--card=abaqus"]) == 0
     assert "*HYPERELASTIC, OGDEN" in pathlib.Path("cards/UT.abaqus.inp").read_text()
@@ -68,7 +82,7 @@ def test_a_card_of_a_record(files):
         (["uniaxial=UT.txt", "--law=ogden", "--strain_unit=-"], "say --strain_unit=stretch"),
         (
             ["uniaxial=UT.txt", "equibiaxial=ET.txt", "--law=ogden", "--pool"],
-            "--pool needs at least two",
+            "--pool needs at least two curves; one was given; each material of a table of tests is a specimen",
         ),
     ],
 )

@@ -5,7 +5,10 @@ import pathlib
 import numpy as np
 import pytest
 
+from tfmat.curves.cleaning import CleaningOptions
 from tfmat.curves.measured_tests import MOST_POINTS
+from tfmat.curves.record_files import find_records, load_records
+from tfmat.errors import InputError
 from tfmat.materials.history import History
 from tfmat_tests.curves.files import write
 from tfmat_tests.curves.made_tests import (
@@ -63,6 +66,57 @@ def test_offset_is_taken_off_and_drift_is_told(tmp_path):
     (drift,) = (caveat for caveat in record.warnings if caveat.kind == "drift")
     # Between the middles of the first and the last two turns lie seven of the ten half cycles.
     assert "0.0014" in drift.text
+
+
+def test_drift_is_told_of_blocks_of_one_amplitude_in_any_history(tmp_path):
+    blocks = (0.005, -0.005) * 4 + (0.01, -0.01) * 4
+    for drift, told in ((0.0, 0), (0.003, 1)):
+        strain = cycles(blocks, points=20)
+        strain = strain + drift * np.linspace(0.0, 1.0, len(strain))
+        stress = LAW.respond(History(strain=strain[None]), TRUTH)[0]
+        record = only(LAW, saved(tmp_path, "true strain,true stress", strain, stress))
+        assert [caveat.kind for caveat in record.warnings] == ["drift"] * told
+    # A programme whose mean or amplitude moves is no drift.
+    for turns in (
+        (0.005, -0.005, 0.008, -0.008, 0.011, -0.011, 0.014),
+        (0.01, 0.0, 0.02, 0.005, 0.03, 0.012),
+    ):
+        strain = cycles(turns, points=20)
+        stress = LAW.respond(History(strain=strain[None]), TRUTH)[0]
+        record = only(LAW, saved(tmp_path, "true strain,true stress", strain, stress))
+        assert record.warnings == []
+
+
+def test_a_window_takes_a_test_to_where_its_strain_leaves_it(tmp_path):
+    strain = cycles((0.005, -0.005, 0.01, -0.01))
+    stress = LAW.respond(History(strain=strain[None]), TRUTH)[0]
+    path = saved(tmp_path, "true strain,true stress", strain, stress)
+    (test,) = windowed(LAW, "-0.006,0.006", path)
+    last = int((strain > 0.006).argmax())
+    np.testing.assert_allclose(test.driven, strain[:last], atol=1e-8)
+    assert test.turns == [40, 80]
+    np.testing.assert_allclose(test.response, stress[:last], atol=1e-5)
+    with pytest.raises(InputError, match="must know all that came before"):
+        windowed(LAW, "0.002,0.006", path)
+    with pytest.raises(InputError, match="--window leaves"):
+        windowed(LAW, "-0.00001,0.00001", path)
+
+
+def test_a_window_of_an_elastic_test_and_of_a_hold(tmp_path):
+    (test,) = windowed(OGDEN, "0.5,1.5", f"uniaxial={rubber(tmp_path, -2, 'stress,stretch')}")
+    expected = STRETCH[(STRETCH >= 1.5) & (STRETCH <= 2.5)] - 1.0
+    np.testing.assert_allclose(test.driven, expected, atol=1e-8)
+    with pytest.raises(InputError, match="relaxation is followed over the time"):
+        windowed(Viscous(), "0,0.005", relaxation(tmp_path))
+
+
+def windowed(law, window, argument):
+    """The tests of one file with a window; its error is raised."""
+    cleaning = CleaningOptions(window=window)
+    records, errors = load_records(find_records([argument], law), law, cleaning=cleaning)
+    for error in errors:
+        raise error
+    return records[0].tests
 
 
 def test_one_loading_of_a_cyclic_law_must_not_be_used(tmp_path):

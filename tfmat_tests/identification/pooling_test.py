@@ -1,18 +1,23 @@
 """Several specimens of one material in one answer."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 import scipy.stats
 
-from tfmat.curves.cleaning import Caveat
+from tfmat.curves.arrays_of_tests import measured_records
+from tfmat.curves.cleaning import Caveat, CleaningOptions
 from tfmat.curves.example import write_example_curve
 from tfmat.curves.measured import load_measured_curves
+from tfmat.curves.reading import ReadingOptions
 from tfmat.errors import InputError
 from tfmat.identification.identify import identify
+from tfmat.identification.networks import law_alone
 from tfmat.identification.pooling import pool
-from tfmat.materials import find_law
+from tfmat.identification.record_answers import identify_records
+from tfmat.materials import History, find_law
 
 MODULI = (4600.0, 5000.0, 5500.0)
 
@@ -74,6 +79,43 @@ def test_what_must_not_be_used_is_left_out_by_name(results):
     assert "0 (wrong unit)" in said.text
     with pytest.raises(InputError, match="at least two usable curves .*not to be used: 0, 1"):
         pool([refused, dataclasses.replace(results[1], warnings=refused.warnings), results[2]])
+
+
+def test_specimens_of_several_tests_are_pooled(tmp_path):
+    """Three specimens of Mooney-Rivlin rubber with two tests each, without noise: their own values come back."""
+    law = find_law("mooney_rivlin")
+    truth = np.array([[0.2, 0.04], [0.25, 0.05], [0.3, 0.07]])
+    records = []
+    for i, values in enumerate(truth):
+        given = {}
+        for mode in ("uniaxial", "equibiaxial"):
+            strain = np.linspace(0.05, 2.0, 20 + 5 * i)
+            stress = law.respond(History(mode, strain=strain[None]), values[None])[0]
+            given[mode] = (strain, stress)
+        (record,) = measured_records(given, None, law, ReadingOptions(), CleaningOptions())
+        records.append(dataclasses.replace(record, name=f"specimen {i}"))
+    results = identify_records(law_alone("mooney_rivlin"), records)
+    (pooled,) = pool(results)
+    assert pooled.parameters["C01"].value == pytest.approx(truth[:, 1].mean(), rel=1e-4)
+    assert pooled.parameters["C01"].std == pytest.approx(truth[:, 1].std(ddof=1), rel=1e-4)
+    logarithms = np.log(truth[:, 0])
+    assert np.log(pooled.parameters["C10"].value) == pytest.approx(logarithms.mean(), abs=1e-4)
+    # One set of parameters for all: linear least squares.
+    basis, stress = [], []
+    for record in records:
+        for test in record.tests:
+            both = [law.respond(test.history, np.array([row]))[0] for row in ([1.0, 0], [0, 1.0])]
+            basis.append(np.stack(both, axis=1))
+            stress.append(test.response)
+    expected = np.linalg.lstsq(np.concatenate(basis), np.concatenate(stress), rcond=None)[0]
+    found = [pooled.parameters[name].least_squares for name in ("C10", "C01")]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    content = json.loads(json.dumps(pooled.to_json()))
+    assert content["curve"] == "pooled (3 specimens)" and len(content["tests"]) == 6
+    assert content["tests"][0]["name"].startswith("specimen 0: ")
+    assert len(content["steps"]) == 1
+    assert len(pooled.picture()["tests"]) == 6
+    assert "*HYPERELASTIC" in pooled.card("abaqus")
 
 
 def test_specimens_are_pooled_by_their_conditions(results):
