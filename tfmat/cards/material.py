@@ -16,7 +16,17 @@ _WIDTH = 77
 # Solvers read their input as ASCII. Greek letters are spelled out; what is not here loses its accents.
 _SIGNS = str.maketrans(
     dict(zip("−–·×⟨⟩", "--*x<>", strict=True))
-    | {"ß": "ss", "½": "1/2", "…": "...", "⁻": "^-", "ⁿ": "^n", "²": "^2", "³": "^3", "ᵐ": "^m"}
+    | {
+        "ß": "ss",
+        "½": "1/2",
+        "…": "...",
+        "⁻": "^-",
+        "ⁿ": "^n",
+        "≤": "<=",
+        "²": "^2",
+        "³": "^3",
+        "ᵐ": "^m",
+    }
 )
 
 

@@ -23,6 +23,7 @@ CARDS: Mapping[str, Family] = {
     "voce_chaboche_3": hardening.CYCLIC_3,
     "hahn_tsai": plies.CUBIC_SHEAR,
     "tanh_shear": plies.CURVED_SHEAR,
+    "ramberg_osgood_shear": plies.PLASTIC_SHEAR,
     "exponential_shear": plies.CURVED_SHEAR,
     "neo_hooke": rubber.NEO_HOOKE,
     "mooney_rivlin": rubber.MOONEY_RIVLIN,
@@ -95,9 +96,10 @@ def card_text(
     family = family_of(law)
     ratio = family.poisson_ratio if poisson_ratio is None else poisson_ratio
     assumed = f"Poisson's ratio {ratio:g} (the test does not tell it); " if ratio else ""
+    article = "an" if law.strain_measure.startswith("e") else "a"
     notes = [
         f"assumed: {assumed}density is not included",
-        f"tested up to a {law.strain_measure} strain of {tested:.6g}; {family.note}",
+        f"tested up to {article} {law.strain_measure} strain of {tested:.6g}; {family.note}",
     ]
     ordered = {parameter.name: float(values[parameter.name]) for parameter in law.parameters}
     material = Material(material_name(name), law, ordered, ratio or 0.0, tested)

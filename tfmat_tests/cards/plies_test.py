@@ -7,10 +7,24 @@ from tfmat.cards.registry import card_text
 from tfmat.materials import find_law
 
 
-def lines_of(name, values):
-    text = card_text("ls_dyna", find_law(name), values, tested=0.04)
+def lines_of(name, values, solver="ls_dyna"):
+    text = card_text(solver, find_law(name), values, tested=0.04)
     assert "INCOMPLETE" in text and "Poisson's ratio 0" not in text
-    return [line for line in text.splitlines() if not line.startswith("$")]
+    comment = {"ls_dyna": "$", "abaqus": "**"}[solver]
+    return [line for line in text.splitlines() if not line.startswith(comment)]
+
+
+def test_ramberg_osgood_shear_is_nasa_s_compdam():
+    """IM7/8552 of CompDam's own tests: G12 5290 MPa, alpha_PL 4.412e-10, n_PL 5.934, as constants 11, 27 and 28."""
+    values = {"G0": 5290.0, "gamma50": 4.412e-10 * 50**5.934 / 5290.0, "n": 5.934}
+    lines = lines_of("ramberg_osgood_shear", values, "abaqus")
+    at = lines.index("*USER MATERIAL, CONSTANTS=40")
+    constants = [cell.strip() for line in lines[at + 1 :] for cell in line.split(",")]
+    assert len(constants) == 40 and constants[0] == "010000"
+    assert [float(constants[i - 1]) for i in (11, 27, 28)] == pytest.approx(
+        [5290.0, 4.412e-10, 5.934], rel=1e-8
+    )
+    assert sum(map(bool, constants)) == 4
 
 
 def test_hahn_tsai_is_mat_054_with_alph():
