@@ -185,12 +185,19 @@ def observed(
 
     Returns:
       Strain (-), stress (MPa) and valid, each [curves, points]. For tests: a test set, its responses in units of their
-      noise, and valid.
+      noise, which are what is told of it, or near it where it is drawn and not told, and valid.
     """
     form = RecordForm.of(settings)
     if not form.programmes:
         return split_features(features)
     tests, response, valid = form.split(features)
-    noise = form.noise(settings)
-    unit = np.where(noise > 0, noise, 1.0)
+    unit = form.noise(settings)
+    if form.noise_told is not None:
+        unit = np.asarray(features[:, :, form.channels.index("noise")], np.float64)
+    elif settings.noise_of_maximum is not None:
+        # As near as one comes without knowing the noise: the middle of its range.
+        largest = np.abs(response).reshape(len(response), form.num_tests, -1).max(axis=2)
+        middle = np.sqrt(np.prod(settings.noise_of_maximum))
+        unit = np.hypot(unit, middle * np.repeat(largest, form.points, axis=1))
+    unit = np.where(unit > 0, unit, 1.0)
     return dataclasses.replace(tests, unit=unit), response / unit, valid

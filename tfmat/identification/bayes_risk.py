@@ -24,6 +24,8 @@ from tfmat.identification.least_squares import fit_with_noise
 from tfmat.identification.likelihood import CurveLikelihood, NoiseModel, likelihoods
 from tfmat.identification.posterior_grid import posterior_moments
 from tfmat.identification.posterior_sampling import sampled_moments
+from tfmat.identification.record_likelihood import record_likelihoods
+from tfmat.materials.history import TestSet
 from tfmat.materials.law import Array
 
 # Goes up with every change that moves the numbers.
@@ -91,7 +93,7 @@ def bayes_risk(
       progress: called with (done, total) curves.
 
     Raises:
-      InputError: the curves have no noise.
+      InputError: the curves have no noise, or an observation model whose likelihood is not known.
     """
     law, noise = settings.build_law(), NoiseModel.of(settings)
     strain, stress, valid = observed(settings, features)
@@ -99,9 +101,13 @@ def bayes_risk(
         start = fit_with_noise(
             law, strain, stress, valid, noise.noise_mpa, noise.noise_relative
         ).labels
-    integrated = len(law.identified) <= _MOST_INTEGRATED
+    integrated = len(law.identified) <= _MOST_INTEGRATED and noise.unknown is None
     every = np.empty((len(start), 2 * start.shape[1] + 1))
-    for i, likelihood in enumerate(likelihoods(law, noise, strain, stress, valid)):
+    if noise.unknown is not None and isinstance(strain, TestSet):
+        each = record_likelihoods(law, noise, strain, stress, valid)
+    else:
+        each = likelihoods(law, noise, strain, stress, valid)
+    for i, likelihood in enumerate(each):
         every[i] = np.concatenate(_moments(likelihood, start[i], i, integrated))
         if progress and (i + 1) % _CHUNK == 0:
             progress(i + 1, len(start))
@@ -118,8 +124,11 @@ def _moments(
         exact = posterior_moments(likelihood, start)
         return exact.mean, exact.variance, [0.0]
     # A generator a curve: the answer to curve i is the same however many curves there are.
-    sampled = sampled_moments(likelihood, start, np.random.default_rng([BAYES_RISK_VERSION, index]))
-    return sampled.mean, sampled.variance, [sampled.effective_samples]
+    generator, count = np.random.default_rng([BAYES_RISK_VERSION, index]), len(start)
+    # Errors that are not known are sampled with the parameters, from the middle of their ranges.
+    start = np.concatenate([start, np.full(likelihood.nuisances, 0.5)])
+    sampled = sampled_moments(likelihood, start, generator)
+    return sampled.mean[:count], sampled.variance[:count], [sampled.effective_samples]
 
 
 def cached_bayes_risk(

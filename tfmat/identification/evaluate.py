@@ -135,7 +135,7 @@ def add_reference(
       progress: called with (done, total) curves, the first time.
 
     Raises:
-      InputError: the data set's curves were not simulated, have no noise, or an observation model.
+      InputError: the data set's curves were not simulated, have no noise, or an observation model without a likelihood.
     """
     check_reference(dataset)
     values = evaluation.identified_values[:num_curves]

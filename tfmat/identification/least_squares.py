@@ -141,14 +141,15 @@ def fit_with_noise(
     valid: Flags | None,
     noise_mpa: float,
     noise_relative: float,
+    correlated: bool = False,
 ) -> LeastSquaresFit:
     """`fit` for noise of `noise_mpa` and, in quadrature, `noise_relative` of the stress without noise.
 
     The weights come from the stress of a first, even fit: weights from the measured stress would favour the points
-    that the noise has lowered.
+    that the noise has lowered. `correlated` as of `fit`.
     """
     if noise_relative == 0.0:
-        return fit(law, strain, stress, valid)
+        return fit(law, strain, stress, valid, correlated=correlated)
     first = fit(law, strain, stress, valid)
     if not isinstance(strain, TestSet):
         strain = np.asarray(strain, np.float64)
@@ -157,7 +158,13 @@ def fit_with_noise(
     # Purely relative noise vanishes at the origin, where the law is right whatever its parameters.
     floor = 1e-3 * deviation.max(axis=1, keepdims=True)
     return fit(
-        law, strain, stress, valid, start=first.labels, deviation=np.maximum(deviation, floor)
+        law,
+        strain,
+        stress,
+        valid,
+        start=first.labels,
+        deviation=np.maximum(deviation, floor),
+        correlated=correlated,
     )
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.curves.records import RecordForm
+from tfmat.curves.setting_checks import OBSERVATION
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
 from tfmat.materials.history import TestSet
@@ -15,6 +16,9 @@ from tfmat.materials.law import Array, Law
 PRIOR_VARIANCE = 1.0 / 12.0
 # Stands in for the standard deviation of a point without noise: relative noise where the stress is zero.
 _LEAST_DEVIATION = 1e-9
+# Options of the observation model of tests that the likelihood integrates over, and those that the record itself tells.
+_NUISANCES = ("noise_correlation", "strain_offset", "stress_offset", "machine_stiffness")
+_KNOWN = ("noise_of_maximum", "measured_points")
 
 Rows = NDArray[np.integer] | slice
 
@@ -27,6 +31,7 @@ class NoiseModel:
       noise_mpa, noise_relative: standard deviation in MPa, and as a fraction of the noise-free stress, in quadrature.
       strength_mpa: range of the uniformly drawn strength, or None without a cut-off.
       num_points: points of a whole curve.
+      unknown: settings of records with errors that are drawn and not told, see `record_likelihood`; None without any.
 
     For records of tests responses are in units of their noise, see `tfmat.curves.records.observed`.
     """
@@ -35,6 +40,7 @@ class NoiseModel:
     noise_relative: float
     strength_mpa: tuple[float, float] | None
     num_points: int
+    unknown: CurveSettings | None = None
 
     @classmethod
     def of(cls, settings: CurveSettings) -> "NoiseModel":
@@ -45,21 +51,49 @@ class NoiseModel:
             `CurveSettings`), so that this is no likelihood of theirs.
         """
         settings = settings.resolved()
-        if settings.is_observed:
-            raise InputError("curves with an observation model have no exact likelihood")
-        if not settings.noise_mpa and not settings.noise_relative:
-            raise InputError("the curves have no noise: no answer to them is uncertain")
+        if (why := unknown_likelihood(settings)) is not None:
+            raise InputError(why)
         form = RecordForm.of(settings)
         if form.programmes:
-            if not form.noise(settings).all():
-                raise InputError("some tests have no noise: no answer to them is uncertain")
-            return cls(1.0, settings.noise_relative, settings.strength_mpa, form.num_points)
+            unknown = settings if has_unknown_errors(settings) else None
+            cut = settings.strength_mpa
+            return cls(1.0, settings.noise_relative, cut, form.num_points, unknown)
         return cls(
             settings.noise_mpa or 0.0,
             settings.noise_relative,
             settings.strength_mpa,
             settings.num_points,
         )
+
+
+def has_unknown_errors(settings: CurveSettings) -> bool:
+    """Whether records of tests have errors beside independent noise of a size that is known or told."""
+    drawn = settings.noise_of_maximum is not None and not settings.noise_told
+    errors = drawn or any(getattr(settings, name) is not None for name in _NUISANCES)
+    return errors and bool(settings.programmes())
+
+
+def unknown_likelihood(settings: CurveSettings) -> str | None:
+    """Why the likelihood of curves of these resolved settings is not known; None where it is."""
+    form = RecordForm.of(settings)
+    names = [name for name in OBSERVATION if getattr(settings, name) is not None]
+    if form.programmes:
+        names = [name for name in names if name not in (*_NUISANCES, *_KNOWN)]
+    if names:
+        listed = " and ".join(f"data.{name}" for name in names)
+        return f"curves with {listed} have no exact likelihood"
+    if settings.measured_points is not None and settings.strength_mpa is not None:
+        return (
+            "records with data.measured_points that break off have no exact likelihood: what is missing may not have "
+            "been measured, or be broken (--config.data.strength_cut_off=false)"
+        )
+    if settings.noise_of_maximum is not None:
+        return None
+    if not settings.noise_mpa and not settings.noise_relative:
+        return "the curves have no noise: no answer to them is uncertain"
+    if form.programmes and not form.noise(settings).all():
+        return "some tests have no noise: no answer to them is uncertain"
+    return None
 
 
 class Likelihoods:
@@ -76,7 +110,12 @@ class Likelihoods:
     The likelihood is this times the Gaussian density of the valid stresses, whose standard deviation follows the
     noise-free stress where there is relative noise. Without a cut-off the first factor is missing. The specimens of one
     record of tests have one strength: it lies where each of them held, and where each broke.
+
+    Attributes:
+      nuisances: labels behind those of the law, of errors that are integrated over; see `record_likelihood`.
     """
+
+    nuisances = 0
 
     def __init__(
         self,
@@ -144,15 +183,16 @@ class Likelihoods:
 
     def _log_cut_probability(self, curves: Rows, model: Array) -> Array:
         tests, valid = self.strain, self.valid[curves]
-        histories = tests[curves].histories if isinstance(tests, TestSet) else (None,)
+        rows = tests[curves] if isinstance(tests, TestSet) else None
+        histories = (None,) if rows is None else rows.histories
         whole = self.noise.num_points // len(histories)
         held, broke = np.full(len(model), -np.inf), np.full(len(model), np.inf)
         for test, history in enumerate(histories):
             part = slice(test * whole, (test + 1) * whole)
             borne, there = model[:, part], valid[:, part]
-            if history is not None and isinstance(tests, TestSet):
+            if history is not None and rows is not None:
                 driven = history.stress
-                unit = np.broadcast_to(tests.unit, model.shape[1:])[part]
+                unit = np.broadcast_to(rows.unit, model.shape)[:, part]
                 borne = np.abs(borne * unit if driven is None else driven)
             count = there.sum(axis=1)[:, None]
             before = np.where(np.arange(borne.shape[1]) < count - 1, borne, -np.inf)
@@ -190,15 +230,30 @@ class CurveLikelihood:
         """
         rows = strain if isinstance(strain, TestSet) else strain[None]
         there = np.ones(stress.shape, np.bool_) if valid is None else valid
-        self._one = Likelihoods(law, noise, rows, stress[None], there[None])
+        self._many, self._row = (
+            Likelihoods(law, noise, rows, stress[None], there[None]),
+            slice(0, 1),
+        )
+
+    @classmethod
+    def one_of(cls, many: Likelihoods, curve: int) -> "CurveLikelihood":
+        """That of one of many curves."""
+        found = cls.__new__(cls)
+        found._many, found._row = many, slice(curve, curve + 1)
+        return found
+
+    @property
+    def nuisances(self) -> int:
+        """See `Likelihoods`."""
+        return self._many.nuisances
 
     def log_density(self, labels: Array) -> Array:
         """Logarithm of the likelihood up to a constant, at labels [k, p] inside 0-1: [k]; -inf where impossible."""
-        return self._one.log_density(slice(0, 1), labels)
+        return self._many.log_density(self._row, labels)
 
     def slope_and_curvature(self, labels: Array) -> tuple[Array, Array]:
         """See `Likelihoods.slope_and_curvature`."""
-        return self._one.slope_and_curvature(slice(0, 1), labels)
+        return self._many.slope_and_curvature(self._row, labels)
 
 
 def likelihoods(

@@ -15,7 +15,7 @@ from tfmat.errors import InputError
 from tfmat.identification.bayes_risk import cached_bayes_risk
 from tfmat.identification.cramer_rao import cramer_rao_bound
 from tfmat.identification.least_squares import LeastSquaresFit, fit_with_noise
-from tfmat.identification.likelihood import PRIOR_VARIANCE, NoiseModel
+from tfmat.identification.likelihood import PRIOR_VARIANCE, NoiseModel, unknown_likelihood
 from tfmat.identification.scores import bins_of
 from tfmat.materials.history import TestSet
 from tfmat.materials.law import Array
@@ -38,7 +38,8 @@ class Reference:
       network, least_squares, bayes: squared error of scaled labels, [curves, p]; `bayes` is that of the posterior mean.
       bayes_variance: posterior variance; its mean is the Bayes risk.
       network_excess, least_squares_excess: squared distance from the posterior mean, [curves, p].
-      cramer_rao: Cramér-Rao bound at the true labels, not above the prior's variance.
+      cramer_rao: Cramér-Rao bound at the true labels, not above the prior's variance; None where errors of records are
+        not known (see `record_likelihood`), whose true values no data set holds.
       inside: whether the least squares fit's 95 % interval holds the truth, [curves, p].
       unidentifiable: what the least squares fit calls so, [curves, p].
       effective_samples: of the sampled posteriors, [curves], or None.
@@ -55,7 +56,7 @@ class Reference:
     bayes_variance: Array
     network_excess: Array
     least_squares_excess: Array
-    cramer_rao: Array
+    cramer_rao: Array | None
     inside: Flags
     unidentifiable: Flags
     effective_samples: Array | None
@@ -81,7 +82,9 @@ class Reference:
         for i, name in enumerate(self.parameters):
             by_parameter[name] = {
                 **self._scores(i, np.ones(len(self.network), bool)),
-                "cramer_rao": float(self.cramer_rao[:, i].mean()),
+                "cramer_rao": None
+                if self.cramer_rao is None
+                else float(self.cramer_rao[:, i].mean()),
                 "posterior_calibration": float(
                     (self.bayes[:, i] / self.bayes_variance[:, i]).mean()
                 ),
@@ -163,13 +166,14 @@ def check_reference(dataset: PackedDataset) -> None:
             "no reference: the data set's curves were not simulated here, so their law and noise are not known"
         )
     settings = dataset.settings.resolved()
+    if (why := unknown_likelihood(settings)) is None:
+        return
     if settings.is_observed:
         raise InputError(
             "no reference: the data set's curves depart from their law (the observation model's options), "
-            "and the best possible error on such curves is not known"
+            f"and the best possible error on such curves is not known: {why}"
         )
-    if not settings.noise_mpa and not settings.noise_relative:
-        raise InputError("no reference: the data set's curves have no noise, the best error is 0")
+    raise InputError("no reference: the data set's curves have no noise, the best error is 0")
 
 
 def measure(
@@ -208,6 +212,7 @@ def measure(
     from_mean = network_labels - _rescaled(risk.mean, dataset.parameters, parameters)
     network_error = network_labels - _rescaled(true, dataset.parameters, parameters)
     low, high = fitted.interval_labels[:, :, 0], fitted.interval_labels[:, :, 1]
+    bound = _bound(settings, strain, true, valid)
     return Reference(
         parameters=tuple(parameter.name for parameter in parameters),
         method=risk.method,
@@ -217,7 +222,7 @@ def measure(
         bayes_variance=risk.variance * scale,
         network_excess=from_mean**2 - luck,
         least_squares_excess=(fitted.labels - risk.mean) ** 2 * scale - luck,
-        cramer_rao=_bound(settings, strain, true, valid) * scale,
+        cramer_rao=None if bound is None else bound * scale,
         inside=(low <= true) & (true <= high),
         unidentifiable=fitted.unidentifiable,
         effective_samples=risk.effective_samples,
@@ -228,9 +233,13 @@ def measure(
     )
 
 
-def _bound(settings: CurveSettings, strain: Array | TestSet, labels: Array, valid: Flags) -> Array:
+def _bound(
+    settings: CurveSettings, strain: Array | TestSet, labels: Array, valid: Flags
+) -> Array | None:
     """Cramér-Rao bound at the true labels, where it is smaller than the prior's variance: [curves, p]."""
     noise = NoiseModel.of(settings)
+    if noise.unknown is not None:
+        return None
     bound = cramer_rao_bound(
         settings.build_law(), strain, labels, noise.noise_mpa, noise.noise_relative, valid
     )
@@ -261,10 +270,12 @@ def _timed_fit(
     """The fits, and how long they took in seconds."""
     law, noise = settings.build_law(), NoiseModel.of(settings)
     arguments = noise.noise_mpa, noise.noise_relative
+    # Least squares knows nothing of such errors but that residuals of neighbours are alike, as of measured tests.
+    correlated = noise.unknown is not None
     # The first call of everything loads and reserves; it is no part of the rate.
-    fit_with_noise(law, strain[:8], stress[:8], valid[:8], *arguments)
+    fit_with_noise(law, strain[:8], stress[:8], valid[:8], *arguments, correlated=correlated)
     started = time.perf_counter()
-    fitted = fit_with_noise(law, strain, stress, valid, *arguments)
+    fitted = fit_with_noise(law, strain, stress, valid, *arguments, correlated=correlated)
     return fitted, time.perf_counter() - started
 
 

@@ -72,8 +72,8 @@ class TestSet:
 
     Attributes:
       histories: one for each test, all of the same materials.
-      unit: what responses are divided by, [points] or one number: tests that answer with stress and tests that answer
-        with strain can be compared in units of their noise.
+      unit: what responses are divided by, [points], [materials, points] or one number: tests that answer with stress
+        and tests that answer with strain can be compared in units of their noise.
     """
 
     __test__ = False  # no case of pytest's
@@ -86,13 +86,17 @@ class TestSet:
 
     def __getitem__(self, chosen: Any) -> "TestSet":
         histories = tuple(history.rows(chosen) for history in self.histories)
-        return dataclasses.replace(self, histories=histories)
+        unit = np.asarray(self.unit)
+        own = unit.ndim == 2 and len(unit) > 1
+        return dataclasses.replace(self, histories=histories, unit=unit[chosen] if own else unit)
 
     def joined(self, answer: Callable[[History], Array]) -> Array:
         """What `answer` gives for each test, [materials, points of the test, ...], joined along the points."""
         joined = np.concatenate([answer(history) for history in self.histories], axis=1)
         unit = np.asarray(self.unit)
-        return joined / unit.reshape(-1, *[1] * (joined.ndim - 2)) if unit.ndim else joined / unit
+        if unit.ndim:
+            unit = unit.reshape(*unit.shape, *[1] * (joined.ndim - 2))
+        return joined / unit
 
 
 def driven_where(driven: Array | TestSet, valid: NDArray[np.bool_]) -> Array | TestSet:

@@ -41,12 +41,15 @@ def evaluate_run(workdir: str, dataset: PackedDataset) -> None:
     """Accuracy on the test curves, with the reference where that is quick: printed, and kept in the run's folder."""
     from tfmat.identification.evaluate import add_reference, evaluate
     from tfmat.identification.identifier import Identifier
+    from tfmat.identification.likelihood import has_unknown_errors
     from tfmat.report.evaluation import write_evaluation
     from tfmat.report.tables import coverage_table, evaluation_table, reference_table
 
     identifier = Identifier.open(workdir)
     evaluation = evaluate(identifier, dataset)
-    if len(dataset.parameters) <= _QUICK_REFERENCE:
+    settings = dataset.settings
+    is_sampled = settings is not None and has_unknown_errors(settings)
+    if len(dataset.parameters) <= _QUICK_REFERENCE and not is_sampled:
         with contextlib.suppress(InputError):  # there can be none, as the report says
             evaluation = add_reference(evaluation, identifier, dataset, REFERENCE_CURVES)
     content = evaluation.to_json()
