@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+from tfmat.curves.records import observed
+from tfmat.curves.settings import CurveSettings
+from tfmat.curves.simulate import Simulator
 from tfmat.identification.cramer_rao import (
     covariance_of,
     cramer_rao_bound,
@@ -73,3 +76,25 @@ def test_padding_tells_nothing_and_a_singular_matrix_has_a_huge_finite_inverse()
     assert singular[1, 1, 1] > 1e12
     regular = np.array([[[4.0, 1e-3], [1e-3, 1e-6]]])
     np.testing.assert_allclose(covariance_of(regular), np.linalg.inv(regular), rtol=1e-9)
+
+
+def test_records_that_tell_their_noise_have_a_bound_each():
+    """Of one parameter that the stress is proportional to: 1 / sum of (shape / noise)², with each test's own noise."""
+    settings = CurveSettings(
+        "neo_hooke",
+        num_points=12,
+        missing_tests=0.3,
+        strength_cut_off=False,
+        noise_mpa=0.01,
+        noise_of_maximum=(0.001, 0.1),
+        noise_told=True,
+    )
+    curves = Simulator(settings, 0).curves(0, 20)
+    law, noise = settings.build_law(), NoiseModel.of(settings)
+    tests, _, valid = observed(settings, curves.features)
+    labels = curves.labels.astype(np.float64)
+    found = cramer_rao_bound(law, tests, labels, noise.noise_mpa, noise.noise_relative, valid)
+    told = curves.features[:, :, 3].astype(np.float64)
+    shape = tests.joined(lambda history: law.respond(history, np.ones((20, 1)))) * tests.unit
+    information = np.where(valid, (shape / np.where(valid, told, 1.0)) ** 2, 0.0).sum(axis=1)
+    np.testing.assert_allclose(found.std[:, 0], information**-0.5, rtol=1e-6)

@@ -50,8 +50,9 @@ def test_the_network_is_saved_with_its_tests(tmp_path):
     np.testing.assert_array_equal(again(features).numpy(), model(features).numpy())
 
 
-def test_time_and_rate_are_seen_over_decades():
-    model = _model(channels=("strain", "stress", "flag", "rate"))
+@pytest.mark.parametrize("channel", ["rate", "noise"])
+def test_rate_and_noise_are_seen_over_decades(channel):
+    model = _model(channels=("strain", "stress", "flag", channel))
     features = np.concatenate([_records(), np.ones((4, 96, 1), np.float32)], axis=2)
     answers = []
     for rate in (1e-4, 1e-2, 1.0, 100.0):
