@@ -10,11 +10,13 @@ import sys
 import urllib.parse
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from tfmat.cli.main import COMMANDS, main
 from tfmat.config_schema import OPTIONS
-from tfmat.materials import LAWS
+from tfmat.curves.record_files import find_records, load_records
+from tfmat.materials import LAWS, find_law
 from tfmat_tests.imports_test import LAYERS, LEAVES
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
@@ -48,6 +50,46 @@ def test_dtensor(tmp_path, monkeypatch, capsys):
     (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(program, "dtensor.md", "exec"), {})
     assert capsys.readouterr().out == "weights [8, 8]\n"
+
+
+def test_cyclic_shear_of_a_ply(tmp_path, monkeypatch, capsys):
+    """The page's program and commands, one after the other, print what the page shows."""
+    monkeypatch.chdir(tmp_path)
+    text = (DOCS / "ply_shear.md").read_text("utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(program, "make_plies.py", "exec"), {})
+    commands = re.findall(r"^    tfmat (identify .*)$", text, re.MULTILINE)
+    assert len(commands) == 5
+    for command in commands:
+        assert main(command.split()) == 0
+    printed = capsys.readouterr().out
+    rows = re.findall(r"^    (│.*│)$", text, re.MULTILINE)
+    assert len(rows) == 10 and [row for row in rows if row not in printed] == []
+    told = " ".join(re.sub(r"^    ", "", text, flags=re.MULTILINE).split())
+    for warning in re.findall(r"^warning: (.{60})", printed, re.MULTILINE):
+        if "cannot be identified from this test" in warning and "dmax" not in warning:
+            assert warning in told
+    assert "DO NOT USE THIS ANSWER: no unloading" in printed
+    names = {path.name for path in (tmp_path / "cards").iterdir()}
+    assert names == {"im7_8552.abaqus.inp", "im7_8552.ls_dyna.k"}
+
+
+def test_relaxation_and_creep(tmp_path, monkeypatch):
+    """The page's program makes four files that are the tests which its command names."""
+    monkeypatch.chdir(tmp_path)
+    text = (DOCS / "rates.md").read_text("utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(program, "make_tests.py", "exec"), {})
+    (command,) = re.findall(r"^    tfmat identify (relaxation=\S+ creep.*)$", text, re.MULTILINE)
+    files = [word for word in command.split() if not word.startswith("--")]
+    law = find_law("perzyna")
+    (record,), errors = load_records(find_records(files, law), law)
+    assert errors == [] and record.warnings == []
+    truth = np.array([[200e3, 150.0, 120.0, 25.0, 220.0, 6.0]])
+    for test in record.tests:
+        noise = 1.0 if test.programme.drives == "strain" else 1e-5
+        residual = law.respond(test.history, truth)[0] - test.response
+        assert np.std(residual) == pytest.approx(noise, rel=0.3)
 
 
 def test_contributing_says_the_same_layers():

@@ -57,7 +57,7 @@ def turning_points(stress_mpa: Array, share: float = _TURN) -> list[int]:
     return turns
 
 
-def take_first_loading(curve: MeasuredCurve, high: float | None) -> None:
+def take_first_loading(curve: MeasuredCurve, high: float | None, shear: bool = False) -> None:
     """Leaves a monotonic record as it is; cuts a cyclic one to its first loading where that is wanted or most of it.
 
     Args:
@@ -85,7 +85,9 @@ def take_first_loading(curve: MeasuredCurve, high: float | None) -> None:
             )
         )
     else:
-        raise InputError(_refusal(curve, turns, first, is_loading))
+        why = _refusal(curve, turns, first, is_loading)
+        remembers = "ladeveze_shear" if shear else "voce_chaboche"
+        raise InputError(f"{why}; a law that remembers takes the whole record, --law={remembers}")
     keep(curve, np.arange(len(strain)) <= first, f"took {why}, to strain {end:.4g}")
 
 
@@ -127,7 +129,7 @@ def _refusal(curve: MeasuredCurve, turns: list[int], first_turn: int, is_loading
     times = f"{len(turns)} time{'s' if len(turns) > 1 else ''}"
     return (
         f"it is a cyclic record: the load turns {times}, between {stress.min():.4g} and {stress.max():.4g} MPa, and "
-        f"this law describes one loading; {first}; a law that remembers takes the whole record, --law=voce_chaboche"
+        f"this law describes one loading; {first}"
     )
 
 

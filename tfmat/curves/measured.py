@@ -134,7 +134,7 @@ def clean(
     measures = measures_of(raw)
     low, high = options.bounds()
     if target.strain_measure is not None:
-        take_first_loading(curve, high)
+        take_first_loading(curve, high, shear)
     if target.strain_measure is not None and tension and not raw.is_shear:
         curve.tensile = _tensile(curve, measures, options)
     if options.cut_after_failure and target.strain_measure is not None:

@@ -28,6 +28,7 @@ _FULL_STARTS, _SAME_MINIMUM = 10, 0.01
 # From the best minimum each parameter is moved to so many places of its range, and all are searched for anew, until
 # that finds nothing better by this share (at most so many times).
 _HOPS, _WORTH_A_ROUND, MOST_ROUNDS = 12, 1e-4, 4
+_AS_GOOD = 1.05  # Another law counts where parameters beyond their ranges may stand at their ends, but for this.
 # How far beyond its range a parameter is looked for: the ends of a logarithmic range times or over the first; those
 # of a positive linear one times or over the others. Factors, so that signs are kept.
 _BEYOND_LOG, _BEYOND_HIGH, _BEYOND_LOW = 10.0, 3.0, 10.0
@@ -249,9 +250,10 @@ def error_within(law: Law, curve: Residuals, rounds: int = MOST_ROUNDS) -> Array
     """
     wide = widened(law)
     labels, cost = minima(dataclasses.replace(curve, law=law), wide, rounds=rounds)
-    own = law.to_labels(wide.from_labels(labels[:1]))
-    inside = np.all((own > 0) & (own < 1))
-    return np.array([np.sqrt(2.0 * cost[0] / curve.weights.size) if inside else np.inf])
+    own = np.clip(law.to_labels(wide.from_labels(labels[:1])), 0.0, 1.0)
+    cost_inside = 0.5 * np.square(dataclasses.replace(curve, law=law).values(own)).sum()
+    found = cost[0] if cost_inside <= _AS_GOOD * cost[0] else np.inf
+    return np.array([np.sqrt(2.0 * found / curve.weights.size)])
 
 
 def grouped_points(curve: MeasuredCurve) -> tuple[Array, Array]:
