@@ -13,11 +13,8 @@ from tfmat.curves.simulate import Simulator
 from tfmat.errors import InputError
 from tfmat.identification.bayes_risk import bayes_risk
 from tfmat.identification.likelihood import NoiseModel, likelihoods
-from tfmat.identification.record_likelihood import (
-    RecordLikelihoods,
-    _offset_value,
-    record_likelihoods,
-)
+from tfmat.identification.nuisances import offset_value
+from tfmat.identification.record_likelihood import RecordLikelihoods, record_likelihoods
 
 # Linear in its one parameter, so that everything has a closed form.
 RUBBER = {
@@ -149,14 +146,14 @@ def test_noise_that_is_drawn_has_a_label_for_each_test():
 
 def test_quantiles_of_offsets_are_those_of_their_scale_mixture():
     low, high = 1e-6, 1e-4
-    value = _offset_value((low, high))
+    value = offset_value((low, high))
     random = np.random.default_rng(0)
     drawn = low * (high / low) ** random.random(400_000) * random.standard_normal(400_000)
     assert scipy.stats.kstest(scipy.stats.rankdata(drawn) / 400_001, "uniform").pvalue > 0.9
     for share in (0.001, 0.05, 0.3, 0.5, 0.8, 0.99):
         below = (drawn <= value(np.array([share]))[0]).mean()
         assert below == pytest.approx(share, abs=5 * np.sqrt(share * (1 - share) / 400_000))
-    known = _offset_value((2.0, 2.0))
+    known = offset_value((2.0, 2.0))
     z = np.array([-3.0, 0.0, 1.5])
     np.testing.assert_allclose(known(scipy.stats.norm.cdf(z)), 2.0 * z, atol=1e-4)
 

@@ -1,0 +1,97 @@
+"""Errors of a record of tests that nobody knows, as labels behind those of its law's parameters. NumPy only."""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import scipy.special
+
+from tfmat.curves.apparatus import log_uniform
+from tfmat.curves.records import RecordForm
+from tfmat.curves.settings import CurveSettings
+from tfmat.materials.law import Array, Law
+from tfmat.materials.parameter import Parameter
+
+Value = Callable[[Array], Array]
+
+# Of the distribution of an offset: its table reaches to so many of the largest standard deviations.
+_REACH, _TABLE, _SIZES = 8.0, 4001, 48
+_LEAST = 1e-14
+
+
+@dataclasses.dataclass(frozen=True)
+class Nuisance:
+    """One error of a record: what it is, of which test (None: of all), and its value at a label, [k] -> [k]."""
+
+    name: str
+    test: int | None
+    value: Value
+
+
+def nuisances_of(settings: CurveSettings) -> tuple[Nuisance, ...]:
+    """The errors of a record, in the order of their labels."""
+    found = []
+    for name in ("noise_correlation", "machine_stiffness"):
+        if _is_drawn(limits := getattr(settings, name)):
+            found.append(Nuisance(name, None, _log_uniform_value(limits)))
+    drawn = settings.noise_of_maximum
+    for test, programme in enumerate(RecordForm.of(settings).programmes):
+        if drawn is not None and _is_drawn(drawn) and not settings.noise_told:
+            found.append(Nuisance("noise_of_maximum", test, _log_uniform_value(drawn)))
+        if settings.stress_offset is not None:
+            found.append(Nuisance("stress_offset", test, offset_value(settings.stress_offset)))
+        if settings.strain_offset is not None and programme.drives == "strain":
+            found.append(Nuisance("strain_offset", test, offset_value(settings.strain_offset)))
+    return tuple(found)
+
+
+def _is_drawn(limits: tuple[float, float] | None) -> bool:
+    return limits is not None and limits[0] < limits[1]
+
+
+def _log_uniform_value(limits: tuple[float, float]) -> Value:
+    return lambda labels: log_uniform(limits, labels)
+
+
+def offset_value(limits: tuple[float, float]) -> Value:
+    """The quantile of a normal number whose standard deviation is log-uniform between `limits`.
+
+    Linear between the knots of a table over the normal quantile of the label, where it is nearly straight.
+    """
+    low, high = limits
+    nodes, weights = np.polynomial.legendre.leggauss(_SIZES)
+    sizes = low * (high / low) ** (0.5 * (nodes + 1.0))
+    values = high * np.sinh(np.linspace(-1.0, 1.0, _TABLE) * np.arcsinh(_REACH * high / low))
+    values *= low / high
+    below = 0.5 * (scipy.special.ndtr(values[:, None] / sizes) @ weights)
+    # By symmetry from the lower half, where small probabilities are not lost.
+    lower = scipy.special.ndtri(below[: _TABLE // 2 + 1])
+    normal = np.concatenate([lower, -lower[-2::-1]])
+    kept = np.concatenate([np.isfinite(normal[:-1]) & (np.diff(normal) > 0), [True]])
+
+    def value(labels: Array) -> Array:
+        clipped = np.clip(labels, _LEAST, 1.0 - _LEAST)
+        return np.asarray(np.interp(scipy.special.ndtri(clipped), normal[kept], values[kept]))
+
+    return value
+
+
+class WithErrors(Law):
+    """A law whose labels have those of a record's errors behind them; its response knows nothing of these."""
+
+    def __init__(self, law: Law, errors: tuple[Nuisance, ...]):
+        # Not that of `Law`, which reads class attributes: this one is made of an object.
+        names = [f"{one.name}_{'' if one.test is None else one.test}" for one in errors]
+        units = ["MPa" if "offset" in one.name else "-" for one in errors]
+        added = (Parameter(name, unit, 0.0, 1.0) for name, unit in zip(names, units, strict=True))
+        self.parameters = (*law.parameters, *added)
+        self.interchangeable = law.interchangeable  # type: ignore[misc]
+        self._law, self._own = law, len(law.parameters)
+
+    def stress(self, strain: Array, parameters: Array) -> Array:
+        """See `Law.stress`."""
+        return self._law.stress(strain, parameters[:, : self._own])
+
+    def derivatives(self, strain: Array, parameters: Array) -> Array:
+        """See `Law.derivatives`, without those by the errors."""
+        return self._law.derivatives(strain, parameters[:, : self._own])
