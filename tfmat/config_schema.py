@@ -225,7 +225,7 @@ _ALL = (
     Option("model.dropout", 0.0, "float", "rate after each dense layer", "0 or more, below 1", _fraction),
     Option("model.batch_normalization", "none", "str", "none, synchronized (statistics of the whole batch), or local (of each worker's part)", choices=("none", "synchronized", "local")),
     Option("model.ghost_batch_size", None, "int", "examples a ghost batch of local batch normalization (none: a worker's whole part)", "2 or more", lambda v: v >= 2, optional=True),
-    Option("model.uncertainty", "none", "str", "none, or gaussian: a head that says how far off each answer may be", choices=("none", "gaussian")),
+    Option("model.uncertainty", "none", "str", "none, gaussian: a head that says how far off each answer may be, or flow: the whole joint posterior", choices=("none", "gaussian", "flow")),
     Option("optimizer.name", "adam", "str", "optimizer", choices=("sgd", "adam", "adamw", "nadam", "rmsprop", "adagrad", "lion", "lars", "larc", "novograd", "lamb")),
     Option("optimizer.learning_rate", 1e-3, "float", "peak learning rate", "positive", _positive),
     Option("optimizer.schedule", "cosine", "str", "of the learning rate over the run", choices=("constant", "step", "cosine", "polynomial")),

@@ -23,7 +23,7 @@ from tfmat.backends.mesh_steps import MeshSteps, steps_a_call
 from tfmat.backends.mesh_tensors import differing_devices, host
 from tfmat.backends.refusals import check_layers_for_mesh, check_precision, explain
 from tfmat.backends.step import Batch, State, Step
-from tfmat.backends.zero import DividedOptimizer, GatheringModel
+from tfmat.backends.zero import DividedOptimizer, gatherer
 from tfmat.errors import InputError
 
 
@@ -94,11 +94,12 @@ class DTensorBackend(Backend):
         )
         relayout = self._tensors.relayout
         self._step = Step(
-            GatheringModel(model, self.plan, relayout),
+            model,
             DividedOptimizer(optimizer, self.plan, self._specs.slots, relayout),
             loss,
             metrics,
             auxiliary_loss,
+            gather=gatherer(self.plan, relayout),
         )
         self._predict_step = tf.function(self._predict, autograph=False)
         self._steps = MeshSteps(

@@ -109,8 +109,10 @@ class Step:
         *,
         worker: int = 0,
         compression: str = "none",
+        gather: Callable[[list[Any]], list[Any]] = list,
     ):
         self._compression = compression
+        self._gather = gather
         self._model = model
         self._optimizer = optimizer
         self._loss = loss
@@ -210,19 +212,21 @@ class Step:
         """Gradients, [num_sums] sums, and the new non-trainable state of one piece."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(state.weights)
+            weights = self._gather(state.weights)
             with batch_context(batch.weights, reduce, self._normalizations):
                 outputs, non_trainable, penalties = self._model.stateless_call(
-                    state.weights,
+                    weights,
                     self._shift_seeds(state.non_trainable, 1),
                     batch.features,
                     return_losses=True,
                     **self._training_argument,
                 )
             check_outputs(outputs)
-            loss = self._weighted(self._loss, batch, outputs)
-            objective = loss
-            if self._auxiliary_loss:
-                objective += self._weighted(self._auxiliary_loss, batch, outputs)
+            with self._scope(weights):
+                loss = self._weighted(self._loss, batch, outputs)
+                objective = loss
+                if self._auxiliary_loss:
+                    objective += self._weighted(self._auxiliary_loss, batch, outputs)
             objective /= tf.cast(batch.num_examples, objective.dtype)
             if penalties:
                 check_penalties(penalties, self._model.trainable_variables)
@@ -235,7 +239,8 @@ class Step:
         )
         # Those of embeddings come as rows, some of them twice, which Keras's Adam would square one by one.
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        sums = self._sums(loss, batch, outputs)
+        with self._scope(weights):
+            sums = self._sums(loss, batch, outputs)
         return gradients, sums, self._shift_seeds(non_trainable, -1)
 
     def _shift_seeds(self, non_trainable: list[tf.Tensor], sign: int) -> list[tf.Tensor]:
@@ -251,15 +256,24 @@ class Step:
         return total
 
     def _evaluated(self, state: State, batch: Batch) -> tf.Tensor:
-        outputs = self.predict(state, batch.features)
-        return self._sums(self._weighted(self._loss, batch, outputs), batch, outputs)
+        state = state._replace(weights=self._gather(state.weights))
+        outputs = self._predict(state, batch.features)
+        with self._scope(state.weights):
+            return self._sums(self._weighted(self._loss, batch, outputs), batch, outputs)
 
     def predict(self, state: State, features: Any) -> Any:
         """Outputs in inference mode."""
+        return self._predict(state._replace(weights=self._gather(state.weights)), features)
+
+    def _predict(self, state: State, features: Any) -> Any:
         outputs, _ = self._model.stateless_call(
             state.weights, state.non_trainable, features, **self._inference_argument
         )
         return outputs
+
+    def _scope(self, weights: list[Any]) -> keras.StatelessScope:
+        """The model's layers have these weights in here: a loss may call them, as that of a density does."""
+        return keras.StatelessScope(zip(self._model.trainable_variables, weights, strict=True))
 
     def _sums(self, loss: tf.Tensor, batch: Batch, outputs: Any) -> tf.Tensor:
         self.signature = tf.nest.map_structure(

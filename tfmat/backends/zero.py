@@ -1,12 +1,10 @@
-"""Model and optimizer as the step calls them when weights, gradients or slots are divided over the batch axis (ZeRO).
+"""Weights and optimizer as the step has them when weights, gradients or slots are divided over the batch axis (ZeRO).
 
 Rajbhandari et al., ZeRO: memory optimizations toward training trillion parameter models, 2020, arXiv:1910.02054.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
-
-import keras
 
 from tfmat.backends.layout_rules import Spec
 from tfmat.backends.layouts import Plan
@@ -15,28 +13,15 @@ from tfmat.backends.layouts import Plan
 Relayout = Callable[[Any, Spec], Any]
 
 
-class GatheringModel:
-    """The model as Step calls it; weights that are stored in parts (stage 3) are gathered first.
+def gatherer(plan: Plan, relayout: Relayout) -> Callable[[list[Any]], list[Any]]:
+    """What makes of the stored weights those that the model computes with; in stage 3 they are stored in parts.
 
     In stages 1 and 2 it only says so: else the layout of the update would travel back through the model.
     """
-
-    def __init__(self, model: keras.Model, plan: Plan, relayout: Relayout):
-        self._model = model
-        self._call_has_training_arg = model._call_has_training_arg
-        self.trainable_variables = model.trainable_variables
-        self.non_trainable_variables = model.non_trainable_variables
-        self._relayout = relayout
-        self._specs = [layout.compute for layout in plan.layouts] if plan.zero_stage else None
-
-    def _flatten_layers(self) -> Any:
-        return self._model._flatten_layers()
-
-    def stateless_call(self, weights: list[Any], *arguments: Any, **options: Any) -> Any:
-        """See keras.Model.stateless_call."""
-        if self._specs:
-            weights = _each(self._relayout, weights, self._specs)
-        return self._model.stateless_call(weights, *arguments, **options)
+    if not plan.zero_stage:
+        return list
+    specs = [layout.compute for layout in plan.layouts]
+    return lambda weights: _each(relayout, weights, specs)
 
 
 class DividedOptimizer:

@@ -148,7 +148,7 @@ def _test(
 
     backend = make_backend("single")
     model = build_for(config, dataset)
-    losses = losses_and_metrics(config, dataset)
+    losses = losses_and_metrics(config, dataset, model)
     rise = ExponentialRise(low, high, steps)
     optimizer = build_optimizer(config.optimizer, RunSteps(steps), schedule=rise)
     auxiliary = losses.get("auxiliary_loss")

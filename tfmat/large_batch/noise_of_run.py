@@ -104,6 +104,7 @@ def _part(progress: Progress | None, i: int, parts: int, groups: int) -> Progres
 
 def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callable[[Any], Any]]:
     """The run's model, and rows -> gradients of its mean loss with the model's present weights."""
+    import keras
     import tensorflow as tf
 
     from tfmat.backends.batches import share_or_copy
@@ -111,7 +112,7 @@ def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callab
     from tfmat.workflow.train import losses_and_metrics
 
     model = build_for(config, dataset)
-    losses = losses_and_metrics(config, dataset)
+    losses = losses_and_metrics(config, dataset, model)
     functions = [losses[name] for name in ("loss", "auxiliary_loss") if name in losses]
     features, labels = share_or_copy(dataset.features), share_or_copy(dataset.labels)
 
@@ -122,7 +123,9 @@ def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callab
             tape.watch(weights)
             x, y = tf.gather(features, rows), tf.gather(labels, rows)
             outputs, _ = model.stateless_call(weights, others, x, training=False)
-            loss = tf.add_n([tf.reduce_mean(function(y, outputs)) for function in functions])
+            # A loss may call a layer of the model, as that of a density does.
+            with keras.StatelessScope(zip(model.trainable_variables, weights, strict=True)):
+                loss = tf.add_n([tf.reduce_mean(function(y, outputs)) for function in functions])
         return list(
             tape.gradient(loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         )

@@ -9,6 +9,7 @@ from keras import layers
 from tfmat.config import Config, check_layers
 from tfmat.models.convolution import ReshapedMaxPooling1D, UnfoldedConvolution1D
 from tfmat.models.curve_scaling import CurveExtent, CurveShape
+from tfmat.models.flow import with_posterior
 from tfmat.models.normalization import ExampleWeightedBatchNormalization
 from tfmat.models.test_sets import PoolTests, SettingChannels, SplitTests, TestTokens
 from tfmat.models.uncertainty import with_log_variance
@@ -60,7 +61,8 @@ def build_model(
 
     Returns:
       A built model: float [batch, num_points, channels] in physical units -> [batch, num_outputs], labels scaled to
-      0-1. With `model.uncertainty="gaussian"` as many columns follow: the logarithms of the labels' variances.
+      0-1. With `model.uncertainty="gaussian"` as many columns follow: the logarithms of the labels' variances. With
+      `"flow"` the outputs are instead what the layer `posterior` needs to know of a record, see `PosteriorFlow`.
 
     Raises:
       InputError: where pooling leaves no point, or filters and kernels differ in number.
@@ -105,8 +107,11 @@ def build_model(
         body = keras.Sequential(stack, name="curve_to_parameters")
         curve, features = body.inputs[0], body.outputs[0]
     with keras.name_scope("curve_to_parameters"):  # as in a Sequential model's paths
-        outputs = labels(features)
-        if model_config.uncertainty != "none":
+        if model_config.uncertainty == "flow":
+            outputs = with_posterior(features, num_outputs)
+        else:
+            outputs = labels(features)
+        if model_config.uncertainty == "gaussian":
             outputs = with_log_variance(features, outputs, model_config.activation)
     return keras.Model(curve, outputs, name="curve_to_parameters")
 

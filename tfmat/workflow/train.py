@@ -61,7 +61,7 @@ def train(
     task = Task(
         model,
         optimizer=make_optimizer,
-        **losses_and_metrics(config, dataset),
+        **losses_and_metrics(config, dataset, model),
         callbacks=_callbacks(config, plan, backend),
         sidecar=sidecar(config, dataset),
     )
@@ -132,8 +132,14 @@ def sidecar(config: Config, dataset: PackedDataset) -> dict[str, Any]:
     }
 
 
-def losses_and_metrics(config: Config, dataset: PackedDataset) -> dict[str, Any]:
-    """The Trainer's: the mean squared error, one more a parameter where there are several, and `nll` of a variance."""
+def losses_and_metrics(
+    config: Config, dataset: PackedDataset, model: "keras.Model"
+) -> dict[str, Any]:
+    """The Trainer's: the mean squared error, one more a parameter where there are several, and `nll` of a variance.
+
+    A model with a posterior head has one loss: the mean of minus the logarithm of the density of the labels.
+    """
+    from tfmat.models.flow import POSTERIOR
     from tfmat.models.uncertainty import negative_log_likelihood, squared_error_of_mean
 
     def squared_error(column: int) -> Callable[[Any, Any], Any]:
@@ -143,6 +149,8 @@ def losses_and_metrics(config: Config, dataset: PackedDataset) -> dict[str, Any]
     if count > 1:
         metrics = {f"mse_{p.name}": squared_error(i) for i, p in enumerate(dataset.parameters)}
     _check_loss_weights(config.loss_weights, count)
+    if config.model.uncertainty == "flow":
+        return {"loss": model.get_layer(POSTERIOR).loss}
     loss = squared_error_of_mean(count, config.loss_weights)
     if config.model.uncertainty == "none":
         return {"loss": loss, "metrics": metrics}

@@ -13,9 +13,9 @@ STEPS_A_CALL = {
 STAGES = (0, 1, 2, 3)
 OPTIMIZERS = ("nesterov", "adam", "adamw", "lars", "larc", "novograd", "lamb")
 SAMPLE = [
-    ("batch:2,model:2", "float64", ["0-nesterov", "3-adam", "2-lars"]),
+    ("batch:2,model:2", "float64", ["0-nesterov", "3-adam", "2-lars", "3-adam-flow"]),
     ("batch:4,model:2", "float64", ["1-adamw"]),
-    ("batch:2", "float32", ["2-adam"]),
+    ("batch:2", "float32", ["2-adam", "0-adam-flow"]),
 ]
 MATRIX = [
     (mesh, precision, [f"{stage}-{optimizer}" for optimizer in OPTIMIZERS])
@@ -42,6 +42,8 @@ def test_weights_of_a_plain_keras_loop(mesh, precision, cases, programs):
     for case, *shares in held:
         weights, slots = map(float, shares)
         stage = int(case[0])
+        if case.endswith("flow"):
+            continue  # most of its weights are the couplings', which stay whole
         if "model:2" in mesh:
             assert weights < 0.75  # the hidden layer is most of it
         if stage == 3 and "batch:2,model:2" in mesh:

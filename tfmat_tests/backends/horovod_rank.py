@@ -21,7 +21,14 @@ def train(case, backend, data):
     from tfmat.data.pipeline import MemorySource, StreamSource
     from tfmat.durations import EpochPlan
     from tfmat.optimizers import make_functional
-    from tfmat_tests.backends.problem import BATCH, OPTIMIZERS, make_model, set_precision, spans
+    from tfmat_tests.backends.problem import (
+        BATCH,
+        OPTIMIZERS,
+        loss_of,
+        make_model,
+        set_precision,
+        spans,
+    )
 
     set_precision(case["precision"])
     model = make_model(**case.get("model", {}))
@@ -30,9 +37,8 @@ def train(case, backend, data):
         for weight in model.weights:
             if weight.dtype.startswith("float"):
                 weight.assign(0.1 * np.ones(weight.shape))
-    backend.build(
-        model, make_functional(OPTIMIZERS[case["optimizer"]]()), per_example_function("mse"), {}
-    )
+    loss = per_example_function(loss_of(model))
+    backend.build(model, make_functional(OPTIMIZERS[case["optimizer"]]()), loss, {})
     backend.synchronize()
     num_examples = case["num_examples"]
     features, labels = (array[:num_examples] for array in data)

@@ -89,6 +89,16 @@ def _equal_cases(run_all):
             "model": {"batch_normalization": "synchronized"},
         },
         {**cases[0], "name": "tests", "model": {"tests": 3, "input_scaling": "curve"}},
+        *(
+            {
+                **cases[0],
+                "name": f"posterior-{precision}",
+                "optimizer": "adam",
+                "precision": precision,
+                "model": {"uncertainty": "flow"},
+            }
+            for precision in ("float64", "float32")
+        ),
     ]
 
 

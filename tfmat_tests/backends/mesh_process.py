@@ -1,4 +1,4 @@
-"""One process of a mesh: `[mpirun -np N] python -m THIS MESH PRECISION ZERO_STAGE-OPTIMIZER ...`.
+"""One process of a mesh: `[mpirun -np N] python -m THIS MESH PRECISION ZERO_STAGE-OPTIMIZER[-flow] ...`.
 
 Trains 20 steps of each case and compares every weight with a plain Keras loop, and the state with what another backend
 makes of it. Says for each `HELD CASE`, and the largest share of the weights and slots that a device held.
@@ -19,32 +19,36 @@ def make_optimizer(name):
     return OPTIMIZERS[name]()
 
 
-def make_model(seed):
+def make_model(seed, uncertainty="none"):
     """Its layers divide by 2."""
     from tfmat.config import default_config
     from tfmat.models import build_model
 
     config = default_config().model
     config.conv_filters, config.hidden_units = (4, 6), (24,)
+    config.uncertainty = uncertainty
     return build_model(config, num_outputs=2, num_points=48, seed=seed)
 
 
 def plain_keras_loop(model, name, data, indices, weights):
     """Keras's own train_on_batch."""
-    model.compile(make_optimizer(name), loss="mse")
+    from tfmat_tests.backends.problem import loss_of
+
+    model.compile(make_optimizer(name), loss=loss_of(model))
     for rows, row_weights in zip(indices, weights, strict=True):
         rows = rows[row_weights > 0]
         model.train_on_batch(data[0][rows], data[1][rows])
     return model
 
 
-def check(backend, name, ours, plain, features, precision):
+def check(backend, name, ours, plain, features, precision, *head):
     """Every weight, a prediction, and the way to another backend and back."""
     import numpy as np
 
     from tfmat.backends import make_backend
     from tfmat.backends.losses import per_example_function
     from tfmat.optimizers import make_functional
+    from tfmat_tests.backends.problem import loss_of
 
     bound = 1e-9 if precision == "float64" else 1e-4
     for reference, found in zip(plain.get_weights(), ours.get_weights(), strict=True):
@@ -55,7 +59,8 @@ def check(backend, name, ours, plain, features, precision):
     np.testing.assert_allclose(predicted, expected, rtol=1e-3, atol=1e-5)
     single = make_backend("single")
     optimizer = make_functional(make_optimizer(name))
-    single.build(make_model(3), optimizer, per_example_function("mse"), {})
+    again = make_model(3, *head)
+    single.build(again, optimizer, per_example_function(loss_of(again)), {})
     before = backend.read()
     single.write(before)
     for key, array in single.read().items():
@@ -95,8 +100,9 @@ def train_and_compare(mesh, precision, case):
     from tfmat.backends import BackendOptions, make_backend
     from tfmat.backends.losses import per_example_function
     from tfmat.optimizers import make_functional
+    from tfmat_tests.backends.problem import loss_of
 
-    stage, name = case.split("-")
+    stage, name, *head = case.split("-")
     processes = find_processes()
     with make_backend("dtensor", BackendOptions.on_mesh(mesh, zero_stage=int(stage))) as backend:
         assert (backend.rank, backend.world_size) == (processes.rank, processes.size)
@@ -107,17 +113,19 @@ def train_and_compare(mesh, precision, case):
         weights = np.ones(indices.shape, np.float32)
         weights[13, 60:] = 0  # a partial batch; and 75 divides by no even axis
         # What rank 0 does not say must not matter.
-        ours = make_model(3 + backend.rank)
+        ours = make_model(3 + backend.rank, *head)
         optimizer = make_functional(make_optimizer(name))
-        backend.build(ours, optimizer, per_example_function("mse"), {})
+        backend.build(ours, optimizer, per_example_function(loss_of(ours)), {})
         backend.synchronize()
         data = backend.place((features, labels))
         for part in (slice(0, 7), slice(7, 20)):
             backend.train(data, indices[part], weights[part], weights[part].sum(axis=1))
         backend.check_replicas(20)
         backend.sync_model()
-        plain = plain_keras_loop(make_model(3), name, (features, labels), indices, weights)
-        check(backend, name, ours, plain, features, precision)
+        plain = plain_keras_loop(
+            make_model(3, *head), name, (features, labels), indices, weights
+        )
+        check(backend, name, ours, plain, features, precision, *head)
         assert backend.collectives.broadcast(("said by", backend.rank)) == ("said by", 0)
         assert backend.collectives.gather(backend.rank) == list(range(backend.world_size))
         assert backend.collectives.maximum(-backend.rank) == 0

@@ -1,0 +1,319 @@
+"""A posterior head: the whole joint density of the labels that a record leaves, as a normalizing flow.
+
+D. Rezende, S. Mohamed, Variational inference with normalizing flows, ICML 2015, arXiv:1505.05770; the splines and their
+inverse: C. Durkan, A. Bekasov, I. Murray, G. Papamakarios, Neural spline flows, NeurIPS 2019, arXiv:1906.04032.
+
+The labels, which lie between 0 and 1, become y = logit(label), so that no density leaves their ranges. A Gaussian of
+full covariance takes y to z, and couplings bend z until it is standard normal: each one changes some of the z by
+monotonic rational-quadratic splines whose knots depend on the record and on the other z.
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import layers, ops
+
+_COUPLINGS, _UNITS, _BINS = 6, 32, 8
+# The splines bend between these ends, where z is nearly always, and change nothing beyond.
+_END = 4.0
+# Of a bin's width and height as shares of all bins', and of the slopes: what keeps a spline invertible in float32.
+_LEAST_SHARE, _LEAST_SLOPE = 1e-3, 1e-3
+# Labels closer to an end of their range count as so far away from it.
+_EDGE = 1e-6
+# The logarithm of the Gaussian's scale stays between plus and minus this.
+_MOST_LOG_SCALE = 10.0
+POSTERIOR = "posterior"
+
+
+def with_posterior(features: Any, num_labels: int) -> Any:
+    """The model's output: what `PosteriorFlow` knows of a record, from its features [batch, units]."""
+    flow = PosteriorFlow(num_labels, name=POSTERIOR)
+    # Biases apart from each other, so that the hidden units bend at different labels.
+    bias = keras.initializers.RandomUniform(-0.5, 0.5)
+    known = layers.Dense(flow.columns, bias_initializer=bias, name="posterior_parameters")
+    return flow(known(features))
+
+
+@keras.saving.register_keras_serializable(package="tfmat")
+class PosteriorFlow(layers.Layer):
+    """The density of labels [batch, p], given the outputs [batch, columns] of the layer, which are its inputs.
+
+    The layer's own weights are those parts of the couplings that see labels; the inputs are all that comes from the
+    record: means, scales and correlations of the Gaussian, then each coupling's part of its hidden units.
+
+    Args:
+      num_labels: p.
+      couplings: one after the other; a single label needs one.
+      units: hidden units of each coupling.
+      bins: of each spline.
+
+    Attributes:
+      columns: of the inputs.
+    """
+
+    def __init__(
+        self,
+        num_labels: int,
+        couplings: int = _COUPLINGS,
+        units: int = _UNITS,
+        bins: int = _BINS,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.num_labels, self.units, self.bins = num_labels, units, bins
+        self.couplings = couplings if num_labels > 1 else 1
+        self._changed = list(itertools.islice(_changed(num_labels), self.couplings))
+        self._gaussian = num_labels * (num_labels + 3) // 2
+        self.columns = self._gaussian + self.couplings * units
+        self._spline = RationalQuadraticSpline(bins)
+
+    def build(self, input_shape: Any) -> None:
+        """Makes the weights; the splines of a new layer hardly bend."""
+        changed = len(self._changed[0])
+        given = self.num_labels - changed
+        self._given_kernel = None
+        if given:
+            shape = (self.couplings, given, self.units)
+            limit = math.sqrt(3.0 / given)
+            self._given_kernel = self.add_weight(
+                shape=shape,
+                initializer=keras.initializers.RandomUniform(-limit, limit),
+                name="given_labels",
+            )
+        shares, slopes = changed * 2 * self.bins, changed * (self.bins - 1)
+        straight = np.concatenate([np.zeros(shares), np.full(slopes, self._spline.straight)])
+        self._knots_kernel = self.add_weight(
+            shape=(self.couplings, self.units, shares + slopes),
+            initializer=keras.initializers.RandomNormal(stddev=0.05),
+            name="knots",
+        )
+        self._knots_bias = self.add_weight(
+            shape=(self.couplings, shares + slopes),
+            initializer=lambda shape, dtype: ops.broadcast_to(ops.cast(straight, dtype), shape),
+            name="knots_bias",
+        )
+        super().build(input_shape)
+
+    def call(self, inputs: Any) -> Any:
+        """The inputs: the rest of the density needs labels, see `log_density` and `sample`."""
+        return inputs
+
+    def compute_output_shape(self, input_shape: tuple[Any, ...]) -> tuple[Any, ...]:
+        """See keras.layers.Layer."""
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        """See keras.layers.Layer."""
+        own = {name: getattr(self, name) for name in ("num_labels", "couplings", "units", "bins")}
+        return {**super().get_config(), **own}
+
+    def log_density(self, labels: Any, outputs: Any) -> Any:
+        """Logarithm of the density of labels [batch, p] in the unit cube, given the outputs: [batch]."""
+        labels = ops.clip(labels, _EDGE, 1.0 - _EDGE)
+        rest = 1.0 - labels
+        mean, log_scale, correlations, hidden = self._parts(outputs)
+        standardized = ops.exp(log_scale) * (ops.log(labels / rest) - mean)
+        z = _columns(standardized)
+        for i, mixed in enumerate(_rows(correlations, self.num_labels), start=1):
+            z[i] = z[i] + ops.sum(mixed * ops.concatenate(z[:i], axis=1), axis=1, keepdims=True)
+        logs = [log_scale - ops.log(labels * rest)]
+        for changed, table in zip(self._changed, self._tables(hidden), strict=True):
+            bent, log_slope = self._spline(_flat(z, changed), table(z))
+            _put(z, changed, bent)
+            logs.append(_spread(log_slope, len(changed)))
+        z = ops.concatenate(z, axis=1)
+        logs.append(-0.5 * ops.square(z) - 0.5 * math.log(2.0 * math.pi))
+        return ops.sum(ops.concatenate(logs, axis=1), axis=1)
+
+    def loss(self, labels: Any, outputs: Any) -> Any:
+        """Minus the logarithm of the density of labels [batch, p]: [batch]."""
+        return -self.log_density(labels, outputs)
+
+    def sample(self, outputs: Any, normal: Any) -> tuple[Any, Any]:
+        """Labels drawn from the density, and the logarithm of the density there.
+
+        Args:
+          outputs: [batch, columns].
+          normal: [batch, p], drawn from a standard normal distribution.
+
+        Returns:
+          Labels [batch, p], and [batch].
+        """
+        mean, log_scale, correlations, hidden = self._parts(outputs)
+        z = _columns(normal)
+        logs = [-0.5 * ops.square(normal) - 0.5 * math.log(2.0 * math.pi) + log_scale]
+        tables = self._tables(hidden)
+        for changed, table in reversed(list(zip(self._changed, tables, strict=True))):
+            straight, log_slope = self._spline.inverse(_flat(z, changed), table(z))
+            _put(z, changed, straight)
+            logs.append(_spread(log_slope, len(changed)))
+        straight = list(z)
+        for i, mixed in enumerate(_rows(correlations, self.num_labels), start=1):
+            z[i] = z[i] - ops.sum(mixed * ops.concatenate(straight[:i], axis=1), axis=1, keepdims=True)
+        y = mean + ops.exp(-log_scale) * ops.concatenate(z, axis=1)
+        labels = ops.clip(ops.sigmoid(y), _EDGE, 1.0 - _EDGE)
+        logs.append(-ops.log(labels * (1.0 - labels)))
+        return labels, ops.sum(ops.concatenate(logs, axis=1), axis=1)
+
+    def _parts(self, outputs: Any) -> tuple[Any, Any, Any, list[Any]]:
+        """Mean, logarithm of the scale [batch, p], p(p - 1)/2 correlations, and hidden units of each coupling."""
+        p, end = self.num_labels, self._gaussian
+        log_scale = _MOST_LOG_SCALE * ops.tanh(outputs[:, p : 2 * p] / _MOST_LOG_SCALE)
+        hidden = ops.split(outputs[:, end:], self.couplings, axis=1)
+        return outputs[:, :p], log_scale, outputs[:, 2 * p : end], hidden
+
+    def _tables(self, hidden: Sequence[Any]) -> list[Callable[[Sequence[Any]], Any]]:
+        """Each coupling's splines, as functions of the z [batch, 1] before it: of those that it does not change."""
+        kernels, biases = ops.unstack(self._knots_kernel), ops.unstack(self._knots_bias)
+        seen = [None] * self.couplings
+        if self._given_kernel is not None:
+            seen = ops.unstack(self._given_kernel)
+        weights = zip(self._changed, hidden, seen, kernels, biases, strict=True)
+        return [functools.partial(self._table, *each) for each in weights]
+
+    def _table(
+        self, changed: tuple[int, ...], hidden: Any, seen: Any, kernel: Any, bias: Any, z: Any
+    ) -> Any:
+        if seen is not None:
+            given = [column for i, column in enumerate(z) if i not in changed]
+            hidden = hidden + ops.matmul(_joined(given, range(len(given))), seen)
+        raw = ops.matmul(ops.relu(hidden), kernel) + bias
+        shares, slopes = ops.split(raw, [2 * self.bins * len(changed)], axis=1)
+        shares = ops.reshape(shares, (-1, self.bins))
+        return self._spline.table(shares, ops.reshape(slopes, (-1, self.bins - 1)))
+
+
+class RationalQuadraticSpline:
+    """Monotonic functions of z between -4 and 4 by their knots; beyond z stays as it is.
+
+    Args:
+      bins: between knots.
+
+    Attributes:
+      columns: numbers that a spline is made of: a share of the width and of the height for each bin, and the slopes at
+        the knots between them.
+    """
+
+    def __init__(self, bins: int):
+        self.columns = 3 * bins - 1
+        self._bins = bins
+        places, identity = np.arange(bins), np.eye(bins)
+        room = 2.0 * _END * (1.0 - bins * _LEAST_SHARE)
+        # Shares [bins] of widths or heights -> where each bin begins, and its width or height.
+        self._sums = room * np.concatenate([np.tri(bins, bins, -1).T, identity], axis=1)
+        begins, least = _END * (2.0 * _LEAST_SHARE * places - 1.0), 2.0 * _END * _LEAST_SHARE
+        self._least = np.concatenate([begins, np.full(bins, least)])[None]
+        # Slopes [bins - 1] at the knots between -> at each bin's beginning, and how much more and the sum at its end.
+        first, last = identity[1:], identity[:-1]
+        self._slopes = np.concatenate([first, last - first, first + last], axis=1)
+        ends = identity[0], identity[-1] - identity[0], identity[0] + identity[-1]
+        self._end_slopes = np.concatenate(ends)[None] + _LEAST_SLOPE * self._slopes.sum(axis=0)
+        # softplus of this is a slope of 1.
+        self.straight = math.log(math.expm1(1.0 - _LEAST_SLOPE))
+
+    def table(self, shares: Any, slopes: Any) -> Any:
+        """What each bin is, from raw numbers [2 * splines, bins] and [splines, bins - 1].
+
+        Returns:
+          [splines, 7, bins]: beginning and width, in z and in value; slope at the beginning, how much more it is at
+          the end, and the sum of both.
+        """
+        bins = self._bins
+        knots = ops.matmul(ops.softmax(shares), ops.cast(self._sums, shares.dtype))
+        knots = ops.reshape(knots + ops.cast(self._least, shares.dtype), (-1, 4 * bins))
+        slopes = ops.matmul(ops.softplus(slopes), ops.cast(self._slopes, slopes.dtype))
+        slopes = slopes + ops.cast(self._end_slopes, slopes.dtype)
+        return ops.reshape(ops.concatenate([knots, slopes], axis=1), (-1, 7, bins))
+
+    def __call__(self, z: Any, table: Any) -> tuple[Any, Any]:
+        """The splines' values at z [splines, 1], and the logarithms of their slopes: [splines, 1] each."""
+        inside = ops.clip(z, -_END, _END)
+        left, width, low, height, slope, rise, both = self._bin(inside, table, 0)
+        per_width = ops.reciprocal(width)
+        mean_slope, t = height * per_width, (inside - left) * per_width
+        rest = 1.0 - t
+        excess = (both - 2.0 * mean_slope) * (t * rest)
+        share = mean_slope * ops.reciprocal(mean_slope + excess)
+        value = low + (width * share) * (t * (mean_slope * t + slope * rest))
+        log_slope = ops.log((slope + rise * t - excess) * ops.square(share))
+        return value + (z - inside), log_slope
+
+    def inverse(self, values: Any, table: Any) -> tuple[Any, Any]:
+        """Where the splines have these values [splines, 1], and the logarithms of their slopes there."""
+        inside = ops.clip(values, -_END, _END)
+        left, width, low, height, slope, rise, both = self._bin(inside, table, 2)
+        mean_slope = height / width
+        above, excess = inside - low, both - 2.0 * mean_slope
+        # The root of a t² + b t + c in the form that loses no digits; see Durkan et al., appendix A.3.
+        a = height * (mean_slope - slope) + above * excess
+        b = height * slope - above * excess
+        c = -mean_slope * above
+        root = ops.sqrt(ops.maximum(ops.square(b) - 4.0 * a * c, 0.0))
+        t = 2.0 * c / (-b - root)
+        excess = excess * (t * (1.0 - t))
+        share = mean_slope / (mean_slope + excess)
+        log_slope = ops.log((slope + rise * t - excess) * ops.square(share))
+        return left + t * width + (values - inside), log_slope
+
+    def _bin(self, inside: Any, table: Any, row: int) -> list[Any]:
+        """The rows of the table, [splines, 1] each, for the bin that each number [splines, 1] is in by that row."""
+        above = ops.cast(inside >= table[:, row, :], table.dtype)
+        # 1 up to the bin and 0 beyond -> 1 in the bin alone.
+        last = np.eye(self._bins) - np.eye(self._bins, k=-1)
+        chosen = ops.matmul(above, ops.cast(last, table.dtype))
+        ends = ops.sum(table * chosen[:, None, :], axis=2)
+        return ops.split(ends, 7, axis=1)
+
+
+def _changed(num_labels: int) -> Iterator[tuple[int, ...]]:
+    """Which labels each coupling changes: half of them, in an order that is riffled once all had their turn."""
+    count, order, waiting = max(1, num_labels // 2), list(range(num_labels)), []
+    while True:
+        while len(waiting) < count:
+            waiting += order
+            middle = (num_labels + 1) // 2
+            halves = itertools.zip_longest(order[:middle], order[middle:])
+            order = [label for pair in halves for label in pair if label is not None]
+        chosen = list(dict.fromkeys(waiting))[:count]
+        for label in chosen:
+            waiting.remove(label)
+        yield tuple(sorted(chosen))
+
+
+def _columns(values: Any) -> list[Any]:
+    """[batch, columns] -> a [batch, 1] of each column."""
+    return ops.split(values, values.shape[1], axis=1) if values.shape[1] > 1 else [values]
+
+
+def _joined(z: Sequence[Any], places: Sequence[int]) -> Any:
+    chosen = [z[i] for i in places]
+    return ops.concatenate(chosen, axis=1) if len(chosen) > 1 else chosen[0]
+
+
+def _flat(z: Sequence[Any], places: Sequence[int]) -> Any:
+    """The columns at these places as [batch * places, 1]."""
+    joined = _joined(z, places)
+    return ops.reshape(joined, (-1, 1)) if len(places) > 1 else joined
+
+
+def _spread(values: Any, columns: int) -> Any:
+    """[batch * columns, 1] -> [batch, columns]."""
+    return ops.reshape(values, (-1, columns)) if columns > 1 else values
+
+
+def _put(z: list[Any], places: Sequence[int], values: Any) -> None:
+    for i, column in zip(places, _columns(_spread(values, len(places))), strict=True):
+        z[i] = column
+
+
+def _rows(correlations: Any, num_labels: int) -> Iterator[Any]:
+    """The rows below a matrix' diagonal, of 1, 2, ... p - 1 columns, from [batch, p(p - 1)/2]."""
+    start = 0
+    for length in range(1, num_labels):
+        yield correlations[:, start : start + length]
+        start += length
