@@ -103,7 +103,7 @@ def network_answers(
         )
     strain, stress = _arrays(strain, stress)
     single = stress.ndim == 1
-    labels, std = _labels(identifier, strain, np.atleast_2d(stress))
+    labels, std, limits = _answers(identifier, strain, np.atleast_2d(stress))
 
     def by_name(columns: NDArray[Any]) -> dict[str, Any]:
         rows = columns[0] if single else np.moveaxis(columns, 1, 0)
@@ -113,14 +113,12 @@ def network_answers(
         }
 
     known: dict[str, Any] = {}
-    if std is not None and identifier.calibration is not None:
-        calibrated = identifier.calibration.std(std)
-        limits = identifier.calibration.interval(labels, std)
-        deviations, limits = in_units(identifier.parameters, labels, calibrated, limits)
+    if std is not None and limits is not None:
+        deviations, ends = in_units(identifier.parameters, labels, std, limits)
         known = {
             "std": by_name(deviations),
-            "ci95": by_name(limits),
-            "unidentifiable": by_name(unidentifiable(calibrated, None)),
+            "ci95": by_name(ends),
+            "unidentifiable": by_name(unidentifiable(std, None)),
         }
     return ArrayAnswer(
         law=identifier.law,
@@ -137,18 +135,22 @@ def open_network(workdir: str | os.PathLike | None, law: str | None) -> "Identif
     return None if folder is None else _identifier(folder, _changed(folder))
 
 
-def _labels(identifier: "Identifier", strain: Array, stress: Array) -> tuple[Array, Array | None]:
-    """The network's answers, cut to 0-1, and its std or None: [curves, identified] each."""
+def _answers(
+    identifier: "Identifier", strain: Array, stress: Array
+) -> tuple[Array, Array | None, Array | None]:
+    """The network's answers, cut to 0-1, std [curves, identified] each, and 95 % limits [..., 2] or None."""
     strain = np.broadcast_to(strain, stress.shape)
     labels = np.empty((len(stress), len(identifier.parameters)))
-    std = None if identifier.calibration is None else np.empty_like(labels)
+    known = identifier.uncertainty != "none"
+    std = np.empty_like(labels) if known else None
+    limits = np.empty((*labels.shape, 2)) if known else None
 
     def answer(start: int) -> None:
         rows = slice(start, start + _BLOCK)
         features = _features(strain[rows], stress[rows], identifier.target)
-        labels[rows], block_std = identifier.predict_with_std(features)
-        if std is not None:
-            std[rows] = block_std
+        labels[rows], block_std, block_limits = identifier.answers(features)
+        if std is not None and limits is not None and block_limits is not None:
+            std[rows], limits[rows] = block_std, block_limits[0]
 
     starts = range(0, len(stress), _BLOCK)
     threads = min(len(os.sched_getaffinity(0)), len(starts))
@@ -160,7 +162,7 @@ def _labels(identifier: "Identifier", strain: Array, stress: Array) -> tuple[Arr
         collections.deque(map(answer, starts), maxlen=0)
     if not np.isfinite(labels).all():
         raise InputError("the model answers with NaN; its training diverged, train again")
-    return np.clip(labels, 0.0, 1.0, out=labels), std
+    return np.clip(labels, 0.0, 1.0, out=labels), std, limits
 
 
 def _arrays(strain: ArrayLike, stress: ArrayLike) -> tuple[Array, Array]:

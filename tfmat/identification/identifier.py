@@ -1,6 +1,9 @@
 """A trained network that answers: curves -> labels -> values; and its intervals made true after the training."""
 
+import concurrent.futures
 import os
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,13 +15,19 @@ from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
+from tfmat.identification.draws import Draws, even_normal, independent_normal
 from tfmat.identification.networks import Sidecar, model_files, read_sidecar
-from tfmat.identification.uncertainty import Calibration
+from tfmat.identification.uncertainty import COVERAGE, Calibration
 from tfmat.materials.law import Array, Law
 from tfmat.materials.parameter import Parameter
+from tfmat.models.flow import POSTERIOR
 
 # Large enough to keep the cores busy, small enough that the activations stay around 50 MB.
 CURVES_PER_CALL = 4096
+# Of each curve, for the mean, std and intervals of a whole posterior; the same ones for every curve.
+_EVEN_DRAWS = 512
+# Drawn in one call: small enough for a processor's cache.
+_DRAWS_PER_CALL = 16_384
 # With 50,000 errors the place of a 95 % interval's end is known to 0.1 % of coverage.
 MOST_CURVES = 50_000
 # Fewer say nothing of such an end.
@@ -29,7 +38,7 @@ class Identifier:
     """A network that turns curves into parameters.
 
     Attributes:
-      parameters, settings, law, target, form, calibration: see `Sidecar`.
+      parameters, settings, law, target, form, calibration, uncertainty: see `Sidecar`.
     """
 
     calibration: Calibration | None = None
@@ -42,8 +51,18 @@ class Identifier:
         self.target: CurveTarget = sidecar.target
         self.form: RecordForm = sidecar.form
         self.calibration = sidecar.calibration
-        columns = len(self.parameters) * (1 if sidecar.calibration is None else 2)
-        expected = ((None, *self.form.shape), (None, columns))
+        self.uncertainty = sidecar.uncertainty
+        self._columns = len(self.parameters) * (1 if sidecar.calibration is None else 2)
+        if self.uncertainty == "flow":
+            self._flow: Any = next((each for each in model.layers if each.name == POSTERIOR), None)
+            if getattr(self._flow, "num_labels", None) != len(self.parameters):
+                raise InputError(
+                    f"the model has no posterior of {len(self.parameters)} parameters, which {sidecar.file} describes; "
+                    "train again"
+                )
+            self._columns = self._flow.columns
+            self._draw = tf.function(self._drawn, reduce_retracing=True, autograph=False)
+        expected = ((None, *self.form.shape), (None, self._columns))
         found = (model.input_shape, model.output_shape)
         if found != expected:
             raise InputError(
@@ -82,18 +101,102 @@ class Identifier:
         Returns:
           [curves, identified parameters], labels scaled to 0-1.
         """
+        if self.uncertainty == "flow":
+            return self._even_draws(features).mean
         return self._outputs(features)[:, : len(self.parameters)]
 
     def predict_with_std(self, features: np.ndarray) -> tuple[Array, Array | None]:
         """What `predict` gives, and the network's standard deviations, same shape; None where it gives none."""
+        if self.uncertainty == "flow":
+            draws = self._even_draws(features)
+            return draws.mean, draws.std
         if self.calibration is None:
             return self.predict(features), None
         outputs, count = self._outputs(features), len(self.parameters)
         return outputs[:, :count], np.exp(0.5 * outputs[:, count:])
 
+    def answers(
+        self, features: np.ndarray, coverages: Sequence[float] = (COVERAGE,)
+    ) -> tuple[Array, Array | None, Array | None]:
+        """What `predict` gives, standard deviations, and intervals that hold the true labels with these probabilities.
+
+        With a variance head both are calibrated; a whole posterior is taken at its word, its intervals are those of
+        highest density.
+
+        Returns:
+          [curves, p], [curves, p] and [coverages, curves, p, 2]; None for both where the network gives neither.
+        """
+        if self.uncertainty == "flow":
+            draws = self._even_draws(features)
+            return draws.mean, draws.std, draws.intervals(coverages)
+        labels, std = self.predict_with_std(features)
+        if std is None or self.calibration is None:
+            return labels, None, None
+        cut = np.clip(labels, 0.0, 1.0)
+        limits = [self.calibration.interval(cut, std, coverage) for coverage in coverages]
+        return labels, self.calibration.std(std), np.stack(limits)
+
+    def draws(self, features: np.ndarray, samples: int, *, seed: int = 0) -> Draws:
+        """Samples of the posterior of each curve's labels.
+
+        Of a variance head they are those of independent Gaussians, which know nothing of how parameters trade against
+        each other.
+
+        Args:
+          features: see `predict`.
+          samples: of each curve.
+          seed: of the draw; a curve's samples also depend on its place among the curves.
+
+        Raises:
+          InputError: the network has no uncertainty head.
+        """
+        check_samples(self, samples)
+        if self.uncertainty == "gaussian":
+            labels, std, _ = self.answers(features)
+            assert std is not None
+            return independent_normal(np.clip(labels, 0.0, 1.0), std, samples, seed)
+        random = np.random.default_rng(seed)
+        shape = (len(features), samples, len(self.parameters))
+        return self._draws(features, random.standard_normal(shape, np.float32))
+
+    def log_density(self, features: np.ndarray, labels: Array) -> Array:
+        """Logarithm of the posterior density of labels [curves, p], of a whole posterior: [curves]."""
+        outputs = np.asarray(self._outputs(features), np.float32)
+        return np.asarray(self._flow.log_density(np.asarray(labels, np.float32), outputs))
+
+    def _even_draws(self, features: np.ndarray) -> Draws:
+        normal = even_normal(_EVEN_DRAWS, len(self.parameters)).astype(np.float32)
+        return self._draws(features, np.broadcast_to(normal, (len(features), *normal.shape)))
+
+    def _draws(self, features: np.ndarray, normal: np.ndarray) -> Draws:
+        outputs = np.asarray(self._outputs(features), np.float32)
+        labels, log_density = np.empty(normal.shape), np.empty(normal.shape[:2])
+
+        def draw(start: int) -> None:
+            rows = slice(start, start + block)
+            labels[rows], log_density[rows] = (
+                each.numpy() for each in self._draw(outputs[rows], normal[rows])
+            )
+
+        block = max(1, _DRAWS_PER_CALL // normal.shape[1])
+        starts = range(0, len(outputs), block)
+        # TensorFlow lets other threads run while it computes.
+        with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            list(pool.map(draw, starts))
+        return Draws(labels, log_density)
+
+    def _drawn(self, outputs: tf.Tensor, normal: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Labels [curves, samples, p] and the logarithms of their densities from normal numbers of the same shape."""
+        curves, samples, columns = tf.unstack(tf.shape(normal))
+        labels, log_density = self._flow.sample(
+            tf.repeat(outputs, samples, axis=0),
+            tf.reshape(normal, [-1, len(self.parameters)]),
+        )
+        shape = [curves, samples]
+        return tf.reshape(labels, [*shape, columns]), tf.reshape(log_density, shape)
+
     def _outputs(self, features: np.ndarray) -> Array:
-        count = len(self.parameters) * (1 if self.calibration is None else 2)
-        outputs = np.empty((len(features), count))
+        outputs = np.empty((len(features), self._columns))
         for start in range(0, len(features), CURVES_PER_CALL):
             block = np.asarray(features[start : start + CURVES_PER_CALL], np.float32)
             outputs[start : start + len(block)] = self._predict(tf.constant(block)).numpy()
@@ -106,6 +209,17 @@ class Identifier:
         )
 
 
+def check_samples(source: "Identifier | Sidecar", samples: int) -> None:
+    """InputError where a network, or least squares alone, has no posterior to draw from."""
+    if samples < 1:
+        raise InputError(f"samples is {samples}; give 1 or more")
+    if source.uncertainty == "none":
+        raise InputError(
+            "samples need a network that says how sure it is; train one with model.uncertainty=flow, or gaussian, and "
+            "name its folder (workdir)"
+        )
+
+
 def calibrate(identifier: Identifier, dataset: PackedDataset) -> Calibration | None:
     """The calibration of the network's std on the last validation curves.
 
@@ -113,7 +227,7 @@ def calibrate(identifier: Identifier, dataset: PackedDataset) -> Calibration | N
     stay untouched.
 
     Returns:
-      None where the network has no uncertainty head, or the validation curves are too few.
+      None where the network has no variance head, or the validation curves are too few.
     """
     count = min(dataset.num_validation, MOST_CURVES)
     if identifier.calibration is None or count < FEWEST_CURVES:

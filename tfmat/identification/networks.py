@@ -16,8 +16,8 @@ from tfmat.materials.law import Law
 from tfmat.materials.parameter import Parameter
 from tfmat.materials.registry import DEFAULT_LAW, law_class
 
-# 2 says of the uncertainty too; what has none is still written as 1.
-FORMATS = (1, 2)
+# 2 says of the uncertainty too, 3 of a whole posterior; what has none is still written as 1.
+FORMATS = (1, 2, 3)
 DEFAULT_WORKDIR = "runs/quickstart"
 _FOLDER = pathlib.Path(__file__).resolve().parents[1] / "pretrained"
 
@@ -33,6 +33,7 @@ class Sidecar:
       law: its law, or None where no law is known (then nothing can be re-simulated).
       target: the form of the measured curves that the model takes; of one test where its records have several.
       calibration: of the standard deviations that the model answers beside the labels, or None where it answers none.
+      uncertainty: the model's head: `none`, `gaussian` or `flow`.
     """
 
     file: pathlib.Path | None
@@ -41,6 +42,7 @@ class Sidecar:
     law: Law | None
     target: CurveTarget
     calibration: Calibration | None = None
+    uncertainty: str = "none"
 
     @property
     def form(self) -> RecordForm:
@@ -84,6 +86,7 @@ def read_sidecar(workdir: str | os.PathLike) -> Sidecar:
         parameters = tuple(_parameter(entry) for entry in content["parameters"])
         num_points = int(content["num_points"])
         settings = CurveSettings.from_json(content["curves"]) if content["curves"] else None
+        uncertainty = str(content.get("uncertainty", "none"))
         calibration = _calibration(content, [parameter.name for parameter in parameters])
     except InputError:
         raise
@@ -100,7 +103,7 @@ def read_sidecar(workdir: str | os.PathLike) -> Sidecar:
         )
     if law and [p.name for p in law.identified] != [p.name for p in parameters]:
         raise InputError(f"{file}: its parameters are not those of law {law.name}; train again")
-    return Sidecar(file, parameters, settings, law, target, calibration)
+    return Sidecar(file, parameters, settings, law, target, calibration, uncertainty)
 
 
 def write_calibration(workdir: str | os.PathLike, calibration: Calibration) -> None:
@@ -112,7 +115,7 @@ def write_calibration(workdir: str | os.PathLike, calibration: Calibration) -> N
 
 
 def _calibration(content: Mapping[str, Any], names: list[str]) -> Calibration | None:
-    if content.get("uncertainty", "none") == "none":
+    if content.get("uncertainty", "none") != "gaussian":
         return None
     stored = content.get("calibration")
     # None where the training is not over.

@@ -46,14 +46,18 @@ def predict(network: "Identifier", curve: MeasuredCurve, may_fail: bool) -> Pred
         if may_fail and network.law is not None:
             return None
         raise
-    raw, std = network.predict_with_std(features_of(strain[None], stress[None], valid[None]))
+    return _predicted(network, features_of(strain[None], stress[None], valid[None]))
+
+
+def _predicted(network: "Identifier", features: np.ndarray) -> Predicted:
+    """The answer for one record [1, points, channels]."""
+    raw, std, limits = network.answers(features)
     if not np.isfinite(raw).all():
         raise InputError("the model answers with NaN; its training diverged, train again")
-    labels = np.clip(raw, 0.0, 1.0)
-    calibration = network.calibration
-    if std is None or calibration is None:
-        return Predicted(labels[0], None, None)
-    return Predicted(labels[0], calibration.std(std)[0], calibration.interval(labels, std)[0])
+    labels = np.clip(raw[0], 0.0, 1.0)
+    if std is None or limits is None:
+        return Predicted(labels, None, None)
+    return Predicted(labels, std[0], limits[0, 0])
 
 
 def without_unfounded_interval(
@@ -100,12 +104,4 @@ def predict_record(
     features, beyond = record_features(record, network.form)
     if features is None:
         return None, beyond
-    raw, std = network.predict_with_std(features)
-    if not np.isfinite(raw).all():
-        raise InputError("the model answers with NaN; its training diverged, train again")
-    labels = np.clip(raw, 0.0, 1.0)
-    calibration = network.calibration
-    if std is None or calibration is None:
-        return Predicted(labels[0], None, None), beyond
-    found = Predicted(labels[0], calibration.std(std)[0], calibration.interval(labels, std)[0])
-    return found, beyond
+    return _predicted(network, features), beyond

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.identification.uncertainty import Calibration
 from tfmat.materials.law import Array
 from tfmat.materials.parameter import Parameter
 
 # Nominal coverage, %, as the keys of evaluation.json.
 _REPORTED = (50, 90, 95)
 _DRAWN = (10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98)
+COVERAGES = tuple(percent / 100 for percent in _DRAWN)
 _BINS = 8
 MOST_BINS = 5
 
@@ -103,7 +103,7 @@ def _root_mean_square(values: Array, counted: np.ndarray) -> Array:
 
 
 def coverage(
-    names: Sequence[str], calibration: Calibration, true_labels: Array, labels: Array, std: Array
+    names: Sequence[str], true_labels: Array, labels: Array, std: Array, limits: Array
 ) -> dict[str, dict[str, Any]]:
     """The entry `coverage` of evaluation.json: parameter -> numbers, all on the scale of the labels (0-1).
 
@@ -113,45 +113,42 @@ def coverage(
     nominal coverages (`nominal`, `observed`, 0-1); `bins`: by predicted std, `mean_std` and `rms_error` of each.
 
     Args:
-      true_labels, labels, std: [curves, p], labels cut to 0-1, std as the network gives it.
+      true_labels, labels, std: [curves, p], labels cut to 0-1, std calibrated.
+      limits: [coverages, curves, p, 2], of the intervals of the coverages COVERAGES.
     """
-    calibrated = calibration.std(std)
     error = true_labels - labels
-    held = {percent: _held(calibration, true_labels, labels, std, percent) for percent in _DRAWN}
-    limits = calibration.interval(labels, std)
+    held = dict(zip(_DRAWN, _held(true_labels, limits), strict=True))
+    width = (limits[..., 1] - limits[..., 0])[_DRAWN.index(95)]
     scores: dict[str, dict[str, Any]] = {}
     for i, name in enumerate(names):
-        z, log_std = error[:, i] / calibrated[:, i], np.log(calibrated[:, i])
+        z, log_std = error[:, i] / std[:, i], np.log(std[:, i])
         scores[name] = {
             **{str(percent): float(held[percent][i]) for percent in _REPORTED},
             "z_std": float(np.sqrt(np.mean(z**2))),
             "nll": float(np.mean(log_std + 0.5 * z**2) + 0.5 * np.log(2 * np.pi)),
-            "mean_std": float(calibrated[:, i].mean()),
-            "mean_width_95": float(np.mean(limits[:, i, 1] - limits[:, i, 0])),
+            "mean_std": float(std[:, i].mean()),
+            "mean_width_95": float(width[:, i].mean()),
             "curve": {
                 "nominal": [percent / 100 for percent in _DRAWN],
                 "observed": [float(held[percent][i]) for percent in _DRAWN],
             },
             "bins": [
                 {
-                    "mean_std": float(calibrated[rows, i].mean()),
+                    "mean_std": float(std[rows, i].mean()),
                     "rms_error": float(np.sqrt(np.mean(error[rows, i] ** 2))),
                     "num_curves": int(rows.sum()),
                 }
-                for _, _, rows in bins_of(calibrated[:, i], _BINS)
+                for _, _, rows in bins_of(std[:, i], _BINS)
             ],
         }
     return scores
 
 
-def _held(
-    calibration: Calibration, true_labels: Array, labels: Array, std: Array, percent: float
-) -> Array:
-    """Share of the intervals that hold the truth: [p]."""
-    limits = calibration.interval(labels, std, percent / 100)
+def _held(true_labels: Array, limits: Array) -> Array:
+    """Share of the intervals that hold the truth: [coverages, p]."""
     # The true labels of stored curves are float32: one at the end of its range may lie a rounding outside.
-    inside = (limits[:, :, 0] <= true_labels + 1e-6) & (true_labels - 1e-6 <= limits[:, :, 1])
-    return inside.mean(axis=0)
+    inside = (limits[..., 0] <= true_labels + 1e-6) & (true_labels - 1e-6 <= limits[..., 1])
+    return inside.mean(axis=1)
 
 
 def bins_of(

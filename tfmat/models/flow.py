@@ -33,10 +33,7 @@ POSTERIOR = "posterior"
 def with_posterior(features: Any, num_labels: int) -> Any:
     """The model's output: what `PosteriorFlow` knows of a record, from its features [batch, units]."""
     flow = PosteriorFlow(num_labels, name=POSTERIOR)
-    # Biases apart from each other, so that the hidden units bend at different labels.
-    bias = keras.initializers.RandomUniform(-0.5, 0.5)
-    known = layers.Dense(flow.columns, bias_initializer=bias, name="posterior_parameters")
-    return flow(known(features))
+    return flow(layers.Dense(flow.columns, name="posterior_parameters")(features))
 
 
 @keras.saving.register_keras_serializable(package="tfmat")
@@ -73,7 +70,7 @@ class PosteriorFlow(layers.Layer):
         self._spline = RationalQuadraticSpline(bins)
 
     def build(self, input_shape: Any) -> None:
-        """Makes the weights; the splines of a new layer hardly bend."""
+        """Makes the weights; the splines of a new layer change nothing."""
         changed = len(self._changed[0])
         given = self.num_labels - changed
         self._given_kernel = None
@@ -88,9 +85,7 @@ class PosteriorFlow(layers.Layer):
         shares, slopes = changed * 2 * self.bins, changed * (self.bins - 1)
         straight = np.concatenate([np.zeros(shares), np.full(slopes, self._spline.straight)])
         self._knots_kernel = self.add_weight(
-            shape=(self.couplings, self.units, shares + slopes),
-            initializer=keras.initializers.RandomNormal(stddev=0.05),
-            name="knots",
+            shape=(self.couplings, self.units, shares + slopes), initializer="zeros", name="knots"
         )
         self._knots_bias = self.add_weight(
             shape=(self.couplings, shares + slopes),
@@ -154,7 +149,9 @@ class PosteriorFlow(layers.Layer):
             logs.append(_spread(log_slope, len(changed)))
         straight = list(z)
         for i, mixed in enumerate(_rows(correlations, self.num_labels), start=1):
-            z[i] = z[i] - ops.sum(mixed * ops.concatenate(straight[:i], axis=1), axis=1, keepdims=True)
+            z[i] = z[i] - ops.sum(
+                mixed * ops.concatenate(straight[:i], axis=1), axis=1, keepdims=True
+            )
         y = mean + ops.exp(-log_scale) * ops.concatenate(z, axis=1)
         labels = ops.clip(ops.sigmoid(y), _EDGE, 1.0 - _EDGE)
         logs.append(-ops.log(labels * (1.0 - labels)))
@@ -272,7 +269,8 @@ class RationalQuadraticSpline:
 
 def _changed(num_labels: int) -> Iterator[tuple[int, ...]]:
     """Which labels each coupling changes: half of them, in an order that is riffled once all had their turn."""
-    count, order, waiting = max(1, num_labels // 2), list(range(num_labels)), []
+    count, order = max(1, num_labels // 2), list(range(num_labels))
+    waiting: list[int] = []
     while True:
         while len(waiting) < count:
             waiting += order

@@ -122,7 +122,7 @@ def sidecar(config: Config, dataset: PackedDataset) -> dict[str, Any]:
     """What the network's inputs and outputs mean: `model.json`."""
     uncertainty = config.model.uncertainty
     return {
-        "format": 1 if uncertainty == "none" else 2,
+        "format": {"none": 1, "gaussian": 2, "flow": 3}[uncertainty],
         "law": config.law,
         "parameters": [vars(parameter) for parameter in dataset.parameters],
         "curves": dataset.settings.to_json() if dataset.settings else None,

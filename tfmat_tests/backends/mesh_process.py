@@ -122,9 +122,7 @@ def train_and_compare(mesh, precision, case):
             backend.train(data, indices[part], weights[part], weights[part].sum(axis=1))
         backend.check_replicas(20)
         backend.sync_model()
-        plain = plain_keras_loop(
-            make_model(3, *head), name, (features, labels), indices, weights
-        )
+        plain = plain_keras_loop(make_model(3, *head), name, (features, labels), indices, weights)
         check(backend, name, ours, plain, features, precision, *head)
         assert backend.collectives.broadcast(("said by", backend.rank)) == ("said by", 0)
         assert backend.collectives.gather(backend.rank) == list(range(backend.world_size))

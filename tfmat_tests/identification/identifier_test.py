@@ -63,7 +63,7 @@ def test_a_damaged_model_is_refused_in_one_line(copied_run):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 3}, "format 3"),
+        ({"format": 4}, "format 4"),
         ({"parameters": [{"name": "G0"}]}, "is damaged"),
         ({"parameters": None}, "is damaged"),
         ({"curves": [1]}, "is damaged"),

@@ -17,7 +17,7 @@ from tfmat.curves.simulate import Simulator
 from tfmat.errors import InputError
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.networks import find_network, is_pretrained, pretrained_laws
-from tfmat.identification.scores import coverage, rmse_percent
+from tfmat.identification.scores import COVERAGES, coverage, rmse_percent
 from tfmat.workflow import curve_settings
 
 
@@ -41,11 +41,11 @@ def test_it_is_as_good_as_its_evaluation_says_on_curves_of_another_seed(empty, l
     config.law = law
     assert network.settings.to_json() == curve_settings(config).to_json()
     curves = Simulator(network.settings, seed=12345).curves(0, 3000)
-    labels, std = network.predict_with_std(curves.features)
+    labels, std, limits = network.answers(curves.features, COVERAGES)
     labels = labels.clip(0, 1)
     squares = np.mean((labels - curves.labels) ** 2, axis=0)
     names = [parameter.name for parameter in network.parameters]
-    scores = coverage(names, network.calibration, curves.labels.astype(float), labels, std)
+    scores = coverage(names, curves.labels.astype(float), labels, std, limits)
     for name, square in zip(names, squares, strict=True):
         # Few curves make most of the squared error of four parameters: one that is larger counts here, and the
         # absolute error, which does not wander, is held on both sides below.

@@ -16,7 +16,7 @@ from tfmat.identification.evaluate import evaluate
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.identify import identify
 from tfmat.identification.networks import read_sidecar
-from tfmat.identification.scores import coverage
+from tfmat.identification.scores import COVERAGES, coverage
 from tfmat.identification.uncertainty import Calibration, in_units
 from tfmat.materials import find_law
 
@@ -48,7 +48,8 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
 def test_coverage_scores_equal_their_formulas():
     calibration = Calibration.measured(*_drawn(0))
     true, labels, std = _drawn(1)
-    scores = coverage(["x", "y"], calibration, true, labels, std)
+    limits = np.stack([calibration.interval(labels, std, share) for share in COVERAGES])
+    scores = coverage(["x", "y"], true, labels, calibration.std(std), limits)
     for i, name in enumerate(("x", "y")):
         own = std[:, i] * calibration.z_std[i]
         assert scores[name]["mean_std"] == pytest.approx(own.mean())

@@ -1,0 +1,94 @@
+"""Draws from a posterior of labels: means, intervals of highest density, densities in units. NumPy only."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.special
+import scipy.stats
+
+from tfmat.materials.law import Array
+from tfmat.materials.parameter import Parameter
+
+# Intervals are told to this share of a draw.
+_PLACES = 65
+
+
+@dataclasses.dataclass(frozen=True)
+class Draws:
+    """Draws from the posterior of the labels of curves.
+
+    Attributes:
+      labels: [curves, draws, p], within 0-1; NaN where the network cannot answer for a curve.
+      log_density: [curves, draws], logarithm of the posterior density there, on the labels' scale.
+    """
+
+    labels: Array
+    log_density: Array
+
+    @property
+    def mean(self) -> Array:
+        """[curves, p]."""
+        return self.labels.mean(axis=1)
+
+    @property
+    def std(self) -> Array:
+        """[curves, p]."""
+        return self.labels.std(axis=1)
+
+    def intervals(self, coverages: Sequence[float]) -> Array:
+        """The shortest interval of each label that holds this share of its draws: [coverages, curves, p, 2]."""
+        count = self.labels.shape[1]
+        ordered = np.sort(self.labels, axis=1)
+        found = np.empty((len(coverages), *self.labels.shape[::2], 2))
+        for i, coverage in enumerate(coverages):
+            begins = np.linspace(0.0, 1.0 - coverage, _PLACES)
+            low, high = (_quantiles(ordered, q * count - 0.5) for q in (begins, begins + coverage))
+            shortest = np.argmin(high - low, axis=1)[:, None]
+            for side, ends in enumerate((low, high)):
+                found[i, :, :, side] = np.take_along_axis(ends, shortest, axis=1)[:, 0]
+        return found
+
+    def values(self, parameters: Sequence[Parameter]) -> Array:
+        """The draws in the parameters' units, same shape as `labels`."""
+        columns = [p.from_unit_interval(self.labels[..., i]) for i, p in enumerate(parameters)]
+        return np.stack(columns, axis=-1)
+
+    def log_density_in_units(self, parameters: Sequence[Parameter]) -> Array:
+        """The logarithm of the density over the parameters in their units: [curves, draws]."""
+        slopes = [
+            p.slope(p.from_unit_interval(self.labels[..., i])) for i, p in enumerate(parameters)
+        ]
+        return self.log_density - np.log(np.stack(slopes, axis=-1)).sum(axis=-1)
+
+
+def _quantiles(ordered: Array, places: Array) -> Array:
+    """Values at places between the ordered draws [curves, draws, p], 0 being the first: [curves, places, p]."""
+    places = np.clip(places, 0, ordered.shape[1] - 1)
+    below = np.minimum(places.astype(int), ordered.shape[1] - 2)
+    part = (places - below)[:, None]
+    return ordered[:, below] * (1.0 - part) + ordered[:, below + 1] * part
+
+
+def independent_normal(labels: Array, std: Array, samples: int, seed: int) -> Draws:
+    """Draws from independent Gaussians, cut to the ranges: what mean and std [curves, p] say of each label alone."""
+    shape = (len(labels), samples, labels.shape[1])
+    ends = [(end - labels) / std for end in (0.0, 1.0)]
+    low, high = (scipy.special.ndtr(end) for end in ends)
+    mass = (high - low)[:, None]
+    uniform = np.random.default_rng(seed).uniform(size=shape)
+    drawn = labels[:, None] + std[:, None] * scipy.special.ndtri(low[:, None] + uniform * mass)
+    drawn = np.clip(drawn, 0.0, 1.0)
+    density = scipy.stats.norm.logpdf(drawn, labels[:, None], std[:, None]) - np.log(mass)
+    return Draws(drawn, density.sum(axis=2))
+
+
+@functools.lru_cache(maxsize=8)
+def even_normal(samples: int, num_labels: int) -> Array:
+    """[samples, num_labels] spread evenly over a standard normal distribution: a power of 2 of Sobol's points.
+
+    A. B. Owen, Scrambled net variance for integrals of smooth functions, Annals of Statistics 25 (1997) 1541-1562.
+    """
+    points = scipy.stats.qmc.Sobol(num_labels, rng=0).random(samples)
+    return scipy.special.ndtri(np.clip(points, 1e-9, 1.0 - 1e-9))
