@@ -54,12 +54,13 @@ class Identifier:
         self.uncertainty = sidecar.uncertainty
         self._columns = len(self.parameters) * (1 if sidecar.calibration is None else 2)
         if self.uncertainty == "flow":
-            self._flow: Any = next((each for each in model.layers if each.name == POSTERIOR), None)
-            if getattr(self._flow, "num_labels", None) != len(self.parameters):
+            flows = [each for each in model.layers if each.name == POSTERIOR]
+            if [getattr(each, "num_labels", 0) for each in flows] != [len(self.parameters)]:
                 raise InputError(
                     f"the model has no posterior of {len(self.parameters)} parameters, which {sidecar.file} describes; "
                     "train again"
                 )
+            self._flow: Any = flows[0]
             self._columns = self._flow.columns
             self._draw = tf.function(self._drawn, reduce_retracing=True, autograph=False)
         expected = ((None, *self.form.shape), (None, self._columns))
