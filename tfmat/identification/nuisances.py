@@ -9,8 +9,7 @@ import scipy.special
 from tfmat.curves.apparatus import log_uniform
 from tfmat.curves.records import RecordForm
 from tfmat.curves.settings import CurveSettings
-from tfmat.materials.law import Array, Law
-from tfmat.materials.parameter import Parameter
+from tfmat.materials.law import Array
 
 Value = Callable[[Array], Array]
 
@@ -74,24 +73,3 @@ def offset_value(limits: tuple[float, float]) -> Value:
         return np.asarray(np.interp(scipy.special.ndtri(clipped), normal[kept], values[kept]))
 
     return value
-
-
-class WithErrors(Law):
-    """A law whose labels have those of a record's errors behind them; its response knows nothing of these."""
-
-    def __init__(self, law: Law, errors: tuple[Nuisance, ...]):
-        # Not that of `Law`, which reads class attributes: this one is made of an object.
-        names = [f"{one.name}_{'' if one.test is None else one.test}" for one in errors]
-        units = ["MPa" if "offset" in one.name else "-" for one in errors]
-        added = (Parameter(name, unit, 0.0, 1.0) for name, unit in zip(names, units, strict=True))
-        self.parameters = (*law.parameters, *added)
-        self.interchangeable = law.interchangeable  # type: ignore[misc]
-        self._law, self._own = law, len(law.parameters)
-
-    def stress(self, strain: Array, parameters: Array) -> Array:
-        """See `Law.stress`."""
-        return self._law.stress(strain, parameters[:, : self._own])
-
-    def derivatives(self, strain: Array, parameters: Array) -> Array:
-        """See `Law.derivatives`, without those by the errors."""
-        return self._law.derivatives(strain, parameters[:, : self._own])

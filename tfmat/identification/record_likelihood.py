@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tfmat.curves.apparatus import Apparatus
 from tfmat.curves.records import RecordForm
 from tfmat.identification.likelihood import CurveLikelihood, Likelihoods, NoiseModel, Rows
-from tfmat.identification.nuisances import WithErrors, nuisances_of
+from tfmat.identification.nuisances import nuisances_of
 from tfmat.materials.history import History, TestSet
 from tfmat.materials.law import Array, Law
 
@@ -65,9 +65,9 @@ class RecordLikelihoods(Likelihoods):
         """Takes a test set, responses in its unit, and what is there, [records, points], as `observed` gives them."""
         assert noise.unknown is not None
         self._settings, self._nuisances = noise.unknown, nuisances_of(noise.unknown)
-        super().__init__(WithErrors(law, self._nuisances), noise, tests, response, valid)
+        super().__init__(law, noise, tests, response, valid)
         self.nuisances = len(self._nuisances)
-        self._plain, self._tests, self._own = law, tests, len(law.identified)
+        self._tests, self._own = tests, len(law.identified)
         self._absolute = RecordForm.of(noise.unknown).noise(noise.unknown)
 
     def log_density(self, curves: Rows, labels: Array) -> Array:
@@ -90,9 +90,10 @@ class RecordLikelihoods(Likelihoods):
         if self.noise.strength_mpa is not None:
             unit = self._tests[curves].unit
             total = total + self._log_cut_probability(curves, fit.answers / unit)
-        unique = self.law.sorted_labels(labels)
-        if unique is not labels:
-            total = np.where((unique == labels).all(axis=1), total, -np.inf)
+        own = labels[:, : self._own]
+        unique = self.law.sorted_labels(own)
+        if unique is not own:
+            total = np.where((unique == own).all(axis=1), total, -np.inf)
         return np.where(np.isnan(total), -np.inf, total)
 
     def _fit(self, curves: Rows, labels: Array, with_slopes: bool) -> _Fit:
@@ -197,14 +198,12 @@ class RecordLikelihoods(Likelihoods):
         }  # fmt: skip
         found = np.zeros((*rows.driven.shape, labels.shape[1]))
         if self._settings.machine_stiffness is None:
-            parameters = self._plain.from_labels(labels[:, : self._own])
+            parameters = self.law.from_labels(labels[:, : self._own])
             apparatus = self._apparatus(test, labels)
-            slopes = apparatus.answer(
-                rows, lambda seen: self._plain.sensitivities(seen, parameters)
-            )
-            chosen = [i for i, one in enumerate(self._plain.parameters) if one.fixed is None]
+            slopes = apparatus.answer(rows, lambda seen: self.law.sensitivities(seen, parameters))
+            chosen = [i for i, one in enumerate(self.law.parameters) if one.fixed is None]
             found[:, :, : self._own] = slopes[:, :, chosen]
-            found[:, :, : self._own] *= self._plain.label_slopes(parameters)[:, None]
+            found[:, :, : self._own] *= self.law.label_slopes(parameters)[:, None]
         else:
             # What the machine takes moves with every parameter.
             columns |= set(range(self._own))
@@ -222,9 +221,9 @@ class RecordLikelihoods(Likelihoods):
 
     def _answered(self, test: int, rows: History, labels: Array) -> tuple[Array, Array]:
         """What the specimen of a test answers, and what is measured of it but for noise: [k, points] each."""
-        parameters = self._plain.from_labels(labels[:, : self._own])
+        parameters = self.law.from_labels(labels[:, : self._own])
         apparatus = self._apparatus(test, labels)
-        answer = apparatus.answer(rows, lambda seen: self._plain.respond(seen, parameters))
+        answer = apparatus.answer(rows, lambda seen: self.law.respond(seen, parameters))
         return answer, apparatus.shown(rows, answer)
 
     def _apparatus(self, test: int, labels: Array) -> Apparatus:
