@@ -132,6 +132,12 @@ def check_layers(model_config: Config, num_points: int) -> None:
             f"model.ghost_batch_size is for model.batch_normalization=local, not {model_config.batch_normalization}; "
             "set that too, or leave it out"
         )
+    if model_config.representation != "points":
+        if model_config.input_scaling != "data_set":
+            raise InputError(
+                f"model.representation={model_config.representation} scales for itself; leave out model.input_scaling"
+            )
+        return
     left = num_points // model_config.pool_size ** len(filters)
     if left < 1:
         raise InputError(

@@ -11,6 +11,7 @@ from tfmat.models.convolution import ReshapedMaxPooling1D, UnfoldedConvolution1D
 from tfmat.models.curve_scaling import CurveExtent, CurveShape
 from tfmat.models.flow import with_posterior
 from tfmat.models.normalization import ExampleWeightedBatchNormalization
+from tfmat.models.plastic_spectrum import PlasticSpectrum
 from tfmat.models.test_sets import PoolTests, SettingChannels, SplitTests, TestTokens
 from tfmat.models.uncertainty import with_log_variance
 
@@ -72,12 +73,7 @@ def build_model(
     keras.utils.set_random_seed(seed)
     curve = layers.Input((num_points, len(channels)), name="curve")
     input_scale = [*input_scale, *[1.0] * (len(channels) - len(input_scale))]
-    convolutions: list[layers.Layer] = []
-    for i, (filters, kernel) in enumerate(
-        zip(model_config.conv_filters, model_config.kernel_sizes, strict=True), start=1
-    ):
-        convolutions += _convolution(model_config, i, filters, kernel)
-    convolutions.append(layers.Flatten(name="flatten"))
+    encoder = _encoder(model_config, input_scale)
     hidden: list[layers.Layer] = []
     for i, units in enumerate(model_config.hidden_units, start=1):
         suffix = "" if len(model_config.hidden_units) == 1 else str(i)
@@ -89,19 +85,17 @@ def build_model(
             hidden.append(layers.Dropout(model_config.dropout, seed=seed + i, name=name))
     labels = layers.Dense(num_outputs, name="labels")
     if num_tests > 1:
-        features = _pooled(model_config, curve, channels, convolutions, hidden, input_scale, tokens)
+        features = _pooled(model_config, curve, channels, encoder, hidden, input_scale, tokens)
     elif model_config.input_scaling == "curve":
         told = _told(curve, channels)
-        features = _shape_and_extent(told, convolutions, hidden, input_scale)
+        features = _shape_and_extent(told, encoder, hidden, input_scale)
     elif len(channels) > 3:
         with keras.name_scope("curve_to_parameters"):
             features = _told(curve, channels)
-            scale = layers.Rescaling([1.0 / scale for scale in input_scale], name="scale")
-            for layer in (scale, *convolutions, *hidden):
+            for layer in (*encoder, *hidden):
                 features = layer(features)
     else:
-        scale = layers.Rescaling([1.0 / scale for scale in input_scale], name="scale")
-        stack = [curve, scale, *convolutions, *hidden]
+        stack = [curve, *encoder, *hidden]
         if model_config.uncertainty == "none":
             return keras.Sequential([*stack, labels], name="curve_to_parameters")
         body = keras.Sequential(stack, name="curve_to_parameters")
@@ -116,6 +110,20 @@ def build_model(
     return keras.Model(curve, outputs, name="curve_to_parameters")
 
 
+def _encoder(model_config: Config, input_scale: Sequence[float]) -> list[layers.Layer]:
+    """The layers before the dense ones, which end in one vector for each record or test."""
+    if model_config.representation == "plastic_spectrum":
+        return [PlasticSpectrum(input_scale, name="plastic_spectrum")]
+    encoder: list[layers.Layer] = []
+    if model_config.input_scaling == "data_set":
+        encoder.append(layers.Rescaling([1.0 / scale for scale in input_scale], name="scale"))
+    for i, (filters, kernel) in enumerate(
+        zip(model_config.conv_filters, model_config.kernel_sizes, strict=True), start=1
+    ):
+        encoder += _convolution(model_config, i, filters, kernel)
+    return [*encoder, layers.Flatten(name="flatten")]
+
+
 def _told(curve: Any, channels: Sequence[str]) -> Any:
     """The record with time, rate and temperature on scales for a network, where it has them."""
     return SettingChannels(channels, name="settings")(curve) if len(channels) > 3 else curve
@@ -125,7 +133,7 @@ def _pooled(
     model_config: Config,
     curve: Any,
     channels: Sequence[str],
-    convolutions: Sequence[layers.Layer],
+    encoder: Sequence[layers.Layer],
     hidden: Sequence[layers.Layer],
     input_scale: Sequence[float],
     tokens: Sequence[Sequence[float]],
@@ -133,15 +141,12 @@ def _pooled(
     """Features [batch, units] of records of several tests."""
     num_tests, by_curve = len(tokens), model_config.input_scaling == "curve"
     with keras.name_scope("curve_to_parameters"):
-        tests = SplitTests(num_tests, name="tests")(_told(curve, channels))
+        tests = features = SplitTests(num_tests, name="tests")(_told(curve, channels))
         extent = None
         if by_curve:
             features = CurveShape(name="shape")(tests)
             extent = CurveExtent(input_scale, name="extent")(tests)
-        else:
-            scales = [1.0 / scale for scale in input_scale]
-            features = layers.Rescaling(scales, name="scale")(tests)
-        for layer in convolutions:
+        for layer in encoder:
             features = layer(features)
         if extent is not None:
             features = layers.Concatenate(name="flat_shape_and_extent")([features, extent])
@@ -159,7 +164,7 @@ def _pooled(
 
 def _shape_and_extent(
     curve: Any,
-    convolutions: Sequence[layers.Layer],
+    encoder: Sequence[layers.Layer],
     hidden: Sequence[layers.Layer],
     input_scale: Sequence[float],
 ) -> Any:
@@ -171,7 +176,7 @@ def _shape_and_extent(
     with keras.name_scope("curve_to_parameters"):
         features = CurveShape(name="shape")(curve)
         extent = CurveExtent(input_scale, name="extent")(curve)
-        for layer in convolutions:
+        for layer in encoder:
             features = layer(features)
         features = layers.Concatenate(name="flat_shape_and_extent")([features, extent])
         for layer in hidden:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _FLOAT = 4  # bytes
 # Weights, gradients and one slot of the optimizer; a mesh may divide all but the weights.
 _COPIES = 3
+# What `tfmat.models.plastic_spectrum` makes of each test.
+_SPECTRUM_NUMBERS = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +94,7 @@ def plan_job(
     shard_size = {"shard_size": dataset.shard_size} if dataset else {}
     plan = RunPlan.of_config(config, workdir=workdir, **shard_size)
     job = Job(config, plan, backend, options, settings, dataset, folder)
+    _check_representation(config, job.form)
     check_training_fits(config, num_outputs=job.num_outputs, form=job.form, backend=backend)
     num_curves = config.data.num_curves
     _check_lengths(config, plan, num_curves - num_curves // 4)
@@ -109,6 +112,18 @@ def _check_processes(backend: str, options: "BackendOptions") -> None:
         )
     if backend == "dtensor":
         options.mesh.devices_per_process(processes.size)
+
+
+def _check_representation(config: Config, form: RecordForm) -> None:
+    if config.model.representation == "points":
+        return
+    driven = [programme.drives for programme in form.programmes]
+    if not driven or "stress" in driven:
+        what = "curves of rising strain" if not driven else "tests that drive the stress"
+        raise InputError(
+            f"model.representation={config.model.representation} is for tests that drive the strain to and fro, not "
+            f"for {what}; give --config.model.representation=points"
+        )
 
 
 def _check_lengths(config: Config, plan: RunPlan, num_train: int) -> None:
@@ -151,6 +166,8 @@ def count_parameters(config: Config, *, num_outputs: int, form: RecordForm) -> i
         count += (kernel * inputs + 1) * filters
         points, inputs = points // model.pool_size, filters
     inputs *= points
+    if model.representation == "plastic_spectrum":
+        count, inputs = 0, _SPECTRUM_NUMBERS
     if form.num_tests > 1:  # the tests' own dense layer, which sees their tokens too
         units = model.hidden_units[0]
         count += (inputs + form.modes.shape[1] + 1) * units

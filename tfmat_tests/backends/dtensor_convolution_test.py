@@ -32,7 +32,7 @@ from tfmat.optimizers import make_functional
 from tfmat_tests.backends.exchanges import exchanges
 random = np.random.default_rng(0)
 features = random.normal(size=(100, 50, 3)).astype("f")
-if "tests" in sys.argv:
+if "tests" in sys.argv or "spectrum" in sys.argv:
     features[:, :, 2] = 0.0
     features[::3, 25:] = [0.0, 0.0, 1.0]
 labels = random.uniform(size=(100, 2)).astype("f")
@@ -43,6 +43,7 @@ def model(convolution):
     config = default_config().model
     config.conv_filters, config.hidden_units, config.convolution = (4, 6), (24,), convolution
     config.input_scaling = "curve" if tests else "data_set"
+    config.representation = "plastic_spectrum" if "spectrum" in sys.argv else "points"
     return build_model(config, num_outputs=2, num_points=50, tokens=tests, seed=3)
 plain = model("direct")
 plain.compile(keras.optimizers.Adam(1e-3), loss="mse")
@@ -81,6 +82,11 @@ def test_weights_and_exchanges(mesh, programs):
 def test_records_of_several_tests_train_as_on_one_device(mesh, programs):
     """The program compares every weight with Keras's own loop; a third of the records lacks a test."""
     assert "COUNTS" in programs.python("-c", EQUALITY, mesh, "tests")
+
+
+@pytest.mark.parametrize("mesh", ["batch:2", "model:2"])
+def test_a_plastic_spectrum_trains_as_on_one_device(mesh, programs):
+    assert "COUNTS" in programs.python("-c", EQUALITY, mesh, "spectrum")
 
 
 DIRECT = (

@@ -100,6 +100,7 @@ def _equal_cases(run_all):
             }
             for precision, optimizer in (("float64", "adam"), ("float32", "novograd"))
         ),
+        {**cases[0], "name": "spectrum", "model": {"representation": "plastic_spectrum"}},
     ]
 
 
