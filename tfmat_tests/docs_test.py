@@ -55,7 +55,7 @@ def test_dtensor(tmp_path, monkeypatch, capsys):
 def test_cyclic_shear_of_a_ply(tmp_path, monkeypatch, capsys):
     """The page's program and commands, one after the other, print what the page shows."""
     monkeypatch.chdir(tmp_path)
-    text = (DOCS / "ply_shear.md").read_text("utf-8")
+    text = (DOCS / "ply_shear.md").read_text("utf-8").replace("\\\n", "")
     (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(program, "make_plies.py", "exec"), {})
     commands = re.findall(r"^    tfmat (identify .*)$", text, re.MULTILINE)
@@ -77,10 +77,10 @@ def test_cyclic_shear_of_a_ply(tmp_path, monkeypatch, capsys):
 def test_relaxation_and_creep(tmp_path, monkeypatch):
     """The page's program makes four files that are the tests which its command names."""
     monkeypatch.chdir(tmp_path)
-    text = (DOCS / "rates.md").read_text("utf-8")
+    text = (DOCS / "rates.md").read_text("utf-8").replace("\\\n", "")
     (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(program, "make_tests.py", "exec"), {})
-    (command,) = re.findall(r"^    tfmat identify (relaxation=\S+ creep.*)$", text, re.MULTILINE)
+    (command,) = re.findall(r"^    tfmat identify (relaxation=\S+ +creep.*)$", text, re.MULTILINE)
     files = [word for word in command.split() if not word.startswith("--")]
     law = find_law("perzyna")
     (record,), errors = load_records(find_records(files, law), law)
