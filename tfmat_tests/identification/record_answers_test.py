@@ -1,13 +1,18 @@
 """Tests of one material identified together: made records whose truth is known, and the published numbers."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
 import tfmat
+from tfmat.curves.arrays_of_tests import measured_records
+from tfmat.curves.cleaning import CleaningOptions
 from tfmat.curves.measured_tests import MeasuredRecord
+from tfmat.curves.reading import ReadingOptions
 from tfmat.curves.record_files import find_records, load_records
+from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
 from tfmat.identification.networks import law_alone
 from tfmat.identification.record_answers import identify_records
@@ -155,6 +160,36 @@ def test_a_law_that_explains_the_tests_better_is_named(tmp_path):
     (better,) = [kind for kind in kinds(answer("neo_hooke", *files)) if "fits better" in kind]
     assert better.split()[0] in ("mooney_rivlin", "ogden", "ogden_3")
     assert not any("fits better" in kind for kind in kinds(answer("mooney_rivlin", *files)))
+
+
+def test_what_a_network_never_saw_is_told_beside_least_squares():
+    """A network without training, of tension alone, asked about planar tension too, and at large strains."""
+    import keras
+
+    from tfmat.identification.identifier import Identifier
+
+    settings = CurveSettings(
+        law="mooney_rivlin",
+        tests=("uniaxial",),
+        num_points=16,
+        test_ranges={"max_strain": (0.5, 1.0)},
+    )
+    described = law_alone("mooney_rivlin")
+    source = dataclasses.replace(described, settings=settings)
+    model = keras.Sequential(
+        [keras.layers.Input(source.form.shape), keras.layers.Flatten(), keras.layers.Dense(2)]
+    )
+    law = find_law("mooney_rivlin")
+    given = {}
+    for mode in ("uniaxial", "planar"):
+        history = History(mode, strain=STRETCH[None] - 1.0)
+        given[mode] = (STRETCH - 1.0, law.respond(history, np.array([[0.3, 0.06]]))[0])
+    records = measured_records(given, None, law, ReadingOptions(), CleaningOptions())
+    (found,) = identify_records(Identifier(model, source), records)
+    assert found.method == "least_squares"
+    assert {"test unknown to the network", "beyond the trained tests"} <= set(kinds(found))
+    (alone,) = identify_records(described, records)
+    assert kinds(alone) == []
 
 
 def _strain_weighted(law, values, record) -> float:
