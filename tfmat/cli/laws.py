@@ -80,6 +80,7 @@ def describe(spec: str, law: Any) -> dict[str, Any]:
         "strain_spacing": law.strain_spacing,
         "strength_mpa": list(law.strength_mpa) if law.strength_mpa else None,
         "noise_mpa": law.noise_mpa,
+        "laboratory": {name: list(limits) for name, limits in law.laboratory.items()},
         "parameters": [
             {
                 "name": parameter.name,
@@ -257,6 +258,10 @@ def _details(law: Any) -> str:
     rows += [
         ("strength cut-off", f"{strength[0]:g} to {strength[1]:g} MPa" if strength else "none"),
         ("noise", f"{law.noise_mpa:g} MPa"),
+        *(
+            ("" if i else "data.laboratory adds", f"{name} {low:g} to {high:g}")
+            for i, (name, (low, high)) in enumerate(law.laboratory.items())
+        ),
     ]
     if law.rupture_strain < float("inf"):
         rows += [("a creep record ends", f"before a strain of {law.rupture_strain:g}")]

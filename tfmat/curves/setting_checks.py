@@ -109,7 +109,7 @@ def contradiction(settings: "CurveSettings", programmes: "Sequence[Programme]") 
         drawn = (
             one.draw(np.random.default_rng(0), _LOOKED_AT, points).strain for one in programmes
         )
-        if not any(strain is not None and rises_from_zero(strain).any() for strain in drawn):
+        if not any(strain is not None and rises_from_zero(strain).mean() > 0.5 for strain in drawn):
             names = " and ".join(programme.name for programme in programmes)
             return (
                 f"--config.data.toe is of tests whose strain rises from zero and does not turn, and {names} does not; "

@@ -106,6 +106,35 @@ def test_flags_of_tests_become_settings(
     assert status == 2 and "there is no test 'planer'; did you mean 'planar'?" in err
 
 
+def test_flags_of_a_laboratory_become_settings(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ("--law=voce_chaboche_1", "--num_points=60", "--test_range=cycles=1,3")
+    flags = ("--laboratory", "--noise_told", "--stress_offset=1,2", "--measured_points=20,60")
+    status, _, err = _run(capsys, *_flags(tmp_path), *base, *flags)
+    assert status == 0, err
+    settings = CurveSettings(
+        law="voce_chaboche_1",
+        test_ranges={"cycles": (1.0, 3.0)},
+        num_points=60,
+        laboratory=True,
+        noise_told=True,
+        stress_offset=(1.0, 2.0),
+        measured_points=(20, 60),
+    )
+    dataset = PackedDataset.open(dataset_folder(tmp_path, settings, 0, 2000, 50))
+    assert dataset.features.shape[1:] == (60, 4) and dataset.settings is not None
+    assert dataset.settings.strain_offset == settings.build_law().laboratory["strain_offset"]
+    for wrong, said in (
+        ("--noise_correlation=0.5,1", "--noise_correlation is (0.5, 1.0); give 0.999 at most"),
+        ("--toe=0.001,0.01", "--toe is of tests whose strain rises from zero and does not turn"),
+        ("--machine_stiffness=1e5", "--machine_stiffness: '1e5' is not LOW,HIGH"),
+        ("--noise_told", "--noise_told has nothing to tell"),
+    ):
+        status, _, err = _run(capsys, *_flags(tmp_path), *base, wrong)
+        assert status == 2 and said in err and err.count("\n") == 1
+
+
 def test_damage_and_its_repair(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     _run(capsys, *_flags(tmp_path))
     (folder,) = tmp_path.iterdir()
