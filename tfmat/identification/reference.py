@@ -14,6 +14,7 @@ from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification.bayes_risk import cached_bayes_risk
 from tfmat.identification.cramer_rao import cramer_rao_bound
+from tfmat.identification.fits_with_errors import fit_with_errors
 from tfmat.identification.least_squares import LeastSquaresFit, fit_with_noise
 from tfmat.identification.likelihood import PRIOR_VARIANCE, NoiseModel, unknown_likelihood
 from tfmat.identification.scores import bins_of
@@ -269,14 +270,20 @@ def _timed_fit(
 ) -> tuple[LeastSquaresFit, float]:
     """The fits, and how long they took in seconds."""
     law, noise = settings.build_law(), NoiseModel.of(settings)
-    arguments = noise.noise_mpa, noise.noise_relative
-    # Least squares knows nothing of such errors but that residuals of neighbours are alike, as of measured tests.
-    correlated = noise.unknown is not None
+
+    def fitted(rows: slice) -> LeastSquaresFit:
+        part = strain[rows]
+        if noise.unknown is not None and isinstance(part, TestSet):
+            return fit_with_errors(noise.unknown, part, stress[rows], valid[rows])
+        return fit_with_noise(
+            law, part, stress[rows], valid[rows], noise.noise_mpa, noise.noise_relative
+        )
+
     # The first call of everything loads and reserves; it is no part of the rate.
-    fit_with_noise(law, strain[:8], stress[:8], valid[:8], *arguments, correlated=correlated)
+    fitted(slice(0, 8))
     started = time.perf_counter()
-    fitted = fit_with_noise(law, strain, stress, valid, *arguments, correlated=correlated)
-    return fitted, time.perf_counter() - started
+    found = fitted(slice(None))
+    return found, time.perf_counter() - started
 
 
 def _scale(of_dataset: tuple[Parameter, ...], of_network: tuple[Parameter, ...]) -> Array:
