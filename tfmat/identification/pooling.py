@@ -26,7 +26,7 @@ def pool(results: Sequence[Identification], keys: Sequence[str] = ()) -> list[Id
     `value` is the mean of the specimens' recommended values on the scale of the parameter (a geometric mean where that
     is logarithmic), `std` the standard deviation between the specimens, `ci95` the interval of the mean by Student's
     t; `least_squares` fits one set of parameters to all specimens together. Specimens whose answer must not be used
-    are left out, and named.
+    are left out, and named. A parameter that no specimen tells has neither, and a warning.
 
     Args:
       results: what `identify` answered, all of one law.
@@ -85,18 +85,35 @@ def _pooled(
     if left_out:
         names = ", ".join(f"{m.curve.name} ({', '.join(m.do_not_use)})" for m in left_out)
         warnings.append(Caveat("specimens left out", f"left out of the pooled answer: {names}"))
+    unknown = _open_in_all(usable)
+    if unknown:
+        text = f"{', '.join(unknown)} cannot be identified from any of the specimens"
+        advice = "give it (--fix) if it is known; do not use its value alone"
+        warnings.append(Caveat("cannot be identified", text, advice))
     method = "mean of specimens"
     return Identification(
         curve=curve,
         law=law,
         method="mean of specimens",
-        parameters=_values(law, labels, together),
+        parameters=_values(law, labels, together, unknown),
         stress_mpa={method: response},
         errors_percent={method: percent},
         warnings=warnings,
         labels=mean,
         covariance=np.atleast_2d(np.cov(labels, rowvar=False)),
     )
+
+
+def _open_in_all(usable: Sequence[Identification]) -> list[str]:
+    """Parameters that least squares could tell from no specimen: their scatter says nothing of the material."""
+    return [
+        name
+        for name in usable[0].parameters
+        if all(
+            value.method == "least_squares" and value.std is None
+            for value in (result.parameters[name] for result in usable)
+        )
+    ]
 
 
 def _of_all(
@@ -172,7 +189,9 @@ def _mean_tensile(each: Sequence[TensileProperties | None]) -> TensileProperties
     return TensileProperties(**means)
 
 
-def _values(law: Law, labels: Array, together: Array | None) -> dict[str, Value]:
+def _values(
+    law: Law, labels: Array, together: Array | None, unknown: Sequence[str]
+) -> dict[str, Value]:
     mean = labels.mean(axis=0)
     values = law.from_labels(labels)
     half = (
@@ -190,8 +209,8 @@ def _values(law: Law, labels: Array, together: Array | None) -> dict[str, Value]
             float(middle[i]),
             parameter.unit,
             "mean of specimens",
-            std=float(values[:, i].std(ddof=1)),
-            ci95=(float(low[i]), float(high[i])),
+            std=None if parameter.name in unknown else float(values[:, i].std(ddof=1)),
+            ci95=None if parameter.name in unknown else (float(low[i]), float(high[i])),
             least_squares=None if together is None else float(together[column]),
         )
         column += 1

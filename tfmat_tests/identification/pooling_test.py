@@ -118,6 +118,20 @@ def test_specimens_of_several_tests_are_pooled(tmp_path):
     assert "*HYPERELASTIC" in pooled.card("abaqus")
 
 
+def test_what_no_specimen_tells_is_not_told_by_their_scatter(results):
+    def without_std(result):
+        unknown = dataclasses.replace(result.parameters["a"], method="least_squares", std=None)
+        return dataclasses.replace(result, parameters={**result.parameters, "a": unknown})
+
+    (pooled,) = pool([without_std(result) for result in results])
+    assert (pooled.parameters["a"].std, pooled.parameters["a"].ci95) == (None, None)
+    assert pooled.parameters["G0"].ci95 is not None
+    (said,) = pooled.warnings
+    assert said.kind == "cannot be identified" and said.text.startswith("a cannot be identified")
+    (pooled,) = pool([*(without_std(result) for result in results[:2]), results[2]])
+    assert pooled.parameters["a"].ci95 is not None and pooled.warnings == []
+
+
 def test_specimens_are_pooled_by_their_conditions(results):
     def tested(result, temperature):
         curve = dataclasses.replace(result.curve, conditions={"temperature": temperature})
