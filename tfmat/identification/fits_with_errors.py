@@ -1,4 +1,4 @@
-"""Least squares for simulated records whose zeroes are off and whose machine gives way. NumPy only.
+"""Least squares for simulated records whose zeroes are off, with slack, and whose machine gives way. NumPy only.
 
 The fit knows nothing of such errors, as one of measured tests does not; its intervals do.
 """
@@ -85,14 +85,15 @@ def covariance_by_errors(
             lambda array: np.broadcast_to(array, (len(labels), *array.shape[1:]))
         )
         plain = moved(rows)
-        for name in ("strain_offset", "stress_offset"):
-            limits = getattr(settings, name)
-            if limits is None or (name == "strain_offset" and rows.strain is None):
-                continue
-            size = np.sqrt(_mean_square(limits))
-            effect = np.zeros(valid.shape)
-            effect[:, part] = moved(rows, **{name: size}) - plain
-            effects.append(effect)
+        for name, limits in (
+            ("strain_offset", settings.strain_offset),
+            ("stress_offset", settings.stress_offset),
+            ("slack", settings.toe),
+        ):
+            if limits is not None and (name == "stress_offset" or rows.strain is not None):
+                effect = np.zeros(valid.shape)
+                effect[:, part] = moved(rows, **{name: np.sqrt(_mean_square(limits))}) - plain
+                effects.append(effect)
         if (limits := settings.machine_stiffness) is not None:
             compliance = np.sqrt(_mean_square((1.0 / limits[1], 1.0 / limits[0])))
             machine[:, part] = moved(rows, stiffness=1.0 / compliance) - plain

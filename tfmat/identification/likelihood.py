@@ -17,7 +17,7 @@ PRIOR_VARIANCE = 1.0 / 12.0
 # Stands in for the standard deviation of a point without noise: relative noise where the stress is zero.
 _LEAST_DEVIATION = 1e-9
 # Options of the observation model of tests that the likelihood integrates over, and those that the record itself tells.
-_NUISANCES = ("noise_correlation", "strain_offset", "stress_offset", "machine_stiffness")
+_NUISANCES = ("noise_correlation", "strain_offset", "stress_offset", "toe", "machine_stiffness")
 _KNOWN = ("noise_of_maximum", "measured_points")
 
 Rows = NDArray[np.integer] | slice

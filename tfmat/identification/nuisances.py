@@ -39,6 +39,9 @@ def nuisances_of(settings: CurveSettings) -> tuple[Nuisance, ...]:
             found.append(Nuisance("noise_of_maximum", test, _log_uniform_value(drawn)))
         if settings.stress_offset is not None:
             found.append(Nuisance("stress_offset", test, offset_value(settings.stress_offset)))
+        slack = settings.toe
+        if slack is not None and _is_drawn(slack) and programme.drives == "strain":
+            found.append(Nuisance("toe", test, _log_uniform_value(slack)))
         if settings.strain_offset is not None and programme.drives == "strain":
             found.append(Nuisance("strain_offset", test, offset_value(settings.strain_offset)))
     return tuple(found)

@@ -193,9 +193,9 @@ class RecordLikelihoods(Likelihoods):
         """d shown / d label of a test, [k, points, p + nuisances], zero for the size and correlation of noise."""
         columns = {
             column
-            for name, of in (("strain_offset", test), ("stress_offset", test), ("machine_stiffness", None))
-            if (column := self._column(name, of)) is not None
-        }  # fmt: skip
+            for column, one in enumerate(self._nuisances, start=self._own)
+            if one.test in (None, test) and not one.name.startswith("noise")
+        }
         found = np.zeros((*rows.driven.shape, labels.shape[1]))
         if self._settings.machine_stiffness is None:
             parameters = self.law.from_labels(labels[:, : self._own])
@@ -230,6 +230,7 @@ class RecordLikelihoods(Likelihoods):
         return Apparatus(
             strain_offset=self._value("strain_offset", test, labels),
             stress_offset=self._value("stress_offset", test, labels),
+            slack=self._value("toe", test, labels),
             stiffness=self._value("machine_stiffness", None, labels),
         )
 

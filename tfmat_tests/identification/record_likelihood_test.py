@@ -108,6 +108,21 @@ def test_an_offset_of_the_strain_moves_the_history():
         assert likelihood.log_density(labels[None])[0] == pytest.approx(expected, rel=1e-9)
 
 
+def test_slack_is_what_the_specimen_does_not_see():
+    settings, _, tests, response, found = _records(toe=(0.01, 0.1))
+    law, labels = settings.build_law(), np.array([[0.4, 0.25, 0.5]])
+    value = law.from_labels(labels[:, :1])[0, 0]
+    for i, likelihood in enumerate(found):
+        model = []
+        for history, slack in zip(tests.histories, 0.01 * 10.0 ** labels[0, 1:], strict=True):
+            strain = history.strain[i : i + 1]
+            seen = dataclasses.replace(history, strain=strain - slack * -np.expm1(-strain / slack))
+            model.append(law.respond(seen, np.array([[value]]))[0])
+        expected = scipy.stats.norm.logpdf(response[i] * 0.02, np.concatenate(model), 0.02).sum()
+        expected += 32 * 0.5 * np.log(2 * np.pi)
+        assert likelihood.log_density(labels)[0] == pytest.approx(expected, rel=1e-9)
+
+
 def test_noise_that_is_told_is_the_unit_of_the_response():
     settings, curves, tests, _, found = _records(
         noise_mpa=0.0, noise_of_maximum=(0.001, 0.1), noise_told=True
@@ -160,7 +175,7 @@ def test_quantiles_of_offsets_are_those_of_their_scale_mixture():
 
 def test_slopes_are_those_of_the_density():
     *_, found = _records(
-        2, noise_of_maximum=(0.01, 0.1), noise_correlation=(0.2, 0.9), strain_offset=(1e-3, 1e-2),
+        2, noise_of_maximum=(0.01, 0.1), noise_correlation=(0.2, 0.9), strain_offset=(1e-3, 1e-2), toe=(0.01, 0.1),
         machine_stiffness=(20.0, 100.0),
     )  # fmt: skip
     likelihood = found[0]
@@ -181,7 +196,7 @@ def test_slopes_are_those_of_the_density():
         {"noise_of_maximum": (0.005, 0.1), "noise_mpa": 0.0, "missing_tests": 0.5},
         {"noise_correlation": (0.3, 0.95), "stress_offset": (0.02, 0.1)},
         {"strain_offset": (0.003, 0.01), "machine_stiffness": (20.0, 200.0)},
-        {"measured_points": (8, 16), "noise_correlation": (0.8, 0.8)},
+        {"measured_points": (8, 16), "noise_correlation": (0.8, 0.8), "toe": (0.01, 0.1)},
         {"noise_of_maximum": (0.01, 0.1), "strength_cut_off": True},
     ],
 )
@@ -216,7 +231,6 @@ def test_errors_that_are_ignored_would_be_seen():
     ("options", "message"),
     [
         ({"misfit": (0.01, 0.1)}, "curves with data.misfit have no exact likelihood"),
-        ({"misfit": (0.01, 0.1), "toe": (0.01, 0.1)}, "data.toe and data.misfit have no exact"),
         ({"measured_points": (8, 12), "strength_cut_off": True}, "data.measured_points that break"),
         ({"noise_mpa": 0.0}, "the curves have no noise"),
     ],
