@@ -1,6 +1,7 @@
 """What commands take: flags as data, those that several commands share, and places refused before any work is done."""
 
 import functools
+import math
 import operator
 import os
 import pathlib
@@ -170,3 +171,20 @@ def check_output_folder(flag: str, value: str | None) -> None:
         raise InputError(f"--{flag}={value}: {path} is a file; give a folder")
     if not os.access(path, os.W_OK):
         raise InputError(f"--{flag}={value}: the folder {path} cannot be written; choose another")
+
+
+def known_parameters(texts: list[str]) -> dict[str, float]:
+    """`["E=193000", "b=12"]` -> values; InputError for anything else."""
+    known: dict[str, float] = {}
+    for pair in ",".join(texts).split(",") if texts else []:
+        name, equals, value = pair.partition("=")
+        try:
+            found = float(value)
+        except ValueError:
+            found = math.nan
+        if not equals or not name.strip() or not math.isfinite(found):
+            raise InputError(
+                f"--fix={pair} is not understood; write a name and a number, --fix=E=193000"
+            )
+        known[name.strip()] = found
+    return known

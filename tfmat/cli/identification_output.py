@@ -2,9 +2,12 @@
 
 import collections
 import csv
+import pathlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tfmat.errors import InputError
 from tfmat.files import atomic_write, make_folder
@@ -131,10 +134,50 @@ def write_cards(
     return [("", f"cards in {folder}: {shown}"), *said]
 
 
+def write_samples(
+    results: "Sequence[Identification]", path: str, uncertainty: str
+) -> list[tuple[str, str]]:
+    """The samples of all answers as a .npz file; NaN for a curve that the network does not know.
+
+    Returns:
+      (style, line) for the terminal: what was written, and what the user should know of it.
+    """
+    drawn = [result.samples for result in results]
+    known = next((each for each in drawn if each is not None), None)
+    if known is None:
+        raise InputError("the network knows none of these curves; there is nothing to draw from")
+    arrays: dict[str, Any] = {
+        "samples": [known.values * np.nan if each is None else each.values for each in drawn],
+        "log_density": [
+            known.log_density * np.nan if each is None else each.log_density for each in drawn
+        ],
+        "parameters": known.names,
+        "units": known.units,
+        "curves": [result.curve.name for result in results],
+    }
+    with atomic_write(path, "wb") as file:
+        np.savez(file, **arrays)
+    lines = [("", f"{len(known.values):,} samples of each curve: {path}")]
+    if uncertainty == "gaussian":
+        text = "this network gives a Gaussian of each parameter alone; how they trade is not in the samples"
+        lines.append(
+            ("yellow", f"warning: {text} (model.uncertainty=flow gives the whole posterior)")
+        )
+    missing = sum(each is None for each in drawn)
+    if missing:
+        lines.append(
+            (
+                "yellow",
+                f"warning: no samples (NaN) of {missing} curves, which the network does not know",
+            )
+        )
+    return lines
+
+
 def print_results(
     results: Sequence[Mapping[str, Any]],
     *,
-    network: str,
+    network: pathlib.Path | None,
     details: bool = False,
     cards: Sequence[tuple[str, str]] = (),
 ) -> None:
@@ -142,7 +185,7 @@ def print_results(
 
     Args:
       results: the entries of the JSON file, pooled answers last.
-      network: which network answered, in words.
+      network: the folder of the network that answered; None for none.
       cards: what `write_cards` said.
     """
     from rich.text import Text
@@ -192,9 +235,17 @@ def print_results(
             lines = note_lines(note, len(results), shared)
         for line in lines:
             console.print(Text(line, style="yellow"), soft_wrap=True)
-    console.print(Text(f"network: {network}", style="dim"), soft_wrap=True)
+    console.print(Text(f"network: {_described(network)}", style="dim"), soft_wrap=True)
     for style, line in cards:
         console.print(Text(line, style=style), soft_wrap=True)
+
+
+def _described(network: pathlib.Path | None) -> str:
+    from tfmat.identification.networks import is_pretrained
+
+    if network is None:
+        return "none for this law; least squares alone"
+    return f"{network.name} that comes with tfmat" if is_pretrained(network) else str(network)
 
 
 def _print_steps(console: "Console", result: Mapping[str, Any]) -> None:

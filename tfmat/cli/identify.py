@@ -28,6 +28,11 @@ test, or a table tests.csv (columns file, test, rate in 1/s, temperature in °C,
 takes one kind of test, plain files are a material each. A parameter that the tests cannot tell is named, with the test
 that would tell it.
 
+--samples writes samples of the joint posterior, and the logarithms of their densities, into --samples_file: arrays
+samples [curves, samples, parameters] in the units that units names, log_density [curves, samples], parameters, curves.
+They are the network's own, which has to have a posterior (model.uncertainty=flow); of model.uncertainty=gaussian they
+are those of independent Gaussians.
+
 With --fix a known parameter is given and the others are identified; with --pool all curves are specimens of one
 material, and the last answer is theirs together (--pool_by: one answer for each temperature, direction, ...).
 
@@ -40,7 +45,6 @@ goes on with the others).
 """
 
 import dataclasses
-import math
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -50,11 +54,13 @@ from tfmat.cli.flags import (
     FlagValues,
     check_output_file,
     check_output_folder,
+    known_parameters,
     listed,
     number,
     repeated,
     switch,
     text,
+    whole,
 )
 from tfmat.errors import InputError
 
@@ -92,6 +98,8 @@ FLAGS = (
     text("window", None, "LOW,HIGH: strains between which points count, e.g. 0,0.05; either may be empty"),
     text("json", None, "file to write the results to"),
     text("csv", None, "file to write the results to, one row per curve"),
+    whole("samples", None, "samples of the network's posterior of each curve, written to --samples_file", 1),
+    text("samples_file", "samples.npz", "file for the samples and the logarithms of their densities"),
     text("plot_dir", None, "folder for one picture per curve: measured against the law's curve"),
     listed("card", (), "material cards to write: abaqus, ls_dyna, ansys, calculix, code_aster; several with commas"),
     text("card_dir", "cards", "folder for the material cards"),
@@ -115,7 +123,7 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     if not arguments:
         raise InputError("no curve given; say: tfmat identify curve.csv [more.csv, folder ...]")
     fixed = known_parameters(flag_values.fix)
-    for name in ("json", "csv"):
+    for name in ("json", "csv", "samples_file"):
         check_output_file(name, flag_values[name].value)
     check_output_folder("plot_dir", flag_values.plot_dir)
     # Files are read before TensorFlow is loaded: a bad one is named at once.
@@ -126,6 +134,7 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     network = find_network(flag_values.workdir, flag_values.law)
     sidecar = law_alone(flag_values.law) if network is None else read_sidecar(network)
     solvers = _solvers(flag_values, sidecar)
+    _check_samples(flag_values, sidecar, fixed)
     if fixed and sidecar.law is not None:
         from tfmat.identification.classical import conditioned
 
@@ -162,6 +171,15 @@ def _solvers(flag_values: FlagValues, sidecar: "Sidecar") -> list[str]:
         check_card(sidecar.law, solver, flag_values.poisson_ratio)
     check_output_folder("card_dir", flag_values.card_dir)
     return solvers
+
+
+def _check_samples(flag_values: FlagValues, sidecar: "Sidecar", fixed: dict[str, float]) -> None:
+    if flag_values.samples is not None:
+        from tfmat.identification.draws import check_samples
+
+        check_samples(sidecar.uncertainty, flag_values.samples, fixed=bool(fixed))
+    elif flag_values["samples_file"].present:
+        raise InputError("--samples_file says where samples go; say how many: --samples=1000")
 
 
 def _read(
@@ -221,6 +239,7 @@ def _identify(
         write_cards,
         write_csv,
         write_plots,
+        write_samples,
     )
     from tfmat.console import progress_bar
     from tfmat.identification.record_answers import identify_all
@@ -239,6 +258,7 @@ def _identify(
             curves,
             fixed=fixed,
             least_squares=flag_values.least_squares,
+            samples=flag_values.samples or 0,
             progress=progress,
         )
     pooled = _pooled(flag_values, results)
@@ -253,6 +273,8 @@ def _identify(
             poisson_ratio=flag_values.poisson_ratio,
             variants=flag_values.card_variants,
         )
+    if flag_values.samples is not None:
+        cards += write_samples(results, flag_values.samples_file, sidecar.uncertainty)
     if flag_values.plot_dir is not None:
         write_plots(every, flag_values.plot_dir)
     if flag_values.json is not None:
@@ -262,7 +284,7 @@ def _identify(
     details = flag_values.details
     if flag_values.csv is not None:
         write_csv(flag_values.csv, content, details=details)
-    print_results(content, network=_described(network), details=details, cards=cards)
+    print_results(content, network=network, details=details, cards=cards)
 
 
 def _pooled(flag_values: FlagValues, results: "list[Identification]") -> "list[Identification]":
@@ -272,28 +294,3 @@ def _pooled(flag_values: FlagValues, results: "list[Identification]") -> "list[I
 
     keys = [key.strip() for key in (flag_values.pool_by or "").split(",") if key.strip()]
     return pool(results, keys)
-
-
-def _described(network: pathlib.Path | None) -> str:
-    from tfmat.identification.networks import is_pretrained
-
-    if network is None:
-        return "none for this law; least squares alone"
-    return f"{network.name} that comes with tfmat" if is_pretrained(network) else str(network)
-
-
-def known_parameters(texts: list[str]) -> dict[str, float]:
-    """`["E=193000", "b=12"]` -> values; InputError for anything else."""
-    known: dict[str, float] = {}
-    for pair in ",".join(texts).split(",") if texts else []:
-        name, equals, value = pair.partition("=")
-        try:
-            found = float(value)
-        except ValueError:
-            found = math.nan
-        if not equals or not name.strip() or not math.isfinite(found):
-            raise InputError(
-                f"--fix={pair} is not understood; write a name and a number, --fix=E=193000"
-            )
-        known[name.strip()] = found
-    return known

@@ -10,6 +10,7 @@ from tfmat.curves.cleaning import Caveat, MeasuredCurve, reasons_not_to_use
 from tfmat.curves.measured_tests import MeasuredRecord
 from tfmat.identification.cards import card
 from tfmat.identification.classical import ClassicalAnswer
+from tfmat.identification.draws import Samples
 from tfmat.identification.predictions import Interval, Predicted, interval_of, network_errors
 from tfmat.identification.record_fit import panels_of, tests_json
 from tfmat.materials.law import Array, Law
@@ -73,6 +74,8 @@ class Identification:
       warnings: those of the curve and those of the answer.
       labels: the recommended values on the scale of the law's ranges, [identified]; 0 and 1 are their ends.
       covariance: of `labels`, [identified, identified]; None where it is not known.
+      samples: of the network's posterior, whatever `method` is; None where none were asked for, or the network does
+        not know such curves.
     """
 
     curve: MeasuredCurve | MeasuredRecord
@@ -84,6 +87,7 @@ class Identification:
     warnings: list[Caveat]
     labels: Array
     covariance: Array | None = None
+    samples: Samples | None = None
 
     @property
     def do_not_use(self) -> list[str]:

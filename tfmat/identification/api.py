@@ -49,6 +49,7 @@ def identify(
     workdir: Path | None = None,
     fixed: Mapping[str, float] | None = None,
     least_squares: bool = True,
+    samples: int = 0,
     **options: Any,
 ) -> Identification: ...
 
@@ -61,6 +62,7 @@ def identify(
     workdir: Path | None = None,
     fixed: Mapping[str, float] | None = None,
     least_squares: bool = True,
+    samples: int = 0,
     **options: Any,
 ) -> list[Identification]: ...
 
@@ -74,6 +76,7 @@ def identify(
     workdir: Path | None = None,
     fixed: Mapping[str, float] | None = None,
     least_squares: bool = True,
+    samples: int = 0,
     **options: Any,
 ) -> Any: ...
 
@@ -86,6 +89,7 @@ def identify(
     workdir: Path | None = None,
     fixed: Mapping[str, float] | None = None,
     least_squares: bool = True,
+    samples: int = 0,
     **options: Any,
 ) -> Any:
     """Reads, cleans and identifies measured curves, as `tfmat identify` does: same answers, intervals and warnings.
@@ -101,6 +105,7 @@ def identify(
         the network that comes with tfmat, or none: then least squares alone answers.
       fixed: known parameters, name -> value in its unit.
       least_squares: False answers with the network alone.
+      samples: to draw from the network's posterior of each curve: `answer.samples` (`Samples`).
       options: the fields of `ReadingOptions` and `CleaningOptions`, e.g. `stress_unit="ksi"` or `toe="off"`.
 
     Returns:
@@ -109,7 +114,8 @@ def identify(
       trusted.
 
     Raises:
-      InputError: a file or array that is no curve (all bad files at once), or an option that is not known.
+      InputError: a file or array that is no curve (all bad files at once), an option that is not known, or samples of a
+        network that does not say how sure it is.
     """
     reading, cleaning = _options(options, arrays=stress is not None)
     network = open_network(workdir, law)
@@ -118,7 +124,9 @@ def identify(
     if isinstance(curves, Mapping) or takes_tests(source.law):
         assert source.law is not None
         records = measured_records(curves, stress, source.law, reading, cleaning)
-        answers = identify_records(source, records, fixed=fixed, least_squares=least_squares)
+        answers = identify_records(
+            source, records, fixed=fixed, least_squares=least_squares, samples=samples
+        )
         return answers[0] if isinstance(curves, Mapping) or stress is not None else answers
     if stress is None:
         paths = [curves] if isinstance(curves, str | os.PathLike) else list(curves)
@@ -135,7 +143,9 @@ def identify(
             _cleaned(str(i), e, s, source.target, reading, cleaning)
             for i, (e, s) in enumerate(arrays)
         ]
-    answers = identify_cleaned(source, found, fixed=fixed, least_squares=least_squares)
+    answers = identify_cleaned(
+        source, found, fixed=fixed, least_squares=least_squares, samples=samples
+    )
     return answers[0] if single else answers
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.special
 import scipy.stats
 
+from tfmat.errors import InputError
 from tfmat.materials.law import Array
 from tfmat.materials.parameter import Parameter
 
@@ -16,11 +17,30 @@ _PLACES = 65
 
 
 @dataclasses.dataclass(frozen=True)
+class Samples:
+    """Samples of the posterior of one curve's p identified parameters.
+
+    Attributes:
+      names, units: of the parameters, p each.
+      values: [samples, p], in the units.
+      log_density: [samples], logarithm of the posterior density over the parameters in their units.
+      labels, label_log_density: the same on the scale of the parameters' ranges, 0-1.
+    """
+
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    values: Array
+    log_density: Array
+    labels: Array
+    label_log_density: Array
+
+
+@dataclasses.dataclass(frozen=True)
 class Draws:
     """Draws from the posterior of the labels of curves.
 
     Attributes:
-      labels: [curves, draws, p], within 0-1; NaN where the network cannot answer for a curve.
+      labels: [curves, draws, p], within 0-1.
       log_density: [curves, draws], logarithm of the posterior density there, on the labels' scale.
     """
 
@@ -50,17 +70,19 @@ class Draws:
                 found[i, :, :, side] = np.take_along_axis(ends, shortest, axis=1)[:, 0]
         return found
 
-    def values(self, parameters: Sequence[Parameter]) -> Array:
-        """The draws in the parameters' units, same shape as `labels`."""
-        columns = [p.from_unit_interval(self.labels[..., i]) for i, p in enumerate(parameters)]
-        return np.stack(columns, axis=-1)
-
-    def log_density_in_units(self, parameters: Sequence[Parameter]) -> Array:
-        """The logarithm of the density over the parameters in their units: [curves, draws]."""
-        slopes = [
-            p.slope(p.from_unit_interval(self.labels[..., i])) for i, p in enumerate(parameters)
-        ]
-        return self.log_density - np.log(np.stack(slopes, axis=-1)).sum(axis=-1)
+    def samples(self, parameters: Sequence[Parameter], curve: int) -> Samples:
+        """Those of one curve, in the parameters' units too."""
+        labels, density = self.labels[curve], self.log_density[curve]
+        values = [p.from_unit_interval(labels[:, i]) for i, p in enumerate(parameters)]
+        slopes = [p.slope(column) for p, column in zip(parameters, values, strict=True)]
+        return Samples(
+            tuple(p.name for p in parameters),
+            tuple(p.unit for p in parameters),
+            np.stack(values, axis=1),
+            density - np.log(slopes).sum(axis=0),
+            labels,
+            density,
+        )
 
 
 def _quantiles(ordered: Array, places: Array) -> Array:
@@ -69,6 +91,28 @@ def _quantiles(ordered: Array, places: Array) -> Array:
     below = np.minimum(places.astype(int), ordered.shape[1] - 2)
     part = (places - below)[:, None]
     return ordered[:, below] * (1.0 - part) + ordered[:, below + 1] * part
+
+
+def check_samples(uncertainty: str, samples: int, *, fixed: bool = False) -> None:
+    """InputError where there is no posterior to draw from.
+
+    Args:
+      uncertainty: the network's head, `none` where least squares alone answers.
+      samples: that are asked for.
+      fixed: whether parameters are given.
+    """
+    if samples < 1:
+        raise InputError(f"samples is {samples}; give 1 or more")
+    if uncertainty == "none":
+        raise InputError(
+            "samples need a network that says how sure it is; train one with model.uncertainty=flow (or gaussian), and "
+            "name its folder (workdir)"
+        )
+    if fixed:
+        raise InputError(
+            "samples are the network's, which was trained without knowing the given parameters; leave samples or the "
+            "given parameters out"
+        )
 
 
 def independent_normal(labels: Array, std: Array, samples: int, seed: int) -> Draws:

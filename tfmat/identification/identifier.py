@@ -15,7 +15,7 @@ from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
-from tfmat.identification.draws import Draws, even_normal, independent_normal
+from tfmat.identification.draws import Draws, check_samples, even_normal, independent_normal
 from tfmat.identification.networks import Sidecar, model_files, read_sidecar
 from tfmat.identification.uncertainty import COVERAGE, Calibration
 from tfmat.materials.law import Array, Law
@@ -151,7 +151,7 @@ class Identifier:
         Raises:
           InputError: the network has no uncertainty head.
         """
-        check_samples(self, samples)
+        check_samples(self.uncertainty, samples)
         if self.uncertainty == "gaussian":
             labels, std, _ = self.answers(features)
             assert std is not None
@@ -207,17 +207,6 @@ class Identifier:
         """Labels [curves, identified parameters] -> values in the parameters' units, same shape."""
         return np.stack(
             [p.from_unit_interval(labels[:, i]) for i, p in enumerate(self.parameters)], axis=1
-        )
-
-
-def check_samples(source: "Identifier | Sidecar", samples: int) -> None:
-    """InputError where a network, or least squares alone, has no posterior to draw from."""
-    if samples < 1:
-        raise InputError(f"samples is {samples}; give 1 or more")
-    if source.uncertainty == "none":
-        raise InputError(
-            "samples need a network that says how sure it is; train one with model.uncertainty=flow, or gaussian, and "
-            "name its folder (workdir)"
         )
 
 

@@ -24,6 +24,7 @@ from tfmat.identification.classical import (
     conditioned,
     labels_of_others,
 )
+from tfmat.identification.draws import check_samples
 from tfmat.identification.networks import Sidecar
 from tfmat.identification.predictions import (
     Predicted,
@@ -43,6 +44,7 @@ def identify(
     *,
     fixed: Mapping[str, float] | None = None,
     least_squares: bool = True,
+    samples: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Identification]:
     """Identifies the parameters of cleaned curves, each by itself: an answer never depends on the other curves.
@@ -56,12 +58,16 @@ def identify(
       fixed: parameters that are known, name -> value in its unit. The network was trained without this knowledge: its
         answer is then only a start for least squares.
       least_squares: False leaves out everything that is not the network's.
+      samples: to draw from the network's posterior of each curve.
       progress: called with (done, total).
 
     Raises:
-      InputError: the network is of no use, a known parameter is not the law's, or there is nothing to answer with.
+      InputError: the network is of no use, a known parameter is not the law's, or there is nothing to answer with, or
+        to draw from.
     """
     fixed = dict(fixed or {})
+    if samples:
+        check_samples(source.uncertainty, samples, fixed=bool(fixed))
     network = None if isinstance(source, Sidecar) else source
     if source.law is None and fixed:
         raise InputError("the network is of no known law; nothing can be fixed")
@@ -73,7 +79,7 @@ def identify(
     # The matrices are small: threads would only wait for each other.
     with threadpoolctl.threadpool_limits(1, "blas"):
         for curve in curves:
-            predicted = None if network is None else predict(network, curve, least_squares)
+            predicted = None if network is None else predict(network, curve, least_squares, samples)
             if law is None:
                 assert predicted is not None
                 results.append(_without_law(source, curve, predicted))
@@ -105,7 +111,17 @@ def _without_law(
         *caveats.edge_caveats(parameters, predicted.labels),
         *caveats.unidentifiable_caveats(parameters, predicted.std, None),
     ]
-    return Identification(curve, None, "network", found, {}, {}, warnings, predicted.labels)
+    return Identification(
+        curve,
+        None,
+        "network",
+        found,
+        {},
+        {},
+        warnings,
+        predicted.labels,
+        samples=predicted.samples,
+    )
 
 
 def notes_on_fixed(
@@ -172,7 +188,10 @@ def _answer(
         covariance = classical.best.label_covariance
     elif predicted is not None and predicted.std is not None:
         covariance = np.diag(predicted.std**2)
-    return Identification(curve, law, method, values, stress, errors, warnings, labels, covariance)
+    samples = None if predicted is None else predicted.samples
+    return Identification(
+        curve, law, method, values, stress, errors, warnings, labels, covariance, samples
+    )
 
 
 def _compared(

@@ -13,6 +13,7 @@ from tfmat.curves.records import features_of
 from tfmat.curves.resampling import resample
 from tfmat.errors import InputError
 from tfmat.identification import caveats
+from tfmat.identification.draws import Samples
 from tfmat.identification.uncertainty import in_units
 from tfmat.materials.law import Array
 from tfmat.materials.parameter import Parameter
@@ -31,14 +32,18 @@ class Predicted:
       labels: [p], cut to 0-1.
       std: [p], calibrated, on the same scale; None where the network gives none.
       interval: [p, 2], 95 %, on the same scale; None with `std`.
+      samples: of the posterior; None where none were asked for.
     """
 
     labels: Array
     std: Array | None
     interval: Array | None
+    samples: Samples | None = None
 
 
-def predict(network: "Identifier", curve: MeasuredCurve, may_fail: bool) -> Predicted | None:
+def predict(
+    network: "Identifier", curve: MeasuredCurve, may_fail: bool, samples: int = 0
+) -> Predicted | None:
     """The network's answer; None for a curve that is far too short for it (an error unless it `may_fail`)."""
     try:
         strain, stress, valid = resample(curve.strain, curve.stress_mpa, network.target)
@@ -46,10 +51,10 @@ def predict(network: "Identifier", curve: MeasuredCurve, may_fail: bool) -> Pred
         if may_fail and network.law is not None:
             return None
         raise
-    return _predicted(network, features_of(strain[None], stress[None], valid[None]))
+    return _predicted(network, features_of(strain[None], stress[None], valid[None]), samples)
 
 
-def _predicted(network: "Identifier", features: np.ndarray) -> Predicted:
+def _predicted(network: "Identifier", features: np.ndarray, samples: int) -> Predicted:
     """The answer for one record [1, points, channels]."""
     raw, std, limits = network.answers(features)
     if not np.isfinite(raw).all():
@@ -57,7 +62,10 @@ def _predicted(network: "Identifier", features: np.ndarray) -> Predicted:
     labels = np.clip(raw[0], 0.0, 1.0)
     if std is None or limits is None:
         return Predicted(labels, None, None)
-    return Predicted(labels, std[0], limits[0, 0])
+    drawn = None
+    if samples:
+        drawn = network.draws(features, samples).samples(network.parameters, 0)
+    return Predicted(labels, std[0], limits[0, 0], drawn)
 
 
 def without_unfounded_interval(
@@ -98,10 +106,10 @@ def interval_of(ends: Array) -> Interval | None:
 
 
 def predict_record(
-    network: "Identifier", record: MeasuredRecord
+    network: "Identifier", record: MeasuredRecord, samples: int = 0
 ) -> tuple[Predicted | None, list[Caveat]]:
     """The network's answer to tests, and what it was not trained for; None where it knows none of them."""
     features, beyond = record_features(record, network.form)
     if features is None:
         return None, beyond
-    return _predicted(network, features), beyond
+    return _predicted(network, features, samples), beyond

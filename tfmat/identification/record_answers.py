@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import threadpoolctl
@@ -20,6 +20,7 @@ from tfmat.identification.classical import (
     conditioned,
     labels_of_others,
 )
+from tfmat.identification.draws import check_samples
 from tfmat.identification.identify import identify, notes_on_fixed
 from tfmat.identification.networks import Sidecar
 from tfmat.identification.open_answers import open_caveats
@@ -46,19 +47,14 @@ _IDLE = 0.01
 def identify_all(
     source: "Identifier | Sidecar",
     measured: Sequence[MeasuredCurve | MeasuredRecord],
-    *,
-    fixed: Mapping[str, float] | None = None,
-    least_squares: bool = True,
-    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
 ) -> list[Identification]:
     """Identifies curves, or the tests of materials: `identify` or `identify_records`, by what they are."""
-    curves = [each for each in measured if isinstance(each, MeasuredCurve)]
     records = [each for each in measured if isinstance(each, MeasuredRecord)]
     if records:
-        return identify_records(
-            source, records, fixed=fixed, least_squares=least_squares, progress=progress
-        )
-    return identify(source, curves, fixed=fixed, least_squares=least_squares, progress=progress)
+        return identify_records(source, records, **options)
+    curves = [each for each in measured if isinstance(each, MeasuredCurve)]
+    return identify(source, curves, **options)
 
 
 def identify_records(
@@ -67,17 +63,20 @@ def identify_records(
     *,
     fixed: Mapping[str, float] | None = None,
     least_squares: bool = True,
+    samples: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Identification]:
     """Identifies the parameters of materials from all their tests at once.
 
     Args:
-      source, fixed, least_squares, progress: as of `identify`.
+      source, fixed, least_squares, samples, progress: as of `identify`.
 
     Raises:
       InputError: as `identify`.
     """
     fixed = dict(fixed or {})
+    if samples:
+        check_samples(source.uncertainty, samples, fixed=bool(fixed))
     network = None if isinstance(source, Sidecar) else source
     if source.law is None:
         raise InputError("the network is of no known law, and tests need one")
@@ -94,7 +93,7 @@ def identify_records(
                 own_steps=[*each.own_steps, *steps],
                 own_warnings=[*each.own_warnings, *warnings],
             )
-            results.append(_answer(law, source, network, record, least_squares))
+            results.append(_answer(law, source, network, record, least_squares, samples))
             if progress:
                 progress(len(results), len(records))
     return results
@@ -106,12 +105,13 @@ def _answer(
     network: "Identifier | None",
     record: MeasuredRecord,
     least_squares: bool,
+    samples: int,
 ) -> Identification:
     assert source.law is not None
     predicted: Predicted | None = None
     warnings: list[Caveat] = []
     if network is not None:
-        predicted, warnings = predict_record(network, record)
+        predicted, warnings = predict_record(network, record, samples)
     conditions = len(law.identified) < len(source.law.identified)
     start = None if predicted is None else predicted.labels
     if start is not None and conditions:
@@ -156,7 +156,16 @@ def _answer(
         covariance = np.diag(predicted.std**2)
     values = values_of(law, method, predicted, classical)
     return Identification(
-        record, law, method, values, responses, errors, said, labels[method], covariance
+        record,
+        law,
+        method,
+        values,
+        responses,
+        errors,
+        said,
+        labels[method],
+        covariance,
+        None if predicted is None else predicted.samples,
     )
 
 
@@ -169,7 +178,7 @@ def _without_unfounded_interval(
     nearest = errors.get("least_squares", errors["network"])
     if nearest <= caveats.ABOVE_NOISE * max(_noise_percent(record), 0.2):
         return predicted
-    return Predicted(predicted.labels, predicted.std, None)
+    return dataclasses.replace(predicted, interval=None)
 
 
 def _noise_percent(record: MeasuredRecord) -> float:
