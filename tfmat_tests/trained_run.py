@@ -123,3 +123,36 @@ def _train(dataset: PackedDataset):
     rows = slice(0, dataset.num_train)
     model.fit(np.array(dataset.features[rows]), np.array(dataset.labels[rows]), 64, 12, verbose=0)
     return model
+
+
+@pytest.fixture(scope="session")
+def posterior_run(trained_run: TrainedRun) -> pathlib.Path:
+    """A folder like the trained run's, whose network has a posterior head; not to be written into either."""
+    with _alone(trained_run.workdir.parent) as folder:
+        return _make_posterior_run(trained_run, folder / "posterior")
+
+
+def _make_posterior_run(trained_run: TrainedRun, workdir: pathlib.Path) -> pathlib.Path:
+    import keras
+
+    from tfmat.models.flow import POSTERIOR, with_posterior
+
+    if workdir.is_dir():  # made by another worker, or for another folder's tests
+        return workdir
+    shutil.copytree(trained_run.workdir, workdir)
+    dataset = trained_run.dataset
+    model = keras.saving.load_model(workdir / "model.keras", compile=False)
+    # The hidden layers have learned what matters; the last one did not look for it.
+    model = keras.Model(model.inputs[0], with_posterior(model.layers[-2].output, 2))
+    epochs, batch = 6, 96
+    steps = epochs * (dataset.num_train // batch)
+    optimizer = keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(4e-3, steps))
+    model.compile(optimizer, model.get_layer(POSTERIOR).loss)
+    rows = slice(0, dataset.num_train)
+    features, labels = (np.array(part[rows]) for part in (dataset.features, dataset.labels))
+    model.fit(features, labels, batch, epochs, verbose=0)
+    model.save(workdir / "model.keras")
+    sidecar = json.loads((workdir / "model.json").read_text())
+    sidecar |= {"format": 3, "uncertainty": "flow"}
+    (workdir / "model.json").write_text(json.dumps(sidecar))
+    return workdir

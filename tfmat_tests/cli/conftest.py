@@ -1,5 +1,5 @@
 """The trained run that these tests share."""
 
-from tfmat_tests.trained_run import trained_run, uncertain_run
+from tfmat_tests.trained_run import posterior_run, trained_run, uncertain_run
 
-__all__ = ["trained_run", "uncertain_run"]
+__all__ = ["posterior_run", "trained_run", "uncertain_run"]

@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 from tfmat.cli.main import main
@@ -94,3 +95,37 @@ def test_evaluate_reports_the_coverage(uncertain_run, tmp_path, capsys):
         assert f"{100 * scores['95']:.1f} %" in text
         assert {"50", "90", "95", "z_std", "nll", "mean_std"} <= set(scores)
     assert (workdir / "figures" / "calibration.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_samples_go_into_a_file(posterior_run, uncertain_run, curve, tmp_path, capsys):
+    other = shutil.copy(curve, tmp_path / "other.csv")
+    for run, kind in (
+        (posterior_run, "whole"),
+        (uncertain_run, "Gaussian of each parameter alone"),
+    ):
+        flags = ["--samples=300", f"--samples_file={tmp_path / 'drawn.npz'}"]
+        assert main(["identify", str(curve), str(other), f"--workdir={run}", *flags]) == 0
+        text = capsys.readouterr().out
+        assert "300 samples of each curve" in text
+        assert (kind in text) == (kind != "whole")
+        with np.load(tmp_path / "drawn.npz") as stored:
+            assert stored["samples"].shape == (2, 300, 2)
+            assert stored["log_density"].shape == (2, 300)
+            assert list(stored["parameters"]) == ["G0", "a"]
+            assert list(stored["units"]) == ["MPa", "MPa^-3"]
+            assert len(stored["curves"]) == 2
+            assert stored["samples"][0, :, 0].mean() == pytest.approx(6964, rel=0.1)
+
+
+def test_samples_that_cannot_be_drawn_are_refused_in_one_line(
+    trained_run, posterior_run, curve, capsys
+):
+    for flags, said in (
+        ([f"--workdir={trained_run.workdir}", "--samples=10"], "samples need a network that says"),
+        (["--law=ramberg_osgood", "--samples=10"], "samples need a network that says"),
+        ([f"--workdir={posterior_run}", "--samples=10", "--fix=G0=6900"], "without knowing"),
+        ([f"--workdir={posterior_run}", "--samples_file=s.npz"], "say how many: --samples=1000"),
+    ):
+        assert main(["identify", str(curve), *flags]) == 2
+        captured = capsys.readouterr()
+        assert said in captured.err and captured.err.count("\n") == 1

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tfmat_tests.trained_run import trained_run, uncertain_run
+from tfmat_tests.trained_run import posterior_run, trained_run, uncertain_run
 
-__all__ = ["identifier", "trained_run", "uncertain_run"]
+__all__ = ["identifier", "posterior_run", "trained_run", "uncertain_run"]
 
 
 @pytest.fixture(scope="module")

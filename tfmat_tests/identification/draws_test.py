@@ -1,0 +1,175 @@
+"""Draws from posteriors: against SciPy, against the exact posterior of curves, and as answers carry them."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import tfmat
+from tfmat.config import apply_override, default_config
+from tfmat.curves.example import example_curve
+from tfmat.curves.records import RecordForm
+from tfmat.curves.settings import CurveSettings
+from tfmat.curves.simulate import Simulator
+from tfmat.data.packed import PackedDataset
+from tfmat.errors import InputError
+from tfmat.identification.bayes_risk import bayes_risk
+from tfmat.identification.draws import Draws, even_normal, independent_normal
+from tfmat.identification.evaluate import evaluate
+from tfmat.identification.identifier import Identifier
+from tfmat.materials import find_law
+from tfmat.workflow import main_job
+
+
+def test_independent_gaussians_are_scipys_cut_to_the_ranges():
+    labels, std = np.array([[0.3, 0.99]]), np.array([[0.05, 0.2]])
+    draws = independent_normal(labels, std, 20_000, seed=1)
+    exact = scipy.stats.truncnorm(-labels / std, (1 - labels) / std, loc=labels, scale=std)
+    np.testing.assert_allclose(draws.mean, exact.mean(), atol=5e-3)
+    np.testing.assert_allclose(draws.std, exact.std(), rtol=0.03)
+    expected = exact.logpdf(draws.labels[0]).sum(axis=1)
+    np.testing.assert_allclose(draws.log_density[0], expected, rtol=1e-9)
+
+
+def test_intervals_are_the_shortest():
+    normal = even_normal(512, 1)[None]
+    # Of an exponential all of it from zero on, of a Gaussian the middle.
+    exponential = scipy.stats.expon.ppf(scipy.stats.norm.cdf(normal), scale=0.1)
+    labels = np.concatenate([exponential, 0.5 + 0.05 * normal], axis=2)
+    (found,) = Draws(labels, np.zeros((1, 512))).intervals([0.9])
+    np.testing.assert_allclose(found[0, 0], [0.0, -0.1 * np.log(0.1)], atol=4e-3)
+    np.testing.assert_allclose(found[0, 1], 0.5 + 0.05 * 1.645 * np.array([-1, 1]), atol=6e-3)
+
+
+def test_densities_in_units_are_those_of_the_values():
+    parameters = find_law("hahn_tsai").identified
+    labels = np.random.default_rng(0).uniform(size=(1, 50, 2))
+    samples = Draws(labels, np.zeros((1, 50))).samples(parameters, 0)
+    assert samples.names == ("G0", "a") and samples.units == ("MPa", "MPa^-3")
+    (low, high), (least, most) = [(p.low, p.high) for p in parameters]
+    # Uniform in G0 and in log a.
+    expected = scipy.stats.uniform(low, high - low).logpdf(samples.values[:, 0])
+    expected = expected + scipy.stats.loguniform(least, most).logpdf(samples.values[:, 1])
+    np.testing.assert_allclose(samples.log_density, expected, rtol=1e-9)
+
+
+def test_a_network_of_seconds_says_how_little_it_knows(posterior_run, trained_run):
+    identifier, dataset = Identifier.open(posterior_run), trained_run.dataset
+    rows = slice(dataset.num_train + dataset.num_validation, None)
+    features, true = (np.array(part[rows]) for part in (dataset.features, dataset.labels))
+    for scores in evaluate(identifier, dataset).to_json()["coverage"].values():
+        for percent in ("50", "90", "95"):
+            assert scores[percent] == pytest.approx(int(percent) / 100, abs=0.1)
+    # Far above two independent Gaussians that know their labels to a twentieth.
+    bound = scipy.stats.norm.entropy(scale=0.05) * -2
+    assert identifier.log_density(features, true).mean() > bound + 0.5
+    labels, _, (middle, limits) = identifier.answers(features, (0.5, 0.95))
+    assert (limits[..., 0] <= middle[..., 0]).all() and (middle[..., 1] <= limits[..., 1]).all()
+    assert np.median(np.abs(labels - true), axis=0) == pytest.approx(0, abs=0.06)
+
+
+@pytest.mark.large
+@pytest.mark.timeout(600)
+def test_a_network_of_a_minute_is_near_the_exact_posterior(tmp_path):
+    """Bounds set before: means within a deviation of the exact ones, widths below 1.6 of them, intervals that hold."""
+    folder = tmp_path / "run"
+    config = default_config()
+    config.data.num_curves, config.data.num_test, config.global_batch_size = 80_000, 2000, 300
+    config.train_for, config.optimizer.learning_rate = "1500steps", 4e-3
+    config.optimizer.warmup, config.model.uncertainty = "200steps", "flow"
+    main_job(config, workdir=str(folder), data_dir=str(tmp_path / "data"))
+    identifier = Identifier.open(folder)
+    (data,) = (tmp_path / "data").iterdir()
+    dataset = PackedDataset.open(data)
+    start = dataset.num_train + dataset.num_validation
+    features = np.array(dataset.features[start : start + 200])
+    exact = bayes_risk(dataset.settings, features)
+    deviation = np.sqrt(exact.variance)
+    labels, _, (middle, _) = identifier.answers(features, (0.5, 0.95))
+    width = (middle[..., 1] - middle[..., 0]) / (2 * scipy.stats.norm.ppf(0.75))
+    assert np.median(np.abs(labels - exact.mean) / deviation) < 1
+    ratio = np.median(width / deviation, axis=0)
+    assert (ratio > 0.9).all() and (ratio < 1.6).all()
+    for scores in json.loads((folder / "evaluation.json").read_text())["coverage"].values():
+        assert scores["90"] == pytest.approx(0.9, abs=0.03)
+
+
+def test_draws_follow_their_density_and_repeat(posterior_run, trained_run):
+    identifier = Identifier.open(posterior_run)
+    features = np.array(trained_run.dataset.features[:3])
+    draws = identifier.draws(features, 2000, seed=4)
+    np.testing.assert_array_equal(draws.labels, identifier.draws(features, 2000, seed=4).labels)
+    assert draws.labels.shape == (3, 2000, 2)
+    again = identifier.log_density(np.repeat(features, 2000, axis=0), draws.labels.reshape(-1, 2))
+    difference = again.reshape(3, 2000) - draws.log_density
+    assert np.quantile(np.abs(difference), 0.99) < 0.05  # float32
+    labels, std = identifier.predict_with_std(features)
+    np.testing.assert_allclose(draws.mean, labels, atol=5 * std.max() / np.sqrt(2000))
+    one = identifier.predict(features[:1])
+    np.testing.assert_allclose(one[0], labels[0], atol=1e-4)
+
+
+def test_answers_carry_samples(posterior_run, uncertain_run, trained_run):
+    path = example_curve("hahn_tsai")
+    for run in (posterior_run, uncertain_run):
+        (answer,) = tfmat.identify(str(path), workdir=run, samples=500)
+        assert answer.samples.values.shape == (500, 2)
+        assert np.isfinite(answer.samples.log_density).all()
+        value = answer.parameters["G0"].network
+        drawn = answer.samples.values[:, 0]
+        assert abs(np.mean(drawn) - value) < 0.3 * np.std(drawn)
+    (plain,) = tfmat.identify(str(path), workdir=posterior_run)
+    assert plain.samples is None
+    with pytest.raises(InputError, match="samples need a network that says how sure it is"):
+        tfmat.identify(str(path), workdir=trained_run.workdir, samples=10)
+    with pytest.raises(InputError, match="leave samples or the given parameters out"):
+        tfmat.identify(str(path), workdir=posterior_run, samples=10, fixed={"G0": 6900.0})
+    with pytest.raises(InputError, match="give 1 or more"):
+        tfmat.identify(str(path), workdir=posterior_run, samples=-1)
+
+
+def test_a_damaged_posterior_is_refused_in_one_line(posterior_run, trained_run, tmp_path):
+    content = json.loads((posterior_run / "model.json").read_text())
+    (tmp_path / "model.json").write_text(json.dumps(content))
+    (tmp_path / "model.keras").write_bytes((trained_run.workdir / "model.keras").read_bytes())
+    with pytest.raises(InputError, match="the model has no posterior of 2 parameters"):
+        Identifier.open(tmp_path)
+
+
+def test_tests_of_a_material_have_samples_where_some_are_missing(tmp_path):
+    """An untrained network will do: which tests are there must reach it, and the samples must be of the law."""
+    from tfmat.models import build_model
+    from tfmat.workflow.train import sidecar
+
+    settings = CurveSettings(law="ogden", num_points=24, missing_tests=0.3)
+    form = RecordForm.of(settings)
+    config = default_config()
+    for key, text in {
+        "law": "ogden",
+        "model.uncertainty": "flow",
+        "model.conv_filters": "4,6",
+        "model.hidden_units": "20",
+    }.items():
+        apply_override(config, key, text)
+    law = settings.build_law()
+
+    class Stored:  # what a data set says of itself
+        parameters, input_scale = law.identified, (1.0, 1.0, 1.0)
+        features = np.empty((1, *form.shape))
+
+    Stored.settings = settings
+    inputs = form.network()
+    model = build_model(config.model, num_outputs=len(law.identified), **inputs)
+    model.save(tmp_path / "model.keras")
+    (tmp_path / "model.json").write_text(json.dumps(sidecar(config, Stored)))
+    stretch = np.linspace(1.0, 3.0, 30)
+    stress = 0.4 * (stretch - stretch**-2)
+    tests = {"uniaxial": (stretch - 1, stress)}
+    answer = tfmat.identify(tests, law="ogden", workdir=tmp_path, samples=64)
+    assert answer.samples.values.shape == (64, len(law.identified))
+    low, high = ([getattr(p, end) for p in law.identified] for end in ("low", "high"))
+    assert (answer.samples.values >= low).all() and (answer.samples.values <= high).all()
+    curves = Simulator(settings, seed=5).curves(0, 20)
+    draws = Identifier.open(tmp_path).draws(curves.features, 8)
+    assert np.isfinite(draws.labels).all() and draws.std.min() > 0
