@@ -34,7 +34,8 @@ They are the network's own, which has to have a posterior (model.uncertainty=flo
 are those of independent Gaussians.
 
 With --fix a known parameter is given and the others are identified; with --pool all curves are specimens of one
-material, and the last answer is theirs together (--pool_by: one answer for each temperature, direction, ...).
+material, and the last answer is theirs together (--pool_by: one answer for each temperature, direction, ...). Of a law
+that takes tests, each material of a table is then a specimen.
 
 --card writes material cards for solvers (abaqus, ls_dyna, ansys, calculix, code_aster) into --card_dir, in mm, t, s,
 MPa, with the parameters, their intervals and what is assumed in their comments; --card_variants also a soft and a
