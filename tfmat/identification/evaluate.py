@@ -14,6 +14,7 @@ from tfmat.data.packed import PackedDataset, is_dataset
 from tfmat.errors import InputError
 from tfmat.files import read_json
 from tfmat.identification.identifier import CURVES_PER_CALL, Identifier
+from tfmat.identification.likelihood import has_known_errors
 from tfmat.identification.reference import Reference, check_reference, measure
 from tfmat.identification.scores import (
     COVERAGES,
@@ -217,10 +218,10 @@ def _noise(dataset: PackedDataset) -> tuple[float, float]:
     """The test curves' noise: standard deviation in MPa, and as a fraction of the stress; 0 where it is not known."""
     settings = dataset.settings
     # An observation model's noise differs from curve to curve, and is not all that parts a curve from its law.
-    if settings is None or settings.is_observed:
+    if settings is None or (settings.is_observed and not has_known_errors(settings.resolved())):
         return 0.0, 0.0
     if dataset.form.programmes:  # see `records.observed`
-        known = dataset.form.noise(settings).all()
+        known = settings.noise_told or dataset.form.noise(settings).all()
         return float(known), settings.noise_relative
     default = settings.build_law().noise_mpa
     return (default if settings.noise_mpa is None else settings.noise_mpa), settings.noise_relative

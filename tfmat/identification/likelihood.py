@@ -73,6 +73,12 @@ def has_unknown_errors(settings: CurveSettings) -> bool:
     return errors and bool(settings.programmes())
 
 
+def has_known_errors(settings: CurveSettings) -> bool:
+    """Whether records of tests have a likelihood, and no errors beside independent noise of a known size."""
+    is_known = unknown_likelihood(settings) is None and bool(settings.programmes())
+    return is_known and not has_unknown_errors(settings)
+
+
 def unknown_likelihood(settings: CurveSettings) -> str | None:
     """Why the likelihood of curves of these resolved settings is not known; None where it is."""
     form = RecordForm.of(settings)
