@@ -159,6 +159,10 @@ def test_each_option_leaves_the_rest_as_it_was():
         "strain_offset": (1e-5, 2e-4),
         "misfit": (0.001, 0.02),
         "yield_spread": (0.05, 0.7),
+        "noise_correlation": (0.2, 0.9),
+        "stress_offset": (0.1, 1.0),
+        "toe": (1e-5, 1e-3),
+        "machine_stiffness": (1e5, 1e6),
     }
     plain, whole = _curves(stop=300), _curves(stop=300, **every)
     np.testing.assert_array_equal(plain.labels, whole.labels)
@@ -179,3 +183,28 @@ def test_a_curve_still_breaks_at_its_strength():
     record = _curves(**settings, measured_points=(50, 400), misfit=(0.001, 0.01))
     np.testing.assert_array_equal(plain.features[..., 2], record.features[..., 2])
     assert np.all(record.features[record.features[..., 2] == 1][:, :2] == 0)
+
+
+def test_a_machine_that_gives_way_and_slack_are_between_the_record_and_the_law():
+    """Recomputed: what the specimen sees is the record's strain less the slack and less stress / stiffness."""
+    curves = _curves(stop=200, toe=(2e-3, 2e-3), machine_stiffness=(1e5, 1e5))
+    strain, stress = np.moveaxis(curves.features[..., :2].astype(float), 2, 0)
+    seen = strain - 2e-3 * (1 - np.exp(-strain / 2e-3)) - stress / 1e5
+    expected = find_law("voce").stress(np.maximum(seen, 0.0), curves.parameters)
+    # The specimen's strain is solved for to 1e-6 of the largest; its modulus is up to 220 GPa.
+    np.testing.assert_allclose(stress, expected, atol=2 * 220e3 * 1e-6 * strain.max(), rtol=1e-3)
+    assert np.all(stress[:, 0] == 0) and (np.diff(stress, axis=1) > -0.1).all()
+
+
+def test_the_zero_of_the_stress_is_off_and_noise_is_correlated():
+    plain = _curves()
+    moved = _curves(stress_offset=(5.0, 5.0))
+    offset = moved.features[..., 1].astype(float) - plain.features[..., 1]
+    np.testing.assert_allclose(offset, np.repeat(offset[:, :1], 200, axis=1), atol=2e-3)
+    assert scipy.stats.kstest(offset[:, 0] / 5.0, "norm").pvalue > 1e-3
+    noisy = _curves(noise_mpa=2.0, noise_correlation=(0.6, 0.6))
+    error = noisy.features[..., 1].astype(float) - plain.features[..., 1]
+    assert error.std() == pytest.approx(2.0, rel=0.02)
+    for lag in (1, 4):
+        found = np.mean(error[:, lag:] * error[:, :-lag]) / 4.0
+        assert found == pytest.approx(0.6**lag, abs=0.02)

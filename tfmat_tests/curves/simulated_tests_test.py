@@ -202,3 +202,15 @@ def test_the_form_writes_what_it_is_told_of_noise():
     )
     assert form.channels == ("strain", "stress", "flag", "time", "noise")
     assert form.network()["channels"][-1] == "noise"
+
+
+def test_a_law_of_one_s_own_has_its_laboratory(tmp_path):
+    path = tmp_path / "mine.py"
+    text = "from tfmat.materials.rubber import NeoHooke\n\n\nclass Mine(NeoHooke):\n    name = 'mine'\n"
+    path.write_text(text + "    laboratory = {'stress_offset': (0.1, 0.2)}\n")
+    settings = CurveSettings(f"{path}:Mine", laboratory=True)
+    # Without drawn noise the law's own stays.
+    assert settings.stress_offset == (0.1, 0.2) and settings.resolved().noise_mpa == 0.02
+    path.write_text(text + "    laboratory = {'stres_offset': (0.1, 0.2)}\n")
+    with pytest.raises(InputError, match="laboratory has 'stres_offset'; did you mean 'stress_o"):
+        CurveSettings(f"{path}:Mine", laboratory=True)
