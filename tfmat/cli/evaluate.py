@@ -7,6 +7,8 @@ For each parameter: mean squared error of the label scaled to 0-1, mean absolute
 curves: how far the re-simulated curve is from the noisy one, over its maximum stress and over the noise.
 
 For a network that gives intervals (model.uncertainty): the share of its 50, 90 and 95 % intervals that hold the truth.
+For one with a posterior (model.uncertainty=flow) also its log score, the share of its joint regions of highest density
+that hold the truth, and whether the truth's ranks among its draws are evenly spread (simulation-based calibration).
 
 Then the reference, on the first --num_reference test curves: the Bayes risk, which is the mean squared error that no
 method can beat on average, how many times that error the network makes (η, 1 is perfect), and the same for classical
@@ -63,6 +65,7 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     from tfmat.report.tables import (
         coverage_table,
         evaluation_table,
+        posterior_table,
         reference_bins_table,
         reference_table,
     )
@@ -84,6 +87,8 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     console.print(evaluation_table(content))
     if content["coverage"]:
         console.print(coverage_table(content))
+    if content["posterior"]:
+        console.print(posterior_table(content))
     if content["reference"]:
         console.print(reference_table(content))
         console.print(reference_bins_table(content))

@@ -15,6 +15,7 @@ from tfmat.errors import InputError
 from tfmat.files import read_json
 from tfmat.identification.identifier import CURVES_PER_CALL, Identifier
 from tfmat.identification.likelihood import has_known_errors
+from tfmat.identification.posterior_checks import check_posterior
 from tfmat.identification.reference import Reference, check_reference, measure
 from tfmat.identification.scores import (
     COVERAGES,
@@ -40,6 +41,7 @@ class Evaluation:
         and with an observation model (see `CurveSettings`).
       curves_per_second: of the network alone, for curves in memory.
       coverage: of the network's intervals, see `scores.coverage`; None without an uncertainty head.
+      posterior: see `check_posterior`.
       reference: the same network beside the best that is possible and beside least squares
         (`add_reference`); None without it.
       true_values, identified_values: [curves, parameters], in the parameters' units, for pictures.
@@ -54,6 +56,7 @@ class Evaluation:
     rmse_over_noise: float | None
     curves_per_second: float
     coverage: dict[str, dict[str, Any]] | None
+    posterior: dict[str, Any] | None
     reference: Reference | None
     true_values: Array
     identified_values: Array
@@ -101,8 +104,7 @@ def evaluate(
     start = dataset.num_train + dataset.num_validation
     total = dataset.num_test
     noise = _noise(dataset)
-    labels, errors = [], []
-    known: list[tuple[Array, Array]] = []
+    labels, known, errors = [], list[tuple[Array, Array]](), []
     for first in range(0, total, CURVES_PER_CALL):
         rows = slice(start + first, start + min(first + CURVES_PER_CALL, total))
         features = dataset.features[rows]
@@ -117,7 +119,10 @@ def evaluate(
         [p.from_unit_interval(stored[:, i]) for i, p in enumerate(dataset.parameters)], axis=1
     )
     rate = _network_rate(identifier, dataset.features[start : start + CURVES_PER_CALL])
-    return _summary(identifier, true_values, np.concatenate(labels), known, errors, rate)
+    found = _summary(identifier, true_values, np.concatenate(labels), known, errors, rate)
+    true = _true_labels(identifier, true_values)
+    checked = check_posterior(identifier, dataset.features[start:], true)
+    return dataclasses.replace(found, posterior=checked)
 
 
 def add_reference(
@@ -271,10 +276,17 @@ def _summary(
         rmse_over_noise=float(np.concatenate(over_noise).mean()) if over_noise else None,
         curves_per_second=curves_per_second,
         coverage=_coverage(identifier, true_values, labels, known),
+        posterior=None,
         reference=None,
         true_values=true_values,
         identified_values=values,
     )
+
+
+def _true_labels(identifier: Identifier, true_values: Array) -> Array:
+    """[curves, parameters], on the scale of the network's ranges."""
+    columns = zip(identifier.parameters, true_values.T, strict=True)
+    return np.stack([p.to_unit_interval(column) for p, column in columns], axis=1)
 
 
 def _coverage(
@@ -285,7 +297,5 @@ def _coverage(
         return None
     std = np.concatenate([block[0] for block in known])
     limits = np.concatenate([block[1] for block in known], axis=1)
-    parameters = identifier.parameters
-    true_labels = [p.to_unit_interval(true_values[:, i]) for i, p in enumerate(parameters)]
-    names = [p.name for p in parameters]
-    return coverage(names, np.stack(true_labels, axis=1), labels, std, limits)
+    names = [parameter.name for parameter in identifier.parameters]
+    return coverage(names, _true_labels(identifier, true_values), labels, std, limits)

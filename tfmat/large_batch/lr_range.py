@@ -173,7 +173,11 @@ def _test(
         step += count
     found: list[float] = []
     for block in source.blocks(iter(spans)):
-        found.extend((backend.train(*block)[:, 0] / block.num_examples).tolist())
+        mean = backend.train(*block)[:, 0] / block.num_examples
+        if config.model.uncertainty == "flow":
+            # Minus a log density may be negative; the squares of the widths that it means fall as other losses do.
+            mean = np.exp(2.0 * mean / len(dataset.parameters))
+        found.extend(mean.tolist())
         if progress:
             progress(len(found), steps)
         smoothed = smooth(found)

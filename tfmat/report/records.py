@@ -29,10 +29,17 @@ class Optimizer(TypedDict, total=False):
     schedule: str
 
 
+class Model(TypedDict, total=False):
+    """The part `model` of a config."""
+
+    uncertainty: str
+
+
 class Configuration(TypedDict, total=False):
     """`config.json`; what a run is trained with is checked where it is used."""
 
     law: str | None
+    model: Model
     optimizer: Optimizer
     num_examples: int
     total_steps: int

@@ -243,29 +243,39 @@ def draw_losses(panel: Axes, metrics: Sequence[Mapping[str, Any]], over: str) ->
         scales = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
         unit, divisor = next((scale for scale in scales if longest >= 2 * scale[1]), scales[-1])
         label = f"training time ({unit})"
+    # No squared error is negative.
+    of_density = any(
+        (line.get(name) or 0.0) < 0 for line in metrics for name in ("loss", "val_loss")
+    )
     for quantity, name, color in (
         ("loss", "training", MEASURED),
         ("val_loss", "validation", MODEL),
     ):
-        points = _points(metrics, over, quantity)
+        points = _points(metrics, over, quantity, positive=not of_density)
         if len(points):
             marker = "o" if len(points) < 60 else ""
             x, y = points[:, 0] / divisor, points[:, 1]
             panel.plot(x, y, marker=marker, ms=3.5, lw=1.5, color=color, label=name)
     panel.set_xlim(left=0.0)
     finish(panel)
-    logarithmic(panel.yaxis)
     panel.set_xlabel(label)
-    panel.set_ylabel("MSE of scaled labels (–)")
+    if of_density:
+        panel.set_ylabel("minus log density of the labels (nats)")
+    else:
+        logarithmic(panel.yaxis)
+        panel.set_ylabel("MSE of scaled labels (–)")
     if over == "epoch":
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     if panel.lines:
         panel.legend(frameon=False)
 
 
-def _points(metrics: Sequence[Mapping[str, Any]], key: str, quantity: str) -> Array:
-    """[lines, 2]: (key, quantity) of the lines that hold both, the quantity positive (it stands on a log axis)."""
+def _points(
+    metrics: Sequence[Mapping[str, Any]], key: str, quantity: str, *, positive: bool
+) -> Array:
+    """[lines, 2]: (key, quantity) of the lines that hold both, on a log axis the `positive` ones."""
+    least = 0.0 if positive else -np.inf
     pairs = [(line.get(key), line.get(quantity)) for line in metrics]
     return np.array(
-        [(x, y) for x, y in pairs if x is not None and y is not None and 0 < y < np.inf], float
+        [(x, y) for x, y in pairs if x is not None and y is not None and least < y < np.inf], float
     )

@@ -78,8 +78,42 @@ def coverage_table(evaluation: Mapping[str, Any]) -> Table:
         "parameter", *(f"{percent} % intervals\nhold the truth" for percent in (50, 90, 95)),
         "error / std\n(root mean square)", "negative log\nlikelihood", "mean std", "mean width of\nthe 95 % interval",
     ]  # fmt: skip
-    caption = "calibrated on validation curves, measured on test curves; widths on the scale of the labels, 0–1"
+    source = (
+        "those of highest density"
+        if evaluation.get("posterior")
+        else "calibrated on validation curves"
+    )
+    caption = f"{source}, measured on test curves; widths on the scale of the labels, 0–1"
     return text_table("the network's own intervals", headings, rows, caption=caption)
+
+
+def posterior_table(evaluation: Mapping[str, Any]) -> Table:
+    """One row a parameter: whether the truth's ranks among the posterior's draws are evenly spread.
+
+    Args:
+      evaluation: what `evaluation.json` holds, with its posterior.
+    """
+    found = evaluation["posterior"]
+    rows = [
+        [
+            name,
+            f"{100 * entry['largest_difference']:+.1f} %",
+            "yes" if entry["inside_band"] else "no",
+            f"{found['contraction'][name]:.4f}",
+        ]
+        for name, entry in found["ranks"].items()
+    ]
+    shares = ", ".join(f"{p} %: {100 * held:.1f} %" for p, held in found["joint_coverage"].items())
+    caption = (
+        f"log score {found['log_score']:.3f} ± {found['log_score_error']:.3f} nats (worst curve "
+        f"{found['worst_log_score']:.2f}); joint regions of highest density hold the truth: {shares}"
+    )
+    headings = [
+        "parameter", "largest difference of the\ntruth's ranks from uniform", "inside the\n95 % band",
+        "contraction of\nthe prior's variance",
+    ]  # fmt: skip
+    title = f"the joint posterior, {found['num_curves']:,} test curves"
+    return text_table(title, headings, rows, caption=caption)
 
 
 def reference_table(evaluation: Mapping[str, Any]) -> Table:

@@ -1,6 +1,7 @@
 """The verdict on a run in plain words, from its numbers by stated rules."""
 
 import dataclasses
+import math
 from typing import Any
 
 from tfmat.report.formatting import format_value
@@ -39,7 +40,7 @@ RULES = (
     (
         "Still improving: the last quarter of the training lowered the best validation loss by more than "
         f"{100 * STILL_FALLING:.0f} %. Overfitted: at the end the validation loss is more than {OVERFITTED:g} times "
-        "the training loss."
+        "the training loss. For a posterior the squares of the widths count that its log densities mean."
     ),
 )
 
@@ -207,9 +208,27 @@ def last_quarter(metrics: list[dict[str, Any]]) -> float | None:
     return 1.0 - min(line["val_loss"] for line in lines) / min(before)
 
 
+def _squares(run: RunFiles) -> list[dict[str, Any]]:
+    """The lines of a posterior's training with losses as squared errors, which the rules are about.
+
+    Minus the log density of p labels that are known to s is p log s and a constant.
+    """
+    count = max(len(run.evaluation.get("parameters", {})), 1)
+    return [
+        {
+            key: math.exp(2 * value / count) if key in ("loss", "val_loss") and value else value
+            for key, value in line.items()
+        }
+        for line in run.metrics
+    ]
+
+
 def _training(run: RunFiles) -> list[Finding]:
     findings = []
-    gain = last_quarter(run.metrics)
+    lines = (
+        _squares(run) if run.config.get("model", {}).get("uncertainty") == "flow" else run.metrics
+    )
+    gain = last_quarter(lines)
     if gain is not None and run.status.get("state") == "done":
         brought = (
             f"the last quarter of the training lowered the validation loss by {100 * gain:.0f} %"
@@ -226,7 +245,7 @@ def _training(run: RunFiles) -> list[Finding]:
                 "to be had, only a longer train_for can show."
             )
             findings.append(Finding("note", text))
-    last = run.metrics[-1] if run.metrics else {}
+    last = lines[-1] if lines else {}
     training, validation = last.get("loss"), last.get("val_loss")
     if training and validation and validation > OVERFITTED * training:
         times = format_value(validation / training, 2)

@@ -55,6 +55,12 @@ def load_search(
         apply_override(base, key, text)
     check_config(base)
     search.check()
+    of_loss = "loss" in search.objective and search.objective_scale == "log"
+    if base.model.uncertainty == "flow" and of_loss:
+        raise InputError(
+            f"{search.objective} of model.uncertainty=flow may be negative, which has no logarithm; write "
+            "Search(objective_scale='linear')"
+        )
     if max_trials is not None:
         search = dataclasses.replace(search, max_trials=max_trials)
         search.check()

@@ -43,7 +43,12 @@ def evaluate_run(workdir: str, dataset: PackedDataset) -> None:
     from tfmat.identification.identifier import Identifier
     from tfmat.identification.likelihood import has_unknown_errors
     from tfmat.report.evaluation import write_evaluation
-    from tfmat.report.tables import coverage_table, evaluation_table, reference_table
+    from tfmat.report.tables import (
+        coverage_table,
+        evaluation_table,
+        posterior_table,
+        reference_table,
+    )
 
     identifier = Identifier.open(workdir)
     evaluation = evaluate(identifier, dataset)
@@ -57,6 +62,8 @@ def evaluate_run(workdir: str, dataset: PackedDataset) -> None:
     open_console().print(evaluation_table(content))
     if content["coverage"]:
         open_console().print(coverage_table(content))
+    if content["posterior"]:
+        open_console().print(posterior_table(content))
     if content["reference"]:
         open_console().print(reference_table(content))
 
