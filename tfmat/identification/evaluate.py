@@ -292,7 +292,6 @@ def _true_labels(identifier: Identifier, true_values: Array) -> Array:
 def _coverage(
     identifier: Identifier, true_values: Array, labels: Array, known: list[tuple[Array, Array]]
 ) -> dict[str, dict[str, Any]] | None:
-    """See `scores.coverage`; of blocks of curves their std and limits."""
     if not known:
         return None
     std = np.concatenate([block[0] for block in known])
