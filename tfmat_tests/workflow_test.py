@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 
+import keras
 import numpy as np
 import pytest
 
@@ -141,6 +142,20 @@ def test_a_run_on_tests_ends_with_an_example_that_can_be_identified_again(
     assert [test["test"] for test in again["tests"]] == ["uniaxial", "equibiaxial", "planar"]
     page = (tmp_path / "run" / "report.html").read_text()
     assert page.count("<svg") >= 3 and "One example: tests of one material" in page
+
+
+def test_what_has_no_weights_runs_once_and_is_saved_with_the_rest(tmp_path: pathlib.Path) -> None:
+    config = _config(
+        law="voce_chaboche_1", data__num_points="64", model__representation="plastic_spectrum"
+    )
+    main_job(config, workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))
+    last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    model = keras.saving.load_model(tmp_path / "run" / "final.keras", compile=False)
+    (manifest,) = (tmp_path / "data").glob("*/manifest.json")
+    dataset = PackedDataset.open(manifest.parent)
+    rows = slice(dataset.num_train, dataset.num_train + config.data.num_validation)
+    error = model.predict(dataset.features[rows], verbose=0) - dataset.labels[rows]
+    assert last["val_loss"] == pytest.approx(np.mean(error**2), rel=1e-4)
 
 
 def test_a_named_data_set_replaces_the_settings(finished: pathlib.Path) -> None:

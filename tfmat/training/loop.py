@@ -217,7 +217,7 @@ class Loop:
             self._folder.append_metrics(record)
             if improved:
                 with self.meter.time("checkpoint"):
-                    self._folder.save_model(self._run.task.model, "model.keras")
+                    self._folder.save_model(self._run.task.whole, "model.keras")
         self._callbacks.call("on_epoch_end", epoch, logs)
         position.epoch_sums, position.epoch_examples = [], 0.0
         reason, target = None, self._run.plan.target_val_loss

@@ -26,6 +26,8 @@ class Task:
     """A model and what it learns by; `tfmat.Trainer` explains the arguments.
 
     Attributes:
+      model: what is trained.
+      whole: what is saved: the model, or one that holds its layers.
       sidecar: saved as model.json.
       summary: of what a backend sums.
       built: whether a backend has it.
@@ -35,6 +37,7 @@ class Task:
         self,
         model: keras.Model,
         *,
+        whole: keras.Model | None = None,
         loss: Any = "mean_squared_error",
         optimizer: str | keras.optimizers.Optimizer | OptimizerFactory = "adam",
         metrics: Mapping[str, Any] | None = None,
@@ -46,7 +49,7 @@ class Task:
             raise InputError(
                 "the model is not built; call model.build(input_shape) or give it an Input layer"
             )
-        self.model, self.callbacks = model, list(callbacks)
+        self.model, self.whole, self.callbacks = model, whole or model, list(callbacks)
         self.sidecar, self.built = sidecar, False
         self._loss = per_example_function(loss, getattr(model, "output_names", ()))
         self._metrics = make_metrics(metrics, model)

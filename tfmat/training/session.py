@@ -110,7 +110,7 @@ class Session:
 
     def _ended(self, status: dict[str, Any], saved: dict[str, Any]) -> RunResult:
         """The result of a run that had ended before; its weights are put into the model."""
-        workdir, model = self._plan.workdir, self._task.model
+        workdir, model = self._plan.workdir, self._task.whole
         if status["state"] == "diverged":
             raise DivergedError(f"the run in {workdir} diverged: {status['reason']}")
         if self._backend.rank == 0:
@@ -197,7 +197,7 @@ class _Turn:
         }
         run.backend.sync_model()
         if run.folder:
-            run.folder.save_model(run.task.model, "final.keras")
+            run.folder.save_model(run.task.whole, "final.keras")
             run.folder.checkpoints.remove_old()  # where an earlier process was killed before it could
             run.folder.set_status("done", reason, step=step, last_record=record)
         run.log(f"done: {reason}")

@@ -115,14 +115,17 @@ def _check_processes(backend: str, options: "BackendOptions") -> None:
 
 
 def _check_representation(config: Config, form: RecordForm) -> None:
-    if config.model.representation == "points":
+    representation, channels = config.model.representation, form.channels[3:]
+    if representation == "points":
         return
     driven = [programme.drives for programme in form.programmes]
-    if not driven or "stress" in driven:
-        what = "curves of rising strain" if not driven else "tests that drive the stress"
+    if not driven or "stress" in driven or channels:
+        what = "curves of rising strain"
+        if driven:
+            what = f"records that tell {' and '.join(channels)}" if channels else "driven stress"
         raise InputError(
-            f"model.representation={config.model.representation} is for tests that drive the strain to and fro, not "
-            f"for {what}; give --config.model.representation=points"
+            f"model.representation={representation} is for tests that drive the strain to and fro, not for {what}; "
+            "give --config.model.representation=points"
         )
 
 

@@ -1,11 +1,17 @@
 """The network of a config, trained on a data set into a run's folder."""
 
+import concurrent.futures
+import contextlib
 import pathlib
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tfmat.config import Config
-from tfmat.console import log
+from tfmat.console import log, progress_bar
+from tfmat.data.memory import available_threads, check_memory
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
 from tfmat.files import make_folder, write_json
@@ -16,6 +22,8 @@ if TYPE_CHECKING:
 
     from tfmat.backends import Backend
     from tfmat.training.run import RunResult
+
+_RECORDS_IN_BLOCK = 512
 
 
 def train(
@@ -58,8 +66,10 @@ def train(
             seed=plan.seed,
         )
 
+    front, trained = _parted(model)
     task = Task(
-        model,
+        trained,
+        whole=model,
         optimizer=make_optimizer,
         **losses_and_metrics(config, dataset, model),
         callbacks=_callbacks(config, plan, backend),
@@ -70,13 +80,77 @@ def train(
         slice(dataset.num_train),
         slice(dataset.num_train, dataset.num_train + dataset.num_validation),
     )
-    training, validation = ((dataset.features[part], dataset.labels[part]) for part in rows)
+    features = dataset.features
+    if front is not None:
+        features = _represented(front, features[: rows[1].stop], backend)
+    training, validation = ((features[part], dataset.labels[part]) for part in rows)
     saved = {
         **config.to_dict(),
         "data_dir": str(dataset.folder.resolve()),
         "data_id": dataset.manifest["id"],
     }
     return session.run(saved, make_source(*training, plan, backend), backend.place(validation))
+
+
+def _parted(model: "keras.Model") -> tuple["keras.layers.Layer | None", "keras.Model"]:
+    """The network's front that has no weights and takes most of its time, where it has one, and what trains behind it.
+
+    The same record gives the same numbers in every epoch, so they are computed once. The parts share their layers.
+    """
+    import keras
+
+    from tfmat.models.plastic_spectrum import PlasticSpectrum
+
+    for layer in model.layers:
+        if isinstance(layer, PlasticSpectrum) and layer.input is model.inputs[0]:
+            return layer, keras.Model(layer.output, model.outputs[0], name=model.name)
+    return None, model
+
+
+def _represented(
+    front: "keras.layers.Layer", features: np.ndarray, backend: "Backend"
+) -> np.ndarray:
+    """What the front makes of records [records, points, channels], [records, numbers]; the ranks share the work.
+
+    Blocks are the same however many ranks there are, so that the numbers are too.
+    """
+    import tensorflow as tf
+
+    numbers = front.output.shape[1]
+    check_memory(
+        f"what a network sees of {len(features):,} records, {numbers} numbers each,",
+        len(features) * numbers * 4,
+        "take fewer records",
+    )
+    see = tf.function(front).get_concrete_function(tf.TensorSpec([None, *features.shape[1:]]))
+    threads = available_threads()
+    blocks = [
+        slice(first, first + _RECORDS_IN_BLOCK)
+        for first in range(0, len(features), _RECORDS_IN_BLOCK)
+    ]
+    ranks, first_rank = len(backend.collectives.gather(None)), backend.rank == 0
+    seen = np.empty((len(features), numbers), np.float32)
+
+    def block_of(part: slice) -> np.ndarray:
+        return np.asarray(see(tf.constant(features[part])))
+
+    started = time.monotonic()
+    with (
+        concurrent.futures.ThreadPoolExecutor(threads) as pool,
+        progress_bar("preparing", "records") if first_rank else contextlib.nullcontext() as show,
+    ):
+        for first in range(0, len(blocks), ranks * threads):
+            shared = blocks[first : first + ranks * threads]
+            mine = shared[backend.rank :: ranks]
+            answers = backend.collectives.gather(list(pool.map(block_of, mine)))
+            for rank, answer in enumerate(answers):
+                for part, block in zip(shared[rank::ranks], answer, strict=True):
+                    seen[part] = block
+            if show is not None:
+                show(min(shared[-1].stop, len(features)), len(features))
+    if first_rank:
+        log(f"prepared {len(features):,} records in {time.monotonic() - started:.1f} s")
+    return seen
 
 
 def _callbacks(config: Config, plan: RunPlan, backend: "Backend") -> list[Any]:

@@ -16,6 +16,7 @@ from tfmat.workflow.job import count_parameters
         {"model.hidden_units": "7,5"},
         {"model.conv_filters": "4", "model.kernel_sizes": "3", "model.pool_size": "3"},
         {"model.pool_size": "1"},
+        {"model.representation": "plastic_spectrum"},
     ],
 )
 def test_parameters_are_as_many_as_keras_makes(changes):
@@ -50,3 +51,22 @@ def test_sizes_that_cannot_be_are_refused_before_anything_is_made(
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1, said
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["--law=voce"], "not for curves of rising strain; give"),
+        (["--law=prony", "--config.tests=creep"], "not for records that tell time; give"),
+        (
+            ["--law=voce_chaboche", "--config.model.input_scaling=curve"],
+            "scales for itself; leave out model.input_scaling",
+        ),
+    ],
+)
+def test_a_plastic_spectrum_is_for_driven_strain_alone(changes, message, capsys, tmp_path):
+    folders = [f"--workdir={tmp_path / 'run'}", f"--data_dir={tmp_path / 'data'}"]
+    spectrum = "--config.model.representation=plastic_spectrum"
+    assert main(["train", *changes, spectrum, *folders]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
