@@ -139,7 +139,7 @@ def _answer(
     if fitted is not None:
         better = None
         # No law comes nearer than the noise.
-        if BETTER * errors["least_squares"] > _noise_percent(record):
+        if BETTER * errors["least_squares"] > rms_percent(_noise_of_tests(record)):
             better = better_law(law, record, fitted)
         classical = ClassicalAnswer(fitted.best, fitted.polished, better)
     method = recommended_method(predicted, classical, errors)
@@ -183,8 +183,13 @@ def _without_unfounded_interval(
 
 def _noise_percent(record: MeasuredRecord) -> float:
     """The noise of single points over the largest response, %: the mean of the tests."""
+    return float(np.mean(_noise_of_tests(record)))
+
+
+def _noise_of_tests(record: MeasuredRecord) -> np.ndarray:
+    """The noise of single points over the largest response of each test, [tests], %."""
     shares = [noise_of(test.response) / np.abs(test.response).max() for test in record.tests]
-    return 100.0 * float(np.mean(shares))
+    return 100.0 * np.array(shares)
 
 
 def _caveats(
