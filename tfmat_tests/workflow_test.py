@@ -75,6 +75,7 @@ def test_the_sidecar_gives_the_numbers_a_meaning(tmp_path: pathlib.Path) -> None
         ({"train_for": "0.001epochs"}, "less than one step"),
         ({"train_for": "0h"}, "less than one step"),
         ({"ranges.a": "5,1"}, "range of a"),
+        ({"model.uncertainty": "flow", "loss_weights": "8,1"}, "loss_weights weigh squared errors"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is_made(
@@ -217,6 +218,21 @@ def test_a_variance_head_is_trained_calibrated_once_and_evaluated(tmp_path: path
     (folder,) = (tmp_path / "data").iterdir()
     calibrate_run(folders["workdir"], PackedDataset.open(folder))
     assert sidecar_file.read_bytes() == before
+
+
+def test_a_posterior_is_trained_and_judged(tmp_path: pathlib.Path) -> None:
+    config = _config(data__num_curves="1600", train_for="40steps", model__uncertainty="flow")
+    folder = tmp_path / "run"
+    main_job(config, workdir=str(folder), data_dir=str(tmp_path / "data"))
+    content = json.loads((folder / "model.json").read_text())
+    assert content["format"] == 3 and content["uncertainty"] == "flow"
+    record = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    evaluation = json.loads((folder / "evaluation.json").read_text())
+    found = evaluation["posterior"]
+    assert found["log_score"] == pytest.approx(-record["val_loss"], abs=0.5)
+    assert set(found["ranks"]) == set(found["contraction"]) == set(evaluation["coverage"])
+    assert set(found["joint_coverage"]) == {"50", "90", "95"}
+    assert (folder / "report.html").stat().st_size > 0
 
 
 @pytest.mark.parametrize(

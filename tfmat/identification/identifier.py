@@ -62,7 +62,14 @@ class Identifier:
                 )
             self._flow: Any = flows[0]
             self._columns = self._flow.columns
-            self._draw = tf.function(self._drawn, reduce_retracing=True, autograph=False)
+            self._draw = tf.function(
+                self._drawn,
+                input_signature=[
+                    tf.TensorSpec([None, self._columns], tf.float32),
+                    tf.TensorSpec([None, None, len(self.parameters)], tf.float32),
+                ],
+                autograph=False,
+            )
         expected = ((None, *self.form.shape), (None, self._columns))
         found = (model.input_shape, model.output_shape)
         if found != expected:

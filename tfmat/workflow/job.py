@@ -85,6 +85,10 @@ def plan_job(
     check_profile(config, backend)
     if backend == "dtensor":
         check_dtensor(config)
+    if config.model.uncertainty == "flow" and config.loss_weights is not None:
+        raise InputError(
+            "loss_weights weigh squared errors, and model.uncertainty=flow has none; leave them out"
+        )
     _check_processes(backend, options)
     settings = curve_settings(config)
     settings.build_law()

@@ -224,10 +224,6 @@ def losses_and_metrics(
         metrics = {f"mse_{p.name}": squared_error(i) for i, p in enumerate(dataset.parameters)}
     _check_loss_weights(config.loss_weights, count)
     if config.model.uncertainty == "flow":
-        if config.loss_weights is not None:
-            raise InputError(
-                "loss_weights weigh squared errors, and model.uncertainty=flow has none; leave them out"
-            )
         return {"loss": model.get_layer(POSTERIOR).loss}
     loss = squared_error_of_mean(count, config.loss_weights)
     if config.model.uncertainty == "none":

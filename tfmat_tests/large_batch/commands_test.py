@@ -78,6 +78,15 @@ def test_range_test_of_two_batches(tmp_path, data_dir, capsys):
     assert (tmp_path / "batch-000050.csv").stat().st_mtime_ns == written
 
 
+def test_a_range_test_of_a_posterior_stays_above_zero(tmp_path, data_dir, capsys):
+    arguments = [
+        "lr_range", *SMALL, f"--workdir={tmp_path}", f"--data_dir={data_dir}", "--batches=300",
+        "--steps=20", "--low=1e-4", "--high=1e-2", "--config.model.uncertainty=flow",
+    ]  # fmt: skip
+    assert main(arguments) == 0
+    assert (pd.read_csv(tmp_path / "batch-000300.csv").loss > 0).all()
+
+
 def test_rates_of_a_loss_with_a_known_minimum():
     """log loss = (log10 rate + 2)² - 3: lowest at 0.01, steepest at the first rate that counts."""
     rates = np.geomspace(1e-5, 1.0, 501)

@@ -124,3 +124,14 @@ def test_losses_are_drawn_over_time_and_over_epochs():
     labels = [label.get_text() for label in by_time.get_yticklabels() if label.get_text()]
     assert len(labels) == len(set(labels))
     assert grid_figure(losses([])).axes  # a run that has not written a line yet
+
+
+def test_losses_of_a_density_may_be_negative():
+    metrics = [
+        {"step": i, "epoch": i, "seconds": i, "loss": 1.0 - i, "val_loss": 1.2 - i}
+        for i in range(1, 4)
+    ]
+    panel, _ = grid_figure(losses(metrics)).axes
+    assert panel.get_yscale() == "linear" and "nats" in panel.get_ylabel()
+    drawn = [line.get_ydata() for line in panel.lines]
+    np.testing.assert_allclose(drawn, [[0, -1, -2], [0.2, -0.8, -1.8]])

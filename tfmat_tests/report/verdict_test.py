@@ -2,6 +2,7 @@
 
 import fcntl
 
+import numpy as np
 import pytest
 
 from tfmat.report.run_files import read_run
@@ -113,6 +114,20 @@ def test_whether_it_still_improved(tmp_path):
     assert level == "note" and "falls to zero" in text
     ((level, text),) = texts("c", (1.0, 0.5, 0.4, 0.39), "cosine")
     assert "nearly stopped improving" in text
+
+
+def test_losses_of_a_posterior_count_as_squares_of_widths(tmp_path):
+    """Half a nat less of two labels is a width of e^-0.25, a square of e^-0.5."""
+    config = {**CONFIG, "model": {"uncertainty": "flow"}}
+    lines = metrics((-2.0, -4.0, -5.0, -5.5))
+    for line in lines:
+        line["val_loss"] = line["loss"]
+    lines[-1]["loss"] = -6.0
+    found = verdict(tmp_path, content=evaluation(), metrics=lines, config=config)
+    texts = [finding.text for finding in found.findings]
+    share = 100 * (1 - np.exp(-0.5))
+    assert any(f"lowered the validation loss by {share:.0f} %" in text for text in texts)
+    assert any("validation loss is 1.6 times" in text for text in texts)
 
 
 def test_overfitting_parameters_that_cannot_be_told_and_the_example_are_findings(tmp_path):

@@ -63,6 +63,8 @@ def test_a_search_survives_json():
 def test_a_key_that_the_search_chooses_cannot_be_given():
     with pytest.raises(InputError, match="the search chooses model.dropout"):
         load_search(SPACE, [("model.dropout", "0.1")])
+    with pytest.raises(InputError, match="val_loss of model.uncertainty=flow may be negative"):
+        load_search(SPACE, [("model.uncertainty", "flow")])
 
 
 def test_a_config_without_a_search_is_refused(tmp_path):
