@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,21 +20,20 @@ from tfmat.curves.simulate import SIMULATION_VERSION
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
 from tfmat.identification.least_squares import fit_with_noise
-from tfmat.identification.likelihood import CurveLikelihood, NoiseModel, likelihoods
+from tfmat.identification.likelihood import Likelihoods, NoiseModel, likelihoods
 from tfmat.identification.posterior_grid import posterior_moments
-from tfmat.identification.posterior_sampling import sampled_moments
-from tfmat.identification.record_likelihood import record_likelihoods
-from tfmat.materials.history import TestSet
+from tfmat.identification.posterior_sampling import Progress, sample_posteriors
+from tfmat.identification.record_likelihood import RecordLikelihoods
+from tfmat.identification.weighted_draws import FEWEST_SAMPLES, LARGEST_K
 from tfmat.materials.law import Array
 
 # Goes up with every change that moves the numbers.
-BAYES_RISK_VERSION = 1
+BAYES_RISK_VERSION = 2
 # Up to this many identified parameters the posterior is integrated, beyond it is sampled.
 _MOST_INTEGRATED = 2
 # Curves between two calls of `progress`.
 _CHUNK = 50
-
-Progress = Callable[[int, int], None]
+_ARRAYS = ("mean", "variance", "effective_samples", "pareto_k")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,36 +43,46 @@ class BayesRisk:
     Attributes:
       method: `quadrature` (relative error of the risk below 0.001) or `importance sampling`.
       mean, variance: [curves, p].
-      effective_samples: [curves], see `SampledMoments`; None for quadrature.
+      effective_samples, pareto_k: [curves], see `SampledPosterior`; None for quadrature.
     """
 
     method: str
     mean: Array
     variance: Array
     effective_samples: Array | None
+    pareto_k: Array | None
+
+    @property
+    def converged(self) -> NDArray[np.bool_]:
+        """Whether the posterior of each curve can be relied on, [curves]."""
+        if self.pareto_k is None or self.effective_samples is None:
+            return np.ones(len(self.mean), np.bool_)
+        return (self.pareto_k <= LARGEST_K) & (self.effective_samples >= FEWEST_SAMPLES)
 
     @property
     def risk(self) -> Array:
-        """Mean of the posterior variance, [p]: MSE of scaled labels that no method can beat on average."""
-        return self.variance.mean(axis=0)
+        """Mean of the posterior variance, [p]: MSE of scaled labels that no method can beat on average.
+
+        Of the curves whose posterior has converged; as the two below.
+        """
+        return self.variance[self.converged].mean(axis=0)
 
     @property
     def standard_error(self) -> Array:
         """Standard error of `risk`, by the scatter over the curves (which holds that of sampling, if any): [p]."""
-        return self.variance.std(axis=0, ddof=1) / np.sqrt(len(self.variance))
+        variance = self.variance[self.converged]
+        return variance.std(axis=0, ddof=1) / np.sqrt(len(variance))
 
     def calibration(self, labels: Array) -> Array:
         """Mean of (true label - mean)² / variance, [p]; 1 where the posterior is right. `labels`: [curves, p]."""
-        return ((labels - self.mean) ** 2 / self.variance).mean(axis=0)
+        squares = (labels - self.mean) ** 2 / self.variance
+        return squares[self.converged].mean(axis=0)
 
     def first(self, count: int) -> "BayesRisk":
         """That of the first `count` curves."""
-        samples = self.effective_samples
-        return BayesRisk(
-            self.method,
-            self.mean[:count],
-            self.variance[:count],
-            None if samples is None else samples[:count],
+        known = {name: getattr(self, name) for name in _ARRAYS}
+        return dataclasses.replace(
+            self, **{name: array[:count] for name, array in known.items() if array is not None}
         )
 
 
@@ -83,6 +91,7 @@ def bayes_risk(
     features: NDArray[np.floating],
     *,
     start: Array | None = None,
+    truth: Array | None = None,
     progress: Progress | None = None,
 ) -> BayesRisk:
     """The posterior of curves that were simulated with `settings`.
@@ -90,6 +99,8 @@ def bayes_risk(
     Args:
       features: [curves, points, 3], as simulated: strain (-), noisy stress (MPa), flag.
       start: labels [curves, p] of the least squares fit, where it is at hand.
+      truth: true labels [curves, p], where a sampled posterior begins too. The posterior does not depend on them, but
+        they lie in its mass, which a fit that ended in another valley does not.
       progress: called with (done, total) curves.
 
     Raises:
@@ -101,34 +112,26 @@ def bayes_risk(
         start = fit_with_noise(
             law, strain, stress, valid, noise.noise_mpa, noise.noise_relative
         ).labels
-    integrated = len(law.identified) <= _MOST_INTEGRATED and noise.unknown is None
-    every = np.empty((len(start), 2 * start.shape[1] + 1))
-    if noise.unknown is not None and isinstance(strain, TestSet):
-        each = record_likelihoods(law, noise, strain, stress, valid)
-    else:
-        each = likelihoods(law, noise, strain, stress, valid)
-    for i, likelihood in enumerate(each):
-        every[i] = np.concatenate(_moments(likelihood, start[i], i, integrated))
-        if progress and (i + 1) % _CHUNK == 0:
-            progress(i + 1, len(start))
-    mean, variance, samples = np.split(every, [start.shape[1], 2 * start.shape[1]], axis=1)
-    if integrated:
-        return BayesRisk("quadrature", mean, variance, None)
-    return BayesRisk("importance sampling", mean, variance, samples[:, 0])
-
-
-def _moments(
-    likelihood: CurveLikelihood, start: Array, index: int, integrated: bool
-) -> tuple[Array, Array, list[float]]:
-    if integrated:
-        exact = posterior_moments(likelihood, start)
-        return exact.mean, exact.variance, [0.0]
+    if len(law.identified) <= _MOST_INTEGRATED and noise.unknown is None:
+        moments = []
+        for i, likelihood in enumerate(likelihoods(law, noise, strain, stress, valid)):
+            moments.append(posterior_moments(likelihood, start[i]))
+            if progress and (i + 1) % _CHUNK == 0:
+                progress(i + 1, len(start))
+        mean, variance = (
+            np.array([getattr(one, name) for one in moments]) for name in ("mean", "variance")
+        )
+        return BayesRisk("quadrature", mean, variance, None, None)
+    kind: Any = Likelihoods if noise.unknown is None else RecordLikelihoods
     # A generator a curve: the answer to curve i is the same however many curves there are.
-    generator, count = np.random.default_rng([BAYES_RISK_VERSION, index]), len(start)
-    # Errors that are not known are sampled with the parameters, from the middle of their ranges.
-    start = np.concatenate([start, np.full(likelihood.nuisances, 0.5)])
-    sampled = sampled_moments(likelihood, start, generator)
-    return sampled.mean[:count], sampled.variance[:count], [sampled.effective_samples]
+    posteriors = sample_posteriors(
+        kind(law, noise, strain, stress, valid),
+        np.stack([start] if truth is None else [truth, start], axis=1),
+        [np.random.default_rng([BAYES_RISK_VERSION, i]) for i in range(len(start))],
+        progress,
+    )
+    arrays = {name: np.array([getattr(one, name) for one in posteriors]) for name in _ARRAYS}
+    return BayesRisk("importance sampling", **arrays)
 
 
 def cached_bayes_risk(
@@ -138,6 +141,7 @@ def cached_bayes_risk(
     *,
     seed: int,
     start: Array | None = None,
+    truth: Array | None = None,
     progress: Progress | None = None,
 ) -> BayesRisk:
     """`bayes_risk`, read from `file` where that holds it for these settings, this seed and at least as many curves.
@@ -157,9 +161,9 @@ def cached_bayes_risk(
     known = _read(pathlib.Path(file), key)
     if known is not None and len(known.mean) >= len(features):
         return known.first(len(features))
-    found = bayes_risk(settings, features, start=start, progress=progress)
+    found = bayes_risk(settings, features, start=start, truth=truth, progress=progress)
     content: dict[str, Any] = {**key, "num_curves": len(features), "method": found.method}
-    for name in ("mean", "variance", "effective_samples"):
+    for name in _ARRAYS:
         values = getattr(found, name)
         content[name] = None if values is None else values.tolist()
     with contextlib.suppress(InputError):
@@ -175,13 +179,12 @@ def _read(file: pathlib.Path, key: dict[str, Any]) -> BayesRisk | None:
         content = read_json(file)
         if any(content[name] != value for name, value in key.items()):
             return None
-        samples = content["effective_samples"]
-        return BayesRisk(
-            content["method"],
-            np.array(content["mean"], np.float64),
-            np.array(content["variance"], np.float64),
-            None if samples is None else np.array(samples, np.float64),
-        )
+        known = {name: content[name] for name in _ARRAYS}
+        arrays: dict[str, Any] = {
+            name: None if values is None else np.array(values, np.float64)
+            for name, values in known.items()
+        }
+        return BayesRisk(content["method"], **arrays)
     except (InputError, KeyError, TypeError, ValueError):
         # A file that someone else wrote or damaged is no reason to stop; it is made again.
         return None

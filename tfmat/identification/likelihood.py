@@ -148,8 +148,31 @@ class Likelihoods:
         Returns:
           [k].
         """
-        noise, stress, valid = self.noise, self.stress[curves], self.valid[curves]
+        return self._log_density(curves, labels, self.law.label_stress(self.strain[curves], labels))
+
+    def expansion(self, curves: Rows, labels: Array) -> tuple[Array, Array, Array]:
+        """The log density [k], its gradient [k, p] and the Fisher information [k, p, p]; arguments as above.
+
+        The cut and the spread of the noise are left out of the last two.
+        """
+        valid = self.valid[curves]
         model = self.law.label_stress(self.strain[curves], labels)
+        jacobian = self.law.label_derivatives(self.strain[curves], labels)
+        if not valid.all():
+            jacobian *= valid[:, :, None]
+        deviation = self._deviation(model)[:, :, None]
+        jacobian /= deviation
+        transposed = np.swapaxes(jacobian, 1, 2)
+        residual = (self.stress[curves] - model)[:, :, None] / deviation
+        density = self._log_density(curves, labels, model)
+        return density, (transposed @ residual)[:, :, 0], transposed @ jacobian
+
+    def slope_and_curvature(self, curves: Rows, labels: Array) -> tuple[Array, Array]:
+        """What `expansion` gives but for the density."""
+        return self.expansion(curves, labels)[1:]
+
+    def _log_density(self, curves: Rows, labels: Array, model: Array) -> Array:
+        noise, stress, valid = self.noise, self.stress[curves], self.valid[curves]
         cut = 0.0 if noise.strength_mpa is None else self._log_cut_probability(curves, model)
         if not valid.all():
             model = np.where(valid, model, stress)
@@ -168,19 +191,6 @@ class Likelihoods:
             total = np.where((unique == labels).all(axis=1), total, -np.inf)
         # A user's law may overflow in a corner of its ranges, where no curve lies.
         return np.where(np.isnan(total), -np.inf, total)
-
-    def slope_and_curvature(self, curves: Rows, labels: Array) -> tuple[Array, Array]:
-        """Gradient [k, p] of the log density and Fisher information [k, p, p], the cut and the spread left out."""
-        valid = self.valid[curves]
-        model = self.law.label_stress(self.strain[curves], labels)
-        jacobian = self.law.label_derivatives(self.strain[curves], labels)
-        if not valid.all():
-            jacobian *= valid[:, :, None]
-        deviation = self._deviation(model)[:, :, None]
-        jacobian /= deviation
-        transposed = np.swapaxes(jacobian, 1, 2)
-        residual = (self.stress[curves] - model)[:, :, None] / deviation
-        return (transposed @ residual)[:, :, 0], transposed @ jacobian
 
     def _deviation(self, model: Array) -> Array:
         """Standard deviation of the noise of each point, MPa, where the stress without noise is `model`."""

@@ -1,199 +1,245 @@
-"""Posterior mean and variance of any number of labels by adaptive importance sampling. NumPy only.
+"""Posteriors of many curves at once, of any number of labels, by adaptive importance sampling. NumPy only.
 
-The labels are the normal distribution function of z: then the uniform prior of 0-1 is the standard normal one of z,
-and a posterior that leans against the end of a range has no edge. The first proposals, Student's t, stand along the
-ridge through the posterior's maximum in its weakest direction (parameters that trade against each other, like Voce's Q
-and b on a short curve, bend it); later ones are fitted to the weighted samples so far. All samples are weighted with
-the mixture of all proposals (J.-M. Cornuet et al., Adaptive multiple importance sampling, Scand. J. Statist. 39 (2012)
-798-812).
+Of a law's parameters those that stress is nearly linear in, the moduli, are drawn given the others, the shapes (see
+`conditional_draws`). The shapes, seldom more than four, are drawn from a mixture of kernels, Student's t of three
+widths, that stand at earlier draws and follow the law's own curvature there. It grows from round to round at draws that
+are resampled by their weights, and all draws are weighted with the whole mixture so far (J.-M. Cornuet et al., Adaptive
+multiple importance sampling, Scand. J. Statist. 39 (2012) 798-812); the answer is made of fresh draws from the mixture
+that this has led to. What they are worth `weighted_draws` tells.
+
+The law answers in blocks of thousands, so that some tens of curves are sampled side by side.
 """
 
-import dataclasses
+import collections
+from collections.abc import Callable, Sequence
 
 import numpy as np
-import scipy.special
+from numpy.typing import NDArray
 
-from tfmat.identification.likelihood import PRIOR_VARIANCE, CurveLikelihood
+from tfmat.identification.conditional_draws import Moduli, Solved
+from tfmat.identification.kernels import Kernels
+from tfmat.identification.likelihood import Likelihoods
+from tfmat.identification.start_values import even_labels
+from tfmat.identification.weighted_draws import LARGEST_K, SampledPosterior
 from tfmat.materials.law import Array
 
-# Heavier tails than any posterior under a normal prior has, so that weights stay bounded.
-_FREEDOM = 5.0
-_WIDENING, _NARROW = 1.2, 0.5
-_SAMPLES, _RIDGE_SAMPLES = 400, 60
-_MOST_ROUNDS = 24
-# A curve has enough samples when they are worth this many independent ones.
-_ENOUGH = 400.0
-_NEWTON_STEPS = 30
-# Of the walk along the ridge: it ends where the density is exp(-_DEEP) of the largest.
-_RIDGE_STEPS, _CORRECTIONS, _DEEP = 12, 2, 9.0
-# Where the normal distribution function is within 1e-9 of 0 and 1.
-_FARTHEST = 6.0
+# The mixture is adapted until its draws are worth so many, in so many rounds. Where kernels stand depends on the draws,
+# so that variances by these are a little too small: they are taken from the last draws alone, which come from a mixture
+# that no longer changes, without the first rounds' kernels.
+_ENOUGH = 150.0
+_DRAWS, _KERNELS = 96, 48
+_FEWEST_ROUNDS, _MOST_ROUNDS, _UNSETTLED = 6, 40, 2
+# The last draws come so many at a time, until they are worth so many; where too small a share of them counts, or they
+# are too many, the mixture is adapted further.
+_LAST_DRAWS, _LAST_ENOUGH, _LEAST_SHARE, _MOST_FRESH = 384, 150.0, 0.08, 6
+# Labels that fill the range of the shapes evenly, beside the given starts, and the Gauss-Newton steps to their moduli.
+_EXPLORERS, _FIRST_STEPS, _STEPS = 32, 5, 1
+# Of the first kernels none is drawn from less often than exp(-_LEAST) times the best: a start may be on a slope.
+_LEAST, _FLATTENED = 4.0, 0.3
+# Weights are flattened until this share of a round's draws counts where the next kernels stand.
+_SHARE = 0.15
+# Curves that are sampled side by side.
+_TOGETHER = 48
+
+Progress = Callable[[int, int], None]
 
 
-@dataclasses.dataclass(frozen=True)
-class SampledMoments:
-    """Posterior of one curve: mean and variance of each label, [p], and what they rest on.
-
-    Attributes:
-      effective_samples: Kish's number of independent samples that the weighted ones are worth. The standard error of
-        `mean` is about sqrt(variance / effective_samples), the relative one of `variance` sqrt(2 / effective_samples)
-        for a posterior that is near a normal one.
-    """
-
-    mean: Array
-    variance: Array
-    effective_samples: float
-
-
-def sampled_moments(
-    likelihood: CurveLikelihood, mode: Array, generator: np.random.Generator
-) -> SampledMoments:
-    """Mean and variance of the labels of one curve.
+def sample_posteriors(
+    likelihoods: Likelihoods,
+    starts: Array,
+    generators: Sequence[np.random.Generator],
+    progress: Progress | None = None,
+) -> list[SampledPosterior]:
+    """The posterior of the labels of each curve, for a prior that is even in 0-1; its errors are integrated over.
 
     Args:
-      mode: labels of the maximum likelihood, [p], or near it.
-      generator: where chance comes from.
+      starts: labels [curves, starts, p] in or near the posterior's mass: the best fit, say, or draws of a network.
+      generators: where chance comes from, one a curve, so that its answer does not depend on the others.
+      progress: called with (done, total) curves.
     """
-    proposals = _ridge(likelihood, _maximum(likelihood, mode))
-    points = np.concatenate([proposal.draw(generator) for proposal in proposals])
-    targets = _log_target(likelihood, points)
-    for round_number in range(_MOST_ROUNDS + 1):
-        log_weights = targets - _log_mixture(points, proposals)
-        weights = _normalised(log_weights)
-        effective = 1.0 / float(weights @ weights)
-        possible = bool(np.isfinite(log_weights.max()))
-        if (possible and effective >= _ENOUGH) or round_number == _MOST_ROUNDS:
-            break
-        fitted = _fitted(points, log_weights)
-        # Every other one is narrow and somewhere in the mass: together they follow any shape.
-        if len(proposals) % 2:
-            centre = points[generator.choice(len(points), p=weights)]
-            fitted = _Proposal(centre, _NARROW * fitted.scale, _SAMPLES)
-        proposals.append(fitted)
-        points = np.concatenate([points, fitted.draw(generator)])
-        targets = np.concatenate([targets, _log_target(likelihood, points[len(targets) :])])
-    if not np.isfinite(log_weights.max()):
-        # Not one sample is possible (a strength that is as good as known, beside much noise): nothing is known.
-        nothing = np.full(len(mode), 0.5)
-        return SampledMoments(nothing, np.full(len(mode), PRIOR_VARIANCE), 0.0)
-    labels = scipy.special.ndtr(points)
-    mean = weights @ labels
-    # The squares around the samples' own mean are too small by 1 / effective.
-    variance = weights @ (labels - mean) ** 2 * effective / max(effective - 1.0, 1e-3)
-    return SampledMoments(mean, variance, effective)
+    moduli = Moduli(likelihoods)
+    waiting = collections.deque(range(len(likelihoods)))
+    found: dict[int, SampledPosterior] = {}
+    active: list[_Curve] = []
+    while waiting or active:
+        joining = [waiting.popleft() for _ in range(min(_TOGETHER - len(active), len(waiting)))]
+        # A few at a time cost nearly as much as many.
+        active += _begun(moduli, joining, starts, generators)
+        found |= _draw_round(moduli, active)
+        active = [curve for curve in active if curve.index not in found]
+        if progress:
+            progress(len(found), len(likelihoods))
+    return [found[i] for i in range(len(likelihoods))]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Proposal:
-    """A multivariate t: centre [p], lower triangular root of its matrix [p, p], and how often it is drawn from."""
+class _Curve:
+    """The sampling of one curve: its kernels so far, and its draws with what is known at each."""
 
-    centre: Array
-    scale: Array
-    count: int
+    def __init__(self, moduli: Moduli, index: int, generator: np.random.Generator):
+        self.moduli, self.index, self.generator = moduli, index, generator
+        self.rounds: list[tuple[Kernels, Solved]] = []
+        self.labels = np.empty((0, len(moduli.shapes) + len(moduli.moduli)))
+        self.solved: Solved | None = None
+        # Logarithms: of the likelihood over the density of the moduli, and of the sum of all rounds' mixtures times
+        # their draws, those outside of the ranges included.
+        self.log_ratio, self.log_mixture = np.empty(0), np.empty(0)
+        # How much the draws must be worth before the last ones are made, and whether these are due.
+        self.wanted, self.last = _ENOUGH, False
+        self.fresh: list[tuple[Array, Array]] = []
 
-    def draw(self, generator: np.random.Generator) -> Array:
-        """[count, p]."""
-        normal = generator.standard_normal((self.count, len(self.centre)))
-        chi_square = generator.chisquare(_FREEDOM, (self.count, 1))
-        return self.centre + (normal @ self.scale.T) * np.sqrt(_FREEDOM / chi_square)
+    def stand(self, shapes: Array, solved: Solved, shares: Array) -> None:
+        """Puts the next round's kernels at shapes [k, q], each drawn from in proportion to `shares`."""
+        kernels = Kernels(shapes, solved.curvature, shares, self.moduli.orders)
+        self.rounds.append((kernels, solved))
+        if len(self.labels):
+            added, _ = kernels.log_density(self.labels[:, self.moduli.shapes])
+            self.log_mixture = np.logaddexp(self.log_mixture, added)
 
-    def log_density(self, points: Array) -> Array:
-        """Up to a constant that is the same for all proposals: [k]."""
-        whitened = np.linalg.solve(self.scale, (points - self.centre).T)
-        power = -0.5 * (_FREEDOM + len(self.centre))
-        density: Array = power * np.log1p((whitened**2).sum(axis=0) / _FREEDOM)
-        return density - np.log(np.diag(self.scale)).sum()
+    def draw(self) -> tuple[Array, Array, Array]:
+        """New draws inside their ranges, from the last kernels; the last draws of all from those that have settled.
 
+        Returns:
+          Shapes [k, q], shares of the moduli to start from [k, m], and the logarithm [k] of what weights are taken by.
+        """
+        settled = self.rounds[_UNSETTLED:] if self.last else self.rounds[-1:]
+        count = -(-_LAST_DRAWS // len(settled)) if self.last else _DRAWS
+        drawn = [kernels.draw(count, self.generator) for kernels, _ in settled]
+        shapes = self.moduli.sorted_shapes(np.concatenate(drawn))
+        shapes = shapes[((shapes >= 0.0) & (shapes <= 1.0)).all(axis=1)]
+        mixture, nearness = np.full(len(shapes), -np.inf), np.full(len(shapes), -np.inf)
+        start = np.empty((len(shapes), len(self.moduli.moduli)))
+        for i, (kernels, solved) in enumerate(self.rounds):
+            density, (at, height) = kernels.log_density(shapes)
+            if not self.last or i >= _UNSETTLED:
+                mixture = np.logaddexp(mixture, density)
+            moved = shapes - kernels.centres[at]
+            predicted = solved.best[at] + (solved.slope[at] @ moved[:, :, None])[:, :, 0]
+            nearer = height > nearness
+            nearness = np.where(nearer, height, nearness)
+            start = np.where(nearer[:, None], predicted, start)
+        return shapes, start, mixture
 
-def _maximum(likelihood: CurveLikelihood, mode: Array) -> Array:
-    """Maximum of the posterior of z by damped Gauss-Newton steps: [p]."""
-    z = scipy.special.ndtri(np.clip(mode, 0.01, 0.99))
-    target, damping = _log_target(likelihood, z[None])[0], 1e-3
-    slope, curvature = _slope_and_curvature(likelihood, z)
-    for _ in range(_NEWTON_STEPS):
-        step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), slope)
-        trial = np.clip(z + step, -_FARTHEST, _FARTHEST)
-        reached = _log_target(likelihood, trial[None])[0]
-        if reached >= target:
-            near, z, target, damping = reached < target + 1e-3, trial, reached, damping / 10
-            slope, curvature = _slope_and_curvature(likelihood, z)
-            if near:
-                break
-        else:
-            damping *= 10
-    return z
+    def take(
+        self, labels: Array, log_ratio: Array, log_mixture: Array, solved: Solved
+    ) -> SampledPosterior | None:
+        """Takes a round's draws, labels [k, p] and logarithms [k]; returns the posterior where these were the last."""
+        if self.last:
+            self.fresh.append((labels, log_ratio - log_mixture))
+            found = self._posterior(
+                *(np.concatenate(arrays) for arrays in zip(*self.fresh, strict=True))
+            )
+            share = found.effective_samples / (_LAST_DRAWS * len(self.fresh))
+            enough = found.pareto_k <= LARGEST_K and found.effective_samples >= _LAST_ENOUGH
+            tired = len(self.rounds) >= _MOST_ROUNDS and len(self.fresh) >= _MOST_FRESH
+            if enough or tired:
+                return found
+            if len(self.rounds) < _MOST_ROUNDS and (
+                share < _LEAST_SHARE or len(self.fresh) >= _MOST_FRESH
+            ):
+                self.last, self.fresh, self.wanted = False, [], 2.0 * self.wanted
+                self._stand_anew()
+            return None
+        self.labels = np.concatenate([self.labels, labels])
+        self.log_ratio = np.concatenate([self.log_ratio, log_ratio])
+        self.log_mixture = np.concatenate([self.log_mixture, log_mixture])
+        self.solved = solved if self.solved is None else self.solved.joined(solved)
+        if len(self.rounds) >= _FEWEST_ROUNDS:
+            found = self._posterior(self.labels, self.log_ratio - self.log_mixture)
+            self.last = found.pareto_k <= LARGEST_K and found.effective_samples >= self.wanted
+            self.last |= len(self.rounds) == _MOST_ROUNDS
+        if not self.last:
+            self._stand_anew()
+        return None
 
+    def _posterior(self, labels: Array, log_ratios: Array) -> SampledPosterior:
+        identified = len(self.moduli.likelihoods.law.identified)
+        return SampledPosterior.of(labels[:, :identified], log_ratios)
 
-def _ridge(likelihood: CurveLikelihood, maximum: Array) -> list[_Proposal]:
-    """Proposals at the maximum and, a standard deviation apart, on the ridge to both sides of it."""
-    largest = _log_target(likelihood, maximum[None])[0]
-    _, curvature = _slope_and_curvature(likelihood, maximum)
-    proposals = [_Proposal(maximum, _root_of_inverse(curvature), _SAMPLES)]
-    for side in (-1.0, 1.0):
-        z, local = maximum, curvature
-        direction = side * np.linalg.eigh(local)[1][:, 0]
-        for _ in range(_RIDGE_STEPS):
-            eigenvalues, vectors = np.linalg.eigh(local)
-            direction = vectors[:, 0] * np.sign(vectors[:, 0] @ direction)
-            z = z + direction / np.sqrt(eigenvalues[0])
-            for _ in range(_CORRECTIONS):
-                slope, local = _slope_and_curvature(likelihood, z)
-                # Back onto the ridge: a Newton step across the direction of the walk.
-                across = np.eye(len(z)) - np.outer(direction, direction)
-                system = across @ local @ across + np.outer(direction, direction)
-                z = np.clip(z + np.linalg.solve(system, across @ slope), -_FARTHEST, _FARTHEST)
-            if _log_target(likelihood, z[None])[0] < largest - _DEEP:
-                break
-            _, local = _slope_and_curvature(likelihood, z)
-            proposals.append(_Proposal(z, _root_of_inverse(local), _RIDGE_SAMPLES))
-    return proposals
-
-
-def _root_of_inverse(curvature: Array) -> Array:
-    return _WIDENING * np.linalg.cholesky(np.linalg.inv(curvature))
-
-
-def _slope_and_curvature(likelihood: CurveLikelihood, z: Array) -> tuple[Array, Array]:
-    slope, information = likelihood.slope_and_curvature(scipy.special.ndtr(z)[None])
-    chain = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
-    curvature = information[0] * chain[:, None] * chain + np.eye(len(z))
-    return slope[0] * chain - z, curvature
-
-
-def _log_target(likelihood: CurveLikelihood, z: Array) -> Array:
-    """Log posterior density of z [k, p], up to a constant: [k]."""
-    return likelihood.log_density(scipy.special.ndtr(z)) - 0.5 * (z**2).sum(axis=1)
-
-
-def _log_mixture(points: Array, proposals: list[_Proposal]) -> Array:
-    """Log density, up to a constant, of the mixture of all proposals, each with its share of the samples: [k]."""
-    counts = np.array([proposal.count for proposal in proposals])
-    densities = np.stack([proposal.log_density(points) for proposal in proposals])
-    mixed: Array = scipy.special.logsumexp(densities, axis=0, b=counts[:, None] / counts.sum())
-    return mixed
-
-
-def _fitted(points: Array, log_weights: Array) -> _Proposal:
-    """Mean and widened root of the covariance of the weighted samples.
-
-    Where few samples carry all the weight, the weights are flattened until enough of them count.
-    """
-    power = 1.0
-    for _ in range(12):
-        weights = _normalised(power * log_weights)
-        if 1.0 / (weights @ weights) > 10.0 * points.shape[1]:
-            break
-        power /= 1.6
-    centre = weights @ points
-    deviation = points - centre
-    covariance = (deviation * weights[:, None]).T @ deviation
-    covariance += 1e-9 * np.diag(np.diag(covariance)) + 1e-18 * np.eye(len(centre))
-    return _Proposal(centre, _WIDENING * np.linalg.cholesky(covariance), _SAMPLES)
+    def _stand_anew(self) -> None:
+        assert self.solved is not None
+        chosen = _resampled(self.log_ratio - self.log_mixture, self.generator)
+        shapes = self.labels[chosen][:, self.moduli.shapes]
+        self.stand(shapes, self.solved.rows(chosen), np.full(len(chosen), 1.0 / len(chosen)))
 
 
-def _normalised(log_weights: Array) -> Array:
-    largest = log_weights.max()
+def _begun(
+    moduli: Moduli,
+    curves: list[int],
+    starts: Array,
+    generators: Sequence[np.random.Generator],
+) -> list[_Curve]:
+    """Curves with their first kernels: at their starts, and at labels that fill the ranges of the shapes evenly."""
+    if not curves:
+        return []
+    even = moduli.sorted_shapes(even_labels(_EXPLORERS, len(moduli.shapes)))
+    # Errors that are integrated over begin in the middle of their ranges.
+    errors = (*starts[curves].shape[:2], moduli.likelihoods.nuisances)
+    given = np.concatenate([np.clip(starts[curves], 0.0, 1.0), np.full(errors, 0.5)], axis=2)
+    each = given.shape[1] + len(even)
+    explorers = np.broadcast_to(even, (len(curves), *even.shape))
+    shapes = np.concatenate([given[:, :, moduli.shapes], explorers], axis=1)
+    first = np.repeat(given[:, :1], len(even), axis=1)
+    known = np.concatenate([given, first], axis=1).reshape(len(curves) * each, -1)
+    shapes = shapes.reshape(len(curves) * each, -1)
+    solved = moduli.solve(np.repeat(curves, each), shapes, moduli.shares(known), _FIRST_STEPS)
+    begun = []
+    for i, index in enumerate(curves):
+        rows = slice(i * each, (i + 1) * each)
+        curve, own = _Curve(moduli, index, generators[index]), solved.rows(rows)
+        best = own.log_mass.max()
+        heights = _FLATTENED * (own.log_mass - (best if np.isfinite(best) else 0.0))
+        shares = np.exp(np.maximum(heights, -_LEAST))
+        curve.stand(shapes[rows], own, shares / shares.sum())
+        begun.append(curve)
+    return begun
+
+
+def _draw_round(moduli: Moduli, curves: list[_Curve]) -> dict[int, SampledPosterior]:
+    """One round of draws of every curve, in common calls of the law; returns the posteriors that are finished."""
+    drawn = [curve.draw() for curve in curves]
+    ends = np.cumsum([0, *(len(shapes) for shapes, *_ in drawn)])
+    rows = np.repeat([curve.index for curve in curves], np.diff(ends))
+    shapes, start, log_mixture = (np.concatenate(arrays) for arrays in zip(*drawn, strict=True))
+    chances = [
+        curve.generator.random((count, len(moduli.moduli), 2))
+        for curve, count in zip(curves, np.diff(ends), strict=True)
+    ]
+    solved = moduli.solve(rows, shapes, start, _STEPS)
+    drawn_moduli, log_density = moduli.draw(solved, np.concatenate(chances))
+    labels = moduli.labels(shapes, drawn_moduli)
+    log_ratio = moduli.log_likelihood(rows, labels) - log_density
+    found = {}
+    for curve, first, end in zip(curves, ends[:-1], ends[1:], strict=True):
+        part = slice(first, end)
+        taken = curve.take(labels[part], log_ratio[part], log_mixture[part], solved.rows(part))
+        if taken is not None:
+            found[curve.index] = taken
+    return found
+
+
+def _resampled(log_ratios: Array, generator: np.random.Generator) -> NDArray[np.intp]:
+    """Draws to put kernels at, in proportion to their weights; flattened where few draws carry all of the weight."""
+    least, power = _SHARE * _DRAWS, 1.0
+    if _effective(log_ratios) < least:
+        low, high = -10.0, 0.0
+        for _ in range(25):
+            middle = 0.5 * (low + high)
+            enough = _effective(np.exp(middle) * log_ratios) >= least
+            low, high = (middle, high) if enough else (low, middle)
+        power = float(np.exp(low))
+    sums = np.cumsum(_weights(power * log_ratios))
+    places = (np.arange(_KERNELS) + generator.random()) / _KERNELS
+    return np.minimum(np.searchsorted(sums, places * sums[-1]), len(sums) - 1)
+
+
+def _effective(log_ratios: Array) -> float:
+    weights = _weights(log_ratios)
+    return float(1.0 / (weights @ weights))
+
+
+def _weights(log_ratios: Array) -> Array:
+    largest = log_ratios.max(initial=-np.inf)
     if not np.isfinite(largest):
-        return np.full(len(log_weights), 1.0 / len(log_weights))
-    weights: Array = np.exp(log_weights - largest)
+        return np.full(len(log_ratios), 1.0 / max(len(log_ratios), 1))
+    weights: Array = np.exp(log_ratios - largest)
     return weights / weights.sum()

@@ -24,6 +24,8 @@ from tfmat.materials.parameter import Parameter
 
 # Beside the data set's manifest.
 CACHE_FILE = "bayes_risk.json"
+# Of curves with a known posterior.
+_FEWEST_CONVERGED = 2
 
 Progress = Callable[[int, int], None]
 Flags = NDArray[np.bool_]
@@ -31,11 +33,12 @@ Flags = NDArray[np.bool_]
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """Errors of the first test curves, one row a curve. p identified parameters; labels on the network's scale.
+    """Errors of the first test curves whose posterior is known, one row a curve. Labels are on the network's scale.
 
     Attributes:
       parameters: their names.
       method: of the Bayes risk, `quadrature` or `importance sampling`.
+      num_left_out: curves whose sampled posterior has not converged.
       network, least_squares, bayes: squared error of scaled labels, [curves, p]; `bayes` is that of the posterior mean.
       bayes_variance: posterior variance; its mean is the Bayes risk.
       network_excess, least_squares_excess: squared distance from the posterior mean, [curves, p].
@@ -51,6 +54,7 @@ class Reference:
 
     parameters: tuple[str, ...]
     method: str
+    num_left_out: int
     network: Array
     least_squares: Array
     bayes: Array
@@ -69,7 +73,8 @@ class Reference:
     def to_json(self) -> dict[str, Any]:
         """The entry `reference` of evaluation.json.
 
-        `num_curves`; `method`; `fewest_effective_samples` (None for quadrature); `least_squares_curves_per_second`;
+        `num_curves` that all numbers are of; `num_left_out`, whose posterior has not converged; `method`;
+        `fewest_effective_samples` (None for quadrature); `least_squares_curves_per_second`;
         `parameters`: name -> `bayes_risk` and its standard error `bayes_risk_error`, `cramer_rao`, `network_mse`,
         `least_squares_mse`, `eta` (network) and `least_squares_eta` = expected MSE / Bayes risk with standard errors
         `eta_error` and `least_squares_eta_error` (see `_eta`), `posterior_calibration` (1 where the reference is right:
@@ -94,6 +99,7 @@ class Reference:
             }
         return {
             "num_curves": len(self.network),
+            "num_left_out": self.num_left_out,
             "method": self.method,
             "fewest_effective_samples": None if samples is None else float(samples.min()),
             "least_squares_curves_per_second": self.least_squares_curves_per_second,
@@ -204,12 +210,18 @@ def measure(
         features,
         seed=dataset.manifest["seed"],
         start=fitted.labels,
+        truth=true,
         progress=progress,
     )
+    good = risk.converged
+    if good.sum() < _FEWEST_CONVERGED:
+        raise InputError(
+            f"no reference: the posteriors of only {good.sum()} of {count} curves have converged"
+        )
     scale = _scale(dataset.parameters, parameters)
     sampled = risk.effective_samples
     # What the error of a sampled posterior mean adds to a distance from it.
-    luck = 0.0 if sampled is None else risk.variance * scale / sampled[:, None]
+    luck = 0.0 if sampled is None else risk.variance * scale / np.maximum(sampled[:, None], 1.0)
     from_mean = network_labels - _rescaled(risk.mean, dataset.parameters, parameters)
     network_error = network_labels - _rescaled(true, dataset.parameters, parameters)
     low, high = fitted.interval_labels[:, :, 0], fitted.interval_labels[:, :, 1]
@@ -217,19 +229,20 @@ def measure(
     return Reference(
         parameters=tuple(parameter.name for parameter in parameters),
         method=risk.method,
-        network=network_error**2,
-        least_squares=(fitted.labels - true) ** 2 * scale,
-        bayes=(risk.mean - true) ** 2 * scale,
-        bayes_variance=risk.variance * scale,
-        network_excess=from_mean**2 - luck,
-        least_squares_excess=(fitted.labels - risk.mean) ** 2 * scale - luck,
-        cramer_rao=None if bound is None else bound * scale,
-        inside=(low <= true) & (true <= high),
-        unidentifiable=fitted.unidentifiable,
-        effective_samples=risk.effective_samples,
-        max_strain=np.abs(features[:, :, 0]).max(axis=1).astype(np.float64),
-        noise_to_signal=_noise_to_signal(settings, stress, valid),
-        num_points=valid.sum(axis=1),
+        num_left_out=int((~good).sum()),
+        network=network_error[good] ** 2,
+        least_squares=(fitted.labels - true)[good] ** 2 * scale,
+        bayes=(risk.mean - true)[good] ** 2 * scale,
+        bayes_variance=risk.variance[good] * scale,
+        network_excess=(from_mean**2 - luck)[good],
+        least_squares_excess=((fitted.labels - risk.mean) ** 2 * scale - luck)[good],
+        cramer_rao=None if bound is None else bound[good] * scale,
+        inside=((low <= true) & (true <= high))[good],
+        unidentifiable=fitted.unidentifiable[good],
+        effective_samples=None if sampled is None else sampled[good],
+        max_strain=np.abs(features[good, :, 0]).max(axis=1).astype(np.float64),
+        noise_to_signal=_noise_to_signal(settings, stress, valid)[good],
+        num_points=valid[good].sum(axis=1),
         least_squares_curves_per_second=count / seconds,
     )
 

@@ -136,7 +136,7 @@ class Law(abc.ABC):
 
     def sorted_labels(self, labels: Array) -> Array:
         """The unique form of labels [curves, identified]: interchangeable terms in falling order."""
-        columns = self._columns_of_terms
+        columns = self.label_columns_of_terms
         if not columns:
             return labels
         terms = np.asarray(labels)[:, columns]  # [curves, terms, parameters]
@@ -146,14 +146,14 @@ class Law(abc.ABC):
         return found
 
     @property
-    def _columns_of_terms(self) -> list[list[int]]:
+    def label_columns_of_terms(self) -> list[list[int]]:
         """Label columns of interchangeable terms that are wholly identified; [] where fewer than two are."""
         names = [parameter.name for parameter in self.identified]
         known = [term for term in self.interchangeable if set(term) <= set(names)]
         return [[names.index(name) for name in term] for term in known] if len(known) > 1 else []
 
     def _check_interchangeable(self) -> None:
-        for column in zip(*self._columns_of_terms, strict=True):
+        for column in zip(*self.label_columns_of_terms, strict=True):
             first, *others = (self.identified[i] for i in column)
             for other in others:
                 alike = [(p.low, p.high, p.scale) for p in (first, other)]

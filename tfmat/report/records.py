@@ -139,14 +139,15 @@ class Bin(TypedDict):
     parameters: dict[str, BinErrors]
 
 
-class Reference(TypedDict):
+class Reference(TypedDict, total=False):
     """Network and least squares beside the best possible answer."""
 
-    num_curves: Count
-    method: str
-    least_squares_curves_per_second: Positive
-    parameters: dict[str, BestPossible]
-    bins: dict[str, list[Bin]]
+    num_curves: Required[Count]
+    num_left_out: int
+    method: Required[str]
+    least_squares_curves_per_second: Required[Positive]
+    parameters: Required[dict[str, BestPossible]]
+    bins: Required[dict[str, list[Bin]]]
 
 
 class Evaluation(TypedDict, total=False):

@@ -167,6 +167,8 @@ def _reference_caption(evaluation: Mapping[str, Any]) -> str:
     reference = evaluation["reference"]
     fewest = reference["fewest_effective_samples"]
     sampled = "" if fewest is None else f", at least {fewest:,.0f} effective samples a curve"
+    if left_out := reference.get("num_left_out"):
+        sampled += f"; {left_out:,} more curves, whose posteriors have not converged, are left out"
     return (
         f"network alone {evaluation['curves_per_second']:,.0f} curves/s, least squares (Levenberg–Marquardt, one core) "
         f"{reference['least_squares_curves_per_second']:,.0f} curves/s; Bayes risk by {reference['method']}{sampled}"
