@@ -16,6 +16,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import scipy.linalg
 from keras import layers, ops
 
 _COUPLINGS, _UNITS, _BINS = 6, 32, 8
@@ -202,14 +203,16 @@ class RationalQuadraticSpline:
         places, identity = np.arange(bins), np.eye(bins)
         room = 2.0 * _END * (1.0 - bins * _LEAST_SHARE)
         # Shares [bins] of widths or heights -> where each bin begins, and its width or height.
-        self._sums = room * np.concatenate([np.tri(bins, bins, -1).T, identity], axis=1)
-        begins, least = _END * (2.0 * _LEAST_SHARE * places - 1.0), 2.0 * _END * _LEAST_SHARE
-        self._least = np.concatenate([begins, np.full(bins, least)])[None]
+        sums = room * np.concatenate([np.tri(bins, bins, -1).T, identity], axis=1)
+        begins = _END * (2.0 * _LEAST_SHARE * places - 1.0)
+        least = np.concatenate([begins, np.full(bins, 2.0 * _END * _LEAST_SHARE)])
         # Slopes [bins - 1] at the knots between -> at each bin's beginning, and how much more and the sum at its end.
         first, last = identity[1:], identity[:-1]
-        self._slopes = np.concatenate([first, last - first, first + last], axis=1)
+        slopes = np.concatenate([first, last - first, first + last], axis=1)
         ends = identity[0], identity[-1] - identity[0], identity[0] + identity[-1]
-        self._end_slopes = np.concatenate(ends)[None] + _LEAST_SLOPE * self._slopes.sum(axis=0)
+        end_slopes = np.concatenate(ends) + _LEAST_SLOPE * slopes.sum(axis=0)
+        self._product = scipy.linalg.block_diag(sums, sums, slopes)
+        self._constant = np.concatenate([least, least, end_slopes])[None]
         # softplus of this is a slope of 1.
         self.straight = math.log(math.expm1(1.0 - _LEAST_SLOPE))
 
@@ -220,12 +223,11 @@ class RationalQuadraticSpline:
           [splines, 7, bins]: beginning and width, in z and in value; slope at the beginning, how much more it is at
           the end, and the sum of both.
         """
-        bins = self._bins
-        knots = ops.matmul(ops.softmax(shares), ops.cast(self._sums, shares.dtype))
-        knots = ops.reshape(knots + ops.cast(self._least, shares.dtype), (-1, 4 * bins))
-        slopes = ops.matmul(ops.softplus(slopes), ops.cast(self._slopes, slopes.dtype))
-        slopes = slopes + ops.cast(self._end_slopes, slopes.dtype)
-        return ops.reshape(ops.concatenate([knots, slopes], axis=1), (-1, 7, bins))
+        shares = ops.reshape(ops.softmax(shares), (-1, 2 * self._bins))
+        raw = ops.concatenate([shares, ops.softplus(slopes)], axis=1)
+        table = ops.matmul(raw, ops.cast(self._product, raw.dtype))
+        table = table + ops.cast(self._constant, raw.dtype)
+        return ops.reshape(table, (-1, 7, self._bins))
 
     def __call__(self, z: Any, table: Any) -> tuple[Any, Any]:
         """The splines' values at z [splines, 1], and the logarithms of their slopes: [splines, 1] each."""
