@@ -13,8 +13,9 @@ that hold the truth, and whether the truth's ranks among its draws are evenly sp
 Then the reference, on the first --num_reference test curves: the Bayes risk, which is the mean squared error that no
 method can beat on average, how many times that error the network makes (η, 1 is perfect), and the same for classical
 least squares fitting (Levenberg-Marquardt); all and by maximum strain, noise and number of points. The first time it
-takes seconds for laws of two parameters and a minute or so for more; the data set's folder keeps the risk. Leave it out
-with --reference=false.
+takes seconds for laws of two parameters, minutes for more and a second or two a record for laws with memory
+(--num_reference=200); the data set's folder keeps the risk. Curves whose posterior has not converged are left out, and
+counted. Leave all of it out with --reference=false.
 
 The tables are also written to evaluation.json in the run's folder, and with pictures into its report.html.
 """

@@ -134,8 +134,8 @@ def add_reference(
 ) -> Evaluation:
     """The evaluation with the reference, worked out for the first `num_curves` test curves.
 
-    The first time takes about 3 ms a curve for two parameters, 10 to 30 ms for more; the data set's folder keeps the
-    Bayes risk.
+    The first time takes about 5 ms a curve for two parameters, 0.2 s for more and 1 to 2 s for laws with memory; the
+    data set's folder keeps the Bayes risk.
 
     Args:
       evaluation: what `evaluate` returned for this network and data set.

@@ -62,24 +62,35 @@ class Kernels:
         """
         count, labels = self.centres.shape
         widths = len(_PRECISIONS)
-        rows = self._inverse_roots.reshape(count * widths * labels, labels)
-        centres = np.einsum("kwij,kj->kwi", self._inverse_roots, self.centres).reshape(-1)
         heights = []
         for order in self._orders:
-            whitened = points[:, order] @ rows.T
-            whitened -= centres
-            np.square(whitened, out=whitened)
-            squares = whitened.reshape(len(points), count, widths, labels).sum(axis=3)
-            height = -0.5 * (_FREEDOM + labels) * np.log1p(squares / _FREEDOM)
-            heights.append(height + self._log_determinant)
-        own = heights[0].max(axis=2)
+            # Label by label: sums along a short last axis would take most of the time.
+            squares = np.zeros((len(points), count * widths))
+            for i in range(labels):
+                rows = self._inverse_roots[:, :, i].reshape(count * widths, labels)
+                offset = np.einsum("kwj,kj->kw", self._inverse_roots[:, :, i], self.centres)
+                whitened = points[:, order] @ rows.T
+                whitened -= offset.reshape(-1)
+                squares += np.square(whitened, out=whitened)
+            squares /= _FREEDOM
+            height = np.log1p(squares, out=squares)
+            height *= -0.5 * (_FREEDOM + labels)
+            height += self._log_determinant.reshape(-1)
+            heights.append(height)
+        own = heights[0].reshape(len(points), count, widths).max(axis=2)
         nearest = own.argmax(axis=1)
-        shares = np.repeat(self._shares / widths, widths).reshape(count, widths)
-        total = np.stack(heights, axis=1)
+        nearest_height = own[np.arange(len(points)), nearest]
+        shares = np.repeat(self._shares / widths, widths)
+        largest = np.max([height.max(axis=1) for height in heights], axis=0)
+        total = np.zeros(len(points))
+        for height in heights:
+            height -= largest[:, None]
+            total += np.exp(height, out=height) @ shares
         constant = (
             scipy.special.gammaln(0.5 * (_FREEDOM + labels))
             - scipy.special.gammaln(0.5 * _FREEDOM)
             - 0.5 * labels * np.log(_FREEDOM * np.pi)
         )
-        mixed = scipy.special.logsumexp(total, axis=(1, 2, 3), b=shares[None, None])
-        return mixed + constant, (nearest, own[np.arange(len(points)), nearest])
+        with np.errstate(divide="ignore"):
+            mixed = np.log(total) + largest + constant
+        return mixed, (nearest, nearest_height)

@@ -12,10 +12,12 @@ from tfmat.curves.records import split_features
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset, generate_dataset
 from tfmat.errors import InputError
-from tfmat.identification.bayes_risk import bayes_risk
+from tfmat.identification import reference as reference_module
+from tfmat.identification.bayes_risk import bayes_risk, cached_bayes_risk
 from tfmat.identification.cramer_rao import cramer_rao_bound
 from tfmat.identification.evaluate import add_reference, evaluate, find_test_data
 from tfmat.identification.least_squares import fit
+from tfmat.report.tables import reference_table
 
 
 def hahn_tsai(strain, modulus, coefficient):
@@ -226,6 +228,35 @@ def test_the_reference_s_numbers_equal_their_formulas(copied, identifier):
         assert mean == pytest.approx(reference["parameters"]["a"]["network_mse"])
     content = evaluation.to_json()
     assert json.loads(json.dumps(content, allow_nan=False)) == content
+
+
+def test_curves_whose_posterior_has_not_converged_are_left_out_and_counted(
+    copied, identifier, monkeypatch
+):
+    def known_of_some(*arguments, **options):
+        found = cached_bayes_risk(*arguments, **options)
+        count = len(found.mean)
+        k = np.where(np.arange(count) % 10 == 0, 0.71, 0.1)
+        return dataclasses.replace(found, pareto_k=k, effective_samples=np.full(count, 200.0))
+
+    monkeypatch.setattr(reference_module, "cached_bayes_risk", known_of_some)
+    evaluation = evaluate(identifier, copied)
+    content = add_reference(evaluation, identifier, copied, 60).to_json()
+    assert content["reference"]["num_left_out"] == 6
+    assert content["reference"]["num_curves"] == 54
+    good = np.arange(60) % 10 > 0
+    risk = bayes_risk(copied.settings, copied.features[-copied.num_test :][:60]).variance[good]
+    found = [entry["bayes_risk"] for entry in content["reference"]["parameters"].values()]
+    np.testing.assert_allclose(found, risk.mean(axis=0))
+    assert "6 more curves, whose posteriors have not converged" in reference_table(content).caption
+
+    monkeypatch.setattr(
+        reference_module,
+        "cached_bayes_risk",
+        lambda *a, **o: dataclasses.replace(known_of_some(*a, **o), pareto_k=np.full(60, 0.9)),
+    )
+    with pytest.raises(InputError, match="the posteriors of only 0 of 60 curves have converged"):
+        add_reference(evaluation, identifier, copied, 60)
 
 
 def test_the_risk_is_kept_beside_the_data_set(copied, identifier):
