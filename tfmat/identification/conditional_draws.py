@@ -77,8 +77,6 @@ class Moduli:
         self.shapes = np.flatnonzero(~self._are_moduli)
         bends = [p.width if p.scale == "log" else 0.0 for p in ranges] + [0.0] * errors
         self._bends = np.array(bends)[self.moduli]
-        # Derivatives by differences take a row for each.
-        self._chunk = _CHUNK // (2 * len(bends)) if errors else _CHUNK
         self.orders = self._orders()
 
     def _orders(self) -> list[NDArray[np.intp]]:
@@ -177,9 +175,9 @@ class Moduli:
         chain[:, self.moduli] = 1.0 / _slopes(moduli, self._bends)
         return density, gradient * chain, information * chain[:, :, None] * chain[:, None, :]
 
-    def _chunks(self, count: int) -> list[slice]:
-        size = self._chunk
-        return [slice(i, i + size) for i in range(0, max(count, 1), size)]
+    @staticmethod
+    def _chunks(count: int) -> list[slice]:
+        return [slice(i, i + _CHUNK) for i in range(0, max(count, 1), _CHUNK)]
 
     def draw(self, solved: Solved, chances: Array) -> tuple[Array, Array]:
         """One draw of the moduli for each row.

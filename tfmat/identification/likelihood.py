@@ -251,18 +251,6 @@ class CurveLikelihood:
             slice(0, 1),
         )
 
-    @classmethod
-    def one_of(cls, many: Likelihoods, curve: int) -> "CurveLikelihood":
-        """That of one of many curves."""
-        found = cls.__new__(cls)
-        found._many, found._row = many, slice(curve, curve + 1)
-        return found
-
-    @property
-    def nuisances(self) -> int:
-        """See `Likelihoods`."""
-        return self._many.nuisances
-
     def log_density(self, labels: Array) -> Array:
         """Logarithm of the likelihood up to a constant, at labels [k, p] inside 0-1: [k]; -inf where impossible."""
         return self._many.log_density(self._row, labels)

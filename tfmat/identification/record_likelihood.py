@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tfmat.curves.apparatus import Apparatus
 from tfmat.curves.records import RecordForm
-from tfmat.identification.likelihood import CurveLikelihood, Likelihoods, NoiseModel, Rows
+from tfmat.identification.likelihood import Likelihoods, NoiseModel, Rows
 from tfmat.identification.nuisances import nuisances_of
 from tfmat.materials.history import History, TestSet
 from tfmat.materials.law import Array, Law
@@ -20,14 +20,6 @@ from tfmat.materials.law import Array, Law
 # Of the differences that slopes are taken from: steps of the parameters' labels (a machine is solved for to 1e-6 of the
 # strain, which smaller steps would show), and of the errors' labels as a share of their distance from the ends.
 _STEP, _SHARE, _LEAST = 1e-3, 1e-3, 1e-14
-
-
-def record_likelihoods(
-    law: Law, noise: NoiseModel, tests: TestSet, response: Array, valid: NDArray[np.bool_]
-) -> list[CurveLikelihood]:
-    """One for each record, whose labels have those of its errors behind them; see `RecordLikelihoods`."""
-    many = RecordLikelihoods(law, noise, tests, response, valid)
-    return [CurveLikelihood.one_of(many, i) for i in range(len(many))]
 
 
 @dataclasses.dataclass
@@ -74,12 +66,8 @@ class RecordLikelihoods(Likelihoods):
         """See `Likelihoods.log_density`; labels [k, p + nuisances]."""
         return self._log_density_of(curves, labels, self._fit(curves, labels, False))
 
-    def slope_and_curvature(self, curves: Rows, labels: Array) -> tuple[Array, Array]:
-        """See `Likelihoods.slope_and_curvature`; of how the points' spread tells its size, half is in the curvature."""
-        return self.expansion(curves, labels)[1:]
-
     def expansion(self, curves: Rows, labels: Array) -> tuple[Array, Array, Array]:
-        """The log density [k], its gradient [k, p + nuisances] and curvature; see `slope_and_curvature`."""
+        """See `Likelihoods.expansion`; of how the spread of points tells its size, half is in the information."""
         fit = self._fit(curves, labels, True)
         transposed = np.swapaxes(fit.jacobian, 1, 2)
         slope = -(transposed @ fit.whitened[:, :, None])[:, :, 0] - fit.slope

@@ -12,9 +12,9 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.errors import InputError
 from tfmat.identification.bayes_risk import bayes_risk
-from tfmat.identification.likelihood import NoiseModel, likelihoods
+from tfmat.identification.likelihood import Likelihoods, NoiseModel
 from tfmat.identification.nuisances import offset_value
-from tfmat.identification.record_likelihood import RecordLikelihoods, record_likelihoods
+from tfmat.identification.record_likelihood import RecordLikelihoods
 
 # Linear in its one parameter, so that everything has a closed form.
 RUBBER = {
@@ -32,9 +32,22 @@ def _records(count=6, **options):
     tests, response, valid = observed(settings, curves.features)
     law = settings.build_law()
     noise = NoiseModel.of(settings)
-    make = likelihoods if noise.unknown is None else record_likelihoods
-    one = make(law, noise, tests, response, valid)
-    return settings, curves, tests, response, one
+    kind = Likelihoods if noise.unknown is None else RecordLikelihoods
+    many = kind(law, noise, tests, response, valid)
+    return settings, curves, tests, response, [_One(many, i) for i in range(count)]
+
+
+class _One:
+    """The likelihood of one of many records."""
+
+    def __init__(self, many, i):
+        self.many, self.row, self.nuisances = many, slice(i, i + 1), many.nuisances
+
+    def log_density(self, labels):
+        return self.many.log_density(self.row, labels)
+
+    def slope_and_curvature(self, labels):
+        return self.many.expansion(self.row, labels)[1:]
 
 
 def _shapes(law, tests, i, move=0.0):
@@ -251,14 +264,13 @@ def test_many_records_are_answered_at_once():
         strain_offset=(1e-3, 1e-2), strength_cut_off=True,
     )  # fmt: skip
     law, noise = settings.build_law(), NoiseModel.of(settings)
-    valid = np.concatenate([one._many.valid[one._row] for one in found])
-    many = RecordLikelihoods(law, noise, tests, response, valid)
+    many = RecordLikelihoods(law, noise, tests, response, found[0].many.valid)
     random = np.random.default_rng(0)
     labels = random.uniform(0.1, 0.9, (12, 1 + many.nuisances))
     curves = np.arange(12) % 6
     density, (slope, curvature) = (
         many.log_density(curves, labels),
-        many.slope_and_curvature(curves, labels),
+        many.expansion(curves, labels)[1:],
     )
     for k, curve in enumerate(curves):
         one = found[curve]

@@ -28,6 +28,7 @@ def _measured(dataset):
 def test_errors_that_are_not_known_have_a_reference_without_a_bound(tmp_path):
     dataset = _dataset(
         tmp_path,
+        tests=("uniaxial",),
         noise_of_maximum=(0.002, 0.02),
         strain_offset=(1e-3, 1e-2),
         stress_offset=(0.01, 0.05),
