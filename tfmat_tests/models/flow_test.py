@@ -7,7 +7,7 @@ import scipy.stats
 
 from tfmat.config import apply_override, default_config
 from tfmat.models import build_model
-from tfmat.models.flow import POSTERIOR, PosteriorFlow, RationalQuadraticSpline
+from tfmat.models.flow import POSTERIOR, PosteriorFlow
 
 
 @pytest.fixture(autouse=True)
@@ -97,32 +97,6 @@ def test_the_density_holds_all_and_samples_follow_it(num_labels):
     # Five standard errors of 40,000 samples.
     assert np.abs(drawn.mean(axis=0) - mean) / deviation == pytest.approx(0, abs=0.025)
     assert drawn.std(axis=0) == pytest.approx(deviation, rel=0.03)
-
-
-def test_a_spline_goes_through_its_knots_with_their_slopes():
-    random, bins = np.random.default_rng(0), 8
-    spline = RationalQuadraticSpline(bins)
-    shares, slopes = random.normal(size=(2, bins)), random.normal(size=(1, bins - 1))
-    table = spline.table(shares, slopes)
-    least = 1e-3
-    sizes = 8.0 * (least + (1 - bins * least) * scipy.special.softmax(shares, axis=1))
-    knots = np.concatenate([[[-4.0], [-4.0]], -4.0 + np.cumsum(sizes, axis=1)], axis=1)
-    at = knots[0][:, None]
-    values, log_slopes = (
-        np.array(each)[:, 0] for each in spline(at, np.repeat(table, bins + 1, 0))
-    )
-    np.testing.assert_allclose(values, knots[1], atol=1e-12)
-    expected = [1.0, *(1e-3 + np.logaddexp(0, slopes[0])), 1.0]
-    np.testing.assert_allclose(np.exp(log_slopes), expected, rtol=1e-9)
-    z = np.linspace(-6, 6, 500)[:, None]
-    tables = np.repeat(table, 500, 0)
-    values, log_slopes = (np.array(each) for each in spline(z, tables))
-    assert (np.diff(values[:, 0]) > 0).all()
-    beyond = np.abs(z) > 4
-    np.testing.assert_array_equal(values[beyond], z[beyond])
-    back, again = (np.array(each) for each in spline.inverse(values, tables))
-    np.testing.assert_allclose(back, z, atol=1e-9)
-    np.testing.assert_allclose(again, log_slopes, atol=1e-8)
 
 
 def test_labels_at_the_ends_of_their_ranges_have_a_density():
