@@ -192,10 +192,26 @@ class Moduli:
         Returns:
           Labels of the moduli [k, m], and the logarithm of the density [k] that they were drawn with.
         """
-        rows = np.arange(len(solved.best))
         variance = np.einsum("kii->ki", solved.covariance)
         label_std = np.sqrt(variance) / _slopes(_labels(solved.best, self._bends), self._bends)
         order = np.argsort(-label_std, axis=1)
+        # Where two moduli share one sum, the first to be drawn would hardly ever take all of it: half of the draws take
+        # the least known moduli the other way round.
+        least = max(order.shape[1] - 2, min(order.shape[1], 2))
+        other = np.concatenate([order[:, :least][:, ::-1], order[:, least:]], axis=1)
+        turned = np.zeros((len(order), 1), np.bool_)
+        turned[:, : order.shape[1]] = chances[:, :1, 0] < 0.5
+        chances = chances.copy()
+        chances[:, :1, 0] = 2.0 * chances[:, :1, 0] % 1.0
+        labels, density = self._in_order(solved, np.where(turned, other, order), chances)
+        _, against = self._in_order(solved, np.where(turned, order, other), labels)
+        return labels, np.logaddexp(density, against) - np.log(2.0)
+
+    def _in_order(
+        self, solved: Solved, order: NDArray[np.intp], given: Array
+    ) -> tuple[Array, Array]:
+        """Draws by chances [k, m, 2], or the density of labels [k, m], one modulus after the other."""
+        rows = np.arange(len(order))
         mean = np.take_along_axis(solved.mean, order, axis=1)
         root = np.linalg.cholesky(
             solved.covariance[rows[:, None, None], order[:, :, None], order[:, None, :]]
@@ -205,15 +221,19 @@ class Moduli:
         for i in range(mean.shape[1]):
             bend, spread = self._bends[order[:, i]], root[:, i, i]
             centre = mean[:, i] + np.einsum("kj,kj->k", root[:, i, :i], deviations[:, :i])
-            label, density = _drawn(centre, spread, bend, chances[:, i])
+            known = given[:, i] if given.ndim == 3 else given[rows, order[:, i]]
+            label, density = _drawn(centre, spread, bend, known)
             drawn[rows, order[:, i]] = label
             log_density += density
             deviations[:, i] = (_shares(label, bend) - centre) / spread
         return drawn, log_density
 
 
-def _drawn(centre: Array, spread: Array, bend: Array, chances: Array) -> tuple[Array, Array]:
-    """Labels [k], even in 0-1 but for a normal density of their shares, and the logarithm of their density."""
+def _drawn(centre: Array, spread: Array, bend: Array, given: Array) -> tuple[Array, Array]:
+    """Labels [k], even in 0-1 but for a nearly normal density of their shares, and the logarithm of their density.
+
+    `given` are chances [k, 2], or the labels themselves, [k].
+    """
     nearest = np.clip(centre, 0.0, 1.0)
     reach = np.abs(nearest - centre) + _REACH * spread
     low = _labels(np.clip(centre - reach, 0.0, 1.0), bend)
@@ -224,10 +244,17 @@ def _drawn(centre: Array, spread: Array, bend: Array, chances: Array) -> tuple[A
     heights = np.exp(heights - heights.max(axis=1, keepdims=True)) + _FLOOR
     sums = np.cumsum(heights, axis=1)
     total = sums[:, -1]
-    step = np.minimum((sums < (chances[:, 0] * total)[:, None]).sum(axis=1), _STEPS - 1)
+    if given.ndim == 1:
+        label, place = given, (given - low) / width * _STEPS
+        step = np.clip(place.astype(np.intp), 0, _STEPS - 1)
+        outside = (place < -1e-6) | (place > _STEPS + 1e-6)
+    else:
+        step = np.minimum((sums < (given[:, 0] * total)[:, None]).sum(axis=1), _STEPS - 1)
+        label = np.minimum(low + width * (step + given[:, 1]) / _STEPS, 1.0)
+        outside = np.zeros(len(label), np.bool_)
     height = heights[np.arange(len(heights)), step]
-    label = np.minimum(low + width * (step + chances[:, 1]) / _STEPS, 1.0)
-    return label, np.log(height / total * (_STEPS / width))
+    log_density = np.log(height / total * (_STEPS / width))
+    return label, np.where(outside, -np.inf, log_density)
 
 
 def _shares(labels: Array, bends: Array) -> Array:

@@ -165,8 +165,9 @@ def test_sampling_three_labels_equals_brute_force(monkeypatch, settings):
     monkeypatch.setattr(posterior_sampling, "_LAST_ENOUGH", 1500.0)
     monkeypatch.setattr(posterior_sampling, "_MOST_FRESH", 20)
     many, fitted, _ = all_simulated(2, num_points=60, **settings)
-    for i, found in enumerate(sampled(many, fitted)):
-        mean, variance = brute_force(CurveLikelihood.one_of(many, i), 3, 40)
+    each = likelihoods(many.law, many.noise, many.strain, many.stress, many.valid)
+    for one, found in zip(each, sampled(many, fitted), strict=True):
+        mean, variance = brute_force(one, 3, 40)
         assert found.effective_samples > 1000
         # Standard errors of 1000 samples: 4.5 % of a variance, 0.03 standard deviations of a mean; three of them.
         np.testing.assert_allclose(found.variance, variance, rtol=0.14)
