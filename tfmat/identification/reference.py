@@ -24,8 +24,6 @@ from tfmat.materials.parameter import Parameter
 
 # Beside the data set's manifest.
 CACHE_FILE = "bayes_risk.json"
-# Of curves with a known posterior.
-_FEWEST_CONVERGED = 2
 
 Progress = Callable[[int, int], None]
 Flags = NDArray[np.bool_]
@@ -79,9 +77,8 @@ class Reference:
         `least_squares_mse`, `eta` (network) and `least_squares_eta` = expected MSE / Bayes risk with standard errors
         `eta_error` and `least_squares_eta_error` (see `_eta`), `posterior_calibration` (1 where the reference is right:
         mean squared error of the posterior mean over its variance), `interval_coverage` (share of the fit's 95 %
-        intervals that hold the
-        truth), `unidentifiable_share`; `bins`: `max_strain`, `noise_to_signal`, `num_points` -> list of `low`, `high`,
-        `num_curves` and `parameters` as above, of which only the risk and the two MSE and eta.
+        intervals that hold the truth), `unidentifiable_share`; `bins`: `max_strain`, `noise_to_signal`, `num_points` ->
+        list of `low`, `high`, `num_curves` and `parameters` as above, of which only the risk and the two MSE and eta.
         """
         samples = self.effective_samples
         by_parameter = {}
@@ -214,9 +211,9 @@ def measure(
         progress=progress,
     )
     good = risk.converged
-    if good.sum() < _FEWEST_CONVERGED:
+    if (few := good.sum()) < 2:
         raise InputError(
-            f"no reference: the posteriors of only {good.sum()} of {count} curves have converged"
+            f"no reference: the posteriors of only {few} of {count} curves have converged"
         )
     scale = _scale(dataset.parameters, parameters)
     sampled = risk.effective_samples
