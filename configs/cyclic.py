@@ -10,17 +10,17 @@ from tfmat.config import Config, default_config
 
 
 def get_config() -> Config:
-    """250,000 records of 400 points, batch 200, each as its moduli, plastic path and spectrum of hardening."""
+    """250,000 records of 400 points, batch 1000, each as its moduli, plastic path and spectrum of hardening."""
     config = default_config()
     config.law = "voce_chaboche"
     config.data.num_points = 400
     config.data.num_curves = 250_000
     config.data.num_test = 4_000
-    config.global_batch_size = 200
-    config.train_for = "12epochs"
+    config.global_batch_size = 1000
+    config.train_for = "80epochs"
     # Of the order of one over the Bayes risks: what records tell sharply counts as much as what they hardly tell.
     config.loss_weights = (300.0, 60.0, 4.0, 3.0, 4.0, 4.0, 4.0, 3.0)
-    config.optimizer.learning_rate = 2e-3
+    config.optimizer.learning_rate = 4e-3
     config.optimizer.warmup = "300steps"
     config.optimizer.clip_norm = 1.0
     config.model.representation = "plastic_spectrum"

@@ -27,10 +27,16 @@ from tfmat.report.formatting import format_unit, format_value
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 # Swift and Voce are the metal laws whose least squares follow the 304L tension tests: 0.7 to 1.7 % of the maximum
 # stress; Ramberg-Osgood 5 to 10.
-LAWS = ("hahn_tsai", "swift", "voce")
+LAWS = ("hahn_tsai", "ogden", "swift", "voce", "voce_chaboche")
 # For metals the config that imitates their tests, and about the square root of how strongly a curve depends on each of
 # its labels: what a curve says nothing of, such as E of a long one, would have most of the squared error otherwise.
 METALS = {"swift": "1,40,6,12", "voce": "1,15,8,3"}
+# Laws of tests: their config, with more records and with what a laboratory adds to them.
+_LABORATORY = ("--config.data.laboratory=true", "--config.data.num_curves=600000")
+TESTS = {
+    "ogden": ("rubber.py", *_LABORATORY, "--config.train_for=10epochs"),
+    "voce_chaboche": ("cyclic.py", *_LABORATORY, "--config.train_for=60epochs"),
+}
 FILES = ("model.keras", "model.json", "evaluation.json")
 
 
@@ -58,11 +64,13 @@ def main(arguments: list[str]) -> int:
 def make(law: str, flags: list[str]) -> int:
     """Trains, evaluates and copies one; returns the exit status."""
     workdir = pathlib.Path("runs") / f"pretrained_{law}"
-    config = PROJECT / "configs" / ("pretrained_metal.py" if law in METALS else "pretrained.py")
-    weights = [f"--config.loss_weights={METALS[law]}"] if law in METALS else []
+    name, *changes = TESTS.get(law, ("pretrained.py",))
+    if law in METALS:
+        name, changes = "pretrained_metal.py", [f"--config.loss_weights={METALS[law]}"]
+    config, flags = PROJECT / "configs" / name, [*changes, *flags]
     tfmat = [sys.executable, "-P", "-m", "tfmat"]
     for command in (
-        ["train", f"--config={config}", f"--law={law}", f"--workdir={workdir}", *weights, *flags],
+        ["train", f"--config={config}", f"--law={law}", f"--workdir={workdir}", *flags],
         ["evaluate", f"--workdir={workdir}"],
     ):
         status = subprocess.run([*tfmat, *command], check=False).returncode
@@ -93,13 +101,12 @@ def readme(law: str, flags: list[str], workdir: pathlib.Path) -> str:
     cut = f", cut off at a strength of {strength[0]:g}–{strength[1]:g} MPa" if strength else ""
     versions = ", ".join(f"{n} {importlib.metadata.version(n)}" for n in ("tensorflow", "keras"))
     count, seed, steps = config["data"]["num_curves"], config["seed"], config["total_steps"]
-    low, high = curves["max_strain"]
-    ends = " (log-uniform)" if curves.get("scales", {}).get("max_strain") == "log" else ""
     # Where data sets lie changes no number.
     given = [flag for flag in flags if not flag.startswith("--data_dir")]
+    kind = "records" if curves.get("tests") else "curves"
     data = (
-        f"{count:,} simulated curves (seed {seed}), three quarters of them for training; {ranges}; largest strain "
-        f"{low:g}–{high:g}{ends}; {curves['num_points']} points; {'; '.join(_observation(curves))}{cut}"
+        f"{count:,} simulated {kind} (seed {seed}), three quarters of them for "
+        f"training; {ranges}; {_loading(curves)}; {curves['num_points']} points; {'; '.join(_observation(curves))}{cut}"
     )
     training = (
         f"{config['train_for']} at batch {config['global_batch_size']}, {steps:,} steps; {versions}; "
@@ -118,6 +125,17 @@ def readme(law: str, flags: list[str], workdir: pathlib.Path) -> str:
         *_accuracy(evaluation),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _loading(curves: dict[str, Any]) -> str:
+    """How far the specimens are strained, or in which tests."""
+    if curves.get("tests"):
+        missing = curves.get("missing_tests")
+        also = f", each missing with a probability of {missing:g}" if missing else ""
+        return f"tests as drawn by default: {', '.join(curves['tests'])}{also}"
+    low, high = curves["max_strain"]
+    ends = " (log-uniform)" if curves.get("scales", {}).get("max_strain") == "log" else ""
+    return f"largest strain {low:g}–{high:g}{ends}"
 
 
 def _observation(curves: dict[str, Any]) -> list[str]:
