@@ -67,10 +67,10 @@ def make(law: str, flags: list[str]) -> int:
     name, *changes = TESTS.get(law, ("pretrained.py",))
     if law in METALS:
         name, changes = "pretrained_metal.py", [f"--config.loss_weights={METALS[law]}"]
-    config, flags = PROJECT / "configs" / name, [*changes, *flags]
+    config = PROJECT / "configs" / name
     tfmat = [sys.executable, "-P", "-m", "tfmat"]
     for command in (
-        ["train", f"--config={config}", f"--law={law}", f"--workdir={workdir}", *flags],
+        ["train", f"--config={config}", f"--law={law}", f"--workdir={workdir}", *changes, *flags],
         ["evaluate", f"--workdir={workdir}"],
     ):
         status = subprocess.run([*tfmat, *command], check=False).returncode
