@@ -49,7 +49,8 @@ class SampledPosterior:
         from arviz_stats.base import array_stats
 
         # It takes densities that are left out, in cross-validation: the negatives of the logarithms of the weights.
-        smoothed, pareto_k = array_stats.psislw(-log_ratios)
+        with np.errstate(all="ignore"):  # a tail without hope, which its k says
+            smoothed, pareto_k = array_stats.psislw(-log_ratios)
         smoothed = smoothed - scipy.special.logsumexp(smoothed)
         tail = float(np.nan_to_num(np.minimum(pareto_k, _HOPELESS), nan=_HOPELESS))
         return cls(labels, smoothed, tail, float(1.0 / np.exp(2.0 * smoothed).sum()))
