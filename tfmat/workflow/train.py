@@ -122,7 +122,9 @@ def _represented(
         len(features) * numbers * 4,
         "take fewer records",
     )
-    see = tf.function(front).get_concrete_function(tf.TensorSpec([None, *features.shape[1:]]))
+    see = tf.function(front, autograph=False).get_concrete_function(
+        tf.TensorSpec([None, *features.shape[1:]])
+    )
     threads = available_threads()
     blocks = [
         slice(first, first + _RECORDS_IN_BLOCK)
