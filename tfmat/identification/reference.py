@@ -40,13 +40,11 @@ class Reference:
       network, least_squares, bayes: squared error of scaled labels, [curves, p]; `bayes` is that of the posterior mean.
       bayes_variance: posterior variance; its mean is the Bayes risk.
       network_excess, least_squares_excess: squared distance from the posterior mean, [curves, p].
-      cramer_rao: Cramér-Rao bound at the true labels, not above the prior's variance; None where errors of records are
-        not known (see `record_likelihood`), whose true values no data set holds.
+      cramer_rao: Cramér-Rao bound at the true labels, not above the prior's variance; None where errors are unknown.
       inside: whether the least squares fit's 95 % interval holds the truth, [curves, p].
       unidentifiable: what the least squares fit calls so, [curves, p].
       effective_samples: of the sampled posteriors, [curves], or None.
-      max_strain, noise_to_signal, num_points: of each curve, [curves]: largest strain; standard deviation of the noise
-        at its largest stress over that stress; points that are not padding.
+      max_strain, noise_to_signal, num_points: [curves]: largest strain, noise over the largest stress, true points.
       least_squares_curves_per_second: from nothing, on one core.
     """
 
