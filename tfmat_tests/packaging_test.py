@@ -16,6 +16,7 @@ PROJECT = pathlib.Path(__file__).resolve().parents[1]
 # Where the name on the index differs from the name in an import.
 DISTRIBUTIONS = {
     "absl": "absl-py",
+    "arviz_stats": "arviz-stats",
     "keras_tuner": "keras-tuner",
     "pynvml": "nvidia-ml-py",
     "sklearn": "scikit-learn",

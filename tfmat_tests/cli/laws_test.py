@@ -134,14 +134,14 @@ def test_user_law_that_fails_its_check_ends_with_status_2(capsys, tmp_path):
     spec = _guide_law(tmp_path)
     path = tmp_path / "my_law.py"
     path.write_text(
-        path.read_text("utf-8").replace("strength * power * logarithm", "power * logarithm"),
+        path.read_text("utf-8").replace("-by_share * share", "-by_share"),
         "utf-8",
     )
     status, text = _run(capsys, spec)
     assert status == 2
-    assert "FAILED  derivatives: d stress / d n differs" in " ".join(text.split("\n")).replace(
-        "check ", ""
-    )
+    assert "FAILED  derivatives: d stress / d epsilon0 differs" in " ".join(
+        text.split("\n")
+    ).replace("check ", "")
     (described,) = json.loads(_run(capsys, spec, "--json")[1])["laws"]
     assert not described["checks"][-1]["passed"]
 

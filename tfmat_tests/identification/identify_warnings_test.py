@@ -96,6 +96,8 @@ TRELOAR = """1.02 .0255; 1.125 .1344; 1.24 .2256; 1.39 .3169; 1.585 .4081; 1.90 
 class Middle(Identifier):
     """A network of a law that answers the middle of every range."""
 
+    uncertainty = "none"
+
     def __init__(self, law_name):
         self.settings = CurveSettings(law=law_name)
         self.law = self.settings.build_law()
