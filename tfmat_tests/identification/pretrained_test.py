@@ -43,24 +43,19 @@ def test_it_is_as_good_as_its_evaluation_says_on_curves_of_another_seed(empty, l
     curves = Simulator(network.settings, seed=12345).curves(0, 3000)
     labels, std, limits = network.answers(curves.features, COVERAGES)
     labels = labels.clip(0, 1)
-    each = (labels - curves.labels) ** 2
-    squares, spread = each.mean(axis=0), each.std(axis=0) / np.sqrt(len(each))
+    squares = np.mean((labels - curves.labels) ** 2, axis=0)
     names = [parameter.name for parameter in network.parameters]
     scores = coverage(names, curves.labels.astype(float), labels, std, limits)
-    for name, square, wander in zip(names, squares, spread, strict=True):
+    for name, square in zip(names, squares, strict=True):
         # Few curves make most of the squared error of four parameters: one that is larger counts here, and the
         # absolute error, which does not wander, is held on both sides below.
-        # One cyclic record in a hundred hardly yields, or never is elastic: it alone makes the mean of E and sigma0.
-        most = 1.25 * evaluation["parameters"][name]["mse"]
-        assert square < most + (2 * wander if law == "voce_chaboche" else 0.0)
+        assert square < 1.25 * evaluation["parameters"][name]["mse"]
         for percent in ("50", "90", "95"):
             # Two points are the goal; three standard deviations of 3,000 curves at 50 % another 2.7.
             assert scores[name][percent] == pytest.approx(int(percent) / 100, abs=0.045)
     errors = np.abs(network.values(labels) - network.values(curves.labels.astype(float)))
-    wanders = 3 * errors.std(axis=0) / np.sqrt(len(errors)) * (law == "voce_chaboche")
-    for name, error, wander in zip(names, errors.mean(axis=0), wanders, strict=True):
-        known = evaluation["parameters"][name]["mae"]
-        assert error == pytest.approx(known, abs=0.1 * known + wander)
+    for name, error in zip(names, errors.mean(axis=0), strict=True):
+        assert error == pytest.approx(evaluation["parameters"][name]["mae"], rel=0.1)
 
 
 def test_a_metal_and_the_default_law_come_with_it():
