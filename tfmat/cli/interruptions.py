@@ -56,6 +56,8 @@ class Interruptions:
         self._listening = True
         # The signal that became Interrupted, or 0; later ones do not disturb the clearing up.
         self._raised: int = 0
+        # What is raised while the hook runs is lost for good.
+        self._in_hook = False
         self.other_hook = sys.unraisablehook
 
     def stop_listening(self) -> None:
@@ -64,26 +66,37 @@ class Interruptions:
 
     def by_hand(self, number: int, frame: FrameType | None) -> None:
         """Handler of SIGINT."""
-        if self._listening:
+        if self._in_hook:
+            _send_again(number)
+        elif self._listening:
             raise _CtrlC
 
     def by_signal(self, number: int, frame: FrameType | None) -> None:
         """Handler of SIGTERM and SIGUSR1."""
-        if self._listening and not self._raised:
+        if self._in_hook:
+            _send_again(number)
+        elif self._listening and not self._raised:
             self._raised = number
             name = signal.Signals(number).name
             raise Interrupted(f"{name} received; start the same command again to go on")
 
     def unraisable(self, lost: "sys.UnraisableHookArgs") -> None:
         """Sends again what came while an object was being deleted: Python prints it there, and goes on."""
-        if isinstance(lost.exc_value, KeyboardInterrupt):
-            number: int = signal.SIGINT
-        elif isinstance(lost.exc_value, Interrupted) and self._raised:
-            number, self._raised = self._raised, 0
-        else:
-            self.other_hook(lost)
-            return
-        # Not here and now: this too is called from within the destructor.
-        again = threading.Timer(_AGAIN_AFTER, os.kill, (os.getpid(), number))
-        again.daemon = True
-        again.start()
+        self._in_hook = True
+        try:
+            if isinstance(lost.exc_value, KeyboardInterrupt):
+                _send_again(signal.SIGINT)
+            elif isinstance(lost.exc_value, Interrupted) and self._raised:
+                number, self._raised = self._raised, 0
+                _send_again(number)
+            else:
+                self.other_hook(lost)
+        finally:
+            self._in_hook = False
+
+
+def _send_again(number: int) -> None:
+    """Not here and now, where it would be lost again; on a busy machine the thread may be earlier than its start."""
+    again = threading.Timer(_AGAIN_AFTER, os.kill, (os.getpid(), number))
+    again.daemon = True
+    again.start()

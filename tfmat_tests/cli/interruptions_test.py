@@ -33,6 +33,22 @@ main._dispatch = run
 main.console_main()
 """
 
+# On a busy machine the signal that was sent again comes before what sends it has returned.
+SLOW_TO_START = """
+import threading
+
+start = threading.Timer.start
+
+def start_slowly(timer, slow=[1, 2]):
+    start(timer)
+    if slow and slow.pop():
+        timer.join()
+        for _ in range(1000):
+            pass
+
+threading.Timer.start = start_slowly
+"""
+
 # Code made of text, as dataclasses make it at import.
 MADE_OF_TEXT = """
 from tfmat.cli import main
@@ -88,10 +104,11 @@ def _run(folder: pathlib.Path, program: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("before", ["", SLOW_TO_START], ids=["quiet", "busy"])
 def test_an_interruption_is_not_lost_in_a_destructor(
-    tmp_path: pathlib.Path, number: signal.Signals
+    tmp_path: pathlib.Path, number: signal.Signals, before: str
 ) -> None:
-    ended = _run(tmp_path, SWALLOWED.format(number=int(number)))
+    ended = _run(tmp_path, before + SWALLOWED.format(number=int(number)))
     name = "interrupted" if number == signal.SIGINT else f"{number.name} received"
     assert ended.returncode == 75
     assert ended.stdout == "the destructor is done\n"  # Python swallowed the first one
