@@ -10,7 +10,7 @@ _PUBLIC = {
     "ParallelSteps": "tfmat.training.parallel_steps",
     "Trainer": "tfmat.training.trainer",
     "identify": "tfmat.identification.api",
-    "mesh_backend": "tfmat.backends.own_mesh",
+    "mesh_backend": "tfmat.backends.registry",
     "network_answers": "tfmat.identification.arrays",
     "pool": "tfmat.identification.pooling",
 }

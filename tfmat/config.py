@@ -115,6 +115,12 @@ def check_config(config: Config) -> Config:
     for name, value in config.fixed.items():
         if not _is_number(value):
             raise InputError(f"config key fixed.{name} is {value!r}; give a number")
+    target = config.target_val_loss
+    if target is not None and target <= 0 and config.model.uncertainty != "flow":
+        raise InputError(
+            f"config key target_val_loss is {target!r}; it must be positive: only the loss of model.uncertainty=flow, "
+            "minus a log density, may be negative"
+        )
     check_layers(config.model, config.data.num_points)
     return config
 

@@ -71,7 +71,9 @@ def progress_bar(description: str, unit: str = "") -> Iterator[Callable[[int, in
     class Rate(rich.ProgressColumn):
         def render(self, task: rich.Task) -> Text:
             speed = task.finished_speed or task.speed
-            return Text("" if speed is None or not unit else f"{speed:,.0f} {unit}/s")
+            if speed is None or not unit:
+                return Text("")
+            return Text(f"{rate_text(speed)} {unit}/s")
 
     columns = (
         rich.TextColumn("{task.description}"),
@@ -84,6 +86,11 @@ def progress_bar(description: str, unit: str = "") -> Iterator[Callable[[int, in
     with rich.Progress(*columns, console=bar_console(), transient=True) as bar:
         task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def rate_text(rate: float) -> str:
+    """How many a second: `12,345`, `0.43`."""
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
 def clock_text(seconds: float) -> str:

@@ -78,6 +78,12 @@ def atomic_write(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO[Any]]
                 os.unlink(temporary)
 
 
+def write_text(path: str | os.PathLike, text: str) -> None:
+    """Writes a text file, whole or not at all; see `atomic_write`."""
+    with atomic_write(path, "w") as file:
+        file.write(text)
+
+
 def sync_folder(folder: str | os.PathLike) -> None:
     """Makes renames inside `folder` survive a power failure."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -88,12 +94,15 @@ def sync_folder(folder: str | os.PathLike) -> None:
 
 
 @contextlib.contextmanager
-def locked(folder: pathlib.Path, busy: str, wait: bool = False) -> Iterator[bool]:
+def locked(
+    folder: pathlib.Path, busy: str, wait: bool = False, shared: bool = False
+) -> Iterator[bool]:
     """Makes the folder and holds its lock: the file `.lock` in it, which a process loses however it ends.
 
     Args:
       folder: to hold.
       busy: what is said where another process holds it: the error, or, where this one is to `wait`, a warning.
+      shared: beside others who share it, and nobody who does not.
 
     Yields:
       Whether the lock is held: False on file systems that have no locks.
@@ -103,18 +112,19 @@ def locked(folder: pathlib.Path, busy: str, wait: bool = False) -> Iterator[bool
     """
     path = make_folder(folder) / ".lock"
     try:
-        file = open(path, "a")  # noqa: SIM115 - closed below, which is what releases the lock
+        file = open(path, "a+")  # noqa: SIM115 - closed below, which is what releases the lock
     except OSError as error:
         raise write_error(path, error) from error
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with file:
         try:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, kind | fcntl.LOCK_NB)
             except BlockingIOError:
                 if not wait:
                     raise InputError(busy) from None
                 _LOG.warning(busy)
-                fcntl.flock(file, fcntl.LOCK_EX)
+                fcntl.flock(file, kind)
             held = True
         except OSError as error:
             held = False
@@ -223,9 +233,14 @@ def check_json(content: Any, kind: Any, where: str | os.PathLike) -> Any:
     try:
         return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
-        what, _, key = " ".join(str(error).split()).partition(" - at `$")
-        key = _with_names(content, kind, key.rstrip("`")).removeprefix(".")
+        key, what = what_is_invalid(error, content, kind)
         raise InputError(f"{where} is damaged: {f'{key}: ' if key else ''}{what}") from error
+
+
+def what_is_invalid(error: Exception, content: Any, kind: Any) -> tuple[str, str]:
+    """The key of `content` that msgspec complains of in `error`, `a.b.c`, and its complaint in one line."""
+    what, _, key = " ".join(str(error).split()).partition(" - at `$")
+    return _with_names(content, kind, key.rstrip("`")).removeprefix("."), what
 
 
 def _with_names(content: Any, kind: Any, key: str) -> str:

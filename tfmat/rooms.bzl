@@ -12,6 +12,7 @@ LAYERS = {
     "cards": ["materials"],
     "curves": ["materials"],
     "data": ["config", "curves", "materials"],
+    "simulators": ["config", "curves", "data", "materials"],
     "models": ["config"],
     "optimizers": ["config"],
     "ranks": [],

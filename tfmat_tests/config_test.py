@@ -104,6 +104,15 @@ def test_overrides_take_the_type_of_their_key(key: str, text: str, value: object
     assert found == value and type(found) is type(value)
 
 
+def test_only_a_log_density_can_reach_a_negative_target() -> None:
+    config = default_config()
+    apply_override(config, "target_val_loss", "-7.5")
+    with pytest.raises(InputError, match=r"target_val_loss is -7\.5; it must be positive: only"):
+        check_config(config)
+    apply_override(config, "model.uncertainty", "flow")
+    assert check_config(config).target_val_loss == -7.5
+
+
 @pytest.mark.parametrize(
     ("key", "text", "message"),
     [

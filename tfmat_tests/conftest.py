@@ -3,6 +3,7 @@
 import os
 import pathlib
 import signal
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -27,23 +28,36 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 WORKER_MEMORY = 3 << 30
 # They take longest, so they begin first, in this order, and the last worker ends not long after the others.
 LONGEST = (
-    "end_to_end/slurm_test.py",
-    "horovod/keras_module_test.py",
     "backends/horovod_test.py",
+    "horovod/keras_module_test.py",
     "training/several_workers_test.py",
-    "training/features_test.py",
-    "end_to_end/stopping_test.py",
+    "end_to_end/slurm_test.py",
     "backends/dtensor_clients_test.py",
-    "scaling/study_test.py",
-    "backends/equality_test.py",
-    "backends/mesh_steps_test.py",
-    "backends/dtensor_equality_test.py",
-    "end_to_end/terminal_test.py",
-    "training/parallel_steps_test.py",
     "report/training_report_test.py",
-    "tools/benchmark_test.py",
+    "identification/posterior_test.py",
+    "training/features_test.py",
+    "backends/equality_test.py",
+    "identification/classical_test.py",
+    "identification/bayes_risk_test.py",
+    "end_to_end/stopping_test.py",
+    "identification/record_likelihood_test.py",
+    "tfmat_tests/workflow_test.py",
     "tfmat_tests/older_files_test.py",
+    "identification/record_answers_test.py",
+    "scaling/study_test.py",
+    "tools/benchmark_test.py",
     "tuning/search_test.py",
+    "backends/dtensor_convolution_test.py",
+    "tfmat_tests/docs_test.py",
+    "training/profile_test.py",
+    "end_to_end/own_data_test.py",
+    "identification/correction_test.py",
+    "end_to_end/terminal_test.py",
+    "cli/uncertainty_test.py",
+    "cli/laws_test.py",
+    "backends/dtensor_equality_test.py",
+    "cli/evaluate_test.py",
+    "tuning/real_trials_test.py",
 )
 
 
@@ -87,6 +101,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "large" in item.keywords:
             item.add_marker(skip)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Random weights that a test does not seed are the same in each of its runs, whatever ran before it."""
+    if keras := sys.modules.get("keras"):
+        keras.utils.set_random_seed(0)
 
 
 @pytest.fixture(scope="session")

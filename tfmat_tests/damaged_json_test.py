@@ -17,8 +17,13 @@ from tfmat.report.run_files import read_run
 from tfmat.report.training_report import training_page
 from tfmat.report.verdict import judge
 from tfmat.scaling.analysis import analyse
-from tfmat.scaling.assumptions import Assumptions, read_assumptions, write_assumptions
-from tfmat.scaling.measurement_files import read_measurements, write_measurements
+from tfmat.scaling.measurement_files import (
+    Assumptions,
+    read_assumptions,
+    read_measurements,
+    write_assumptions,
+    write_measurements,
+)
 from tfmat.scaling.scaling_report import point_table, scaling_page
 from tfmat.tuning.results import trial_rows, write_best
 from tfmat.tuning.state import read_state, write_state

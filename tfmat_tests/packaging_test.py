@@ -15,6 +15,7 @@ import pytest
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 # Where the name on the index differs from the name in an import.
 DISTRIBUTIONS = {
+    "arviz_base": "arviz-base",
     "absl": "absl-py",
     "arviz_stats": "arviz-stats",
     "keras_tuner": "keras-tuner",

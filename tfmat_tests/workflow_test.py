@@ -145,10 +145,18 @@ def test_a_run_on_tests_ends_with_an_example_that_can_be_identified_again(
     assert page.count("<svg") >= 3 and "One example: tests of one material" in page
 
 
-def test_what_has_no_weights_runs_once_and_is_saved_with_the_rest(tmp_path: pathlib.Path) -> None:
-    config = _config(
-        law="voce_chaboche_1", data__num_points="64", model__representation="plastic_spectrum"
-    )
+@pytest.mark.parametrize(
+    "simulated",
+    [
+        {"law": "voce"},
+        {"law": "voce_chaboche_1"},
+        {"law": "voce_chaboche_1", "tests": "cyclic,cyclic", "data__missing_tests": "0.3"},
+    ],
+)
+def test_what_has_no_weights_runs_once_and_is_saved_with_the_rest(
+    simulated: dict[str, str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = _config(data__num_points="64", model__representation="plastic_spectrum", **simulated)
     main_job(config, workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     model = keras.saving.load_model(tmp_path / "run" / "final.keras", compile=False)
@@ -157,6 +165,11 @@ def test_what_has_no_weights_runs_once_and_is_saved_with_the_rest(tmp_path: path
     rows = slice(dataset.num_train, dataset.num_train + config.data.num_validation)
     error = model.predict(dataset.features[rows], verbose=0) - dataset.labels[rows]
     assert last["val_loss"] == pytest.approx(np.mean(error**2), rel=1e-4)
+    assert "prepared 400 records" in capsys.readouterr().err
+    # The run is done: nothing is left to prepare for.
+    main_job(config, workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))
+    said = capsys.readouterr().err
+    assert "is done" in said and "prepared" not in said
 
 
 def test_a_named_data_set_replaces_the_settings(finished: pathlib.Path) -> None:

@@ -31,7 +31,7 @@ import pandas as pd
 from tfmat.config import Config, apply_override, check_config, load_config
 from tfmat.console import log
 from tfmat.errors import InputError, TfmatError
-from tfmat.files import atomic_write, make_folder, read_json, write_json
+from tfmat.files import make_folder, read_json, write_json, write_text
 from tfmat.large_batch.batch_sweep import ENDED, prepare_data, run_once, state_of
 from tfmat.large_batch.figures import save_png_and_svg
 from tfmat.report.drawing import MEASURED, MODEL, finish, logarithmic, new_figure
@@ -132,8 +132,7 @@ class Study:
             ("study.csv", rows.to_csv(index=False)),
             ("table.md", self._table(rows)),
         ):
-            with atomic_write(self.output / name, "w") as file:
-                file.write(text)
+            write_text(self.output / name, text)
         runs = json.loads(rows.to_json(orient="records"))
         write_json(self.output / "study.json", {"target_val_loss": self.target, "runs": runs})
         figure = new_figure(8.0, 4.5)

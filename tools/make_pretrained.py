@@ -32,13 +32,21 @@ LAWS = ("hahn_tsai", "ogden", "swift", "voce", "voce_chaboche")
 # its labels: what a curve says nothing of, such as E of a long one, would have most of the squared error otherwise.
 METALS = {"swift": "1,40,6,12", "voce": "1,15,8,3"}
 # Laws of tests: their config, with more records and with what a laboratory adds to them.
-_LABORATORY = ("--config.data.laboratory=true", "--config.data.num_curves=600000")
+_LABORATORY = "--config.data.laboratory=true"
 TESTS = {
-    "ogden": ("rubber.py", *_LABORATORY, "--config.train_for=10epochs"),
+    "ogden": (
+        "rubber.py",
+        _LABORATORY,
+        "--config.data.num_curves=600000",
+        "--config.train_for=10epochs",
+    ),
     "voce_chaboche": (
         "cyclic.py",
-        *_LABORATORY,
-        "--config.train_for=60epochs",
+        _LABORATORY,
+        # No steel follows the law to its noise: the best fits of measured tests leave one to five per cent.
+        "--config.data.misfit=0.003,0.05",
+        "--config.data.num_curves=400000",
+        "--config.train_for=40epochs",
         # One record in a hundred makes the squared error of E and sigma0.
         "--config.data.num_test=20000",
     ),

@@ -30,9 +30,8 @@ import dataclasses
 import math
 from collections.abc import Iterator
 
-from tfmat.backends.layout_rules import Weight
 from tfmat.backends.layouts import Plan, dense_kernels, layer_before, unfolded_kernels
-from tfmat.backends.mesh import BATCH
+from tfmat.backends.mesh import BATCH, Weight
 
 # Takes the features as given: no gradient leaves it (see tfmat.models.uncertainty).
 _HEAD = "uncertainty_hidden/"

@@ -16,9 +16,8 @@ from tensorflow.experimental import dtensor
 from tfmat.backends.base import Arrays, Backend, BackendOptions, Metric, PerExample
 from tfmat.backends.batches import share_or_copy
 from tfmat.backends.clients import MeshCollectives
-from tfmat.backends.layout_rules import Spec
 from tfmat.backends.layouts import Plan, make_plan, slot_specs, weights_of
-from tfmat.backends.mesh import BATCH
+from tfmat.backends.mesh import BATCH, Spec
 from tfmat.backends.mesh_steps import MeshSteps, steps_a_call
 from tfmat.backends.mesh_tensors import differing_devices, host
 from tfmat.backends.refusals import check_layers_for_mesh, check_precision, explain

@@ -17,7 +17,7 @@ from tfmat.backends.collectives import Collectives
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.sums import reduce_flat, repeated_sums
 from tfmat.errors import InputError, WorkerLostError
-from tfmat.launch.horovod_settings import GET_HOROVOD, check_horovod_sees, prepare_horovod
+from tfmat.launch.settings import GET_HOROVOD, check_horovod_sees, prepare_horovod
 from tfmat.ranks.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
 from tfmat.ranks.processes import Processes
 from tfmat.ranks.rendezvous import ByBroadcast, meet

@@ -14,7 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from tfmat.backends.layout_rules import (
+from tfmat.backends.mesh import (
+    BATCH,
+    MODEL,
+    MeshShape,
     Rules,
     Spec,
     Weight,
@@ -23,7 +26,6 @@ from tfmat.backends.layout_rules import (
     parse_layout,
     why_no_effect,
 )
-from tfmat.backends.mesh import BATCH, MODEL, MeshShape
 from tfmat.errors import InputError
 
 

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.layout_rules import Spec
+from tfmat.backends.mesh import Spec
 from tfmat.backends.mesh_tensors import MeshTensors, host
 from tfmat.errors import InputError
 

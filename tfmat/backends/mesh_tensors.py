@@ -9,9 +9,8 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 
 from tfmat.backends.batches import share_or_copy
-from tfmat.backends.layout_rules import Spec
 from tfmat.backends.layouts import device_parts
-from tfmat.backends.mesh import MeshShape
+from tfmat.backends.mesh import MeshShape, Spec
 
 # Of what a device holds: the part -> a hash.
 Digests = dict[str, str]

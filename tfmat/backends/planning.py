@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfmat.backends.base import BackendOptions
-from tfmat.backends.layout_rules import Spec, parse_rules
 from tfmat.backends.layouts import Plan, make_plan, slot_owners, weights_of
+from tfmat.backends.mesh import Spec, parse_rules
 from tfmat.config import Config
 from tfmat.durations import RunSteps
 from tfmat.errors import InputError

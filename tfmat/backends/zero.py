@@ -6,8 +6,8 @@ Rajbhandari et al., ZeRO: memory optimizations toward training trillion paramete
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfmat.backends.layout_rules import Spec
 from tfmat.backends.layouts import Plan
+from tfmat.backends.mesh import Spec
 
 # A tensor in another layout.
 Relayout = Callable[[Any, Spec], Any]

@@ -1,5 +1,7 @@
 """Cards of metals: yield and hardening, as a table of stress over plastic strain or as the solver's own parameters."""
 
+import dataclasses
+
 import numpy as np
 
 from tfmat.cards.material import (
@@ -15,12 +17,15 @@ from tfmat.cards.material import (
     listed,
     number,
 )
+from tfmat.materials import find_law
 from tfmat.materials.elastic_plastic import ElasticPlasticLaw
 from tfmat.materials.law import Array
 
 # Rows up to the tested strain and beyond it. CalculiX keeps 200, Ansys 100; the straight lines between so many miss
 # laws with a first yield by less than 1e-4, others by less than 3e-4 (less than 7e-4 with Ansys).
 _ROWS, _ROWS_OF_ANSYS = (160, 40), (80, 20)
+# Tables at so many temperatures above room temperature, with fewer rows; molten metal keeps this share of its strength.
+_TEMPERATURES, _ROWS_OF_TEMPERATURES, _MOLTEN = 24, (80, 20), 1e-4
 # Where a law has no first yield its card is elastic up to this plastic strain, and tables end at this one.
 _FIRST, _LAST = 1e-7, 1.0
 # Of strains at which such a law is looked at, evenly spaced in their logarithm.
@@ -188,8 +193,39 @@ def _mat_015(material: Material) -> list[str]:
     ]
 
 
+def _isothermal_tables(material: Material) -> list[str]:
+    """*PLASTIC with a table for each of several temperatures: CalculiX CrunchiX User's Manual, *PLASTIC.
+
+    Between temperatures CalculiX interpolates. T* = (i/N)^(2/m) makes the error of the factor the same between all of
+    them, |m - 1| / (2 m N²).
+    """
+    values = material.values
+    names = {"E": "E", "sigma0": "A", "K": "B", "n": "n"}
+    cold = {name: values[own] for name, own in names.items()}
+    plastic, flow = flow_curve(
+        dataclasses.replace(material, law=find_law("ludwik"), values=cold), _ROWS_OF_TEMPERATURES
+    )
+    share = (np.arange(_TEMPERATURES + 1) / _TEMPERATURES) ** (2.0 / values["m"])
+    factors = np.maximum(1.0 - share ** values["m"], _MOLTEN)
+    temperatures = values["room"] + share * (values["melting"] - values["room"])
+    rate = (
+        f"the stress at a strain rate of {number(values['reference_rate'])} 1/s; at another it is "
+        f"1 + {number(values['C'])} ln(rate/{number(values['reference_rate'])}) times as large"
+    )
+    return [
+        *comments(SOLVERS["calculix"], rate),
+        *elastic(material),
+        "*PLASTIC",
+        *(
+            listed([factor * stress, strain, temperature])
+            for factor, temperature in zip(factors, temperatures, strict=True)
+            for stress, strain in zip(flow, plastic, strict=True)
+        ),
+    ]
+
+
 JOHNSON_COOK = Family(
-    {"abaqus": _rate_and_temperature, "ls_dyna": _mat_015},
+    {"abaqus": _rate_and_temperature, "ls_dyna": _mat_015, "calculix": _isothermal_tables},
     0.3,
     "temperatures in degrees Celsius, rates in 1/s; below the reference rate the law goes on falling where solvers "
     "keep the stress of that rate",

@@ -8,18 +8,22 @@ curves: how far the re-simulated curve is from the noisy one, over its maximum s
 
 For a network that gives intervals (model.uncertainty): the share of its 50, 90 and 95 % intervals that hold the truth.
 For one with a posterior (model.uncertainty=flow) also its log score, the share of its joint regions of highest density
-that hold the truth, and whether the truth's ranks among its draws are evenly spread (simulation-based calibration).
+that hold the truth, whether the truth's ranks among its draws are evenly spread (simulation-based calibration), and so
+is its distance from random points (TARP), z-scores and contraction.
 
 Then the reference, on the first --num_reference test curves: the Bayes risk, which is the mean squared error that no
 method can beat on average, how many times that error the network makes (η, 1 is perfect), and the same for classical
 least squares fitting (Levenberg-Marquardt); all and by maximum strain, noise and number of points. The first time it
 takes seconds for laws of two parameters, minutes for more and a second or two a record for laws with memory
 (--num_reference=200); the data set's folder keeps the risk. Curves whose posterior has not converged are left out, and
-counted. Leave all of it out with --reference=false.
+counted. A posterior is compared with the exact one of the same curves: Pareto's k of the weights that would correct it,
+the log score that it loses, and for the first 100 of them the accuracy of a classifier that tells both apart (C2ST, 0.5
+is perfect) and how far means and standard deviations are off. Leave all of it out with --reference=false.
 
 The tables are also written to evaluation.json in the run's folder, and with pictures into its report.html.
 """
 
+import dataclasses
 import pathlib
 import sys
 from typing import TYPE_CHECKING
@@ -66,6 +70,7 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     from tfmat.report.tables import (
         coverage_table,
         evaluation_table,
+        exact_table,
         posterior_table,
         reference_bins_table,
         reference_table,
@@ -90,6 +95,8 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
         console.print(coverage_table(content))
     if content["posterior"]:
         console.print(posterior_table(content))
+        if content["posterior"].get("exact"):
+            console.print(exact_table(content))
     if content["reference"]:
         console.print(reference_table(content))
         console.print(reference_bins_table(content))
@@ -103,10 +110,16 @@ def _with_reference(
     """The evaluation with the reference, or, where there can be none, without it and with a word about why."""
     from tfmat.console import progress_bar
     from tfmat.identification.evaluate import add_reference
+    from tfmat.identification.posterior_comparison import compare_posteriors
 
     try:
         with progress_bar("working out the best possible accuracy", "curves") as progress:
-            return add_reference(evaluation, identifier, dataset, num_curves, progress)
+            evaluation = add_reference(evaluation, identifier, dataset, num_curves, progress)
+        if evaluation.posterior is not None:
+            with progress_bar("comparing with exact posteriors", "curves") as progress:
+                exact = compare_posteriors(identifier, dataset, num_curves, progress)
+            posterior = {**evaluation.posterior, "exact": exact}
+            evaluation = dataclasses.replace(evaluation, posterior=posterior)
     except InputError as error:
         print(error, file=sys.stderr)
-        return evaluation
+    return evaluation

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from tfmat.identification.answers import Identification
 
+_CERTIFICATE = (
+    "status", "reason", "pareto_k", "effective_draws", "posterior_predictive_p", "independent_noise_p",
+)  # fmt: skip
 _DETAILS = ("network", "network_ci95", "polished", "least_squares", "least_squares_ci95")
 
 
@@ -24,7 +27,8 @@ def write_csv(path: str, results: Sequence[Mapping[str, Any]], *, details: bool 
     """One row per curve, the columns named with their units; from the entries of the JSON file.
 
     First what decides (curve, law, do_not_use and why), then the recommended values with their intervals, the
-    conditions and tensile properties of the test, what was assumed, and the warnings.
+    conditions and tensile properties of the test, what was assumed, and the warnings. Where a network has a posterior
+    its certificate follows, and the mean and the shortest 95 % interval of each parameter.
 
     Args:
       details: also the network's, polished and least-squares values.
@@ -46,6 +50,13 @@ def write_csv(path: str, results: Sequence[Mapping[str, Any]], *, details: bool 
     for entry in tensile.values():
         header += [f"{entry['symbol']} [{entry['unit']}]", f"{entry['symbol']} is"]
     header += ["assumed", "warnings"]
+    certified = any("posterior" in result for result in results)
+    if certified:
+        header += ["posterior", *_CERTIFICATE[1:]]
+        for name, unit in units.items():
+            header += [
+                f"{name} posterior {end} [{unit}]" for end in ("mean", "ci95_low", "ci95_high")
+            ]
     with atomic_write(path, "w") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
@@ -66,24 +77,37 @@ def write_csv(path: str, results: Sequence[Mapping[str, Any]], *, details: bool 
                 row += [entry.get("value"), None if entry.get("value") is None else bound]
             row.append("; ".join(result["assumed"]))
             row.append(" | ".join(f"{w['kind']}: {w['text']}" for w in result["warnings"]))
+            if certified:
+                posterior = result.get("posterior", {"parameters": {}})
+                row += [posterior.get(key) for key in _CERTIFICATE]
+                for name in units:
+                    known = posterior["parameters"].get(name, {"mean": None, "ci95": (None, None)})
+                    row += [known["mean"], *known["ci95"]]
             writer.writerow(row)
 
 
 def write_plots(results: "Sequence[Identification]", plot_dir: str) -> None:
-    """One PNG per curve."""
+    """One PNG per curve, and one each of its next test and of its samples where these were asked for."""
     from tfmat.console import progress_bar
     from tfmat.report.drawing import save_figure
+    from tfmat.report.figures import next_test_figure
+    from tfmat.report.posterior_figures import Corner
     from tfmat.report.record_figures import answer_figure
 
     folder = make_folder(plot_dir)
     with progress_bar("drawing", "curves") as progress:
-        for done, (name, result) in enumerate(_file_names(results), start=1):
+        for done, (name, result) in enumerate(file_names(results), start=1):
             save_figure(answer_figure(result.picture()), folder / f"{name}.png")
+            if result.next_test is not None:
+                figure = next_test_figure(result.curve.name, result.next_test.to_json())
+                save_figure(figure, folder / f"{name}.next_test.png")
+            if (samples := result.posterior_picture()) is not None:
+                save_figure(Corner(**samples).figure, folder / f"{name}.posterior.png")
             if progress:
                 progress(done, len(results))
 
 
-def _file_names(results: "Sequence[Identification]") -> "Iterator[tuple[str, Identification]]":
+def file_names(results: "Sequence[Identification]") -> "Iterator[tuple[str, Identification]]":
     """Each answer with a name for its files; different curves may become one name, and none overwrites another."""
     taken: collections.Counter[str] = collections.Counter()
     for result in results:
@@ -115,7 +139,7 @@ def write_cards(
             text = result.card(solver, poisson_ratio=poisson_ratio, quantile=quantile)
             texts[f"{stem}.{solver}.{SOLVERS[solver].suffix}"] = text
 
-    for name, result in _file_names(results):
+    for name, result in file_names(results):
         add(name, result)
         if result.do_not_use:
             reasons = ", ".join(result.do_not_use)
@@ -137,7 +161,7 @@ def write_cards(
 def write_samples(
     results: "Sequence[Identification]", path: str, uncertainty: str
 ) -> list[tuple[str, str]]:
-    """The samples of all answers as a .npz file; NaN for a curve that the network does not know.
+    """The samples of all answers as a .npz file, or .nc for ArviZ; NaN for a curve that the network does not know.
 
     Returns:
       (style, line) for the terminal: what was written, and what the user should know of it.
@@ -146,19 +170,29 @@ def write_samples(
     known = next((each for each in drawn if each is not None), None)
     if known is None:
         raise InputError("the network knows none of these curves; there is nothing to draw from")
-    arrays: dict[str, Any] = {
-        "samples": [known.values * np.nan if each is None else each.values for each in drawn],
-        "log_density": [
-            known.log_density * np.nan if each is None else each.log_density for each in drawn
-        ],
-        "parameters": known.names,
-        "units": known.units,
-        "curves": [result.curve.name for result in results],
-    }
-    with atomic_write(path, "wb") as file:
-        np.savez(file, **arrays)
+    if path.endswith(".nc"):
+        from tfmat.identification.inference_data import write_inference_data
+
+        write_inference_data(results, path)
+    else:
+        arrays: dict[str, Any] = {
+            "samples": [known.values * np.nan if each is None else each.values for each in drawn],
+            "log_density": [
+                known.log_density * np.nan if each is None else each.log_density for each in drawn
+            ],
+            "parameters": known.names,
+            "units": known.units,
+            "curves": [result.curve.name for result in results],
+            "certificate": [
+                "" if result.posterior is None else result.posterior.certificate.status
+                for result in results
+            ],
+        }
+        with atomic_write(path, "wb") as file:
+            np.savez(file, **arrays)
     lines = [("", f"{len(known.values):,} samples of each curve: {path}")]
-    if uncertainty == "gaussian":
+    own = any(each.posterior and not each.posterior.certificate.is_exact for each in results)
+    if uncertainty == "gaussian" and own:
         text = "this network gives a Gaussian of each parameter alone; how they trade is not in the samples"
         lines.append(
             ("yellow", f"warning: {text} (model.uncertainty=flow gives the whole posterior)")
@@ -200,6 +234,7 @@ def print_results(
         tensile_table,
         tests_table,
     )
+    from tfmat.report.tables import next_test_table
 
     console = open_console()
     pooled = [result for result in results if result["method"] == "mean of specimens"]
@@ -217,6 +252,11 @@ def print_results(
     for result in detailed:
         if len(result.get("tests", ())) > 0:
             console.print(tests_table(result))
+    for result in results:
+        if "next_test" in result:
+            console.print(next_test_table(result["curve"], result["next_test"]))
+            for sentence in result["next_test"]["sentences"]:
+                console.print(Text(sentence), soft_wrap=True)
     tests = tensile_table(results)
     if tests is not None:
         console.print(tests)

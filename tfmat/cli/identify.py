@@ -29,13 +29,22 @@ takes one kind of test, plain files are a material each. A parameter that the te
 that would tell it.
 
 --samples writes samples of the joint posterior, and the logarithms of their densities, into --samples_file: arrays
-samples [curves, samples, parameters] in the units that units names, log_density [curves, samples], parameters, curves.
-They are the network's own, which has to have a posterior (model.uncertainty=flow); of model.uncertainty=gaussian they
-are those of independent Gaussians.
+samples [curves, samples, parameters] in the units that units names, log_density [curves, samples], parameters, curves,
+certificate. A network's draws (model.uncertainty=flow; gaussian: one parameter at a time) are corrected with the law's
+likelihood, and each answer says what that came to; --nocorrect leaves it out. A name that ends in .nc gives them as
+ArviZ's InferenceData, in a netCDF file.
+
+--next_test ranks the tests of a specimen that could come next by what they are expected to tell: the information
+gained, and how each narrows the 95 % intervals of the parameters and of predictions. Records of every test are
+simulated at draws from the specimen's posterior. --predict=equibiaxial:max_strain=1 says what is to be predicted,
+--candidate the same way which tests to choose from; both may be repeated.
 
 With --fix a known parameter is given and the others are identified; with --pool all curves are specimens of one
 material, and the last answer is theirs together (--pool_by: one answer for each temperature, direction, ...). Of a law
 that takes tests, each material of a table is then a specimen.
+
+--verify=8 --simulator=FOLDER makes eight runs at draws from the posterior of a specimen that a program simulates
+(docs/finite_elements.md) and says how far they are from the measured curve; --plot_dir shows them over it.
 
 --card writes material cards for solvers (abaqus, ls_dyna, ansys, calculix, code_aster) into --card_dir, in mm, t, s,
 MPa, with the parameters, their intervals and what is assumed in their comments; --card_variants also a soft and a
@@ -45,9 +54,7 @@ If one file cannot be read, each bad file is named, nothing is written, and the 
 goes on with the others).
 """
 
-import dataclasses
 import pathlib
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -68,11 +75,9 @@ from tfmat.errors import InputError
 if TYPE_CHECKING:
     from tfmat.curves.measured import MeasuredCurve
     from tfmat.curves.measured_tests import MeasuredRecord
-    from tfmat.curves.record_files import RecordFiles
-    from tfmat.curves.resampling import CurveTarget
     from tfmat.identification.answers import Identification
     from tfmat.identification.networks import Sidecar
-    from tfmat.materials.law import Law
+    from tfmat.simulators.description import Description
 
 FLAGS = (
     text(
@@ -99,9 +104,10 @@ FLAGS = (
     text("window", None, "LOW,HIGH: strains between which points count, e.g. 0,0.05; either may be empty"),
     text("json", None, "file to write the results to"),
     text("csv", None, "file to write the results to, one row per curve"),
-    whole("samples", None, "samples of the network's posterior of each curve, written to --samples_file", 1),
-    text("samples_file", "samples.npz", "file for the samples and the logarithms of their densities"),
-    text("plot_dir", None, "folder for one picture per curve: measured against the law's curve"),
+    whole("samples", None, "samples of the posterior of each curve, written to --samples_file", 1),
+    switch("correct", True, "correct a network's posterior with the law's likelihood; off: as the network gives it"),
+    text("samples_file", "samples.npz", "file for the samples and the logarithms of their densities; x.nc: for ArviZ"),
+    text("plot_dir", None, "folder for one picture per curve: measured against the law's curve, and its samples"),
     listed("card", (), "material cards to write: abaqus, ls_dyna, ansys, calculix, code_aster; several with commas"),
     text("card_dir", "cards", "folder for the material cards"),
     switch("card_variants", False, "also cards of the 5 % and 95 % quantile of the mean stress"),
@@ -115,6 +121,11 @@ FLAGS = (
     switch("details", False, "also show the network's, polished and least-squares values"),
     switch("pool", False, "all curves are specimens of one material: one answer more, with scatter"),
     switch("skip_bad_files", False, "name files that cannot be read and go on with the others"),
+    switch("next_test", False, "for laws of tests: which test to do next, and what it is expected to tell"),
+    repeated("predict", "what --next_test is to narrow: the end of TEST:SETTING=VALUE,...; may be repeated"),
+    repeated("candidate", "a test that --next_test chooses from, TEST:SETTING=VALUE,...; may be repeated"),
+    text("simulator", None, "folder with simulator.toml; its area and gauge length hold for displacement and force"),
+    whole("verify", None, "runs of the simulator at draws from each posterior, beside the measured curve", 1),
     repeated("fix", "a known parameter, E=193000; may be repeated"),
 )  # fmt: skip
 
@@ -128,14 +139,24 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
         check_output_file(name, flag_values[name].value)
     check_output_folder("plot_dir", flag_values.plot_dir)
     # Files are read before TensorFlow is loaded: a bad one is named at once.
+    from tfmat.cli.identification_input import (
+        check_next_test,
+        check_samples,
+        read_curves,
+        read_tests,
+        solvers_of,
+    )
+    from tfmat.cli.verification import specimen_of
     from tfmat.curves.raw_files import find_files
     from tfmat.curves.record_files import find_records, refuse_tests, takes_tests
     from tfmat.identification.networks import find_network, law_alone, read_sidecar
 
     network = find_network(flag_values.workdir, flag_values.law)
     sidecar = law_alone(flag_values.law) if network is None else read_sidecar(network)
-    solvers = _solvers(flag_values, sidecar)
-    _check_samples(flag_values, sidecar, fixed)
+    solvers = solvers_of(flag_values, sidecar)
+    check_samples(flag_values, sidecar, fixed)
+    check_next_test(flag_values, sidecar)
+    specimen = specimen_of(flag_values, sidecar)
     if fixed and sidecar.law is not None:
         from tfmat.identification.classical import conditioned
 
@@ -143,10 +164,10 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     law = sidecar.law
     curves: Sequence[MeasuredCurve | MeasuredRecord]
     if law is not None and takes_tests(law):
-        curves, bad = _read_tests(flag_values, find_records(arguments, law), law)
+        curves, bad = read_tests(flag_values, find_records(arguments, law), law)
     else:
         refuse_tests(arguments, law)
-        curves, bad = _read(flag_values, find_files(arguments), sidecar.target)
+        curves, bad = read_curves(flag_values, find_files(arguments), sidecar.target)
     if not curves or (bad and not flag_values.skip_bad_files):
         return InputError.exit_status
     if (flag_values.pool or flag_values.pool_by) and len(curves) < 2:
@@ -154,77 +175,8 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
             "; each material of a table of tests is a specimen" if law and takes_tests(law) else ""
         )
         raise InputError(f"--pool needs at least two curves; one was given{hint}")
-    _identify(flag_values, network, sidecar, curves, fixed, solvers)
+    _identify(flag_values, network, sidecar, curves, fixed, solvers, specimen)
     return 0
-
-
-def _solvers(flag_values: FlagValues, sidecar: "Sidecar") -> list[str]:
-    """The solvers that cards are asked for; InputError where one has none for the law."""
-    solvers = list(dict.fromkeys(solver.strip() for solver in flag_values.card))
-    if not solvers:
-        for flag in ("card_dir", "card_variants", "poisson_ratio"):
-            if flag_values[flag].present:
-                raise InputError(f"--{flag} says how cards are written; say which: --card=abaqus")
-        return []
-    from tfmat.cards.registry import check_card
-
-    for solver in solvers:
-        check_card(sidecar.law, solver, flag_values.poisson_ratio)
-    check_output_folder("card_dir", flag_values.card_dir)
-    return solvers
-
-
-def _check_samples(flag_values: FlagValues, sidecar: "Sidecar", fixed: dict[str, float]) -> None:
-    if flag_values.samples is not None:
-        from tfmat.identification.draws import check_samples
-
-        check_samples(sidecar.uncertainty, flag_values.samples, fixed=bool(fixed))
-    elif flag_values["samples_file"].present:
-        raise InputError("--samples_file says where samples go; say how many: --samples=1000")
-
-
-def _read(
-    flag_values: FlagValues, files: list[str], target: "CurveTarget"
-) -> "tuple[list[MeasuredCurve], int]":
-    """The curves of all files, and how many files were bad; those are named on standard error."""
-    from tfmat.console import progress_bar
-    from tfmat.curves.cleaning import CleaningOptions
-    from tfmat.curves.measured import load_measured_curves
-    from tfmat.curves.reading import ReadingOptions
-
-    options = ReadingOptions(**_flags_of(ReadingOptions, flag_values))
-    cleaning = CleaningOptions(**_flags_of(CleaningOptions, flag_values))
-    with progress_bar("reading", "files") as progress:
-        curves, errors = load_measured_curves(files, target, options, progress, cleaning)
-    return curves, _named(errors)
-
-
-def _read_tests(
-    flag_values: FlagValues, records: "list[RecordFiles]", law: "Law"
-) -> "tuple[list[MeasuredRecord], int]":
-    """The records whose files are all good, and how many files were bad; those are named on standard error."""
-    from tfmat.console import progress_bar
-    from tfmat.curves.cleaning import CleaningOptions
-    from tfmat.curves.reading import ReadingOptions
-    from tfmat.curves.record_files import load_records
-
-    options = ReadingOptions(**_flags_of(ReadingOptions, flag_values))
-    cleaning = CleaningOptions(**_flags_of(CleaningOptions, flag_values))
-    with progress_bar("reading", "files") as progress:
-        found, errors = load_records(records, law, options, progress, cleaning)
-    return found, _named(errors)
-
-
-def _named(errors: list[InputError]) -> int:
-    """How many files were bad; each is named on standard error."""
-    for error in errors:
-        print(f"tfmat: {error}", file=sys.stderr)
-    return len(errors)
-
-
-def _flags_of(kind: type, flag_values: FlagValues) -> dict[str, Any]:
-    """The flags that have the names of a dataclass's fields."""
-    return {field.name: flag_values[field.name].value for field in dataclasses.fields(kind)}
 
 
 def _identify(
@@ -234,6 +186,7 @@ def _identify(
     curves: "Sequence[MeasuredCurve | MeasuredRecord]",
     fixed: dict[str, float],
     solvers: list[str],
+    specimen: "Description | None",
 ) -> None:
     from tfmat.cli.identification_output import (
         print_results,
@@ -260,8 +213,11 @@ def _identify(
             fixed=fixed,
             least_squares=flag_values.least_squares,
             samples=flag_values.samples or 0,
+            correct=flag_values.correct,
             progress=progress,
         )
+    if flag_values.next_test:
+        results = [_with_next_test(flag_values, sidecar, result) for result in results]
     pooled = _pooled(flag_values, results)
     every = [*results, *pooled]
     content = [result.to_json() for result in every]
@@ -278,6 +234,10 @@ def _identify(
         cards += write_samples(results, flag_values.samples_file, sidecar.uncertainty)
     if flag_values.plot_dir is not None:
         write_plots(every, flag_values.plot_dir)
+    if flag_values.verify is not None and specimen is not None and network is not None:
+        from tfmat.cli.verification import verify_all
+
+        cards += verify_all(flag_values, specimen, network, results, content)
     if flag_values.json is not None:
         from tfmat.files import write_json
 
@@ -286,6 +246,21 @@ def _identify(
     if flag_values.csv is not None:
         write_csv(flag_values.csv, content, details=details)
     print_results(content, network=network, details=details, cards=cards)
+
+
+def _with_next_test(
+    flag_values: FlagValues, sidecar: "Sidecar", result: "Identification"
+) -> "Identification":
+    from tfmat.console import progress_bar
+
+    assert sidecar.settings is not None
+    with progress_bar(f"next test of {result.curve.name}", "tests") as progress:
+        return result.with_next_test(
+            sidecar.settings,
+            predict=flag_values.predict,
+            candidate=flag_values.candidate,
+            progress=progress,
+        )
 
 
 def _pooled(flag_values: FlagValues, results: "list[Identification]") -> "list[Identification]":

@@ -7,7 +7,7 @@ from typing import NotRequired, TypedDict
 
 from tfmat.cli.flags import FlagValues, choice, overrides, switch, text, whole
 from tfmat.errors import InputError
-from tfmat.files import atomic_write, check_json, make_folder, read_json, write_json
+from tfmat.files import check_json, make_folder, read_json, write_json, write_text
 from tfmat.launch.site import Site, read_site
 from tfmat.launch.slurm_job import ENDED, job_states, submit, with_size_of_nodes
 from tfmat.launch.slurm_script import SlurmJob, job_script
@@ -123,8 +123,7 @@ def launch(job: SlurmJob, site: Site, *, dry_run: bool) -> None:
     elements = _missing_elements(job, living)
     make_folder(job.folder)
     path = job.folder / "job.sh"
-    with atomic_write(path, "w") as file:
-        file.write(script)
+    write_text(path, script)
     job_id = submit(path, elements)
     others = sorted({state.partition("_")[0] for state in living})
     write_json(job.folder / _JOB_FILE, {"format": 1, "job": job_id, "others": others})

@@ -46,7 +46,7 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     num_outputs = len(settings.build_law().identified)
     from tfmat.launch.runtime import prepare_tensorflow
 
-    prepare_tensorflow()
+    prepare_tensorflow(own_program=True)
     from tfmat.backends.collectives_of_step import collectives_of_step
     from tfmat.backends.planning import check_dtensor, plan_of_config
 

@@ -24,6 +24,7 @@ from tfmat.files import write_error
 COMMANDS = {
     "train": "simulate curves, train the network, evaluate it and identify an example (the main job)",
     "generate": "simulate labelled curves, or pack your own, into a data set",
+    "emulate": "train a network in place of a program that simulates a specimen, as a law",
     "evaluate": "accuracy of a trained network on curves that it never saw",
     "identify": "material parameters of measured stress-strain curves",
     "tune": "search hyper-parameters, with one command that can be left alone over night",

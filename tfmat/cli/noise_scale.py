@@ -28,7 +28,7 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     from tfmat.console import progress_bar
     from tfmat.launch.runtime import prepare_tensorflow
 
-    prepare_tensorflow()
+    prepare_tensorflow(own_program=True)
     from tfmat.large_batch.noise_of_run import describe_noise, noise_scale_of_run
 
     with progress_bar("measuring gradients", "groups") as progress:

@@ -17,7 +17,7 @@ workers. The flags after --workdir are for it alone; they are kept in the folder
 from tfmat.cli.flags import FlagValues, number, text
 from tfmat.errors import InputError
 
-# Flag -> what it means, for a scaling study; the names are those of `tfmat.scaling.assumptions.Assumptions`.
+# Flag -> what it means, for a scaling study; the names are those of `tfmat.scaling.measurement_files.Assumptions`.
 _NUMBERS = {
     "price_per_hour": "of one worker's device, in any currency",
     "watts_a_worker": "electric power of one worker, where it was not measured",

@@ -63,8 +63,8 @@ extra_help = config_help
 
 def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Runs the study."""
-    from tfmat.scaling.assumptions import Assumptions
     from tfmat.scaling.matrix import load_matrix
+    from tfmat.scaling.measurement_files import Assumptions
     from tfmat.workflow.scale import scale
 
     config, matrix = load_matrix(flag_values.config, overrides(flag_values))

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from tfmat.curves.columns import Axis, Column, columns_named, find_axis
+from tfmat.curves.conditions import find_time_unit
 from tfmat.curves.tables import Table, shorten
-from tfmat.curves.times import find_time_unit
 from tfmat.curves.units import DecimalMark, axis_unit, decimal_mark, number
 from tfmat.errors import InputError
 from tfmat.materials.law import Array

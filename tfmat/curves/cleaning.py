@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from tfmat.curves.reading import RawCurve
 from tfmat.curves.tables import MINIMUM_POINTS
 from tfmat.curves.tensile import TensileProperties
 from tfmat.curves.toe import elastic_line, noise_of, toe_shift
@@ -107,6 +108,19 @@ class MeasuredCurve:
     assumed: list[str] = dataclasses.field(default_factory=list)
     conditions: dict[str, str] = dataclasses.field(default_factory=dict)
     tensile: TensileProperties | None = None
+
+    @classmethod
+    def of(cls, raw: RawCurve) -> "MeasuredCurve":
+        """A curve as it was read, before anything is done to it."""
+        strain, stress = np.asarray(raw.strain), np.asarray(raw.stress_mpa)
+        return cls(
+            raw.name,
+            strain,
+            stress,
+            list(raw.steps),
+            assumed=list(raw.assumed),
+            conditions=dict(raw.conditions),
+        )
 
 
 def keep(curve: MeasuredCurve, kept: np.ndarray, step: str) -> None:

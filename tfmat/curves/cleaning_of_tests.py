@@ -12,11 +12,10 @@ from tfmat.curves.cleaning import (
     keep,
     turn_negative,
 )
-from tfmat.curves.loading_paths import turns_of
+from tfmat.curves.loading_paths import rate_of, temperature_of, turns_of
 from tfmat.curves.measured import clean, measures_of, to_engineering_shear, to_measures_of_the_law
 from tfmat.curves.measured_tests import MOST_POINTS, MeasuredTest, without_excess
 from tfmat.curves.plausible_tests import check_test, stretch_to_strain
-from tfmat.curves.programme_settings import rate_of, temperature_of
 from tfmat.curves.programmes import Creep, Programme, RateAndTemperature, Relaxation, Uniaxial
 from tfmat.curves.reading import RawCurve
 from tfmat.curves.resampling import CurveTarget
@@ -72,14 +71,7 @@ def _in_its_own_order(
             f"--window is for strains; a test {programme.name} is followed over the time: leave it out, and the later "
             "rows out of the file"
         )
-    curve = MeasuredCurve(
-        raw.name,
-        np.asarray(raw.strain),
-        np.asarray(raw.stress_mpa),
-        list(raw.steps),
-        assumed=list(raw.assumed),
-        conditions=dict(raw.conditions),
-    )
+    curve = MeasuredCurve.of(raw)
     check_numbers(curve)
     if len(curve.strain) < MINIMUM_POINTS:
         raise InputError(

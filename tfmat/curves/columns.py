@@ -8,7 +8,7 @@ import re
 from typing import Literal
 
 from tfmat.curves.tables import Table, shorten
-from tfmat.curves.units import Unit, axis_unit, find_unit, split_header
+from tfmat.curves.units import Unit, axis_unit, find_unit, split_header, word_set
 from tfmat.errors import InputError, nearest
 
 Measure = Literal["engineering", "true"]
@@ -17,60 +17,19 @@ ASSUMED = "assumed"
 
 # English, German, French and Spanish. A word also counts at the end of a longer one: Zugspannung, Standardkraft.
 _WORDS: dict[str, set[str]] = {
-    "strain": {
-        *(
-            "strain",
-            "gamma",
-            "gamma12",
-            "γ",
-            "γ12",
-            "epsilon",
-            "eps",
-            "ε",
-            "epsilon12",
-            "eps12",
-            "ε12",
-            "eps_12",
-        ),
-        *(
-            "dehnung",
-            "gleitung",
-            "stauchung",
-            "déformation",
-            "deformation",
-            "deformación",
-            "stretch",
-            "λ",
-        ),
-    },
-    "stress": {
-        *(
-            "stress",
-            "tau",
-            "tau12",
-            "τ",
-            "τ12",
-            "sigma",
-            "σ",
-            "spannung",
-            "contrainte",
-            "esfuerzo",
-            "tensión",
-        ),
-    },
-    "displacement": {
-        *(
-            "displacement",
-            "extension",
-            "elongation",
-            "stroke",
-            "crosshead",
-            "position",
-            "weg",
-            "standardweg",
-        ),
-        *("verlängerung", "verschiebung", "déplacement", "allongement", "desplazamiento"),
-    },
+    "strain": word_set(
+        """
+        strain gamma gamma12 γ γ12 epsilon eps ε epsilon12 eps12 ε12 eps_12 dehnung gleitung
+        stauchung déformation deformation deformación stretch λ
+        """
+    ),
+    "stress": word_set("stress tau tau12 τ τ12 sigma σ spannung contrainte esfuerzo tensión"),
+    "displacement": word_set(
+        """
+        displacement extension elongation stroke crosshead position weg standardweg verlängerung
+        verschiebung déplacement allongement desplazamiento
+        """
+    ),
     "load": {"load", "force", "kraft", "standardkraft", "charge", "fuerza", "carga"},
 }
 _GERMAN_ENDINGS = {
@@ -80,31 +39,13 @@ _GERMAN_ENDINGS = {
     "load": ("kraft",),
 }  # fmt: skip
 # Columns that name a strain or a stress and are not the curve's own.
-_OTHER_WORDS = {
-    *(
-        "rate",
-        "plastic",
-        "elastic",
-        "std",
-        "error",
-        "deviation",
-        "transverse",
-        "lateral",
-        "width",
-        "thickness",
-    ),
-    *("gauge", "time", "modulus", "proof", "yield", "querdehnung", "plastisch"),
-}
-_SPECIMEN_WORDS = {
-    "specimen",
-    "sample",
-    "coupon",
-    "probe",
-    "specimenid",
-    "sampleid",
-    "éprouvette",
-    "probeta",
-}
+_OTHER_WORDS = word_set(
+    """
+    rate plastic elastic std error deviation transverse lateral width thickness gauge time modulus
+    proof yield querdehnung plastisch
+    """
+)
+_SPECIMEN_WORDS = word_set("specimen sample coupon probe specimenid sampleid éprouvette probeta")
 _MEASURE_WORDS: dict[str, Measure] = {
     **dict.fromkeys(("engineering", "eng", "nominal", "technical", "technische"), "engineering"),
     **dict.fromkeys(("true", "cauchy", "log", "logarithmic", "hencky", "wahre"), "true"),

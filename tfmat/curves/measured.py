@@ -117,14 +117,7 @@ def clean(
 ) -> MeasuredCurve:
     """Cleans a curve as it was measured; raises InputError for what cannot be a curve."""
     options = options or CleaningOptions()
-    curve = MeasuredCurve(
-        raw.name,
-        np.asarray(raw.strain),
-        np.asarray(raw.stress_mpa),
-        list(raw.steps),
-        assumed=list(raw.assumed),
-        conditions=dict(raw.conditions),
-    )
+    curve = MeasuredCurve.of(raw)
     shear = target.strain_measure == "engineering shear"
     tension = not (shear or (target.law is not None and target.law.compression))
     check_numbers(curve)

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from tfmat.curves.cleaning import Caveat, MeasuredCurve
-from tfmat.curves.loading_paths import places_in_time, places_on_path, thinned
-from tfmat.curves.programme_settings import measured_settings
+from tfmat.curves.loading_paths import measured_settings, places_in_time, places_on_path, thinned
 from tfmat.curves.programmes import Creep, Programme, Relaxation
 from tfmat.materials.history import Array, History, TestSet
 from tfmat.materials.law import Law

@@ -29,6 +29,7 @@ from tfmat.curves.apparatus import (
     log_uniform,
     specimen_strain,
 )
+from tfmat.curves.laboratory import Laboratory
 from tfmat.curves.settings import CurveSettings
 from tfmat.materials.law import Array
 
@@ -42,7 +43,7 @@ _TABLE_STEP, _TABLE_START = 0.05, 2e-5
 
 # Streams of random numbers, after those that `simulate` draws from.
 _NOISE_LEVEL, _RECORD, _MISFIT, _YIELD_SPREAD, _STRAIN_OFFSET = range(4, 9)
-_CORRELATION, _STRESS_OFFSET, _TOE, _STIFFNESS = range(9, 13)
+_CORRELATION, _STRESS_OFFSET, _TOE, STIFFNESS_STREAM = range(9, 13)
 
 LawStress = Callable[[Array, Array], Array]
 
@@ -51,7 +52,7 @@ LawStress = Callable[[Array, Array], Array]
 class Observation:
     """What the observation model draws once a curve, [curves]; None where it is off."""
 
-    settings: CurveSettings
+    settings: CurveSettings | Laboratory
     noise: Array | None
     counts: NDArray[np.int64] | None
     spacing: Array | None
@@ -68,7 +69,7 @@ class Observation:
     @classmethod
     def draw(
         cls,
-        settings: CurveSettings,
+        settings: CurveSettings | Laboratory,
         generator_of: Callable[[int], np.random.Generator],
         curves: int,
     ) -> "Observation":
@@ -105,7 +106,7 @@ class Observation:
                 settings.stress_offset, generator_of(_STRESS_OFFSET), curves
             ),
             toe=one_each(settings.toe, _TOE),
-            stiffness=one_each(settings.machine_stiffness, _STIFFNESS),
+            stiffness=one_each(settings.machine_stiffness, STIFFNESS_STREAM),
         )
 
     def stress(

@@ -28,9 +28,14 @@ from tfmat.curves.columns import (
     columns_named,
     find_specimen_column,
 )
-from tfmat.curves.conditions import conditions_of, fahrenheit_of_rankine
+from tfmat.curves.conditions import (
+    conditions_of,
+    fahrenheit_of_rankine,
+    find_time_column,
+    find_time_unit,
+    split_time_header,
+)
 from tfmat.curves.tables import MINIMUM_POINTS, Table, read_tables
-from tfmat.curves.times import find_time_column, find_time_unit, split_time_header
 from tfmat.curves.units import DecimalMark, axis_unit, decimal_mark, find_unit, number, split_header
 from tfmat.errors import InputError
 from tfmat.materials.law import Array

@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.curves.cleaning import Caveat
-from tfmat.curves.loading_paths import Cells, places_in_time
+from tfmat.curves.loading_paths import Cells, places_in_time, settings_beyond
 from tfmat.curves.measured_tests import MeasuredRecord, MeasuredTest
 from tfmat.curves.paths import along_path
-from tfmat.curves.programme_settings import settings_beyond
 from tfmat.curves.programmes import Programme, Uniaxial
 from tfmat.curves.records import FLAG, RecordForm
 from tfmat.errors import InputError

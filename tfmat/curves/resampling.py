@@ -35,14 +35,16 @@ class CurveTarget:
     def of(cls, settings: CurveSettings, law: Law) -> "CurveTarget":
         """The form of the curves that these settings make."""
         settings = settings.resolved()
-        return cls(
+        form = cls(
             num_points=settings.num_points,
             strain_spacing=law.strain_spacing,
             max_strain=settings.max_strain,
             max_stress_mpa=settings.strength_mpa[1] if settings.strength_mpa else None,
-            strain_measure=law.strain_measure,
-            stress_measure=law.stress_measure,
-            law=law,
+        )
+        if law.strain_measure == "nominal":
+            return form
+        return dataclasses.replace(
+            form, strain_measure=law.strain_measure, stress_measure=law.stress_measure, law=law
         )
 
 

@@ -1,12 +1,15 @@
 """Simulated curves: curve i is a pure function of (law, settings, seed, i), however many are made and by whom."""
 
 import dataclasses
+import functools
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfmat.curves.apparatus import log_uniform
-from tfmat.curves.observation import Observation, before_break
+from tfmat.curves.laboratory import Laboratory
+from tfmat.curves.observation import LawStress, Observation, before_break
 from tfmat.curves.records import RecordForm
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulated_tests import fill_tests
@@ -20,9 +23,8 @@ SIMULATION_VERSION = 1
 # Curves of a block share their random generators and are always made together.
 BLOCK = 1024
 # One generator for each thing that is drawn, so that more noise, say, leaves everything else as it was.
-_PARAMETERS, _MAX_STRAIN, _STRENGTH, _NOISE = range(
-    4
-)  # `Observation` has more, and each test, from here on:
+# `Observation` has more, and each test, from `_TESTS` on.
+_PARAMETERS, MAX_STRAIN_STREAM, _STRENGTH, _NOISE = range(4)
 _TESTS, _STREAMS_OF_TEST = 16, 8
 _HISTORY, _TEST_NOISE, _MISFIT, _OFFSET, _MISSING = range(5)
 
@@ -83,7 +85,7 @@ class Simulator:
     def parameters(self, start: int, stop: int) -> Array:
         """The parameters of these curves alone: [stop - start, all parameters] float64, in their units."""
         parameters = np.empty((stop - start, len(self.law.parameters)))
-        for block, inside, outside in _blocks(start, stop):
+        for block, inside, outside in blocks_of(start, stop):
             parameters[outside] = self._draw(block).parameters[inside]
         return parameters
 
@@ -97,7 +99,7 @@ class Simulator:
         Raises:
           InputError: the law gave stresses that are not finite.
         """
-        for block, inside, outside in _blocks(start, stop):
+        for block, inside, outside in blocks_of(start, stop):
             draws = self._draw(block)
             labels[outside] = draws.labels[inside]
             if inside == slice(0, BLOCK):
@@ -108,8 +110,7 @@ class Simulator:
                 features[outside] = whole[inside]
 
     def _generator(self, stream: int, block: int) -> np.random.Generator:
-        seeds = np.random.SeedSequence(self.seed, spawn_key=(stream, block))
-        return np.random.Generator(np.random.SFC64(seeds))
+        return generator_of(self.seed, block, stream)
 
     def _draw(self, block: int) -> _Draws:
         # Fixed parameters are drawn too, and not used: fixing one leaves the others as they were.
@@ -125,7 +126,7 @@ class Simulator:
         """The largest strain of each curve, [BLOCK]."""
         assert self.settings.max_strain is not None
         low, high = self.settings.max_strain
-        ends = self._generator(_MAX_STRAIN, block)
+        ends = self._generator(MAX_STRAIN_STREAM, block)
         if self.settings.max_strain_scale == "log":
             return log_uniform((low, high), ends.random(BLOCK))
         return ends.uniform(low, high, BLOCK)
@@ -135,10 +136,19 @@ class Simulator:
         if self.form.programmes:
             self._fill_tests(block, draws, features)
             return
-        if self.settings.is_observed:
-            self._fill_observed(block, draws, features)
-            return
         assert draws.max_strain is not None
+        if self.settings.is_observed:
+            fill_observed(
+                self.settings,
+                functools.partial(generator_of, self.seed, block),
+                self._stress,
+                draws.max_strain,
+                draws.parameters,
+                draws.strength,
+                self._grid,
+                features,
+            )
+            return
         noise = self._generator(_NOISE, block)
         rows = rows_in_block(self.settings.num_points)
         for first in range(0, BLOCK, rows):
@@ -147,33 +157,6 @@ class Simulator:
             stress = self._stress(strain, draws.parameters[part])
             valid = None if draws.strength is None else before_break(stress, draws.strength[part])
             _write(features[part], strain, self._noisy(stress, noise), valid)
-
-    def _fill_observed(self, block: int, draws: _Draws, features: Float32Array) -> None:
-        """Writes a whole block with the observation model: curves of similarly many recorded points go together."""
-        noise = self._generator(_NOISE, block)
-        observation = Observation.draw(
-            self.settings, lambda stream: self._generator(stream, block), BLOCK
-        )
-        assert draws.max_strain is not None
-        points = self.settings.num_points
-        order = np.arange(BLOCK)
-        if observation.counts is not None:
-            order = np.argsort(observation.counts, kind="stable")
-            points = max(points, int(observation.counts.max()))
-        rows = rows_in_block(points)
-        for first in range(0, BLOCK, rows):
-            chosen = order[first : first + rows]
-            strain = draws.max_strain[chosen, None] * self._grid
-            valid = None
-            if draws.strength is not None:
-                stress = self._stress(strain, draws.parameters[chosen])
-                valid = before_break(stress, draws.strength[chosen])
-            part = np.empty((len(chosen), *features.shape[1:]), np.float32)
-            observed = observation.stress(
-                self._stress, strain, draws.parameters[chosen], chosen, noise, self._grid
-            )
-            _write(part, strain, observed.astype(np.float32), valid)
-            features[chosen] = part
 
     def _fill_tests(self, block: int, draws: _Draws, features: Float32Array) -> None:
         """Writes a whole block of records of one or several tests."""
@@ -231,6 +214,52 @@ class Simulator:
         return noisy
 
 
+def generator_of(seed: int, block: int, stream: int) -> np.random.Generator:
+    """The random numbers of one thing that is drawn, for one block of curves."""
+    seeds = np.random.SeedSequence(seed, spawn_key=(stream, block))
+    return np.random.Generator(np.random.SFC64(seeds))
+
+
+def fill_observed(
+    settings: CurveSettings | Laboratory,
+    generator: Callable[[int], np.random.Generator],
+    stress: LawStress,
+    ends: Array,
+    parameters: Array,
+    strength: Array | None,
+    grid: Array,
+    features: Float32Array,
+) -> None:
+    """Writes a whole block with the observation model: curves of similarly many recorded points go together.
+
+    Args:
+      settings: options of the observation model.
+      generator: of a stream of random numbers.
+      stress: (strain [rows, points], parameters [rows, p]) -> MPa.
+      ends: largest strain of each curve, [BLOCK]; parameters: [BLOCK, p].
+      strength: stress at which each curve breaks off, [BLOCK], MPa; None for never.
+      grid: places of a curve's points as shares of its largest strain, [points].
+      features: [BLOCK, points, 3], written to.
+    """
+    noise = generator(_NOISE)
+    observation = Observation.draw(settings, generator, BLOCK)
+    order, points = np.arange(BLOCK), len(grid)
+    if observation.counts is not None:
+        order = np.argsort(observation.counts, kind="stable")
+        points = max(points, int(observation.counts.max()))
+    rows = rows_in_block(points)
+    for first in range(0, BLOCK, rows):
+        chosen = order[first : first + rows]
+        strain = ends[chosen, None] * grid
+        valid = None
+        if strength is not None:
+            valid = before_break(stress(strain, parameters[chosen]), strength[chosen])
+        part = np.empty((len(chosen), *features.shape[1:]), np.float32)
+        observed = observation.stress(stress, strain, parameters[chosen], chosen, noise, grid)
+        _write(part, strain, observed.astype(np.float32), valid)
+        features[chosen] = part
+
+
 def _write(
     features: Float32Array, strain: Array, stress: Float32Array, valid: NDArray[np.bool_] | None
 ) -> None:
@@ -248,7 +277,7 @@ def _write(
     np.logical_not(valid, out=features[:, :, 2], casting="unsafe")
 
 
-def _blocks(start: int, stop: int) -> list[tuple[int, slice, slice]]:
+def blocks_of(start: int, stop: int) -> list[tuple[int, slice, slice]]:
     """Every block that [start, stop) touches: its number, the rows wanted of it, and where they go."""
     if not 0 <= start <= stop:
         raise ValueError(f"curves {start} to {stop} do not exist")

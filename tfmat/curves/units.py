@@ -61,45 +61,21 @@ _SPELLINGS = {
     **dict.fromkeys(("µm", "μm", "micron", "microns"), "um"),
     **dict.fromkeys(("megapascal", "megapascals"), "MPa"),
 }
+
+
+def word_set(words: str) -> set[str]:
+    """The words of a text, as headers are searched for them."""
+    return set(words.split())
+
+
 # What stands in brackets behind a name and is no unit.
-_QUALIFIERS = {
-    *(
-        "engineering",
-        "eng",
-        "nominal",
-        "true",
-        "log",
-        "logarithmic",
-        "hencky",
-        "cauchy",
-        "technical",
-        "axial",
-    ),
-    *(
-        "average",
-        "avg",
-        "mean",
-        "corrected",
-        "extensometer",
-        "extenso",
-        "ext",
-        "gauge",
-        "gage",
-        "machine",
-    ),
-    *(
-        "crosshead",
-        "dic",
-        "video",
-        "filtered",
-        "raw",
-        "calculated",
-        "measured",
-        "shear",
-        "tensile",
-        "total",
-    ),
-}
+_QUALIFIERS = word_set(
+    """
+    engineering eng nominal true log logarithmic hencky cauchy technical axial average avg mean
+    corrected extensometer extenso ext gauge gage machine crosshead dic video filtered raw
+    calculated measured shear tensile total
+    """
+)
 _BRACKETS = re.compile(r"[\[({]([^\[\](){}]*)[\])}]")
 
 

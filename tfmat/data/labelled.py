@@ -5,19 +5,18 @@ import pathlib
 import re
 import sys
 import zipfile
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tfmat.data.labelled_checks import check_points, parameters_of_columns
 from tfmat.errors import InputError
 from tfmat.materials.parameter import Parameter
 
 NUM_POINTS = 200
-MIN_CURVES = 10
+PARTS = ("train", "validation", "test")
 _REQUIRED = ("strain", "stress", "parameters", "names", "units")
-_OPTIONAL = ("low", "high", "scale")
 
 Array = NDArray[np.float64]
 
@@ -33,6 +32,7 @@ class LabelledCurves:
       values: [curves, parameters], in their units.
       parameters: name, unit, range and scale of each column of `values`.
       has_scale: whether the file itself said `scale`.
+      parts: [curves], which of PARTS each belongs to; None where the file leaves that open.
     """
 
     strain: Array
@@ -41,6 +41,7 @@ class LabelledCurves:
     values: Array
     parameters: tuple[Parameter, ...]
     has_scale: bool
+    parts: NDArray[np.int64] | None = None
 
 
 def read_labelled(path: str | pathlib.Path) -> LabelledCurves:
@@ -54,6 +55,7 @@ def read_labelled(path: str | pathlib.Path) -> LabelledCurves:
       units       [P] strings, e.g. MPa, or - for a pure number
       low, high   [P], optional: the range that is scaled to 0-1; default: smallest and largest value
       scale       [P] strings, optional: linear or log; default: linear
+      part        [curves] strings, optional: train, validation or test
     A `.parquet` file holds one row a curve: list columns `strain` and `stress`, and one number column for each
     parameter, named with its unit: `G0 [MPa]`. Lists may differ in length from row to row.
 
@@ -71,7 +73,7 @@ def read_labelled(path: str | pathlib.Path) -> LabelledCurves:
         raise InputError(
             f"{path} is neither .npz nor .parquet; save the curves in one of these forms"
         )
-    _check_points(path, curves)
+    check_points(path, curves.strain, curves.stress)
     return curves
 
 
@@ -114,11 +116,23 @@ def _from_npz(path: pathlib.Path) -> LabelledCurves:
         stress=stress,
         num_points=np.full(len(stress), stress.shape[1]),
         values=values,
-        parameters=_parameters(
+        parameters=parameters_of_columns(
             path, values, names, units, scales, limits.get("low"), limits.get("high")
         ),
         has_scale="scale" in arrays,
+        parts=_parts(path, arrays, len(stress)),
     )
+
+
+def _parts(path: pathlib.Path, arrays: dict[str, Any], count: int) -> NDArray[np.int64] | None:
+    if "part" not in arrays:
+        return None
+    given = _strings(path, arrays, "part", count, "curves")
+    if not set(PARTS[:2]) <= set(given) <= set(PARTS):
+        raise InputError(
+            f"{path}: part says {', '.join(sorted(set(given)))}; give each curve one of {', '.join(PARTS)}"
+        )
+    return np.array([PARTS.index(name) for name in given])
 
 
 def _floats(path: pathlib.Path, arrays: dict[str, Any], name: str, dimensions: int) -> Array:
@@ -134,13 +148,15 @@ def _floats(path: pathlib.Path, arrays: dict[str, Any], name: str, dimensions: i
     return array.astype(np.float64)
 
 
-def _strings(path: pathlib.Path, arrays: dict[str, Any], name: str, count: int) -> list[str]:
+def _strings(
+    path: pathlib.Path, arrays: dict[str, Any], name: str, count: int, of: str = "parameters"
+) -> list[str]:
     array = arrays[name]
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8")
     if array.dtype.kind != "U" or array.shape != (count,):
         raise InputError(
-            f"{path}: {name} is {array.dtype} {list(array.shape)}; give one string for each of the {count} parameters"
+            f"{path}: {name} is {array.dtype} {list(array.shape)}; give one string for each of the {count} {of}"
         )
     return [str(entry).strip() for entry in array]
 
@@ -190,7 +206,9 @@ def _from_parquet(path: pathlib.Path) -> LabelledCurves:
         stress=_padded(stress, lengths),
         num_points=lengths,
         values=stacked,
-        parameters=_parameters(path, stacked, names, units, ["linear"] * len(names), None, None),
+        parameters=parameters_of_columns(
+            path, stacked, names, units, ["linear"] * len(names), None, None
+        ),
         has_scale=False,
     )
 
@@ -216,77 +234,3 @@ def _padded(values: Array, lengths: NDArray[np.int64]) -> Array:
     padded = np.full((len(lengths), max(lengths, default=0)), np.nan)
     padded[np.arange(padded.shape[1]) < lengths[:, None]] = values
     return padded
-
-
-def _parameters(
-    path: pathlib.Path,
-    values: Array,
-    names: Sequence[str],
-    units: Sequence[str],
-    scales: Sequence[str],
-    low: Array | None,
-    high: Array | None,
-) -> tuple[Parameter, ...]:
-    """Name, unit, range and scale of each column, checked against the values."""
-    if len(values) < MIN_CURVES:
-        raise InputError(f"{path} holds {len(values)} curves; at least {MIN_CURVES} are needed")
-    if not names:
-        raise InputError(f"{path} holds no parameters; there is nothing to identify")
-    if len(set(names)) < len(names) or "" in names:
-        raise InputError(
-            f"{path}: parameter names must differ and not be empty; they are: {', '.join(names)}"
-        )
-    bad = np.argwhere(~np.isfinite(values))
-    if len(bad):
-        raise InputError(f"{path}: {names[bad[0, 1]]} of curve {bad[0, 0]} is not a finite number")
-    smallest, largest = values.min(axis=0), values.max(axis=0)
-    low, high = smallest if low is None else low, largest if high is None else high
-    parameters = []
-    for i, (name, unit, scale) in enumerate(zip(names, units, scales, strict=True)):
-        if smallest[i] == largest[i]:
-            raise InputError(
-                f"{path}: {name} is {smallest[i]:g} {unit} in every curve; leave out a parameter that does not vary"
-            )
-        if scale not in ("linear", "log"):
-            raise InputError(f"{path}: scale of {name} is '{scale}'; give linear or log")
-        if scale == "log" and low[i] <= 0:
-            raise InputError(
-                f"{path}: {name} goes down to {low[i]:g} {unit}; a log scale needs positive values"
-            )
-        if not low[i] <= smallest[i] < largest[i] <= high[i] < np.inf:
-            raise InputError(
-                f"{path}: {name} goes from {smallest[i]:g} to {largest[i]:g} {unit}, "
-                f"outside its range low = {low[i]:g} to high = {high[i]:g}"
-            )
-        kind: Literal["linear", "log"] = "log" if scale == "log" else "linear"
-        parameters.append(Parameter(name, unit or "-", float(low[i]), float(high[i]), kind))
-    return tuple(parameters)
-
-
-def _check_points(path: pathlib.Path, curves: LabelledCurves) -> None:
-    """Every curve: finite up to its end, NaN after it, at least two points, strain rising."""
-    strain, stress = curves.strain, curves.stress
-    for name, array in (("strain", strain), ("stress", stress)):
-        infinite = np.argwhere(np.isinf(array))
-        if len(infinite):
-            raise InputError(
-                f"{path}: {name} of curve {infinite[0, 0]} is infinite at point {infinite[0, 1]}"
-            )
-    valid = ~(np.isnan(strain) | np.isnan(stress))
-    again = np.argwhere(valid[:, 1:] & ~valid[:, :-1])
-    if len(again):
-        curve, point = again[0]
-        raise InputError(
-            f"{path}: curve {curve} has NaN at point {point}, before its end; leave such points out"
-        )
-    short = np.flatnonzero(valid.sum(axis=1) < 2)
-    if len(short):
-        raise InputError(f"{path}: curve {short[0]} has fewer than two points")
-    with np.errstate(invalid="ignore"):
-        falls = np.argwhere((np.diff(strain, axis=1) <= 0) & valid[:, 1:])
-    if len(falls):
-        curve, point = falls[0]
-        raise InputError(
-            f"{path}: strain of curve {curve} does not rise from point {point} to {point + 1} "
-            f"({strain[curve, point]:g} to {strain[curve, point + 1]:g}); only monotonic loading can be used"
-        )

@@ -49,6 +49,8 @@ class _Content(TypedDict):
     shards: list[dict[str, str] | None]
     settings: dict[str, Any] | None
     source: _Source | None
+    copies: NotRequired[int]
+    laboratory: NotRequired[dict[str, Any]]
     law: NotRequired[str | None]
     simulation_version: NotRequired[int | None]
     id: NotRequired[str]
@@ -169,9 +171,12 @@ def new_manifest(
     seed: int,
     parameters: tuple[Parameter, ...],
     input_scale: tuple[float, ...],
+    num_validation: int | None = None,
 ) -> dict[str, Any]:
     """The manifest of a data set of which nothing is written yet; law, settings and source are empty."""
-    num_rows, num_validation = num_curves + num_test, num_curves // 4
+    num_rows = num_curves + num_test
+    if num_validation is None:
+        num_validation = num_curves // 4
     return {
         "format": FORMAT,
         "id": identity,

@@ -90,10 +90,6 @@ class ExampleOrder:
         offset = first * self.window
         return shuffled[start - offset : stop - offset].copy()
 
-    def num_batches(self, global_batch_size: int) -> int:
-        """Global batches in an epoch, the last partial one included."""
-        return -(-self.num_examples // global_batch_size)
-
     def batches(
         self, epoch: int, first: int, count: int, global_batch_size: int
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:

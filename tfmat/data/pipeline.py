@@ -82,7 +82,7 @@ class MemorySource:
             yield Block(self._data, indices[:, columns], weights[:, columns], weights.sum(axis=1))
 
 
-class StreamSource:
+class StreamSource(MemorySource):
     """Examples of mapped files larger than memory, gathered by tf.data threads ahead of the training.
 
     Args:
@@ -99,11 +99,7 @@ class StreamSource:
         epochs: EpochPlan,
         columns: Columns = None,
     ):
-        self._memory = MemorySource(data, order, epochs, columns)
-        self._data = data
-        self.plan = self._memory.plan
-        self.steps_per_epoch = self._memory.steps_per_epoch
-        self.num_examples = self._memory.num_examples
+        super().__init__(data, order, epochs, columns)
         row_bytes = sum(
             tensor.dtype.size * int(np.prod(tensor.shape[1:])) for tensor in tf.nest.flatten(data)
         )
@@ -111,9 +107,10 @@ class StreamSource:
 
     def blocks(self, spans: Iterable[Span]) -> Iterator[Block]:
         """The rows of each span, in order, read ahead."""
+        in_memory = super().blocks(spans)
 
         def index_blocks() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-            for block in self._memory.blocks(spans):
+            for block in in_memory:
                 yield block.indices, block.weights, block.num_examples
 
         signature = (

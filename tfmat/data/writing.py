@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import IO, Any
 
 import numpy as np
+import threadpoolctl
 from numpy.typing import NDArray
 
 from tfmat.data.manifest import ARRAYS, MANIFEST, PIECE, Layout, read_manifest
@@ -142,6 +143,8 @@ def _write_shards(
     with contextlib.ExitStack() as stack:
         # Left in reverse order: stop computing, let whole shards reach the disk, remove the unfinished ones.
         stack.callback(job.abandon)
+        # Pieces are computed side by side already: a law with matrices would start threads in every one of them.
+        stack.enter_context(threadpoolctl.threadpool_limits(1, "blas"))
         finisher = stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
         pool = concurrent.futures.ThreadPoolExecutor(num_threads)
         stack.callback(pool.shutdown, cancel_futures=True)

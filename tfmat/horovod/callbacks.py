@@ -4,9 +4,19 @@ Their order in the list: what restores state when training begins, then Broadcas
 MetricAverageCallback, the learning rate's, and then what reads the logs.
 """
 
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import horovod.tensorflow as horovod
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfmat.errors import InputError
+from tfmat.horovod.collectives import broadcast_variables
 from tfmat.horovod.learning_rate import LearningRateScheduleCallback, LearningRateWarmupCallback
-from tfmat.horovod.metric_average import MetricAverageCallback
-from tfmat.horovod.synchronization import BroadcastGlobalVariablesCallback
+from tfmat.models.normalization import plain_normalizations
 
 __all__ = [
     "BroadcastGlobalVariablesCallback",
@@ -14,3 +24,206 @@ __all__ = [
     "LearningRateWarmupCallback",
     "MetricAverageCallback",
 ]
+
+
+class MetricAverageCallback(keras.callbacks.Callback):
+    """Replaces an epoch's metrics by those over the examples of all ranks, whatever part of them each rank has.
+
+    A metric's state, its sums and counts, is added up over the ranks, and the metric computed from that: this is what
+    one process would have found, also for metrics that are no means (AUC, RootMeanSquaredError, R2Score). State that
+    Keras declares not to be additive, and what is in the logs but is no metric of the model, is averaged over the ranks
+    with their numbers of examples as weights.
+
+    It comes before callbacks that read the logs (ReduceLROnPlateau, EarlyStopping, ModelCheckpoint, TensorBoard).
+    """
+
+    def __init__(self, device: str = "") -> None:
+        """`device` is there for Horovod's signature: states are small, and reduced on the host."""
+        super().__init__()
+        self.device = device
+        self._in_epoch = False
+        self._training: _States | None = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Forgets the last epoch."""
+        self._in_epoch, self._training = True, None
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """Keeps the training metrics' state: validation uses the same metrics, from zero."""
+        if self._in_epoch:
+            self._training = _States(self.model)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Overwrites the logs in place."""
+        self._in_epoch = False
+        if logs is None or horovod.size() == 1:
+            return
+        now = _States(self.model)
+        training, validation = (now, None) if self._training is None else (self._training, now)
+        mine = (training.content(), validation.content() if validation else None, dict(logs))
+        every = horovod.allgather_object(mine, name="metrics")
+        found = now.result_of([states for states, _, _ in every])
+        with_validation = [states for _, states, _ in every if states is not None]
+        if with_validation:
+            results = now.result_of(with_validation)
+            found |= {f"val_{name}": value for name, value in results.items()}
+        now.restore()
+        examples = [states["examples"] for states, _, _ in every]
+        for name in logs:
+            logs[name] = found[name] if name in found else _average(name, every, examples)
+
+
+class _States:
+    """The state of a model's metrics.
+
+    Attributes:
+      examples: that the loss was averaged over; 1 where the model keeps no such loss.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        self._model = model
+        unique = {
+            id(variable): variable for metric in model.metrics for variable in metric.variables
+        }
+        self._variables = list(unique.values())
+        self._values = [variable.numpy() for variable in self._variables]
+        losses = [metric for metric in model.metrics if metric.name == "loss"]
+        self.examples = float(losses[0].count.numpy()) if losses else 1.0
+
+    def content(self) -> dict[str, Any]:
+        """What other ranks need of it."""
+        return {"values": self._values, "examples": self.examples}
+
+    def result_of(self, every: list[dict[str, Any]]) -> dict[str, Any]:
+        """The metrics' values from several ranks' states; leaves the metrics with that state."""
+        weights = [each["examples"] for each in every]
+        for i, variable in enumerate(self._variables):
+            values = np.stack([each["values"][i] for each in every]).astype(np.float64)
+            if variable.aggregation == "sum":
+                variable.assign(values.sum(0))
+            else:
+                variable.assign(np.average(values, axis=0, weights=weights))
+        return {name: _plain(value) for name, value in self._model.get_metrics_result().items()}
+
+    def restore(self) -> None:
+        """Gives the metrics back the state that they had."""
+        for variable, value in zip(self._variables, self._values, strict=True):
+            variable.assign(value)
+
+
+def _plain(value: Any) -> Any:
+    array = np.asarray(value)
+    return float(array) if array.ndim == 0 else array
+
+
+def _average(name: str, every: list[Any], examples: list[float]) -> Any:
+    """Mean over the ranks that have `name` in their logs, weighted by their examples."""
+    have = [
+        (logs[name], weight)
+        for (_, _, logs), weight in zip(every, examples, strict=True)
+        if name in logs
+    ]
+    values, weights = zip(*have, strict=True)
+    return _plain(np.average(np.asarray(values, np.float64), axis=0, weights=weights))
+
+
+class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
+    """Gives every rank the state of one, when training begins and before step 0, also after a restore.
+
+    State is all that training changes: weights, moving statistics, the optimizer's slots, learning rate and step
+    (the slots are made first), random states. Random states then differ by rank, as functions of the root's: ranks
+    would otherwise all drop out the same places of their batches.
+
+    It also refuses what would leave ranks waiting for each other, and switches `jit_compile` off, which Keras switches
+    on by itself on GPUs: Horovod's operation is not built for XLA.
+
+    Callbacks that restore something when training begins (BackupAndRestore) come before it in the list.
+    """
+
+    def __init__(
+        self, root_rank: int, device: str = "", local_variables: Sequence[Any] | None = None
+    ) -> None:
+        """`device`: of the operations, "" for Horovod's choice; `local_variables`: each rank keeps its own of these."""
+        super().__init__()
+        self.root_rank = root_rank
+        self.device = device
+        if local_variables is None:
+            local_variables = []
+        elif not isinstance(local_variables, (list, tuple, set)):
+            local_variables = [local_variables]
+        self._local = {id(_native(variable)) for variable in local_variables}
+
+    def register_local_var(self, var: Any) -> None:
+        """Lets each rank keep its own value of the variable."""
+        self._local.add(id(_native(var)))
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Broadcasts, or sees to it that the first batch does where only that can build the model.
+
+        Raises:
+          InputError: `root_rank` does not exist, or ranks differ in their models, epochs or batches an epoch.
+        """
+        if not 0 <= self.root_rank < horovod.size():
+            raise InputError(f"root_rank is {self.root_rank}, but there are {horovod.size()} ranks")
+        self._check_lengths()
+        if self.model.jit_compile:
+            warnings.warn(
+                "jit_compile is switched off: Horovod's XLA operation is not built", stacklevel=2
+            )
+            self.model.jit_compile = False
+            self.model.make_train_function(force=True)
+        if all(layer.built for layer in self.model._flatten_layers()):
+            self._synchronize()
+        else:
+            self.model.train_function = self._build_first(self.model.train_function)
+
+    def _build_first(self, train_function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """The train function of a model without an Input: what its batches look like is known with the first."""
+
+        def build_and_train(iterator: Any) -> Any:
+            self.model.train_function = train_function
+            # Symbolically: nothing is computed and no batch is used up.
+            self.model._symbolic_build(data_batch=iterator.element_spec)
+            self._synchronize()
+            return train_function(iterator)
+
+        return build_and_train
+
+    def _synchronize(self) -> None:
+        optimizer = self.model.optimizer
+        normalizations = [each for each in plain_normalizations(self.model) if each.trainable]
+        if normalizations and horovod.size() > 1 and horovod.rank() == self.root_rank:
+            warnings.warn(
+                f"layer '{normalizations[0].name}': each rank normalizes its own part of a batch and keeps moving "
+                "statistics of its own, of which the file has those of the rank that saves it; tfmat.Trainer "
+                "takes them over the whole batch",
+                stacklevel=2,
+            )
+        if not optimizer.built:
+            optimizer.build(self.model.trainable_variables)
+        variables = [*self.model.variables, *optimizer.variables]
+        with tf.device(self.device or None):
+            broadcast_variables(
+                [each for each in variables if id(_native(each)) not in self._local], self.root_rank
+            )
+        distance = (horovod.rank() - self.root_rank) % horovod.size()
+        for variable in self.model.variables:
+            if variable.path.endswith("seed_generator_state") and distance:
+                # (seed, counter): another seed is another sequence.
+                variable.assign(variable.numpy() + np.array([distance, 0], np.uint32))
+
+    def _check_lengths(self) -> None:
+        """Ranks with fewer batches than others would leave those waiting at the end of the epoch."""
+        mine = {name: self.params.get(name) for name in ("epochs", "steps")}
+        every = horovod.allgather_object(mine, name="lengths")
+        for name, what in (("epochs", "epochs"), ("steps", "batches an epoch")):
+            numbers = [each[name] for each in every]
+            if len(set(numbers)) > 1:
+                raise InputError(
+                    f"the ranks have different numbers of {what} ({', '.join(map(str, numbers))}, from rank 0): "
+                    "some would wait for the others forever; give fit the same epochs= and steps_per_epoch= everywhere"
+                )
+
+
+def _native(variable: Any) -> Any:
+    return variable.value if isinstance(variable, keras.Variable) else variable

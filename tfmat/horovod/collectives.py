@@ -9,7 +9,7 @@ import tensorflow as tf
 from horovod.tensorflow.mpi_ops import global_process_set
 
 from tfmat.errors import InputError
-from tfmat.launch.horovod_settings import check_horovod_sees, prepare_horovod
+from tfmat.launch.settings import check_horovod_sees, prepare_horovod
 from tfmat.ranks.processes import find_processes
 
 

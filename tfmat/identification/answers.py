@@ -8,9 +8,12 @@ import numpy as np
 
 from tfmat.curves.cleaning import Caveat, MeasuredCurve, reasons_not_to_use
 from tfmat.curves.measured_tests import MeasuredRecord
+from tfmat.curves.settings import CurveSettings
 from tfmat.identification.cards import card
 from tfmat.identification.classical import ClassicalAnswer
+from tfmat.identification.correction import Posterior
 from tfmat.identification.draws import Samples
+from tfmat.identification.next_test import NextTests, next_tests_of
 from tfmat.identification.predictions import Interval, Predicted, interval_of, network_errors
 from tfmat.identification.record_fit import panels_of, tests_json
 from tfmat.materials.law import Array, Law
@@ -74,8 +77,10 @@ class Identification:
       warnings: those of the curve and those of the answer.
       labels: the recommended values on the scale of the law's ranges, [identified]; 0 and 1 are their ends.
       covariance: of `labels`, [identified, identified]; None where it is not known.
-      samples: of the network's posterior, whatever `method` is; None where none were asked for, or the network does
-        not know such curves.
+      samples: of the posterior, whatever `method` is; None where none were asked for, or the network does not know
+        such curves.
+      posterior: what the network's posterior of this curve became when it was corrected, and its certificate; None
+        where the network has none.
     """
 
     curve: MeasuredCurve | MeasuredRecord
@@ -88,6 +93,8 @@ class Identification:
     labels: Array
     covariance: Array | None = None
     samples: Samples | None = None
+    next_test: NextTests | None = None
+    posterior: Posterior | None = None
 
     @property
     def do_not_use(self) -> list[str]:
@@ -129,7 +136,22 @@ class Identification:
                 for caveat in self.warnings
             ],
             **tests,
+            **({} if self.next_test is None else {"next_test": self.next_test.to_json()}),
+            **({"posterior": self.posterior.to_json()} if self.posterior else {}),
         }
+
+    def with_next_test(self, settings: CurveSettings, **options: Any) -> "Identification":
+        """The answer with what further tests are expected to tell, or with a warning why that is not known.
+
+        Args:
+          settings: of the simulation whose noise a further test has; options: of `next_tests_of`.
+        """
+        assert self.law is not None and isinstance(self.curve, MeasuredRecord)
+        samples = None if self.samples is None else self.samples.labels
+        found = next_tests_of(self.law, self.curve, settings, self.labels, samples, **options)
+        if isinstance(found, Caveat):
+            return dataclasses.replace(self, warnings=[*self.warnings, found])
+        return dataclasses.replace(self, next_test=found)
 
     def card(
         self, solver: str, *, poisson_ratio: float | None = None, quantile: float | None = None
@@ -146,6 +168,20 @@ class Identification:
           InputError: this solver has no card for the law, or the uncertainty is not known.
         """
         return card(self, solver, poisson_ratio=poisson_ratio, quantile=quantile)
+
+    def posterior_picture(self) -> dict[str, Any] | None:
+        """The arguments of `tfmat.report.posterior_figures.Corner`, as values and arrays; None without samples."""
+        if self.samples is None:
+            return None
+        scales = {p.name: p.scale for p in self.law.identified} if self.law else {}
+        return {
+            "names": list(self.samples.names),
+            "units": list(self.samples.units),
+            "logarithmic": [scales.get(name) == "log" for name in self.samples.names],
+            "values": self.samples.values,
+            "recommended": {name: self.parameters[name].value for name in self.samples.names},
+            "title": self.curve.name,
+        }
 
     def picture(self) -> dict[str, Any]:
         """The arguments of `tfmat.report.figures.curve_figure` for this answer, as plain values and arrays.
@@ -183,17 +219,16 @@ class Identification:
 def recommended_method(
     predicted: Predicted | None, classical: ClassicalAnswer | None, errors: Mapping[str, float]
 ) -> Method:
-    """Least squares; the network where nothing else answers, or where it alone can tell a parameter."""
+    """Least squares; the network where nothing else answers, or where it alone can tell a parameter.
+
+    The mean of an exact posterior that is bent need not be near the curve: its intervals hold all the same.
+    """
     if classical is None:
         return "network"
-    if (
-        predicted is not None
-        and predicted.interval is not None
-        and classical.best.unidentifiable.any()
-        and errors["network"] <= _AS_NEAR * errors["least_squares"]
-    ):
-        return "network"
-    return "least_squares"
+    if predicted is None or predicted.interval is None or not classical.best.unidentifiable.any():
+        return "least_squares"
+    near = errors["network"] <= _AS_NEAR * errors["least_squares"]
+    return "network" if near or predicted.is_exact else "least_squares"
 
 
 def values_of(

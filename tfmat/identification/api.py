@@ -13,7 +13,7 @@ answer = tfmat.identify({"uniaxial": (stretch - 1, stress), "equibiaxial": "ET.t
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -30,6 +30,7 @@ from tfmat.curves.units import axis_unit
 from tfmat.errors import InputError, nearest
 from tfmat.identification.answers import Identification
 from tfmat.identification.arrays import open_network
+from tfmat.identification.further_tests import check_next_test
 from tfmat.identification.identify import identify as identify_cleaned
 from tfmat.identification.networks import law_alone
 from tfmat.identification.record_answers import identify_records
@@ -50,6 +51,10 @@ def identify(
     fixed: Mapping[str, float] | None = None,
     least_squares: bool = True,
     samples: int = 0,
+    correct: bool = True,
+    next_test: bool = False,
+    predict: Sequence[str] = (),
+    candidate: Sequence[str] = (),
     **options: Any,
 ) -> Identification: ...
 
@@ -63,6 +68,10 @@ def identify(
     fixed: Mapping[str, float] | None = None,
     least_squares: bool = True,
     samples: int = 0,
+    correct: bool = True,
+    next_test: bool = False,
+    predict: Sequence[str] = (),
+    candidate: Sequence[str] = (),
     **options: Any,
 ) -> list[Identification]: ...
 
@@ -77,6 +86,10 @@ def identify(
     fixed: Mapping[str, float] | None = None,
     least_squares: bool = True,
     samples: int = 0,
+    correct: bool = True,
+    next_test: bool = False,
+    predict: Sequence[str] = (),
+    candidate: Sequence[str] = (),
     **options: Any,
 ) -> Any: ...
 
@@ -90,6 +103,10 @@ def identify(
     fixed: Mapping[str, float] | None = None,
     least_squares: bool = True,
     samples: int = 0,
+    correct: bool = True,
+    next_test: bool = False,
+    predict: Sequence[str] = (),
+    candidate: Sequence[str] = (),
     **options: Any,
 ) -> Any:
     """Reads, cleans and identifies measured curves, as `tfmat identify` does: same answers, intervals and warnings.
@@ -105,7 +122,11 @@ def identify(
         the network that comes with tfmat, or none: then least squares alone answers.
       fixed: known parameters, name -> value in its unit.
       least_squares: False answers with the network alone.
-      samples: to draw from the network's posterior of each curve: `answer.samples` (`Samples`).
+      samples: to draw from the posterior of each curve, of a network that has one: `answer.samples` (`Samples`).
+      correct: corrects the network's posterior with the law's likelihood (`answer.posterior.certificate` says how well
+        that went); False leaves it as it is.
+      next_test: of a law of tests, also what further tests are expected to tell: `answer.next_test` (`NextTests`).
+      predict, candidate: what further tests are to narrow, and which to choose from, each `TEST:SETTING=VALUE,...`.
       options: the fields of `ReadingOptions` and `CleaningOptions`, e.g. `stress_unit="ksi"` or `toe="off"`.
 
     Returns:
@@ -120,13 +141,25 @@ def identify(
     reading, cleaning = _options(options, arrays=stress is not None)
     network = open_network(workdir, law)
     source = network if network is not None else law_alone(str(law))
+    if next_test:
+        check_next_test(source.law, source.settings, predict, candidate)
+    elif predict or candidate:
+        raise InputError("predict and candidate are of next_test=True; give that too")
     single = False
     if isinstance(curves, Mapping) or takes_tests(source.law):
         assert source.law is not None
         records = measured_records(curves, stress, source.law, reading, cleaning)
         answers = identify_records(
-            source, records, fixed=fixed, least_squares=least_squares, samples=samples
+            source,
+            records,
+            fixed=fixed,
+            least_squares=least_squares,
+            samples=samples,
+            correct=correct,
         )
+        if next_test and source.settings is not None:
+            settings, asked = source.settings, {"predict": predict, "candidate": candidate}
+            answers = [answer.with_next_test(settings, **asked) for answer in answers]
         return answers[0] if isinstance(curves, Mapping) or stress is not None else answers
     if stress is None:
         paths = [curves] if isinstance(curves, str | os.PathLike) else list(curves)
@@ -144,7 +177,7 @@ def identify(
             for i, (e, s) in enumerate(arrays)
         ]
     answers = identify_cleaned(
-        source, found, fixed=fixed, least_squares=least_squares, samples=samples
+        source, found, fixed=fixed, least_squares=least_squares, samples=samples, correct=correct
     )
     return answers[0] if single else answers
 

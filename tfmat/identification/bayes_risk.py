@@ -20,8 +20,8 @@ from tfmat.curves.simulate import SIMULATION_VERSION
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
 from tfmat.identification.least_squares import fit_with_noise
-from tfmat.identification.likelihood import Likelihoods, NoiseModel, likelihoods
-from tfmat.identification.posterior_grid import posterior_moments
+from tfmat.identification.likelihood import Likelihoods, NoiseModel
+from tfmat.identification.posterior_grid import likelihoods, posterior_moments
 from tfmat.identification.posterior_sampling import Progress, sample_posteriors
 from tfmat.identification.record_likelihood import RecordLikelihoods
 from tfmat.identification.weighted_draws import FEWEST_SAMPLES, LARGEST_K

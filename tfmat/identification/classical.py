@@ -218,6 +218,8 @@ def within(law: Law, wide: Law, found: LeastSquaresFit) -> BestFit:
 
 def widened(law: Law) -> Law:
     """The same law with ranges far beyond those that curves are simulated in, for searches that need no training."""
+    if not law.known_beyond:
+        return law
     ranges = {p.name: _widened(p) for p in law.identified}
     fixed = {p.name: p.fixed for p in law.parameters if p.fixed is not None}
     return type(law)(ranges=ranges, fixed=fixed, scales={p.name: p.scale for p in law.parameters})

@@ -14,13 +14,12 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.identification.levenberg_marquardt import bounded_step
+from tfmat.identification.levenberg_marquardt import Expansion, climb
 from tfmat.identification.likelihood import PRIOR_VARIANCE, Likelihoods
 from tfmat.materials.law import Array
 
 # Rows that are worked on together: their derivatives are some tens of MB.
 _CHUNK = 2048
-_FIRST_DAMPING = 1e-6
 # A conditional density of one modulus is drawn from by so many steps, over all of it that is above exp(-_DEEP) of its
 # largest; the floor keeps weights bounded where the density is not quite the normal one.
 _STEPS, _REACH, _FREEDOM, _FLOOR = 64, 8.0, 10.0, 1e-6
@@ -48,7 +47,7 @@ class Solved:
     log_mass: Array
 
     def rows(self, chosen: NDArray[np.integer] | slice) -> "Solved":
-        """Those of some of the shapes."""
+        """The fits of the chosen shapes alone."""
         return Solved(*(array[chosen] for array in vars(self).values()))
 
     def joined(self, other: "Solved") -> "Solved":
@@ -61,15 +60,16 @@ class Moduli:
     """The moduli of a law, given its shapes.
 
     Attributes:
-      moduli, shapes: columns of the labels.
+      moduli, shapes: columns of the labels; all are shapes where nothing is `conditional`.
       orders: permutations of the shapes that only change the places of interchangeable terms; the first changes none.
     """
 
-    def __init__(self, likelihoods: Likelihoods):
+    def __init__(self, likelihoods: Likelihoods, conditional: bool = True):
         self.likelihoods, ranges = likelihoods, likelihoods.law.identified
         # The labels of errors that are integrated over stand behind those of the law.
         errors = likelihoods.nuisances
-        self._are_moduli = np.array([p.unit == _MODULUS for p in ranges] + [False] * errors)
+        are_moduli = [conditional and p.unit == _MODULUS for p in ranges]
+        self._are_moduli = np.array(are_moduli + [False] * errors)
         if self._are_moduli.all():
             # Draws of moduli, one after the other, are not adapted to their weights: kernels take half of them.
             self._are_moduli[::2] = False
@@ -125,29 +125,39 @@ class Moduli:
         ]
         return functools.reduce(Solved.joined, parts)
 
+    def climb(
+        self,
+        curves: NDArray[np.integer],
+        shapes: Array,
+        steps: int,
+        held: NDArray[np.bool_] | None = None,
+    ) -> tuple[Array, Array, Array]:
+        """Moves all labels [k, p] but those `held` together uphill, where none are moduli.
+
+        Returns:
+          Labels [k, p], their log likelihood [k], and the Fisher information there, [k, p, p].
+        """
+        none = np.empty((len(shapes), 0))
+        best, (density, _, information) = climb(
+            lambda tried: self._expansion(curves, tried, none), shapes, self.shapes, steps, held
+        )
+        return best, density, information
+
     def log_likelihood(self, curves: NDArray[np.integer], labels: Array) -> Array:
-        """That of labels [k, p] of the curves [k]: [k]."""
+        """The log likelihood of labels [k, p], each of the curve at its place in `curves` [k]: [k]."""
         density = self.likelihoods.log_density
         return np.concatenate([density(curves[i], labels[i]) for i in self._chunks(len(curves))])
 
     def _solve(
         self, curves: NDArray[np.integer], shapes: Array, start: Array, steps: int
     ) -> Solved:
-        best, count = np.clip(start, 0.0, 1.0), start.shape[1]
-        damping = np.full(len(best), _FIRST_DAMPING)
-        held = np.zeros(best.shape, np.bool_)
-        across = self.moduli[:, None]
-        density, gradient, information = self._expansion(curves, shapes, best)
-        for _ in range(steps if count else 0):
-            normal, slope = information[:, across, self.moduli], -gradient[:, self.moduli]
-            trial = np.clip(best + bounded_step(normal, slope, best, damping, held), 0.0, 1.0)
-            found = self._expansion(curves, shapes, trial)
-            better = found[0] >= density
-            damping = np.where(better, 0.1 * damping, 30.0 * np.maximum(damping, 1e-4))
-            best = np.where(better[:, None], trial, best)
-            density = np.where(better, found[0], density)
-            gradient = np.where(better[:, None], found[1], gradient)
-            information = np.where(better[:, None, None], found[2], information)
+        count, across = start.shape[1], self.moduli[:, None]
+        best, (density, gradient, information) = climb(
+            lambda shares: self._expansion(curves, shapes, shares),
+            np.clip(start, 0.0, 1.0),
+            self.moduli,
+            steps if count else 0,
+        )
         # The prior's variance, so that a modulus that changes nothing has a finite one.
         covariance = np.linalg.inv(
             information[:, across, self.moduli] + np.eye(count) / PRIOR_VARIANCE
@@ -160,9 +170,7 @@ class Moduli:
         log_mass = density + 0.5 * np.linalg.slogdet(covariance)[1]
         return Solved(best, mean, covariance, slope_of_best, curvature, log_mass)
 
-    def _expansion(
-        self, curves: NDArray[np.integer], shapes: Array, shares: Array
-    ) -> tuple[Array, Array, Array]:
+    def _expansion(self, curves: NDArray[np.integer], shapes: Array, shares: Array) -> Expansion:
         """`Likelihoods.expansion`, by labels of the shapes and shares of the moduli."""
         moduli = _labels(shares, self._bends)
         density, gradient, information = self.likelihoods.expansion(

@@ -59,7 +59,7 @@ def correlated_errors(jacobian: Array, residuals: Array) -> Correlated | None:
     diagonal = np.abs(np.diag(triangle))
     if diagonal.min() <= 1e-12 * diagonal.max():
         return None
-    tried = _correlations(points)
+    tried = [one for alike in correlations(points) for one in alike]
     values = np.array([one.log_likelihood(basis, errors) for one in tried])
     inverse = np.linalg.inv(triangle)
     # The first is that of independent errors.
@@ -88,39 +88,43 @@ def _uncertainty(correlation: Array, basis: Array, inverse: Array, errors: Array
 
 
 @dataclasses.dataclass(frozen=True)
-class _Correlation:
-    """One correlation of errors: its matrix and the inverse of its Cholesky factor, both [points, points]."""
+class Correlation:
+    """One correlation of errors, by its eigenvectors [points, points] and their variances [points]."""
 
-    matrix: Array
-    whitening: Array
+    vectors: Array
+    variances: Array
+
+    @property
+    def matrix(self) -> Array:
+        """[points, points]."""
+        return np.asarray((self.vectors * self.variances) @ self.vectors.T)
 
     def log_likelihood(self, basis: Array, errors: Array) -> float:
         """Restricted, but for a constant, of a fit's residuals [points]; its slopes have the basis [points, p]."""
-        triangle = np.linalg.qr(self.whitening @ np.column_stack([basis, errors]))[1]
+        columns = self.vectors.T @ np.column_stack([basis, errors])
+        triangle = np.linalg.qr(columns / np.sqrt(self.variances)[:, None])[1]
         diagonal = np.abs(np.diag(triangle))
         # The last element is the length of what the slopes do not explain.
         if diagonal[-1] <= 0:
             return -np.inf
         free = len(errors) - basis.shape[1]
-        logarithms = np.log(diagonal[:-1]).sum() - np.log(np.diag(self.whitening)).sum()
+        logarithms = np.log(diagonal[:-1]).sum() + 0.5 * np.log(self.variances).sum()
         return float(-logarithms - free * np.log(diagonal[-1] / np.sqrt(free)))
 
 
-@functools.lru_cache(maxsize=8)
-def _correlations(points: int) -> tuple[_Correlation, ...]:
-    """Independent errors, and those of every length and share that is tried."""
+@functools.lru_cache(maxsize=16)
+def correlations(points: int) -> tuple[tuple[Correlation, ...], ...]:
+    """Independent errors, and those of every length and share that is tried; of one length they share vectors."""
     distance = np.abs(np.subtract.outer(np.arange(points), np.arange(points))) / points
-    white = np.eye(points)
-    matrices = [
-        (1.0 - share) * white + share * shape(distance / length)
-        for shape in (_rough, _smooth)
-        for length in _LENGTHS
-        for share in _SHARES
-    ]
-    return tuple(
-        _Correlation(matrix, np.linalg.inv(np.linalg.cholesky(matrix)))
-        for matrix in (white, *matrices)
-    )
+    found: list[tuple[Correlation, ...]] = [(Correlation(np.eye(points), np.ones(points)),)]
+    for shape in (_rough, _smooth):
+        for length in _LENGTHS:
+            values, vectors = np.linalg.eigh(shape(distance / length))
+            values = np.maximum(values, 0.0)
+            found.append(
+                tuple(Correlation(vectors, (1.0 - share) + share * values) for share in _SHARES)
+            )
+    return tuple(found)
 
 
 def _rough(distance: Array) -> Array:

@@ -75,7 +75,7 @@ class Draws:
         return found
 
     def samples(self, parameters: Sequence[Parameter], curve: int) -> Samples:
-        """Those of one curve, in the parameters' units too."""
+        """The draws of one curve, also in the units of its parameters."""
         labels, density = self.labels[curve], self.log_density[curve]
         values = [p.from_unit_interval(labels[:, i]) for i, p in enumerate(parameters)]
         slopes = [p.slope(column) for p, column in zip(parameters, values, strict=True)]

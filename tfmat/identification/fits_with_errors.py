@@ -104,6 +104,6 @@ def covariance_by_errors(
 
 
 def _mean_square(limits: tuple[float, float]) -> float:
-    """Of numbers that are log-uniform between the limits."""
+    """The mean square of numbers that are log-uniform between the limits."""
     low, high = limits
     return low**2 if low == high else (high**2 - low**2) / (2.0 * np.log(high / low))

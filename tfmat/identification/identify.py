@@ -28,6 +28,7 @@ from tfmat.identification.draws import check_samples
 from tfmat.identification.networks import Sidecar
 from tfmat.identification.predictions import (
     Predicted,
+    certified,
     network_errors,
     predict,
     without_unfounded_interval,
@@ -45,6 +46,7 @@ def identify(
     fixed: Mapping[str, float] | None = None,
     least_squares: bool = True,
     samples: int = 0,
+    correct: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Identification]:
     """Identifies the parameters of cleaned curves, each by itself: an answer never depends on the other curves.
@@ -58,7 +60,8 @@ def identify(
       fixed: parameters that are known, name -> value in its unit. The network was trained without this knowledge: its
         answer is then only a start for least squares.
       least_squares: False leaves out everything that is not the network's.
-      samples: to draw from the network's posterior of each curve.
+      samples: to draw from the posterior of each curve, of a network that has one.
+      correct: corrects a whole posterior with the law's likelihood; False leaves it as the network gives it.
       progress: called with (done, total).
 
     Raises:
@@ -81,23 +84,25 @@ def identify(
         for curve in curves:
             predicted = None if network is None else predict(network, curve, least_squares, samples)
             if law is None:
-                assert predicted is not None
-                results.append(_without_law(source, curve, predicted))
+                assert network is not None
+                results.append(_without_law(network, curve, predicted))
             else:
                 steps, warnings = notes_on_fixed(source, fixed)
                 curve = dataclasses.replace(
                     curve, steps=[*curve.steps, *steps], warnings=[*curve.warnings, *warnings]
                 )
-                results.append(_answer(law, source, curve, predicted, least_squares))
+                results.append(_answer(law, source, curve, predicted, least_squares, correct))
             if progress:
                 progress(len(results), len(curves))
     return results
 
 
 def _without_law(
-    source: "Identifier | Sidecar", curve: MeasuredCurve, predicted: Predicted
+    source: "Identifier", curve: MeasuredCurve, predicted: Predicted | None
 ) -> Identification:
     parameters = source.parameters
+    predicted, _ = certified(source, predicted, curve, None, True)
+    assert predicted is not None
     found = {}
     errors = network_errors(parameters, predicted)
     for parameter, label, (std, ci95) in zip(parameters, predicted.labels, errors, strict=True):
@@ -121,6 +126,7 @@ def _without_law(
         warnings,
         predicted.labels,
         samples=predicted.samples,
+        posterior=predicted.posterior,
     )
 
 
@@ -152,6 +158,7 @@ def _answer(
     curve: MeasuredCurve,
     predicted: Predicted | None,
     least_squares: bool,
+    correct: bool,
 ) -> Identification:
     """The answer for one curve of a known law."""
     assert source.law is not None
@@ -163,12 +170,17 @@ def _answer(
     if conditions:
         # It was trained without knowing the given parameters.
         predicted = None
+    said: list[Caveat] = []
+    if not isinstance(source, Sidecar):
+        best = None if classical is None else classical.best.labels
+        predicted, said = certified(source, predicted, curve, best, correct)
     stress, errors = _compared(law, curve, predicted, classical)
     noise = caveats.noise_level(curve, source.settings)
     predicted = without_unfounded_interval(predicted, errors, noise, curve)
     method = recommended_method(predicted, classical, errors)
     warnings = [
         *curve.warnings,
+        *said,
         *_caveats(law, source, curve, method, predicted, classical, errors, noise),
     ]
     if predicted is None and not isinstance(source, Sidecar) and not conditions:
@@ -186,11 +198,20 @@ def _answer(
     covariance = None
     if method == "least_squares" and classical is not None:
         covariance = classical.best.label_covariance
-    elif predicted is not None and predicted.std is not None:
-        covariance = np.diag(predicted.std**2)
-    samples = None if predicted is None else predicted.samples
+    elif predicted is not None:
+        covariance = predicted.covariance
     return Identification(
-        curve, law, method, values, stress, errors, warnings, labels, covariance, samples
+        curve,
+        law,
+        method,
+        values,
+        stress,
+        errors,
+        warnings,
+        labels,
+        covariance,
+        samples=None if predicted is None else predicted.samples,
+        posterior=None if predicted is None else predicted.posterior,
     )
 
 

@@ -27,17 +27,24 @@ class Kernels:
         curvature: Array,
         shares: Array,
         orders: list[NDArray[np.intp]],
+        wide: float | None = None,
     ):
         """Takes the likelihood's curvature at the centres, [k, q, q].
 
         Args:
           shares: of the draws that each centre gets, [k]; their sum is 1.
           orders: permutations of the columns that change nothing: draws are sorted, which folds the density.
+          wide: a fourth kernel at each centre is so many times as long as the curvature says, for tails that it does
+            not know of; None leaves it out.
         """
         self.centres, self._shares, self._orders = centres, shares, orders
         eigenvalues, vectors = np.linalg.eigh(0.5 * (curvature + np.swapaxes(curvature, 1, 2)))
-        inverse_std = np.sqrt(np.maximum(eigenvalues, 0.0)[:, None] + _PRECISIONS[:, None])
-        inverse_std /= _WIDENING
+        known = np.maximum(eigenvalues, 0.0)[:, None]
+        inverse_std = np.sqrt(known + _PRECISIONS[:, None]) / _WIDENING
+        if wide is not None:
+            longer = np.sqrt(known / wide**2 + _PRECISIONS[0] / _WIDENING**2)
+            inverse_std = np.concatenate([inverse_std, longer], axis=1)
+        self._widths = inverse_std.shape[1]
         # [k, widths, q, q]: a draw is centre + root @ t, and whitened = inverse_root @ (draw - centre).
         self._roots = vectors[:, None] / inverse_std[:, :, None, :]
         self._inverse_roots = inverse_std[:, :, :, None] * np.swapaxes(vectors, 1, 2)[:, None]
@@ -45,7 +52,7 @@ class Kernels:
 
     def draw(self, count: int, generator: np.random.Generator) -> Array:
         """[count, q], not sorted, and not cut to 0-1."""
-        widths, labels = len(_PRECISIONS), self.centres.shape[1]
+        widths, labels = self._widths, self.centres.shape[1]
         sums = np.cumsum(np.repeat(self._shares, widths) / widths)
         places = (np.arange(count) + generator.random(count)) / count
         kernel = np.minimum(np.searchsorted(sums, places * sums[-1]), len(sums) - 1)
@@ -61,7 +68,7 @@ class Kernels:
           [n]; and for each point the centre whose own kernels are the highest there, [n], and their height's logarithm.
         """
         count, labels = self.centres.shape
-        widths = len(_PRECISIONS)
+        widths = self._widths
         heights = []
         for order in self._orders:
             # Label by label: sums along a short last axis would take most of the time.

@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import scipy.special
 from numpy.typing import NDArray
 
 from tfmat.curves.records import RecordForm
@@ -160,16 +161,50 @@ class Likelihoods:
         jacobian = self.law.label_derivatives(self.strain[curves], labels)
         if not valid.all():
             jacobian *= valid[:, :, None]
-        deviation = self._deviation(model)[:, :, None]
-        jacobian /= deviation
+        deviation = self._deviation(model)
+        jacobian /= deviation[..., None]
         transposed = np.swapaxes(jacobian, 1, 2)
-        residual = (self.stress[curves] - model)[:, :, None] / deviation
+        residual = ((self.stress[curves] - model) / deviation)[:, :, None]
         density = self._log_density(curves, labels, model)
         return density, (transposed @ residual)[:, :, 0], transposed @ jacobian
 
     def slope_and_curvature(self, curves: Rows, labels: Array) -> tuple[Array, Array]:
         """What `expansion` gives but for the density."""
         return self.expansion(curves, labels)[1:]
+
+    def with_errors(
+        self, curve: int, labels: Array, generator: np.random.Generator
+    ) -> Array | None:
+        """Labels [k, p] and those of errors drawn from their prior, [k, p + nuisances].
+
+        None where that is no use: errors are too many, or the curve is unlike those that a network draws labels of.
+
+        The labels may move with the errors, by a shift, so that the response stays what it is.
+        """
+        return None if self.nuisances else labels
+
+    def marginal(self, curve: int, labels: Array) -> Array:
+        """Logarithm of the likelihood, errors integrated over from labels [k, p + nuisances]: [k]; NaN: not known."""
+        if self.nuisances:
+            return np.full(len(labels), np.nan)
+        return self.log_density(slice(curve, curve + 1), labels)
+
+    def predictive_p(
+        self, curve: int, labels: Array, generator: np.random.Generator
+    ) -> tuple[float, float] | None:
+        """How probable misfits as large as this curve's are: mean over posterior draws [k, p + nuisances].
+
+        Returns:
+          The posterior predictive p-value of the errors of this likelihood, and that of independent noise alone;
+          None where they are not worked out.
+        """
+        if self.nuisances:
+            return None
+        row = slice(curve, curve + 1)
+        model, valid = self.law.label_stress(self.strain[row], labels), self.valid[row]
+        squares = np.square((model - self.stress[row]) / self._deviation(model)) * valid
+        p = float(scipy.special.chdtrc(valid.sum(), squares.sum(axis=1)).mean())
+        return p, p
 
     def _log_density(self, curves: Rows, labels: Array, model: Array) -> Array:
         noise, stress, valid = self.noise, self.stress[curves], self.valid[curves]
@@ -193,7 +228,9 @@ class Likelihoods:
         return np.where(np.isnan(total), -np.inf, total)
 
     def _deviation(self, model: Array) -> Array:
-        """Standard deviation of the noise of each point, MPa, where the stress without noise is `model`."""
+        """Standard deviation of the noise, MPa, where the stress without it is `model`; [1] where it is one for all."""
+        if self.noise.noise_relative == 0.0:
+            return np.maximum(np.abs([self.noise.noise_mpa]), _LEAST_DEVIATION)
         spread = np.hypot(self.noise.noise_mpa, self.noise.noise_relative * model)
         return np.maximum(spread, _LEAST_DEVIATION)
 
@@ -227,53 +264,3 @@ class Likelihoods:
         if high == low:
             return (stress > low).astype(np.float64)
         return np.clip((stress - low) / (high - low), 0.0, 1.0)
-
-
-class CurveLikelihood:
-    """The likelihood of one curve as a function of its labels; see `Likelihoods`."""
-
-    def __init__(
-        self,
-        law: Law,
-        noise: NoiseModel,
-        strain: Array | TestSet,
-        stress: Array,
-        valid: NDArray[np.bool_] | None = None,
-    ):
-        """Takes the valid points of one curve: strain (-), stress (MPa), [points].
-
-        A record of tests is a test set of one material, its responses, and which points are `valid`.
-        """
-        rows = strain if isinstance(strain, TestSet) else strain[None]
-        there = np.ones(stress.shape, np.bool_) if valid is None else valid
-        self._many, self._row = (
-            Likelihoods(law, noise, rows, stress[None], there[None]),
-            slice(0, 1),
-        )
-
-    def log_density(self, labels: Array) -> Array:
-        """Logarithm of the likelihood up to a constant, at labels [k, p] inside 0-1: [k]; -inf where impossible."""
-        return self._many.log_density(self._row, labels)
-
-    def slope_and_curvature(self, labels: Array) -> tuple[Array, Array]:
-        """See `Likelihoods.slope_and_curvature`."""
-        return self._many.slope_and_curvature(self._row, labels)
-
-
-def likelihoods(
-    law: Law,
-    noise: NoiseModel,
-    strain: Array | TestSet,
-    stress: Array,
-    valid: NDArray[np.bool_],
-) -> list[CurveLikelihood]:
-    """One for each curve; strain, stress and valid are [curves, points], as `observed` gives them."""
-    if isinstance(strain, TestSet):
-        return [
-            CurveLikelihood(law, noise, strain[i : i + 1], stress[i], valid[i])
-            for i in range(len(stress))
-        ]
-    return [
-        CurveLikelihood(law, noise, one_strain[counts], one_stress[counts])
-        for one_strain, one_stress, counts in zip(strain, stress, valid, strict=True)
-    ]

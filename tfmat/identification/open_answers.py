@@ -4,47 +4,33 @@ And which test would tell it. A further test is imagined at the best parameters;
 parameter would be known with it.
 """
 
-import dataclasses
-from collections.abc import Iterator, Mapping
-
 import numpy as np
 
 from tfmat.curves.cleaning import Caveat
 from tfmat.curves.measured_tests import MeasuredRecord
-from tfmat.curves.programmes import Programme, programme_class
+from tfmat.curves.programmes import programme_class
 from tfmat.errors import InputError
 from tfmat.identification.classical import repeated
+from tfmat.identification.further_tests import (
+    FurtherTest,
+    half_way,
+    last_answer,
+    middle_of,
+    other_tests,
+)
 from tfmat.identification.likelihood import PRIOR_VARIANCE
 from tfmat.identification.record_fit import RecordFit, residuals_of
-from tfmat.materials.history import Array, TestSet
+from tfmat.materials.history import Array
 from tfmat.materials.law import Law
-from tfmat.materials.parameter import Parameter
 
-_POINTS = 60
 # Parameters whose sum of squares is within this factor of the best are as good as the best to anyone who looks at it.
 _AS_GOOD = 1.1
 # From the best fit along each axis of its covariance, so many standard deviations to both sides.
 _WALK = np.geomspace(0.25, 64.0, 17)
 # Predictions that differ by more than this, of their middle, are open.
 _OPEN = 0.4
-# Settings that a test may be repeated with another value of.
-_VARIED = ("rate", "temperature", "hold", "stress", "strain")
 # A further test makes a parameter known where its standard deviation falls to this share at least.
 _TELLS = 0.6
-
-
-@dataclasses.dataclass(frozen=True)
-class _Candidate:
-    """A test that was not done: in words, its programme, and its settings."""
-
-    text: str
-    programme: Programme
-    settings: Mapping[str, float]
-
-    def tests(self) -> TestSet:
-        row = np.array([[self.settings[s.name] for s in self.programme.settings]])
-        history = self.programme.history(row, _POINTS, np.random.default_rng(0))
-        return TestSet((history,))
 
 
 def open_caveats(law: Law, record: MeasuredRecord, fitted: RecordFit) -> list[Caveat]:
@@ -70,7 +56,7 @@ def _open_parameters(law: Law, record: MeasuredRecord, fitted: RecordFit) -> lis
     tellers: dict[str, list[int]] = {}
     offers = [
         (candidate, _offer(law, candidate, labels, variance))
-        for candidate in _candidates(law, record)
+        for candidate in other_tests(law, record)
     ]
     for i in unknown:
         found = [
@@ -104,7 +90,7 @@ def _deviations(information: Array) -> Array:
     return np.asarray(np.sqrt(np.diag(np.linalg.pinv(information + prior, hermitian=True))))
 
 
-def _offer(law: Law, candidate: _Candidate, labels: Array, variance: float) -> Array | None:
+def _offer(law: Law, candidate: FurtherTest, labels: Array, variance: float) -> Array | None:
     """What a further test adds to JᵀJ over the variance, [p, p]; None where the law does not answer it."""
     try:
         slopes = law.label_derivatives(candidate.tests(), labels)[0]
@@ -114,39 +100,6 @@ def _offer(law: Law, candidate: _Candidate, labels: Array, variance: float) -> A
     return found if np.isfinite(found).all() else None
 
 
-def _candidates(law: Law, record: MeasuredRecord) -> Iterator[_Candidate]:
-    """Tests of the law that were not done, and those that were done with one other setting."""
-    done = {test.programme.name: test for test in record.tests}
-    for name in dict.fromkeys(law.tests):
-        programme = programme_class(name)()
-        middle = {s.name: float(s.from_unit_interval(0.5)) for s in programme.settings}
-        test = done.get(name)
-        if test is None or ("cycles" in middle and not test.turns):
-            yield _Candidate(f"a test of {programme.title} ({name}=FILE)", programme, middle)
-            continue
-        settings = middle | test.settings
-        for setting in programme.settings:
-            place = _place(setting, settings[setting.name])
-            if setting.name in _VARIED:
-                # Half-way to the end of the range that is further away.
-                other = float(setting.from_unit_interval(0.5 * (place + (place < 0.5))))
-                unit = "" if setting.unit == "-" else f" {setting.unit}"
-                text = f"a test at another {setting.name}, such as {other:.3g}{unit},"
-            elif setting.name in ("max_strain", "amplitude") and place < 0.8:
-                other = setting.high
-                text = f"a test to a larger strain, such as {other:.3g},"
-            else:
-                continue
-            yield _Candidate(text, programme, settings | {setting.name: other})
-
-
-def _place(setting: Parameter, value: float) -> float:
-    """Where a value lies in the setting's range, 0-1."""
-    if setting.low == setting.high or (setting.scale == "log" and value <= 0):
-        return 0.0
-    return float(np.clip(setting.to_unit_interval(value), 0.0, 1.0))
-
-
 def _open_tests(law: Law, record: MeasuredRecord, fitted: RecordFit) -> list[Caveat]:
     """Other modes that parameters which fit the tests as well answer in different ways."""
     done = {test.programme.name for test in record.tests}
@@ -154,19 +107,14 @@ def _open_tests(law: Law, record: MeasuredRecord, fitted: RecordFit) -> list[Cav
     if not others:
         return []
     labels = _as_good(fitted)
-    largest = max(float(np.abs(test.curve.strain).max()) for test in record.tests)
     caveats = []
     for name in others:
         programme = programme_class(name)()
-        settings = {s.name: float(s.from_unit_interval(0.5)) for s in programme.settings}
-        where = ""
-        limits = next((s for s in programme.settings if s.name == "max_strain"), None)
-        if limits is not None:
-            low, high = sorted((limits.low, limits.high))
-            settings["max_strain"] = min(max(0.5 * largest, low), high)
-            where = f" at strain {settings['max_strain']:.3g}"
+        end = half_way(programme, record)
+        where = f" at strain {end['max_strain']:.3g}" if end else ""
+        test = FurtherTest("", programme, middle_of(programme) | end)
         try:
-            answers = law.label_stress(_Candidate("", programme, settings).tests(), labels)[:, -1]
+            answers = last_answer(law, test, labels)
         except InputError:
             continue
         answers = answers[np.isfinite(answers)]

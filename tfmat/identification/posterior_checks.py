@@ -3,7 +3,10 @@
 Log score: I. J. Good, Rational decisions, J. Royal Statistical Society B 14 (1952) 107-114. Ranks: S. Talts et al.,
 Validating Bayesian inference algorithms with simulation-based calibration, 2018, arXiv:1804.06788; the band around
 their distribution: T. Säilynoja, P.-C. Bürkner, A. Vehtari, Graphical test for discrete uniformity and its applications
-in goodness-of-fit evaluation and multiple sample comparison, 2022, arXiv:2103.10522.
+in goodness-of-fit evaluation and multiple sample comparison, 2022, arXiv:2103.10522. Coverage of regions around random
+points (TARP): P. Lemos, A. Coogan, Y. Hezaveh, L. Perreault-Levasseur, Sampling-based accuracy testing of posterior
+estimators for general inference, ICML 2023, arXiv:2302.03026. z-score beside contraction: M. Betancourt, Towards a
+principled Bayesian workflow, 2020.
 """
 
 from collections.abc import Sequence
@@ -13,23 +16,24 @@ import numpy as np
 import scipy.stats
 
 from tfmat.identification.draws import Draws
+from tfmat.identification.likelihood import PRIOR_VARIANCE
 from tfmat.materials.law import Array
 
 if TYPE_CHECKING:
     from tfmat.identification.identifier import Identifier
 
 # Test curves, and draws of each.
-_CURVES, _DRAWS = 2000, 400
+_CURVES, _DRAWS = 5000, 200
 # Shares of the posterior in the joint regions of highest density, %.
 _REGIONS = (50, 90, 95)
-# Places at which the ranks' distribution is compared, and simulated sets of ranks that make the band.
+# Places at which a distribution is compared with the uniform one, and simulated sets that make the band around it.
 _PLACES, _SETS = 100, 1000
 
 
 def check_posterior(
     identifier: "Identifier", features: np.ndarray, true_labels: Array
 ) -> dict[str, Any] | None:
-    """What `posterior_scores` says of the first of these curves; None where the network has no whole posterior."""
+    """The numbers of `posterior_scores` for the first of these curves; None for a network without a whole posterior."""
     if identifier.uncertainty != "flow":
         return None
     features, true = features[:_CURVES], true_labels[:_CURVES]
@@ -44,11 +48,16 @@ def posterior_scores(
     """The entry `posterior` of evaluation.json.
 
     `log_score`: mean log density of the true labels, nats, on the scale of the labels (0-1), higher is better;
-    `log_score_error`, its standard error; `worst_log_score`, of one curve; `joint_coverage`: share of the joint regions
-    of highest density (%) that hold the truth; `ranks`: parameter -> `largest_difference` of the distribution of the
-    true labels' ranks among the draws from the uniform one, and whether it is `inside_band`, which holds 95 % of such
-    distributions of a right posterior at all places together; `contraction`: parameter -> 1 - mean posterior variance
-    over that of the prior.
+    `log_score_error`, its standard error, None for a single curve; `worst_log_score`, of one curve; `joint_coverage`:
+    share of the joint regions of highest density (%) that hold the truth; `ranks`: parameter -> how the true labels'
+    ranks among the draws are distributed, see below; `tarp`: the same of the share of the draws that are nearer to a
+    random point than the truth is; `band`: standard errors that the distribution of a right posterior stays within at
+    all places together, 19 of 20 times; `contraction`: parameter -> 1 - mean posterior variance over that of the prior;
+    `z_score`: parameter -> `mean` and root mean square `rms` of (posterior mean - truth) over its standard deviation, 0
+    and 1 for a right one.
+
+    A distribution has its `difference` from the uniform one at even places between 0 and 1 without the ends, the
+    `largest_difference` of these, and whether all are `inside_band`.
 
     Args:
       draws: [curves, samples], of those curves.
@@ -57,38 +66,72 @@ def posterior_scores(
     """
     curves = len(true_labels)
     denser = np.mean(draws.log_density > log_density[:, None], axis=1)
+    random = np.random.default_rng(0)
     below = np.sum(draws.labels < true_labels[:, None], axis=1)
-    # Anywhere between two draws, so that ranks of a right posterior are uniform and not steps.
-    spread = np.random.default_rng(0).uniform(size=below.shape)
-    ranks = (below + spread) / (draws.labels.shape[1] + 1)
-    places = np.arange(1, _PLACES) / _PLACES
-    band = _band(curves, places)
-    found = {}
-    for i, name in enumerate(names):
-        difference = np.mean(ranks[:, i, None] <= places, axis=0) - places
-        scaled = np.abs(difference) / np.sqrt(places * (1 - places) / curves)
-        found[name] = {
-            "largest_difference": float(difference[np.argmax(np.abs(difference))]),
-            "inside_band": bool(scaled.max() <= band),
-        }
-    contraction = 1.0 - np.mean(draws.std**2, axis=0) / (1.0 / 12.0)
+    ranks = _uniform(below, draws, random)
+    band = _band(curves)
+    contraction = 1.0 - np.mean(draws.std**2, axis=0) / PRIOR_VARIANCE
+    z = (draws.mean - true_labels) / np.maximum(draws.std, 1e-12)
     return {
         "num_curves": curves,
         "log_score": float(np.mean(log_density)),
-        "log_score_error": float(np.std(log_density, ddof=1) / np.sqrt(curves)),
+        "log_score_error": (
+            float(np.std(log_density, ddof=1) / np.sqrt(curves)) if curves > 1 else None
+        ),
         "worst_log_score": float(np.min(log_density)),
         "joint_coverage": {
             str(percent): float(np.mean(denser <= percent / 100)) for percent in _REGIONS
         },
-        "ranks": found,
+        "ranks": {name: _against_uniform(ranks[:, i], band) for i, name in enumerate(names)},
+        "tarp": _against_uniform(_uniform(_nearer(draws, true_labels), draws, random), band),
+        "band": band,
         "contraction": {name: float(contraction[i]) for i, name in enumerate(names)},
+        "z_score": {
+            name: {
+                "mean": float(z[:, i].mean()),
+                "rms": float(np.sqrt(np.mean(z[:, i] ** 2))),
+            }
+            for i, name in enumerate(names)
+        },
     }
 
 
-def _band(curves: int, places: Array) -> float:
+def _uniform(counts: Array, draws: Draws, random: np.random.Generator) -> Array:
+    """Counts of a curve's draws as shares, anywhere between two draws: of a right posterior uniform and not steps."""
+    return (counts + random.uniform(size=counts.shape)) / (draws.labels.shape[1] + 1)
+
+
+def _nearer(draws: Draws, true_labels: Array) -> Array:
+    """How many draws of each curve lie nearer to a random point than the truth does: [curves].
+
+    The points are normally distributed with each posterior's own mean and standard deviations, which are also what
+    distances are measured in: balls around them then cut through the posterior wherever it is, and its widest label is
+    not the only one that counts.
+    """
+    mean, std = draws.mean, np.maximum(draws.std, 1e-12)
+    # A generator of its own, so that ranks do not depend on the number of labels.
+    points = np.random.default_rng(1).standard_normal(mean.shape)
+    of_truth = np.sum(((true_labels - mean) / std - points) ** 2, axis=1)
+    away = (draws.labels - mean[:, None]) / std[:, None] - points[:, None]
+    return np.sum(np.sum(away**2, axis=2) < of_truth[:, None], axis=1)
+
+
+def _against_uniform(values: Array, band: float) -> dict[str, Any]:
+    """The distribution of values [curves] between 0 and 1, as `posterior_scores` tells it."""
+    places = np.arange(1, _PLACES) / _PLACES
+    difference = np.mean(values[:, None] <= places, axis=0) - places
+    scaled = np.abs(difference) / np.sqrt(places * (1 - places) / len(values))
+    return {
+        "largest_difference": float(difference[np.argmax(np.abs(difference))]),
+        "inside_band": bool(scaled.max() <= band),
+        "difference": difference.round(5).tolist(),
+    }
+
+
+def _band(curves: int) -> float:
     """Standard errors that the distribution of `curves` uniform numbers stays within, at all places, 19 of 20 times."""
-    random = np.random.default_rng(0)
-    counts = random.multinomial(curves, np.full(len(places) + 1, 1 / (len(places) + 1)), _SETS)
+    random, places = np.random.default_rng(0), np.arange(1, _PLACES) / _PLACES
+    counts = random.multinomial(curves, np.full(_PLACES, 1 / _PLACES), _SETS)
     shares = np.cumsum(counts[:, :-1], axis=1) / curves
     scaled = np.abs(shares - places) / np.sqrt(places * (1 - places) / curves)
     return float(scipy.stats.scoreatpercentile(scaled.max(axis=1), 95))

@@ -11,9 +11,11 @@ import dataclasses
 import functools
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tfmat.identification.likelihood import PRIOR_VARIANCE, CurveLikelihood
-from tfmat.materials.law import Array
+from tfmat.identification.likelihood import PRIOR_VARIANCE, Likelihoods, NoiseModel
+from tfmat.materials.history import TestSet
+from tfmat.materials.law import Array, Law
 
 # Nodes of the first pass and of the second, a direction.
 _COARSE_NODES, _FINE_NODES = 16, 28
@@ -28,6 +30,56 @@ _FEWEST_NODES = 3.0
 _EVEN_NODES = {1: 1000, 2: 100}
 _CUTS = (5000.0, 500.0, 60.0, 25.0, None)
 _PART = 500
+
+
+class CurveLikelihood:
+    """The likelihood of one curve as a function of its labels; see `Likelihoods`."""
+
+    def __init__(
+        self,
+        law: Law,
+        noise: NoiseModel,
+        strain: Array | TestSet,
+        stress: Array,
+        valid: NDArray[np.bool_] | None = None,
+    ):
+        """Takes the valid points of one curve: strain (-), stress (MPa), [points].
+
+        A record of tests is a test set of one material, its responses, and which points are `valid`.
+        """
+        rows = strain if isinstance(strain, TestSet) else strain[None]
+        there = np.ones(stress.shape, np.bool_) if valid is None else valid
+        self._many, self._row = (
+            Likelihoods(law, noise, rows, stress[None], there[None]),
+            slice(0, 1),
+        )
+
+    def log_density(self, labels: Array) -> Array:
+        """Logarithm of the likelihood up to a constant, at labels [k, p] inside 0-1: [k]; -inf where impossible."""
+        return self._many.log_density(self._row, labels)
+
+    def slope_and_curvature(self, labels: Array) -> tuple[Array, Array]:
+        """See `Likelihoods.slope_and_curvature`."""
+        return self._many.slope_and_curvature(self._row, labels)
+
+
+def likelihoods(
+    law: Law,
+    noise: NoiseModel,
+    strain: Array | TestSet,
+    stress: Array,
+    valid: NDArray[np.bool_],
+) -> list[CurveLikelihood]:
+    """One for each curve; strain, stress and valid are [curves, points], as `observed` gives them."""
+    if isinstance(strain, TestSet):
+        return [
+            CurveLikelihood(law, noise, strain[i : i + 1], stress[i], valid[i])
+            for i in range(len(stress))
+        ]
+    return [
+        CurveLikelihood(law, noise, one_strain[counts], one_stress[counts])
+        for one_strain, one_stress, counts in zip(strain, stress, valid, strict=True)
+    ]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,13 +14,12 @@ import collections
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tfmat.identification.conditional_draws import Moduli, Solved
 from tfmat.identification.kernels import Kernels
 from tfmat.identification.likelihood import Likelihoods
 from tfmat.identification.start_values import even_labels
-from tfmat.identification.weighted_draws import LARGEST_K, SampledPosterior
+from tfmat.identification.weighted_draws import LARGEST_K, SampledPosterior, resampled_places
 from tfmat.materials.law import Array
 
 # The mixture is adapted until its draws are worth so many, in so many rounds. Where kernels stand depends on the draws,
@@ -49,6 +48,8 @@ def sample_posteriors(
     starts: Array,
     generators: Sequence[np.random.Generator],
     progress: Progress | None = None,
+    enough: float = _LAST_ENOUGH,
+    chosen: Sequence[int] | None = None,
 ) -> list[SampledPosterior]:
     """The posterior of the labels of each curve, for a prior that is even in 0-1; its errors are integrated over.
 
@@ -56,27 +57,31 @@ def sample_posteriors(
       starts: labels [curves, starts, p] in or near the posterior's mass: the best fit, say, or draws of a network.
       generators: where chance comes from, one a curve, so that its answer does not depend on the others.
       progress: called with (done, total) curves.
+      enough: independent draws that the answer's are worth, where it converges.
+      chosen: which of the curves are sampled; None is all.
     """
+    chosen = range(len(likelihoods)) if chosen is None else chosen
     moduli = Moduli(likelihoods)
-    waiting = collections.deque(range(len(likelihoods)))
+    waiting = collections.deque(chosen)
     found: dict[int, SampledPosterior] = {}
     active: list[_Curve] = []
     while waiting or active:
         joining = [waiting.popleft() for _ in range(min(_TOGETHER - len(active), len(waiting)))]
         # A few at a time cost nearly as much as many.
-        active += _begun(moduli, joining, starts, generators)
+        active += _begun(moduli, joining, starts, generators, enough)
         found |= _draw_round(moduli, active)
         active = [curve for curve in active if curve.index not in found]
         if progress:
-            progress(len(found), len(likelihoods))
-    return [found[i] for i in range(len(likelihoods))]
+            progress(len(found), len(chosen))
+    return [found[i] for i in chosen]
 
 
 class _Curve:
     """The sampling of one curve: its kernels so far, and its draws with what is known at each."""
 
-    def __init__(self, moduli: Moduli, index: int, generator: np.random.Generator):
+    def __init__(self, moduli: Moduli, index: int, generator: np.random.Generator, enough: float):
         self.moduli, self.index, self.generator = moduli, index, generator
+        self.enough, self.most_fresh = enough, int(_MOST_FRESH * enough / _LAST_ENOUGH)
         self.rounds: list[tuple[Kernels, Solved]] = []
         self.labels = np.empty((0, len(moduli.shapes) + len(moduli.moduli)))
         self.solved: Solved | None = None
@@ -102,7 +107,7 @@ class _Curve:
           Shapes [k, q], shares of the moduli to start from [k, m], and the logarithm [k] of what weights are taken by.
         """
         settled = self.rounds[_UNSETTLED:] if self.last else self.rounds[-1:]
-        count = -(-_LAST_DRAWS // len(settled)) if self.last else _DRAWS
+        count = self._of_each_round if self.last else _DRAWS
         drawn = [kernels.draw(count, self.generator) for kernels, _ in settled]
         shapes = self.moduli.sorted_shapes(np.concatenate(drawn))
         shapes = shapes[((shapes >= 0.0) & (shapes <= 1.0)).all(axis=1)]
@@ -125,17 +130,17 @@ class _Curve:
         """Takes a round's draws, labels [k, p] and logarithms [k]; returns the posterior where these were the last."""
         if self.last:
             self.fresh.append((labels, log_ratio - log_mixture))
-            found = self._posterior(
-                *(np.concatenate(arrays) for arrays in zip(*self.fresh, strict=True))
-            )
+            # The mixture is the sum of its rounds' densities, not their mean.
+            proposals = float(self._of_each_round * len(self.fresh))
+            all_labels, log_ratios = map(np.concatenate, zip(*self.fresh, strict=True))
+            found = self._posterior(all_labels, log_ratios, proposals)
             share = found.effective_samples / (_LAST_DRAWS * len(self.fresh))
-            enough = found.pareto_k <= LARGEST_K and found.effective_samples >= _LAST_ENOUGH
-            tired = len(self.rounds) >= _MOST_ROUNDS and len(self.fresh) >= _MOST_FRESH
+            enough = found.pareto_k <= LARGEST_K and found.effective_samples >= self.enough
+            worn = len(self.fresh) >= self.most_fresh
+            tired = len(self.rounds) >= _MOST_ROUNDS and worn
             if enough or tired:
                 return found
-            if len(self.rounds) < _MOST_ROUNDS and (
-                share < _LEAST_SHARE or len(self.fresh) >= _MOST_FRESH
-            ):
+            if len(self.rounds) < _MOST_ROUNDS and (share < _LEAST_SHARE or worn):
                 self.last, self.fresh, self.wanted = False, [], 2.0 * self.wanted
                 self._stand_anew()
             return None
@@ -151,13 +156,21 @@ class _Curve:
             self._stand_anew()
         return None
 
-    def _posterior(self, labels: Array, log_ratios: Array) -> SampledPosterior:
-        identified = len(self.moduli.likelihoods.law.identified)
-        return SampledPosterior.of(labels[:, :identified], log_ratios)
+    @property
+    def _of_each_round(self) -> int:
+        """Last draws of each round's mixture, at a time."""
+        return -(-_LAST_DRAWS // (len(self.rounds) - _UNSETTLED))
+
+    def _posterior(
+        self, labels: Array, log_ratios: Array, proposals: float = np.nan
+    ) -> SampledPosterior:
+        errors = self.moduli.likelihoods.nuisances
+        return SampledPosterior.of(labels, log_ratios, proposals, errors)
 
     def _stand_anew(self) -> None:
         assert self.solved is not None
-        chosen = _resampled(self.log_ratio - self.log_mixture, self.generator)
+        log_ratios = self.log_ratio - self.log_mixture
+        chosen = resampled_places(log_ratios, _KERNELS, _SHARE * _DRAWS, self.generator)
         shapes = self.labels[chosen][:, self.moduli.shapes]
         self.stand(shapes, self.solved.rows(chosen), np.full(len(chosen), 1.0 / len(chosen)))
 
@@ -167,6 +180,7 @@ def _begun(
     curves: list[int],
     starts: Array,
     generators: Sequence[np.random.Generator],
+    enough: float,
 ) -> list[_Curve]:
     """Curves with their first kernels: at their starts, and at labels that fill the ranges of the shapes evenly."""
     if not curves:
@@ -185,7 +199,7 @@ def _begun(
     begun = []
     for i, index in enumerate(curves):
         rows = slice(i * each, (i + 1) * each)
-        curve, own = _Curve(moduli, index, generators[index]), solved.rows(rows)
+        curve, own = _Curve(moduli, index, generators[index], enough), solved.rows(rows)
         best = own.log_mass.max()
         heights = _FLATTENED * (own.log_mass - (best if np.isfinite(best) else 0.0))
         shares = np.exp(np.maximum(heights, -_LEAST))
@@ -215,31 +229,3 @@ def _draw_round(moduli: Moduli, curves: list[_Curve]) -> dict[int, SampledPoster
         if taken is not None:
             found[curve.index] = taken
     return found
-
-
-def _resampled(log_ratios: Array, generator: np.random.Generator) -> NDArray[np.intp]:
-    """Draws to put kernels at, in proportion to their weights; flattened where few draws carry all of the weight."""
-    least, power = _SHARE * _DRAWS, 1.0
-    if _effective(log_ratios) < least:
-        low, high = -10.0, 0.0
-        for _ in range(25):
-            middle = 0.5 * (low + high)
-            enough = _effective(np.exp(middle) * log_ratios) >= least
-            low, high = (middle, high) if enough else (low, middle)
-        power = float(np.exp(low))
-    sums = np.cumsum(_weights(power * log_ratios))
-    places = (np.arange(_KERNELS) + generator.random()) / _KERNELS
-    return np.minimum(np.searchsorted(sums, places * sums[-1]), len(sums) - 1)
-
-
-def _effective(log_ratios: Array) -> float:
-    weights = _weights(log_ratios)
-    return float(1.0 / (weights @ weights))
-
-
-def _weights(log_ratios: Array) -> Array:
-    largest = log_ratios.max(initial=-np.inf)
-    if not np.isfinite(largest):
-        return np.full(len(log_ratios), 1.0 / max(len(log_ratios), 1))
-    weights: Array = np.exp(log_ratios - largest)
-    return weights / weights.sum()

@@ -25,7 +25,7 @@ from tfmat.identification.identify import identify, notes_on_fixed
 from tfmat.identification.networks import Sidecar
 from tfmat.identification.open_answers import open_caveats
 from tfmat.identification.other_laws import BETTER
-from tfmat.identification.predictions import Predicted, predict_record
+from tfmat.identification.predictions import Predicted, certified, predict_record
 from tfmat.identification.record_fit import (
     RecordFit,
     better_law,
@@ -64,12 +64,13 @@ def identify_records(
     fixed: Mapping[str, float] | None = None,
     least_squares: bool = True,
     samples: int = 0,
+    correct: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Identification]:
     """Identifies the parameters of materials from all their tests at once.
 
     Args:
-      source, fixed, least_squares, samples, progress: as of `identify`.
+      source, fixed, least_squares, samples, correct, progress: as of `identify`.
 
     Raises:
       InputError: as `identify`.
@@ -93,7 +94,8 @@ def identify_records(
                 own_steps=[*each.own_steps, *steps],
                 own_warnings=[*each.own_warnings, *warnings],
             )
-            results.append(_answer(law, source, network, record, least_squares, samples))
+            predicted = (None, []) if network is None else predict_record(network, record, samples)
+            results.append(_answer(law, source, record, predicted, least_squares, correct))
             if progress:
                 progress(len(results), len(records))
     return results
@@ -102,16 +104,13 @@ def identify_records(
 def _answer(
     law: Law,
     source: "Identifier | Sidecar",
-    network: "Identifier | None",
     record: MeasuredRecord,
+    answered: tuple[Predicted | None, list[Caveat]],
     least_squares: bool,
-    samples: int,
+    correct: bool,
 ) -> Identification:
     assert source.law is not None
-    predicted: Predicted | None = None
-    warnings: list[Caveat] = []
-    if network is not None:
-        predicted, warnings = predict_record(network, record, samples)
+    predicted, warnings = answered
     conditions = len(law.identified) < len(source.law.identified)
     start = None if predicted is None else predicted.labels
     if start is not None and conditions:
@@ -123,6 +122,10 @@ def _answer(
     fitted = fit_record(law, record, start) if least_squares else None
     if conditions:
         predicted = None
+    if not isinstance(source, Sidecar):
+        best = None if fitted is None else fitted.best.labels
+        predicted, unsure = certified(source, predicted, record, best, correct)
+        warnings = [*warnings, *unsure]
     labels = {}
     if fitted is not None:
         labels["least_squares"] = fitted.best.labels
@@ -152,8 +155,8 @@ def _answer(
     covariance = None
     if method == "least_squares" and fitted is not None:
         covariance = fitted.best.label_covariance
-    elif predicted is not None and predicted.std is not None:
-        covariance = np.diag(predicted.std**2)
+    elif predicted is not None:
+        covariance = predicted.covariance
     values = values_of(law, method, predicted, classical)
     return Identification(
         record,
@@ -165,7 +168,8 @@ def _answer(
         said,
         labels[method],
         covariance,
-        None if predicted is None else predicted.samples,
+        samples=None if predicted is None else predicted.samples,
+        posterior=None if predicted is None else predicted.posterior,
     )
 
 
@@ -173,7 +177,7 @@ def _without_unfounded_interval(
     predicted: Predicted | None, errors: Mapping[str, float], record: MeasuredRecord
 ) -> Predicted | None:
     """See `predictions.without_unfounded_interval`; noise is what the points themselves show."""
-    if predicted is None or predicted.std is None:
+    if predicted is None or predicted.std is None or predicted.is_exact:
         return predicted
     nearest = errors.get("least_squares", errors["network"])
     if nearest <= caveats.ABOVE_NOISE * max(_noise_percent(record), 0.2):

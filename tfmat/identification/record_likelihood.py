@@ -223,7 +223,7 @@ class RecordLikelihoods(Likelihoods):
         )
 
     def _column(self, name: str, test: int | None) -> int | None:
-        """Of the labels, that of an error; None where it is none."""
+        """The column of `labels` that holds an error's label; None where this error is not among the unknown ones."""
         for column, one in enumerate(self._nuisances, start=self._own):
             if one.name == name and one.test == test:
                 return column

@@ -15,7 +15,7 @@ from tfmat.config import Config, apply_override, check_config, goes_in_pieces
 from tfmat.console import log
 from tfmat.durations import seconds_of
 from tfmat.errors import DivergedError, InputError
-from tfmat.files import atomic_write, make_folder, read_json
+from tfmat.files import make_folder, read_json, write_text
 from tfmat.large_batch.figures import save_png_and_svg, sweep_figure
 from tfmat.report.run_files import read_metrics
 from tfmat.training.plan import RunPlan
@@ -78,8 +78,7 @@ def batch_sweep(
             run_once(at_batch(config, batch, train_for=train_for), dataset, path)
         row = {"batch": batch, "kind": kind, **read_row(path)}
         table = pd.DataFrame([*table.to_dict("records"), row], columns=COLUMNS)
-        with atomic_write(folder / "batch_sweep.csv", "w") as file:
-            table.to_csv(file, index=False)
+        write_text(folder / "batch_sweep.csv", table.to_csv(index=False))
     save_png_and_svg(sweep_figure(table, equal_time), folder / "batch_sweep")
     return table
 
@@ -109,7 +108,7 @@ def prepare_data(config: Config, data_dir: str, largest_batch: int) -> "PackedDa
         raise InputError(
             f"batch {largest_batch} is larger than the {dataset.num_train} training curves; leave it out"
         )
-    prepare_tensorflow(one_thread_an_operation=goes_in_pieces(config.model))
+    prepare_tensorflow(one_thread_an_operation=goes_in_pieces(config.model), own_program=True)
     return dataset
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from tfmat.config import Config
 from tfmat.durations import RunSteps
 from tfmat.errors import InputError
-from tfmat.files import as_json, atomic_write, make_folder, read_json, write_json
+from tfmat.files import as_json, make_folder, read_json, write_json, write_text
 from tfmat.large_batch.batch_sweep import at_batch, prepare_data
 from tfmat.large_batch.figures import range_figure, save_png_and_svg
 
@@ -104,8 +104,7 @@ def lr_range(
         if table is None:
             report = None if progress is None else _part(progress, i, len(set(batches)), steps)
             table = _test(at_batch(config, batch), dataset, low, high, steps, report)
-            with atomic_write(path, "w") as file:
-                table.to_csv(file, index=False)
+            write_text(path, table.to_csv(index=False))
             write_json(path.with_suffix(".json"), settings)
         tables[batch] = table
         found.append(read_rates(batch, table))

@@ -27,7 +27,9 @@ SETUP_HOROVOD = "./tools/setup horovod"
 GET_MPI = "apt-get install openmpi-bin libopenmpi-dev (on a cluster: module load openmpi)"
 GET_GPU_LIBRARIES = ".venv/bin/pip install --editable '.[gpu]'"
 GET_SLURM = "apt-get install slurm-client (on a cluster: use a login node)"
-GET_CALCULIX = "apt-get install calculix-ccx (only tests of material cards run it)"
+GET_CALCULIX = (
+    "apt-get install calculix-ccx (only simulators that call it, and tests of material cards)"
+)
 GET_CONTROLLER = "use a login node, or set SLURM_CONF to the cluster's slurm.conf"
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 _THREADS_A_VIRTUAL_DEVICE = 4
+# Keras loads them for wrappers and pictures of its own, where they are there, which takes a third of its time.
+_FOR_WRAPPERS = ("matplotlib", "pandas", "sklearn")
 
 
 def prepare_tensorflow(
@@ -16,6 +18,7 @@ def prepare_tensorflow(
     gpu: int | None = None,
     virtual_devices: int = 1,
     start: bool = True,
+    own_program: bool = False,
 ) -> None:
     """Imports TensorFlow and Keras quietly; call it once before a command's own imports of them.
 
@@ -27,6 +30,8 @@ def prepare_tensorflow(
       gpu: the one to use (its memory is taken as it is needed), where several processes share a node's; None for all.
       virtual_devices: how many CPU devices TensorFlow is to see; for meshes (fixed once it has started).
       start: False where it may not start yet: the processes of a mesh must join before it does.
+      own_program: nobody but tfmat uses Keras in this process: its wrappers for pandas, scikit-learn and Matplotlib are
+        left out. These packages can be imported as ever.
 
     TensorFlow 2.21 prints through absl before absl's logging is set up, so TF_CPP_MIN_LOG_LEVEL alone does not
     silence it. What it prints is shown after all when the import fails, or with TFMAT_VERBOSE=1.
@@ -39,7 +44,8 @@ def prepare_tensorflow(
 
         return
     with standard_error_held_back():
-        import keras  # noqa: F401
+        with _seemingly_absent(*_FOR_WRAPPERS if own_program else ()):
+            import keras  # noqa: F401
         import tensorflow as tf
 
         if one_thread_an_operation:
@@ -55,6 +61,19 @@ def prepare_tensorflow(
         if start:  # the first operation loads the devices, which prints once more
             tf.constant(0)
     tf.get_logger().setLevel("ERROR")
+
+
+@contextlib.contextmanager
+def _seemingly_absent(*names: str) -> Iterator[None]:
+    """Packages cannot be imported in the block, but for those that were before."""
+    absent = [name for name in names if name not in sys.modules]
+    modules: dict[str, Any] = sys.modules
+    modules.update(dict.fromkeys(absent))
+    try:
+        yield
+    finally:
+        for name in absent:
+            del modules[name]
 
 
 def make_virtual_devices(number: int) -> None:

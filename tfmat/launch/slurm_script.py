@@ -75,6 +75,8 @@ def job_script(job: SlurmJob, site: Site = Site()) -> str:  # noqa: B008 (it is 
     """
     shape = _shape(job, site)
     requeue, script = "yes" if job.requeue else "no", shlex.quote(str(job.folder / "job.sh"))
+    # The last element of an array has the number of the whole array: to requeue that would requeue all elements.
+    name = "$SLURM_JOB_ID" if job.array is None else "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
     parts = [
         "#!/bin/bash",
         *_directives(job, site, shape),
@@ -88,8 +90,11 @@ def job_script(job: SlurmJob, site: Site = Site()) -> str:  # noqa: B008 (it is 
             command=_command_line(job, site, shape),
             requeue=requeue,
             script=script,
+            job=name,
             element="" if job.array is None else "--array=$SLURM_ARRAY_TASK_ID ",
-            lost="" if job.array is None else _LOST.format(requeue=requeue, script=script),
+            lost=""
+            if job.array is None
+            else _LOST.format(requeue=requeue, script=script, job=name),
         ),
     ]
     return "\n".join(parts)
@@ -271,8 +276,8 @@ fi
 # Asked to save before it could take signals, a process ends by the signal itself: nothing new is lost.
 [[ $save == yes && $status == 138 ]] && status=75
 if [[ $status == 75 ]]; then
-    if [[ {requeue}$stop == yesno ]] && scontrol requeue "$SLURM_JOB_ID"; then
-        echo "tfmat job: saved; job $SLURM_JOB_ID waits in the queue again"
+    if [[ {requeue}$stop == yesno ]] && scontrol requeue "{job}"; then
+        echo "tfmat job: saved; job {job} waits in the queue again"
     else
         echo "tfmat job: saved; to go on: sbatch {element}"{script}
     fi
@@ -284,7 +289,7 @@ exit "$status"
 # and the others do not wait for it. What is killed again and again is not worth a place.
 _LOST = """
 if [[ ($status == 4 || $status -gt 128) && {requeue}$stop == yesno && ${{SLURM_RESTART_COUNT:-0}} -lt 10 ]]; then
-    if scontrol requeue "$SLURM_JOB_ID"; then
+    if scontrol requeue "{job}"; then
         echo "tfmat job: lost (status $status); element $SLURM_ARRAY_TASK_ID waits in the queue again"
     else
         echo "tfmat job: lost (status $status); to go on: sbatch --array=$SLURM_ARRAY_TASK_ID "{script}

@@ -52,12 +52,7 @@ RATES_AND_TEMPERATURES: Ranges = {
 
 # An extensometer holds the strain, or a dead weight the stress, for hours: the room's temperature swings slowly, and
 # the zero of the load cell drifts with it.
-HELD_METAL: Ranges = {
-    "noise_of_maximum": (5e-4, 5e-3),
-    "noise_correlation": (0.3, 0.95),
-    "strain_offset": (5e-6, 1.5e-4),
-    "stress_offset": (0.1, 1.0),
-}
+HELD_METAL: Ranges = METAL_CYCLIC | {"noise_correlation": (0.3, 0.95)}
 
 # The same of polymers, which bear a fiftieth of the stress at a hundred times the strain.
 HELD_POLYMER: Ranges = {

@@ -29,7 +29,9 @@ class Law(abc.ABC):
       formula: one line of plain Unicode.
       source: the publication and equation.
       parameters: in the order of the columns of every parameter array.
-      strain_measure, stress_measure: what `stress` takes and returns.
+      strain_measure, stress_measure: what `stress` takes and returns; `nominal` is displacement over a gauge length and
+        force over an area of a specimen that is no material point, whose records are taken as they are.
+      known_beyond: whether it answers for parameters beyond its ranges too.
       compression: whether positive strain and stress are compression; of a law for tension a specimen necks at its
         maximum load, where measured curves are cut.
       max_strain: range that the end of a simulated curve is drawn from (-), uniform on max_strain_scale.
@@ -52,8 +54,9 @@ class Law(abc.ABC):
     formula: ClassVar[str]
     source: ClassVar[str]
     parameters: tuple[Parameter, ...]
-    strain_measure: ClassVar[Literal["engineering shear", "engineering", "true"]]
-    stress_measure: ClassVar[Literal["shear", "engineering", "true"]]
+    strain_measure: ClassVar[Literal["engineering shear", "engineering", "true", "nominal"]]
+    stress_measure: ClassVar[Literal["shear", "engineering", "true", "nominal"]]
+    known_beyond: ClassVar[bool] = True
     compression: ClassVar[bool] = False
     max_strain: ClassVar[tuple[float, float]]
     max_strain_scale: ClassVar[Scale] = "linear"

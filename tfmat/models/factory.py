@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import layers
 
 from tfmat.config import Config, check_layers
@@ -11,10 +12,12 @@ from tfmat.models.convolution import ReshapedMaxPooling1D, UnfoldedConvolution1D
 from tfmat.models.curve_scaling import CurveExtent, CurveShape
 from tfmat.models.flow import with_posterior
 from tfmat.models.normalization import ExampleWeightedBatchNormalization
-from tfmat.models.plastic_spectrum import PlasticSpectrum
-from tfmat.models.test_sets import PoolTests, SettingChannels, SplitTests, TestTokens
+from tfmat.models.plastic_spectrum import PlasticSpectrum, numbers_of
+from tfmat.models.test_sets import PoolTests, SeenTests, SettingChannels, SplitTests, TestTokens
 from tfmat.models.uncertainty import with_log_variance
 
+# Training records by which the numbers of a plastic spectrum are scaled.
+_RECORDS_FOR_SPREAD = 2048
 # max(f(x)) == f(max(x)) for these, exactly, because they never fall. Pooling first then costs nothing in
 # accuracy and halves the work of the activation and of its gradient (measured: 10 % of a training step).
 _NON_DECREASING = {"relu", "leaky_relu", "elu", "selu", "softplus", "tanh", "sigmoid", "linear"}
@@ -22,11 +25,17 @@ _NON_DECREASING = {"relu", "leaky_relu", "elu", "selu", "softplus", "tanh", "sig
 
 def build_for(config: Config, dataset: Any) -> keras.Model:
     """The config's network for a data set (`PackedDataset`), with seeded initial weights; see `build_model`."""
+    spread = None
+    if config.model.representation == "plastic_spectrum":
+        tests = np.asarray(dataset.features[: min(dataset.num_train, _RECORDS_FOR_SPREAD)])
+        tests = tests.reshape(-1, dataset.form.points, tests.shape[2])
+        spread = numbers_of(tests, dataset.input_scale)
     return build_model(
         config.model,
         num_outputs=len(dataset.parameters),
         **dataset.form.network(),
         input_scale=dataset.input_scale,
+        spread=spread,
         seed=config.seed,
     )
 
@@ -39,6 +48,7 @@ def build_model(
     input_scale: Sequence[float] = (1.0, 1.0, 1.0),
     channels: Sequence[str] = ("strain", "stress", "flag"),
     tokens: Sequence[Sequence[float]] = (),
+    spread: tuple[Sequence[float], Sequence[float]] | None = None,
     seed: int = 0,
 ) -> keras.Model:
     """Builds the network with seeded initial weights.
@@ -58,6 +68,7 @@ def build_model(
         `model.input_scaling="curve"` it moves the logarithms of the curves' extents, see `CurveExtent`.
       channels: their names, where there are more than those three: `time`, `rate`, `temperature`.
       tokens: what kind each test is, [tests, token]; fewer than two are one test.
+      spread: mean and standard deviation of the numbers of a plastic spectrum, see `PlasticSpectrum`.
       seed: of the initial weights and of dropout.
 
     Returns:
@@ -73,7 +84,7 @@ def build_model(
     keras.utils.set_random_seed(seed)
     curve = layers.Input((num_points, len(channels)), name="curve")
     input_scale = [*input_scale, *[1.0] * (len(channels) - len(input_scale))]
-    encoder = _encoder(model_config, input_scale)
+    encoder = _encoder(model_config, input_scale, spread)
     hidden: list[layers.Layer] = []
     for i, units in enumerate(model_config.hidden_units, start=1):
         suffix = "" if len(model_config.hidden_units) == 1 else str(i)
@@ -110,10 +121,14 @@ def build_model(
     return keras.Model(curve, outputs, name="curve_to_parameters")
 
 
-def _encoder(model_config: Config, input_scale: Sequence[float]) -> list[layers.Layer]:
+def _encoder(
+    model_config: Config,
+    input_scale: Sequence[float],
+    spread: tuple[Sequence[float], Sequence[float]] | None,
+) -> list[layers.Layer]:
     """The layers before the dense ones, which end in one vector for each record or test."""
     if model_config.representation == "plastic_spectrum":
-        return [PlasticSpectrum(input_scale, name="plastic_spectrum")]
+        return [PlasticSpectrum(input_scale, *(spread or ()), name="plastic_spectrum")]
     encoder: list[layers.Layer] = []
     if model_config.input_scaling == "data_set":
         encoder.append(layers.Rescaling([1.0 / scale for scale in input_scale], name="scale"))
@@ -150,10 +165,16 @@ def _pooled(
             features = layer(features)
         if extent is not None:
             features = layers.Concatenate(name="flat_shape_and_extent")([features, extent])
+        flag = channels.index("flag")
+        if model_config.representation == "plastic_spectrum":
+            flag = features.shape[1]
+            seen = SeenTests(num_tests, name="seen_tests")(features, tests)
+            tests = SplitTests(num_tests, name="seen")(seen)
+            features = tests[:, 0, :flag]
         features = TestTokens(tokens, name="tokens")(features)
         features = layers.Dense(model_config.hidden_units[0], name="test")(features)
         features = layers.Activation(model_config.activation, name="test_activation")(features)
-        features = PoolTests(num_tests, name="pool")(features, tests)
+        features = PoolTests(num_tests, flag, name="pool")(features, tests)
         for layer in hidden:
             features = layer(features)
         if extent is None:

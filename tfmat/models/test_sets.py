@@ -78,6 +78,37 @@ class SplitTests(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="tfmat")
+class SeenTests(keras.layers.Layer):
+    """What a front without weights makes of a record, and which tests are missing: a record of one point for each test.
+
+    Called on the features [batch * tests, units] and on the tests [batch * tests, points, channels]; gives
+    [batch, tests, units + 1], of which the last is 1 for a missing test. What is behind needs no more of the record.
+
+    Args:
+      num_tests: tests of a record.
+    """
+
+    def __init__(self, num_tests: int, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.num_tests = num_tests
+
+    def call(self, inputs: Any, tests: Any) -> Any:
+        """See the class."""
+        missing = ops.min(tests[:, :, 2], axis=1, keepdims=True)
+        seen = ops.concatenate([inputs, ops.cast(missing, inputs.dtype)], axis=1)
+        return ops.reshape(seen, (-1, self.num_tests, inputs.shape[1] + 1))
+
+    def compute_output_shape(self, input_shape: tuple[Any, ...], *_: Any) -> tuple[Any, ...]:
+        """See keras.layers.Layer."""
+        batch = None if input_shape[0] is None else input_shape[0] // self.num_tests
+        return (batch, self.num_tests, input_shape[1] + 1)
+
+    def get_config(self) -> dict[str, Any]:
+        """See keras.layers.Layer."""
+        return {**super().get_config(), "num_tests": self.num_tests}
+
+
+@keras.saving.register_keras_serializable(package="tfmat")
 class TestTokens(keras.layers.Layer):
     """What kind of test each is, beside its features: [batch * tests, units] -> [batch * tests, units + token].
 
@@ -118,15 +149,16 @@ class PoolTests(keras.layers.Layer):
 
     Args:
       num_tests: tests of a record.
+      flag: the channel that tells padding.
     """
 
-    def __init__(self, num_tests: int, **kwargs: Any):
+    def __init__(self, num_tests: int, flag: int = 2, **kwargs: Any):
         super().__init__(**kwargs)
-        self.num_tests = num_tests
+        self.num_tests, self.flag = num_tests, flag
 
     def call(self, inputs: Any, tests: Any) -> Any:
         """See the class."""
-        there = 1.0 - ops.min(tests[:, :, 2], axis=1)
+        there = 1.0 - ops.min(tests[:, :, self.flag], axis=1)
         there = ops.reshape(there, (-1, self.num_tests, 1))
         there = ops.cast(there, inputs.dtype)
         records = ops.reshape(inputs, (-1, self.num_tests, inputs.shape[1]))
@@ -140,4 +172,4 @@ class PoolTests(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """See keras.layers.Layer."""
-        return {**super().get_config(), "num_tests": self.num_tests}
+        return {**super().get_config(), "num_tests": self.num_tests, "flag": self.flag}

@@ -1,8 +1,7 @@
 """Optimizers and learning-rate schedules as functions of state and step."""
 
 from tfmat.optimizers.factory import build_optimizer
-from tfmat.optimizers.functional import make_functional
-from tfmat.optimizers.gradient_noise import GradientNoise
+from tfmat.optimizers.functional import GradientNoise, make_functional
 from tfmat.optimizers.layerwise import LAMB, LARC, LARS, NovoGrad
 from tfmat.optimizers.schedules import (
     WarmupConstant,

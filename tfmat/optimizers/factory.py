@@ -7,8 +7,7 @@ import keras
 
 from tfmat.config import Config
 from tfmat.durations import RunSteps
-from tfmat.optimizers.functional import make_functional
-from tfmat.optimizers.gradient_noise import GradientNoise
+from tfmat.optimizers.functional import GradientNoise, make_functional
 from tfmat.optimizers.layerwise import LAMB, LARC, LARS, NovoGrad
 from tfmat.optimizers.schedules import (
     Schedule,

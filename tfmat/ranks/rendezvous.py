@@ -28,12 +28,11 @@ from typing import Any
 
 from tfmat.files import make_folder, write_error
 from tfmat.ranks.ending import OnLoss
+from tfmat.ranks.ends import SECOND_SPEAKER, Rank0, Worker, give_up
 from tfmat.ranks.handshake import Place, accept, connect, listen
 from tfmat.ranks.processes import Processes
-from tfmat.ranks.rank_0 import Rank0
 from tfmat.ranks.star import Star
 from tfmat.ranks.verdict import Member, Verdict, name_ranks
-from tfmat.ranks.worker import SECOND_SPEAKER, Worker, give_up
 
 # What launchers call this launch, in the order of tfmat.ranks.processes' table; each of them sets all of its row.
 _LAUNCH_IDS = {

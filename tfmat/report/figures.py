@@ -9,7 +9,18 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tfmat.report.drawing import INK, MEASURED, MODEL, SECOND, WARNING, Array, finish, new_figure
+from tfmat.report.drawing import (
+    INK,
+    MEASURED,
+    MODEL,
+    SECOND,
+    WARNING,
+    Array,
+    bars,
+    finish,
+    logarithmic,
+    new_figure,
+)  # fmt: skip
 from tfmat.report.formatting import format_unit, format_value
 
 # Letters of a curve's name, so that the title stays inside the picture.
@@ -157,3 +168,69 @@ def _draw_residuals(
     panel.set_ylim(-limit, limit)
     panel.set_ylabel("residual (MPa)")
     finish(panel)
+
+
+def next_test_figure(name: str, found: Mapping[str, Any]) -> Figure:
+    """The 95 % interval of each prediction, now and as each test is expected to leave it.
+
+    Args:
+      name: of the specimen.
+      found: the entry `next_test` that `tfmat identify --json` writes.
+    """
+    shown = [one for one in found["quantities"] if one["is_prediction"]] or found["quantities"]
+    tests = [test for test in found["tests"] if test["gain_nats"] is not None]
+    names = ["now", *(f"{test['title']}{' (again)' if test['again'] else ''}" for test in tests)]
+    figure = new_figure(4.6 * len(shown) + 1.6, 0.32 * len(names) + 1.9)
+    panels = figure.subplots(1, len(shown), squeeze=False)[0]
+    for panel, quantity in zip(panels, shown, strict=True):
+        is_log = quantity["compared_on"] == "log"
+        unit = "" if quantity["unit"] == "-" else f" ({quantity['unit']})"
+        places = bars(
+            panel, names if panel is panels[0] else [""] * len(names), quantity["name"] + unit
+        )
+        low, high = np.log(quantity["ci95"]) if is_log else quantity["ci95"]
+        ratios = [1.0, *(test["interval_ratio"][quantity["name"]]["ratio"] for test in tests)]
+        for place, ratio in zip(places, ratios, strict=True):
+            # Where the test will find it nobody knows yet: in the middle of what is known.
+            ends = 0.5 * (low + high) + 0.5 * (high - low) * ratio * np.array([-1.0, 1.0])
+            colour = MEASURED if place == places[0] else MODEL
+            panel.plot(np.exp(ends) if is_log else ends, [place, place], color=colour, lw=5.0)
+        if is_log:
+            logarithmic(panel.xaxis)
+    figure.suptitle(
+        f"{short_name(name)}: 95 % interval expected after a further test",
+        fontsize=11,
+        fontweight="bold",
+        parse_math=False,
+    )
+    return figure
+
+
+def verification_figure(
+    name: str, strain: Array, stress_mpa: Array, runs: Sequence[Array]
+) -> Figure:
+    """Measured points, and over them the curves of runs at draws from the posterior; what parts them, below.
+
+    Args:
+      name: of the specimen.
+      strain: [points], -; stress_mpa: [points], MPa.
+      runs: stress of each run at the measured strains, [points], MPa.
+    """
+    figure = new_figure(7.0, 5.2)
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3.2, 1])
+    size = 4.0 if len(strain) < 400 else 2.0
+    top.plot(strain, stress_mpa, "o", label="measured", ms=size, mfc="none", mec=MEASURED, mew=0.8)
+    for i, run in enumerate(runs):
+        label = {"label": "runs at draws from the posterior"} if i == 0 else {}
+        top.plot(strain, run, color=MODEL, lw=1.0, alpha=0.6, **label)
+        bottom.plot(strain, stress_mpa - run, color=MODEL, lw=0.8, alpha=0.6)
+    bottom.axhline(0.0, color=INK, lw=0.8)
+    top.set_ylabel("nominal stress (MPa)")
+    bottom.set_ylabel("residual (MPa)")
+    bottom.set_xlabel("nominal strain")
+    top.legend(loc="lower right", fontsize=8, frameon=False)
+    for panel in (top, bottom):
+        finish(panel)
+    title = f"{short_name(name)}: verified by the program"
+    figure.suptitle(title, fontsize=11, fontweight="bold", parse_math=False)
+    return figure

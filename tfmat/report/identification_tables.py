@@ -86,6 +86,9 @@ def identification_table(
     methods = {result["method"] for result in results}
     if len(methods) > 1:
         table.add_column("got by")
+    certified = any("posterior" in result for result in results)
+    if certified:
+        table.add_column("posterior", overflow="fold")
     assumed = any(result["assumed"] for result in results)
     if assumed:
         table.add_column("assumed", overflow="fold")
@@ -95,6 +98,7 @@ def identification_table(
         cells = [format_value(entry["value"]) for entry in result["parameters"].values()]
         cells.append(format_value(result["rmse_percent"], 3))
         cells += [METHODS[result["method"]]] if len(methods) > 1 else []
+        cells += [result.get("posterior", {"status": "–"})["status"]] if certified else []
         cells += [_assumed(result["assumed"])] if assumed else []
         marks = [note.mark for note in notes if result["curve"] in note.curves]
         # As Text, so that a file called `[a].csv` is not taken for a style.
@@ -258,8 +262,21 @@ def _interval(ends: Sequence[float] | None) -> str:
     return f"{format_value(ends[0])} … {format_value(ends[1])}" if ends else "–"
 
 
+def _certificate(posterior: Mapping[str, Any]) -> str:
+    """What is said of a posterior: `; posterior corrected (Pareto k 0.21, worth 800 draws)`."""
+    said = [posterior["reason"]] if posterior["reason"] else []
+    if posterior["pareto_k"] is not None and not said:
+        said = [
+            f"Pareto k {posterior['pareto_k']:.2g}, worth {posterior['effective_draws']:.0f} draws"
+        ]
+    if (p := posterior["posterior_predictive_p"]) is not None:
+        said.append(f"posterior predictive p {p:.2g}")
+    return f"; posterior {posterior['status']} ({', '.join(said)})"
+
+
 def _caption(result: Mapping[str, Any]) -> str:
     error = result["rmse_percent"]
     text = "" if error is None else f"error of its curve {error:.3g} % of the maximum stress, "
     text += f"{result['num_points']} points"
+    text += _certificate(result["posterior"]) if "posterior" in result else ""
     return text + (f"; assumed: {', '.join(result['assumed'])}" if result["assumed"] else "")

@@ -3,7 +3,7 @@
 A key that is not `Required` may be missing: an older tfmat did not write it, or the run has none. Others may be there.
 """
 
-from typing import Annotated, Any, Literal, Required, TypedDict
+from typing import Annotated, Any, Required, TypedDict
 
 import msgspec
 
@@ -150,6 +150,36 @@ class Reference(TypedDict, total=False):
     bins: Required[dict[str, list[Bin]]]
 
 
+class Uniformity(TypedDict, total=False):
+    """Differences of a distribution from the uniform one."""
+
+    largest_difference: Required[float]
+    inside_band: Required[bool]
+    difference: list[float]
+
+
+class ZScore(TypedDict):
+    """Errors over the posterior's standard deviations."""
+
+    mean: float
+    rms: NotNegative
+
+
+class PosteriorScores(TypedDict, total=False):
+    """How right the network's posterior is on average."""
+
+    num_curves: Required[Positive]
+    log_score: Required[float]
+    log_score_error: Required[float | None]
+    joint_coverage: Required[dict[str, float]]
+    ranks: Required[dict[str, Uniformity]]
+    tarp: Uniformity
+    band: Positive
+    contraction: Required[dict[str, float]]
+    z_score: dict[str, ZScore]
+    exact: dict[str, Any] | None
+
+
 class Evaluation(TypedDict, total=False):
     """`evaluation.json`."""
 
@@ -160,6 +190,7 @@ class Evaluation(TypedDict, total=False):
     rmse_over_noise: NotNegative | None
     curves_per_second: NotNegative | None
     coverage: dict[str, CoverageScores] | None
+    posterior: PosteriorScores | None
     yardstick: Reference | None
     reference: Reference | None
 
@@ -191,97 +222,6 @@ class Provenance(TypedDict, total=False):
     """`provenance.json`."""
 
     sessions: list[SessionRecord]
-
-
-class ExampleParameter(TypedDict, total=False):
-    """One parameter of the example's answer."""
-
-    unit: Required[str]
-    value: Required[float]
-    fixed: bool
-    method: str
-    network: float | None
-    least_squares: float | None
-    ci95: tuple[float, float] | None
-
-
-class ExampleWarning(TypedDict):
-    """What should make the reader of the example's answer careful."""
-
-    kind: str
-    text: str
-    advice: str
-
-
-class Example(TypedDict, total=False):
-    """An entry of `example.json`."""
-
-    parameters: dict[str, ExampleParameter]
-    warnings: list[str | ExampleWarning]
-
-
-class Fitted(TypedDict):
-    """The example's answer by least squares."""
-
-    name: str
-    rmse_percent: NotNegative
-
-
-class Refined(Fitted, total=False):
-    """The same of a curve; `values` were kept before, and are read no more."""
-
-    stress_mpa: Required[list[float]]
-    values: dict[str, float]
-
-
-class _Picture(TypedDict, total=False):
-    """What both kinds of pictures tell."""
-
-    name: Required[str]
-    law_title: Required[str]
-    parameters: Required[dict[str, tuple[float, str]]]
-    rmse_percent: Required[NotNegative | None]
-    intervals: dict[str, tuple[float, float] | None]
-    do_not_use: list[str]
-    assumed: list[str]
-    strain_label: str
-    stress_label: str
-
-
-class Picture(_Picture, total=False):
-    """`example_picture.json`: arguments of `tfmat.report.figures.curve_figure`."""
-
-    strain: Required[list[float]]
-    stress_mpa: Required[list[float]]
-    resimulated_mpa: Required[list[float] | None]
-    refined: Required[Refined | None]
-    recommended: str
-
-
-class DrawnTest(TypedDict):
-    """One test of `TestsPicture`."""
-
-    name: str
-    title: str
-    kind: str
-    drives: Literal["strain", "stress"]
-    turns: bool
-    strain: list[float]
-    stress_mpa: list[float]
-    time: list[float] | None
-    answer: list[float]
-    other: list[float] | None
-    rmse_percent: NotNegative
-    settings: str
-
-
-class TestsPicture(_Picture, total=False):
-    """`example_tests.json`: arguments of `tfmat.report.record_figures.record_figure`."""
-
-    tests: Required[list[DrawnTest]]
-    refined: Required[Fitted | None]
-    method: Required[str]
-    other_method: Required[str | None]
 
 
 class MetricsLine(TypedDict, total=False):

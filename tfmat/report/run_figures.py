@@ -22,6 +22,7 @@ from tfmat.report.drawing import (
     picture,
 )
 from tfmat.report.formatting import BIN_TITLES, with_unit
+from tfmat.report.posterior_figures import uniformity
 from tfmat.report.run_files import RunFiles
 from tfmat.report.run_numbers import ParameterAnswers, equal_bins, error_bins, parameter_answers
 
@@ -117,6 +118,7 @@ FIGURES: dict[str, Callable[[RunFiles], Rows]] = {
     "kinds_of_curves": lambda run: kinds_of_curves(error_bins(run)),
     "losses": lambda run: losses(run.metrics) if run.metrics else [],
     "calibration": lambda run: calibration(run.evaluation.get("coverage") or {}),
+    "posterior": lambda run: uniformity(run.evaluation.get("posterior") or {}),
 }
 
 

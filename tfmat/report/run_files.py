@@ -10,13 +10,16 @@ import numpy as np
 
 from tfmat.errors import InputError
 from tfmat.files import check_json, is_locked, parse_json, read_json, write_json
-from tfmat.report import records
+from tfmat.report import example_records, records
 from tfmat.report.evaluation import ScoredAnswers, read_answers
+from tfmat.report.posterior_figures import Corner
 
 # A folder with none of these is no run.
 _MARKS = ("config.json", "status.json", "metrics.jsonl", "model.json", "evaluation.json")
 # The example's picture, of a curve or of tests, and what is an array in it.
 _PICTURE, _TESTS = "example_picture.json", "example_tests.json"
+# Samples of the example's posterior.
+_POSTERIOR = "example_posterior.json"
 _ARRAYS = ("strain", "stress_mpa", "resimulated_mpa", "time", "answer", "other")
 
 
@@ -32,6 +35,7 @@ class RunFiles:
       answers: the network's answers to the test curves, or None.
       example: the example's answer as `tfmat identify --json` tells it, or {}.
       example_picture: arguments of `answer_figure` for it, or None.
+      example_posterior: the corner plot of its posterior's samples, or None.
       running: a process is training in the folder now.
       damaged: files that are there and cannot be used, one line each.
     """
@@ -46,6 +50,7 @@ class RunFiles:
     answers: ScoredAnswers | None
     example: dict[str, Any]
     example_picture: dict[str, Any] | None
+    example_posterior: Corner | None
     running: bool
     damaged: tuple[str, ...] = ()
 
@@ -70,7 +75,7 @@ def read_run(workdir: str | os.PathLike) -> RunFiles:
         )
     files = _Files(folder)
     sessions = files.content("provenance.json", records.Provenance).get("sessions", [])
-    examples = files.content("example.json", list[records.Example], empty=[])
+    examples = files.content("example.json", list[example_records.Example], empty=[])
     run = RunFiles(
         workdir=folder,
         config=files.content("config.json", records.Configuration),
@@ -82,6 +87,7 @@ def read_run(workdir: str | os.PathLike) -> RunFiles:
         answers=read_answers(folder),
         example=examples[0] if examples else {},
         example_picture=_picture(files),
+        example_posterior=_posterior(files),
         running=is_locked(folder),
     )
     return dataclasses.replace(run, damaged=tuple(files.damaged))
@@ -142,9 +148,33 @@ def write_example_picture(workdir: str | os.PathLike, picture: Mapping[str, Any]
     write_json(pathlib.Path(workdir) / name, content)
 
 
+def write_example_posterior(workdir: str | os.PathLike, posterior: Mapping[str, Any]) -> None:
+    """Keeps samples of the example's posterior, arguments of `Corner`, in a run's folder."""
+    values = np.asarray(posterior["values"]).tolist()
+    write_json(pathlib.Path(workdir) / _POSTERIOR, {**posterior, "values": values})
+
+
+def _posterior(files: _Files) -> Corner | None:
+    """The example's samples; None where they are missing or damaged."""
+    content = files.content(_POSTERIOR, example_records.Posterior)
+    if not content:
+        return None
+    names, units, flags, values = (
+        content[key] for key in ("names", "units", "logarithmic", "values")
+    )
+    lengths = {len(row) for row in (units, flags, *values)}
+    if not values or lengths != {len(names)} or not np.isfinite(values).all():
+        files.refuse(_POSTERIOR, "its samples are not numbers of each parameter")
+        return None
+    return Corner(names, units, flags, np.asarray(values), content.get("recommended", {}))
+
+
 def _picture(files: _Files) -> dict[str, Any] | None:
     """The example's picture as it was; None where it is missing or damaged."""
-    kinds: dict[str, Any] = {_PICTURE: records.Picture, _TESTS: records.TestsPicture}
+    kinds: dict[str, Any] = {
+        _PICTURE: example_records.Picture,
+        _TESTS: example_records.TestsPicture,
+    }
     for name, kind in kinds.items():
         content = files.content(name, kind)
         if content:

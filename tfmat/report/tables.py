@@ -88,7 +88,7 @@ def coverage_table(evaluation: Mapping[str, Any]) -> Table:
 
 
 def posterior_table(evaluation: Mapping[str, Any]) -> Table:
-    """One row a parameter: whether the truth's ranks among the posterior's draws are evenly spread.
+    """One row a parameter: whether the truth's ranks among the posterior's draws are evenly spread, and TARP's for all.
 
     Args:
       evaluation: what `evaluation.json` holds, with its posterior.
@@ -97,23 +97,67 @@ def posterior_table(evaluation: Mapping[str, Any]) -> Table:
     rows = [
         [
             name,
-            f"{100 * entry['largest_difference']:+.1f} %",
-            "yes" if entry["inside_band"] else "no",
+            *_uniformity(entry),
+            f"{found['z_score'][name]['mean']:+.3f}",
+            f"{found['z_score'][name]['rms']:.3f}",
             f"{found['contraction'][name]:.4f}",
         ]
         for name, entry in found["ranks"].items()
     ]
+    rows += [[], ["all (TARP)", *_uniformity(found["tarp"]), "", "", ""]]
     shares = ", ".join(f"{p} %: {100 * held:.1f} %" for p, held in found["joint_coverage"].items())
+    error = found["log_score_error"]
     caption = (
-        f"log score {found['log_score']:.3f} ± {found['log_score_error']:.3f} nats (worst curve "
+        f"log score {found['log_score']:.3f} ± {'–' if error is None else f'{error:.3f}'} nats (worst curve "
         f"{found['worst_log_score']:.2f}); joint regions of highest density hold the truth: {shares}"
     )
     headings = [
         "parameter", "largest difference of the\ntruth's ranks from uniform", "inside the\n95 % band",
-        "contraction of\nthe prior's variance",
+        "z-score\nmean", "z-score\nrms", "contraction of\nthe prior's variance",
     ]  # fmt: skip
     title = f"the joint posterior, {found['num_curves']:,} test curves"
     return text_table(title, headings, rows, caption=caption)
+
+
+def _uniformity(entry: Mapping[str, Any]) -> tuple[str, str]:
+    return f"{100 * entry['largest_difference']:+.1f} %", "yes" if entry["inside_band"] else "no"
+
+
+def exact_table(evaluation: Mapping[str, Any]) -> Table:
+    """One row a parameter: how far the network's posterior is from the exact one.
+
+    Args:
+      evaluation: what `evaluation.json` holds, with its posterior compared with exact ones.
+    """
+    found = evaluation["posterior"]["exact"]
+    rows = [
+        [name, f"{entry['mean_error']:.3f}", f"{entry['std_ratio']:.3f}"]
+        for name, entry in found["parameters"].items()
+    ]
+    caption = "\n".join(f"{name}: {value}" for name, value in exact_lines(found))
+    headings = ["parameter", "mean off by\n(exact std, median)", "std over exact std\n(median)"]
+    title = f"beside exact posteriors, {found['num_curves']:,} test curves"
+    return text_table(title, headings, rows, caption=caption)
+
+
+def exact_lines(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What is compared with exact posteriors and what was found, for the entry `exact` of evaluation.json."""
+    best, tails, c2st = found["best_classifier"], found["pareto_k"], found["c2st"]
+    told = lost = "–"
+    if c2st:
+        told = f"median {c2st['median']:.3f}, 95 % of {c2st['num_curves']} curves below {c2st['p95']:.3f}"
+        lost = f"{found['log_score_gap']:.3f} ± {found['log_score_gap_error']:.3f} nats"
+    above = f"above 0.7 for {100 * tails['share_above']:.1f} % of the curves"
+    return [
+        ("C2ST (0.5 is perfect)", told),
+        ("best possible classifier", f"median {best['median']:.3f}, 95 % below {best['p95']:.3f}"),
+        ("log score lost", lost),
+        ("Pareto's k of the exact weights", f"median {tails['median']:.2f}, {above}"),
+        (
+            "draws that 100 weighted ones are worth",
+            f"{100 * found['effective_share']:.0f} (median)",
+        ),
+    ]
 
 
 def reference_table(evaluation: Mapping[str, Any]) -> Table:
@@ -198,3 +242,59 @@ def _curve_errors(evaluation: Mapping[str, Any]) -> str | None:
 
 def _r2(r2: float | None) -> str:
     return "–" if r2 is None else f"{r2:.5f}"
+
+
+def next_test_table(curve: str, found: Mapping[str, Any]) -> Table:
+    """One row a test that could come next, those that tell most first: how it narrows each prediction.
+
+    Args:
+      curve: name of the specimen.
+      found: the entry `next_test` that `tfmat identify --json` writes.
+    """
+    predictions = [one for one in found["quantities"] if one["is_prediction"]]
+    parameters = [one["name"] for one in found["quantities"] if not one["is_prediction"]]
+    headings = ["test", "gain (nats)"]
+    headings += [f"{one['name'].replace(':', chr(10))}\ninterval ×" for one in predictions]
+    headings += ["parameter that it narrows most", "by", "notes"]
+    rows = []
+    for test in found["tests"]:
+        ratios = test["interval_ratio"]
+        known = [name for name in parameters if ratios[name]["ratio"] is not None]
+        most = min(known, key=lambda name: ratios[name]["ratio"], default=None)
+        total = test["records"] + test["failed"]
+        notes = [
+            f"{test[key]} of {total} {what}"
+            for key, what in (("doubtful", "did not quite converge"), ("failed", "left out"))
+            if test[key]
+        ]
+        rows.append(
+            [
+                f"{test['title']}{' (again)' if test['again'] else ''}",
+                with_error(test["gain_nats"], test["gain_error"]),
+                *(_ratio(ratios[one["name"]]) for one in predictions),
+                "–" if most is None else f"{most} × {_ratio(ratios[most])}",
+                test["by"],
+                ", ".join(notes),
+            ]
+        )
+    now = "; ".join(
+        f"{one['name']} {_interval(one['ci95'])} {format_unit(one['unit'])}".rstrip()
+        for one in predictions
+    )
+    caption = (
+        f"95 % intervals now: {now}; × what a test is expected to leave of the width, ± the Monte Carlo error; tests "
+        f"of {found['num_points']} points; weights that stand on few draws (Pareto k > 0.7) give way to sampling"
+    )
+    title = f"which test of {curve} next"
+    return text_table(
+        title, headings, rows, caption=caption, left=(0, len(headings) - 3, len(headings) - 2)
+    )
+
+
+def _interval(ends: Sequence[float]) -> str:
+    return " … ".join(format_value(end, 3) for end in ends)
+
+
+def _ratio(entry: Mapping[str, float | None]) -> str:
+    ratio, error = entry["ratio"], entry["error"]
+    return "–" if ratio is None or error is None else with_error(ratio, error)

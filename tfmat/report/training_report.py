@@ -17,6 +17,7 @@ from tfmat.report.record_figures import answer_figure, draw_tests, groups_of_tes
 from tfmat.report.run_figures import FIGURES
 from tfmat.report.run_files import RunFiles, read_run
 from tfmat.report.run_numbers import coverage_gap, more_accurate
+from tfmat.report.tables import exact_lines
 from tfmat.report.verdict import (
     CLEARLY_WORSE,
     COVERAGE_GOOD,
@@ -36,7 +37,8 @@ def write_training_report(workdir: str | os.PathLike) -> pathlib.Path:
     run = read_run(workdir)
     page = training_page(run)
     folder = make_folder(run.workdir / "figures")
-    draw_all = {name: functools.partial(_grid, name) for name in FIGURES} | {"example": _example}
+    draw_all: dict[str, Any] = {name: functools.partial(_grid, name) for name in FIGURES}
+    draw_all |= {"example": _example, "example_posterior": _corner}
     for name, draw in draw_all.items():
         path = folder / f"{name}.png"
         try:
@@ -60,6 +62,10 @@ def _grid(name: str, run: RunFiles) -> Any:
 
 def _example(run: RunFiles) -> Any:
     return answer_figure(run.example_picture) if run.example_picture else None
+
+
+def _corner(run: RunFiles) -> Any:
+    return run.example_posterior.figure if run.example_posterior else None
 
 
 def training_page(run: RunFiles) -> str:
@@ -86,6 +92,7 @@ def _page(run: RunFiles) -> str:
         coverage_gap=coverage_gap,
         coverage_good=COVERAGE_GOOD,
         clearly_worse=CLEARLY_WORSE,
+        exact_lines=exact_lines,
         more_accurate=more_accurate,
         error_text=error_text,
         worst_eta=worst_eta,

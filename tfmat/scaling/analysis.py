@@ -4,12 +4,11 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 
-from tfmat.scaling.assumptions import Assumptions
 from tfmat.scaling.collective_costs import Option, options
+from tfmat.scaling.measurement_files import Assumptions
 from tfmat.scaling.measurements import Measurements
 from tfmat.scaling.network import LineFit, line_fits
-from tfmat.scaling.prediction import Prediction, Predictor
-from tfmat.scaling.step_model import StepModel
+from tfmat.scaling.prediction import Prediction, Predictor, StepModel
 from tfmat.scaling.study import Check, Combination, checks, main_model
 from tfmat.scaling.summary import PointSummary, series, summarise
 from tfmat.scaling.time_to_accuracy import Cost, costs, predicted_costs, target_of

@@ -20,8 +20,7 @@ from tfmat.report.formatting import bytes_text
 from tfmat.scaling.analysis import LARGER, Analysis, Forecast
 from tfmat.scaling.collective_costs import ALGORITHMS
 from tfmat.scaling.network import LineFit, library_name
-from tfmat.scaling.prediction import Prediction
-from tfmat.scaling.step_model import StepModel
+from tfmat.scaling.prediction import Prediction, StepModel
 from tfmat.scaling.study import GOAL, Check
 from tfmat.scaling.summary import PointSummary
 

@@ -6,7 +6,8 @@
     {"kind": "repetition", "point": {"backend": "horovod", "workers": 2, …}, "round": 0, "steps": 400, …}
 
 The keys are the attributes of the dataclasses in measurements.py; what has a default may be missing. Lines are only
-ever added: `left_out` without a reason takes back what an earlier one says of the same launch.
+ever added: `left_out` without a reason takes back what an earlier one says of the same launch. `assumptions.json`
+beside it holds what a reader of the page adds: prices, power, a target.
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfmat.errors import InputError, nearest
-from tfmat.files import atomic_write, check_json, parse_json, write_error
+from tfmat.files import check_json, parse_json, read_json, write_error, write_json, write_text
 from tfmat.scaling.measurements import (
     AllReduce,
     LeftOut,
@@ -47,8 +48,7 @@ def write_measurements(workdir: str | os.PathLike, measurements: Measurements) -
     entries: list[Entry] = [*measurements.sessions, *measurements.allreduces]
     entries += [*measurements.repetitions, *measurements.left_out]
     first = {"kind": "format", "format": _FORMAT, "label": measurements.label}
-    with atomic_write(pathlib.Path(workdir) / FILE, "w") as file:
-        file.write(_line(first) + "".join(map(_line_of, entries)))
+    write_text(pathlib.Path(workdir) / FILE, _line(first) + "".join(map(_line_of, entries)))
 
 
 def add_measurements(workdir: str | os.PathLike, entries: Iterable[Entry]) -> None:
@@ -169,3 +169,57 @@ def _decode(kind: Any, content: dict[str, Any], name: str) -> Any:
         if key not in fields:
             raise InputError(f"{name} has an unknown key '{key}'{nearest(key, fields)}")
     return check_json(content, kind, name)
+
+
+_ASSUMPTIONS = "assumptions.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Assumptions:
+    """None where nothing is assumed.
+
+    Attributes:
+      price_per_hour: of one worker's device, in any currency.
+      watts_a_worker: electric power of one worker; measured power goes before it.
+      target_val_loss: accuracy up to which time and money are counted; by default the best that every trained point
+        reached.
+      baseline_hardware: divide by the single-worker speed of this hardware instead of the point's own.
+      ranks_per_node: workers that a node takes, for predictions; by default the most that were measured.
+      network_latency, network_bytes_per_second: of the network between nodes, for predictions beyond one node where no
+        all-reduce between nodes was measured.
+      device_memory_bytes: of one worker's device.
+    """
+
+    price_per_hour: float | None = None
+    watts_a_worker: float | None = None
+    target_val_loss: float | None = None
+    baseline_hardware: str | None = None
+    ranks_per_node: int | None = None
+    network_latency: float | None = None
+    network_bytes_per_second: float | None = None
+    device_memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is None:
+                continue
+            if field.name == "baseline_hardware":
+                if not isinstance(value, str):
+                    raise InputError(f"baseline_hardware is {value!r}; expected a name")
+            elif isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise InputError(f"{field.name} is {value}; expected a number above 0")
+
+
+def read_assumptions(workdir: str | os.PathLike) -> Assumptions:
+    """The assumptions of a folder; the defaults where it has none. Raises InputError for a damaged file."""
+    path = pathlib.Path(workdir) / _ASSUMPTIONS
+    if not path.exists():
+        return Assumptions()
+    found: Assumptions = check_json(read_json(path), Assumptions, path)
+    return found
+
+
+def write_assumptions(workdir: str | os.PathLike, assumptions: Assumptions) -> None:
+    """Keeps them for the next page."""
+    write_json(pathlib.Path(workdir) / _ASSUMPTIONS, dataclasses.asdict(assumptions))

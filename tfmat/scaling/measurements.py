@@ -6,8 +6,7 @@ Seconds, bytes and watts throughout; a number that was not measured is None, nev
 import dataclasses
 from typing import Any
 
-from tfmat.backends.layout_rules import Weight
-from tfmat.backends.mesh import BATCH, MeshShape
+from tfmat.backends.mesh import BATCH, MeshShape, Weight
 from tfmat.errors import InputError
 
 # The parts of a step, in the order in which they are drawn.

@@ -84,7 +84,7 @@ def prepare(processors: int) -> None:
     # With one thread for all operations, as a process on one processor has it, those that wait for another process
     # would keep it from those that answer.
     os.environ["TF_NUM_INTEROP_THREADS"] = str(_THREADS)
-    prepare_tensorflow(processors=processors)
+    prepare_tensorflow(processors=processors, own_program=True)
 
 
 def find_each_other(

@@ -65,7 +65,7 @@ def local_machine(session: dict[str, Any], sums_with: set[str], matrix: Matrix) 
 
     Args:
       session: of `tfmat.launch.provenance.describe_session`.
-      sums_with: as describe.py finds it.
+      sums_with: as runner.py finds it.
       matrix: says what a worker gets of it, and may name it.
     """
     processors = len(os.sched_getaffinity(0))

@@ -1,14 +1,23 @@
-"""Measures a study: what its folder lacks, with each result on disk before the next launch begins."""
+"""Measures a study: what its folder lacks, with each result on disk before the next launch begins.
 
+What its networks are and what Horovod can do here is asked of a process of its own: the study itself never loads
+TensorFlow, which would take its memory and processors.
+"""
+
+import contextlib
 import dataclasses
 import datetime
+import importlib.util
+import math
 import pathlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tfmat.config import Config, default_config
+from tfmat.backends.layouts import weights_of
+from tfmat.backends.mesh import Weight
+from tfmat.config import Config, check_config, default_config
 from tfmat.console import log
 from tfmat.errors import InputError
 from tfmat.files import (
@@ -20,12 +29,15 @@ from tfmat.files import (
     read_json,
     write_json,
 )
-from tfmat.scaling.laboratory import Answers, Launch, Run, measure
+from tfmat.ranks.processes import Processes
+from tfmat.scaling.laboratory import Answers, Launch, Run, launch_here, measure, run_alone
+from tfmat.scaling.matrix import COLLECTIVES
 from tfmat.scaling.measurement_files import add_measurements, is_study, read_measurements
 from tfmat.scaling.measurements import (
     AllReduce,
     LeftOut,
     Measurements,
+    Model,
     Point,
     RankUse,
     Repetition,
@@ -35,6 +47,63 @@ from tfmat.scaling.measurements import (
 from tfmat.scaling.planning import Study
 from tfmat.scaling.variants import Task, Variant
 from tfmat.scaling.worker import SPEC
+
+
+def networks_and_libraries(
+    models: dict[str, Any], num_outputs: int, folder: pathlib.Path
+) -> tuple[dict[str, Model], set[str]]:
+    """The networks, and what can sum here: Horovod's libraries, and `mpi4py`.
+
+    Args:
+      models: name -> config as a dictionary.
+      num_outputs: of the data set.
+      folder: for the files of the process.
+
+    Raises:
+      InputError: TensorFlow cannot be loaded, or a model cannot be built.
+    """
+    program = "tfmat.scaling.runner:describe"
+    launch = launch_here("networks", 0, folder, program, models=models, num_outputs=num_outputs)
+    try:
+        (found,) = run_alone(launch)
+    except InputError as error:
+        raise InputError(f"the networks of the study cannot be built: {error}") from error
+    networks = check_json(found["models"], dict[str, Model], launch.name)
+    return networks, set(found["sums_with"])
+
+
+def describe(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) -> dict[str, Any]:
+    """Called by the process, see worker.py: builds each model once."""
+    from tfmat.launch.runtime import prepare_tensorflow
+
+    prepare_tensorflow(own_program=True)
+    models = {
+        name: dataclasses.asdict(_describe(name, Config(content), spec["num_outputs"]))
+        for name, content in spec["models"].items()
+    }
+    mpi4py = ["mpi4py"] if importlib.util.find_spec("mpi4py") else []
+    return {"sums_with": [*_horovod(), *mpi4py], "models": models}
+
+
+def _describe(name: str, config: Config, num_outputs: int) -> Model:
+    from tfmat.models import build_model
+
+    check_config(config)
+    model = build_model(config.model, num_outputs=num_outputs, num_points=config.data.num_points)
+    # What else is known of a weight is in no older study's points, which have to be the same.
+    weights = tuple(Weight(each.path, each.shape, each.itemsize) for each in weights_of(model))
+    gradient_bytes = sum(math.prod(weight.shape) * weight.itemsize for weight in weights)
+    return Model(name, int(model.count_params()), gradient_bytes, weights)
+
+
+def _horovod() -> list[str]:
+    """Libraries that this Horovod can sum with; none where it cannot be loaded."""
+    with contextlib.suppress(ImportError, InputError):
+        from tfmat.backends.horovod import built_libraries
+
+        return [library for library in built_libraries() if library in COLLECTIVES]
+    return []
+
 
 CONFIG, LAUNCHES = "config.json", "launches"
 

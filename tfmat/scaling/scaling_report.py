@@ -10,16 +10,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tfmat.files import atomic_write, make_folder
+from tfmat.files import make_folder, write_text
 from tfmat.report.drawing import MOST_SERIES, Picture, save_figure
 from tfmat.report.formatting import bytes_text, format_value, percent_text, unbroken
 from tfmat.report.page import render_page
 from tfmat.scaling.analysis import LARGER, Analysis, analyse
-from tfmat.scaling.assumptions import read_assumptions, write_assumptions
 from tfmat.scaling.collective_costs import ALGORITHMS, ring_bytes, server_bytes
 from tfmat.scaling.exchange_figures import exchange_pictures, model_pictures, predictions
 from tfmat.scaling.labels import Labels
-from tfmat.scaling.measurement_files import read_measurements
+from tfmat.scaling.measurement_files import read_assumptions, read_measurements, write_assumptions
 from tfmat.scaling.planning import TRAINING_ROUNDS_FROM
 from tfmat.scaling.prediction import GOOD, MOST_WORKERS
 from tfmat.scaling.scaling_verdict import (
@@ -64,12 +63,11 @@ def write_scaling_report(
     content = scaling_page(analysis, found, folder.resolve().name)
     write_assumptions(folder, assumptions)
     _save(found, make_folder(folder / "figures"))
-    _write_table(folder / "scaling_points.csv", point_table(analysis))
+    write_text(folder / "scaling_points.csv", point_table(analysis).to_csv(index=False))
     lines = pd.DataFrame([dataclasses.asdict(line) for line in measurements.allreduces])
-    _write_table(folder / "scaling_allreduces.csv", lines)
+    write_text(folder / "scaling_allreduces.csv", lines.to_csv(index=False))
     path = folder / PAGE
-    with atomic_write(path, "w") as file:
-        file.write(content)
+    write_text(path, content)
     return path, judge(analysis).text
 
 
@@ -221,8 +219,3 @@ def _row(summary: PointSummary) -> dict[str, object]:
         row["baseline_batch"] = summary.baseline.global_batch_size
         row["baseline_hardware"] = summary.baseline.hardware
     return {**row, **{f"{part}_seconds": value for part, value in parts_of(summary).items()}}
-
-
-def _write_table(path: pathlib.Path, table: pd.DataFrame) -> None:
-    with atomic_write(path, "w") as file:
-        table.to_csv(file, index=False)

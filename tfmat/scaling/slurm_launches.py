@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from tfmat.errors import InputError
-from tfmat.files import atomic_write, read_json, write_json
+from tfmat.files import read_json, write_json, write_text
 from tfmat.launch.site import Site
 from tfmat.launch.slurm_job import ENDED, cancel, job_states, submit
 from tfmat.launch.slurm_script import SlurmJob, job_script
@@ -34,7 +34,7 @@ def slurm_machine(
     Args:
       site: says processors and GPUs of a node.
       matrix: says what a worker gets of them.
-      sums_with: as describe.py finds it; the nodes have the same software.
+      sums_with: as runner.py finds it; the nodes have the same software.
       partition: of the jobs; None for the site's.
       most_nodes: that a job may have; None for any number.
 
@@ -113,8 +113,7 @@ class SlurmLaunches:
     def _submit(self, launch: Launch) -> str:
         path = launch.folder / "job.sh"
         text = job_script(job_of(launch, self._template, self._site), self._site)
-        with atomic_write(path, "w") as file:
-            file.write(text)
+        write_text(path, text)
         return submit(path)
 
     def _failure(self, launch: Launch, job_id: str, state: str) -> tuple[str, str] | None:

@@ -66,6 +66,7 @@ def prepare(spec: dict[str, Any], config: Config, processes: Processes) -> None:
         processors=None if mesh else spec["processors"],
         gpu=processes.local_rank if processes.size > 1 else None,
         virtual_devices=spec["variant"]["workers"] if mesh else 1,
+        own_program=True,
     )
 
 

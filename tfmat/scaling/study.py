@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from tfmat.backends.mesh import BATCH
-from tfmat.scaling.assumptions import Assumptions
 from tfmat.scaling.collective_costs import Link
+from tfmat.scaling.measurement_files import Assumptions
 from tfmat.scaling.measurements import AllReduce, Measurements, Point
 from tfmat.scaling.network import Network, fit_network
-from tfmat.scaling.step_model import (
+from tfmat.scaling.prediction import (
     StepModel,
     fit_compute,
     relative_deviation,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfmat.scaling.assumptions import Assumptions
+from tfmat.scaling.measurement_files import Assumptions
 from tfmat.scaling.measurements import Point, Repetition
 from tfmat.scaling.prediction import Prediction
 from tfmat.scaling.summary import Estimate, PointSummary

@@ -14,8 +14,7 @@ from tfmat.data.pipeline import Span
 from tfmat.errors import DivergedError, Interrupted
 from tfmat.training.checkpoints import Checkpoint
 from tfmat.training.meter import Meter, timed
-from tfmat.training.run import Run
-from tfmat.training.signals import StopRequest
+from tfmat.training.run import Run, StopRequest
 
 
 @dataclasses.dataclass

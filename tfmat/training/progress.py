@@ -1,7 +1,6 @@
 """What a training run shows: a bar with rate, remaining time and losses on a terminal, a line an epoch elsewhere."""
 
 import sys
-from types import TracebackType
 
 from rich.progress import BarColumn, Progress, TextColumn
 
@@ -35,12 +34,7 @@ class TrainingProgress:
             self._task = self._bar.add_task("training", total=self._total_steps, text="first step")
         return self
 
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._bar:
             self._bar.stop()
 

@@ -1,8 +1,11 @@
-"""What stays the same in a run from its first step to its last."""
+"""What stays the same in a run from its first step to its last, its result, and the signals that ask it to stop."""
 
 import dataclasses
 import math
+import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 import keras
@@ -145,3 +148,33 @@ class RunResult:
     total_steps: int
     history: dict[str, list[float]]
     record: dict[str, Any]
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+
+
+class StopRequest:
+    """Context manager; inside it `received` is the signal that came, 0 for none.
+
+    A second Ctrl-C stops at once, without saving. Outside the main thread, where Python takes no signals, it does
+    nothing.
+    """
+
+    def __init__(self) -> None:
+        self.received: int = 0
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "StopRequest":
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                self._previous[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self.received == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.received = number

@@ -28,6 +28,9 @@ from tfmat.training.checkpoints import CheckpointFolder
 if TYPE_CHECKING:
     import keras
 
+# States of a run that nothing trains any further.
+ENDED = ("done", "diverged")
+
 # Settings that may differ when a run goes on: they change no number that the run computes, or only its rounding.
 # A data set may lie elsewhere than before; its `data_id` may not change.
 CHANGEABLE = frozenset(

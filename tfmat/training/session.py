@@ -14,9 +14,8 @@ from tfmat.training.meter import Meter
 from tfmat.training.plan import RunPlan
 from tfmat.training.profile import write_profile
 from tfmat.training.progress import TrainingProgress
-from tfmat.training.run import Run, RunResult, Task
-from tfmat.training.run_folder import RunFolder
-from tfmat.training.signals import StopRequest
+from tfmat.training.run import Run, RunResult, StopRequest, Task
+from tfmat.training.run_folder import ENDED, RunFolder
 from tfmat.training.sources import (
     check_same_everywhere,
     measure_steps_per_second,
@@ -83,7 +82,7 @@ class Session:
         # Rank 0 knows what was done before, and all do as it says.
         saved = backend.collectives.broadcast(folder.check_config(config) if folder else None)
         status = backend.collectives.broadcast(folder.status() if folder else {})
-        if saved and status.get("state") in ("done", "diverged"):
+        if saved and status.get("state") in ENDED:
             return self._ended(status, saved)
         check_same_everywhere(backend, config)
         if saved:

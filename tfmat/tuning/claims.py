@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tfmat.config import Config, default_config
-from tfmat.files import as_json, atomic_write, make_folder
+from tfmat.files import as_json, make_folder, write_text
 from tfmat.tuning.definition import CHANGEABLE, check_same, is_longer
 from tfmat.tuning.lock import FileLock, LockLostError, is_dead, this_process
 from tfmat.tuning.space import Search
@@ -170,8 +170,7 @@ class Claims:
         record.owner = this_process()
         record.intervals.append((self._worker, time.time(), None))
         folder = make_folder(self.workdir / "trials" / record.folder)
-        with atomic_write(folder / "heartbeat", "w") as file:
-            file.write(record.claim)
+        write_text(folder / "heartbeat", record.claim)
 
     def _orphan(self, state: SearchState) -> TrialRecord | None:
         """A trial that was given back, or whose worker is dead."""

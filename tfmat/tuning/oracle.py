@@ -23,7 +23,6 @@ from tfmat.tuning.space import Choice, Int, Search
 from tfmat.tuning.state import FAILED, SearchState, TrialRecord
 
 IDLE, EXHAUSTED = "idle", "exhausted"
-_OWN_KEYS = "tuner/"  # of Hyperband, among a trial's values
 
 
 class _WithoutFiles:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfmat.errors import InputError
-from tfmat.files import atomic_write
+from tfmat.files import write_text
 from tfmat.tuning.definition import config_text
 from tfmat.tuning.space import Choice, Search, value_text
 from tfmat.tuning.state import DIVERGED, DONE, STOPPED, SearchState, TrialRecord, read_state
@@ -46,8 +46,7 @@ def write_best(workdir: pathlib.Path, state: SearchState) -> list[pathlib.Path]:
         f"Trial {best.trial_id}, the best of {len(state.end_order)} trials: {search.objective} {best.value:.4g}.\n\n"
         f"    tfmat train --config={path}\n"
     )
-    with atomic_write(path, "w") as file:
-        file.write(config_text(state.base, search.config_values(best.values), title))
+    write_text(path, config_text(state.base, search.config_values(best.values), title))
     return [path]
 
 
@@ -59,10 +58,7 @@ def trial_rows(state: SearchState) -> list[dict[str, Any]]:
             "trial": record.trial_id,
             "state": record.state,
             search.objective: record.value,
-            **{
-                name: value_text(value) if isinstance(value, tuple) else value
-                for name, value in search.config_values(record.values).items()
-            },
+            **_shown(search, record),
             "fraction": record.fraction,
             "seconds": round(seconds_of(record), 1),
             "started": record.intervals[0][1] if record.intervals else None,
@@ -73,6 +69,12 @@ def trial_rows(state: SearchState) -> list[dict[str, Any]]:
         }
         for record in state.trials.values()
     ]
+
+
+def _shown(search: Search, record: TrialRecord) -> dict[str, Any]:
+    """A trial's values, tuples as text."""
+    values = search.config_values(record.values)
+    return {n: value_text(v) if isinstance(v, tuple) else v for n, v in values.items()}
 
 
 def seconds_of(record: TrialRecord) -> float:
@@ -92,8 +94,7 @@ def write_csv(workdir: pathlib.Path, state: SearchState) -> pathlib.Path:
         table = table.reindex(columns=[*first, *(c for c in table.columns if c not in first)])
         table["started"] = pd.to_datetime(table["started"], unit="s", utc=True).dt.floor("s")
     path = workdir / "trials.csv"
-    with atomic_write(path, "w") as file:
-        table.to_csv(file, index=False)
+    write_text(path, table.to_csv(index=False))
     return path
 
 
@@ -105,10 +106,6 @@ def write_hparams(workdir: pathlib.Path, state: SearchState, record: TrialRecord
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
     search = Search.from_json(state.definition)
-    values = {
-        name: value_text(value) if isinstance(value, tuple) else value
-        for name, value in search.config_values(record.values).items()
-    }
     folder = workdir / "tensorboard" / record.trial_id
     writer = EventFileWriter(str(folder))
     now = time.time()
@@ -118,7 +115,9 @@ def write_hparams(workdir: pathlib.Path, state: SearchState, record: TrialRecord
             hparams=[summary_v2.HParam(name) for name in search.space],
             metrics=[summary_v2.Metric(search.objective)],
         ),
-        summary_v2.hparams_pb(values, trial_id=record.trial_id, start_time_secs=start),
+        summary_v2.hparams_pb(
+            _shown(search, record), trial_id=record.trial_id, start_time_secs=start
+        ),
         session_end_pb(
             api_pb2.STATUS_SUCCESS if record.value is not None else api_pb2.STATUS_FAILURE
         ),

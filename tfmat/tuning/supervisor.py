@@ -123,7 +123,7 @@ class Supervisor:
         if status == 0:
             child.done = True
         elif status == InputError.exit_status:
-            self._refused = _last_line(log)
+            self._refused = _last_complaint(log)
         elif not self._received:
             child.deaths += 1
             if child.deaths >= _MOST_DEATHS:
@@ -210,6 +210,8 @@ def _become_worker(
         os._exit(status)
 
 
-def _last_line(log: pathlib.Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines() or ["?"]
-    return lines[-1].removeprefix("tfmat: ")
+def _last_complaint(log: pathlib.Path) -> str:
+    """The last line that a worker ended with: a living one of the same name may write to the same log."""
+    lines = log.read_text(errors="replace").splitlines()
+    mark = "tfmat: "
+    return next((line.removeprefix(mark) for line in lines[::-1] if line.startswith(mark)), "?")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from tfmat.errors import DivergedError, InputError, Interrupted, WorkerLostError
-from tfmat.files import atomic_write, check_json, is_locked, make_folder, read_json, write_json
+from tfmat.files import check_json, is_locked, make_folder, read_json, write_json, write_text
 from tfmat.tuning.claims import Outcome
 from tfmat.tuning.definition import config_text
 from tfmat.tuning.lock import Owner, end_with_parent, is_dead, is_here, process
@@ -133,8 +133,7 @@ class TrialRun:
             base["data"]["seed"] = base["seed"]  # else each seed would simulate curves of its own
         values = self.search.config_values(self.record.values)
         title = f"Trial {self.record.folder} of the search in {self.workdir}."
-        with atomic_write(path, "w") as file:
-            file.write(config_text(base, values, title))
+        write_text(path, config_text(base, values, title))
 
     def _watch(self, process_: subprocess.Popen, run_folder: pathlib.Path) -> str:
         """Waits for the run's end; returns why it was asked to end early, or ""."""

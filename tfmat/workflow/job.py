@@ -1,21 +1,27 @@
-"""The main job, read from the config and checked before anything is made: here, or for another machine."""
+"""The main job: curves -> network -> accuracy -> the parameters of an example curve.
+
+It is read from the config and checked before anything is made: here, or for another machine.
+"""
 
 import dataclasses
 import math
 import pathlib
 from typing import TYPE_CHECKING
 
-from tfmat.config import Config
+from tfmat.config import Config, goes_in_pieces
+from tfmat.console import log
 from tfmat.curves.records import RecordForm
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.memory import check_memory
 from tfmat.data.packed import PackedDataset, dataset_folder
 from tfmat.errors import InputError
 from tfmat.training.plan import RunPlan
-from tfmat.workflow.dataset import curve_settings, named_dataset, seed_and_counts
+from tfmat.workflow.dataset import curve_settings, make_dataset, named_dataset, seed_and_counts
+from tfmat.workflow.results import calibrate_run, evaluate_run, identify_example
+from tfmat.workflow.train import train
 
 if TYPE_CHECKING:
-    from tfmat.backends import BackendOptions
+    from tfmat.backends import Backend, BackendOptions
     from tfmat.ranks.processes import Processes
 
 _FLOAT = 4  # bytes
@@ -101,7 +107,7 @@ def plan_job(
     _check_representation(config, job.form)
     check_training_fits(config, num_outputs=job.num_outputs, form=job.form, backend=backend)
     num_curves = config.data.num_curves
-    _check_lengths(config, plan, num_curves - num_curves // 4)
+    _check_lengths(config, plan, dataset.num_train if dataset else num_curves - num_curves // 4)
     # The folder's name tells an edited law file apart.
     check_same_config(workdir, {**config.to_dict(), "data_dir": str(folder.resolve())})
     return job
@@ -122,13 +128,10 @@ def _check_representation(config: Config, form: RecordForm) -> None:
     representation, channels = config.model.representation, form.channels[3:]
     if representation == "points":
         return
-    driven = [programme.drives for programme in form.programmes]
-    if not driven or "stress" in driven or channels:
-        what = "curves of rising strain"
-        if driven:
-            what = f"records that tell {' and '.join(channels)}" if channels else "driven stress"
+    if channels or any(programme.drives == "stress" for programme in form.programmes):
+        what = f"records that tell {' and '.join(channels)}" if channels else "driven stress"
         raise InputError(
-            f"model.representation={representation} is for tests that drive the strain to and fro, not for {what}; "
+            f"model.representation={representation} is for tests that drive the strain, not for {what}; "
             "give --config.model.representation=points"
         )
 
@@ -187,3 +190,75 @@ def count_parameters(config: Config, *, num_outputs: int, form: RecordForm) -> i
 
 def _words(values: tuple[int, ...]) -> str:
     return ",".join(map(str, values)) or "none"
+
+
+def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "single") -> None:
+    """Makes the data set if it is not there, trains, evaluates, identifies an example; goes on where it was stopped.
+
+    Args:
+      config: checked; see `tfmat.config`.
+      workdir: folder of the run.
+      data_dir: folder of data sets, or one data set, whose settings then replace those of the config.
+      backend: how steps run. With several processes each of them calls this; rank 0 alone writes.
+
+    Raises:
+      InputError, DivergedError, Interrupted.
+    """
+    from tfmat.backends import make_backend
+    from tfmat.report.training_report import write_training_report
+
+    job = plan_job(config, workdir=workdir, data_dir=data_dir, backend=backend)
+    dataset = job.dataset
+    if job.options.processes.size == 1 and backend != "dtensor":  # it needs no TensorFlow for this
+        dataset = dataset or make_dataset(config, job.settings, data_dir)
+    _prepare_tensorflow(job)
+    with make_backend(backend, job.options) as workers:
+        if backend == "dtensor":
+            from tfmat.backends.planning import plan_of_config
+
+            plan_of_config(
+                config, job.options, num_outputs=job.num_outputs, inputs=job.form.network()
+            )
+        dataset = dataset or _dataset_for_all(job, data_dir, workers)
+        train(config, dataset, job.plan, backend=workers)
+    if workers.rank != 0:
+        return
+    calibrate_run(workdir, dataset)
+    evaluate_run(workdir, dataset)
+    identify_example(workdir, dataset.settings)
+    log(f"report: {write_training_report(workdir)}")
+
+
+def _prepare_tensorflow(job: Job) -> None:
+    from tfmat.launch.runtime import prepare_tensorflow
+    from tfmat.ranks.processes import processors_per_rank
+
+    processes, on_mesh = job.options.processes, job.backend == "dtensor"
+    several = processes.size > 1
+    prepare_tensorflow(
+        one_thread_an_operation=goes_in_pieces(job.config.model),
+        processors=processors_per_rank(processes) if several else None,
+        gpu=processes.local_rank if several and job.backend == "horovod" else None,
+        virtual_devices=job.options.mesh.devices_per_process(processes.size) if on_mesh else 1,
+        start=not (several and on_mesh),
+        own_program=True,
+    )
+
+
+def _dataset_for_all(job: Job, data_dir: str, workers: "Backend") -> PackedDataset:
+    """The data set, made by rank 0 while the others wait, and then mapped by each: a node holds it in memory once."""
+    if workers.rank == 0:
+        workers.collectives.announce("simulating curves", 0)
+        dataset = make_dataset(job.config, job.settings, data_dir)
+        workers.collectives.announce("starting", 0)
+        workers.collectives.broadcast(str(dataset.folder))
+        return dataset
+    workers.collectives.announce("starting", 0)
+    folder = workers.collectives.broadcast(None)
+    try:
+        # Once a node is enough; rank 0 has read it too.
+        return PackedDataset.open(folder, verify=job.options.processes.local_rank == 0)
+    except InputError as error:
+        raise InputError(
+            f"rank {workers.rank}: {error}; every node must see the data set"
+        ) from error

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # Up to this many parameters the Bayes risk is integrated: 4 s of one processor for 2,000 curves, once a data set. The
 # sampled risk of more parameters takes a minute or so; `tfmat evaluate` adds it.
 _QUICK_REFERENCE, REFERENCE_CURVES = 2, 2000
+# Of the example's posterior, for its picture.
+_EXAMPLE_SAMPLES = 1000
 
 
 def calibrate_run(workdir: str, dataset: PackedDataset) -> None:
@@ -75,11 +77,13 @@ def identify_example(workdir: str, settings: CurveSettings | None) -> None:
     from tfmat.identification.identifier import Identifier
     from tfmat.identification.record_answers import identify_all
     from tfmat.report.identification_tables import identification_table
-    from tfmat.report.run_files import write_example_picture
+    from tfmat.report.run_files import write_example_picture, write_example_posterior
 
     try:
         path, measured = _example(workdir, settings)
-        results = identify_all(Identifier.open(workdir), measured)
+        identifier = Identifier.open(workdir)
+        samples = _EXAMPLE_SAMPLES if identifier.uncertainty == "flow" else 0
+        results = identify_all(identifier, measured, samples=samples)
     except InputError as error:
         if not settings.programmes():
             raise
@@ -89,6 +93,8 @@ def identify_example(workdir: str, settings: CurveSettings | None) -> None:
     content = [result.to_json() for result in results]
     write_json(pathlib.Path(workdir) / "example.json", content)
     write_example_picture(workdir, results[0].picture())
+    if (posterior := results[0].posterior_picture()) is not None:
+        write_example_posterior(workdir, posterior)
     open_console().print(identification_table(content))
     what = "tests are" if settings.programmes() else "curve is"
     log(f"the example {what} simulated: {path}")

@@ -102,9 +102,9 @@ def _study(
     session: dict[str, Any],
     slurm: Any,
 ) -> "Study":
-    from tfmat.scaling import describe
     from tfmat.scaling.matrix import config_of_model
     from tfmat.scaling.planning import Study, local_machine
+    from tfmat.scaling.runner import networks_and_libraries
     from tfmat.scaling.slurm_launches import slurm_machine
 
     log("looking at networks and libraries")
@@ -112,7 +112,7 @@ def _study(
         name: as_json(config_of_model(config, matrix, name).to_dict())
         for name in ("default", *matrix.models)
     }
-    models, sums_with = describe.ask(configs, len(dataset.parameters), folder)
+    models, sums_with = networks_and_libraries(configs, len(dataset.parameters), folder)
     if slurm is None:
         machine = local_machine(session, sums_with, matrix)
     else:

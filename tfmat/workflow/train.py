@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import math
 import pathlib
 import time
 from collections.abc import Callable
@@ -14,8 +15,9 @@ from tfmat.console import log, progress_bar
 from tfmat.data.memory import available_threads, check_memory
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
-from tfmat.files import make_folder, write_json
+from tfmat.files import make_folder, read_json, write_json
 from tfmat.training.plan import RunPlan
+from tfmat.training.run_folder import ENDED
 
 if TYPE_CHECKING:
     import keras
@@ -66,7 +68,7 @@ def train(
             seed=plan.seed,
         )
 
-    front, trained = _parted(model)
+    front, trained = parted(model)
     task = Task(
         trained,
         whole=model,
@@ -81,8 +83,10 @@ def train(
         slice(dataset.num_train, dataset.num_train + dataset.num_validation),
     )
     features = dataset.features
-    if front is not None:
-        features = _represented(front, features[: rows[1].stop], backend)
+    if front is not None and not _has_ended(plan, backend):
+        features = represented(front, features[: rows[1].stop], backend)
+    elif front is not None:  # nothing trains; only the shape counts
+        features = np.broadcast_to(np.float32(0.0), (rows[1].stop, *front.output_shape[1:]))
     training, validation = ((features[part], dataset.labels[part]) for part in rows)
     saved = {
         **config.to_dict(),
@@ -92,7 +96,14 @@ def train(
     return session.run(saved, make_source(*training, plan, backend), backend.place(validation))
 
 
-def _parted(model: "keras.Model") -> tuple["keras.layers.Layer | None", "keras.Model"]:
+def _has_ended(plan: RunPlan, backend: "Backend") -> bool:
+    """Whether the run was trained before, as rank 0 finds it."""
+    file = pathlib.Path(plan.workdir or ".") / "status.json"
+    ended = backend.rank == 0 and file.is_file() and read_json(file).get("state") in ENDED
+    return bool(backend.collectives.broadcast(ended))
+
+
+def parted(model: "keras.Model") -> tuple["keras.Model | None", "keras.Model"]:
     """The network's front that has no weights and takes most of its time, where it has one, and what trains behind it.
 
     The same record gives the same numbers in every epoch, so they are computed once. The parts share their layers.
@@ -100,23 +111,25 @@ def _parted(model: "keras.Model") -> tuple["keras.layers.Layer | None", "keras.M
     import keras
 
     from tfmat.models.plastic_spectrum import PlasticSpectrum
+    from tfmat.models.test_sets import SeenTests
 
     for layer in model.layers:
-        if isinstance(layer, PlasticSpectrum) and layer.input is model.inputs[0]:
-            return layer, keras.Model(layer.output, model.outputs[0], name=model.name)
+        alone = isinstance(layer, PlasticSpectrum) and layer.input is model.inputs[0]
+        if alone or isinstance(layer, SeenTests):
+            front = keras.Model(model.inputs[0], layer.output)
+            return front, keras.Model(layer.output, model.outputs[0], name=model.name)
     return None, model
 
 
-def _represented(
-    front: "keras.layers.Layer", features: np.ndarray, backend: "Backend"
-) -> np.ndarray:
-    """What the front makes of records [records, points, channels], [records, numbers]; the ranks share the work.
+def represented(front: "keras.Model", features: np.ndarray, backend: "Backend") -> np.ndarray:
+    """What the front makes of records [records, points, channels], [records, ..., numbers]; the ranks share the work.
 
     Blocks are the same however many ranks there are, so that the numbers are too.
     """
     import tensorflow as tf
 
-    numbers = front.output.shape[1]
+    shape = (len(features), *front.output_shape[1:])
+    numbers = math.prod(shape[1:])
     check_memory(
         f"what a network sees of {len(features):,} records, {numbers} numbers each,",
         len(features) * numbers * 4,
@@ -131,7 +144,7 @@ def _represented(
         for first in range(0, len(features), _RECORDS_IN_BLOCK)
     ]
     ranks, first_rank = len(backend.collectives.gather(None)), backend.rank == 0
-    seen = np.empty((len(features), numbers), np.float32)
+    seen = np.empty(shape, np.float32)
 
     def block_of(part: slice) -> np.ndarray:
         return np.asarray(see(tf.constant(features[part])))

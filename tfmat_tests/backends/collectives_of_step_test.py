@@ -3,9 +3,8 @@
 import pytest
 
 from tfmat.backends.collectives_of_step import Collective, collectives_of_step
-from tfmat.backends.layout_rules import Weight
 from tfmat.backends.layouts import make_plan
-from tfmat.backends.mesh import MeshShape
+from tfmat.backends.mesh import MeshShape, Weight
 
 # The default network with two outputs: 153,441 numbers.
 DEFAULT = [

@@ -6,9 +6,8 @@ Also what DTensor cannot do with the direct ones: these tests fail when a newer 
 import pytest
 
 from tfmat.backends.collectives_of_step import Collective, collectives_of_step
-from tfmat.backends.layout_rules import Weight
 from tfmat.backends.layouts import make_plan
-from tfmat.backends.mesh import MeshShape
+from tfmat.backends.mesh import MeshShape, Weight
 from tfmat.errors import InputError
 
 START = """
@@ -42,7 +41,7 @@ tests = ((1.0, 0.0), (0.0, 1.0)) if "tests" in sys.argv else ()
 def model(convolution):
     config = default_config().model
     config.conv_filters, config.hidden_units, config.convolution = (4, 6), (24,), convolution
-    config.input_scaling = "curve" if tests else "data_set"
+    config.input_scaling = "curve" if tests and "spectrum" not in sys.argv else "data_set"
     config.representation = "plastic_spectrum" if "spectrum" in sys.argv else "points"
     return build_model(config, num_outputs=2, num_points=50, tokens=tests, seed=3)
 plain = model("direct")
@@ -84,9 +83,11 @@ def test_records_of_several_tests_train_as_on_one_device(mesh, programs):
     assert "COUNTS" in programs.python("-c", EQUALITY, mesh, "tests")
 
 
-@pytest.mark.parametrize("mesh", ["batch:2", "model:2"])
-def test_a_plastic_spectrum_trains_as_on_one_device(mesh, programs):
-    assert "COUNTS" in programs.python("-c", EQUALITY, mesh, "spectrum")
+@pytest.mark.parametrize(
+    ("mesh", "tests"), [("batch:2", []), ("model:2", []), ("batch:2", ["tests"])]
+)
+def test_a_plastic_spectrum_trains_as_on_one_device(mesh, tests, programs):
+    assert "COUNTS" in programs.python("-c", EQUALITY, mesh, "spectrum", *tests)
 
 
 DIRECT = (

@@ -2,9 +2,8 @@
 
 import pytest
 
-from tfmat.backends.layout_rules import Weight, parse_rules
 from tfmat.backends.layouts import format_spec, make_plan
-from tfmat.backends.mesh import MeshShape
+from tfmat.backends.mesh import MeshShape, Weight, parse_rules
 from tfmat.errors import InputError
 
 WEIGHTS = [

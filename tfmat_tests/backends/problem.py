@@ -61,18 +61,33 @@ def loss_of(model):
     return layers[POSTERIOR].loss if POSTERIOR in layers else "mse"
 
 
+class PlainKerasLoop:
+    """Keras's own train_on_batch, as often as one likes from the same state."""
+
+    def __init__(self, model, optimizer):
+        optimizer.build(model.trainable_variables)
+        model.compile(optimizer, loss=loss_of(model))
+        self._model = model
+        self._start = [(each, each.numpy()) for each in [*model.variables, *optimizer.variables]]
+
+    def train(self, data, batch=BATCH):
+        """Weights after 20 steps; the batches as the contract on order defines them."""
+        for variable, value in self._start:
+            variable.assign(value)
+        num_examples = len(data[0])
+        order = ExampleOrder(num_examples, seed=5, shard_size=1024)
+        steps_per_epoch = -(-num_examples // batch)
+        for step in range(STEPS):
+            epoch, i = divmod(step, steps_per_epoch)
+            rows = order.indices(epoch, i * batch, min((i + 1) * batch, num_examples))
+            dtype = keras.config.floatx()
+            self._model.train_on_batch(data[0][rows].astype(dtype), data[1][rows].astype(dtype))
+        return [np.asarray(weight) for weight in self._model.get_weights()]
+
+
 def plain_keras_loop(model, optimizer, data):
-    """Keras's own train_on_batch; the batches as the contract on order defines them."""
-    model.compile(optimizer, loss=loss_of(model))
-    num_examples = len(data[0])
-    order = ExampleOrder(num_examples, seed=5, shard_size=1024)
-    steps_per_epoch = -(-num_examples // BATCH)
-    for step in range(STEPS):
-        epoch, i = divmod(step, steps_per_epoch)
-        rows = order.indices(epoch, i * BATCH, min((i + 1) * BATCH, num_examples))
-        dtype = keras.config.floatx()
-        model.train_on_batch(data[0][rows].astype(dtype), data[1][rows].astype(dtype))
-    return [np.asarray(weight) for weight in model.get_weights()]
+    """Weights after one such loop."""
+    return PlainKerasLoop(model, optimizer).train(data)
 
 
 def spans(source, calls):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tfmat.cards.registry import card_text
-from tfmat.materials import find_law
+from tfmat.materials import History, find_law
 from tfmat_tests.cards.one_element import need_calculix, pull
 
 # Relative error of the stress at a logarithmic strain; written down before the first run. CalculiX's own measure of
@@ -20,6 +20,10 @@ VALUES = {
     "ludwik": {"E": 200e3, "sigma0": 300.0, "K": 500.0, "n": 0.5},
     "hollomon": {"E": 200e3, "K": 600.0, "n": 0.15},
 }
+STEEL = {
+    "E": 200e3, "A": 400.0, "B": 300.0, "n": 0.26, "C": 0.014, "m": 1.03,
+    "reference_rate": 0.5, "room": 20.0, "melting": 1500.0,
+}  # fmt: skip
 CHABOCHE = {"E": 185e3, "sigma0": 255.0, "Q": 92.0, "b": 9.5, "C1": 17430.0, "gamma1": 157.0}
 
 
@@ -65,6 +69,25 @@ def test_one_element_in_calculix_follows_the_law(solver, name, tmp_path):
     law = find_law(name)
     expected = law.stress(strain[None], np.array([[*VALUES[name].values()]]))[0]
     np.testing.assert_allclose(pulled.true_stress, expected, rtol=CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "softening"), [(20.0, 1.03), (150.0, 0.5), (150.0, 2.0), (700.0, 1.03)]
+)
+def test_johnson_cook_in_calculix_follows_the_law_at_its_reference_rate(
+    temperature, softening, tmp_path
+):
+    need_calculix()
+    law, values = find_law("johnson_cook"), STEEL | {"m": softening}
+    text = card_text("calculix", law, values, tested=TESTED)
+    pulled = pull(tmp_path, text, np.exp([0.004, TESTED]), temperature=temperature)
+    strain = np.log(pulled.stretch)
+    history = History(
+        strain=strain[None], rate=np.array([[0.5]]), temperature=np.array([[temperature]])
+    )
+    expected = law.respond(history, np.array([[*values.values()]]))[0]
+    # Written down before the first run: 0.1 % as of one table, and 0.1 % of interpolation between temperatures.
+    np.testing.assert_allclose(pulled.true_stress, expected, rtol=2 * CLOSE)
 
 
 def test_one_element_in_calculix_has_the_given_poisson_ratio(tmp_path):

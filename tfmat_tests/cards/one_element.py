@@ -46,12 +46,14 @@ def pull(
     *,
     steps: int = 40,
     seconds: Sequence[float] | None = None,
+    temperature: float | None = None,
 ) -> Pulled:
     """Pulls the cube to each of the stretches, in `steps` equal increments each; NLGEOM, always.
 
     Args:
       card: the text, which defines one material.
       mode: uniaxial, equibiaxial (both x and y are pulled) or planar (y is held).
+      temperature: °C, of a card that depends on it.
       seconds: that each stretch takes, in a calculation with creep; None: time does not matter.
     """
     match = re.search(r"^\*MATERIAL, NAME=(\w+)$", card, re.MULTILINE)
@@ -61,6 +63,8 @@ def pull(
     for name, members in _FACES.items():
         lines += [f"*NSET, NSET={name}", members]
     lines += [card, f"*SOLID SECTION, ELSET=CUBE, MATERIAL={match[1]}"]
+    if temperature is not None:
+        lines += ["*INITIAL CONDITIONS, TYPE=TEMPERATURE", f"ALL,{temperature:g}"]
     lines += ["*BOUNDARY", "X0,1,1", "Y0,2,2", "Z0,3,3", *(["Y1,2,2"] if mode == "planar" else [])]
     static = "*STATIC, DIRECT" if seconds is None else "*VISCO, DIRECT, CETOL=1."
     for stretch, time in zip(stretches, seconds or [1.0] * len(stretches), strict=True):

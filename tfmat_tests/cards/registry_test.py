@@ -19,6 +19,14 @@ def test_every_writer_names_its_manual_and_every_solver_has_one():
     assert {solver for family in CARDS.values() for solver in family.writers} == set(SOLVERS)
 
 
+def test_every_card_of_calculix_is_run_in_it():
+    """By the other tests of this folder, whose `VALUES` name the laws."""
+    metals = "voce swift ramberg_osgood ludwik hollomon johnson_cook norton perzyna"
+    rubber = "neo_hooke mooney_rivlin yeoh arruda_boyce ogden_1 ogden ogden_3"
+    written = {law for law, family in CARDS.items() if "calculix" in family.writers}
+    assert written == {*metals.split(), *rubber.split()}
+
+
 @pytest.mark.parametrize("name", CARDS)
 def test_cards_of_every_law_are_ascii_and_not_too_wide(name):
     law = find_law(name)

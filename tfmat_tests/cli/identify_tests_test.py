@@ -36,6 +36,19 @@ def test_tests_of_one_material_with_json_csv_and_picture(files, capsys):
     assert [path.name for path in pathlib.Path("plots").iterdir()] == ["UT+ET+PS.png"]
 
 
+def test_the_next_test_is_a_table_a_sentence_and_a_picture(files, capsys):
+    arguments = ["uniaxial=UT.txt", "--law=neo_hooke", "--next_test", "--plot_dir=plots"]
+    tests = ["--candidate=uniaxial:max_strain=2", "--candidate=planar:max_strain=0.5"]
+    assert main(["identify", *arguments, *tests, "--json=o.json"]) == 0
+    said = capsys.readouterr().out
+    assert "which test of UT next" in said and "planar tension, max_strain 0.5" in said
+    assert "interval of the stress at the end of equibiaxial tension, max_strain 1" in said
+    (entry,) = json.loads(pathlib.Path("o.json").read_text())
+    assert [test["test"] for test in entry["next_test"]["tests"]] == ["uniaxial", "planar"]
+    drawn = sorted(path.name for path in pathlib.Path("plots").iterdir())
+    assert drawn == ["UT.next_test.png", "UT.png"]
+
+
 def test_a_folder_with_a_table_holds_several_materials(files, capsys):
     write(
         files,
@@ -83,6 +96,12 @@ def test_a_card_of_a_record(files):
         (
             ["uniaxial=UT.txt", "equibiaxial=ET.txt", "--law=ogden", "--pool"],
             "--pool needs at least two curves; one was given; each material of a table of tests is a specimen",
+        ),
+        (["UT.txt", "--law=voce", "--next_test"], "law voce knows one test"),
+        (["uniaxial=UT.txt", "--law=ogden", "--predict=planar"], "--predict is of --next_test"),
+        (
+            ["uniaxial=UT.txt", "--law=ogden", "--next_test", "--candidate=planar:end=1"],
+            "--candidate=planar:end=1: test planar has no setting 'end'",
         ),
     ],
 )

@@ -5,6 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 
+from tfmat.curves.laboratory import Laboratory
 from tfmat.data.importing import import_dataset, repair_dataset
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
@@ -195,3 +196,46 @@ def test_the_example_of_the_guide(tmp_path: pathlib.Path, monkeypatch: pytest.Mo
         ("sigma_y", "linear"),
         ("H", "log"),
     ]
+
+
+def test_copies_are_parted_by_curve(tmp_path: pathlib.Path) -> None:
+    arrays = line_curves()
+    part = np.array(["train"] * 20 + ["validation"] * 12 + ["test"] * 8)
+    path = save_curves(tmp_path, arrays | {"part": part})
+    laboratory = Laboratory(noise_mpa=0.01)
+    dataset = import_dataset(path, data_dir=tmp_path, copies=5, laboratory=laboratory, seed=3)
+    assert (dataset.num_train, dataset.num_validation, dataset.num_test) == (100, 60, 8)
+    modulus = _values(dataset)[:, 0]
+    found = np.rint((modulus - 1000.0) / 1000.0 * 39).astype(int)
+    np.testing.assert_allclose(np.linspace(1000.0, 2000.0, 40)[found], modulus, rtol=1e-5)
+    for name, rows, copies in (
+        ("train", found[:100], 5),
+        ("validation", found[100:160], 5),
+        ("test", found[160:], 1),
+    ):
+        numbers, times = np.unique(rows, return_counts=True)
+        assert set(part[numbers]) == {name} and set(times) == {copies}
+    # Copies differ by their noise alone.
+    same = np.flatnonzero(found == found[0])
+    stress = dataset.features[same, :, 1]
+    assert 0.003 < (stress - stress[0])[1:].std() < 0.05
+    # Lost, the rows come back as they were.
+    (shard,) = dataset.folder.glob("*.features")
+    whole = shard.read_bytes()
+    shard.unlink()
+    repair_dataset(dataset.folder)
+    assert shard.read_bytes() == whole
+    other = import_dataset(path, data_dir=tmp_path, laboratory=laboratory, seed=3)
+    assert other.folder != dataset.folder and other.num_train == 20
+
+
+def test_what_copies_refuse(tmp_path: pathlib.Path) -> None:
+    path = save_curves(tmp_path, line_curves())
+    with pytest.raises(InputError, match="copies of a curve are alike"):
+        import_dataset(path, data_dir=tmp_path, copies=3)
+    with pytest.raises(InputError, match="for curves of no law; leave --law out"):
+        import_dataset(path, data_dir=tmp_path, law="voce", laboratory=Laboratory(noise_mpa=1.0))
+    for part in (["train"] * 40, ["train", "validation", "trial", "test"] * 10):
+        path = save_curves(tmp_path, line_curves() | {"part": np.array(part)}, "other.npz")
+        with pytest.raises(InputError, match="give each curve one of train, validation, test"):
+            import_dataset(path, data_dir=tmp_path)

@@ -10,6 +10,7 @@ import pytest
 
 from tfmat_tests.end_to_end.processes import PROJECT, Ended, ForkServer
 from tfmat_tests.end_to_end.runs import leftovers, status
+from tfmat_tests.simulators.bar import AREA, END, LENGTH, MODULUS, bar_folder
 
 SHORT = (
     "--config=configs/smoke.py",
@@ -169,3 +170,44 @@ def test_the_law_of_the_guide(programs: ForkServer, tmp_path: pathlib.Path) -> N
     (tmp_path / "my_law.py").write_text(code.replace("80.0", "90.0"))
     ended = programs.run("train", *SHORT, "--law=my_law.py:DesayiKrishnan", cwd=tmp_path)
     assert ended.status == 2 and "was started with" in ended.err
+
+
+def test_a_specimen_that_a_program_simulates(programs: ForkServer, tmp_path: pathlib.Path) -> None:
+    """From the folder that describes it to the posterior of a measured force over displacement."""
+    bar_folder(tmp_path)
+    ended = _succeed(
+        programs,
+        tmp_path,
+        "generate",
+        "--simulator=bar",
+        "--num_runs=60",
+        "--num_threads=2",
+        "--copies=20",
+    )
+    data = ended.out.splitlines()[1].split()[-1]
+    training = ("train", *SHORT[:1], "--config.model.uncertainty=flow", f"--data_dir={data}")
+    _succeed(programs, tmp_path, *training, *SHORT[3:])
+    displacement = np.linspace(0.0, END, 80)
+    elastic = np.minimum(displacement / LENGTH, 200.0 / MODULUS)
+    force = ((MODULUS - 1000.0) * elastic + 1000.0 * displacement / LENGTH) * AREA
+    lines = [f"{u:.6g},{f:.6g}" for u, f in zip(displacement, force, strict=True)]
+    (tmp_path / "bar.csv").write_text("\n".join(["displacement [mm],force [N]", *lines]) + "\n")
+    answers = ("identify", "bar.csv", "--workdir=run", "--samples=500", "--json=out.json")
+    _succeed(programs, tmp_path, *answers, "--simulator=bar", "--verify=3", "--plot_dir=plots")
+    (answer,) = json.loads((tmp_path / "out.json").read_text())
+    assert answer["posterior"]["status"] == "amortised"
+    assert "no likelihood" in answer["posterior"]["reason"]
+    low, high = answer["parameters"]["yields"]["ci95"]
+    assert 100 <= low < high <= 300 and abs(answer["parameters"]["yields"]["value"] - 200) < 60
+    with np.load(tmp_path / "samples.npz") as samples:
+        assert samples["samples"].shape == (1, 500, 2)
+    errors = [run["rmse_percent"] for run in answer["verification"]]
+    assert len(errors) == 3 and 0 < min(errors) <= max(errors) < 60
+    assert (tmp_path / "plots" / "bar.verified.png").stat().st_size > 10_000
+    for wrong, message in (
+        (("--verify=3",), "--verify runs a program; say which: --simulator=FOLDER"),
+        (("--card=abaqus",), "law"),
+        (("--fix=slope=1000", "--simulator=bar"), "nothing can be fixed"),
+    ):
+        ended = programs.run(*answers[:3], *wrong, cwd=tmp_path)
+        assert ended.status == 2 and ended.err.count("\n") == 1 and message in ended.err

@@ -11,28 +11,16 @@ from tfmat.errors import InputError
 from tfmat_tests.horovod.problem import (
     SHARD_BATCH,
     STEPS,
+    Recorder,
     assert_alike,
     assert_near,
     distributed_fit,
     fit,
     make_data,
     make_model,
+    on_rank_0,
     shard,
 )
-
-
-class _Recorder(keras.callbacks.Callback):
-    """Learning rates at every call of steps, and the logs that a callback late in the list sees."""
-
-    def __init__(self):
-        super().__init__()
-        self.rates, self.logs = [], []
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.rates.append(float(self.model.optimizer.learning_rate))
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.logs.append(dict(logs))
 
 
 def check_broadcast_of_all_state(folder):
@@ -130,7 +118,7 @@ def check_metrics_over_unequal_shards(folder):
         return [(x * scale, y * scale) for (x, y), scale in zip(data, scales, strict=True)]
 
     training, validation = parts(0), parts(1)
-    recorder, rank = _Recorder(), hvd.rank()
+    recorder, rank = Recorder(), hvd.rank()
     # A rate of zero: all batches of the epoch see the same weights.
     model = compiled(hvd.DistributedOptimizer(keras.optimizers.SGD(0.0)))
     callbacks = [
@@ -147,16 +135,23 @@ def check_metrics_over_unequal_shards(folder):
         validation_freq=2,
     ).history
 
-    alone = compiled(keras.optimizers.SGD(0.0))
-    for prefix, data, of_epoch in (("", training, 0), ("val_", validation, 1)):
-        union = [np.concatenate(arrays) for arrays in zip(*data, strict=True)]
-        expected = alone.evaluate(*union, verbose=0, return_dict=True)
+    def evaluated():
+        """Metrics of all training examples and of all validation examples, and the loss of each training part."""
+        alone = compiled(keras.optimizers.SGD(0.0))
+        unions = [
+            [np.concatenate(arrays) for arrays in zip(*data, strict=True)]
+            for data in (training, validation)
+        ]
+        metrics = [alone.evaluate(*union, verbose=0, return_dict=True) for union in unions]
+        return *metrics, [alone.evaluate(*part, verbose=0)[0] for part in training]
+
+    of_training, of_validation, means = on_rank_0(evaluated)
+    for prefix, expected, of_epoch in (("", of_training, 0), ("val_", of_validation, 1)):
         assert len(expected) == 4
         for name, value in expected.items():
             assert math.isclose(recorder.logs[of_epoch][prefix + name], value, rel_tol=1e-9), name
             assert math.isclose(history[prefix + name][0], value, rel_tol=1e-9), name
     # Horovod's mean of the ranks' means is another number.
-    means = [alone.evaluate(*part, verbose=0)[0] for part in training]
     assert abs(np.mean(means) - recorder.logs[0]["loss"]) > 0.01 * recorder.logs[0]["loss"]
 
 
@@ -167,7 +162,7 @@ def check_other_logs_are_averaged(folder):
         def on_epoch_end(self, epoch, logs=None):
             logs["own"] = 10.0 * hvd.rank()
 
-    recorder = _Recorder()
+    recorder = Recorder()
     model = make_model()
     model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
     counts = [4 + 2 * rank for rank in range(hvd.size())]
@@ -185,7 +180,7 @@ def _ramp(peak, factor, steps):
 def check_warmup_rates(folder):
     """Horovod's formula, for both scalings; then the rate is left alone."""
     for scaling, factor in (("linear", hvd.size()), ("sqrt", math.sqrt(hvd.size()))):
-        recorder = _Recorder()
+        recorder = Recorder()
         warmup = hvd.callbacks.LearningRateWarmupCallback(0.04, 2, scaling=scaling)
         optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.04))
         distributed_fit(optimizer, callbacks=[warmup, recorder], epochs=3)
@@ -193,7 +188,7 @@ def check_warmup_rates(folder):
         np.testing.assert_allclose(recorder.rates, expected, rtol=1e-6)
         assert math.isclose(recorder.logs[0]["lr"], expected[STEPS - 1], rel_tol=1e-6)
     # With 7 steps a call: the value for the first of them, and the end value from the end on.
-    recorder = _Recorder()
+    recorder = Recorder()
     warmup = hvd.callbacks.LearningRateWarmupCallback(0.04, 2, steps_per_epoch=STEPS)
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.04))
     distributed_fit(optimizer, 7, [warmup, recorder], epochs=3)
@@ -226,44 +221,11 @@ def check_momentum_correction(folder):
         assert_near(model.get_weights(), [weights])
 
 
-def check_warmup_of_a_run_that_goes_on(folder):
-    """Saved within the warm-up and at its end: rates and weights are those of a run that never stopped."""
-    data = tuple(map(shard, make_data()))
-
-    def callbacks(recorder):
-        return [hvd.callbacks.LearningRateWarmupCallback(0.05, warmup_epochs=3), recorder]
-
-    def optimizer():
-        return hvd.DistributedOptimizer(keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True))
-
-    straight = _Recorder()
-    expected = distributed_fit(optimizer(), callbacks=callbacks(straight), epochs=5).get_weights()
-    for stop in (2, 3):
-        model = distributed_fit(optimizer(), callbacks=callbacks(_Recorder()), epochs=stop)
-        path = folder / f"stopped-{stop}.keras"
-        if hvd.rank() == 0:
-            model.save(path)
-        hvd.broadcast_object(None, 0)
-        # Told by fit where it goes on, or by the optimizer's step alone.
-        ways = [{"initial_epoch": stop, "epochs": 5}, {"epochs": 5 - stop}]
-        for options in ways if stop == 2 else ways[:1]:
-            recorder = _Recorder()
-            loaded = hvd.load_model(path)
-            fit(loaded, data, SHARD_BATCH, callbacks(recorder), **options)
-            np.testing.assert_allclose(recorder.rates, straight.rates[stop * STEPS :], rtol=1e-6)
-            assert_near(loaded.get_weights(), expected)
-    # Weights alone were restored: fit tells.
-    recorder, model = _Recorder(), make_model()
-    model.compile(optimizer(), loss="mse")
-    fit(model, data, SHARD_BATCH, callbacks(recorder), initial_epoch=2, epochs=5)
-    np.testing.assert_allclose(recorder.rates, straight.rates[2 * STEPS :], rtol=1e-6)
-
-
 def check_schedule(folder):
     """Steps and ramps between two epochs, and the rate of Horovod's exponential decay."""
 
     def rates(*schedules, epochs=4):
-        recorder = _Recorder()
+        recorder = Recorder()
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.5))
         distributed_fit(optimizer, callbacks=[*schedules, recorder], epochs=epochs)
         return recorder.rates

@@ -21,6 +21,7 @@ from tfmat_tests.horovod.problem import (
     fit,
     make_data,
     make_model,
+    on_rank_0,
     plain_fit,
     shard,
 )
@@ -162,17 +163,18 @@ def check_embeddings(folder):
         return model.get_weights()
 
     shards = shard(words), shard(labels)
-    expected = train(_nesterov(), (words, labels), SHARD_BATCH * hvd.size())
+    whole = (words, labels), SHARD_BATCH * hvd.size()
+    expected = on_rank_0(train, _nesterov(), *whole)
     assert_near(train(hvd.DistributedOptimizer(_nesterov()), shards, SHARD_BATCH), expected)
     # Adam squares the rows, so here the plain loop's gradients are dense.
     adam = keras.optimizers.Adam
-    dense = train(DenseAdam(0.02), (words, labels), SHARD_BATCH * hvd.size())
+    dense = on_rank_0(train, DenseAdam(0.02), *whole)
     rows = train(hvd.DistributedOptimizer(adam(0.02)), shards, SHARD_BATCH)
     assert_near(rows, dense)
-    whole = hvd.DistributedOptimizer(adam(0.02), sparse_as_dense=True)
-    assert_near(train(whole, shards, SHARD_BATCH), dense)
+    as_dense = hvd.DistributedOptimizer(adam(0.02), sparse_as_dense=True)
+    assert_near(train(as_dense, shards, SHARD_BATCH), dense)
     alone = hvd.DistributedOptimizer(adam(0.02), process_set=MYSELF[hvd.rank()])
-    assert_near(train(alone, (words, labels), SHARD_BATCH * hvd.size()), dense)
+    assert_near(train(alone, *whole), dense)
 
 
 class DenseAdam(keras.optimizers.Adam):

@@ -15,6 +15,20 @@ STEPS = 9
 TOLERANCE = 1e-9
 
 
+class Recorder(keras.callbacks.Callback):
+    """Learning rates at every call of steps, and the logs that a callback late in the list sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.rates, self.logs = [], []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.rates.append(float(self.model.optimizer.learning_rate))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.logs.append(dict(logs))
+
+
 def make_model(seed=0):
     """Three inputs, one output, tanh; the same weights for the same seed."""
     keras.utils.set_random_seed(seed)
@@ -53,15 +67,21 @@ def fit(model, data, batch_size, callbacks=(), epochs=2, **options):
     )
 
 
+def on_rank_0(function, *arguments):
+    """What `function(...)` returns on rank 0, on every rank; the others need not compute it."""
+    return hvd.broadcast_object(function(*arguments) if hvd.rank() == 0 else None, 0)
+
+
 def plain_fit(optimizer, model=None, batches=1, epochs=2):
     """Weights after a fit of one process, rank 0, on the whole of each global batch, or of several as one."""
-    weights = None
-    if hvd.rank() == 0:
-        model = model or make_model()
-        model.compile(optimizer, loss="mse")
-        fit(model, make_data(), SHARD_BATCH * hvd.size() * batches, epochs=epochs)
-        weights = model.get_weights()
-    return hvd.broadcast_object(weights, 0)
+
+    def weights():
+        chosen = model or make_model()
+        chosen.compile(optimizer, loss="mse")
+        fit(chosen, make_data(), SHARD_BATCH * hvd.size() * batches, epochs=epochs)
+        return chosen.get_weights()
+
+    return on_rank_0(weights)
 
 
 def distributed_fit(optimizer, steps_per_execution=1, callbacks=(), **options):

@@ -1,4 +1,4 @@
-"""A DistributedOptimizer in saved models: they go on as if never saved, and name the user's own optimizer."""
+"""Saved models go on as if never saved: their DistributedOptimizer, named as the user's own, and the warm-up."""
 
 import keras
 import numpy as np
@@ -6,11 +6,14 @@ import numpy as np
 import tfmat.horovod as hvd
 from tfmat_tests.horovod.problem import (
     SHARD_BATCH,
+    STEPS,
+    Recorder,
     assert_alike,
     assert_near,
     distributed_fit,
     fit,
     make_data,
+    make_model,
     plain_fit,
     shard,
 )
@@ -19,7 +22,6 @@ from tfmat_tests.horovod.problem import (
 def check_saved_model(folder):
     """A model goes on after hvd.load_model as if never saved; pytest loads it without Horovod."""
     data = tuple(map(shard, make_data()))
-    whole = distributed_fit(hvd.DistributedOptimizer(keras.optimizers.Adam(0.02)), 7, epochs=4)
     optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.02))
     assert isinstance(optimizer, keras.optimizers.Adam)
     model = distributed_fit(optimizer, 7)
@@ -31,7 +33,7 @@ def check_saved_model(folder):
     assert_near([*loaded.optimizer.variables], [*optimizer.variables], 1e-300)
     fit(loaded, data, SHARD_BATCH)
     assert_alike(loaded.get_weights())
-    assert_near(loaded.get_weights(), whole.get_weights())
+    assert_near(loaded.get_weights(), plain_fit(keras.optimizers.Adam(0.02), epochs=4))
 
 
 def check_own_optimizer_class(folder):
@@ -51,3 +53,39 @@ def check_own_optimizer_class(folder):
     assert optimizer._exclude_from_weight_decay_pattern
     model = distributed_fit(optimizer)
     assert_near(model.get_weights(), plain_fit(keras.optimizers.SGD(0.05)))
+
+
+def check_warmup_of_a_run_that_goes_on(folder):
+    """Saved within the warm-up and at its end: rates and weights are those of a run that never stopped."""
+    data = tuple(map(shard, make_data()))
+
+    def callbacks(recorder):
+        return [hvd.callbacks.LearningRateWarmupCallback(0.05, warmup_epochs=3), recorder]
+
+    def optimizer():
+        return hvd.DistributedOptimizer(keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True))
+
+    straight = Recorder()
+    expected = distributed_fit(optimizer(), callbacks=callbacks(straight), epochs=5).get_weights()
+    # Stopped after two epochs, and after one more.
+    model = distributed_fit(optimizer(), callbacks=callbacks(Recorder()), epochs=2)
+    for stop in (2, 3):
+        if stop > 2:
+            fit(model, data, SHARD_BATCH, callbacks(Recorder()), initial_epoch=2, epochs=3)
+        path = folder / f"stopped-{stop}.keras"
+        if hvd.rank() == 0:
+            model.save(path)
+        hvd.broadcast_object(None, 0)
+        # Told by fit where it goes on, or by the optimizer's step alone.
+        ways = [{"initial_epoch": stop, "epochs": 5}, {"epochs": 5 - stop}]
+        for options in ways if stop == 2 else ways[:1]:
+            recorder = Recorder()
+            loaded = hvd.load_model(path)
+            fit(loaded, data, SHARD_BATCH, callbacks(recorder), **options)
+            np.testing.assert_allclose(recorder.rates, straight.rates[stop * STEPS :], rtol=1e-6)
+            assert_near(loaded.get_weights(), expected)
+    # Weights alone were restored: fit tells.
+    recorder, model = Recorder(), make_model()
+    model.compile(optimizer(), loss="mse")
+    fit(model, data, SHARD_BATCH, callbacks(recorder), initial_epoch=2, epochs=5)
+    np.testing.assert_allclose(recorder.rates, straight.rates[2 * STEPS :], rtol=1e-6)

@@ -12,7 +12,8 @@ from tfmat.identification.cramer_rao import (
     fisher_information,
 )
 from tfmat.identification.least_squares import fit
-from tfmat.identification.likelihood import CurveLikelihood, NoiseModel
+from tfmat.identification.likelihood import NoiseModel
+from tfmat.identification.posterior_grid import CurveLikelihood
 from tfmat.materials import find_law
 
 LAW = find_law("hahn_tsai")

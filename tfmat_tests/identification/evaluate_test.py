@@ -23,11 +23,8 @@ from tfmat.report.tables import reference_table
 def hahn_tsai(strain, modulus, coefficient):
     """The published closed form (Hahn and Tsai 1973, solved for the stress with the hyperbolic Cardano formula)."""
     p = 1.0 / (coefficient * modulus)
-    return (
-        2
-        * np.sqrt(p / 3)
-        * np.sinh(np.arcsinh(3 * strain / (2 * coefficient * p) * np.sqrt(3 / p)) / 3)
-    )
+    third = np.arcsinh(3 * strain / (2 * coefficient * p) * np.sqrt(3 / p)) / 3
+    return 2 * np.sqrt(p / 3) * np.sinh(third)
 
 
 def test_metrics_equal_their_formulas(trained_run, identifier):

@@ -26,6 +26,19 @@ def test_the_density_is_that_of_students_t():
     assert set(nearest) == {0, 1}
 
 
+def test_long_kernels_stand_beside_the_others():
+    order = [np.array([0, 1])]
+    points = np.random.default_rng(0).random((20, 2))
+    short = np.exp(Kernels(CENTRES, CURVATURE, SHARES, order).log_density(points)[0])
+    expected = 0.75 * short
+    for centre, curvature, share in zip(CENTRES, CURVATURE, SHARES, strict=True):
+        precision = curvature / 9.0 + _PRECISIONS[0] * np.eye(2) / _WIDENING**2
+        density = scipy.stats.multivariate_t(centre, np.linalg.inv(precision), _FREEDOM)
+        expected += share / 4 * density.pdf(points)
+    found = Kernels(CENTRES, CURVATURE, SHARES, order, 3.0).log_density(points)[0]
+    np.testing.assert_allclose(found, np.log(expected), rtol=1e-10)
+
+
 def test_draws_have_the_density():
     kernels = Kernels(CENTRES, CURVATURE, SHARES, [np.array([0, 1])])
     draws = kernels.draw(200_000, np.random.default_rng(1))

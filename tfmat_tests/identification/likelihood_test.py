@@ -6,7 +6,8 @@ import pytest
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.errors import InputError
-from tfmat.identification.likelihood import CurveLikelihood, NoiseModel
+from tfmat.identification.likelihood import NoiseModel
+from tfmat.identification.posterior_grid import CurveLikelihood
 from tfmat.materials import find_law
 
 LAW = find_law("hahn_tsai")

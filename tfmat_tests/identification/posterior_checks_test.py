@@ -1,5 +1,7 @@
 """Checks of posteriors: a right one passes, and each way to be wrong shows where it should."""
 
+import json
+
 import numpy as np
 import pytest
 import scipy.stats
@@ -34,6 +36,31 @@ def test_a_right_posterior_passes():
         assert held == pytest.approx(int(percent) / 100, abs=0.035)
     assert all(entry["inside_band"] for entry in scores["ranks"].values())
     assert scores["contraction"]["x"] == pytest.approx(1 - 12e-4, abs=2e-4)
+    assert scores["tarp"]["inside_band"]
+    for entry in scores["z_score"].values():
+        # Four standard errors, and what 200 draws do not tell of mean and deviation.
+        assert abs(entry["mean"]) < 4 / np.sqrt(CURVES)
+        assert entry["rms"] == pytest.approx(1, abs=4 / np.sqrt(2 * CURVES) + 0.02)
+
+
+def test_a_single_curve_has_no_standard_error():
+    labels = np.random.default_rng(0).uniform(size=(1, SAMPLES, 2))
+    draws = Draws(labels, np.zeros((1, SAMPLES)))
+    scores = posterior_scores(["x", "y"], draws, np.array([[0.4, 0.6]]), np.zeros(1))
+    assert scores["log_score_error"] is None
+    json.dumps(scores, allow_nan=False)
+
+
+def test_tarp_sees_what_single_parameters_do_not_show():
+    """Right marginal distributions without their correlation."""
+    random = np.random.default_rng(0)
+    true = random.multivariate_normal([0, 0], [[1.0, 0.9], [0.9, 1.0]], CURVES)
+    labels = random.standard_normal((CURVES, SAMPLES, 2))
+    said = scipy.stats.norm.logpdf
+    draws = Draws(0.5 + 0.01 * labels, said(labels).sum(axis=2))
+    scores = posterior_scores(["x", "y"], draws, 0.5 + 0.01 * true, said(true).sum(axis=1))
+    assert all(entry["inside_band"] for entry in scores["ranks"].values())
+    assert not scores["tarp"]["inside_band"]
 
 
 def test_the_band_holds_nineteen_of_twenty():

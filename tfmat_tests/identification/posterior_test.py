@@ -7,15 +7,9 @@ import scipy.stats
 from tfmat.curves.records import observed
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
-from tfmat.identification import posterior_sampling
 from tfmat.identification.least_squares import fit_with_noise
-from tfmat.identification.likelihood import (
-    CurveLikelihood,
-    Likelihoods,
-    NoiseModel,
-    likelihoods,
-)
-from tfmat.identification.posterior_grid import posterior_moments
+from tfmat.identification.likelihood import Likelihoods, NoiseModel
+from tfmat.identification.posterior_grid import CurveLikelihood, likelihoods, posterior_moments
 from tfmat.identification.posterior_sampling import sample_posteriors
 from tfmat.identification.weighted_draws import SampledPosterior
 from tfmat.materials import find_law
@@ -38,10 +32,10 @@ def simulated(count, seed=5, **settings):
     return likelihoods(many.law, many.noise, many.strain, many.stress, many.valid), fitted, labels
 
 
-def sampled(many, starts, seed=0):
+def sampled(many, starts, seed=0, **options):
     """Posteriors of all curves, from one start each."""
     generators = [np.random.default_rng([seed, i]) for i in range(len(many))]
-    return sample_posteriors(many, starts[:, None], generators)
+    return sample_posteriors(many, starts[:, None], generators, **options)
 
 
 def brute_force(likelihood, num_labels=2, nodes=150):
@@ -161,12 +155,10 @@ def test_sampling_follows_a_bent_ridge():
         },
     ],
 )
-def test_sampling_three_labels_equals_brute_force(monkeypatch, settings):
-    monkeypatch.setattr(posterior_sampling, "_LAST_ENOUGH", 1500.0)
-    monkeypatch.setattr(posterior_sampling, "_MOST_FRESH", 20)
+def test_sampling_three_labels_equals_brute_force(settings):
     many, fitted, _ = all_simulated(2, num_points=60, **settings)
     each = likelihoods(many.law, many.noise, many.strain, many.stress, many.valid)
-    for one, found in zip(each, sampled(many, fitted), strict=True):
+    for one, found in zip(each, sampled(many, fitted, enough=1500.0), strict=True):
         mean, variance = brute_force(one, 3, 40)
         assert found.effective_samples > 1000
         # Standard errors of 1000 samples: 4.5 % of a variance, 0.03 standard deviations of a mean; three of them.

@@ -36,6 +36,20 @@ print("loud", file=sys.stderr)
     assert (done.stdout, done.stderr) == ("", "loud\n")
 
 
+def test_a_program_of_tfmat_s_own_does_without_the_wrappers_of_keras() -> None:
+    program = """
+import sys
+from tfmat.launch.runtime import prepare_tensorflow
+prepare_tensorflow(own_program=True)
+print(sorted({"keras", "matplotlib", "pandas", "sklearn"} & set(sys.modules)))
+import matplotlib.pyplot, pandas, sklearn
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "['keras']\n"), done.stderr
+
+
 def _hold_back(text: bytes, error: type[BaseException] | None) -> None:
     with standard_error_held_back():
         os.write(2, text)

@@ -1,19 +1,12 @@
 """Splines: their knots by SciPy's softmax, their slopes, their inverse."""
 
-import keras
 import numpy as np
 import pytest
 import scipy.special
 
 from tfmat.models.splines import RationalQuadraticSpline
 
-
-@pytest.fixture(autouse=True)
-def double_precision():
-    before = keras.config.floatx()
-    keras.config.set_floatx("float64")
-    yield
-    keras.config.set_floatx(before)
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 def test_a_spline_goes_through_its_knots_with_their_slopes():

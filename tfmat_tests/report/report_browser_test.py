@@ -17,9 +17,13 @@ from tfmat_tests.report.browser import SCREENS
 def page(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A page with every section."""
     coverage = {"G0": run_folder.COVERAGE_OF_ONE, "a": run_folder.COVERAGE_OF_ONE}
-    content = run_folder.evaluation(yardstick=run_folder.yardstick(), coverage=coverage)
+    content = run_folder.evaluation(
+        yardstick=run_folder.yardstick(), coverage=coverage, posterior=run_folder.POSTERIOR
+    )
     folder = tmp_path_factory.mktemp("run")
-    return write_training_report(run_folder.write_run(folder, content=content, with_floor=True))
+    run_folder.write_run(folder, content=content, with_floor=True)
+    run_folder.write_samples(folder)
+    return write_training_report(folder)
 
 
 @pytest.mark.parametrize(("name", "scheme", "width"), SCREENS)

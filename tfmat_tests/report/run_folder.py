@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tfmat.report.evaluation import write_evaluation
-from tfmat.report.run_files import write_example_picture
+from tfmat.report.run_files import write_example_picture, write_example_posterior
 from tfmat_tests.report.reference import REFERENCE
 
 CURVES = 400
@@ -112,6 +112,40 @@ COVERAGE_OF_ONE = {
         {"mean_std": 0.02, "rms_error": 0.02, "num_curves": 50},
     ],
 }  # fmt: skip
+
+
+_EVEN = {
+    "largest_difference": -0.021, "inside_band": True,
+    "difference": (0.02 * np.sin(np.linspace(0.1, 6.0, 99))).tolist(),
+}  # fmt: skip
+# The entry `posterior` of evaluation.json, compared with exact posteriors.
+POSTERIOR = {
+    "num_curves": CURVES, "log_score": 7.125, "log_score_error": 0.01, "worst_log_score": 0.5,
+    "joint_coverage": {"50": 0.51, "90": 0.905, "95": 0.949},
+    "ranks": {"G0": _EVEN, "a": {**_EVEN, "largest_difference": 0.09, "inside_band": False}},
+    "tarp": _EVEN, "band": 3.2, "contraction": {"G0": 0.97, "a": 0.8},
+    "z_score": {"G0": {"mean": 0.01, "rms": 1.02}, "a": {"mean": -0.2, "rms": 0.98}},
+    "exact": {
+        "num_curves": 200, "pareto_k": {"median": 0.31, "share_above": 0.045}, "effective_share": 0.8,
+        "log_score_gap": 0.123, "log_score_gap_error": 0.004, "best_classifier": {"median": 0.56, "p95": 0.64},
+        "c2st": {"num_curves": 100, "median": 0.537, "p95": 0.6},
+        "parameters": {
+            "G0": {"mean_error": 0.11, "std_ratio": 1.05}, "a": {"mean_error": 0.1, "std_ratio": 1.02},
+        },
+    },
+}  # fmt: skip
+
+
+def write_samples(folder: pathlib.Path) -> None:
+    """Samples of the example's posterior, which bends."""
+    random = np.random.default_rng(0)
+    first = random.normal(5000.0, 100.0, 500)
+    second = 1e-8 * np.exp(((first - 5000.0) / 150.0) ** 2 + random.normal(0.0, 0.2, 500))
+    posterior = {
+        "names": ["G0", "a"], "units": ["MPa", "MPa^-3"], "logarithmic": [False, True],
+        "values": np.stack([first, second], axis=1), "recommended": {"G0": 4980.0, "a": 1.2e-8}, "title": "c",
+    }  # fmt: skip
+    write_example_posterior(folder, posterior)
 
 
 def write_example_tests(folder: pathlib.Path, **changes: Any) -> None:

@@ -1,6 +1,7 @@
 """The report on a run: what it says, also where parts of the run are missing."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -11,13 +12,18 @@ from tfmat_tests.report.run_folder import (
     CONFIG,
     COVERAGE_OF_ONE,
     PARAMETERS,
+    POSTERIOR,
     SESSION,
     STATUS,
     evaluation,
     write_example_tests,
     write_run,
+    write_samples,
     yardstick,
 )
+
+# Files of a run that make no pictures but those of its example.
+FEW_PICTURES: dict[str, Any] = {"content": {}, "metrics": []}
 
 
 def page_of(folder) -> tuple[str, str]:
@@ -48,6 +54,36 @@ def test_a_whole_run(tmp_path):
     }  # fmt: skip
 
 
+def test_a_posterior_has_its_section(tmp_path):
+    folder = write_run(tmp_path, content=evaluation(posterior=POSTERIOR))
+    write_samples(folder)
+    page, text = page_of(folder)
+    for words in (
+        "94.9 % of the time instead of 95 %", "7.125 ± 0.010 nats", "all (TARP)", "-2.1 %", "Pareto's k",
+        "above 0.7 for 4.5 % of the curves", "median 0.537, 95 % of 100 curves below 0.600", "1.050",
+        "share of curves below, minus even (%)",
+    ):  # fmt: skip
+        assert words in text, words
+    assert page.count('id="corner') and page.count('id="posterior-tarp')
+    for name in ("posterior", "example_posterior"):
+        assert (folder / "figures" / f"{name}.png").stat().st_size > 1000
+    # An evaluation of an older tfmat has no curves to draw.
+    old = {
+        key: POSTERIOR[key] for key in POSTERIOR if key not in ("tarp", "band", "z_score", "exact")
+    }
+    page, text = page_of(write_run(folder, content=evaluation(posterior=old)))
+    assert 'id="posterior-tarp' not in page and "7.125" in text
+
+
+@pytest.mark.parametrize("values", [[], [[1.0]], [[1.0, None]]])
+def test_damaged_samples_of_the_example_are_left_out(tmp_path, values):
+    write_samples(write_run(tmp_path, **FEW_PICTURES))
+    file = tmp_path / "example_posterior.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "values": values}))
+    page, text = page_of(tmp_path)
+    assert 'id="corner' not in page and "example_posterior.json" in text
+
+
 def test_an_example_of_tests_has_a_panel_each(tmp_path):
     write_example_tests(write_run(tmp_path))
     page, text = page_of(tmp_path)
@@ -63,7 +99,7 @@ def test_an_example_of_tests_has_a_panel_each(tmp_path):
 
 @pytest.mark.parametrize("tests", [[], [{"name": "a"}], [{"strain": [1.0]}]])
 def test_a_damaged_example_of_tests_is_left_out(tmp_path, tests):
-    write_example_tests(write_run(tmp_path), tests=tests)
+    write_example_tests(write_run(tmp_path, **FEW_PICTURES), tests=tests)
     page, text = page_of(tmp_path)
     assert 'id="example-0' not in page and "example_tests.json is damaged" in text
 
@@ -84,7 +120,7 @@ def test_pictures_of_an_earlier_evaluation_go(tmp_path):
         ({"content": {}}, "Measure it with: tfmat evaluate"),
         ({"content": {}, "status": {**STATUS, "state": "interrupted"}, "example": False}, "comes after the training"),
         ({"content": {}, "metrics": [], "status": {**STATUS, "state": "running"}}, "No epoch has been finished yet"),
-        ({"provenance": None}, "were not recorded"),
+        ({**FEW_PICTURES, "provenance": None}, "were not recorded"),
         ({"config": None, "status": None, "provenance": None, "metrics": []}, "How accurate it is"),
         ({"config": None, "status": None, "model": None, "example": False}, "pictures come with: tfmat evaluate"),
         (
@@ -119,7 +155,8 @@ def test_a_run_that_went_on_elsewhere_tells_both_machines(tmp_path):
     machine = {**SESSION["machine"], "name": "cluster", "gpus": ["NVIDIA H200"]}
     sessions = [SESSION, SESSION, {**SESSION, "machine": machine, "git": None}]
     status = {**STATUS, "resumed_from_steps": [30, 60]}
-    _, text = page_of(write_run(tmp_path, provenance={"sessions": sessions}, status=status))
+    folder = write_run(tmp_path, content={}, provenance={"sessions": sessions}, status=status)
+    _, text = page_of(folder)
     for words in (
         "command (1 of 3",
         "command (3 of 3",

@@ -11,7 +11,7 @@ from tfmat.scaling.collective_costs import (
     ring_bytes,
     server_bytes,
 )
-from tfmat.scaling.step_model import expected_maximum
+from tfmat.scaling.prediction import expected_maximum
 
 
 def ring_by_counting(workers: int) -> tuple[int, float]:

@@ -6,8 +6,7 @@ import pathlib
 import re
 
 from tfmat.scaling.analysis import analyse
-from tfmat.scaling.assumptions import Assumptions
-from tfmat.scaling.measurement_files import read_measurements, write_measurements
+from tfmat.scaling.measurement_files import Assumptions, read_measurements, write_measurements
 from tfmat.scaling.measurements import Measurements
 from tfmat.scaling.scaling_report import pictures, scaling_page
 from tfmat_tests.scaling.synthetic import Truth, study

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tfmat.scaling.assumptions import Assumptions
+from tfmat.scaling.measurement_files import Assumptions
 from tfmat.scaling.measurements import Measurements, Model, Point, Repetition
 from tfmat.scaling.network import line_fits
 from tfmat.scaling.prediction import Predictor

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tfmat.scaling.analysis import analyse
-from tfmat.scaling.assumptions import Assumptions, read_assumptions, write_assumptions
 from tfmat.scaling.collective_costs import Link, choose, options
+from tfmat.scaling.measurement_files import Assumptions, read_assumptions, write_assumptions
 from tfmat.scaling.measurements import AllReduce, Measurements, Model
 from tfmat.scaling.network import fit_network
 from tfmat.scaling.prediction import fastest, last_worthwhile, smallest_good_batch

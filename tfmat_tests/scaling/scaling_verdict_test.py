@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from tfmat.scaling.analysis import analyse
-from tfmat.scaling.assumptions import Assumptions
+from tfmat.scaling.measurement_files import Assumptions
 from tfmat.scaling.scaling_report import scaling_page
 from tfmat.scaling.scaling_verdict import judge
 from tfmat_tests.scaling.synthetic import Truth, study

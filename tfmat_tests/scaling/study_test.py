@@ -12,8 +12,7 @@ import psutil
 import pytest
 
 from tfmat.scaling.analysis import analyse
-from tfmat.scaling.assumptions import Assumptions
-from tfmat.scaling.measurement_files import FILE, is_study, read_measurements
+from tfmat.scaling.measurement_files import FILE, Assumptions, is_study, read_measurements
 from tfmat.scaling.measurements import Measurements
 from tfmat.scaling.scaling_verdict import judge
 from tfmat_tests import mpi

@@ -65,7 +65,7 @@ def measure(rounds, folder, names):
         rounds.launch(name, 0, folder / "launches", "benchmarks.step:measure", variant=name, **told)
         for name in names
     ]
-    return rounds.measure_variants([launches], step._samples_of)
+    return rounds.measure_variants(lambda _: launches, samples_of=step._samples_of)
 
 
 def test_a_failing_variant_is_left_out_and_says_why(rounds, tmp_path, capsys):
@@ -116,8 +116,10 @@ def test_a_quick_run(tmp_path):
     for row in content["summary"]:
         own = [s["work"] / s["seconds"] for s in samples if s["variant"] == row["variant"]]
         assert len(own) == 2 and row["rate"]["value"] == pytest.approx(statistics.median(own))
-        shown = row["rate"]["value"] * (1e-9 if row["variant"] == "matmul" else 1)
-        assert f"{shown:,.0f} (" in done.stdout
+        scale = 1e-9 if row["variant"] == "matmul" else 1
+        low, value, high = (f"{row['rate'][key] * scale:,.0f}" for key in ("low", "value", "high"))
+        shown = value if low == high else f"{value} ({low} – {high})"  # Two quiet rounds are equal.
+        assert f" {shown} " in done.stdout
     (fit,) = [row for row in content["summary"] if row["variant"] == "fit"]
     rates = {(s["variant"], s["round"]): s["rate"] for s in samples}
     ratios = [rates["ours", i] / rates["fit", i] for i in range(2)]

@@ -15,6 +15,12 @@ from tfmat_tests.training.profile_rank import CALL
 MODULE = "tfmat_tests.training.profile_rank"
 DELAY = 0.2
 POINTS = 0.05  # of a step's time
+UNDISTURBED = (
+    {"name": "without", "profile": False},
+    {"name": "long without", "profile": False, "steps": 100},
+    {"name": "with"},
+    {"name": "long", "steps": 100},
+)
 
 
 def run(folder, backend, cases, ranks=1):
@@ -48,10 +54,7 @@ def two_ranks(tmp_path_factory):
         tmp_path_factory.mktemp("profile") / "two",
         "horovod",
         [
-            {"name": "without", "profile": False},
-            {"name": "long without", "profile": False, "steps": 100},
-            {"name": "with"},
-            {"name": "long", "steps": 100},
+            *UNDISTURBED,
             {"name": "late", "slow": "loss", "seconds": DELAY, "rank": 1},
             {"name": "callback", "slow": "callback", "seconds": 5 * DELAY, "rank": 1},
             {"name": "normalized", "model": {"batch_normalization": "synchronized"}},
@@ -67,10 +70,7 @@ def one_process(tmp_path_factory):
         tmp_path_factory.mktemp("profile") / "one",
         "single",
         [
-            {"name": "without", "profile": False},
-            {"name": "long without", "profile": False, "steps": 100},
-            {"name": "with"},
-            {"name": "long", "steps": 100},
+            *UNDISTURBED,
             {"name": "slow", "slow": "dataset", "seconds": 0.1},
             {"name": "late", "slow": "loss", "seconds": DELAY},
         ],
@@ -102,10 +102,11 @@ def test_a_late_rank_computes_and_the_other_waits(two_ranks):
     assert abs(late["forward_backward"] - (own + times[1]["slept"]) / step_seconds) < POINTS
     assert late["waiting"] < POINTS
 
-    other = shares(profiles["late"], answers, "late")[0]
-    later = np.subtract(times[1]["woke"], times[0]["woke"])
-    assert np.median(later) > 0.9 * DELAY
-    assert abs(other["waiting"] - later.mean() / step_seconds) < POINTS
+    other = medians(profiles["late"], 0, times[0])
+    later = np.median(np.subtract(times[1]["woke"], times[0]["woke"]))
+    assert later > 0.9 * DELAY
+    # Medians again: where a busy machine also holds up the late rank after its sleep, the other rightly waits longer.
+    assert abs(other["waiting"] - later / step_seconds) < POINTS
 
 
 def test_a_slow_callback_of_one_rank_is_its_host_and_the_other_waits(two_ranks):

@@ -133,17 +133,22 @@ def test_a_tf_data_set_of_unknown_length_is_refused():
     assert result.step == 26
 
 
-def test_the_target_ends_the_run():
-    trainer = make_trainer(optimizer=keras.optimizers.Adam(0.02))
+def lower_by_one(labels, outputs):
+    return tf.reduce_mean(tf.square(labels - outputs), axis=-1) - 1.0
+
+
+@pytest.mark.parametrize(("loss", "target"), [("mse", 0.05), (lower_by_one, -0.95)])
+def test_the_target_ends_the_run(loss, target):
+    trainer = make_trainer(optimizer=keras.optimizers.Adam(0.02), loss=loss)
     result = trainer.fit(
         *TRAIN,
         global_batch_size=50,
         train_for="500epochs",
         validation=VALIDATION,
-        target_val_loss=0.05,
+        target_val_loss=target,
     )
-    assert result.step < 8000 and "reached the target 0.05" in result.reason
-    assert result.history["val_loss"][-1] <= 0.05 < result.history["val_loss"][-2]
+    assert result.step < 8000 and f"reached the target {target}" in result.reason
+    assert result.history["val_loss"][-1] <= target < result.history["val_loss"][-2]
 
 
 def test_a_time_is_turned_into_steps_once(tmp_path):

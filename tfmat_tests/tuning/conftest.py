@@ -1,6 +1,7 @@
 """Searches as processes of their own that can be killed, and what must hold of a search whatever happened to it."""
 
 import collections
+import contextlib
 import json
 import pathlib
 import shlex
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tfmat.files import make_folder, write_text
 from tfmat.tuning.lock import is_dead
 from tfmat.tuning.state import SearchState, read_state
 from tfmat_tests.end_to_end.processes import PATIENCE, Ended, ForkServer, Program, fork_server
@@ -51,6 +53,17 @@ class Search:
             assert time.monotonic() < deadline, program.said()
             time.sleep(0.05)
         return program.wait()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Lets no trial end in the block, however long that takes; each trial that runs ends one epoch."""
+        self.hold_after("")
+        yield
+        (self.workdir / "hold").unlink()
+
+    def hold_after(self, trial_id: str) -> None:
+        """Lets trials up to this one go on in the block of `held`."""
+        write_text(make_folder(self.workdir) / "hold", trial_id)
 
     def state(self) -> SearchState:
         """What search.json says."""

@@ -39,9 +39,10 @@ def files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def test_killed_worker_is_started_again_and_its_trial_goes_on(search):
-    program = search.start(epoch=0.4)
-    program.wait_for(lambda: search.running() == 2)
-    os.kill(search.worker_pid("0"), signal.SIGKILL)
+    with search.held():
+        program = search.start(epoch=0.4)
+        program.wait_for(lambda: search.running() == 2)
+        os.kill(search.worker_pid("0"), signal.SIGKILL)
     ended = search.finish(program)
     assert ended.status == 0, ended.err
     assert "worker 0 ended with status -9" in ended.err
@@ -64,10 +65,11 @@ def test_killed_supervisor_leaves_nobody_and_costs_no_trial(search):
 
 
 def test_signal_saves_every_trial_and_the_same_command_goes_on(search):
-    program = search.start(epoch=0.4)
-    program.wait_for(lambda: search.running() == 2)
-    program.kill(signal.SIGTERM)
-    ended = search.finish(program)
+    with search.held():
+        program = search.start()
+        program.wait_for(lambda: search.running() == 2)
+        program.kill(signal.SIGTERM)
+        ended = search.finish(program)
     assert ended.status == 75 and "start the same command again" in ended.err
     search.check_nobody_left()
     assert {trial.state for trial in search.state().trials.values()} <= {"done", "waiting"}
@@ -90,9 +92,10 @@ def test_trials_that_fail_end_the_search_in_order(make_search):
 
 
 def test_a_living_workers_name_is_refused(search):
-    program = search.start(epoch=0.4)
-    program.wait_for(lambda: search.running() == 2)
-    second = search.finish(search.start())
+    with search.held():
+        program = search.start()
+        program.wait_for(lambda: search.running() == 2)
+        second = search.finish(search.start())
     assert second.status == 2 and "of this search runs already" in second.err
     assert search.finish(program).status == 0
     search.check(6)

@@ -22,7 +22,7 @@ class SubmittedSearch(Search):
     def submit(self, *flags: str, says: str = "") -> str:
         """The job's number; the command says this, among other things."""
         python = shlex.quote(sys.executable)
-        trial = f"{python} -S -E {HERE / 'synthetic_trial.py'} {{config}} {{workdir}} 1.0"
+        trial = f"{python} -S -E {HERE / 'synthetic_trial.py'} {{config}} {{workdir}} 0.15"
         command = [
             *(sys.executable, "-m", "tfmat", "tune", "--launcher=slurm", "--num_workers=2"),
             *(f"--config={HERE / 'space.py'}", f"--workdir={self.workdir}"),
@@ -60,13 +60,15 @@ def wait_for_end(cluster, job_id: str, search: SubmittedSearch) -> set[str]:
 
 
 def test_killed_worker_then_scancel_then_the_same_command(trial_slurm, submitted):
-    job_id = submitted.submit()
-    submitted.wait_until_busy()
-    os.kill(submitted.worker_pid("0"), signal.SIGKILL)
-    wait_for(lambda: submitted.state().end_order, submitted.outputs)
-    submitted.wait_until_busy()
-    trial_slurm.run("scancel", job_id)
-    assert wait_for_end(trial_slurm, job_id, submitted) == {"CANCELLED"}
+    with submitted.held():
+        job_id = submitted.submit()
+        submitted.wait_until_busy()
+        os.kill(submitted.worker_pid("0"), signal.SIGKILL)
+        submitted.hold_after("0000")
+        wait_for(lambda: submitted.state().end_order, submitted.outputs)
+        submitted.wait_until_busy()
+        trial_slurm.run("scancel", job_id)
+        assert wait_for_end(trial_slurm, job_id, submitted) == {"CANCELLED"}
     submitted.check_nobody_left()
     before = submitted.state()
     again = submitted.submit()
@@ -78,15 +80,17 @@ def test_killed_worker_then_scancel_then_the_same_command(trial_slurm, submitted
 
 
 def test_a_cancelled_element_starts_again_beside_the_living_one(trial_slurm, submitted):
-    job_id = submitted.submit()
-    submitted.wait_until_busy()
-    trial_slurm.run("scancel", f"{job_id}_1")
-    wait_for(lambda: job_states([job_id])[f"{job_id}_1"] == "CANCELLED", submitted.outputs)
-    assert job_states([job_id])[f"{job_id}_0"] == "RUNNING"
-    again = submitted.submit(says=f"element 1 of 2 starts again; {job_id}_0 go on")
-    assert list(job_states([again])) == [f"{again}_1"]
-    with pytest.raises(AssertionError, match="already; watch it with squeue"):
-        submitted.submit()
+    with submitted.held():
+        job_id = submitted.submit()
+        submitted.wait_until_busy()
+        trial_slurm.run("scancel", f"{job_id}_1")
+        wait_for(lambda: job_states([job_id])[f"{job_id}_1"] == "CANCELLED", submitted.outputs)
+        assert job_states([job_id])[f"{job_id}_0"] == "RUNNING"
+        again = submitted.submit(says=f"element 1 of 2 starts again; {job_id}_0 go on")
+        assert list(job_states([again])) == [f"{again}_1"]
+        with pytest.raises(AssertionError, match="already; watch it with squeue"):
+            submitted.submit()
+        submitted.wait_until_busy()
     assert wait_for_end(trial_slurm, again, submitted) == {"COMPLETED"}, submitted.outputs()
     assert "COMPLETED" in wait_for_end(trial_slurm, job_id, submitted), submitted.outputs()
     submitted.check(6, repeated=2)
@@ -98,13 +102,14 @@ def test_a_cancelled_element_starts_again_beside_the_living_one(trial_slurm, sub
 
 @pytest.mark.large
 def test_the_time_limit_saves_requeues_and_goes_on(trial_slurm, submitted):
-    job_id = submitted.submit()
-    submitted.wait_until_busy()
-    elements = sorted(job_states([job_id]))
-    for element in elements:
-        trial_slurm.ask_to_save(element)
-    for element in elements:
-        trial_slurm.start_again(element)
+    with submitted.held():
+        job_id = submitted.submit()
+        submitted.wait_until_busy()
+        elements = sorted(job_states([job_id]))
+        for element in elements:
+            trial_slurm.ask_to_save(element)
+        for element in elements:
+            trial_slurm.start_again(element)
     assert wait_for_end(trial_slurm, job_id, submitted) == {"COMPLETED"}, submitted.outputs()
     submitted.check(6, repeated=2)
     assert all(trial.lost == 0 for trial in submitted.state().trials.values())
@@ -112,22 +117,24 @@ def test_the_time_limit_saves_requeues_and_goes_on(trial_slurm, submitted):
 
 @pytest.mark.large
 def test_scontrol_requeue(trial_slurm, submitted):
-    job_id = submitted.submit()
-    submitted.wait_until_busy()
-    element = f"{job_id}_0"
-    trial_slurm.run("scontrol", "requeue", element)
-    trial_slurm.start_again(element)
+    with submitted.held():
+        job_id = submitted.submit()
+        submitted.wait_until_busy()
+        element = f"{job_id}_0"
+        trial_slurm.run("scontrol", "requeue", element)
+        trial_slurm.start_again(element)
     assert wait_for_end(trial_slurm, job_id, submitted) == {"COMPLETED"}, submitted.outputs()
     submitted.check(6, repeated=2)
 
 
 @pytest.mark.large
 def test_an_element_whose_supervisor_was_killed_is_replaced_by_itself(trial_slurm, submitted):
-    job_id = submitted.submit()
-    submitted.wait_until_busy()
-    parent = pathlib.Path(f"/proc/{submitted.worker_pid('0')}/stat").read_text()
-    os.kill(int(parent.rpartition(")")[2].split()[1]), signal.SIGKILL)
-    trial_slurm.start_again(f"{job_id}_0")
+    with submitted.held():
+        job_id = submitted.submit()
+        submitted.wait_until_busy()
+        parent = pathlib.Path(f"/proc/{submitted.worker_pid('0')}/stat").read_text()
+        os.kill(int(parent.rpartition(")")[2].split()[1]), signal.SIGKILL)
+        trial_slurm.start_again(f"{job_id}_0")
     assert wait_for_end(trial_slurm, job_id, submitted) == {"COMPLETED"}, submitted.outputs()
     assert "lost (status 137); element 0 waits in the queue again" in submitted.outputs()
     submitted.check(6, repeated=2)
@@ -135,15 +142,16 @@ def test_an_element_whose_supervisor_was_killed_is_replaced_by_itself(trial_slur
 
 @pytest.mark.large
 def test_a_node_goes_down_and_comes_back(trial_slurm, submitted):
-    job_id = submitted.submit("--exclusive")
-    submitted.wait_until_busy()
-    element = f"{job_id}_0"
-    node = trial_slurm.facts(element)["NodeList"]
-    trial_slurm.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
-    try:
-        trial_slurm.start_again(element)
-    finally:
-        trial_slurm.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    with submitted.held():
+        job_id = submitted.submit("--exclusive")
+        submitted.wait_until_busy()
+        element = f"{job_id}_0"
+        node = trial_slurm.facts(element)["NodeList"]
+        trial_slurm.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+        try:
+            trial_slurm.start_again(element)
+        finally:
+            trial_slurm.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
     # The element may come back too late to find work; a node that goes down under it may even end it. The other one
     # finishes the search.
     assert "COMPLETED" in wait_for_end(trial_slurm, job_id, submitted), submitted.outputs()

@@ -1,8 +1,10 @@
 """A trial that sleeps instead of training: `python synthetic_trial.py CONFIG WORKDIR SECONDS_AN_EPOCH`.
 
 It leaves what `tfmat train` leaves (config.json, metrics.jsonl, status.json), stops as that does on SIGTERM (exit
-status 75) and goes on after the last epoch that it had finished. `epochs.log` gets one line an epoch begun and one an
-epoch finished, from which tests read that nothing was done twice. Only the standard library: it starts in no time.
+status 75) and goes on after the last epoch that it had finished. While there is a file `hold` in the search's folder it
+ends its first epoch and no further one, unless its number is at most the file's. `epochs.log` gets one line an epoch
+begun and one an epoch finished, from which tests read that nothing was done twice. Only the standard library: it starts
+in no time.
 """
 
 import json
@@ -28,6 +30,14 @@ def spread(text: str) -> float:
     return math.exp(0.35 * statistics.NormalDist().inv_cdf(uniform))
 
 
+def is_held(trial: pathlib.Path) -> bool:
+    """Whether the trial of this folder has to wait."""
+    try:
+        return trial.name > (trial.parents[1] / "hold").read_text()
+    except FileNotFoundError:
+        return False
+
+
 def main(config: str, workdir: str, seconds_an_epoch: str) -> int:
     """Runs the epochs that are left."""
     text = pathlib.Path(config).read_text()
@@ -47,8 +57,10 @@ def main(config: str, workdir: str, seconds_an_epoch: str) -> int:
             file.write(f"begin {epoch}\n")
         seconds = float(seconds_an_epoch) * spread(text.partition("# Found")[2])
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and not stopped:
-            time.sleep(min(0.05, max(0.0, deadline - time.monotonic())))
+        while not stopped and (
+            time.monotonic() < deadline or (epoch > 1 and is_held(folder.parent))
+        ):
+            time.sleep(min(0.05, max(0.01, deadline - time.monotonic())))
         if stopped:
             return 75
         value = known_function(values) * (1 + math.exp(-epoch))

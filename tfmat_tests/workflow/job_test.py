@@ -56,7 +56,6 @@ def test_sizes_that_cannot_be_are_refused_before_anything_is_made(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["--law=voce"], "not for curves of rising strain; give"),
         (["--law=prony", "--config.tests=creep"], "not for records that tell time; give"),
         (
             ["--law=voce_chaboche", "--config.model.input_scaling=curve"],

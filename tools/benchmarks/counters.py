@@ -46,7 +46,7 @@ def measure_counters(
         cycles=max(1, rounds // _CYCLE),
         steps=steps,
     )
-    samples, _ = lab.measure_variants([[one]], _samples_of)
+    samples, _ = lab.measure_variants(lambda _: [one], samples_of=_samples_of)
     rows = []
     for clock in ("seconds", "processor_seconds"):
         timed = [{**s, "rate": s["batch_size"] / s[clock]} for s in samples]

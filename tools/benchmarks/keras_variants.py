@@ -39,6 +39,12 @@ class BlockClock(keras.callbacks.Callback):
         return Timing((last - first) * batch_size, ended - started)
 
 
+def our_model(data: Data) -> keras.Model:
+    """The project's default network."""
+    outputs, scale = data.labels.shape[1], data.scale.tolist()
+    return build_model(default_config().model, num_outputs=outputs, input_scale=scale)
+
+
 class Ours:
     """The project's Trainer: many steps in one call, the data in memory and gathered by index in the graph."""
 
@@ -47,11 +53,7 @@ class Ours:
     def __init__(self, data: Data, batch_size: int):
         self._data, self._batch_size = data, batch_size
         self.work_a_step = batch_size
-        self._model = build_model(
-            default_config().model,
-            num_outputs=data.labels.shape[1],
-            input_scale=data.scale.tolist(),
-        )
+        self._model = our_model(data)
         self.operations = training_operations(self._model)
         # About half a second's worth of steps go into one call: two calls at least, since the first is not timed.
         self.least_steps = 2 * max(1, min(200, 15_000 // batch_size))
@@ -175,11 +177,7 @@ class FitOurModel(Fit):
     """`fit` on a tf.data pipeline with the project's own model: what is left then is the loop alone."""
 
     def _build(self) -> keras.Model:
-        return build_model(
-            default_config().model,
-            num_outputs=self._data.labels.shape[1],
-            input_scale=self._data.scale.tolist(),
-        )
+        return our_model(self._data)
 
     def _features(self, features: np.ndarray) -> np.ndarray:
         return features

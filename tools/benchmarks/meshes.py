@@ -13,7 +13,7 @@ from benchmarks import rounds as lab
 from benchmarks.ranks import make_data, steps_spec
 from tfmat.config import Config, default_config
 from tfmat.ranks.processes import Processes
-from tfmat.scaling.laboratory import Answers, Launch
+from tfmat.scaling.laboratory import Launch
 
 # mesh: devices
 MESHES = {"single": 1, "batch:1": 1, "batch:2": 2, "model:2": 2, "batch:2,model:2": 4}
@@ -69,7 +69,7 @@ def measure_meshes(
             found.append(lab.launch(name, number, folder, "benchmarks.meshes:measure", **spec))
         return found
 
-    samples, skipped = lab.measure_variants(lab.in_turns(of_round, rounds), _samples_of)
+    samples, skipped = lab.measure_variants(of_round, rounds)
     return {"skipped": skipped, "samples": samples, "summary": summarize_meshes(samples)}
 
 
@@ -112,19 +112,6 @@ def meshes_table(rows: Sequence[lab.Row]) -> Table:
         "peak, whole process": lambda row: f"{row['peak_bytes'] / 1e6:,.0f} MB",
     }
     return lab.rows_table("meshes; median (95 % interval) over the rounds", rows, columns)
-
-
-def _samples_of(launch: Launch, answers: Answers) -> list[lab.Sample]:
-    (answer,) = answers
-    return [
-        {
-            "batch_size": task["global_batch_size"],
-            "rate": task["global_batch_size"] * found["steps"] / found["seconds"],
-            "peak_bytes": found["use"]["memory_bytes"],
-            **found.get("mesh", {}),
-        }
-        for task, found in zip(launch.spec["tasks"], answer["tasks"], strict=True)
-    ]
 
 
 def measure(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tfmat.config import Config, default_config
 from tfmat.console import log
 from tfmat.data.packed import PackedDataset
 from tfmat.files import as_json
-from tfmat.scaling.laboratory import Answers, Launch
+from tfmat.scaling.laboratory import Launch
 
 _STEPS = "tfmat.scaling.step_times:measure_steps"
 _UNTUNED = {"HOROVOD_CYCLE_TIME": "1", "OMPI_MCA_mpi_yield_when_idle": "0"}
@@ -110,7 +110,7 @@ def measure_ranks(
         absent["mpi"] = "No module named 'mpi4py'; --with_mpi4py installs it"
         log(f"mpi is left out: {absent['mpi']}")
         names = [name for name in names if name != "mpi"]
-    samples, skipped = lab.measure_variants(lab.in_turns(of_round, rounds), _samples_of)
+    samples, skipped = lab.measure_variants(of_round, rounds)
     rows = lab.summarize(samples, share_of="alone")
     waiting = {
         row["batch_size"]: row["share"]
@@ -124,18 +124,6 @@ def measure_ranks(
             )
             row["waiting"] = {"low": low, "value": value, "high": high}
     return {"ranks": ranks, "skipped": absent | skipped, "samples": samples, "summary": rows}
-
-
-def _samples_of(launch: Launch, answers: Answers) -> list[lab.Sample]:
-    """A sample says what the slowest rank took."""
-    found = []
-    for i, task in enumerate(launch.spec["tasks"]):
-        seconds = [
-            answer["tasks"][i]["seconds"] / answer["tasks"][i]["steps"] for answer in answers
-        ]
-        size = task["batch_a_worker"]
-        found.append({"batch_size": size, "rate": size / max(seconds), "seconds_of_ranks": seconds})
-    return found
 
 
 def ranks_table(content: dict[str, Any]) -> Table:

@@ -25,16 +25,6 @@ Row = dict[str, Any]
 launch = functools.partial(launch_here, path=[str(pathlib.Path(__file__).resolve().parents[1])])
 
 
-def in_turns(of_round: Callable[[int], Sequence[Launch]], rounds: int) -> list[list[Launch]]:
-    """Every round's launches in an order of its own, the same in every call."""
-    found = []
-    for number in range(rounds):
-        launches = list(of_round(number))
-        random.Random(number).shuffle(launches)
-        found.append(launches)
-    return found
-
-
 class _Samples:
     """Keeps samples, and why a variant has none."""
 
@@ -55,19 +45,37 @@ class _Samples:
         self.skipped[launch.name] = f"{reason}: {end}" if end else reason
 
 
+def samples_of_steps(launch: Launch, answers: Answers) -> list[Sample]:
+    """Samples of steps as `tfmat.scaling.step_times` measures them: a step takes as long as on the slowest rank."""
+    found = []
+    for i, task in enumerate(launch.spec["tasks"]):
+        of_ranks = [answer["tasks"][i] for answer in answers]
+        seconds = [each["seconds"] / each["steps"] for each in of_ranks]
+        size = task["batch_a_worker"]
+        sample = {"batch_size": size, "rate": size / max(seconds), "seconds_of_ranks": seconds}
+        memory = of_ranks[0].get("use", {}).get("memory_bytes")
+        found.append({**sample, "peak_bytes": memory, **of_ranks[0].get("mesh", {})})
+    return found
+
+
 def measure_variants(
-    rounds: Sequence[Sequence[Launch]],
-    samples_of: Callable[[Launch, Answers], list[Sample]],
+    of_round: Callable[[int], Sequence[Launch]],
+    rounds: int = 1,
+    samples_of: Callable[[Launch, Answers], list[Sample]] = samples_of_steps,
 ) -> tuple[list[Sample], dict[str, str]]:
     """Samples of every variant in every round, and the reasons of those that are left out.
 
-    A ratio is formed within a round: a variant that failed in one is left out of all.
+    Each round has an order of its own, the same in every call. A ratio is formed within a round: a variant that failed
+    in one is left out of all.
 
     Raises:
       InputError: nothing is left.
     """
     journal = _Samples(samples_of)
-    measure(rounds, run_locally, journal)
+    launches = [list(of_round(number)) for number in range(rounds)]
+    for number, of_one in enumerate(launches):
+        random.Random(number).shuffle(of_one)
+    measure(launches, run_locally, journal)
     for name, reason in journal.skipped.items():
         log(f"{name} is left out: {reason}")
     samples = [each for each in journal.samples if each["variant"] not in journal.skipped]

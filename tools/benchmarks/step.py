@@ -89,7 +89,7 @@ def measure_steps(
         program = "benchmarks.step:measure"
         return [lab.launch(name, number, folder, program, variant=name, **spec) for name in names]
 
-    samples, skipped = lab.measure_variants(lab.in_turns(of_round, rounds), _samples_of)
+    samples, skipped = lab.measure_variants(of_round, rounds, _samples_of)
     operations = max(sample["operations"] for sample in samples)
     rows = lab.summarize(samples, slower_than="ours", share_of="matmul", scale=operations)
     checks = {}

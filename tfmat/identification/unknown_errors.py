@@ -1,0 +1,241 @@
+"""The errors of a measured test of which nobody told the size, integrated over. NumPy only.
+
+Residuals are the errors' sum: noise, alone or with a part that is alike along the test, rough or smooth, which stands
+for a law that does not quite follow the material (M. C. Kennedy, A. O'Hagan, Bayesian calibration of computer models,
+J. Royal Statistical Society B 63 (2001) 425-464); and zeroes and a strain that are off, which move the response in
+shapes that the law knows. Noise alone is as likely, before the test, as all correlations of `correlated_errors`
+together; the variance has the conjugate prior (inverse gamma, two degrees of freedom) at the noise that the points
+show. The variance and what is off are integrated over in closed form, the correlations one by one.
+
+Where a law misses a knee, or a specimen slips, errors are larger than elsewhere by factors. Stretches that stand out
+against all others are searched at the best fit, the worst first, and their errors are taken to be larger by what they
+show, so that they tell the less of the parameters (iterated reweighting: R. J. Carroll, D. Ruppert, Transformation and
+weighting in regression, 1988).
+"""
+
+import dataclasses
+import functools
+import itertools
+
+import numpy as np
+import scipy.special
+import scipy.stats
+
+from tfmat.identification.correlated_errors import correlations
+from tfmat.materials.law import Array
+
+# Neighbours are averaged into one of these numbers of groups; correlations are worked out once for each.
+_GROUPS = (10, 12, 16, 20, 25, 32, 40, 50, 64, 80, 100, 128, 160, 200)
+# Probability of independent errors, and degrees of freedom of the prior of the variance.
+_INDEPENDENT, _FREEDOM = 0.5, 2.0
+# Correlations that are less likely than the best by a factor exp(-_WORTH) are left out, and so are all after so many.
+_WORTH, _MOST_KEPT = 8.0, 40
+# Stretches whose errors are larger than the others', at most, and how seldom equal errors make one that stands out so.
+_MOST_LARGER, _SELDOM = 8, 1e-3
+# Stretches of a test whose errors are compared with each other, and the degrees of freedom that the noise between
+# neighbours, by their second differences, has of each point.
+_STRETCHES, _FREE_OF_NOISE = 10, 1.0 / 3.0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kept:
+    """One correlation that the residuals of a test allow, n groups and e effects.
+
+    Attributes:
+      vectors: [n, n], see `Correlation`; variances: [n]; shapes: effects over variances in their frame, [n, e].
+      taken: covariance of what is off given the residuals, over the errors' variance, [e, e].
+      logarithm: of its prior probability over the root of its determinant.
+    """
+
+    vectors: Array
+    variances: Array
+    shapes: Array
+    taken: Array
+    logarithm: float
+
+    def independent(self, turned: Array) -> Array:
+        """Residuals [k, n] as independent numbers of one size: those in its frame are `turned`."""
+        roots = np.sqrt(self.variances)
+        off = turned @ self.shapes @ self.taken
+        left = turned / roots - off @ (self.shapes * roots[:, None]).T
+        # The symmetric root of the covariance, so that errors keep their places.
+        return np.asarray(left @ self.vectors.T)
+
+    def squares(self, turned: Array) -> Array:
+        """Residuals' sum of squares as independent numbers; `turned` [k, n] are residuals in its frame: [k]."""
+        off = turned @ self.shapes
+        whole = np.square(turned) @ (1.0 / self.variances)
+        return np.asarray(whole - np.einsum("ki,ij,kj->k", off, self.taken, off))
+
+
+class UnknownErrors:
+    """The density of one test's residuals.
+
+    Attributes:
+      groups: that its points are averaged into, [groups], where each begins.
+      scale: what the errors of each group are larger by, [groups], 1 where none stand out.
+    """
+
+    def __init__(self, residuals: Array, effects: Array, noise: float):
+        """Takes what is known before any parameters are.
+
+        Args:
+          residuals: of the best fit, [points], in the order of the test.
+          effects: what the response changes by where a zero or the strain is off by a standard deviation, [points, e].
+          noise: standard deviation that the points show, in their unit; positive.
+        """
+        count = max([groups for groups in _GROUPS if groups <= len(residuals)], default=0)
+        count = count or len(residuals)
+        self.groups = np.arange(count) * len(residuals) // count
+        self._sizes = np.diff([*self.groups, len(residuals)])
+        self._prior = _FREEDOM * noise**2 * count / len(residuals)
+        self._noise = noise
+        self._freedom = count + _FREEDOM
+        self.effects = self.averaged(effects.T).T
+        self._best = self.averaged(residuals[None])
+        self.scale = np.ones(count)
+        self._kept = self._likely(self._best)
+        for _ in range(_MOST_LARGER):
+            stretch, factor = self._standing_out()
+            if factor <= 1.0:
+                break
+            self.scale[stretch] *= factor
+            self._kept = self._likely(self._best)
+
+    def averaged(self, values: Array) -> Array:
+        """Means of the groups: [..., points] -> [..., groups]."""
+        return np.asarray(np.add.reduceat(values, self.groups, axis=-1) / self._sizes)
+
+    def _likely(self, residuals: Array) -> list[_Kept]:
+        """The correlations to integrate over, by the residuals of the best fit [1, groups]."""
+        families = correlations(residuals.shape[1])
+        others = sum(map(len, families)) - 1
+        found = []
+        for family in families:
+            turned = residuals / self.scale @ family[0].vectors
+            effects = family[0].vectors.T @ (self.effects / self.scale[:, None])
+            for one in family:
+                share = _INDEPENDENT if len(family) == 1 else (1.0 - _INDEPENDENT) / others
+                kept = self._with(one.vectors, one.variances, turned, effects, share)
+                found.append((float(self._density(kept, kept.squares(turned))[0]), kept))
+        found.sort(key=lambda pair: -pair[0])
+        worth = [kept for density, kept in found if density >= found[0][0] - _WORTH]
+        return worth[:_MOST_KEPT]
+
+    def _with(
+        self, vectors: Array, variances: Array, turned: Array, effects: Array, share: float
+    ) -> _Kept:
+        shapes = effects / variances[:, None]
+        known, identity = effects.T @ shapes, np.eye(effects.shape[1])
+        whole, off = float(np.square(turned[0]) @ (1.0 / variances)), (turned @ shapes)[0]
+        # What is off is known in the unit of the response, not in that of the errors' size: this is their size at the
+        # best fit. What is off may be most of the residuals, so that it is found step by step.
+        explained = 0.0
+        for _ in range(4):
+            variance = max((whole - explained) / turned.shape[1], self._prior / _FREEDOM)
+            taken = np.linalg.inv(known + variance * identity)
+            explained = float(off @ taken @ off)
+        determinant = np.linalg.slogdet(identity + known / variance)[1]
+        logarithm = np.log(share) - 0.5 * (np.log(variances).sum() + determinant)
+        return _Kept(vectors, variances, shapes, taken, float(logarithm))
+
+    def _density(self, kept: _Kept, squares: Array) -> Array:
+        squares = np.maximum(squares, 0.0) + self._prior
+        return np.asarray(kept.logarithm - 0.5 * self._freedom * np.log(squares))
+
+    def _of_each(self, residuals: Array) -> tuple[Array, Array]:
+        """Log densities under each correlation, and their sums of squares: [kept, k] each, of groups [k, groups]."""
+        residuals = residuals / self.scale
+        squares, turned, frame = [], residuals, None
+        for kept in self._kept:
+            if kept.vectors is not frame:
+                # Correlations of one length are likely together; the identity is that of independent errors.
+                frame, turned = kept.vectors, residuals @ kept.vectors
+            squares.append(kept.squares(turned))
+        densities = [self._density(*pair) for pair in zip(self._kept, squares, strict=True)]
+        return np.stack(densities), np.stack(squares)
+
+    def log_density(self, residuals: Array) -> Array:
+        """Logarithm of the density of residuals [k, groups] up to a constant: [k]."""
+        return np.asarray(scipy.special.logsumexp(self._of_each(residuals)[0], axis=0))
+
+    @functools.cached_property
+    def precision(self) -> Array:
+        """Inverse covariance of the groups' errors, the mean over what the best fit allows: [groups, groups]."""
+        densities, squares = self._of_each(self._best)
+        shares = np.exp(densities[:, 0] - scipy.special.logsumexp(densities[:, 0]))
+        total = np.zeros((len(self.groups), len(self.groups)))
+        for kept, share, square in zip(self._kept, shares, squares[:, 0], strict=True):
+            inverse = (kept.vectors / kept.variances) @ kept.vectors.T
+            turned = kept.vectors @ kept.shapes
+            inverse -= turned @ kept.taken @ turned.T
+            total += share * self._freedom / (max(square, 0.0) + self._prior) * inverse
+        return total / np.outer(self.scale, self.scale)
+
+    def of_points(self, points: int) -> Array:
+        """The scale of each point of the test, [points]."""
+        return self.scale[np.searchsorted(self.groups, np.arange(points), side="right") - 1]
+
+    def _standing_out(self) -> tuple[slice, float]:
+        """The stretch of the best fit's errors that stands out most, and by what factor; 1 where chance would do."""
+        densities = self._of_each(self._best)[0]
+        kept = self._kept[int(np.argmax(densities[:, 0]))]
+        squares = np.square(kept.independent(self._best / self.scale @ kept.vectors))[0]
+        count, sums = len(squares), np.concatenate([[0.0], np.cumsum(squares)])
+        least, tried, found = 0.0, 0, (slice(0), 1.0)
+        for length in (2**i for i in range((count // 2).bit_length())):
+            starts = np.arange(0, count - length + 1, max(length // 2, 1))
+            inside = sums[starts + length] - sums[starts]
+            outside = np.maximum((sums[-1] - inside) / (count - length), 1e-300)
+            ratio = inside / length / outside
+            p, tried = scipy.stats.f.logsf(ratio, length, count - length), tried + len(starts)
+            i = int(np.argmin(p))
+            if p[i] < least:
+                stretch = slice(int(starts[i]), int(starts[i]) + length)
+                least, found = float(p[i]), (stretch, float(np.sqrt(ratio[i])))
+        return found if least + np.log(tried) < np.log(_SELDOM) else (slice(0), 1.0)
+
+    def noise_ratio(self, residuals: Array) -> Array:
+        """Mean square of residuals [k, groups] over that of the noise which the points show: [k].
+
+        What is off is taken out. Where the law holds and errors are independent it has Fisher's distribution of
+        `noise_freedom`.
+        """
+        variance = self._noise**2 / self._sizes.mean()
+        taken = np.linalg.inv(
+            self.effects.T @ self.effects + variance * np.eye(len(self.effects.T))
+        )
+        off = residuals @ self.effects
+        left = np.square(residuals).sum(axis=1) - np.einsum("ki,ij,kj->k", off, taken, off)
+        return np.asarray(left / (variance * len(self.groups)))
+
+    @property
+    def noise_freedom(self) -> tuple[float, float]:
+        """Degrees of freedom of the numerator and the denominator of `noise_ratio`."""
+        return float(len(self.groups)), _FREE_OF_NOISE * float(self._sizes.sum())
+
+    def stretch_p(self, residuals: Array, generator: np.random.Generator) -> Array:
+        """How probable errors are that stand out in one stretch of the test as much as these do, [k].
+
+        Correlation and size of the errors are drawn from their posterior, given residuals [k, groups].
+        """
+        densities, squares = self._of_each(residuals)
+        shares = np.exp(densities - scipy.special.logsumexp(densities, axis=0))
+        places = generator.random(len(residuals)) > np.cumsum(shares, axis=0)
+        chosen = np.minimum(places.sum(axis=0), len(self._kept) - 1)
+        found, residuals = np.empty(len(residuals)), residuals / self.scale
+        bounds = np.arange(_STRETCHES + 1) * len(self.groups) // _STRETCHES
+        for i in np.unique(chosen):
+            kept, rows = self._kept[i], np.flatnonzero(chosen == i)
+            turned = residuals[rows] @ kept.vectors
+            errors = np.square(kept.independent(turned))
+            size = (np.maximum(squares[i, rows], 0.0) + self._prior) / generator.chisquare(
+                self._freedom, len(rows)
+            )
+            parts = [
+                scipy.stats.chi2.sf(errors[:, a:b].sum(axis=1) / size, b - a)
+                for a, b in itertools.pairwise(bounds)
+                if b > a
+            ]
+            found[rows] = 1.0 - (1.0 - np.min(parts, axis=0)) ** len(parts)
+        return found

@@ -1,0 +1,218 @@
+"""The forward network of a simulated specimen as a law: parameters -> the curve, by a few matrix products. NumPy only.
+
+Several small networks, the members, were trained on the same runs from other starts; the law answers with their mean,
+and their spread tells where they know little. Each gives the principal components of the curve on a fixed grid of
+strain. A machine that gives way beside the specimen, and the zero of the strain, are parameters of the law as well: the
+strain of a record is then the specimen's and stress / stiffness, less the zero.
+"""
+
+import base64
+import dataclasses
+import functools
+import io
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tfmat.errors import InputError
+from tfmat.materials.law import Array, Law
+from tfmat.materials.parameter import Parameter
+
+MACHINE, ZERO = "machine_stiffness", "strain_zero"
+_ROUNDING = 1e-9
+
+
+@dataclasses.dataclass(frozen=True)
+class ForwardNetwork:
+    """Members of two hidden layers (Gaussian error linear units), and what their outputs mean.
+
+    Attributes:
+      kernels, biases: of the layers, [members, inputs, outputs] and [members, outputs].
+      strain: [points], the grid; mean: [points], MPa; components: [outputs, points], MPa for an output of 1.
+    """
+
+    kernels: tuple[Array, ...]
+    biases: tuple[Array, ...]
+    strain: Array
+    mean: Array
+    components: Array
+
+    def outputs(self, inputs: Array) -> Array:
+        """What each member says of inputs [runs, inputs]: [members, runs, outputs]."""
+        values = inputs[None]
+        for layer, (kernel, bias) in enumerate(zip(self.kernels, self.biases, strict=True)):
+            values = (_gelu(values) if layer else values) @ kernel + bias[:, None]
+        return np.asarray(values)
+
+    def curves(self, inputs: Array) -> Array:
+        """Stress on the grid, the mean of the members: [runs, points], MPa."""
+        return np.asarray(self.outputs(inputs).mean(axis=0) @ self.components + self.mean)
+
+    def spread(self, inputs: Array) -> Array:
+        """Standard deviation of the members' stress about their mean: [runs, points], MPa."""
+        return np.asarray((self.outputs(inputs) @ self.components).std(axis=0, ddof=1))
+
+    def slopes(self, inputs: Array, changes: Array) -> Array:
+        """How the curves change along changes [runs, directions, inputs]: [runs, directions, points], MPa."""
+        values, along = inputs[None], changes[None]
+        for layer, (kernel, bias) in enumerate(zip(self.kernels, self.biases, strict=True)):
+            if layer:
+                along = along * _gelu_slope(values)[:, :, None]
+                values = _gelu(values)
+            values, along = values @ kernel + bias[:, None], along @ kernel[:, None]
+        return np.asarray(along.mean(axis=0) @ self.components)
+
+    def to_text(self) -> str:
+        """Everything in letters, for `from_text`; single precision, in which the network was trained."""
+        file = io.BytesIO()
+        arrays: dict[str, Any] = {f"kernel{i}": array for i, array in enumerate(self.kernels)}
+        arrays |= {f"bias{i}": array for i, array in enumerate(self.biases)}
+        arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
+        arrays |= {name: getattr(self, name) for name in ("strain", "mean", "components")}
+        np.savez(file, **arrays)
+        return base64.b64encode(file.getvalue()).decode("ascii")
+
+    @classmethod
+    def from_text(cls, text: str) -> "ForwardNetwork":
+        """The network that `to_text` wrote; white space in the text counts for nothing."""
+        with np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False) as file:
+            arrays = {name: np.asarray(file[name], np.float64) for name in file.files}
+        layers = range(sum(name.startswith("kernel") for name in arrays))
+        kernels = tuple(arrays[f"kernel{i}"] for i in layers)
+        biases = tuple(arrays[f"bias{i}"] for i in layers)
+        return cls(kernels, biases, arrays["strain"], arrays["mean"], arrays["components"])
+
+
+# Keras's approximation of Gaussian error linear units, x/2 (1 + tanh(a (x + b x³))), which is far quicker.
+_A, _B = np.sqrt(2.0 / np.pi), 0.044715
+
+
+def _gelu(values: Array) -> Array:
+    return np.asarray(0.5 * values * (1.0 + np.tanh(_A * values * (1.0 + _B * np.square(values)))))
+
+
+def _gelu_slope(values: Array) -> Array:
+    squares = np.square(values)
+    share = np.tanh(_A * values * (1.0 + _B * squares))
+    along = _A * (1.0 + 3.0 * _B * squares)
+    return np.asarray(0.5 * (1.0 + share) + 0.5 * values * (1.0 - np.square(share)) * along)
+
+
+def inputs_of(parameters: tuple[Parameter, ...], values: Array) -> Array:
+    """Values [runs, parameters] as a network takes them: -1 to 1 on each scale, and evenly where that is another.
+
+    Stress is nearly linear in some parameters and in the logarithm of others; with both a network learns it sooner.
+    """
+    labels = [p.to_unit_interval(values[:, i]) for i, p in enumerate(parameters)]
+    even = [
+        (values[:, i] - p.low) / (p.high - p.low)
+        for i, p in enumerate(parameters)
+        if p.scale != "linear"
+    ]
+    return 2.0 * np.stack(labels + even, axis=1) - 1.0
+
+
+def _input_slopes(parameters: tuple[Parameter, ...], values: Array) -> Array:
+    """d input / d parameter, [runs, parameters, inputs]."""
+    logarithmic = [i for i, p in enumerate(parameters) if p.scale != "linear"]
+    found = np.zeros((len(values), len(parameters), len(parameters) + len(logarithmic)))
+    for i, parameter in enumerate(parameters):
+        found[:, i, i] = 2.0 / parameter.slope(values[:, i])
+    for column, i in enumerate(logarithmic, start=len(parameters)):
+        found[:, i, column] = 2.0 / (parameters[i].high - parameters[i].low)
+    return found
+
+
+class ForwardLaw(Law):
+    """The nominal stress of a specimen by its forward network; files that hold a subclass are made by `law_file`.
+
+    Attributes:
+      weights: the network, see `ForwardNetwork.to_text`.
+      drawn: parameters of the simulation in the order of the network's inputs; a stiffness of the machine and
+        a zero of the strain stand behind them in `parameters`.
+    """
+
+    formula = "a network trained on runs of the simulation"
+    strain_measure = "nominal"
+    stress_measure = "nominal"
+    strain_spacing = 2.0
+    known_beyond = False
+    weights: ClassVar[str]
+    drawn: ClassVar[tuple[Parameter, ...]]
+
+    def __init__(self, ranges: Any = None, fixed: Any = None, scales: Any = None):
+        """See `Law.__init__`; InputError for a range or value beyond the runs', of which the network knows nothing."""
+        super().__init__(ranges, fixed, scales)
+        for own, known in zip(self.parameters, type(self).parameters, strict=True):
+            limits = (own.low, own.high) if own.fixed is None else (own.fixed, own.fixed)
+            slack = _ROUNDING * (known.high - known.low)
+            if limits[0] < known.low - slack or limits[1] > known.high + slack:
+                asked = f"{limits[0]:g}" + (f" to {limits[1]:g}" if own.fixed is None else "")
+                raise InputError(
+                    f"{own.name} {asked} {own.unit} is beyond the runs that {self.name} was trained on, "
+                    f"{known.low:g} to {known.high:g}; make runs with a wider range"
+                )
+
+    @classmethod
+    @functools.cache
+    def network(cls) -> ForwardNetwork:
+        """The network in the file."""
+        return ForwardNetwork.from_text(cls.weights)
+
+    @property
+    def _errors(self) -> list[str]:
+        return [parameter.name for parameter in self.parameters[len(self.drawn) :]]
+
+    def stress(self, strain: Array, parameters: Array) -> Array:
+        """See `Law.stress`; beyond the end of the runs the curve goes on straight."""
+        return self._read(strain, parameters)[0]
+
+    def derivatives(self, strain: Array, parameters: Array) -> Array:
+        """See `Law.derivatives`; exact for the lines that are drawn between the points of the grid."""
+        return self._read(strain, parameters, with_slopes=True)[1]
+
+    def _read(
+        self, strain: Array, parameters: Array, with_slopes: bool = False
+    ) -> tuple[Array, Array]:
+        parameters, network = np.asarray(parameters, np.float64), self.network()
+        own = parameters[:, : len(self.drawn)]
+        inputs = inputs_of(self.drawn, own)
+        heights = network.curves(inputs)
+        places = np.broadcast_to(network.strain, heights.shape)
+        errors = dict(zip(self._errors, parameters[:, len(self.drawn) :].T, strict=True))
+        compliance: Array = np.zeros(len(parameters))
+        if MACHINE in errors:
+            compliance = 1.0 / errors[MACHINE]
+            places = places + compliance[:, None] * heights
+            # A machine softer than the specimen's fall would tear it: the record holds nothing of what follows.
+            places = np.maximum.accumulate(places, axis=1)
+        strain = np.broadcast_to(np.asarray(strain, np.float64), (len(parameters), strain.shape[1]))
+        moves = np.zeros(strain.shape)
+        if ZERO in errors:
+            # A record begins at zero, whatever that is worth.
+            shifted = strain + errors[ZERO][:, None]
+            moves = ((strain > 0.0) & (shifted > 0.0)).astype(np.float64)
+            strain = shifted * moves
+        left = np.stack(
+            [np.searchsorted(at, seen) - 1 for at, seen in zip(places, strain, strict=True)]
+        )
+        left = np.clip(left, 0, places.shape[1] - 2)
+        low, high = (np.take_along_axis(places, left + i, axis=1) for i in (0, 1))
+        below, above = (np.take_along_axis(heights, left + i, axis=1) for i in (0, 1))
+        width = np.where(high > low, high - low, 1.0)
+        share, rise = (strain - low) / width, (above - below) / width
+        stress = below + share * (above - below)
+        if not with_slopes:
+            return stress, np.empty(0)
+        slopes = network.slopes(inputs, _input_slopes(self.drawn, own))
+        columns = []
+        for i in range(len(self.drawn)):
+            ends = (np.take_along_axis(slopes[:, i], left + side, axis=1) for side in (0, 1))
+            first, last = ends
+            along = first + share * (last - first)
+            columns.append(along * (1.0 - rise * compliance[:, None]))
+        if MACHINE in errors:
+            columns.append(rise * stress * np.square(compliance)[:, None])
+        if ZERO in errors:
+            columns.append(rise * moves)
+        return stress, np.stack(columns, axis=2)

@@ -1,0 +1,47 @@
+"""Programs that end at a limit of time, and with the process that started them, with all that they have started."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from typing import Any
+
+# The first member of the group: its input ends when this process does, also by SIGKILL. The signal at a parent's
+# death (PR_SET_PDEATHSIG) would reach the program only, and commands of solvers are often scripts that start them.
+_GUARD = "read -r line; kill -s KILL -- -$$"
+
+
+async def run_program(*command: str, time_limit: float, **options: Any) -> int | None:
+    """Runs a program in a process group of its own, which is ended with it, at the limit, and with this process.
+
+    Args:
+      time_limit: seconds.
+      options: as `subprocess.Popen` takes them.
+
+    Returns:
+      The exit status, minus the number of the signal that ended the program; None at the limit of time.
+    """
+    theirs, ours = os.pipe()
+    guard = program = None
+    try:
+        guard = await asyncio.create_subprocess_exec(
+            "sh", "-c", _GUARD,
+            stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0,
+        )  # fmt: skip
+        program = await asyncio.create_subprocess_exec(*command, process_group=guard.pid, **options)
+        # Not `wait_for`, which swallows a cancellation that comes when the program has just ended.
+        async with asyncio.timeout(time_limit):
+            return await program.wait()
+    except TimeoutError:
+        return None
+    finally:
+        os.close(theirs)
+        os.close(ours)
+        if guard is not None:
+            # Nobody has waited for the guard yet, so that its number is still that of the group.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(guard.pid, signal.SIGKILL)
+            for process in (guard, program):
+                if process is not None:
+                    await process.wait()

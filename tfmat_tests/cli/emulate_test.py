@@ -1,0 +1,57 @@
+"""`tfmat emulate` as a user calls it: runs of a program, the law in its file, and a record that it fits."""
+
+import pathlib
+
+import numpy as np
+
+from tfmat.cli.main import main
+from tfmat.materials import find_law
+from tfmat_tests.simulators.bar import bar_folder
+
+
+def run(capsys, *arguments):
+    status = main([*map(str, arguments)])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_runs_become_a_law_that_every_command_takes(tmp_path, capsys):
+    bar = bar_folder(tmp_path)
+    flags = (f"--simulator={bar}", f"--data_dir={tmp_path / 'data'}", "--num_runs=60")
+    status, out, err = run(capsys, "emulate", *flags, "--train_for=600steps")
+    assert status == 0, err
+    spec = f"{tmp_path / 'data' / 'bar_60.py'}:Bar"
+    assert "runs      60 of bar" in out and "60 made" in out
+    assert "42 runs trained it; it is off by 0." in out
+    assert f"tfmat train --law={spec} --config=configs/forward.py" in out
+    status, out, _ = run(capsys, "laws", spec)
+    assert status == 0 and out.count("check passed") == 3
+    # The same command again makes no run and trains nothing.
+    status, out, _ = run(capsys, "emulate", *flags, "--train_for=600steps")
+    assert status == 0 and "all were there already" in out
+
+    # Least squares with the law identifies a record; no network is needed.
+    law = find_law(spec)
+    strain = np.linspace(0.0, 0.019, 80)
+    stress = law.stress(strain[None], np.array([[180.0, 900.0]]))[0]
+    file = tmp_path / "record.csv"
+    rows = [f"{e:.8g},{s:.8g}" for e, s in zip(strain, stress, strict=True)]
+    file.write_text("\n".join(["strain [-],stress [MPa]", *rows]))
+    status, out, err = run(capsys, "identify", file, f"--law={spec}")
+    assert status == 0, err
+    assert "yields (MPa)" in out and "slope (MPa)" in out
+
+
+def test_what_is_not_there_is_said_in_one_line(tmp_path, capsys):
+    status, _, err = run(capsys, "emulate")
+    assert (status, err) == (
+        2,
+        "tfmat: say what to emulate: --simulator=FOLDER, with a simulator.toml in it\n",
+    )
+    bar = bar_folder(tmp_path)
+    status, _, err = run(
+        capsys, "emulate", f"--simulator={bar}", f"--data_dir={tmp_path}", "--num_runs=30"
+    )
+    assert status == 2
+    assert "tfmat: 30 runs have a curve; a forward network needs 50 at least" in err
+    assert not list(pathlib.Path(tmp_path).glob("bar*.py"))

@@ -1,0 +1,118 @@
+"""tools/compare_posteriors: its scores against closed forms, and a small comparison of what needs no other package."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from tfmat.files import read_json
+
+TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
+
+
+@pytest.fixture(scope="module")
+def tool():
+    sys.path.insert(0, str(TOOLS))
+    try:
+        import compare_posteriors
+
+        yield compare_posteriors
+    finally:
+        sys.path.remove(str(TOOLS))
+
+
+def test_scores_of_normal_posteriors_are_those_of_the_closed_form(tool):
+    # E|X - t| - E|X - X'| / 2 of a normal distribution: Gneiting and Raftery 2007, equation 21.
+    random, spread = np.random.default_rng(0), 0.05
+    means = random.uniform(0.3, 0.7, (400, 1))
+    truths = means + spread * random.standard_normal(means.shape)
+    draws = means[:, None] + spread * random.standard_normal((400, 1000, 1))
+    z = (truths - means) / spread
+    energy = spread * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / np.sqrt(np.pi))
+    log_score = norm.logpdf(truths, means, spread)[:, 0]
+    answer = {"draws": draws, "log_score": log_score, "training_seconds": np.array(3.0)}
+    found = tool.scores(answer, truths)
+    assert found["energy_score"] == pytest.approx(energy.mean(), rel=0.02)
+    assert found["log_score"] == pytest.approx(log_score.mean())
+    # Four standard errors of a share of 400.
+    assert found["coverage_95"] == pytest.approx(0.95, abs=4 * np.sqrt(0.95 * 0.05 / 400))
+    assert found["training_seconds"] == 3.0
+
+
+def test_least_squares_is_scored_on_a_task_of_its_own_and_not_twice(tool, tmp_path, monkeypatch):
+    monkeypatch.setattr(tool, "RECORDS", 400)
+    monkeypatch.setattr(tool, "TESTS", 50)
+    folder = tool.frozen_task(tmp_path / "voce", "voce")
+    found = tool.answered(folder, "laplace", 1.0, 0)
+    result = folder / "laplace-1-0.json"
+    # A cut normal distribution of four labels that 200 points tell well: not below the density of the prior, 0 nats.
+    assert read_json(result) == found
+    assert found["median_log_score"] > 5.0
+    written = result.stat().st_mtime_ns
+    assert tool.answered(folder, "laplace", 1.0, 0) == found
+    assert result.stat().st_mtime_ns == written
+    table = tool.table(tmp_path)
+    assert "| voce | laplace | 1 |" in table
+    assert (tmp_path / "table.md").read_text() == table + "\n"
+
+
+def test_a_clock_counts_from_the_end_of_the_first_step_and_lets_the_rate_fall_to_nothing(
+    tool, monkeypatch
+):
+    from posteriors import frozen
+
+    now = [100.0]
+    monkeypatch.setattr(frozen.time, "process_time", lambda: now[0])
+    clock = frozen.Clock(10.0)
+    with clock.running():
+        now[0] += 1.0
+    now[0] += 50.0  # what is compiled
+    assert not clock.step_is_over()
+    assert clock.spent == 1.0
+    # BayesFlow's: a tenth of the peak at first, a cosine after 5 % of the time.
+    assert frozen.Clock(10.0).rate(2.0) == pytest.approx(0.2)
+    share = (0.1 - 0.05) / 0.95
+    assert clock.rate(2.0) == pytest.approx(1.0 + np.cos(np.pi * share))
+    now[0] += 9.0
+    assert clock.step_is_over(4)
+    now[0] += 5.0
+    assert (clock.spent, clock.steps, clock.rate(2.0)) == (10.0, 5, 0.0)
+
+
+def test_tests_of_a_record_stand_side_by_side_for_networks_of_one_series(tool, tmp_path):
+    from posteriors.frozen import Task
+
+    # Two tests of three points; the second is missing in the second record.
+    features = np.zeros((2, 6, 3), np.float32)
+    features[0, :, 0], features[0, :, 1] = [1, 2, 3, 4, 5, 6], [2, 4, 6, 8, 10, 12]
+    features[1, :3], features[1, 3:, 2] = features[0, :3], 1.0
+    task = Task(tmp_path, features, np.zeros((2, 1)), features, np.zeros((2, 1)), tests=2)
+    found = task.scaled(features)
+    # Strain and stress of the first, strain, stress and flag of the second; the first is never missing.
+    assert found.shape == (2, 3, 5)
+    np.testing.assert_allclose(found[0, :, 0], [1 / 3, 2 / 3, 1])
+    np.testing.assert_allclose(found[0, :, 3], [8 / 12, 10 / 12, 1])
+    np.testing.assert_array_equal(found[1, :, 2:], [[0, 0, 1]] * 3)
+
+
+def test_a_method_that_is_not_known_is_refused_in_one_line(tmp_path):
+    ended = subprocess.run(
+        [
+            sys.executable,
+            str(TOOLS / "compare_posteriors.py"),
+            "--methods=mcmc",
+            f"--workdir={tmp_path}",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(TOOLS.parent)},
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.strip().splitlines() == [
+        "tools/compare_posteriors: there is no mcmc; choose of tfmat_flow, bayesflow_npe, sbi_npe, laplace"
+    ]
