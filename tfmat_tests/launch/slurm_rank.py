@@ -10,6 +10,9 @@ from tfmat.ranks.processes import find_processes
 
 
 def _save(number: int, frame: Any) -> None:
+    # SLURM tells all processes of a job, and the job's script tells its own once more; as tfmat, take the first one.
+    for later in (signal.SIGUSR1, signal.SIGTERM):
+        signal.signal(later, signal.SIG_IGN)
     say(f"{signal.Signals(number).name} saved")
     sys.exit(75)
 
