@@ -66,6 +66,9 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int | None:
         raise Interrupted(
             "interrupted; finished runs are stored, and the same command goes on"
         ) from None
+    from tfmat.launch.runtime import prepare_tensorflow
+
+    prepare_tensorflow(own_program=True)
     from tfmat.workflow.emulate import emulate
 
     found = emulate(

@@ -163,15 +163,10 @@ def _write_curves(folder: pathlib.Path, campaign: Campaign, seed: int) -> pathli
     """The complete runs as a file of labelled curves (see `read_labelled`), in a folder that its content names."""
     parameters, parts = campaign.description.parameters, parts_of(len(campaign.outcomes), seed)
     complete = campaign.complete
-    curves = [one for i in complete if (one := campaign.outcomes[i]) is not None]
-    points = max(len(one.strain) for one in curves if one.strain is not None)
-    strain, stress = (np.full((len(curves), points), np.nan) for _ in range(2))
-    for i, one in enumerate(curves):
-        assert one.strain is not None and one.stress is not None
-        strain[i, : len(one.strain)], stress[i, : len(one.stress)] = one.strain, one.stress
+    curves = [one.curve() for i in complete if (one := campaign.outcomes[i]) is not None]
     arrays: dict[str, Any] = {
-        "strain": strain,
-        "stress": stress,
+        "strain": np.stack([strain for strain, _ in curves]),
+        "stress": np.stack([stress for _, stress in curves]),
         "parameters": campaign.drawn[complete, : len(parameters)],
         "names": np.array([parameter.name for parameter in parameters]),
         "units": np.array([parameter.unit for parameter in parameters]),

@@ -11,15 +11,15 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import zipfile
 from collections.abc import Mapping
 
 import jinja2
 import jinja2.meta
 import numpy as np
+from scipy.interpolate import PchipInterpolator
 
 from tfmat.errors import InputError, nearest
-from tfmat.files import atomic_write, write_error
+from tfmat.files import write_error
 from tfmat.materials.law import Array
 from tfmat.simulators.description import FUNCTIONS, Description
 from tfmat.simulators.processes import run_program
@@ -28,11 +28,19 @@ from tfmat.simulators.readers import FailedRunError, read_curve
 # Goes up where the same run would give another curve, so that stored ones are not taken for it.
 _FORM = 1
 LOG = "log.txt"
+# Points of a curve, which are dense where the strain is small, as knees are.
+_POINTS, _SPACING = 401, 2.0
 # Characters of the log that a failed run keeps.
 _KEPT = 2000
 _VERSION_PATIENCE = 60.0  # seconds
 # Seconds within which a process hears that its job ends, where a program of the job was told first.
-_END_OF_JOB = 1.0
+_END_OF_JOB = 2.0
+# Statuses of a program that was told, and of a script whose program was.
+_TOLD_TO_END = [
+    status
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    for status in (-number, 128 + number)
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +73,17 @@ class Outcome:
     stress: Array | None = None
     failure: str = ""
     log: str = ""
+
+    def curve(self, end: float | None = None) -> tuple[Array, Array]:
+        """Strain and stress, [points] each, from zero to `end`, or to that of the run; only where there is a curve.
+
+        Between the increments of a run its curve bends: cubics that keep to its rises and falls (Fritsch and Butland
+        1984) are nearer than lines, which cut its knee.
+        """
+        assert self.strain is not None and self.stress is not None
+        last = float(self.strain[-1]) if end is None else end
+        strain = last * np.linspace(0.0, 1.0, _POINTS) ** _SPACING
+        return strain, np.asarray(PchipInterpolator(self.strain, self.stress)(strain))
 
 
 class Solver:
@@ -156,8 +175,9 @@ class Solver:
         if status is None:
             return f"not finished after {description.time_limit:g} s"
         if status:
-            # Who ends a job tells all of its processes. Then this one is cancelled here, and nothing is kept.
-            await asyncio.sleep(_END_OF_JOB)
+            if status in _TOLD_TO_END:
+                # Who ends a job tells all of its processes. Then this one is cancelled here, and nothing is kept.
+                await asyncio.sleep(_END_OF_JOB)
             if status < 0:
                 return f"ended by {signal.Signals(-status).name}"
             return f"exit status {status}"
@@ -273,23 +293,3 @@ def _end_of(path: pathlib.Path) -> str:
     with contextlib.suppress(OSError):
         return path.read_text("utf-8", errors="replace")[-_KEPT:]
     return ""
-
-
-def save(path: pathlib.Path, outcome: Outcome) -> None:
-    """Writes a run's curve, whole or not at all; see `load`."""
-    assert outcome.strain is not None and outcome.stress is not None
-    with atomic_write(path) as file:
-        np.savez(
-            file, strain=outcome.strain, stress=outcome.stress, seconds=np.array(outcome.seconds)
-        )
-
-
-def load(path: pathlib.Path) -> Outcome:
-    """The curve of a run; InputError where the file is damaged."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return Outcome(float(file["seconds"]), file["strain"], file["stress"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(
-            f"{path} is damaged ({error}); delete it, and its run comes again"
-        ) from error

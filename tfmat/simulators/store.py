@@ -5,12 +5,23 @@ import dataclasses
 import pathlib
 import re
 import shutil
+import zipfile
 from collections.abc import Iterator
 
+import numpy as np
+
 from tfmat.errors import InputError
-from tfmat.files import check_json, is_locked, locked, make_folder, read_json, write_json
+from tfmat.files import (
+    atomic_write,
+    check_json,
+    is_locked,
+    locked,
+    make_folder,
+    read_json,
+    write_json,
+)
 from tfmat.simulators.description import Description
-from tfmat.simulators.runs import Deck, Outcome, load, save
+from tfmat.simulators.runs import Deck, Outcome
 
 RUNS, _RUNNING, _FIRST = "runs", "running", "first"
 # A failure on a disk with less than this is the disk's, not the model's: bytes.
@@ -137,6 +148,26 @@ class Store:
             )
         one = FailedRun(outcome.failure, outcome.log, outcome.seconds, dict(deck.values))
         write_json(failed, dataclasses.asdict(one))
+
+
+def save(path: pathlib.Path, outcome: Outcome) -> None:
+    """Writes a run's curve, whole or not at all; see `load`."""
+    assert outcome.strain is not None and outcome.stress is not None
+    with atomic_write(path) as file:
+        np.savez(
+            file, strain=outcome.strain, stress=outcome.stress, seconds=np.array(outcome.seconds)
+        )
+
+
+def load(path: pathlib.Path) -> Outcome:
+    """The curve of a run; InputError where the file is damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return Outcome(float(file["seconds"]), file["strain"], file["stress"])
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(
+            f"{path} is damaged ({error}); delete it, and its run comes again"
+        ) from error
 
 
 def busy(name: str, folder: pathlib.Path) -> str:

@@ -93,9 +93,9 @@ def verify(
 def _verified(
     values: dict[str, float], outcome: Outcome, laboratory: Laboratory, strain: Array, stress: Array
 ) -> VerifiedRun:
-    if outcome.strain is None or outcome.stress is None:
+    if outcome.strain is None:
         return VerifiedRun(values, outcome.failure, None, None)
-    found = _as_recorded(outcome.strain, outcome.stress, laboratory, strain, stress)
+    found = _as_recorded(*outcome.curve(), laboratory, strain, stress)
     rmse = float(np.sqrt(np.mean((found - stress) ** 2)) / np.abs(stress).max())
     return VerifiedRun(values, "", found, 100 * rmse)
 

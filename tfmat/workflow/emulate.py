@@ -7,7 +7,6 @@ from typing import Any
 
 import keras
 import numpy as np
-from scipy.interpolate import PchipInterpolator
 
 from tfmat.data.labelled import PARTS
 from tfmat.data.manifest import plain_name
@@ -21,8 +20,6 @@ from tfmat.training.trainer import Trainer
 
 FEWEST_RUNS = 50
 TRAIN_FOR = "12000steps"
-# Points of the grid, which are dense where the strain is small, as a law of nominal strain asks for.
-_POINTS, _SPACING = 401, 2.0
 # Principal components until they leave this share of the curves, root mean square, and no more than so many.
 _LEFT, _MOST_COMPONENTS = 1e-4, 24
 _MEMBERS, _UNITS, _BATCH, _RATE = 4, 128, 64, 3e-3
@@ -126,20 +123,11 @@ def emulate(
 
 
 def _on_grid(campaign: Campaign) -> tuple[Array, Array]:
-    """The curves on one grid of strain that all of them reach: [points], and [runs, points] in MPa.
-
-    Between the increments of a run a curve bends: cubics that keep to its rises and falls are nearer than lines.
-    """
-    curves = [
-        (one.strain, one.stress)
-        for i in campaign.complete
-        if (one := campaign.outcomes[i]) is not None
-        and one.strain is not None
-        and one.stress is not None
-    ]
-    end = min(float(strain[-1]) for strain, _ in curves)
-    grid = end * np.linspace(0.0, 1.0, _POINTS) ** _SPACING
-    return grid, np.stack([PchipInterpolator(*curve)(grid) for curve in curves])
+    """The curves on one grid of strain that all of them reach: [points], and [runs, points] in MPa."""
+    runs = [one for i in campaign.complete if (one := campaign.outcomes[i]) is not None]
+    end = min(float(one.strain[-1]) for one in runs if one.strain is not None)
+    curves = [one.curve(end) for one in runs]
+    return curves[0][0], np.stack([stress for _, stress in curves])
 
 
 def _principal(stress: Array, train: Array) -> tuple[Array, Array, Array]:

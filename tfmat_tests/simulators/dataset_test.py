@@ -18,6 +18,7 @@ from tfmat.errors import InputError
 from tfmat.simulators.campaign import draw
 from tfmat.simulators.dataset import FAILURES, parts_of, simulate_dataset
 from tfmat.simulators.description import read_description
+from tfmat.simulators.runs import Outcome
 from tfmat_tests.simulators.bar import END, LENGTH, MODULUS, bar_folder, trouble
 
 
@@ -42,6 +43,18 @@ def runs_of(dataset, rows, drawn):
     far = np.abs(np.asarray(dataset.labels)[rows, None] - wanted[None]).max(axis=2)
     assert far.min(axis=1).max() < 1e-6
     return far.argmin(axis=1)
+
+
+def test_between_increments_a_curve_bends():
+    """Cubics are within a fifth of what lines are off, and keep to a curve that does not bend."""
+    places = 0.04 * np.linspace(0, 1, 25) ** 1.5
+    run = Outcome(1.0, places, 500 * np.tanh(100 * places))
+    strain, stress = run.curve()
+    true = 500 * np.tanh(100 * strain)
+    off = [np.abs(found - true).max() for found in (stress, np.interp(strain, places, run.stress))]
+    assert off[0] < 0.2 * off[1] and strain[0] == 0 and strain[-1] == places[-1]
+    straight = Outcome(1.0, places, 7e4 * places)
+    np.testing.assert_allclose(straight.curve(0.02)[1], 7e4 * straight.curve(0.02)[0], rtol=1e-12)
 
 
 def test_copies_stay_in_the_part_of_their_run_however_many_there_are(bar):

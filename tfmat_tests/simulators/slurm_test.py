@@ -15,7 +15,7 @@ from tfmat.data.packed import is_dataset
 from tfmat.launch.slurm_job import job_states
 from tfmat.simulators.campaign import draw, run_campaign
 from tfmat.simulators.description import read_description
-from tfmat.simulators.runs import load
+from tfmat.simulators.store import load
 from tfmat_tests.simulators.bar import bar_folder, trouble
 from tfmat_tests.slurm import PROJECT, trial_slurm, wait_for
 

@@ -14,8 +14,8 @@ import pytest
 from tfmat.files import read_json
 from tfmat.simulators.campaign import draw
 from tfmat.simulators.description import read_description
-from tfmat.simulators.runs import Outcome, Solver, save
-from tfmat.simulators.store import RUNS
+from tfmat.simulators.runs import Outcome, Solver
+from tfmat.simulators.store import RUNS, save
 from tfmat_tests.simulators.bar import END, LENGTH, MODULUS, bar_folder
 
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"

@@ -4,7 +4,6 @@ import dataclasses
 import pathlib
 
 import numpy as np
-from scipy.interpolate import PchipInterpolator
 
 from specimens.frozen import Runs
 from tfmat.curves.apparatus import log_uniform
@@ -13,13 +12,13 @@ from tfmat.errors import InputError
 from tfmat.files import atomic_write
 from tfmat.simulators.campaign import draw
 from tfmat.simulators.description import Description
-from tfmat.simulators.runs import Outcome, Solver, load
-from tfmat.simulators.store import RUNS
+from tfmat.simulators.runs import Solver
+from tfmat.simulators.store import RUNS, load
 
 # The laboratory's options that chains know.
 _KNOWN = ("noise_of_maximum", "measured_points", "strain_offset", "machine_stiffness", "max_strain")
 # Points of a record where the laboratory says nothing of them; of the runs' common grid, at most.
-_POINTS, _MOST_POINTS, _FINE = 200, 400, 2001
+_POINTS, _MOST_POINTS = 200, 400
 _END_STREAM, _MACHINE_STREAM, _NOISE_STREAM = 101, 102, 103
 
 
@@ -67,14 +66,13 @@ def freeze(
         )
     shares = [p.to_unit_interval(drawn[:, i]) for i, p in enumerate(description.drawn)]
     units = np.stack(shares, axis=1)
-    end = min(float(_curve(found[i])[0][-1]) for i in found if i < test_from)
-    strain = end * np.linspace(0.0, 1.0, _MOST_POINTS + 1) ** 2
+    end = min(float(found[i].curve()[0][-1]) for i in found if i < test_from)
     for size, file in zip(sizes, files, strict=True):
         numbers = [i for i in found if i < size]
-        curves = [np.interp(strain, *_curve(found[i])) for i in numbers]
+        curves = [found[i].curve(end) for i in numbers]
         runs = Runs(
-            strain,
-            np.stack(curves),
+            curves[0][0],
+            np.stack([stress for _, stress in curves]),
             units[numbers],
             np.array([p.low for p in description.drawn]),
             np.array([p.high for p in description.drawn]),
@@ -87,19 +85,11 @@ def freeze(
             np.savez(out, **runs.arrays())
     # Missing runs have a stand-in, so that a record is the same however many others there are.
     judges = [found.get(i, found[tests[0]]) for i in range(test_from, num_runs)]
-    everyone = noisy_records(description, [_curve(one) for one in judges], seed)
+    everyone = noisy_records(description, [one.curve() for one in judges], seed)
     arrays = {name: array[np.array(tests) - test_from] for name, array in everyone.items()}
     truth = units[tests, : len(description.parameters)]
     with atomic_write(judging) as out:
         np.savez(out, **arrays, truth=truth, run=np.array(tests))
-
-
-def _curve(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
-    """Strain and stress of a run that has them, as all stored ones have."""
-    assert outcome.strain is not None and outcome.stress is not None
-    # Between its increments a run bends: lines would cut the knee by tenths of a percent, which no specimen does.
-    strain = outcome.strain[-1] * np.linspace(0.0, 1.0, _FINE) ** 2
-    return strain, PchipInterpolator(outcome.strain, outcome.stress)(strain)
 
 
 def noisy_records(description: Description, curves: list, seed: int) -> dict[str, np.ndarray]:

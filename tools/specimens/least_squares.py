@@ -47,19 +47,19 @@ def _fitted(
         (outcome,) = run_campaign(
             description, folder, range(1), drawn[None], processes=1, retry=True
         ).outcomes
-        if outcome is None or outcome.strain is None or outcome.stress is None:
+        if outcome is None or outcome.failure:
             raise InputError("a run of the fit failed")
         # A run that was made before, for the machine's slope say, costs nothing.
         if drawn.tobytes() not in seen:
             seen.add(drawn.tobytes())
             runs, seconds = runs + 1, seconds + outcome.seconds
-        places, column = outcome.strain, told
+        (places, answer), column = outcome.curve(), told
         if machine:
             low, high = 1.0 / machine[1], 1.0 / machine[0]
-            places = places + (low + point[column] * (high - low)) * outcome.stress
+            places = places + (low + point[column] * (high - low)) * answer
             column += 1
         at = strain if not zeros else strain + zeros[1] * 6.0 * (point[column] - 0.5)
-        return np.interp(at, places, outcome.stress) - stress
+        return np.interp(at, places, answer) - stress
 
     unknowns = told + bool(machine) + bool(zeros)
     started = time.perf_counter()
