@@ -57,6 +57,8 @@ def predicted_against_true(answers: Sequence[ParameterAnswers]) -> Rows:
 def kinds_of_curves(bins: Mapping[str, Sequence[Mapping[str, Any]]]) -> Rows:
     """One row a parameter, one column a quantity that curves are binned by: mean squared errors of scaled labels.
 
+    With a single quantity two parameters share a row, as a picture alone would take its whole width.
+
     Args:
       bins: quantity of `BIN_TITLES` -> its bins, as in the reference of evaluation.json; of the errors only the
         network's must be there.
@@ -72,6 +74,10 @@ def kinds_of_curves(bins: Mapping[str, Sequence[Mapping[str, Any]]]) -> Rows:
             data = {"bins": entries, "quantity": quantity, "name": name, "legend": j == 0}
             row.append(Picture(f"kind-{i}-{j}", text, functools.partial(draw_bins, **data), *size))
         rows.append(row)
+    if len(bins) == 1:
+        return [
+            [picture for row in rows[i : i + 2] for picture in row] for i in range(0, len(rows), 2)
+        ]
     return rows
 
 
