@@ -6,7 +6,10 @@ from tfmat.cards import creep, hardening, plies, rubber
 from tfmat.cards.material import SOLVERS, Family, Material, head, material_name
 from tfmat.errors import InputError, nearest
 from tfmat.materials.law import Law
-from tfmat.materials.registry import LAWS
+from tfmat.materials.registry import LAWS, find_law
+
+# Up to this strain tables of a specimen's material are as fine as those of a tested strain.
+_STRAIN_IN_SPECIMENS = 0.5
 
 # A further law is a line here, with a family of its own where no other writes it.
 CARDS: Mapping[str, Family] = {
@@ -38,13 +41,23 @@ CARDS: Mapping[str, Family] = {
 def family_of(law: Law | None) -> Family:
     """How the law becomes cards; InputError where it has none."""
     if law is None:
-        raise InputError("the network was trained on curves of no known law; there is no card")
+        raise InputError(
+            "the network was trained on curves of no known law; there is no card (a specimen's simulation has one by "
+            "way of `tfmat emulate`)"
+        )
+    law = point_of(law)
     family = CARDS.get(law.name)
     if family is None and law.name not in LAWS and _is_of_metals(law):
         family = hardening.SMOOTH_YIELD  # a user's own, which may have a first yield or none
     if family is None:
-        raise InputError(f"law {law.name} has no card; laws with cards: {', '.join(CARDS)}")
+        own = "" if law.name in LAWS else "; a specimen's simulation says `material` to have one"
+        raise InputError(f"law {law.name} has no card; laws with cards: {', '.join(CARDS)}{own}")
     return family
+
+
+def point_of(law: Law) -> Law:
+    """The law of the material: that which a specimen's law has parameters of, or the law itself."""
+    return find_law(law.material) if law.material else law
 
 
 def _is_of_metals(law: Law) -> bool:
@@ -93,15 +106,21 @@ def card_text(
       InputError: there is no such solver, no such card, or Poisson's ratio makes no sense.
     """
     check_card(law, solver, poisson_ratio)
-    family = family_of(law)
+    family, point = family_of(law), point_of(law)
     ratio = family.poisson_ratio if poisson_ratio is None else poisson_ratio
     assumed = f"Poisson's ratio {ratio:g} (the test does not tell it); " if ratio else ""
     article = "an" if law.strain_measure.startswith("e") else "a"
+    strain = f"{article} {law.strain_measure} strain of {tested:.6g}"
+    if point is not law:
+        # Where a specimen is strained most, its material has seen far more than the specimen's own strain.
+        strain += f" of the specimen ({law.title})"
+        tested = _STRAIN_IN_SPECIMENS
     notes = [
         f"assumed: {assumed}density is not included",
-        f"tested up to {article} {law.strain_measure} strain of {tested:.6g}; {family.note}",
+        f"tested up to {strain}; {family.note}",
     ]
-    ordered = {parameter.name: float(values[parameter.name]) for parameter in law.parameters}
-    material = Material(material_name(name), law, ordered, ratio or 0.0, tested)
-    lines = [*head(SOLVERS[solver], law, facts, notes), *family.writers[solver](material)]
+    known = {**law.constants, **values}
+    ordered = {parameter.name: float(known[parameter.name]) for parameter in point.parameters}
+    material = Material(material_name(name), point, ordered, ratio or 0.0, tested)
+    lines = [*head(SOLVERS[solver], point, facts, notes), *family.writers[solver](material)]
     return "\n".join(lines) + "\n"

@@ -9,7 +9,7 @@ Examples:
   tfmat emulate --simulator=docs/examples/notched_bar --num_runs=1000 --num_threads=2
   tfmat laws data/notched_bar_1000.py:NotchedBar
   tfmat train --law=data/notched_bar_1000.py:NotchedBar --config=configs/forward.py --workdir=runs/notch
-  tfmat identify specimen.csv --workdir=runs/notch --simulator=docs/examples/notched_bar --verify=8
+  tfmat identify specimen.csv --workdir=runs/notch --simulator=docs/examples/notched_bar --verify=8 --card=abaqus
 """
 
 import pathlib
@@ -17,6 +17,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tfmat.cli.flags import FlagValues, switch, text, whole
+from tfmat.durations import Duration
 from tfmat.errors import InputError, Interrupted
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 FLAGS = (
     text("simulator", None, "folder with simulator.toml: a specimen that a program simulates"),
-    whole("num_runs", None, "runs of the simulation (default 1000); those that are missing are made", 10),
+    whole("num_runs", None, "runs of the simulation (default 1000); those that are missing are made", 50),
     switch("retry_failed", False, "run again what failed before"),
     text("data_dir", "data", "folder of the stored runs, into which the law is written"),
     text("train_for", "12000steps", "how long the network is trained, such as 20000steps or 5m"),
@@ -38,6 +39,7 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int | None:
     """Makes the runs that are missing, trains on all, and says how far the network is off."""
     if flag_values.simulator is None:
         raise InputError("say what to emulate: --simulator=FOLDER, with a simulator.toml in it")
+    Duration.parse(flag_values.train_for)  # before hours of runs
     from tfmat.cli.simulations import NUM_RUNS, run_progress, tell_runs
     from tfmat.data.memory import available_threads
     from tfmat.simulators.dataset import make_runs

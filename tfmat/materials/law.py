@@ -47,6 +47,8 @@ class Law(abc.ABC):
       modes: how a specimen may be loaded.
       interchangeable: terms that can change places without changing the response, each by its parameters, e.g.
         (("gamma1", "C1"), ("gamma2", "C2")). Labels are unique because the first parameter falls from term to term.
+      material: of a specimen's law the law of its material, whose cards it has; its parameters are found by name here,
+        or in `constants`. None for the law of a material.
     """
 
     name: ClassVar[str]
@@ -69,6 +71,8 @@ class Law(abc.ABC):
     tests: ClassVar[tuple[str, ...]] = ("monotonic",)
     modes: ClassVar[tuple[Mode, ...]] = ("uniaxial",)
     interchangeable: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    material: ClassVar[str | None] = None
+    constants: ClassVar[Mapping[str, float]] = {}
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ import msgspec
 from tfmat.curves.laboratory import Laboratory
 from tfmat.errors import InputError, nearest
 from tfmat.files import what_is_invalid
+from tfmat.materials import find_law
 from tfmat.materials.parameter import Parameter, Scale
 
 DESCRIPTION, FUNCTIONS = "simulator.toml", "simulator.py"
@@ -71,6 +72,7 @@ class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parameters: dict[str, Drawn]
     curve: Curve
     title: str = ""
+    material: str | None = None
     nuisances: dict[str, Drawn] = {}
     constants: dict[str, float] = {}
     files: tuple[str, ...] = ()
@@ -99,6 +101,7 @@ class Description:
       time_limit: seconds; threads: processors of one run; retries: of a run that failed.
       derive: values of a run -> further names for its templates; parse: (folder of a run, its values) ->
         (displacement in mm, force in N) of the model; None where the user gave no such function.
+      material: the law whose parameters are drawn, or are constants, by their names; None where there is none.
       laboratory: what copies of a run's curve have beside it.
     """
 
@@ -117,6 +120,7 @@ class Description:
     retries: int
     curve: Curve
     title: str
+    material: str | None
     derive: Callable[[dict[str, float]], Mapping[str, Any]] | None
     parse: Callable[[pathlib.Path, dict[str, float]], Any] | None
     laboratory: Laboratory
@@ -245,6 +249,13 @@ def _check(path: pathlib.Path, description: Description) -> None:
             raise InputError(
                 f"{description.folder / name}, line {line}: this is no UTF-8; save the file in that encoding"
             ) from error
+    if description.material is not None:
+        for parameter in find_law(description.material).parameters:
+            if parameter.name not in names:
+                raise InputError(
+                    f"{path}: material: law {description.material} has {parameter.name}, which is neither drawn nor a "
+                    "constant; call it by that name, or leave material out"
+                )
     curve = description.curve
     if curve.reader == "python" and description.parse is None:
         raise InputError(

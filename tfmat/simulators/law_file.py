@@ -24,6 +24,7 @@ class Facts:
       error: root mean square error as a share of the largest stress, on runs that chose the network but never trained.
       peak: median of the largest stresses of the runs, MPa.
       max_strain: range in which tests end.
+      material: the law of the material, None where that is not known; constants: parameters of it that all runs share.
     """
 
     name: str
@@ -32,6 +33,8 @@ class Facts:
     error: float
     peak: float
     max_strain: tuple[float, float]
+    material: str | None = None
+    constants: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 def write_law(
@@ -69,6 +72,8 @@ def write_law(
         "noise_mpa": float(f"{laboratory.noise_mpa or 0.002 * facts.peak:.3g}"),
         "laboratory": options,
     }
+    if facts.material is not None:
+        attributes = {**attributes, "material": facts.material, "constants": dict(facts.constants)}
     name = "".join(part.capitalize() for part in facts.name.replace("-", "_").split("_"))
     text = network.to_text()
     rows = [text[i : i + _LINE] for i in range(0, len(text), _LINE)]

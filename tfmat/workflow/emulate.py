@@ -113,6 +113,8 @@ def emulate(
         error=error,
         peak=float(np.median(np.abs(stress).max(axis=1))),
         max_strain=description.laboratory.max_strain or (0.5 * strain[-1], float(strain[-1])),
+        material=description.material,
+        constants=description.constants,
     )
     # A network of more runs is another law: what was trained with this one goes on with it.
     path = pathlib.Path(data_dir) / f"{facts.name}_{len(campaign.outcomes)}.py"

@@ -1,7 +1,5 @@
 """`tfmat emulate` as a user calls it: runs of a program, the law in its file, and a record that it fits."""
 
-import pathlib
-
 import numpy as np
 
 from tfmat.cli.main import main
@@ -49,9 +47,9 @@ def test_what_is_not_there_is_said_in_one_line(tmp_path, capsys):
         "tfmat: say what to emulate: --simulator=FOLDER, with a simulator.toml in it\n",
     )
     bar = bar_folder(tmp_path)
-    status, _, err = run(
-        capsys, "emulate", f"--simulator={bar}", f"--data_dir={tmp_path}", "--num_runs=30"
-    )
-    assert status == 2
-    assert "tfmat: 30 runs have a curve; a forward network needs 50 at least" in err
-    assert not list(pathlib.Path(tmp_path).glob("bar*.py"))
+    # Before a run is made.
+    for flag, message in (("--num_runs=30", "30 is not integer >= 50"), ("--train_for=5x", "5x")):
+        flags = (f"--simulator={bar}", f"--data_dir={tmp_path}", flag)
+        status, _, err = run(capsys, "emulate", *flags)
+        assert status == 2 and message in err
+        assert not list(tmp_path.glob("bar.runs*")) and not list(tmp_path.glob("bar*.py"))

@@ -124,6 +124,8 @@ def test_a_wrong_deck_is_told_in_one_line(cube, capsys, name, old, new, message)
         ('["sh", "solve.sh"]', '["sh solve.sh"]', 'by itself: ["sh", "solve.sh"]'),
         ('["sh", "solve.sh"]', '["ccx", "bar"]', "apt-get install calculix-ccx"),
         ("time_limit = 20", "time_limit = 1e-6", "not finished after 1e-06 s; raise time_limit"),
+        ("finished", 'material = "voce"\nfinished', "law voce has E, which is neither drawn nor"),
+        ("finished", 'material = "voice"\nfinished', "'voice'; did you mean 'voce'"),
         ("noise_of_maximum = [1e-3, 5e-3]", "", "where a laboratory adds nothing; give its noise"),
     ],
 )
