@@ -217,15 +217,21 @@ class Identification:
 
 
 def recommended_method(
-    predicted: Predicted | None, classical: ClassicalAnswer | None, errors: Mapping[str, float]
+    predicted: Predicted | None,
+    classical: ClassicalAnswer | None,
+    errors: Mapping[str, float],
+    law: Law | None = None,
 ) -> Method:
-    """Least squares; the network where nothing else answers, or where it alone can tell a parameter.
+    """Least squares; the network where nothing else answers, where it alone can tell a parameter, and of a law that errs.
 
+    Curves that it was trained on differ from such a law as much as the law does from the truth.
     The mean of an exact posterior that is bent need not be near the curve: its intervals hold all the same.
     """
     if classical is None:
         return "network"
-    if predicted is None or predicted.interval is None or not classical.best.unidentifiable.any():
+    if predicted is None or predicted.interval is None:
+        return "least_squares"
+    if not classical.best.unidentifiable.any() and (law is None or not law.own_error):
         return "least_squares"
     near = errors["network"] <= _AS_NEAR * errors["least_squares"]
     return "network" if near or predicted.is_exact else "least_squares"

@@ -24,6 +24,8 @@ _GOOD_RMSE_PERCENT = 1.0
 UNIDENTIFIABLE_STD = 0.2
 # The best fit of the right law is as far from the curve as the noise; this many times is something else.
 ABOVE_NOISE = 2.0
+# An error of the law itself that is smaller than this share of the noise moves no parameter by much.
+_OWN_ERROR = 0.25
 # A part of the curve where the residual is so many times the typical one; medians of so many points.
 _SOMEWHERE, _SMOOTHED = 2.0, 5
 # An elastic modulus that differs from that of the elastic part of the curve by these factors.
@@ -83,6 +85,21 @@ def range_caveats(law: Law, best: BestFit) -> list[Caveat]:
                 )
             )
     return found
+
+
+def own_error_caveats(law: Law, noise_mpa: float, largest_mpa: float) -> list[Caveat]:
+    """A law whose own error is no longer small beside the noise (MPa), for the answer of least squares."""
+    if law.own_error * largest_mpa <= _OWN_ERROR * noise_mpa:
+        return []
+    return [
+        Caveat(
+            "the law's own error",
+            f"law {law.name} is itself off by {100 * law.own_error:.2g} % of the maximum stress, which these intervals "
+            "leave out",
+            "train a network with it (--config=configs/forward.py), whose posterior knows that error; more runs make "
+            "it smaller",
+        )
+    ]
 
 
 def modulus_caveat(law: Law, values: Array, measured_mpa: float | None) -> list[Caveat]:

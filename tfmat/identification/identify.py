@@ -177,7 +177,7 @@ def _answer(
     stress, errors = _compared(law, curve, predicted, classical)
     noise = caveats.noise_level(curve, source.settings)
     predicted = without_unfounded_interval(predicted, errors, noise, curve)
-    method = recommended_method(predicted, classical, errors)
+    method = recommended_method(predicted, classical, errors, law)
     warnings = [
         *curve.warnings,
         *said,
@@ -266,6 +266,7 @@ def _caveats(
     elif classical is not None:
         ends = int(classical.best.at_bound.sum())
         found += caveats.range_caveats(law, classical.best)
+        found += caveats.own_error_caveats(law, noise_mpa, largest)
     by_least_squares = None if classical is None else classical.best.unidentifiable
     std = None if predicted is None else predicted.std
     found += caveats.unidentifiable_caveats(law.identified, std, by_least_squares)

@@ -32,6 +32,7 @@ class Law(abc.ABC):
       strain_measure, stress_measure: what `stress` takes and returns; `nominal` is displacement over a gauge length and
         force over an area of a specimen that is no material point, whose records are taken as they are.
       known_beyond: whether it answers for parameters beyond its ranges too.
+      own_error: of a network in place of a program its root mean square error, as a share of the largest stress.
       compression: whether positive strain and stress are compression; of a law for tension a specimen necks at its
         maximum load, where measured curves are cut.
       max_strain: range that the end of a simulated curve is drawn from (-), uniform on max_strain_scale.
@@ -59,6 +60,7 @@ class Law(abc.ABC):
     strain_measure: ClassVar[Literal["engineering shear", "engineering", "true", "nominal"]]
     stress_measure: ClassVar[Literal["shear", "engineering", "true", "nominal"]]
     known_beyond: ClassVar[bool] = True
+    own_error: ClassVar[float] = 0.0
     compression: ClassVar[bool] = False
     max_strain: ClassVar[tuple[float, float]]
     max_strain_scale: ClassVar[Scale] = "linear"

@@ -71,6 +71,7 @@ def write_law(
         "max_strain": tuple(map(float, facts.max_strain)),
         "noise_mpa": float(f"{laboratory.noise_mpa or 0.002 * facts.peak:.3g}"),
         "laboratory": options,
+        "own_error": float(f"{facts.error:.3g}"),
     }
     if facts.material is not None:
         attributes = {**attributes, "material": facts.material, "constants": dict(facts.constants)}

@@ -38,6 +38,7 @@ def test_runs_become_a_law_that_every_command_takes(tmp_path, capsys):
     status, out, err = run(capsys, "identify", file, f"--law={spec}")
     assert status == 0, err
     assert "yields (MPa)" in out and "slope (MPa)" in out
+    assert "law bar is itself off by" in " ".join(out.split())
 
 
 def test_what_is_not_there_is_said_in_one_line(tmp_path, capsys):

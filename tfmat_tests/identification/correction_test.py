@@ -1,6 +1,7 @@
 """Corrected posteriors: against the grid, under injected misfit, and what certificates say when it goes wrong."""
 
 import csv
+import types
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.identification.answers import recommended_method
-from tfmat.identification.classical import classical_answer
+from tfmat.identification.classical import ClassicalAnswer, classical_answer
 from tfmat.identification.correction import Certificate, Posterior, correct
 from tfmat.identification.correlated_errors import correlations
 from tfmat.identification.draws import Draws, independent_normal
@@ -232,3 +233,20 @@ def test_an_exact_posterior_is_recommended_though_its_mean_is_off_the_curve(
     )
     errors = {"network": 5.0, "least_squares": 0.5}
     assert recommended_method(predicted, classical, errors) == method
+
+
+def test_where_the_law_errs_its_posterior_is_recommended():
+    """Least squares knows the noise of the record, and nothing of what the law is off by."""
+    law = find_law("hahn_tsai")
+    told = ClassicalAnswer(
+        types.SimpleNamespace(unidentifiable=np.zeros(2, bool)), polished=None, better=None
+    )
+    draws = Draws(np.random.default_rng(0).random((1, 50, 2)), np.zeros((1, 50)))
+    posterior = Posterior.of(draws, Certificate("resampled"), law.identified)
+    predicted = Predicted(
+        posterior.mean, posterior.std, posterior.interval, draws=draws, posterior=posterior
+    )
+    errors = {"network": 0.2, "least_squares": 0.19}
+    assert recommended_method(predicted, told, errors, law) == "least_squares"
+    law.own_error = 1e-3
+    assert recommended_method(predicted, told, errors, law) == "network"
