@@ -222,7 +222,7 @@ def recommended_method(
     errors: Mapping[str, float],
     law: Law | None = None,
 ) -> Method:
-    """Least squares; the network where nothing else answers, where it alone can tell a parameter, and of a law that errs.
+    """Least squares; the network where nothing else answers or tells a parameter, and where the law itself errs.
 
     Curves that it was trained on differ from such a law as much as the law does from the truth.
     The mean of an exact posterior that is bent need not be near the curve: its intervals hold all the same.
