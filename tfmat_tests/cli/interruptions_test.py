@@ -100,7 +100,7 @@ def _run(folder: pathlib.Path, program: str) -> subprocess.CompletedProcess[str]
     (folder / "program.py").write_text(program)
     command = [sys.executable, "-m", "program"]
     environment = {**os.environ, "PYTHONPATH": f"{folder}:{PROJECT}"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])

@@ -32,7 +32,7 @@ def knock(
     """What happens to another process, of another user where one is given, within `patience` seconds."""
     who = "" if user is None else str(user)
     command = [sys.executable, "-c", KNOCK, host, str(port), who, str(patience)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert not done.returncode, done.stderr
     return done.stdout.strip()
 

@@ -148,15 +148,17 @@ def test_the_first_runs_all_fail(bar):
         try_once(read_description(bar), bar.parent / "store")
 
 
+RUNS = 50
+
 # Forks a process for each line that it reads, which imports nothing anew, and says its number; waits for its end.
-CAMPAIGNS = """
+CAMPAIGNS = f"""
 import os, pathlib, signal, sys
 from tfmat_tests.simulators.campaign_test import run
 for line in sys.stdin:
     process = os.fork()
     if not process:
         try:
-            run(pathlib.Path(sys.argv[1]), 50)
+            run(pathlib.Path(sys.argv[1]), {RUNS})
         finally:
             os._exit(0)
     print(process, flush=True)
@@ -190,9 +192,12 @@ def test_killed_again_and_again_nothing_is_lost_or_repeated(bar):
         os.kill(process, signal.SIGINT)
         assert campaigns.stdout.readline() == "ended\n"
         assert os.listdir(store / "runs") == []
-        trouble(store, "sleep 0.02")
+        # Four runs go on before each kill, however late it comes; the next ones wait for it.
+        waits = "while [ $(wc -l < ../../started) -gt $(cat ../../allowed) ]; do sleep 0.01; done"
+        trouble(store, f"{waits}; sleep 0.02")
         for kill in range(kills):
             before = stored()
+            (store / "allowed").write_text(str(len(lines(bar, "started")) + 4))
             campaigns.stdin.write("again\n")
             process = int(campaigns.stdout.readline())
             while stored() < before + 2:
@@ -202,11 +207,12 @@ def test_killed_again_and_again_nothing_is_lost_or_repeated(bar):
             assert campaigns.stdout.readline() == "ended\n"
         campaigns.stdin.close()
     ended_before = stored()
-    assert 20 <= ended_before < 50
-    campaign = run(bar, 50)
-    assert campaign.complete == [*range(50)] and campaign.new == 50 - ended_before
+    assert 20 <= ended_before < RUNS
+    (store / "trouble").unlink()
+    campaign = run(bar, RUNS)
+    assert campaign.complete == [*range(RUNS)] and campaign.new == RUNS - ended_before
     for drawn, outcome in zip(campaign.drawn, campaign.outcomes, strict=True):
         np.testing.assert_allclose(outcome.stress, stress_of(outcome.strain, drawn), rtol=1e-12)
     # Two at once: a kill costs at most the two that were running.
-    assert len(lines(bar, "started")) <= 50 + 2 * (kills + 1)
+    assert len(lines(bar, "started")) <= RUNS + 2 * (kills + 1)
     assert os.listdir(store / "running") == [] and pathlib.Path(store / "runs").is_dir()

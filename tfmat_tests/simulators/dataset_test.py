@@ -172,7 +172,8 @@ def test_wrong_options_of_the_laboratory_name_the_file(bar):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_the_same_command_goes_on(bar, capsys, number):
     runs = bar.parent / "data" / "bar.runs"
-    trouble(runs, "sleep 0.1")
+    # After six runs it waits for its end, however late that comes.
+    trouble(runs, "if [ $(wc -l < ../../started) -gt 6 ]; then sleep 300; fi")
     command = ["generate", f"--simulator={bar}", "--num_runs=30", "--num_threads=2", "--copies=1"]
     command.append(f"--data_dir={bar.parent / 'data'}")
     with subprocess.Popen(
@@ -181,7 +182,7 @@ def test_interrupted_the_same_command_goes_on(bar, capsys, number):
         while len(list((runs / "runs").glob("*.npz") if (runs / "runs").is_dir() else [])) < 4:
             time.sleep(0.01)
         program.send_signal(number)
-        _, err = program.communicate(timeout=20)
+        _, err = program.communicate(timeout=300)
     before, line = err.splitlines()
     assert program.returncode == 75 and "the same command" in line
     assert before.startswith("30 runs are to be made, 2 at once")

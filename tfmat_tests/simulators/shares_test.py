@@ -93,7 +93,7 @@ def test_workers_side_by_side_refuse_who_would_run_the_same(bar):
     left = len([*(running / "0_of_2").glob("*-*")])
     again = start(bar, 0, 2)
     (running / "go").touch()
-    made = [int(one.communicate(timeout=60)[0]) for one in (again, *workers, waits)]
+    made = [int(one.communicate(timeout=300)[0]) for one in (again, *workers, waits)]
     assert left == 2 and made == [15, 15, 0] and len([*runs.glob("*.npz")]) == RUNS
     # Two of the dead one came to nothing; nothing else ran twice.
     started = begun(running)

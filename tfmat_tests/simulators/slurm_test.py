@@ -78,7 +78,9 @@ def campaign(tmp_path: pathlib.Path) -> Submitted:
 
 
 def test_a_killed_and_a_cancelled_element_then_the_same_command(trial_slurm, campaign, capsys):
-    trouble(campaign.store / "running", "sleep 0.3")
+    # Twenty runs are made before the elements are ended, however late that comes; the next ones wait for it.
+    wait = "while [ $(wc -l < ../../started) -gt 20 ]; do sleep 0.05; done; sleep 0.1"
+    trouble(campaign.store / "running", wait)
     said = campaign.submit()
     job_id = said.split()[1].rstrip(":")
     assert f"{RUNS} runs, 30 an element, 2 at once" in said
