@@ -12,6 +12,8 @@ from tfmat.errors import InputError
 from tfmat.materials.law import Array
 from tfmat.materials.parameter import Parameter
 
+# Networks draw no nearer to the ends of a range (`models.flow`): draws that all stand there tell a label this well.
+_NARROWEST = 1e-6
 # Intervals are told to this share of a draw.
 _PLACES = 65
 
@@ -54,12 +56,12 @@ class Draws:
 
     @property
     def std(self) -> Array:
-        """[curves, p], of draws that are cut to the middle 99 %.
+        """[curves, p], of draws that are cut to the middle 99 %; never 0, also where all draws are at an end.
 
         A network leaves a few thousandths of the density far from where it belongs, which would make the most of it.
         """
         ends = np.quantile(self.labels, [0.005, 0.995], axis=1, keepdims=True)
-        return np.clip(self.labels, *ends).std(axis=1)
+        return np.maximum(np.clip(self.labels, *ends).std(axis=1), _NARROWEST)
 
     def intervals(self, coverages: Sequence[float]) -> Array:
         """The shortest interval of each label that holds this share of its draws: [coverages, curves, p, 2]."""

@@ -71,7 +71,7 @@ def posterior_scores(
     ranks = _uniform(below, draws, random)
     band = _band(curves)
     contraction = 1.0 - np.mean(draws.std**2, axis=0) / PRIOR_VARIANCE
-    z = (draws.mean - true_labels) / np.maximum(draws.std, 1e-12)
+    z = (draws.mean - true_labels) / draws.std
     return {
         "num_curves": curves,
         "log_score": float(np.mean(log_density)),
@@ -108,7 +108,7 @@ def _nearer(draws: Draws, true_labels: Array) -> Array:
     distances are measured in: balls around them then cut through the posterior wherever it is, and its widest label is
     not the only one that counts.
     """
-    mean, std = draws.mean, np.maximum(draws.std, 1e-12)
+    mean, std = draws.mean, draws.std
     # A generator of its own, so that ranks do not depend on the number of labels.
     points = np.random.default_rng(1).standard_normal(mean.shape)
     of_truth = np.sum(((true_labels - mean) / std - points) ** 2, axis=1)

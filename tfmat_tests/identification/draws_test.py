@@ -18,6 +18,8 @@ from tfmat.identification.bayes_risk import bayes_risk
 from tfmat.identification.draws import Draws, even_normal, independent_normal
 from tfmat.identification.evaluate import evaluate
 from tfmat.identification.identifier import Identifier
+from tfmat.identification.posterior_checks import posterior_scores
+from tfmat.identification.scores import COVERAGES, coverage
 from tfmat.materials import find_law
 from tfmat.workflow import main_job
 
@@ -185,3 +187,13 @@ def test_tests_of_a_material_have_samples_where_some_are_missing(tmp_path):
     curves = Simulator(settings, seed=5).curves(0, 20)
     draws = Identifier.open(tmp_path).draws(curves.features, 8)
     assert np.isfinite(draws.labels).all() and draws.std.min() > 0
+
+
+def test_draws_that_all_stand_at_an_end_have_a_width():
+    """A network that is sure of what is wrong is judged, and ends no evaluation with a division by zero."""
+    draws = Draws(np.full((3, 40, 2), 1.0 - 1e-6), np.zeros((3, 40)))
+    true = np.full((3, 2), 0.9)
+    scores = coverage(["x", "y"], true, draws.mean, draws.std, draws.intervals(COVERAGES))
+    checked = posterior_scores(["x", "y"], draws, true, np.full(3, -50.0))
+    assert scores["x"]["z_std"] > 1e4 and checked["z_score"]["x"]["rms"] > 1e4
+    json.dumps([scores, checked], allow_nan=False)
