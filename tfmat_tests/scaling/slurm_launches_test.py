@@ -1,7 +1,6 @@
 """A study under SLURM: the job of a launch against a recorded one, nodes, and a real trial cluster."""
 
 import dataclasses
-import os
 import pathlib
 import subprocess
 import sys
@@ -92,7 +91,7 @@ def test_on_a_trial_cluster(trial_slurm: Cluster, tmp_path: pathlib.Path) -> Non
     ]
     done = subprocess.run(
         [*command, "--launcher=slurm", "--nodes=2", f"--site={site}"], capture_output=True, text=True,
-        cwd=tmp_path, env={**os.environ, **trial_slurm.environment, **mpi.ENVIRONMENT}, timeout=900,
+        cwd=tmp_path, env={**mpi.rank_environment(), **trial_slurm.environment}, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     found = read_measurements(tmp_path / "study")

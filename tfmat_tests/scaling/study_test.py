@@ -1,7 +1,6 @@
 """A small study with real processes: killed in the middle, gone on with, and what it measured."""
 
 import contextlib
-import os
 import pathlib
 import signal
 import subprocess
@@ -26,7 +25,7 @@ def start(folder: pathlib.Path, *flags: str) -> subprocess.Popen:
     command = [sys.executable, "-P", "-m", "tfmat", "scale", f"--config={config}", *flags]
     return subprocess.Popen(
         [*command, "--workdir=study"],
-        cwd=folder, env={**os.environ, **mpi.ENVIRONMENT, "PYTHONPATH": str(mpi.PROJECT)},
+        cwd=folder, env={**mpi.rank_environment(), "PYTHONPATH": str(mpi.PROJECT)},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
 

@@ -1,7 +1,6 @@
 """Walks the table of docs/your_own_model.md: what works agrees with Keras's steps, what is refused says so."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -43,7 +42,7 @@ def outcomes(tmp_path_factory, plain):
         "single": [sys.executable, *program, "single"],
         "horovod": mpi.command(RANKS, *program, "horovod"),
     }
-    environment = {**os.environ, **mpi.ENVIRONMENT}
+    environment = mpi.rank_environment()
     running = {}
     for name, command in commands.items():
         with (folder / f"{name}.log").open("w") as log:
