@@ -38,6 +38,7 @@ COLOURS = ("#1F83C4", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 MOST_SERIES = len(COLOURS)
 _LEGEND_ROW = 0.19  # inches
+_PNG_DPI = 144
 # Letters beside each other: of a legend, also in a font wider than the picture was laid out with; and beside a bar.
 _LEGEND_WIDTH, _BAR_WIDTH = 52, 34
 
@@ -70,8 +71,7 @@ class Picture:
         """Drawn and laid out, once for all of its files."""
         figure = new_figure(self.width, self.height)
         self.draw(figure.subplots())
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")
+        _lay_out(figure)
         return figure
 
     @property
@@ -111,9 +111,19 @@ def save_figure(figure: Figure, path: str | os.PathLike) -> None:
         file.write(content)
 
 
+def _lay_out(figure: Figure) -> None:
+    """Gives every panel its place for good: savefig would draw all once more, and lay it out twice."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine(None)
+
+
 def _png(figure: Figure) -> bytes:
     image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=144)
+    figure.set_dpi(_PNG_DPI)
+    _lay_out(figure)
+    figure.savefig(image, format="png", dpi=_PNG_DPI)
     return image.getvalue()
 
 
