@@ -13,7 +13,8 @@ from tfmat_tests.mpi import PROJECT, mpirun
 from tfmat_tests.training.profile_rank import CALL
 
 MODULE = "tfmat_tests.training.profile_rank"
-DELAY = 0.2
+# Long beside what else a busy machine does in a step, which the test would take for a part of it.
+DELAY, STEPS = 0.4, 20
 POINTS = 0.05  # of a step's time
 UNDISTURBED = (
     {"name": "without", "profile": False},
@@ -55,8 +56,14 @@ def two_ranks(tmp_path_factory):
         "horovod",
         [
             *UNDISTURBED,
-            {"name": "late", "slow": "loss", "seconds": DELAY, "rank": 1},
-            {"name": "callback", "slow": "callback", "seconds": 5 * DELAY, "rank": 1},
+            {"name": "late", "slow": "loss", "seconds": DELAY, "rank": 1, "steps": STEPS},
+            {
+                "name": "callback",
+                "slow": "callback",
+                "seconds": CALL * DELAY,
+                "rank": 1,
+                "steps": STEPS,
+            },
             {"name": "normalized", "model": {"batch_normalization": "synchronized"}},
             {"name": "traced", "trace_steps": 10},
         ],
@@ -71,8 +78,8 @@ def one_process(tmp_path_factory):
         "single",
         [
             *UNDISTURBED,
-            {"name": "slow", "slow": "dataset", "seconds": 0.1},
-            {"name": "late", "slow": "loss", "seconds": DELAY},
+            {"name": "slow", "slow": "dataset", "seconds": DELAY / 2, "steps": STEPS},
+            {"name": "late", "slow": "loss", "seconds": DELAY, "steps": STEPS},
         ],
     )
 
