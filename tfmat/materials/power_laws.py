@@ -1,9 +1,8 @@
 """Metals that harden with a power of the plastic or of the whole strain: Ramberg-Osgood, Ludwik, Hollomon."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tfmat.materials.blocks import bisected, in_blocks
+from tfmat.materials.blocks import in_blocks
 from tfmat.materials.laboratories import METAL_TENSION
 from tfmat.materials.law import Array, Law
 from tfmat.materials.parameter import Parameter
@@ -159,36 +158,41 @@ def _above_yield(strain: Array, columns: Array) -> tuple[Array, Array]:
 
 
 def _solve(strain: Array, columns: Array) -> Array:
-    """Stress [curves, points] by Newton from the smaller of the elastic and the plastic bound.
+    """Stress [curves, points] of ε = σ/E + 0.002 (σ/σ02)^n.
 
-    The formula's right-hand side is convex and rising in σ, and the start lies above the root: no step overshoots.
-    From the elastic bound alone the first power overflows at n = 30. Below n = 1 it is concave: what Newton does not
-    find there is left to bisection.
+    Of the elastic and the plastic strain one is a power of the other, not below the first: of x = a y^k that is y. What
+    is sought is y + a y^k = ε, by Newton in the logarithm of y, where the left-hand side's logarithm is convex and rising
+    with slopes from 1 to k and nothing overflows; it starts at the smaller of ε and (ε/a)^(1/k), above the root.
     """
     modulus, offset_stress, exponent = columns
-    positive = np.maximum(strain, _TINY_STRAIN)
-    plastic_bound = offset_stress * (positive / _OFFSET) ** (1.0 / exponent)
-    upper_bound = np.maximum(np.minimum(modulus * positive, plastic_bound), _TINY_STRESS)
-    stress = upper_bound.copy()
+    positive = np.log(np.maximum(strain, _TINY_STRAIN))
+    elastic, plastic = np.log(offset_stress / modulus), np.log(_OFFSET)
+    # Strains at the offset: the one whose power is sought, and the other.
+    is_power = exponent >= 1.0
+    own, other = np.where(is_power, elastic, plastic), np.where(is_power, plastic, elastic)
+    power = np.where(is_power, exponent, 1.0 / exponent)
+    factor = other - power * own
+    found = np.minimum(positive, (positive - factor) / power)
     for _ in range(_MOST_STEPS):
-        plastic_strain = _plastic_strain(stress, columns)
-        step = stress / modulus
-        step += plastic_strain
+        further = factor + power * found
+        further -= found
+        ratio = np.exp(-np.abs(further))
+        # ln(y + a y^k), and its slope by the share of the power in the sum.
+        step = np.maximum(further, 0.0)
+        step += found
+        step += np.log1p(ratio)
         step -= positive
-        plastic_strain *= exponent
-        plastic_strain /= stress
-        plastic_strain += 1.0 / modulus
-        step /= plastic_strain
-        stress -= step
-        converged = np.abs(step) <= _TOLERANCE * stress
-        if converged.all():
+        share = np.where(further > 0.0, 1.0, ratio) / (1.0 + ratio)
+        share *= power - 1.0
+        share += 1.0
+        step /= share
+        found -= step
+        if (np.abs(step) <= _TOLERANCE).all():
             break
-    else:
-
-        def is_above(tried: Array) -> NDArray[np.bool_]:
-            return tried / modulus + _plastic_strain(tried, columns) > positive
-
-        stress = np.where(converged, stress, bisected(is_above, upper_bound))
+    stress = np.where(is_power, modulus * np.exp(found), 0.0)
+    if not is_power.all():
+        by_plastic = offset_stress * np.exp(power * (found - plastic))
+        stress = np.where(is_power, stress, by_plastic)
     return np.where(strain > 0.0, stress, 0.0)
 
 
