@@ -25,8 +25,8 @@ _MOST_POINTS = 400
 _TRIED, _TRIED_ONE, _TRIED_POINTS, _STARTS = 1024, 64, 40, 64
 # How many of the minima found so start a full search; minima whose labels all differ by less are one.
 _FULL_STARTS, _SAME_MINIMUM = 10, 0.01
-# From the best minimum each parameter is moved to so many places of its range, and all are searched for anew, until
-# that finds nothing better by this share (at most so many times).
+# Where fewer than half of these find the best minimum again, each of its parameters is moved to so many places of its
+# range, and all are searched for anew, until that finds nothing better by this share (at most so many times).
 _HOPS, _WORTH_A_ROUND, MOST_ROUNDS = 12, 1e-4, 4
 _AS_GOOD = 1.05  # Another law counts where parameters beyond their ranges may stand at their ends, but for this.
 # How far beyond its range a parameter is looked for: the ends of a logarithmic range times or over the first; those
@@ -142,6 +142,9 @@ def minima(
     starts = wide.to_labels(law.from_labels(starts))
     coarse = coarse_minimum(repeated(wide_curve, len(starts)), starts)
     found = [_searched(wide_curve, _distinct(coarse.labels, coarse.cost))]
+    costs = found[0][1]
+    if np.median(costs) <= costs[0] * (1.0 + _WORTH_A_ROUND):
+        rounds = 0
     for _ in range(rounds):
         best, cost_of_best = found[-1][0][0], found[-1][1][0]
         places = (np.arange(_HOPS) + 0.5) / _HOPS

@@ -160,9 +160,9 @@ def _above_yield(strain: Array, columns: Array) -> tuple[Array, Array]:
 def _solve(strain: Array, columns: Array) -> Array:
     """Stress [curves, points] of ε = σ/E + 0.002 (σ/σ02)^n.
 
-    Of the elastic and the plastic strain one is a power of the other, not below the first: of x = a y^k that is y. What
-    is sought is y + a y^k = ε, by Newton in the logarithm of y, where the left-hand side's logarithm is convex and rising
-    with slopes from 1 to k and nothing overflows; it starts at the smaller of ε and (ε/a)^(1/k), above the root.
+    Of the elastic and the plastic strain one is a power of the other that is not below 1, x = a y^k. So y + a y^k = ε
+    is solved by Newton in ln y: the logarithm of the left-hand side is convex there and rises with slopes from 1 to k,
+    and nothing overflows. The start is the smaller of ε and (ε/a)^(1/k), above the root.
     """
     modulus, offset_stress, exponent = columns
     positive = np.log(np.maximum(strain, _TINY_STRAIN))
