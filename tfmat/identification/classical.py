@@ -142,10 +142,8 @@ def minima(
     starts = wide.to_labels(law.from_labels(starts))
     coarse = coarse_minimum(repeated(wide_curve, len(starts)), starts)
     found = [_searched(wide_curve, _distinct(coarse.labels, coarse.cost))]
-    costs = found[0][1]
-    if np.median(costs) <= costs[0] * (1.0 + _WORTH_A_ROUND):
-        rounds = 0
-    for _ in range(rounds):
+    agreed = np.median(found[0][1]) <= found[0][1][0] * (1.0 + _WORTH_A_ROUND)
+    for _ in range(0 if agreed else rounds):
         best, cost_of_best = found[-1][0][0], found[-1][1][0]
         places = (np.arange(_HOPS) + 0.5) / _HOPS
         moved = np.repeat(best[None], parameters * _HOPS, axis=0)
@@ -239,11 +237,8 @@ def _widened(parameter: Parameter) -> tuple[float, float]:
 
 def _better_law(law: Law, best: BestFit, points: tuple[Array, Array]) -> tuple[str, float] | None:
     """A registered law of the same measures that fits clearly better with parameters inside its ranges, or None."""
-    count = np.array([len(points[0])])
-    curve = _curve(law, *points)
-    return compare_laws(
-        law, np.array([best.rmse_mpa]), count, lambda other: error_within(other, curve)
-    ).better()[0]
+    own, count, curve = np.array([best.rmse_mpa]), np.array([len(points[0])]), _curve(law, *points)
+    return compare_laws(law, own, count, lambda other: error_within(other, curve)).better()[0]
 
 
 def error_within(law: Law, curve: Residuals, rounds: int = MOST_ROUNDS) -> Array:

@@ -6,21 +6,19 @@ tail of the weights says that this does not do, sampling goes on from them: abou
 of M. Schmitt et al., Amortized Bayesian workflow, 2024, arXiv:2409.04332.
 """
 
-import concurrent.futures
 import dataclasses
 import itertools
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
-import threadpoolctl
 from numpy.typing import NDArray
 
 from tfmat.identification.draws import Draws, Samples
 from tfmat.identification.likelihood import Likelihoods
 from tfmat.identification.mode_sampling import sample_about_modes, suits
 from tfmat.identification.posterior_sampling import sample_posteriors
+from tfmat.identification.threads import one_thread_a_product, side_by_side
 from tfmat.identification.weighted_draws import (
     FEWEST_SAMPLES,
     LARGEST_K,
@@ -151,19 +149,18 @@ def correct(
     count = len(draws.labels)
     generators = [np.random.default_rng([seed, i]) for i in range(count)]
     found: dict[int, SampledPosterior] = {}
-    with threadpoolctl.threadpool_limits(1, "blas"):
-        with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            weighted = pool.map(
-                lambda i: _weighted(likelihoods, draws, i, generators[i]), range(count)
-            )
-            best = np.array(draws.labels[:, -_STARTS:])
-            for i, one in enumerate(weighted):
-                heaviest = one.labels[np.argsort(-one.log_weights)[:_STARTS]]
-                best[i, : len(heaviest)] = heaviest
-                if one.converged and one.effective_samples >= _LEAST_SHARE * samples:
-                    found[i] = one
-                if progress:
-                    progress(len(found), count)
+    with one_thread_a_product():
+        weighted = side_by_side(
+            lambda i: _weighted(likelihoods, draws, i, generators[i]), range(count)
+        )
+        best = np.array(draws.labels[:, -_STARTS:])
+        for i, one in enumerate(weighted):
+            heaviest = one.labels[np.argsort(-one.log_weights)[:_STARTS]]
+            best[i, : len(heaviest)] = heaviest
+            if one.converged and one.effective_samples >= _LEAST_SHARE * samples:
+                found[i] = one
+            if progress:
+                progress(len(found), count)
         left = [i for i in range(count) if i not in found]
         begun = np.concatenate([best, draws.labels[:, :_STARTS]], axis=1)
         begun = begun if starts is None else np.concatenate([starts, begun], axis=1)

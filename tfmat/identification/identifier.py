@@ -1,6 +1,5 @@
 """A trained network that answers: curves -> labels -> values; and its intervals made true after the training."""
 
-import concurrent.futures
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification.draws import Draws, check_samples, even_normal, independent_normal
 from tfmat.identification.networks import Sidecar, model_files, read_sidecar
+from tfmat.identification.threads import side_by_side
 from tfmat.identification.uncertainty import COVERAGE, Calibration
 from tfmat.materials.law import Array, Law
 from tfmat.materials.parameter import Parameter
@@ -189,8 +189,7 @@ class Identifier:
         block = max(1, _DRAWS_PER_CALL // normal.shape[1])
         starts = range(0, len(outputs), block)
         # TensorFlow lets other threads run while it computes.
-        with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            list(pool.map(draw, starts))
+        list(side_by_side(draw, starts))
         return Draws(labels, log_density)
 
     def _drawn(self, outputs: tf.Tensor, normal: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import threadpoolctl
 
 from tfmat.curves.cleaning import Caveat, MeasuredCurve
 from tfmat.curves.resampling import resample
@@ -33,6 +32,7 @@ from tfmat.identification.predictions import (
     predict,
     without_unfounded_interval,
 )
+from tfmat.identification.threads import one_thread_a_product
 from tfmat.materials.law import Array, Law
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ def identify(
         raise InputError(f"{what} needs least squares; leave --noleast_squares out")
     law = None if source.law is None else conditioned(source.law, fixed)
     results: list[Identification] = []
-    # The matrices are small: threads would only wait for each other.
-    with threadpoolctl.threadpool_limits(1, "blas"):
+    with one_thread_a_product():
         for curve in curves:
             predicted = None if network is None else predict(network, curve, least_squares, samples)
             if law is None:

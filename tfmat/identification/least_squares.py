@@ -97,15 +97,32 @@ def fit(
         covariance and intervals then account for it (see `correlated_errors`). Points stand in order.
     """
     residuals = _residuals(law, strain, stress, valid, deviation)
-    if max_iterations is None:
-        max_iterations = _MOST_ON_TESTS if isinstance(strain, TestSet) else _MOST_ITERATIONS
     if start is None:
         start = start_labels(law, residuals.strain, residuals.stress, residuals.weights, starts)
+    return _answer(residuals, _minimum(residuals, start, max_iterations, max_taken), correlated)
+
+
+def minima_near(
+    law: Law, strain: Array | TestSet, stress: Array, start: Array, deviation: Array
+) -> tuple[Array, Array]:
+    """The labels [curves, p] of `fit` and their cost [curves], without the errors that take as long."""
+    found = _minimum(_residuals(law, strain, stress, None, deviation), start)
+    return found.labels, found.cost
+
+
+def _minimum(
+    residuals: Residuals,
+    start: Array,
+    max_iterations: int | None = None,
+    max_taken: int | None = None,
+) -> Minimum:
+    on_tests = isinstance(residuals.strain, TestSet)
+    max_iterations = max_iterations or (_MOST_ON_TESTS if on_tests else _MOST_ITERATIONS)
     found = minimise(residuals, start, max_iterations, max_taken=max_taken)
-    unique = law.sorted_labels(found.labels)
+    unique = residuals.law.sorted_labels(found.labels)
     if unique is not found.labels:
         found = minimise(residuals, unique, max_iterations, max_taken=max_taken)
-    return _answer(residuals, found, correlated)
+    return found
 
 
 def polish(

@@ -19,7 +19,7 @@ from tfmat.curves.cleaning import MeasuredCurve
 from tfmat.curves.measured_tests import MeasuredRecord, coarse
 from tfmat.curves.record_resampling import noise_of_test
 from tfmat.curves.toe import noise_of
-from tfmat.identification.least_squares import fit
+from tfmat.identification.least_squares import minima_near
 from tfmat.identification.likelihood import PRIOR_VARIANCE, Likelihoods, Rows
 from tfmat.identification.unknown_errors import UnknownErrors
 from tfmat.materials.history import History, TestSet
@@ -85,8 +85,8 @@ class MeasuredTests:
         if scales is not None:
             deviation = deviation * np.concatenate(scales)
         response, deviation = (np.tile(each, (len(starts), 1)) for each in (response, deviation))
-        found = fit(law, TestSet(histories), response, start=starts, deviation=deviation)
-        return found.labels[int(np.argmin(np.nan_to_num(found.sigma, nan=np.inf)))]
+        labels, cost = minima_near(law, TestSet(histories), response, starts, deviation)
+        return labels[int(np.argmin(np.nan_to_num(cost, nan=np.inf)))]
 
 
 def _noise(shown: float, response: Array) -> float:

@@ -7,18 +7,16 @@ C. P. Robert, Population Monte Carlo, J. Comput. Graph. Statist. 13 (2004) 907-9
 from never depend on these draws themselves.
 """
 
-import concurrent.futures
-import os
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import threadpoolctl
 from numpy.typing import NDArray
 
 from tfmat.identification.conditional_draws import Moduli
 from tfmat.identification.kernels import Kernels
 from tfmat.identification.likelihood import PRIOR_VARIANCE, Likelihoods
 from tfmat.identification.start_values import even_labels
+from tfmat.identification.threads import one_thread_a_product, side_by_side
 from tfmat.identification.weighted_draws import (
     LARGEST_K,
     SampledPosterior,
@@ -69,11 +67,8 @@ def sample_about_modes(
     """The posteriors of those of the chosen curves that this does for; see `posterior_sampling.sample_posteriors`."""
     shapes = Moduli(likelihoods, conditional=False)
     found: dict[int, SampledPosterior] = {}
-    with (
-        threadpoolctl.threadpool_limits(1, "blas"),
-        concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
-    ):
-        sampled = pool.map(
+    with one_thread_a_product():
+        sampled = side_by_side(
             lambda i: _Curve(shapes, i, generators[i]).sampled(starts[i], enough), chosen
         )
         for i, one in zip(chosen, sampled, strict=True):

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import threadpoolctl
 
 from tfmat.curves.cleaning import Caveat
 from tfmat.curves.measured_tests import MeasuredRecord
@@ -19,6 +18,7 @@ from tfmat.identification.further_tests import (
 )
 from tfmat.identification.information_gain import Gain, Gains
 from tfmat.identification.specimen import Known, Specimen, intervals, known_of, specimen_of
+from tfmat.identification.threads import one_thread_a_product
 from tfmat.materials.history import TestSet
 from tfmat.materials.law import Array, Law
 
@@ -147,7 +147,7 @@ def next_tests_of(
       candidate: the tests to choose from; none: a handful that the law knows.
       progress: called with (done, total) tests.
     """
-    with threadpoolctl.threadpool_limits(1, "blas"):
+    with one_thread_a_product():
         specimen, best = specimen_of(law, record, settings, labels)
         starts = best[None]
         if samples is not None and specimen.law is law:

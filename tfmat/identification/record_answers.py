@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import threadpoolctl
 from numpy.typing import NDArray
 
 from tfmat.curves.cleaning import Caveat, MeasuredCurve
@@ -33,6 +32,7 @@ from tfmat.identification.record_fit import (
     fit_record,
     rms_percent,
 )
+from tfmat.identification.threads import one_thread_a_product
 from tfmat.materials.law import Law
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def identify_records(
     law = conditioned(source.law, fixed)
     results: list[Identification] = []
     steps, warnings = notes_on_fixed(source, fixed)
-    with threadpoolctl.threadpool_limits(1, "blas"):
+    with one_thread_a_product():
         for each in records:
             record = dataclasses.replace(
                 each,

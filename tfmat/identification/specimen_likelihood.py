@@ -3,10 +3,13 @@
 Its machine and the zero of its strain are parameters of its law, so that there is no compliance beside them.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tfmat.identification.likelihood import Rows
 from tfmat.identification.measured_likelihood import UNLIKE_NOISE, MeasuredLikelihoods
+from tfmat.materials.history import History, TestSet
 from tfmat.materials.law import Array
 
 
@@ -39,6 +42,12 @@ class SpecimenLikelihoods(MeasuredLikelihoods):
     ) -> tuple[float, float]:
         """See `MeasuredLikelihoods.predictive_p`."""
         return super().predictive_p(curve, _without_compliance(labels), generator)
+
+    def _answer(
+        self, history: History, labels: Array, steps: Sequence[float] = (0.0,)
+    ) -> list[Array]:
+        """See `MeasuredLikelihoods._answer`: nothing moves with a compliance that is not there."""
+        return [self.law.label_stress(TestSet((history,)), labels[:, :-1])] * len(steps)
 
 
 def _without_compliance(labels: Array) -> Array:

@@ -61,12 +61,6 @@ class _Kept:
         # The symmetric root of the covariance, so that errors keep their places.
         return np.asarray(left @ self.vectors.T)
 
-    def squares(self, turned: Array) -> Array:
-        """Residuals' sum of squares as independent numbers; `turned` [k, n] are residuals in its frame: [k]."""
-        off = turned @ self.shapes
-        whole = np.square(turned) @ (1.0 / self.variances)
-        return np.asarray(whole - np.einsum("ki,ij,kj->k", off, self.taken, off))
-
 
 class UnknownErrors:
     """The density of one test's residuals.
@@ -114,46 +108,57 @@ class UnknownErrors:
         for family in families:
             turned = residuals / self.scale @ family[0].vectors
             effects = family[0].vectors.T @ (self.effects / self.scale[:, None])
-            for one in family:
-                share = _INDEPENDENT if len(family) == 1 else (1.0 - _INDEPENDENT) / others
-                kept = self._with(one.vectors, one.variances, turned, effects, share)
-                found.append((float(self._density(kept, kept.squares(turned))[0]), kept))
+            share = _INDEPENDENT if len(family) == 1 else (1.0 - _INDEPENDENT) / others
+            variances = np.stack([one.variances for one in family])
+            found += self._of_family(family[0].vectors, variances, turned, effects, share)
         found.sort(key=lambda pair: -pair[0])
         worth = [kept for density, kept in found if density >= found[0][0] - _WORTH]
         return worth[:_MOST_KEPT]
 
-    def _with(
+    def _of_family(
         self, vectors: Array, variances: Array, turned: Array, effects: Array, share: float
-    ) -> _Kept:
-        shapes = effects / variances[:, None]
+    ) -> list[tuple[float, _Kept]]:
+        """Correlations of variances [m, n] in one frame, each after the log density of the residuals [1, n]."""
+        shapes = effects / variances[:, :, None]
         known, identity = effects.T @ shapes, np.eye(effects.shape[1])
-        whole, off = float(np.square(turned[0]) @ (1.0 / variances)), (turned @ shapes)[0]
+        whole, off = (1.0 / variances) @ np.square(turned[0]), turned[0] @ shapes
         # What is off is known in the unit of the response, not in that of the errors' size: this is their size at the
         # best fit. What is off may be most of the residuals, so that it is found step by step.
-        explained = 0.0
+        explained: Array = np.zeros(len(variances))
         for _ in range(4):
-            variance = max((whole - explained) / turned.shape[1], self._prior / _FREEDOM)
-            taken = np.linalg.inv(known + variance * identity)
-            explained = float(off @ taken @ off)
-        determinant = np.linalg.slogdet(identity + known / variance)[1]
-        logarithm = np.log(share) - 0.5 * (np.log(variances).sum() + determinant)
-        return _Kept(vectors, variances, shapes, taken, float(logarithm))
+            variance = np.maximum((whole - explained) / turned.shape[1], self._prior / _FREEDOM)
+            taken = np.linalg.inv(known + variance[:, None, None] * identity)
+            explained = np.einsum("mi,mij,mj->m", off, taken, off)
+        determinants = np.linalg.slogdet(identity + known / variance[:, None, None])[1]
+        logarithms = np.log(share) - 0.5 * (np.log(variances).sum(axis=1) + determinants)
+        densities = self._densities(logarithms, whole - explained).tolist()
+        rows = zip(variances, shapes, taken, logarithms.tolist(), strict=True)
+        return [
+            (density, _Kept(vectors, *row)) for density, row in zip(densities, rows, strict=True)
+        ]
 
-    def _density(self, kept: _Kept, squares: Array) -> Array:
+    def _densities(self, logarithms: Array, squares: Array) -> Array:
         squares = np.maximum(squares, 0.0) + self._prior
-        return np.asarray(kept.logarithm - 0.5 * self._freedom * np.log(squares))
+        return np.asarray(logarithms - 0.5 * self._freedom * np.log(squares))
 
     def _of_each(self, residuals: Array) -> tuple[Array, Array]:
         """Log densities under each correlation, and their sums of squares: [kept, k] each, of groups [k, groups]."""
         residuals = residuals / self.scale
-        squares, turned, frame = [], residuals, None
-        for kept in self._kept:
-            if kept.vectors is not frame:
-                # Correlations of one length are likely together; the identity is that of independent errors.
-                frame, turned = kept.vectors, residuals @ kept.vectors
-            squares.append(kept.squares(turned))
-        densities = [self._density(*pair) for pair in zip(self._kept, squares, strict=True)]
-        return np.stack(densities), np.stack(squares)
+        squares = np.empty((len(self._kept), len(residuals)))
+        # Correlations of one length share their frame, and are likely together.
+        places: dict[int, list[int]] = {}
+        for i, kept in enumerate(self._kept):
+            places.setdefault(id(kept.vectors), []).append(i)
+        for rows in places.values():
+            few = [self._kept[i] for i in rows]
+            turned = residuals @ few[0].vectors
+            off = turned @ np.stack([kept.shapes for kept in few])
+            taken = np.stack([kept.taken for kept in few])
+            explained = ((off @ taken) * off).sum(axis=2)
+            inverses = 1.0 / np.stack([kept.variances for kept in few])
+            squares[rows] = inverses @ np.square(turned).T - explained
+        logarithms = np.array([kept.logarithm for kept in self._kept])
+        return self._densities(logarithms[:, None], squares), squares
 
     def log_density(self, residuals: Array) -> Array:
         """Logarithm of the density of residuals [k, groups] up to a constant: [k]."""
