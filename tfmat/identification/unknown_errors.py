@@ -62,6 +62,29 @@ class _Kept:
         return np.asarray(left @ self.vectors.T)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Frame:
+    """The m correlations of one length, which share their vectors and are likely together.
+
+    Attributes:
+      rows: their places among all that are kept; vectors: [n, n].
+      inverses: of the variances, [m, n]; shapes: [n, m e]; taken: [m, e, e]; see `_Kept`.
+    """
+
+    rows: list[int]
+    vectors: Array
+    inverses: Array
+    shapes: Array
+    taken: Array
+
+    @classmethod
+    def of(cls, kept: list[_Kept], rows: list[int]) -> "_Frame":
+        few = [kept[i] for i in rows]
+        inverses = 1.0 / np.stack([one.variances for one in few])
+        shapes = np.concatenate([one.shapes for one in few], axis=1)
+        return cls(rows, few[0].vectors, inverses, shapes, np.stack([one.taken for one in few]))
+
+
 class UnknownErrors:
     """The density of one test's residuals.
 
@@ -88,17 +111,24 @@ class UnknownErrors:
         self.effects = self.averaged(effects.T).T
         self._best = self.averaged(residuals[None])
         self.scale = np.ones(count)
-        self._kept = self._likely(self._best)
+        self._keep_likely()
         for _ in range(_MOST_LARGER):
             stretch, factor = self._standing_out()
             if factor <= 1.0:
                 break
             self.scale[stretch] *= factor
-            self._kept = self._likely(self._best)
+            self._keep_likely()
 
     def averaged(self, values: Array) -> Array:
         """Means of the groups: [..., points] -> [..., groups]."""
         return np.asarray(np.add.reduceat(values, self.groups, axis=-1) / self._sizes)
+
+    def _keep_likely(self) -> None:
+        self._kept = self._likely(self._best)
+        rows: dict[int, list[int]] = {}
+        for i, kept in enumerate(self._kept):
+            rows.setdefault(id(kept.vectors), []).append(i)
+        self._frames = [_Frame.of(self._kept, some) for some in rows.values()]
 
     def _likely(self, residuals: Array) -> list[_Kept]:
         """The correlations to integrate over, by the residuals of the best fit [1, groups]."""
@@ -145,18 +175,12 @@ class UnknownErrors:
         """Log densities under each correlation, and their sums of squares: [kept, k] each, of groups [k, groups]."""
         residuals = residuals / self.scale
         squares = np.empty((len(self._kept), len(residuals)))
-        # Correlations of one length share their frame, and are likely together.
-        places: dict[int, list[int]] = {}
-        for i, kept in enumerate(self._kept):
-            places.setdefault(id(kept.vectors), []).append(i)
-        for rows in places.values():
-            few = [self._kept[i] for i in rows]
-            turned = residuals @ few[0].vectors
-            off = turned @ np.stack([kept.shapes for kept in few])
-            taken = np.stack([kept.taken for kept in few])
-            explained = ((off @ taken) * off).sum(axis=2)
-            inverses = 1.0 / np.stack([kept.variances for kept in few])
-            squares[rows] = inverses @ np.square(turned).T - explained
+        for frame in self._frames:
+            turned = residuals @ frame.vectors
+            off = turned @ frame.shapes
+            off = np.swapaxes(off.reshape(len(off), len(frame.rows), -1), 0, 1)
+            explained = ((off @ frame.taken) * off).sum(axis=2)
+            squares[frame.rows] = frame.inverses @ np.square(turned).T - explained
         logarithms = np.array([kept.logarithm for kept in self._kept])
         return self._densities(logarithms[:, None], squares), squares
 
