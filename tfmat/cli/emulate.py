@@ -28,7 +28,7 @@ FLAGS = (
     whole("num_runs", None, "runs of the simulation (default 1000); those that are missing are made", 50),
     switch("retry_failed", False, "run again what failed before"),
     text("data_dir", "data", "folder of the stored runs, into which the law is written"),
-    text("train_for", "12000steps", "how long the network is trained, such as 20000steps or 5m"),
+    text("train_for", "24000steps", "how long the network is trained, such as 20000steps or 5m"),
     whole("seed", 0, "seed of the runs' values and of the network's weights", 0),
     whole("num_threads", None, "threads (default: one for each processor)", 1),
 )  # fmt: skip

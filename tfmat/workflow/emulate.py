@@ -19,10 +19,10 @@ from tfmat.simulators.law_file import Facts, write_law
 from tfmat.training.trainer import Trainer
 
 FEWEST_RUNS = 50
-TRAIN_FOR = "12000steps"
+TRAIN_FOR = "24000steps"
 # Principal components until they leave this share of the curves, root mean square, and no more than so many.
 _LEFT, _MOST_COMPONENTS = 1e-4, 24
-_MEMBERS, _UNITS, _BATCH, _RATE = 4, 128, 64, 3e-3
+_MEMBERS, _UNITS, _BATCH, _RATE = 4, 128, 64, 8e-3
 # Another form is another run.
 _FORM = (_MEMBERS, _UNITS, _BATCH, _RATE, "gelu")
 # An epoch has so many steps at least, so that validation takes little.
