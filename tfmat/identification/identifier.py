@@ -22,8 +22,10 @@ from tfmat.materials.law import Array, Law
 from tfmat.materials.parameter import Parameter
 from tfmat.models.flow import POSTERIOR
 
-# Large enough to keep the cores busy, small enough that the activations stay around 50 MB.
+# What callers with very many curves hand over at a time: large enough to keep the cores busy, small in memory.
 CURVES_PER_CALL = 4096
+# A thread's share of a call: what a block's operations leave for each other stays in the processor's cache.
+_BLOCK = 1024
 # Of each curve, for the mean, std and intervals of a whole posterior; the same ones for every curve.
 _EVEN_DRAWS = 512
 # Drawn in one call: small enough for a processor's cache.
@@ -187,9 +189,8 @@ class Identifier:
             )
 
         block = max(1, _DRAWS_PER_CALL // normal.shape[1])
-        starts = range(0, len(outputs), block)
         # TensorFlow lets other threads run while it computes.
-        list(side_by_side(draw, starts))
+        list(side_by_side(draw, range(0, len(outputs), block)))
         return Draws(labels, log_density)
 
     def _drawn(self, outputs: tf.Tensor, normal: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -204,9 +205,13 @@ class Identifier:
 
     def _outputs(self, features: np.ndarray) -> Array:
         outputs = np.empty((len(features), self._columns))
-        for start in range(0, len(features), CURVES_PER_CALL):
-            block = np.asarray(features[start : start + CURVES_PER_CALL], np.float32)
-            outputs[start : start + len(block)] = self._predict(tf.constant(block)).numpy()
+
+        def answer(start: int) -> None:
+            rows = slice(start, start + _BLOCK)
+            block = np.asarray(features[rows], np.float32)
+            outputs[rows] = self._predict(tf.constant(block)).numpy()
+
+        list(side_by_side(answer, range(0, len(features), _BLOCK)))
         return outputs
 
     def values(self, labels: Array) -> Array:

@@ -23,7 +23,9 @@ from tfmat.identification.other_laws import LawComparison, compare_laws
 from tfmat.materials import find_law
 
 RATE, AUROC, FALSE_ALARMS = 50_000.0, 0.95, 0.02
+RATE_OF_RECORDS = 20_000.0
 TIMES_THE_NOISE = 3.0
+RECORDS_LAW = "voce_chaboche"
 OWN_LAW, OTHER_LAWS = "hahn_tsai", ("tanh_shear", "exponential_shear")
 _OWN_SEED, _OTHER_SEED = 7, 8
 
@@ -49,7 +51,30 @@ def measure_rate(num_curves: int, rounds: int, workdir: pathlib.Path | None) -> 
         samples[kind.__name__] = rates
         what = f"tfmat.network_answers, {kind.__name__}, {len(os.sched_getaffinity(0))} processors"
         quantities.append(quantity(what, float(np.median(rates)), "curves/s", "≥", RATE))
+    rates = _record_rates(num_curves // 10, rounds)
+    what = (
+        f"cyclic records of 400 points, plastic spectrum, {len(os.sched_getaffinity(0))} processors"
+    )
+    quantities.append(quantity(what, float(np.median(rates)), "records/s", "≥", RATE_OF_RECORDS))
+    samples["records"] = rates
     return {"quantities": quantities, "samples": samples, "num_curves": num_curves}
+
+
+def _record_rates(num_records: int, rounds: int) -> list[float]:
+    """Records a second of the network for `voce_chaboche` that comes with tfmat, once in each round."""
+    from tfmat.identification.arrays import open_network
+
+    identifier = open_network(None, RECORDS_LAW)
+    assert identifier is not None
+    settings = CurveSettings(RECORDS_LAW, num_points=identifier.form.shape[0])
+    features = Simulator(settings, seed=0).curves(0, num_records).features
+    identifier.answers(features)  # traces
+    rates = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        identifier.answers(features)
+        rates.append(num_records / (time.perf_counter() - started))
+    return rates
 
 
 def measure_other_laws(num_curves: int) -> dict[str, Any]:
