@@ -13,8 +13,8 @@ from tfmat.ranks.port_guard import Neighbour, PortGuard, ports_setting
 
 # A connection that the filter lets in comes through with its second packet, a second later, or on a busy machine with a
 # later one; one that it does not, never.
-PATIENCE = 4.0
 LONGEST = 16.0
+ATTEMPTS = 5
 KNOCK = """
 import encodings.idna, os, socket, sys
 if sys.argv[3]: os.setuid(int(sys.argv[3]))
@@ -37,6 +37,21 @@ def knock(
     return done.stdout.strip()
 
 
+def seconds_to_get_in(
+    port: int, below: float, listener: socket.socket, source: str = "127.0.0.1"
+) -> float:
+    """Of the quickest of a few connections, until one is quicker than `below`: any may be held up by a busy machine."""
+    quickest = float("inf")
+    for _ in range(ATTEMPTS):
+        started = time.monotonic()
+        with socket.create_connection(("127.0.0.1", port), LONGEST, source_address=(source, 0)):
+            quickest = min(quickest, time.monotonic() - started)
+            listener.accept()[0].close()
+        if quickest < below:
+            break
+    return quickest
+
+
 @pytest.fixture(params=["127.0.0.1", "::"])
 def server(request):
     """A server on one address, and on all of both families at once, as gRPC opens it."""
@@ -50,11 +65,9 @@ def test_processes_of_this_user_get_in_and_can_talk(server):
     port = server.getsockname()[1]
     guard = PortGuard(port)
     guard.wait()
-    started = time.monotonic()
-    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
-        assert (
-            0.5 < time.monotonic() - started < 2.5
-        )  # the filter was there, and let the second packet in
+    # The filter was there, and let the second packet in.
+    assert 0.5 < seconds_to_get_in(port, below=2.5, listener=server) < 2.5
+    with socket.create_connection(("127.0.0.1", port), timeout=LONGEST) as connection:
         accepted, _ = server.accept()
         with accepted:
             for _ in range(2):  # also once the filter has been set again for others
@@ -89,9 +102,7 @@ def test_other_hosts_of_the_run_get_in_whoever_they_are():
         guard.wait()
         with pytest.raises(TimeoutError):
             socket.create_connection(("127.0.0.1", port), 2.0, source_address=("127.0.0.3", 0))
-        started = time.monotonic()
-        socket.create_connection(("127.0.0.1", port), 2.0, source_address=("127.0.0.2", 0)).close()
-        assert time.monotonic() - started < 0.5
+        assert seconds_to_get_in(port, 0.5, listener, source="127.0.0.2") < 0.5
         guard.close()
 
 
