@@ -110,6 +110,24 @@ def test_unknown_errors_are_student_distributed():
     np.testing.assert_allclose(found - found[0], exact - exact[0], atol=0.3)
 
 
+def test_what_is_off_is_integrated_over():
+    """Sums of squares of correlations worked out together are those by the inverse of each whole covariance."""
+    random = np.random.default_rng(2)
+    residuals, effects = np.cumsum(random.normal(size=50)), random.normal(size=(50, 2))
+    errors = UnknownErrors(residuals, effects, 0.8)
+    tried = residuals + 0.3 * random.normal(size=(5, 50))
+    squares = errors._of_each(tried)[1]
+    assert len(squares) > 1
+    averaged = errors.effects / errors.scale[:, None]
+    for kept, found in zip(errors._kept, squares, strict=True):
+        correlation = (kept.vectors * kept.variances) @ kept.vectors.T
+        known = averaged.T @ np.linalg.inv(correlation) @ averaged
+        variance = (np.linalg.inv(kept.taken) - known)[0, 0]
+        whole = np.linalg.inv(correlation + averaged @ averaged.T / variance)
+        exact = np.einsum("ki,ij,kj->k", tried / errors.scale, whole, tried / errors.scale)
+        np.testing.assert_allclose(found, exact, rtol=1e-6)
+
+
 def test_stretches_that_stand_out_count_less():
     """Errors of a stretch, 30 times as large as the others, are found; the density is that of errors so much larger."""
     random = np.random.default_rng(1)

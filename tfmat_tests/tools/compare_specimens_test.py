@@ -232,6 +232,7 @@ def test_a_comparison_is_told_and_goes_on_where_it_was(tools, stored, tmp_path):
     # 200 runs of half a second and a training of 50 s, against the seconds of a fit.
     quicker = solver["seconds_a_specimen"] - 0.002
     assert solver["break_even_specimens"] == pytest.approx(150.0 / quicker)
+    assert found["solver_over_this"] == pytest.approx(solver["seconds_a_specimen"] / 0.002)
     assert "| network | 200 | 20 |" in (workdir / "table.md").read_text()
     answered = answer_path(workdir / "solver-200", 0).stat().st_mtime_ns
     assert run_tool(*arguments, "--fits=2").returncode == 0
