@@ -160,7 +160,9 @@ def measure(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) ->
         from tfmat.launch.runtime import prepare_tensorflow
 
         # As `tfmat train` does; Keras `fit` gets TensorFlow as it comes.
-        prepare_tensorflow(one_thread_an_operation=spec["variant"].startswith("ours"))
+        prepare_tensorflow(
+            one_thread_an_operation=spec["variant"].startswith("ours"), own_program=True
+        )
     try:
         variants = importlib.import_module(f"benchmarks.{module}")
     except ImportError as error:
