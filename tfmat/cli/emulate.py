@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tfmat.cli.flags import FlagValues, switch, text, whole
-from tfmat.durations import Duration
+from tfmat.durations import seconds_of
 from tfmat.errors import InputError, Interrupted
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int | None:
     """Makes the runs that are missing, trains on all, and says how far the network is off."""
     if flag_values.simulator is None:
         raise InputError("say what to emulate: --simulator=FOLDER, with a simulator.toml in it")
-    Duration.parse(flag_values.train_for)  # before hours of runs
+    seconds_of(flag_values.train_for)  # a wrong one is refused before hours of runs
     from tfmat.cli.simulations import NUM_RUNS, run_progress, tell_runs
     from tfmat.data.memory import available_threads
     from tfmat.simulators.dataset import make_runs

@@ -79,5 +79,5 @@ def test_the_rate_is_that_of_the_public_function(identification, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     content = identification.measure_rate(200, 1, None)
     assert content["num_curves"] == 200
-    assert set(content["samples"]) == {"float32", "float64"}
+    assert set(content["samples"]) == {"float32", "float64", "records"}
     assert all(entry["value"] > 0 for entry in content["quantities"])
