@@ -41,7 +41,7 @@ class Share:
         return f"{self.worker}_of_{self.workers}"
 
     def numbers(self, num_runs: int) -> range:
-        """Of the runs 0 to `num_runs` - 1."""
+        """Numbers of its runs, of the runs 0 to `num_runs` - 1."""
         return range(self.worker, num_runs, self.workers)
 
 
