@@ -64,12 +64,15 @@ class Submitted:
 
     def processes(self, worker: int) -> list[int]:
         """The numbers of the processes that make a share: one, or none."""
-        found = [(one.pid, one.info["cmdline"] or [""]) for one in psutil.process_iter(["cmdline"])]
-        return [
-            pid
-            for pid, words in found
-            if f"--worker={worker}" in words and self.flags[1] in words and "-m" in words
+        flags = {f"--worker={worker}", self.flags[1], "-m"}
+        found = [
+            one.info
+            for one in psutil.process_iter(["pid", "ppid", "cmdline"])
+            if flags <= set(one.info["cmdline"] or ())
         ]
+        # A program that it starts has its words for a moment, between fork and exec.
+        pids = {one["pid"] for one in found}
+        return [one["pid"] for one in found if one["ppid"] not in pids]
 
 
 @pytest.fixture
@@ -84,7 +87,10 @@ def test_a_killed_and_a_cancelled_element_then_the_same_command(trial_slurm, cam
     said = campaign.submit()
     job_id = said.split()[1].rstrip(":")
     assert f"{RUNS} runs, 30 an element, 2 at once" in said
-    wait_for(lambda: len(campaign.stored()) > 8, campaign.outputs)
+    wait_for(
+        lambda: len(campaign.stored()) > 8 and campaign.processes(0) and campaign.processes(1),
+        campaign.outputs,
+    )
     assert main(["generate", *campaign.flags]) == 2
     assert "another process, here or in a job, runs bar in" in capsys.readouterr().err
     # The last element has the number of the whole array, which is not to be put back into the queue with it.
