@@ -29,7 +29,10 @@ class BackendOptions:
       layouts: DTensor: (regular expression over variable paths, layout) in order, the first match wins.
       zero_stage: DTensor: 0 nothing, 1 slots, 2 slots and gradients, 3 those and weights sharded over the batch axis.
       folder: DTensor: one that all processes can see, by which those of several nodes find each other.
-      compression: Horovod: `none`, or `fp16` for the way of the gradients between workers.
+      compression: Horovod: what gradients are made of on their way between workers, see `make_exchange`.
+      compression_rank, compression_fraction: of `powersgd` and of `topk`.
+      local_steps: Horovod: steps that each worker takes by itself before the workers meet; 1: they meet in every step.
+      outer_learning_rate, outer_momentum: of the weights' step at a meeting; momentum None: 0.5 from 16 local steps on.
       accumulate: Horovod: parts of a local batch that go through one after the other.
       timeline: Horovod: whether `start_timeline` will be called.
     """
@@ -40,6 +43,11 @@ class BackendOptions:
     zero_stage: int = 0
     folder: str = "."
     compression: str = "none"
+    compression_rank: int = 4
+    compression_fraction: float = 0.01
+    local_steps: int = 1
+    outer_learning_rate: float = 1.0
+    outer_momentum: float | None = None
     accumulate: int = 1
     timeline: bool = False
 
@@ -61,11 +69,16 @@ class Backend(abc.ABC):
       collectives: what is told to the other processes, and by them.
       timed_calls: one in so many calls of `train` notes the times within its steps; 0 where none does.
       step_times: of the last `train`, where that was one of them.
+      bytes_per_step: that this worker sends to others in a training step, once one has run; see `Counted`.
+      meets_every: steps between two meetings of the workers, whose states differ in between; each call of `train` ends
+        with one.
     """
 
     name: str
     timed_calls: int = 0
     step_times: StepTimes | None = None
+    bytes_per_step: float = 0.0
+    meets_every: int = 1
     _last_compared = 0
 
     def __init__(

@@ -8,7 +8,27 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.step import Batch, Reduce
+from tfmat.backends.exchange import Reduce
+from tfmat.backends.step import Batch
+
+# Examples in a piece of a batch: beyond the first its activations leave the cache, below the second its operations
+# are too small to be worth starting. Further rounds would only make the graph larger.
+_PIECE, _SMALLEST_PIECE, _LARGEST_ROUNDS = 250, 16, 4
+
+
+def num_pieces(width: int) -> int:
+    """Pieces of a batch of that width that run side by side, one on each processor.
+
+    Only where TensorFlow runs each operation on one thread (see `prepare_tensorflow`): a piece then stays in the cache
+    of its processor and waits for no other, which makes a step of the default network on two cores 1.6 times faster at
+    batch 75 and 1.2 times at 750.
+    """
+    threads = tf.config.threading
+    if threads.get_intra_op_parallelism_threads() != 1:
+        return 1
+    processors = threads.get_inter_op_parallelism_threads() or 1
+    rounds = min(_LARGEST_ROUNDS, -(-width // (processors * _PIECE)))
+    return max(1, min(processors * rounds, width // _SMALLEST_PIECE))
 
 
 def each_batch(
@@ -18,8 +38,12 @@ def each_batch(
     indices: tf.Tensor,
     weights: tf.Tensor,
     num_examples: tf.Tensor,
+    then: Callable[[tf.Tensor], None] | None = None,
 ) -> tf.Tensor:
-    """Runs `step` on one batch after the other, in the graph; what it returns, stacked: [steps, ...]."""
+    """Runs `step` on one batch after the other, in the graph, and `then(i)` after step i.
+
+    What `step` returns is returned stacked: [steps, ...].
+    """
     cuts = _cuts(indices.shape[1], num_pieces)
 
     def piece(i: tf.Tensor, start: int, stop: int) -> Batch:
@@ -28,6 +52,7 @@ def each_batch(
     return _each(
         tf.shape(indices)[0],
         lambda i: step([piece(i, *cut) for cut in cuts]),
+        then=then,
     )
 
 
@@ -109,6 +134,7 @@ def each_batch_in_parts(
     indices: tf.Tensor,
     weights: tf.Tensor,
     num_examples: tf.Tensor,
+    then: Callable[[tf.Tensor], None] | None = None,
 ) -> tf.Tensor:
     """Does as `each_batch`, for batches larger than memory: `step` gets a function that gathers part `j` of the batch.
 
@@ -121,7 +147,7 @@ def each_batch_in_parts(
     def one(i: tf.Tensor) -> tf.Tensor:
         return step(lambda j: Batch.gather(data, indices[i, j], weights[i, j], num_examples[i]))
 
-    return _each(tf.shape(indices)[0], one)
+    return _each(tf.shape(indices)[0], one, then=then)
 
 
 def _cuts(width: int, num_pieces: Callable[[int], int]) -> list[tuple[int, int]]:
@@ -130,11 +156,18 @@ def _cuts(width: int, num_pieces: Callable[[int], int]) -> list[tuple[int, int]]
     return list(itertools.pairwise(width * i // count for i in range(count + 1)))
 
 
-def _each(num_steps: tf.Tensor, step: Callable[[tf.Tensor], Any], dtypes: Any = None) -> Any:
+def _each(
+    num_steps: tf.Tensor,
+    step: Callable[[tf.Tensor], Any],
+    dtypes: Any = None,
+    then: Callable[[tf.Tensor], None] | None = None,
+) -> Any:
     """`step(i)` for i = 0, 1, ... one after the other, stacked; a structure where `dtypes` is one."""
 
     def body(i: tf.Tensor, records: list[tf.TensorArray]) -> tuple[tf.Tensor, list[tf.TensorArray]]:
         values = tf.nest.flatten(step(i))
+        if then:
+            then(i)
         return i + 1, [
             record.write(i, tf.cast(value, record.dtype))
             for record, value in zip(records, values, strict=True)

@@ -104,6 +104,10 @@ class Collectives:
         """The sums over the ranks of tensors of any shapes and types, in a graph."""
         return tensors
 
+    def collect(self, tensors: list[Any]) -> list[Any]:
+        """Those of all ranks in their order, stacked: [size, ...]; in a graph, of the same shapes on every rank."""
+        return [tensor[None] for tensor in tensors]
+
     def broadcast_variables(self, variables: Mapping[str, Any]) -> None:
         """Assigns rank 0's values to TensorFlow's variables, which have the same names on every rank."""
 

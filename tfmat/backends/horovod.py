@@ -15,7 +15,7 @@ import tensorflow as tf
 from tfmat.backends.base import BackendOptions
 from tfmat.backends.collectives import Collectives
 from tfmat.backends.single import SingleBackend
-from tfmat.backends.sums import reduce_flat, repeated_sums
+from tfmat.backends.sums import collect_flat, reduce_flat, repeated_sums
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.launch.settings import GET_HOROVOD, check_horovod_sees, prepare_horovod
 from tfmat.ranks.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
@@ -115,6 +115,14 @@ class HorovodCollectives(Collectives):
         if self.size == 1:
             return tensors
         return reduce_flat(tensors, lambda flat: self.sum(flat, next(self._names)))
+
+    def collect(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        """See Collectives.collect."""
+        if self.size == 1:
+            return super().collect(tensors)
+        return collect_flat(
+            tensors, lambda row: self.horovod.allgather(row, name=next(self._names))
+        )
 
     def sum(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
         """One tensor's sum over the ranks; the same name on every rank."""

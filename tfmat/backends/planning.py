@@ -40,6 +40,11 @@ def backend_options(config: Config, **others: Any) -> BackendOptions:
         layouts=parse_rules(config.layouts),
         zero_stage=config.zero_stage,
         compression=config.compression,
+        compression_rank=config.compression_rank,
+        compression_fraction=config.compression_fraction,
+        local_steps=config.local_steps,
+        outer_learning_rate=config.outer_learning_rate,
+        outer_momentum=config.outer_momentum,
         accumulate=config.accumulate,
         timeline=config.trace_steps is not None,
         **others,
@@ -50,6 +55,7 @@ def check_dtensor(config: Config) -> None:
     """InputError where the config asks for what --backend=dtensor does not do, with the nearest that it does."""
     for key, value, default in (
         ("compression", config.compression, "none"),
+        ("local_steps", config.local_steps, 1),
         ("accumulate", config.accumulate, 1),
         ("data.sharding", config.data.sharding, "partition"),
     ):
@@ -78,6 +84,7 @@ def check_profile(config: Config, backend: str) -> None:
     for name, given in (
         ("--backend=dtensor", backend == "dtensor"),
         ("accumulate", config.accumulate > 1),
+        ("local_steps", config.local_steps > 1),
         ("jit_compile", config.jit_compile),
     ):
         if given:

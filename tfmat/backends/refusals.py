@@ -4,6 +4,7 @@ What DTensor says about an operation that it cannot divide becomes a line that n
 """
 
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -62,6 +63,34 @@ def check_outputs(outputs: Any) -> None:
                 "weight the loss over the whole batch; end the mask in the model, such as by pooling, or use "
                 "mask_zero=False and a loss function that leaves padding out"
             )
+
+
+def connected(
+    gradients: list[Any], weights: list[tf.Tensor], variables: list[keras.Variable]
+) -> list[Any]:
+    """The gradients, with zeros for weights on which the loss does not depend; warns of these, as Keras does.
+
+    Args:
+      gradients: None for such weights.
+      weights: values of the variables.
+      variables: trainable ones.
+
+    Raises:
+      InputError: the loss depends on no weight at all.
+    """
+    apart = [v.path for v, g in zip(variables, gradients, strict=True) if g is None]
+    if apart and len(apart) == len(variables):
+        raise InputError(
+            "the loss depends on none of the model's weights, so that nothing would be learned; compute it from the "
+            "outputs by operations that have gradients (no rounding, no comparison, no NumPy)"
+        )
+    if apart:
+        warnings.warn(
+            f"the loss does not depend on {', '.join(apart)}, which will learn nothing; leave such layers out, or set "
+            "trainable=False",
+            stacklevel=2,
+        )
+    return [tf.zeros_like(w) if g is None else g for w, g in zip(weights, gradients, strict=True)]
 
 
 def check_penalties(penalties: list[Any], variables: list[keras.Variable]) -> None:

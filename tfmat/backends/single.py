@@ -5,7 +5,6 @@ batch and sums over the others where the step says `reduce`; alone, that is the 
 global batch, so unequal parts are right without further ado.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,18 +18,18 @@ from tfmat.backends.batches import (
     each_batch,
     each_batch_in_parts,
     each_timed_batch,
+    num_pieces,
     row_spec,
     share_or_copy,
 )
+from tfmat.backends.compression import make_exchange
+from tfmat.backends.exchange import Collect, Counted, Reduce
+from tfmat.backends.local_steps import make_meetings
 from tfmat.backends.refusals import check_parts, check_precision
+from tfmat.backends.replica import Replica, assign_all, tensors_of
 from tfmat.backends.step import Batch, State, Step
 from tfmat.backends.step_times import StepTimes
 from tfmat.errors import InputError
-from tfmat.models.normalization import is_synchronized
-
-# Examples in a piece of a batch: beyond the first its activations leave the cache, below the second its operations
-# are too small to be worth starting. Further rounds would only make the graph larger.
-_PIECE, _SMALLEST_PIECE, _LARGEST_ROUNDS = 250, 16, 4
 
 
 class SingleBackend(Backend):
@@ -42,6 +41,8 @@ class SingleBackend(Backend):
         """See Backend.time_steps."""
         if self.options.accumulate > 1:
             raise InputError("profile=true does not work with accumulate; leave out one of them")
+        if self.options.local_steps > 1:
+            raise InputError("profile=true does not work with local_steps; leave out one of them")
         if tf.config.list_logical_devices("GPU"):
             raise InputError(
                 "profile=true does not work on GPUs, which say when work was given to them, not when it was done; "
@@ -67,6 +68,16 @@ class SingleBackend(Backend):
         check_precision(model, optimizer)
         check_parts(model, self.options.accumulate)
         optimizer.build(model.trainable_variables)
+        options, weights = self.options, State.variables_of(model, optimizer).weights
+        exchange = make_exchange(
+            options.compression,
+            weights,
+            self.world_size,
+            rank=options.compression_rank,
+            fraction=options.compression_fraction,
+        )
+        self._meetings = make_meetings(model, options, self.world_size, exchange)
+        self.meets_every = options.local_steps if self._meetings else 1
         self._step = Step(
             model,
             optimizer,
@@ -74,16 +85,19 @@ class SingleBackend(Backend):
             metrics,
             auxiliary_loss,
             worker=self.rank,
-            compression=self.options.compression if self.world_size > 1 else "none",
+            exchange=None if self._meetings else exchange,
         )
-        self._variables = State.variables_of(model, optimizer)
+        kept, apart = (self._meetings or exchange).kept, self._meetings is not None
+        self._replica = Replica(model, optimizer, self.collectives, kept, own_slots=apart)
+        self._variables = self._replica.variables
+        if not apart:
+            self._variables = self._variables._replace(kept=self._replica.kept)
         compute = self._step.compute
         self._compute = (
             tf.function(compute, jit_compile=True, autograph=False) if jit_compile else compute
         )
         self._functions: dict[Any, Any] = {}
         self._num_calls = 0
-        self._local_statistics = _local_statistics(model)
 
     def place(self, data: Any) -> Any:
         """See Backend.place."""
@@ -148,33 +162,24 @@ class SingleBackend(Backend):
 
     def synchronize(self) -> None:
         """See Backend.synchronize."""
-        self.collectives.broadcast_variables(self._variables.named())
+        self._replica.synchronize()
 
     def check_replicas(self, step: int) -> None:
         """See Backend.check_replicas."""
         if self.world_size == 1:
             return
         self.collectives.announce("comparing weights", step)
-        digest = hashlib.blake2b(digest_size=16)
-        for array in self.read().values():
-            digest.update(np.ascontiguousarray(array).data)
-        digests = self.collectives.gather(digest.hexdigest())
+        digests = self.collectives.gather(self._replica.digest())
         differing = [rank for rank, other in enumerate(digests) if other != digests[0]]
         self._report_differing("rank", differing, step)
 
     def read(self) -> Arrays:
-        """See Backend.read; statistics that each worker keeps for itself are averaged first."""
-        if self.world_size > 1 and self._local_statistics:
-            self.collectives.begin_graph("statistics")
-            for variable in self._local_statistics:
-                (total,) = self.collectives.reduce([tf.convert_to_tensor(variable)])
-                variable.assign(total / self.world_size)
-        return {name: variable.numpy() for name, variable in self._variables.named().items()}
+        """See Backend.read."""
+        return self._replica.read()
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
         """See Backend.write."""
-        variables = self._variables.named()
-        self._variables.assign(arrays, lambda name, array: variables[name].assign(array))
+        self._replica.write(arrays)
         self._note_common_state(arrays)
 
     def sync_model(self) -> None:
@@ -207,43 +212,59 @@ class SingleBackend(Backend):
 
     def _train_steps(
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
-    ) -> Any:
+    ) -> tf.Tensor:
+        counted = Counted(self.collectives.reduce, self.collectives.collect, self.world_size)
+        reduce: Reduce = counted.reduce
+        collect: Collect = counted.collect
+        meet = None
+        self.collectives.begin_graph("train")
+        if self._meetings:
+            reduce, collect = list, list
+            # Each worker's loss is a mean over its own examples.
+            num_examples = tf.maximum(tf.reduce_sum(weights, 1), 1.0)
+            meet = self._meetings.begin(
+                tf.shape(indices)[0], self._replica.kept, counted.reduce, counted.collect
+            )
+
         def step(pieces: list[Batch]) -> tf.Tensor:
-            return self._assign(*self._compute(self._read(), pieces, self.collectives.reduce))
+            return self._assign(*self._compute(self._read(), pieces, reduce, collect))
 
         def step_in_parts(part: Callable[[tf.Tensor], Batch]) -> tf.Tensor:
             return self._assign(
-                *self._step.compute_in_parts(self._read(), part, num_parts, self.collectives.reduce)
+                *self._step.compute_in_parts(self._read(), part, num_parts, reduce, collect)
             )
 
-        self.collectives.begin_graph("train")
         num_parts = self.options.accumulate
+        batches = data, indices, weights, num_examples
         if num_parts > 1:
-            return each_batch_in_parts(
-                step_in_parts, num_parts, data, indices, weights, num_examples
-            )
-        return each_batch(step, self._num_pieces, data, indices, weights, num_examples)
+            sums = each_batch_in_parts(step_in_parts, num_parts, *batches, then=meet)
+        else:
+            sums = each_batch(step, self._num_pieces, *batches, then=meet)
+        self.bytes_per_step = counted.bytes / self.meets_every
+        return self.collectives.reduce([sums])[0] if self._meetings else sums
 
     def _train_timed_steps(
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
     ) -> Any:
         def step(pieces: list[Batch], stamps: Stamps) -> tf.Tensor:
-            reduce = stamps.around(self.collectives.reduce)
-            state, sums = self._compute(self._read(), pieces, reduce)
+            reduce, collect = stamps.around(counted.reduce), stamps.around(counted.collect)
+            state, sums = self._compute(self._read(), pieces, reduce, collect)
             return self._assign(state, sums, stamps)
 
+        counted = Counted(self.collectives.reduce, self.collectives.collect, self.world_size)
         self.collectives.begin_graph("train")
         several = self.world_size > 1
-        return each_timed_batch(
+        timed = each_timed_batch(
             step, self._num_pieces, several, data, indices, weights, num_examples
         )
+        self.bytes_per_step = counted.bytes
+        return timed
 
     def _assign(self, state: State, sums: tf.Tensor, stamps: Stamps | None = None) -> tf.Tensor:
-        # Every write after every read: see contracts on DTensor, which runs the same step.
         assigned = [
-            variable.assign(value, read_value=False)
+            operation
             for variables, values in zip(self._variables, state, strict=True)
-            for variable, value in zip(variables, values, strict=True)
+            for operation in assign_all(variables, values)
         ]
         if stamps:
             stamps.note(assigned)
@@ -261,33 +282,8 @@ class SingleBackend(Backend):
         return self.collectives.reduce([sums])[0]
 
     def _num_pieces(self, width: int) -> int:
-        """Pieces of a batch that run side by side, one on each processor.
-
-        Only where TensorFlow runs each operation on one thread (see `prepare_tensorflow`): a piece then stays in the
-        cache of its processor and waits for no other, which makes a step of the default network on two cores 1.6 times
-        faster at batch 75 and 1.2 times at 750. State such as moving statistics must go through in one piece.
-        """
-        threads = tf.config.threading
-        if threads.get_intra_op_parallelism_threads() != 1 or self._variables.non_trainable:
-            return 1
-        processors = threads.get_inter_op_parallelism_threads() or 1
-        rounds = min(_LARGEST_ROUNDS, -(-width // (processors * _PIECE)))
-        return max(1, min(processors * rounds, width // _SMALLEST_PIECE))
+        """State such as moving statistics must go through in one piece."""
+        return 1 if self._variables.non_trainable else num_pieces(width)
 
     def _read(self) -> State:
-        return State(*([tf.convert_to_tensor(v) for v in part] for part in self._variables))
-
-
-def _local_statistics(model: keras.Model) -> list[Any]:
-    """State that each worker changes by what it alone sees: moving statistics, where not synchronised."""
-    synchronized = {
-        id(variable)
-        for layer in model._flatten_layers()
-        if is_synchronized(layer)
-        for variable in layer.non_trainable_variables
-    }
-    return [
-        variable.value
-        for variable in model.non_trainable_variables
-        if id(variable) not in synchronized and variable.value.dtype.is_floating
-    ]
+        return State(*(tensors_of(part) for part in self._variables))

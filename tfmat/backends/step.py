@@ -8,22 +8,26 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends.base import Metric, PerExample
+from tfmat.backends.exchange import Collect, Exchange, Reduce
 from tfmat.backends.metrics import num_sums, sums_of, weighted_sum
-from tfmat.backends.refusals import check_outputs, check_penalties
+from tfmat.backends.refusals import check_outputs, check_penalties, connected
 from tfmat.errors import InputError
 from tfmat.models.normalization import batch_context, plain_normalizations
 
-Reduce = Callable[[list[tf.Tensor]], list[tf.Tensor]]
 # Between the dropout seeds of two workers.
 _SEED_SHIFT = 1_000_003
 
 
 class State(NamedTuple):
-    """All that training changes. The global step is the first of `slots`, Keras's `iterations`."""
+    """All that training changes. The global step is the first of `slots`, Keras's `iterations`.
+
+    What a worker keeps between exchanges (`kept`) is its own, and no part of `named` and `assign`.
+    """
 
     weights: list[Any]
     non_trainable: list[Any]
     slots: list[Any]
+    kept: Sequence[Any] = ()
 
     @classmethod
     def variables_of(cls, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> "State":
@@ -38,7 +42,7 @@ class State(NamedTuple):
         """Everything by its name in files: `weights/0`, ..., `slots/0`, ..."""
         return {
             f"{part}/{i}": value
-            for part, values in self._asdict().items()
+            for part, values in zip(self._fields[:3], self[:3], strict=True)
             for i, value in enumerate(values)
         }
 
@@ -108,10 +112,10 @@ class Step:
         auxiliary_loss: PerExample | None = None,
         *,
         worker: int = 0,
-        compression: str = "none",
+        exchange: Exchange | None = None,
         gather: Callable[[list[Any]], list[Any]] = list,
     ):
-        self._compression = compression
+        self._exchange = exchange or Exchange()
         self._gather = gather
         self._model = model
         self._optimizer = optimizer
@@ -129,7 +133,7 @@ class Step:
         self._inference_argument = {"training": False} if model._call_has_training_arg else {}
 
     def compute(
-        self, state: State, pieces: Sequence[Batch], reduce: Reduce
+        self, state: State, pieces: Sequence[Batch], reduce: Reduce, collect: Collect = list
     ) -> tuple[State, tf.Tensor]:
         """One training step.
 
@@ -141,7 +145,7 @@ class Step:
           state: tensors.
           pieces: this worker's part of the batch, whole or in pieces that may run side by side; several only for
             models without non-trainable state, which would have to go from one piece to the next.
-          reduce: sums a list of tensors over the workers; identity on one.
+          reduce, collect: see Exchange; on one worker nothing is summed.
 
         Returns:
           The new state, and [num_sums] sums over the global batch of loss and metrics.
@@ -149,7 +153,7 @@ class Step:
         results = [self._gradients(state, piece, reduce) for piece in pieces]
         gradients = [_total(list(parts)) for parts in zip(*(r[0] for r in results), strict=True)]
         sums = _total([result[1] for result in results])
-        return self._update(state, gradients, sums, results[0][2], reduce)
+        return self._update(state, gradients, sums, results[0][2], reduce, collect)
 
     def compute_in_parts(
         self,
@@ -157,11 +161,12 @@ class Step:
         part: Callable[[tf.Tensor], Batch],
         num_parts: int,
         reduce: Reduce,
+        collect: Collect = list,
     ) -> tuple[State, tf.Tensor]:
         """Does as `compute`, with the parts of the batch one after the other: only one is in memory at a time.
 
         Args:
-          state, reduce: as for `compute`.
+          state, reduce, collect: as for `compute`.
           part: j -> part j of this worker's batch, all of one width.
           num_parts: how many there are.
         """
@@ -182,8 +187,9 @@ class Step:
             lambda j, *_: j < num_parts,
             add,
             (tf.constant(0), [*zeros, zero_sums], list(state.non_trainable)),
+            parallel_iterations=1,  # or the activations of several parts are in memory
         )
-        return self._update(state, gradients, sums, non_trainable, reduce)
+        return self._update(state, gradients, sums, non_trainable, reduce, collect)
 
     def _update(
         self,
@@ -192,19 +198,13 @@ class Step:
         sums: tf.Tensor,
         non_trainable: list[tf.Tensor],
         reduce: Reduce,
+        collect: Collect,
     ) -> tuple[State, tf.Tensor]:
-        if self._compression == "fp16":
-            halves = reduce([tf.cast(gradient, tf.float16) for gradient in gradients])
-            gradients = [tf.cast(half, g.dtype) for half, g in zip(halves, gradients, strict=True)]
-            (sums,) = reduce([sums])
-            # The next step must not sum before this one has: nothing else of it needs the sums.
-            with tf.control_dependencies([sums]):
-                gradients = [tf.identity(gradient) for gradient in gradients]
-        else:
-            # Gradients and sums travel together: one collective a step where workers must meet.
-            *gradients, sums = reduce([*gradients, sums])
+        gradients, (sums,), kept = self._exchange(
+            gradients, [sums], list(state.kept), reduce, collect
+        )
         weights, slots = self._optimizer.stateless_apply(state.slots, gradients, state.weights)
-        return State(weights, non_trainable, slots), sums
+        return State(weights, non_trainable, slots, kept), sums
 
     def _gradients(
         self, state: State, batch: Batch, reduce: Reduce
@@ -234,9 +234,8 @@ class Step:
                 share = tf.reduce_sum(batch.weights) / batch.num_examples
                 objective += tf.cast(share, objective.dtype) * tf.add_n(penalties)
             objective = self._optimizer.scale_loss(objective)
-        gradients = tape.gradient(
-            objective, state.weights, unconnected_gradients=tf.UnconnectedGradients.ZERO
-        )
+        gradients = tape.gradient(objective, state.weights)
+        gradients = connected(gradients, state.weights, self._model.trainable_variables)
         # Those of embeddings come as rows, some of them twice, which Keras's Adam would square one by one.
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         with self._scope(weights):

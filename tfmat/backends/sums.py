@@ -1,10 +1,12 @@
-"""Sums over the workers: gradients as one flat buffer, and sums by themselves, to learn what one costs."""
+"""Sums and collections over the workers as one flat buffer, and sums by themselves, to learn what one costs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from tfmat.backends.exchange import together
 
 
 def reduce_flat(
@@ -20,21 +22,49 @@ def reduce_flat(
     Returns:
       The reduced tensors, in the same order.
     """
+    return _by_type(tensors, lambda parts: _split(reduce(_flat(parts)), parts))
+
+
+def collect_flat(
+    tensors: Sequence[tf.Tensor], collect: Callable[[tf.Tensor], tf.Tensor]
+) -> list[tf.Tensor]:
+    """Collects tensors of any types over the workers.
+
+    Args:
+      tensors: the same number, shapes (known while the graph is made) and types on every worker.
+      collect: one tensor [1, numbers] -> those of all workers, [workers, numbers]; once for each type.
+
+    Returns:
+      [workers, ...] of each tensor, in the same order.
+    """
+
+    def collected(parts: list[tf.Tensor]) -> list[tf.Tensor]:
+        split = tf.split(collect(_flat(parts)[None]), [p.shape.num_elements() for p in parts], 1)
+        return [
+            tf.reshape(piece, [-1, *part.shape]) for piece, part in zip(split, parts, strict=True)
+        ]
+
+    return _by_type(tensors, collected)
+
+
+def _by_type(
+    tensors: Sequence[tf.Tensor], function: Callable[[list[tf.Tensor]], list[tf.Tensor]]
+) -> list[tf.Tensor]:
+    """What `function` makes of all tensors of a type, for each type, in the order of their first tensors."""
     places: dict[tf.DType, list[int]] = {}
     for i, tensor in enumerate(tensors):
         places.setdefault(tensor.dtype, []).append(i)
-    reduced = list(tensors)
-    totals = []
+    found = list(tensors)
     for these in places.values():
-        parts = [tensors[i] for i in these]
-        totals.append(reduce(tf.concat([tf.reshape(part, [-1]) for part in parts], 0)))
-        for i, part in zip(these, _split(totals[-1], parts), strict=True):
-            reduced[i] = part
-    if len(totals) > 1:
-        # Whatever comes after one of them comes after all: the next step must not reduce under the same names before.
-        with tf.control_dependencies(totals):
-            reduced = [tf.identity(tensor) for tensor in reduced]
-    return reduced
+        for i, result in zip(these, function([tensors[i] for i in these]), strict=True):
+            found[i] = result
+    # Where there are several, whatever comes after one of them comes after all: the next step must not begin one under
+    # the same name before.
+    return together(found)[0] if len(places) > 1 else found
+
+
+def _flat(parts: Sequence[tf.Tensor]) -> tf.Tensor:
+    return tf.concat([tf.reshape(part, [-1]) for part in parts], 0)
 
 
 def _split(flat: tf.Tensor, parts: Sequence[tf.Tensor]) -> list[tf.Tensor]:

@@ -126,15 +126,16 @@ class Loop:
         self._checkpoint_clock = time.monotonic()
 
     def _spans(self) -> Iterator[Span]:
-        step = self.position.step
+        step, every = self.position.step, self._backend.meets_every
         while step < self._total_steps:
             epoch, first = self._epochs.locate(step)
-            steps_per_call = max(1, self._steps_per_call // self._epochs.factor(epoch))
+            meetings = self._steps_per_call // self._epochs.factor(epoch) // every
             left = self._epochs.steps_in(epoch) - first
-            count = min(steps_per_call, left, self._total_steps - step)
+            # A call ends with a meeting of the workers, which must not depend on how long a call is.
+            count = min(max(1, meetings) * every, left, self._total_steps - step)
             if self._checkpoint_every.seconds is None:
                 due = self._epochs.next_multiple(self._checkpoint_every, step)
-                count = min(count, due - step)
+                count = min(count, -(-(due - step) // every) * every)
             yield Span(epoch, first, count)
             step += count
 
@@ -255,6 +256,7 @@ class Loop:
     def _checkpoint_is_due(self) -> bool:
         step, every = self.position.step, self._checkpoint_every
         if every.seconds is None:
-            return self._epochs.next_multiple(every, step - 1) == step
+            # Not always at that step itself: it may lie between two meetings of the workers.
+            return self._epochs.next_multiple(every, self._last_saved_step) <= step
         waited = time.monotonic() - self._checkpoint_clock
         return self._backend.collectives.broadcast(waited >= every.seconds)  # by rank 0's clock

@@ -40,7 +40,7 @@ def test_two_clients_with_two_devices_each(stage, optimizer):
 def _train(ranks, workdir, *earlier, **settings):
     """A run in `workdir`, after others in the same processes; each of those is its settings."""
     runs = [*earlier, {"workdir": str(workdir), **settings}]
-    arguments = [json.dumps({"even": True, "total_steps": STEPS, **run}) for run in runs]
+    arguments = [json.dumps({"hidden_units": 24, "total_steps": STEPS, **run}) for run in runs]
     environment = {"TFMAT_WORKER_TIMEOUT": "10"}
     return mpirun(ranks, "-m", RUN, *arguments, timeout=PATIENCE, environment=environment)
 

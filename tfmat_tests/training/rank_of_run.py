@@ -36,7 +36,8 @@ class Settings:
       fewer_examples: the last rank has one example less than the others.
       sharding: see `Trainer.fit`.
       record_batches: each rank writes the labels that it trained on to WORKDIR-RANK.npy, in their order.
-      even: the hidden layer has 24 units, which divide by 2, where it has 25 else.
+      hidden_units: of the one dense layer.
+      options: of the backend.
       skip_reduce: on the last rank, step 12 is done with its own gradients alone.
     """
 
@@ -52,7 +53,8 @@ class Settings:
     fewer_examples: bool = False
     sharding: str = "partition"
     record_batches: bool = False
-    even: bool = False
+    hidden_units: int = 25
+    options: dict = dataclasses.field(default_factory=dict)
 
 
 def meet(fault):
@@ -153,7 +155,8 @@ def main(settings):
     from tfmat.backends import BackendOptions, make_backend
     from tfmat_tests.backends.problem import OPTIMIZERS, make_data, make_model, set_precision
 
-    backend = make_backend(settings.backend, BackendOptions.on_mesh(settings.mesh))
+    options = BackendOptions.on_mesh(settings.mesh, **settings.options)
+    backend = make_backend(settings.backend, options)
     with backend:
         set_precision("float64")
         features, labels = (array[:1000] for array in make_data())
@@ -168,7 +171,7 @@ def main(settings):
             features, labels = features[:-1], labels[:-1]
         batches = record_batches(backend) if settings.record_batches else []
         trainer = tfmat.Trainer(
-            make_model(hidden_units=(24,)) if settings.even else make_model(),
+            make_model(hidden_units=(settings.hidden_units,)),
             optimizer=OPTIMIZERS["nesterov"](),
             backend=backend,
             workdir=settings.workdir,

@@ -1,0 +1,296 @@
+"""Gradients that travel as less than they are. What is left behind is added to the next step's: error feedback.
+
+Only gradients of at least 4,096 numbers are compressed; biases and small kernels are few bytes, and lose most.
+"""
+
+import abc
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfmat.backends.exchange import (
+    BFloat16,
+    Collect,
+    Exchange,
+    Float16,
+    Kept,
+    Reduce,
+    Tensors,
+    together,
+)
+from tfmat.errors import InputError
+
+_SMALLEST = 4_096
+# An int8 sum over more workers leaves each fewer than four levels on either side of zero.
+_MOST_INT8_WORKERS = 31
+
+
+def make_exchange(
+    name: str, weights: Sequence[Any], workers: int, *, rank: int = 4, fraction: float = 0.01
+) -> Exchange:
+    """The exchange called `name` as in `--config.compression=NAME`.
+
+    Args:
+      name: `none`, `fp16`, `bf16`, `int8`, `sign`, `topk` or `powersgd`.
+      weights: tensors or variables whose gradients are exchanged.
+      workers: that exchange them; one alone sends nothing, and leaves its gradients as they are.
+      rank: of PowerSGD.
+      fraction: of a gradient's numbers that top-k sends.
+
+    Raises:
+      InputError: too many workers for it.
+    """
+    if workers == 1:
+        return Exchange()
+    makers: dict[str, Callable[[], Exchange]] = {
+        "none": Exchange,
+        "fp16": Float16,
+        "bf16": BFloat16,
+        "int8": lambda: Int8(weights, workers),
+        "sign": lambda: Sign(weights),
+        "topk": lambda: TopK(weights, fraction),
+        "powersgd": lambda: PowerSGD(weights, rank),
+    }
+    return makers[name]()
+
+
+class _WithFeedback(Exchange, abc.ABC):
+    """Large gradients are sent as something smaller, and a residual keeps what of them was not sent.
+
+    Seide et al. 2014, 1-bit stochastic gradient descent; Karimireddy et al. 2019, Error feedback fixes SignSGD,
+    arXiv:1901.09847.
+    """
+
+    name: str
+
+    def __init__(self, weights: Sequence[Any]):
+        self._shapes = [tuple(weight.shape) for weight in weights]
+        self._large = [i for i, shape in enumerate(self._shapes) if self._takes(shape)]
+        self.kept = [
+            Kept(f"{self.name}/residual/{i}", np.zeros(self._shapes[i], _type_of(weights[i])))
+            for i in self._large
+        ]
+
+    def _takes(self, shape: tuple[int, ...]) -> bool:
+        """Whether a gradient of that shape is compressed."""
+        return math.prod(shape) >= _SMALLEST
+
+    def __call__(
+        self, gradients: Tensors, others: Tensors, kept: Tensors, reduce: Reduce, collect: Collect
+    ) -> tuple[Tensors, Tensors, Tensors]:
+        """See Exchange."""
+        count = len(self._large)
+        wanted = [
+            tf.reshape(gradients[i], self._shapes[i]) + residual
+            for i, residual in zip(self._large, kept, strict=False)
+        ]
+        rest = [g for i, g in enumerate(gradients) if i not in self._large]
+        totals, sent, whole, memory = self._send(
+            wanted, [*rest, *others], list(kept[count:]), reduce, collect
+        )
+        residuals = [each - part for each, part in zip(wanted, sent, strict=True)]
+        totals, whole = together(totals, whole)
+        found, others = iter(whole[: len(rest)]), whole[len(rest) :]
+        compressed = iter(totals)
+        sums = [next(compressed if i in self._large else found) for i in range(len(self._shapes))]
+        return sums, others, [*residuals, *memory]
+
+    @abc.abstractmethod
+    def _send(
+        self, wanted: Tensors, whole: Tensors, memory: Tensors, reduce: Reduce, collect: Collect
+    ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
+        """Sends something for `wanted`, and `whole` as it is.
+
+        Args:
+          wanted: gradients of this worker and what was left of those before.
+          whole: what is summed exactly.
+          memory: values of what is kept beside the residuals.
+          reduce, collect: over the workers.
+
+        Returns:
+          Sums over the workers of what was sent, what this worker sent, the sums of `whole`, new values of `memory`.
+        """
+
+
+class Int8(_WithFeedback):
+    """Gradients are rounded to so few levels that an int8 holds their sum over the workers.
+
+    The unit comes from the largest number in the step before, averaged over the workers, so that nobody needs to be
+    asked first: the first step sends nothing and measures. What is larger this time stays in the residual.
+    """
+
+    name = "int8"
+
+    def __init__(self, weights: Sequence[Any], workers: int):
+        super().__init__(weights)
+        if workers > _MOST_INT8_WORKERS:
+            raise InputError(
+                f"compression=int8 is for up to {_MOST_INT8_WORKERS} workers, whose sum an int8 still holds, and "
+                f"there are {workers}; use fp16 or powersgd"
+            )
+        self._workers, self._levels = workers, 127 // workers
+        zeros = np.zeros(
+            [len(self._large)], self.kept[0].initial.dtype if self.kept else np.float32
+        )
+        self.kept = [*self.kept, Kept("int8/largest", zeros, common=True)]
+
+    def _send(
+        self, wanted: Tensors, whole: Tensors, memory: Tensors, reduce: Reduce, collect: Collect
+    ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
+        if not wanted:
+            return [], [], reduce(whole), memory
+        units = tf.unstack(memory[0] / self._levels, num=len(wanted))
+        codes = [
+            tf.cast(
+                tf.clip_by_value(
+                    tf.round(tf.math.divide_no_nan(each, unit)), -self._levels, self._levels
+                ),
+                tf.int8,
+            )
+            for each, unit in zip(wanted, units, strict=True)
+        ]
+        largest = tf.stack([tf.reduce_max(tf.abs(each)) for each in wanted])
+        reduced = reduce([*codes, *whole, largest])
+        totals = [
+            tf.cast(code, unit.dtype) * unit for code, unit in zip(reduced, units, strict=False)
+        ]
+        sent = [tf.cast(code, unit.dtype) * unit for code, unit in zip(codes, units, strict=True)]
+        return totals, sent, reduced[len(codes) : -1], [reduced[-1] / self._workers]
+
+
+class Sign(_WithFeedback):
+    """One bit a number and one scale a tensor, the mean of the absolute values (EF-signSGD, arXiv:1901.09847)."""
+
+    name = "sign"
+
+    def _send(
+        self, wanted: Tensors, whole: Tensors, memory: Tensors, reduce: Reduce, collect: Collect
+    ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
+        scales = [tf.reduce_mean(tf.abs(each)) for each in wanted]
+        collected = collect([*(_pack(each >= 0) for each in wanted), *scales])
+        sums = reduce(whole)
+        totals, sent = [], []
+        for each, scale, bits, all_scales in zip(
+            wanted, scales, collected, collected[len(wanted) :], strict=False
+        ):
+            signs = _unpack(bits, each.shape, each.dtype)
+            totals.append(tf.tensordot(all_scales, signs, 1))
+            sent.append(scale * tf.where(each >= 0, tf.ones_like(each), -tf.ones_like(each)))
+        return totals, sent, sums, memory
+
+
+class TopK(_WithFeedback):
+    """The largest numbers of a gradient with their places (Aji and Heafield 2017, arXiv:1704.05021)."""
+
+    name = "topk"
+
+    def __init__(self, weights: Sequence[Any], fraction: float):
+        super().__init__(weights)
+        self._fraction = fraction
+
+    def _send(
+        self, wanted: Tensors, whole: Tensors, memory: Tensors, reduce: Reduce, collect: Collect
+    ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
+        values, places = [], []
+        for each in wanted:
+            flat = tf.reshape(each, [-1])
+            count = max(1, round(self._fraction * each.shape.num_elements()))
+            place = tf.math.top_k(tf.abs(flat), count, sorted=False).indices
+            places.append(place)
+            values.append(tf.gather(flat, place))
+        collected = collect([*values, *places])
+        sums = reduce(whole)
+        totals = [
+            _scatter(value, place, each.shape)
+            for each, value, place in zip(wanted, collected, collected[len(wanted) :], strict=False)
+        ]
+        sent = [
+            _scatter(value, place, each.shape)
+            for each, value, place in zip(wanted, values, places, strict=True)
+        ]
+        return totals, sent, sums, memory
+
+
+class PowerSGD(_WithFeedback):
+    """A gradient M is sent as a product P Qᵀ of low rank, by one step of power iteration from the Q before.
+
+    Vogels et al. 2019, PowerSGD: practical low-rank gradient compression, arXiv:1905.13727, algorithms 1 and 2. All
+    axes of a tensor but the last are the rows of its matrix. Where the rank would not save half, it is sent whole.
+    """
+
+    name = "powersgd"
+
+    def __init__(self, weights: Sequence[Any], rank: int):
+        self._rank = rank
+        super().__init__(weights)
+        # The same start on every worker.
+        generator = np.random.default_rng(0)
+        self.kept = [
+            *self.kept,
+            *(
+                Kept(
+                    f"powersgd/factor/{i}",
+                    generator.normal(size=(self._shapes[i][-1], rank)).astype(each.initial.dtype),
+                    common=True,
+                )
+                for i, each in zip(self._large, self.kept, strict=True)
+            ),
+        ]
+
+    def _takes(self, shape: tuple[int, ...]) -> bool:
+        if len(shape) < 2 or not super()._takes(shape):
+            return False
+        rows, columns = math.prod(shape[:-1]), shape[-1]
+        return 2 * self._rank * (rows + columns) <= rows * columns
+
+    def _send(
+        self, wanted: Tensors, whole: Tensors, memory: Tensors, reduce: Reduce, collect: Collect
+    ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
+        matrices = [tf.reshape(each, [-1, each.shape[-1]]) for each in wanted]
+        products = [m @ factor for m, factor in zip(matrices, memory, strict=True)]
+        reduced = reduce([*products, *whole])
+        bases = [tf.linalg.qr(product).q for product in reduced[: len(products)]]
+        own = [
+            tf.matmul(m, basis, transpose_a=True) for m, basis in zip(matrices, bases, strict=True)
+        ]
+        factors = reduce(own) if own else []
+
+        def product(basis: tf.Tensor, factor: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+            return tf.reshape(tf.matmul(basis, factor, transpose_b=True), like.shape)
+
+        totals = [product(*each) for each in zip(bases, factors, wanted, strict=True)]
+        sent = [product(*each) for each in zip(bases, own, wanted, strict=True)]
+        return totals, sent, reduced[len(products) :], factors
+
+
+def _type_of(weight: Any) -> np.dtype:
+    return np.dtype(tf.as_dtype(weight.dtype).as_numpy_dtype)
+
+
+_POWERS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+def _pack(bits: tf.Tensor) -> tf.Tensor:
+    """uint8 [numbers / 8, rounded up] of bools of any shape."""
+    flat = tf.cast(tf.reshape(bits, [-1]), tf.uint8)
+    flat = tf.pad(flat, [[0, -bits.shape.num_elements() % 8]])
+    return tf.reduce_sum(tf.reshape(flat, [-1, 8]) * tf.constant(_POWERS, tf.uint8), 1)
+
+
+def _unpack(packed: tf.Tensor, shape: tf.TensorShape, dtype: tf.DType) -> tf.Tensor:
+    """[workers, *shape] of 1 and -1 from uint8 [workers, bytes]."""
+    bits = tf.bitwise.bitwise_and(packed[:, :, None], tf.constant(_POWERS, tf.uint8)) > 0
+    bits = tf.reshape(bits, [tf.shape(packed)[0], -1])[:, : shape.num_elements()]
+    signs = tf.where(bits, tf.ones([], dtype), -tf.ones([], dtype))
+    return tf.reshape(signs, [-1, *shape])
+
+
+def _scatter(values: tf.Tensor, places: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
+    """A tensor of that shape with the values added at their places; zero elsewhere."""
+    flat = tf.math.unsorted_segment_sum(
+        tf.reshape(values, [-1]), tf.reshape(places, [-1]), shape.num_elements()
+    )
+    return tf.reshape(flat, shape)

@@ -1,0 +1,164 @@
+"""One worker's copy of what training changes, and what the worker keeps for itself: as tensors, and in checkpoints."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfmat.backends.base import Arrays
+from tfmat.backends.collectives import Collectives
+from tfmat.backends.exchange import Kept
+from tfmat.backends.step import State
+from tfmat.errors import InputError
+from tfmat.models.normalization import is_synchronized
+
+# Before the names of what workers keep for themselves; other backends do not look at these.
+_PREFIX = "exchange/"
+
+
+class Replica:
+    """The state in the model's own variables, and what is kept between exchanges in variables beside them.
+
+    What differs between workers is in a checkpoint once for each, stacked [workers, ...]. The same number of workers
+    take their own again; another number share it: each takes an equal part of the sum of what has not been sent yet,
+    and the mean of the optimizer's slots.
+
+    Args:
+      model, optimizer: built.
+      collectives: to the other workers.
+      kept: between exchanges.
+      own_slots: whether the workers' slots differ, as they do with local steps.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        collectives: Collectives,
+        kept: Sequence[Kept] = (),
+        own_slots: bool = False,
+    ):
+        self.variables = State.variables_of(model, optimizer)
+        self.kept = [tf.Variable(each.initial, trainable=False) for each in kept]
+        self._kept, self._collectives = kept, collectives
+        self._local_statistics = _local_statistics(model)
+        self._own_slots = {
+            f"slots/{i}": variable
+            for i, variable in enumerate(self.variables.slots if own_slots else [])
+            if variable.dtype.is_floating
+        }
+
+    def common(self) -> Arrays:
+        """What must be the same on every worker; statistics that each keeps for itself are averaged first."""
+        workers = self._collectives.size
+        if workers > 1 and self._local_statistics:
+            self._collectives.begin_graph("statistics")
+            for variable in self._local_statistics:
+                (total,) = self._collectives.reduce([tf.convert_to_tensor(variable)])
+                variable.assign(total / workers)
+        return {
+            name: variable.numpy()
+            for name, variable in [*self.variables.named().items(), *self._named_kept(common=True)]
+            if name not in self._own_slots
+        }
+
+    def digest(self) -> str:
+        """A hash of `common`."""
+        digest = hashlib.blake2b(digest_size=16)
+        for array in self.common().values():
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def read(self) -> Arrays:
+        """See Backend.read; every worker calls it."""
+        arrays = self.common()
+        own = {_PREFIX + name: variable.numpy() for name, variable in self._own_slots.items()}
+        own |= {name: variable.numpy() for name, variable in self._named_kept(common=False)}
+        if own:
+            workers = self._collectives.gather(own)
+            arrays |= {name: np.stack([each[name] for each in workers]) for name in own}
+            for name in self._own_slots:  # for a run that goes on otherwise
+                arrays[name] = _mean(arrays[_PREFIX + name])
+        return arrays
+
+    def write(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """See Backend.write; what is kept begins anew where the arrays say nothing of it."""
+        kept = [self._saved(each, arrays) for each in self._kept]
+        variables = self.variables.named()
+        self.variables.assign(arrays, lambda name, array: variables[name].assign(array))
+        for variable, value in zip(self.kept, kept, strict=True):
+            variable.assign(value)
+        for name, variable in self._own_slots.items():
+            stacked = arrays.get(_PREFIX + name)
+            if stacked is not None and len(stacked) == self._collectives.size:
+                variable.assign(stacked[self._collectives.rank])
+
+    def synchronize(self) -> None:
+        """Rank 0's state on every rank, but for what each keeps for itself."""
+        common = {**self.variables.named(), **dict(self._named_kept(common=True))}
+        if self._own_slots:
+            # Each has its own from a checkpoint, or all have the optimizer's first ones.
+            common = {name: v for name, v in common.items() if name not in self._own_slots}
+        self._collectives.broadcast_variables(common)
+
+    def _named_kept(self, common: bool) -> list[tuple[str, Any]]:
+        return [
+            (_PREFIX + each.name, variable)
+            for each, variable in zip(self._kept, self.kept, strict=True)
+            if each.common == common
+        ]
+
+    def _saved(self, kept: Kept, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        saved = arrays.get(_PREFIX + kept.name)
+        if saved is None:
+            return kept.initial
+        shape = saved.shape if kept.common else saved.shape[1:]
+        if shape != kept.initial.shape:
+            raise InputError(
+                f"the saved state does not fit: {_PREFIX}{kept.name} is of shape {list(shape)}, expected is "
+                f"{list(kept.initial.shape)}; use the config that the run was started with"
+            )
+        if kept.common:
+            return saved
+        workers = self._collectives.size
+        if len(saved) == workers:
+            mine: np.ndarray = saved[self._collectives.rank]
+            return mine
+        return saved.sum(axis=0) / workers
+
+
+def tensors_of(variables: Sequence[Any]) -> list[tf.Tensor]:
+    """The present values, in a graph or outside."""
+    return [tf.convert_to_tensor(variable) for variable in variables]
+
+
+def assign_all(variables: Sequence[Any], values: Sequence[tf.Tensor]) -> list[Any]:
+    """The operations of a graph by which the variables get these values."""
+    # Every write after every read: see contracts on DTensor, which runs the same step.
+    return [
+        variable.assign(value, read_value=False)
+        for variable, value in zip(variables, values, strict=True)
+    ]
+
+
+def _mean(stacked: np.ndarray) -> np.ndarray:
+    mean: np.ndarray = stacked.mean(axis=0, dtype=np.float64).astype(stacked.dtype)
+    return mean
+
+
+def _local_statistics(model: keras.Model) -> list[Any]:
+    """State that each worker changes by what it alone sees: moving statistics, where not synchronised."""
+    synchronized = {
+        id(variable)
+        for layer in model._flatten_layers()
+        if is_synchronized(layer)
+        for variable in layer.non_trainable_variables
+    }
+    return [
+        variable.value
+        for variable in model.non_trainable_variables
+        if id(variable) not in synchronized and variable.value.dtype.is_floating
+    ]
