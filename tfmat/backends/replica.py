@@ -48,7 +48,7 @@ class Replica:
         self._own_slots = {
             f"slots/{i}": variable
             for i, variable in enumerate(self.variables.slots if own_slots else [])
-            if variable.dtype.is_floating
+            if variable.shape.rank  # a rate or a product of decays is a function of the step
         }
 
     def common(self) -> Arrays:

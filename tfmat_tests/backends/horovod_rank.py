@@ -11,6 +11,7 @@ import sys
 from tfmat.launch.runtime import prepare_tensorflow
 from tfmat.ranks.processes import find_processes
 from tfmat_tests import lean_keras  # noqa: F401  before Keras
+from tfmat_tests.backends.numpy_exchange import SHAPES, some_gradients
 
 
 def build(case, backend):
@@ -36,9 +37,10 @@ def train(case, backend, data, start):
     from tfmat_tests.backends.problem import BATCH, spans
 
     if backend.rank:
-        # What rank 0 does not say must not matter. (The state of a random generator is a whole number.)
+        # What rank 0 does not say must not matter, but for what is each rank's own. (The state of a random generator is
+        # a whole number.)
         start = {
-            name: 0 * value + 0.1 if value.dtype.kind == "f" else value
+            name: 0 * value + 0.1 if value.dtype.kind == "f" and name[:9] != "exchange/" else value
             for name, value in start.items()
         }
     backend.write(start)
@@ -51,6 +53,7 @@ def train(case, backend, data, start):
     data = backend.place((features, labels))
     source = source_class(data, order, epochs, backend.columns)
     sums = [backend.train(*block) for block in source.blocks(spans(source, [5, 9, 6]))]
+    assert backend.bytes_per_step or backend.world_size == 1
     backend.check_replicas(20)
     return np.concatenate(sums)
 
@@ -58,6 +61,47 @@ def train(case, backend, data, start):
 def what_is_built(case):
     """All of a case but its name and its data: neighbours that agree in it are trained by one backend."""
     return {key: case[key] for key in case if key not in ("name", "num_examples", "stream")}
+
+
+def exchange(backend, folder):
+    """Exchanges gradients in each of the ways, in a loop in a graph; rank 0 saves the sums, FOLDER/exchange.npz."""
+    import numpy as np
+    import tensorflow as tf
+
+    from tfmat.backends.compression import make_exchange
+
+    gradients = some_gradients(4, backend.world_size)
+    mine = [np.stack([step[backend.rank][i] for step in gradients]) for i in range(len(SHAPES))]
+    found, collectives = {}, backend.collectives
+    for name in ("none", "fp16", "bf16", "int8", "sign", "topk", "powersgd"):
+        ways = make_exchange(
+            name, [tf.zeros(shape, tf.float64) for shape in SHAPES], backend.world_size
+        )
+
+        def step(kept, gradients, ways=ways):
+            # As in training, no step begins before the one before it has ended.
+            own = [g + 0 * last for g, last in zip(gradients, kept[0], strict=True)]
+            totals, _, new = ways(
+                own, [tf.constant(1.0)], kept[1], collectives.reduce, collectives.collect
+            )
+            return totals, new
+
+        @tf.function(autograph=False)
+        def run(ways=ways, step=step, name=name):
+            collectives.begin_graph(name)
+            start = [tf.constant(each.initial) for each in ways.kept]
+            zeros = [tf.zeros(shape, tf.float64) for shape in SHAPES]
+            return tf.scan(step, [tf.constant(g) for g in mine], (zeros, start))[0]
+
+        totals = [total.numpy() for total in run()]
+        assert all(
+            np.array_equal(total, other)
+            for others in collectives.gather(totals)
+            for total, other in zip(totals, others, strict=True)
+        )
+        found |= {f"{name}-{i}": total for i, total in enumerate(totals)}
+    if backend.rank == 0:
+        np.savez(folder / "exchange.npz", **found)
 
 
 def main(folder):
@@ -70,6 +114,9 @@ def main(folder):
 
     from tfmat_tests.backends.problem import make_data
 
+    if processes.size == 2:
+        with make_backend("horovod", BackendOptions()) as backend:
+            exchange(backend, folder)
     data, cases = make_data(), json.loads((folder / "cases.json").read_text())
     # Tracing takes seconds, the steps a fraction of one.
     for _, alike in itertools.groupby(cases, what_is_built):

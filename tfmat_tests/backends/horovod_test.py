@@ -6,12 +6,16 @@ import json
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from tfmat.data.order import ExampleOrder
+from tfmat_tests.backends.numpy_exchange import SHAPES, NumpyExchange, some_gradients
 from tfmat_tests.backends.problem import (
     BATCH,
     NUM_EXAMPLES,
     OPTIMIZERS,
     SAMPLE,
+    STEPS,
     TOLERANCE,
     PlainKerasLoop,
     make_data,
@@ -120,6 +124,21 @@ def _equal_cases(run_all):
 
 
 BASE = {"optimizer": "adam", "precision": "float32", "num_examples": NUM_EXAMPLES}
+# In the hidden layer there is enough to compress.
+APART = {
+    name: {
+        **BASE,
+        "name": name,
+        "precision": "float64",
+        "optimizer": "nesterov",
+        "model": {"hidden_units": (100,)},
+        "options": options,
+    }
+    for name, options in {
+        "powersgd": {"compression": "powersgd"},
+        "local steps": {"compression": "powersgd", "local_steps": 4, "outer_learning_rate": 0.7},
+    }.items()
+}
 HALVED = {**BASE, "name": "fp16", "optimizer": "nesterov", "options": {"compression": "fp16"}}
 DIFFERENT = [
     {**BASE, "name": name, "model": model}
@@ -139,11 +158,14 @@ def trained(tmp_path_factory, run_all):
     def train(ranks):
         if ranks not in known:
             folder = tmp_path_factory.mktemp(f"ranks-{ranks}")
-            cases = _equal_cases(run_all) + ([HALVED, *DIFFERENT] if ranks == 2 else [])
+            cases = _equal_cases(run_all) + (
+                [HALVED, *APART.values(), *DIFFERENT] if ranks == 2 else []
+            )
             (folder / "cases.json").write_text(json.dumps(cases))
             ended = mpirun(ranks, "-m", "tfmat_tests.backends.horovod_rank", str(folder))
             assert ended.returncode == 0, ended.stderr
-            known[ranks] = {c["name"]: np.load(folder / f"{c['name']}.npz") for c in cases}
+            names = [c["name"] for c in cases] + ["exchange"] * (ranks == 2)
+            known[ranks] = {name: np.load(folder / f"{name}.npz") for name in names}
         return known[ranks]
 
     return train
@@ -177,9 +199,100 @@ def test_halved_gradients_are_near(expected, trained):
     assert 1e-6 < max(errors) < 1e-2, errors
 
 
+class PlainWorkers:
+    """Two workers in one process: their gradients by TensorFlow's tape, their sums in NumPy, Keras's optimizer."""
+
+    def __init__(self):
+        set_precision("float64")
+        self._data = make_data()
+        self._order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
+        self.models = [make_model(hidden_units=(100,)) for _ in range(2)]
+        self._optimizers = [OPTIMIZERS["nesterov"]() for _ in range(2)]
+        for model, optimizer in zip(self.models, self._optimizers, strict=True):
+            optimizer.build(model.trainable_variables)
+        shapes = [tuple(weight.shape) for weight in self.models[0].trainable_variables]
+        self.exchange = NumpyExchange("powersgd", shapes, workers=2)
+
+    def gradients(self, step, alone):
+        """Each worker's gradients of the mean loss over the global batch, or over its own examples where it is `alone`.
+
+        And the sum of the loss over the global batch.
+        """
+        epoch, i = divmod(step, -(-NUM_EXAMPLES // BATCH))
+        rows = self._order.indices(epoch, i * BATCH, min((i + 1) * BATCH, NUM_EXAMPLES))
+        found, total = [], 0.0
+        for worker, model in enumerate(self.models):
+            mine = rows[worker * BATCH // 2 : (worker + 1) * BATCH // 2]
+            features, labels = (array[mine].astype("float64") for array in self._data)
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.reduce_mean((model(features) - labels) ** 2, axis=1))
+                objective = loss / max(len(mine), 1) if alone else loss / len(rows)
+            weights = [variable.value for variable in model.trainable_variables]
+            found.append([g.numpy() for g in tape.gradient(objective, weights)])
+            total += float(loss)
+        return found, total
+
+    def apply(self, worker, gradients):
+        """One step of a worker's optimizer."""
+        self._optimizers[worker].apply(gradients, self.models[worker].trainable_variables)
+
+
+@pytest.mark.parametrize("name", ["fp16", "bf16", "int8", "sign", "topk", "powersgd"])
+def test_exchanges_over_the_wire(name, trained):
+    """Four of them one after the other, against NumPy; every rank has the same sums, as each has checked."""
+    gradients, found = some_gradients(4, workers=2), trained(2)["exchange"]
+    exact = name in ("fp16", "bf16")
+    reference = NumpyExchange(name, SHAPES[:0] if exact else SHAPES, workers=2)
+    for step, own in enumerate(gradients):
+        for i, expected in enumerate(reference.sum(own)):
+            # Each number is rounded once, and an fp16 sum once more.
+            most = {"fp16": 2**-10, "bf16": 2**-8}.get(name, 1e-9)
+            bound = most * sum(abs(worker[i]) for worker in own) + 1e-7 * exact + 1e-9
+            assert (abs(found[f"{name}-{i}"][step] - expected) <= bound).all(), (step, i)
+
+
+def test_compressed_training_is_that_of_the_paper(trained):
+    """Twenty steps over two ranks, a batch among them of which the second rank has no example."""
+    plain, sums = PlainWorkers(), []
+    for step in range(STEPS):
+        gradients, total = plain.gradients(step, alone=False)
+        totals = plain.exchange.sum(gradients)
+        for worker in range(2):
+            plain.apply(worker, totals)
+        sums.append(total)
+    found = trained(2)["powersgd"]
+    for i, weight in enumerate(plain.models[0].get_weights()):
+        assert relative_error(found[f"arr_{i}"], weight) < 1e-9, i
+    np.testing.assert_allclose(found["sums"][:, 0], sums, rtol=1e-9)
+
+
+def test_local_steps_are_those_of_workers_that_are_alone(trained):
+    """They meet after every fourth step of a call, and at its end: calls are of 5, 9 and 6 steps."""
+    plain, sums = PlainWorkers(), []
+    anchors = plain.models[0].get_weights()
+    for step in range(STEPS):
+        gradients, total = plain.gradients(step, alone=True)
+        for worker in range(2):
+            plain.apply(worker, gradients[worker])
+        sums.append(total)
+        if step + 1 in (4, 5, 9, 13, 14, 18, 20):
+            moved = [
+                [(a - w) / 2 for a, w in zip(anchors, model.get_weights(), strict=True)]
+                for model in plain.models
+            ]
+            mean = plain.exchange.sum(moved)
+            anchors = [anchor - 0.7 * m for anchor, m in zip(anchors, mean, strict=True)]
+            for model in plain.models:
+                model.set_weights(anchors)
+    found = trained(2)["local steps"]
+    for i, weight in enumerate(anchors):
+        assert relative_error(found[f"arr_{i}"], weight) < 1e-9, i
+    np.testing.assert_allclose(found["sums"][:, 0], sums, rtol=1e-9)
+
+
 def test_dropout_and_local_statistics(trained):
     """Outside the contract on equality: ranks draw for themselves, and still end with one state."""
-    losses = {name: found["sums"][:, 0] for name, found in trained(2).items()}
+    losses = {name: found["sums"][:, 0] for name, found in trained(2).items() if "sums" in found}
     assert not np.array_equal(losses["dropout"], losses[f"adam-float32-{NUM_EXAMPLES}"])
     np.testing.assert_array_equal(
         losses["dropout"], losses["dropout again"]

@@ -87,6 +87,44 @@ def test_goes_on_with_other_workers(tmp_path):
     np.testing.assert_allclose(*losses, rtol=1e-9)
 
 
+def test_what_each_worker_keeps_goes_on_bit_for_bit(tmp_path):
+    """Residuals of compressed gradients and slots between meetings; then three workers share what two kept."""
+    setups = {
+        "topk": {"compression": "topk", "compression_fraction": 0.1},
+        "local": {"compression": "powersgd", "local_steps": 4},
+    }
+    runs = [
+        {"workdir": tmp_path / name, "hidden_units": 100, "options": options}
+        for name, options in setups.items()
+    ]
+    # The calls of one setup are of five steps, those of the other of four: both have met at step 8 or 10.
+    stopped = [{**run, "signal_at": 8} for run in runs]
+    shared = {**stopped[0], "workdir": tmp_path / "shared"}
+    assert _run(2, *stopped, shared).returncode == 75
+    whole = [{**run, "workdir": f"{run['workdir']}-whole"} for run in runs]
+    ended = _run(2, *runs, *whole)
+    assert ended.returncode == 0, ended.stderr
+    for name, resumed_from in (("topk", 10), ("local", 8)):
+        status = json.loads((tmp_path / name / "status.json").read_text())
+        assert status["resumed_from_steps"] == [resumed_from], name
+        mine, reference = (
+            CheckpointFolder(tmp_path / run / "checkpoints").load(30).arrays
+            for run in (name, f"{name}-whole")
+        )
+        assert mine.keys() == reference.keys() and any("exchange/" in key for key in mine)
+        for key, array in mine.items():
+            np.testing.assert_array_equal(array, reference[key], err_msg=f"{name} {key}")
+        own = [array for key, array in mine.items() if "residual" in key or "exchange/slots" in key]
+        assert own and all(len(array) == 2 and (array[0] != array[1]).any() for array in own)
+    ended = _run(3, {**shared, "signal_at": -1})
+    assert ended.returncode == 0, ended.stderr
+    losses = [
+        json.loads((tmp_path / run / "metrics.jsonl").read_text().splitlines()[-1])["val_loss"]
+        for run in ("shared", "topk")
+    ]
+    np.testing.assert_allclose(*losses, rtol=0.2)
+
+
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory):
     """The folder of three runs of the same two ranks, and what the last of them ended in.

@@ -1,0 +1,207 @@
+"""Compressed gradients against the papers' algorithms in NumPy: workers as threads, and under real mpirun."""
+
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfmat.backends.compression import make_exchange
+from tfmat.backends.exchange import Counted
+from tfmat.backends.local_steps import Meetings, outer_momentum
+from tfmat.errors import InputError
+from tfmat_tests.backends.numpy_exchange import SHAPES, NumpyExchange, some_gradients
+
+WORKERS = 3
+WITH_FEEDBACK = ("int8", "sign", "topk", "powersgd")
+
+
+class Threads:
+    """What `work(rank, reduce, collect)` returns on each of some threads that sum and collect among themselves."""
+
+    def __init__(self, workers):
+        self._workers = workers
+        self._barrier = threading.Barrier(workers, timeout=60)
+        self._tensors = [None] * workers
+
+    def run(self, work):
+        """The results of all of them; the first error, where there is one."""
+        results, errors = [None] * self._workers, []
+
+        def one(rank):
+            def together(tensors):
+                self._tensors[rank] = tensors
+                self._barrier.wait()
+                found = list(zip(*self._tensors, strict=True))
+                self._barrier.wait()
+                return found
+
+            def reduce(tensors):
+                # An int8 sum wraps around as MPI's does.
+                return [tf.constant(sum(t.numpy() for t in each)) for each in together(tensors)]
+
+            def collect(tensors):
+                return [tf.stack(each) for each in together(tensors)]
+
+            try:
+                results[rank] = work(rank, reduce, collect)
+            except BaseException as error:
+                errors.append(error)
+                self._barrier.abort()
+
+        threads = [threading.Thread(target=one, args=(rank,)) for rank in range(self._workers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+        return results
+
+
+def _exchange_all(name, gradients, workers=WORKERS):
+    """(totals[step][i], kept values by name) of each worker."""
+    weights = [tf.zeros(shape, tf.float64) for shape in SHAPES]
+
+    def work(rank, reduce, collect):
+        exchange = make_exchange(name, weights, workers)
+        kept = [tf.constant(each.initial) for each in exchange.kept]
+        found = []
+        for own in gradients:
+            mine = [tf.constant(g) for g in own[rank]]
+            totals, (loss,), kept = exchange(mine, [tf.constant(0.5)], kept, reduce, collect)
+            assert float(loss) == 0.5 * workers  # never compressed
+            found.append([total.numpy() for total in totals])
+        names = [each.name for each in exchange.kept]
+        return found, dict(zip(names, [k.numpy() for k in kept], strict=True))
+
+    return Threads(workers).run(work)
+
+
+@pytest.mark.parametrize("name", WITH_FEEDBACK)
+def test_sums_of_the_papers_algorithm(name):
+    gradients = some_gradients(6, WORKERS)
+    workers = _exchange_all(name, gradients)
+    reference = NumpyExchange(name, SHAPES, WORKERS)
+    assert reference.large == [0, 2, 3]
+    for step, own in enumerate(gradients):
+        for i, expected in enumerate(reference.sum(own)):
+            for found, _ in workers:
+                np.testing.assert_allclose(
+                    found[step][i], expected, rtol=1e-9, atol=1e-9, err_msg=f"{step} {i}"
+                )
+                np.testing.assert_array_equal(found[step][i], workers[0][0][step][i])
+
+
+@pytest.mark.parametrize("name", WITH_FEEDBACK)
+def test_nothing_is_lost(name):
+    """What was applied and what all workers still hold back is the sum of all gradients."""
+    gradients = some_gradients(5, WORKERS)
+    workers = _exchange_all(name, gradients)
+    for i in (0, 2, 3):
+        asked = sum(own[i] for step in gradients for own in step)
+        applied = sum(step[i] for step in workers[0][0])
+        held = sum(kept[f"{name}/residual/{i}"] for _, kept in workers)
+        np.testing.assert_allclose(applied + held, asked, rtol=1e-9, atol=1e-9)
+        assert np.linalg.norm(held) > 0
+
+
+@pytest.mark.parametrize(("name", "bits"), [("fp16", 11), ("bf16", 8)])
+def test_halves_are_right_to_their_bits(name, bits):
+    gradients = some_gradients(1, WORKERS)
+    for found, kept in _exchange_all(name, gradients):
+        assert not kept
+        for i, total in enumerate(found[0]):
+            exact = sum(own[i] for own in gradients[0])
+            # Each of the workers' numbers is rounded once, and in fp16 each partial sum: WORKERS - 1 of them.
+            bound = 2.0**-bits * sum(abs(own[i]) for own in gradients[0]) * WORKERS
+            assert (abs(total - exact) <= 1.01 * bound + 2.0**-24).all()
+            assert abs(total - exact).max() > 0
+
+
+# What a worker sends, by arithmetic: of the 22,080 numbers in large tensors, and of 220 others and the loss as they
+# are; a ring sends sums 2 (R - 1) / R times and collections R - 1 times.
+LARGE, REST, SUM, COLLECTION = 7 * 16 * 40 + 200 * 60 + 60 * 90, 40 + 180, 4 / 3, 2
+RANK_4 = 4 * (7 * 16 + 40 + 200 + 60 + 60 + 90)
+BYTES = {
+    "none": SUM * (8 * (LARGE + REST) + 4),
+    "fp16": SUM * (2 * (LARGE + REST) + 4),
+    "bf16": COLLECTION * 2 * (LARGE + REST) + SUM * 4,
+    "int8": SUM * (LARGE + 8 * REST + 4 + 3 * 8),
+    "sign": COLLECTION * (LARGE // 8 + 3 * 8) + SUM * (8 * REST + 4),
+    "topk": COLLECTION * (8 + 4) * (45 + 120 + 54) + SUM * (8 * REST + 4),
+    "powersgd": SUM * (8 * (RANK_4 + REST) + 4),
+}
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_bytes(name):
+    weights = [tf.zeros(shape, tf.float64) for shape in SHAPES]
+    exchange = make_exchange(name, weights, WORKERS)
+    kept = [tf.constant(each.initial) for each in exchange.kept]
+    counted = Counted(list, lambda tensors: [tf.stack([t] * WORKERS) for t in tensors], WORKERS)
+    exchange(weights, [tf.constant(0.5)], kept, counted.reduce, counted.collect)
+    assert counted.bytes == pytest.approx(BYTES[name], rel=1e-12)
+
+
+def test_a_matrix_that_is_zero_comes_to_life_again():
+    """Gradients of layers behind a dead one vanish for some steps: no number may become none, or stay zero."""
+    gradients = some_gradients(6, WORKERS)
+    for own in gradients[1:3]:
+        for worker in own:
+            worker[2] = np.zeros(SHAPES[2])
+    for found, kept in _exchange_all("powersgd", gradients):
+        assert all(np.isfinite(value).all() for value in kept.values())
+        assert np.linalg.norm(found[-1][2]) > 1
+
+
+def test_int8_of_too_many_workers_is_refused():
+    with pytest.raises(InputError, match="up to 31 workers.*there are 32"):
+        make_exchange("int8", [tf.zeros([100, 100])], 32)
+
+
+def test_a_worker_that_is_alone_compresses_nothing():
+    exchange = make_exchange("powersgd", [tf.zeros([100, 100])], 1)
+    assert not exchange.kept
+
+
+@pytest.mark.parametrize("name", ["none", "powersgd"])
+def test_an_outer_step_is_nesterov_on_the_mean(name):
+    """Against PyTorch's formulas of SGD with Nesterov momentum, which DiLoCo uses, on what the workers moved."""
+    rate, momentum = 0.7, 0.9
+    moved = some_gradients(4, WORKERS)
+    start = [np.full(shape, 0.3) for shape in SHAPES]
+    variables = [tf.Variable(value) for value in start]
+
+    def work(rank, reduce, collect):
+        exchange = make_exchange(name, variables, WORKERS)
+        meetings = Meetings(variables, WORKERS, 16, rate, momentum, exchange)
+        kept = [tf.constant(each.initial) for each in meetings.kept]
+        anchors = [tf.constant(value) for value in start]
+        for step in moved:
+            weights = [a - m for a, m in zip(anchors, step[rank], strict=True)]
+            anchors, kept = meetings.outer_step(anchors, weights, kept, reduce, collect)
+        return [anchor.numpy() for anchor in anchors]
+
+    found = Threads(WORKERS).run(work)
+    reference = NumpyExchange("powersgd", SHAPES, WORKERS)
+    expected, velocities = start, [np.zeros(shape) for shape in SHAPES]
+    for step in moved:
+        parts = [[part / WORKERS for part in own] for own in step]
+        totals = [sum(each) for each in zip(*parts, strict=True)]
+        gradients = totals if name == "none" else reference.sum(parts)
+        velocities = [momentum * v + g for v, g in zip(velocities, gradients, strict=True)]
+        expected = [
+            w - rate * (g + momentum * v)
+            for w, g, v in zip(expected, gradients, velocities, strict=True)
+        ]
+    for mine in found:
+        for a, b in zip(mine, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_outer_momentum_follows_the_number_of_local_steps():
+    assert outer_momentum(16, None) == 0.5 and outer_momentum(15, None) == 0.0
+    assert outer_momentum(50, 0.9) == 0.9 and outer_momentum(4, 0.0) == 0.0
+    with pytest.raises(InputError, match=r"outer_momentum=0\.5 with local_steps=4 diverges"):
+        outer_momentum(4, 0.5)
