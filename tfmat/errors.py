@@ -43,7 +43,9 @@ class Interrupted(TfmatError):
 def nearest(name: str, valid: Iterable[str]) -> str:
     """Returns `"; did you mean 'x'?"` for the valid name most like `name`, or all valid names if none is like it."""
     valid = list(valid)
-    close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
+    # A dotted name without its section is meant more surely than one that is spelled alike.
+    close = [other for other in valid if other.endswith(f".{name}")]
+    close = close or difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
     if close:
         return f"; did you mean '{close[0]}'?"
     return f"; valid: {', '.join(sorted(valid))}" if valid else ""

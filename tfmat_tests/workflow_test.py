@@ -252,6 +252,11 @@ def test_a_posterior_is_trained_and_judged(tmp_path: pathlib.Path) -> None:
     ("changes", "message"),
     [
         ({"accumulate": "2"}, "accumulate=2 is for --backend=horovod"),
+        ({"local_steps": "4"}, "local_steps=4 is for --backend=horovod"),
+        (
+            {"local_steps": "4", "outer_momentum": "0.5"},
+            "outer_momentum=0.5 with local_steps=4 diverges",
+        ),
         ({"data__sharding": "independent"}, "data.sharding=independent is for --backend=horovod"),
         ({"mesh": "batch"}, "'batch' is no axis"),
         ({"layouts": "hidden/kernl=-,batch"}, "matches no variable"),

@@ -19,22 +19,6 @@ from tfmat.backends.replica import assign_all, tensors_of
 from tfmat.errors import InputError
 from tfmat.models.normalization import is_synchronized
 
-# With momentum and fewer steps between meetings the outer optimizer diverged: val_loss thirty times higher after four.
-FEWEST_STEPS_FOR_MOMENTUM = 16
-_MOMENTUM = 0.5
-
-
-def outer_momentum(local_steps: int, asked: float | None) -> float:
-    """What was asked for, else 0.5 from 16 local steps on and 0 below; InputError where it would diverge."""
-    if local_steps >= FEWEST_STEPS_FOR_MOMENTUM:
-        return _MOMENTUM if asked is None else asked
-    if asked:
-        raise InputError(
-            f"outer_momentum={asked:g} with local_steps={local_steps} diverges; give at least "
-            f"{FEWEST_STEPS_FOR_MOMENTUM} local steps, or leave outer_momentum out"
-        )
-    return 0.0
-
 
 def check_local_steps(model: keras.Model) -> None:
     """InputError where a layer needs the other workers in every step."""
@@ -142,12 +126,11 @@ def make_meetings(
     """The meetings that the options ask for; None where the workers meet in every step.
 
     Raises:
-      InputError: the outer optimizer would diverge, or a layer needs the other workers in every step.
+      InputError: a layer needs the other workers in every step.
     """
-    momentum = outer_momentum(options.local_steps, options.outer_momentum)
     if workers == 1 or options.local_steps == 1:
         return None
     check_local_steps(model)
     weights = [variable.value for variable in model.trainable_variables]
-    rate = options.outer_learning_rate
+    rate, momentum = options.outer_learning_rate, options.momentum_at_meetings
     return Meetings(weights, workers, options.local_steps, rate, momentum, exchange)

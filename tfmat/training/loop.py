@@ -45,6 +45,7 @@ class Loop:
         self._folder, self._checkpoint_every = run.folder, run.plan.checkpoint_every
         self.position = Position()
         self._last_saved_step = self.first_step = 0
+        self._sent_told = False
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Takes up the state, the position and the callbacks' memory of a checkpoint."""
@@ -234,6 +235,10 @@ class Loop:
             f"epoch {epoch + 1}/{self._run.num_epochs}  loss {record['loss']:.4g}{val_loss}  "
             f"{record['curves_per_second']:,.0f} curves/s  {left} left"
         )
+        sent = record["use"].get("bytes_sent_per_step")
+        if sent and not self._sent_told:
+            self._sent_told = True
+            self._run.log(f"each worker sends {sent / 1e3:,.1f} kB a step to the others")
 
     def _seconds_left(self, step: int) -> float:
         """The seconds from that step to the end of the run, at the present rate."""

@@ -126,14 +126,16 @@ class Meter:
         return sum(examples for examples, _ in calls) / max(sum(s for _, s in calls), 1e-9)
 
     def take(self) -> dict[str, Any]:
-        """Seconds of each kind and use of the machine since the last `take`."""
+        """Seconds of each kind and use of the machine since the last `take`, and bytes that each step sends."""
         now = time.monotonic()
         found = {kind: self._seconds[kind] - self._taken[kind] for kind in KINDS}
         total = now - self._taken_at
         found["host"] = total - sum(found.values())
         self._taken_at, self._taken = now, self._seconds.copy()
+        sent = round(self._backend.bytes_per_step)
         return {
             **{f"{kind}_seconds": round(seconds, 6) for kind, seconds in found.items()},
+            **({"bytes_sent_per_step": sent} if sent else {}),
             **self._machine.take(),
         }
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfmat.backends.base import BackendOptions
 from tfmat.backends.compression import make_exchange
 from tfmat.backends.exchange import Counted
-from tfmat.backends.local_steps import Meetings, outer_momentum
+from tfmat.backends.local_steps import Meetings
 from tfmat.errors import InputError
 from tfmat_tests.backends.numpy_exchange import SHAPES, NumpyExchange, some_gradients
 
@@ -201,7 +202,8 @@ def test_an_outer_step_is_nesterov_on_the_mean(name):
 
 
 def test_outer_momentum_follows_the_number_of_local_steps():
-    assert outer_momentum(16, None) == 0.5 and outer_momentum(15, None) == 0.0
-    assert outer_momentum(50, 0.9) == 0.9 and outer_momentum(4, 0.0) == 0.0
+    for steps, asked, expected in ((16, None, 0.5), (15, None, 0.0), (50, 0.9, 0.9), (4, 0.0, 0.0)):
+        options = BackendOptions(local_steps=steps, outer_momentum=asked)
+        assert options.momentum_at_meetings == expected
     with pytest.raises(InputError, match=r"outer_momentum=0\.5 with local_steps=4 diverges"):
-        outer_momentum(4, 0.5)
+        BackendOptions(local_steps=4, outer_momentum=0.5)

@@ -3,9 +3,12 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends.local_steps import check_local_steps
 from tfmat.errors import InputError
+from tfmat.models.normalization import ExampleWeightedBatchNormalization
 from tfmat.training.parallel_steps import ParallelSteps
 
 layers = keras.layers
@@ -37,8 +40,6 @@ def test_layers(layer, optimizer, options, message):
 
 
 def test_parts_of_a_batch_that_are_normalised_by_themselves_are_taken():
-    from tfmat.models.normalization import ExampleWeightedBatchNormalization
-
     backend = make_backend("single", BackendOptions(accumulate=2))
     made = model(ExampleWeightedBatchNormalization(synchronized=False))
     steps = ParallelSteps(made, "sgd", "mse", backend, metrics={"auc": keras.metrics.AUC()})
@@ -58,3 +59,41 @@ def test_a_horovod_backend_that_is_not_started(monkeypatch):
         monkeypatch.setenv(f"OMPI_COMM_WORLD_{name}", str(value))
     with pytest.raises(InputError, match="the Horovod backend is not started"):
         ParallelSteps(model(), "sgd", "mse", make_backend("horovod"))
+
+
+class Cut(layers.Layer):
+    """No gradient goes back through it."""
+
+    def call(self, inputs):
+        return tf.stop_gradient(inputs)
+
+
+def test_a_loss_that_depends_on_no_weight_is_refused():
+    made = keras.Sequential([layers.Input((4,)), layers.Dense(1), Cut()])
+    steps = ParallelSteps(made, "sgd", "mse", make_backend("single"))
+    with pytest.raises(InputError, match="the loss depends on none of the model's weights"):
+        steps.train(X, Y)
+
+
+def test_weights_on_which_the_loss_does_not_depend_are_named_and_stay():
+    """As Keras's own loop warns of them, and leaves them."""
+    made = model(layers.Dense(3, name="first"), Cut())
+    before = [weight.copy() for weight in made.get_weights()]
+    steps = ParallelSteps(made, "adam", "mse", make_backend("single"))
+    with pytest.warns(
+        UserWarning, match=r"does not depend on \S+first/kernel, \S+first/bias, which"
+    ):
+        steps.train(X, Y)
+    steps.sync_model()
+    changed = [not np.array_equal(a, b) for a, b in zip(before, made.get_weights(), strict=True)]
+    assert changed == [False, False, True, True]
+
+
+@pytest.mark.parametrize("synchronized", [True, False])
+def test_local_steps_know_nothing_of_the_whole_batch(synchronized):
+    made = model(ExampleWeightedBatchNormalization(synchronized=synchronized, name="mine"))
+    if synchronized:
+        with pytest.raises(InputError, match="local_steps does not work with layer 'mine'"):
+            check_local_steps(made)
+    else:
+        check_local_steps(made)
