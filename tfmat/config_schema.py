@@ -238,7 +238,7 @@ _ALL = (
     Option("optimizer.step_every", "2epochs", "steps", "step schedule: between two falls, in steps or epochs"),
     Option("optimizer.step_factor", 0.1, "float", "step schedule: of the rate at each fall", "above 0, below 1", lambda v: 0 < v < 1),
     Option("optimizer.power", 1.0, "float", "polynomial schedule: of what is left of the run", "positive", _positive),
-    Option("optimizer.scaling", "none", "str", "learning rate times B / reference_batch_size (linear), its square root (sqrt), or as it is (none)", choices=("none", "linear", "sqrt")),
+    Option("optimizer.scaling", "none", "str", "learning rate times B / reference_batch_size (linear), its square root (sqrt), or as it is (none); B is the batch of a step: the global one, or with local_steps a worker's part", choices=("none", "linear", "sqrt")),
     Option("optimizer.reference_batch_size", 75, "int", "global batch that learning_rate is for, where scaling is not none", "1 or more", _positive),
     Option("optimizer.warmup", "0steps", "steps", "linear rise from 0 (with scaling: from the unscaled rate) to the peak, in steps or epochs"),
     Option("optimizer.final_fraction", 0.0, "float", "what is left of the peak at the end of cosine and polynomial", "0 to 1", lambda v: 0 <= v <= 1),

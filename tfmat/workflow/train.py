@@ -45,8 +45,10 @@ def train(
     if backend.rank == 0:
         log(f"network: {model.count_params():,} parameters, {num_outputs} outputs")
         if backend.world_size > 1:
+            meet = backend.options.local_steps
             log(
                 f"{backend.name}: {backend.world_size} workers share each batch of {config.global_batch_size}"
+                + (f", and meet every {meet} steps" if meet > 1 else "")
             )
         if backend.name != "dtensor" and backend.options.mesh.num_devices > 1:
             log(
@@ -61,10 +63,12 @@ def train(
                 f"note: optimizer.warmup={config.optimizer.warmup} takes {asked} steps, the whole run {total_steps}; "
                 f"the warm-up is cut to a tenth of the run (steps: {steps.warmup})"
             )
+        # A local step sees no more of a batch than the worker's own part.
+        parts = backend.world_size if backend.options.local_steps > 1 else 1
         return build_optimizer(
             config.optimizer,
             steps,
-            global_batch_size=plan.global_batch_size,
+            global_batch_size=-(-plan.global_batch_size // parts),
             seed=plan.seed,
         )
 
