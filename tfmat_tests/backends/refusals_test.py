@@ -61,7 +61,7 @@ def test_a_horovod_backend_that_is_not_started(monkeypatch):
         ParallelSteps(model(), "sgd", "mse", make_backend("horovod"))
 
 
-class Cut(layers.Layer):
+class Cut(keras.layers.Layer):
     """No gradient goes back through it."""
 
     def call(self, inputs):
