@@ -191,6 +191,7 @@ _ALL = (
     Option("compression", "none", "str", "horovod: of the gradients on their way between workers, for slow networks (docs/slow_networks.md)", choices=("none", "fp16", "bf16", "int8", "sign", "topk", "powersgd")),
     Option("compression_rank", 4, "int", "powersgd: rank of the product that a gradient is sent as", "1 or more", _positive),
     Option("compression_fraction", 0.01, "float", "topk: share of a gradient's numbers that is sent", "above 0, up to 0.5", lambda v: 0 < v <= 0.5),
+    Option("reduction", "flat", "str", "horovod: flat, or hierarchical: sums within each node first, then between the nodes' first ranks, for nodes of several ranks on a slow network", choices=("flat", "hierarchical")),
     Option("local_steps", 1, "int", "horovod: steps that each worker takes by itself before the workers meet (1: they sum gradients in every step)", "1 or more", _positive),
     Option("outer_learning_rate", 1.0, "float", "local steps: of the step that the weights take at a meeting", "positive", _positive),
     Option("outer_momentum", None, "float", "local steps: Nesterov momentum of that step (none: 0.5 from 16 local steps on, 0 below)", "0 or more, below 1", _fraction, optional=True),

@@ -35,6 +35,7 @@ class BackendOptions:
       folder: DTensor: one that all processes can see, by which those of several nodes find each other.
       compression: Horovod: what gradients are made of on their way between workers, see `make_exchange`.
       compression_rank, compression_fraction: of `powersgd` and of `topk`.
+      reduction: Horovod: `flat`, or `hierarchical`: within each node, between the nodes, and back.
       local_steps: Horovod: steps that each worker takes by itself before the workers meet; 1: they meet in every step.
       outer_learning_rate, outer_momentum: of the weights' step at a meeting; momentum None: 0.5 from 16 local steps on.
       accumulate: Horovod: parts of a local batch that go through one after the other.
@@ -52,6 +53,7 @@ class BackendOptions:
     compression: str = "none"
     compression_rank: int = 4
     compression_fraction: float = 0.01
+    reduction: str = "flat"
     local_steps: int = 1
     outer_learning_rate: float = 1.0
     outer_momentum: float | None = None

@@ -42,6 +42,7 @@ def backend_options(config: Config, **others: Any) -> BackendOptions:
         compression=config.compression,
         compression_rank=config.compression_rank,
         compression_fraction=config.compression_fraction,
+        reduction=config.reduction,
         local_steps=config.local_steps,
         outer_learning_rate=config.outer_learning_rate,
         outer_momentum=config.outer_momentum,
@@ -55,6 +56,7 @@ def check_dtensor(config: Config) -> None:
     """InputError where the config asks for what --backend=dtensor does not do, with the nearest that it does."""
     for key, value, default in (
         ("compression", config.compression, "none"),
+        ("reduction", config.reduction, "flat"),
         ("local_steps", config.local_steps, 1),
         ("accumulate", config.accumulate, 1),
         ("data.sharding", config.data.sharding, "partition"),

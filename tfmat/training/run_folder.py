@@ -46,6 +46,7 @@ CHANGEABLE = frozenset(
         "layouts",
         "zero_stage",
         "accumulate",
+        "reduction",
     }
 )
 

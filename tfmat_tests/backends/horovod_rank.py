@@ -5,7 +5,9 @@ Trains every case of FOLDER/cases.json for the contract's 20 steps; rank 0 saves
 
 import itertools
 import json
+import os
 import pathlib
+import platform
 import sys
 
 from tfmat.launch.runtime import prepare_tensorflow
@@ -109,6 +111,11 @@ def main(folder):
     from tfmat.backends import BackendOptions, make_backend
 
     processes = find_processes()
+    # As placed in turns on two nodes, of which one has a rank more where their number is odd.
+    os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = (
+        "1"  # the first backend of a process starts Horovod for all
+    )
+    platform.node = lambda: f"node{processes.rank % 2}"
     prepare_tensorflow(one_thread_an_operation=True, processors=1, gpu=processes.local_rank)
     import numpy as np
 

@@ -76,7 +76,7 @@ def _matrix(run_all):
     )
 
 
-def _equal_cases(run_all):
+def _equal_cases(run_all, ranks):
     """What must end with the weights of a plain loop."""
     cases = [
         {
@@ -87,17 +87,20 @@ def _equal_cases(run_all):
         }
         for optimizer, precision, count in _matrix(run_all)
     ]
+    hierarchical = {**cases[0], "options": {"reduction": "hierarchical"}}
+    normalized = {"num_examples": 7_800, "model": {"batch_normalization": "synchronized"}}
+    # The ranks are in turns on two nodes: from three on a node has several.
+    by_nodes = [
+        {**hierarchical, "name": "by nodes"},
+        {**hierarchical, **normalized, "name": "normalized by nodes"},
+    ]
     return [
+        *(by_nodes if ranks > 2 else []),
         {**cases[0], "name": "stream", "stream": True},
         *cases,
         {**cases[0], "name": "parts", "options": {"accumulate": 7}},
         # Moments of the whole batch, as Keras's layer has them on one device; the moving statistics too.
-        {
-            **cases[0],
-            "name": "normalized",
-            "num_examples": 7_800,
-            "model": {"batch_normalization": "synchronized"},
-        },
+        {**cases[0], **normalized, "name": "normalized"},
         {**cases[0], "name": "tests", "model": {"tests": 3, "input_scaling": "curve"}},
         # NovoGrad has a step a tensor: Adam makes whole steps of gradients that are nothing but float32's rounding.
         *(
@@ -158,7 +161,7 @@ def trained(tmp_path_factory, run_all):
     def train(ranks):
         if ranks not in known:
             folder = tmp_path_factory.mktemp(f"ranks-{ranks}")
-            cases = _equal_cases(run_all) + (
+            cases = _equal_cases(run_all, ranks) + (
                 [HALVED, *APART.values(), *DIFFERENT] if ranks == 2 else []
             )
             (folder / "cases.json").write_text(json.dumps(cases))
@@ -174,14 +177,14 @@ def trained(tmp_path_factory, run_all):
 @pytest.mark.parametrize("ranks", RANKS)
 def test_ranks_end_with_one_state(ranks, trained, run_all):
     """All cases, in one mpirun: `check_replicas` at the end of each compares the states of all ranks bit by bit."""
-    assert {case["name"] for case in _equal_cases(run_all)} <= set(trained(ranks))
+    assert {case["name"] for case in _equal_cases(run_all, ranks)} <= set(trained(ranks))
 
 
 @pytest.mark.parametrize("networks", [False, True], ids=["baseline", "other networks"])
 @pytest.mark.parametrize("ranks", RANKS)
 def test_weights_of_a_plain_keras_loop(ranks, networks, expected, trained, run_all):
     # Apart, since tracing all of Keras's loops takes minutes where processors are busy.
-    for case in _equal_cases(run_all):
+    for case in _equal_cases(run_all, ranks):
         if ("model" in case) == networks:
             _check(trained(ranks)[case["name"]], case, expected)
 
