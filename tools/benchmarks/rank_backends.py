@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends import BackendOptions
+from tfmat.backends.exchange import together
 from tfmat.backends.horovod import HorovodBackend, HorovodCollectives
 from tfmat.backends.single import SingleBackend
 from tfmat.config import default_config
@@ -30,23 +31,17 @@ class _Silent(HorovodCollectives):
         return tensors
 
 
-def _together(totals: list[tf.Tensor]) -> list[tf.Tensor]:
-    """All or none: the next step must not sum the losses before this one has, under the same name."""
-    with tf.control_dependencies(totals):
-        return [tf.identity(total) for total in totals]
-
-
 class _Grouped(HorovodCollectives):
     def reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         totals = self.horovod.grouped_allreduce(
             tensors, op=self.horovod.Sum, name=next(self._names)
         )
-        return _together(totals)
+        return together(totals)[0]
 
 
 class _EachVariable(HorovodCollectives):
     def reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        return _together([self.sum(tensor, next(self._names)) for tensor in tensors])
+        return together([self.sum(tensor, next(self._names)) for tensor in tensors])[0]
 
 
 class _BareMpi(allreduce.BareMpi):
