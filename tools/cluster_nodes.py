@@ -1,0 +1,344 @@
+"""The nodes of tools/cluster: how they start, what runs on them, their links, and their end."""
+
+import contextlib
+import fcntl
+import json
+import mmap
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from cluster_machine import (
+    LIBC,
+    Refusal,
+    all_processes,
+    check_machine,
+    run_quietly,
+    set_namespace,
+    stat,
+)
+
+MOST_NODES = 16
+_HERE = pathlib.Path(__file__).resolve().parent
+_NAMESPACES = ("net", "uts", "ipc", "mnt")
+_MARK = "tfmat-cluster"  # a file in every folder that may be deleted
+# `struct state` of cluster_wire.c: ready, real time; then for each link bits per second, delay, unplugged, frames,
+# bytes, lost, lateness: sum and maximum.
+_HEAD, _LINK = struct.Struct("QQ"), struct.Struct("dddQQQdd")
+_PR_SET_PDEATHSIG, _CLONE_NEWPID = 1, 0x20000000
+
+# In the process namespace; $0 is the folder, the others are the nodes' names. The wire brings their networks.
+_MAKE_NODES = """
+set -e
+mount -t tmpfs -o mode=755 tfmat-cluster "$0/nodes"
+mount --bind "$0/hosts" /etc/hosts
+sockets=
+for name; do
+    node=$0/nodes/$name
+    mkdir "$node"
+    touch "$node/net" "$node/uts" "$node/ipc" "$node/mnt"
+    unshare --net="$node/net" --uts="$node/uts" --ipc="$node/ipc" --mount="$node/mnt" sh -ec '
+        echo "$0" >/proc/sys/kernel/hostname
+        mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+        ip link set lo up
+        for each in all default; do
+            [ ! -e /proc/sys/net/ipv6 ] || echo 1 >/proc/sys/net/ipv6/conf/$each/disable_ipv6
+        done' "$name"
+    sockets="$sockets $node/net"
+done
+exec "$0/wire" "$0/state" $sockets
+"""
+
+# What mpirun starts its daemons with, in the place of ssh: also with hardly any environment, but with the caller's
+# PATH, as where all nodes have the same ~/.bashrc. PID 1 sees the files of all nodes' namespaces; a node does not.
+_AGENT = """#!/bin/sh
+node=/proc/1/root{folder}/nodes/$1
+[ -e "$node/net" ] || {{ echo "tools/cluster: error: there is no node $1" >&2; exit 255; }}
+shift
+exec nsenter --net="$node/net" --uts="$node/uts" --ipc="$node/ipc" --mount="$node/mnt" \\
+    env -i HOME="$HOME" PATH="$PATH" /bin/sh -c "cd; $*"
+"""
+
+
+class Cluster:
+    """The cluster whose files lie in a folder, whether it is up or not."""
+
+    def __init__(self, folder: pathlib.Path):
+        self.folder = folder
+        self.environment = {
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "OMPI_MCA_plm_rsh_agent": f"{folder}/agent",
+            "OMPI_MCA_pml": "ob1",
+            "OMPI_MCA_btl": "self,vader,tcp",
+            "OMPI_MCA_btl_tcp_if_include": "eth0",
+            "OMPI_MCA_oob_tcp_if_include": "eth0",
+            # Every node would bind its first rank to the first processor, which is the same one here.
+            "OMPI_MCA_hwloc_base_binding_policy": "none",
+        }
+
+    def start(self, nodes: int, rate: float, delay: float) -> float:
+        """Brings nodes up; returns the seconds that it took. Rate in bits per second (0: no limit), delay in seconds."""
+        began = time.monotonic()
+        check_machine()
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise Refusal(f"--folder={self.folder} cannot be made ({error.strerror})") from None
+        with self._lock():
+            if self._first_process():
+                raise Refusal(
+                    f"a cluster of {len(self.names())} nodes is up already; tools/cluster down ends it"
+                )
+            if os.listdir(self.folder) and not (self.folder / _MARK).exists():
+                raise Refusal(
+                    f"--folder={self.folder} holds other things; choose an empty or a new one"
+                )
+            (self.folder / _MARK).touch()
+            try:
+                self._start([f"server{number}" for number in range(1, nodes + 1)], rate, delay)
+            except BaseException:
+                self._clear()
+                raise
+        return time.monotonic() - began
+
+    def _start(self, names: list[str], rate: float, delay: float) -> None:
+        folder = self.folder
+        shutil.rmtree(folder / "nodes", ignore_errors=True)
+        (folder / "nodes").mkdir()
+        addresses = [f"10.9.0.{number} {name}\n" for number, name in enumerate(names, 1)]
+        hosts = pathlib.Path("/etc/hosts").read_text() if os.path.exists("/etc/hosts") else ""
+        (folder / "hosts").write_text("".join(addresses) + hosts)
+        (folder / "names").write_text("\n".join(names))
+        (folder / "agent").write_text(_AGENT.format(folder=folder))
+        (folder / "agent").chmod(0o755)
+        links = _LINK.pack(rate, delay, 0, 0, 0, 0, 0, 0) * MOST_NODES
+        (folder / "state").write_bytes(_HEAD.pack(0, 0) + links)
+        run_quietly("cc", "-O2", "-o", folder / "wire", _HERE / "cluster_wire.c")
+        # Its end is the end of the first process, and that of the first process the end of all.
+        command = ("unshare", "--fork", "--kill-child", "--pid", "--mount", "--mount-proc")
+        with open(folder / "log", "wb") as log:
+            process = subprocess.Popen(
+                [*command, "sh", "-c", _MAKE_NODES, folder, *names],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        deadline = time.monotonic() + 30
+        while not self._head()[0]:
+            if process.poll() is not None or time.monotonic() > deadline:
+                said = (folder / "log").read_text().strip().splitlines() or ["no answer"]
+                raise Refusal(f"it did not come up: {said[-1]}", 1)
+            time.sleep(0.01)
+        for number, name in enumerate(names, 1):
+            # Large segments of a slow link would be bursts. Cubic is what most clusters use.
+            lines = (
+                f"ip link set eth0 address 02:00:00:00:00:{number:02x} gso_max_size 16384 txqueuelen 2000 up",
+                f"ip addr add 10.9.0.{number}/24 dev eth0 noprefixroute",
+                "ip route add 10.9.0.0/24 dev eth0 congctl cubic",
+            )
+            self._run_on(name, "sh", "-ec", "\n".join(lines))
+            self._queue(name, rate)
+
+    def stop(self) -> bool:
+        """Ends everything; False where there was nothing."""
+        if not (self.folder / _MARK).exists() and not self._outer_process():
+            return False
+        with self._lock():
+            self._clear()
+        return True
+
+    def _clear(self) -> None:
+        waited_for = [pid for pid in (self._first_process(), self._outer_process()) if pid]
+        for pid in waited_for:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + 30
+        while any(stat(pid)[:1] not in ([], ["Z"]) for pid in waited_for):
+            if time.monotonic() > deadline:
+                raise Refusal(f"processes do not end: {waited_for}", 1)
+            time.sleep(0.01)
+        shutil.rmtree(self.folder)
+
+    def names(self) -> list[str]:
+        """Of the nodes."""
+        return (self.folder / "names").read_text().splitlines()
+
+    def real_time(self) -> bool:
+        """Whether the wire goes before everything else on a busy machine."""
+        return bool(self._head()[1])
+
+    def popen(
+        self, node: str, command: list[str], before: Callable[[], object]
+    ) -> subprocess.Popen:
+        """Starts a command on a node, in its processes' namespace; it is asked to end where this process dies."""
+        init, place = self._need(node), os.getcwd()
+        set_namespace(f"/proc/{init}/ns/pid", _CLONE_NEWPID)  # for children only
+        enter = self._enter(init, node)
+
+        def prepare() -> None:
+            LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+            enter()
+            os.chdir(place)
+            before()
+
+        try:
+            return subprocess.Popen(
+                command, preexec_fn=prepare, env={**os.environ, **self.environment}
+            )
+        except FileNotFoundError:
+            raise Refusal(f"{command[0]}: there is no such command", 127) from None
+        except PermissionError:
+            raise Refusal(f"{command[0]} cannot be executed", 126) from None
+
+    def set_link(
+        self, node: str, rate: float | None, delay: float | None, unplugged: bool | None
+    ) -> None:
+        """Changes what is not None; returns when it holds."""
+        self._need(node)
+        number = self.names().index(node)
+        with self._lock(), self._mapped() as state:
+            offset = _HEAD.size + _LINK.size * number
+            for place, value in enumerate((rate, delay, unplugged)):
+                if value is not None:
+                    struct.pack_into("d", state, offset + 8 * place, value)
+            if rate is not None:
+                self._queue(node, rate)
+            deadline = time.monotonic() + 10
+            while unplugged is not None and self._interface(node)["operstate"] != (
+                "DOWN" if unplugged else "UP"
+            ):
+                if time.monotonic() > deadline:
+                    raise Refusal(f"{node}'s link does not follow", 1)
+                time.sleep(0.01)
+
+    def kill(self, node: str) -> int:
+        """Kills every process of a node; their number."""
+        killed: set[int] = set()
+        self._need(node)
+        while found := self._processes(node):
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            killed.update(found)
+            time.sleep(0.01)
+        return len(killed)
+
+    def status(self) -> dict[str, Any]:
+        """What `tools/cluster status --json` prints."""
+        if not self._first_process():
+            if (self.folder / _MARK).exists():
+                raise Refusal(
+                    "the cluster has ended, since its wire did; tools/cluster down clears what is left",
+                    1,
+                )
+            raise Refusal("no cluster is up; tools/cluster up starts one", 1)
+        nodes = []
+        with self._mapped() as state:
+            for number, name in enumerate(self.names()):
+                values = _LINK.unpack_from(state, _HEAD.size + _LINK.size * number)
+                interface = self._interface(name)
+                nodes.append(
+                    {
+                        "name": name,
+                        "address": f"10.9.0.{number + 1}",
+                        "link": "up" if _plugged(interface) else "down",
+                        "rate_bits_per_second": values[0],
+                        "delay_seconds": values[1],
+                        "sent_bytes": interface["stats64"]["tx"]["bytes"],
+                        "received_bytes": interface["stats64"]["rx"]["bytes"],
+                        "sent_bytes_on_wire": values[4],
+                        "sent_frames": values[3],
+                        "lost_frames": values[5],
+                        "latest_frame_seconds": values[7],
+                        "processes": len(self._processes(name)),
+                    }
+                )
+        return {"folder": str(self.folder), "real_time": self.real_time(), "nodes": nodes}
+
+    def _queue(self, node: str, rate: float) -> None:
+        """A queue before the wire, since TCP sends too much where it sees none.
+
+        It counts 1514 bytes where the wire has 1538.
+        """
+        if rate:
+            burst = max(32768, int(rate * 256e-6))
+            tbf = f"root tbf limit 16mb rate {int(0.984 * rate)}bit burst {burst}"
+            self._run_on(node, "tc", "qdisc", "replace", "dev", "eth0", *tbf.split())
+        elif b"tbf" in self._run_on(node, "tc", "qdisc", "show", "dev", "eth0"):
+            self._run_on(node, "tc", "qdisc", "del", "dev", "eth0", "root")
+
+    def _interface(self, node: str) -> dict[str, Any]:
+        return json.loads(self._run_on(node, "ip", "-j", "-s", "link", "show", "eth0"))[0]
+
+    def _run_on(self, node: str, *command: str) -> bytes:
+        return run_quietly(*command, prepare=self._enter(self._need(node), node))
+
+    def _enter(self, init: int, node: str) -> Callable[[], None]:
+        def enter() -> None:
+            root = f"/proc/{init}/root{self.folder}/nodes/{node}"
+            for name in _NAMESPACES:  # the mount namespace last: the path is of this one
+                set_namespace(f"{root}/{name}")
+
+        return enter
+
+    def _need(self, node: str) -> int:
+        """The first process, where the cluster is up and has this node."""
+        if not (init := self._first_process()):
+            raise Refusal("no cluster is up; tools/cluster up starts one")
+        if node not in self.names():
+            raise Refusal(f"there is no node '{node}'; there are {', '.join(self.names())}")
+        return init
+
+    def _processes(self, node: str) -> list[int]:
+        home = os.stat(f"/proc/{self._need(node)}/root{self.folder}/nodes/{node}/net")
+        found = []
+        for pid in all_processes():
+            with contextlib.suppress(OSError):
+                network = os.stat(f"/proc/{pid}/ns/net")
+                if (network.st_ino, network.st_dev) == (home.st_ino, home.st_dev):
+                    found.append(pid)
+        return found
+
+    def _outer_process(self) -> int:
+        """The one that waits for the first process of the nodes' process namespace; 0 where there is none."""
+        for pid in all_processes():
+            with contextlib.suppress(OSError):
+                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                if words[0] == b"unshare" and bytes(self.folder) in words:
+                    return pid
+        return 0
+
+    def _first_process(self) -> int:
+        outer = self._outer_process()
+        children = (pid for pid in all_processes() if outer and stat(pid)[1:2] == [str(outer)])
+        return next((pid for pid in children if stat(pid)[:1] not in ([], ["Z"])), 0)
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        """One call at a time changes the cluster."""
+        file = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise Refusal("another call of tools/cluster is at work; wait for it") from None
+        finally:
+            os.close(file)
+
+    @contextlib.contextmanager
+    def _mapped(self) -> Iterator[mmap.mmap]:
+        with open(self.folder / "state", "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+            yield mapped
+
+    def _head(self) -> tuple[int, int]:
+        with self._mapped() as state:
+            return _HEAD.unpack_from(state)
+
+
+def _plugged(interface: dict[str, Any]) -> bool:
+    return "LOWER_UP" in interface["flags"]
