@@ -15,7 +15,8 @@ import sys
 from typing import NoReturn
 
 from cluster_machine import Refusal
-from cluster_nodes import MOST_NODES, Cluster
+from cluster_nodes import Cluster
+from cluster_wire import MOST_NODES
 
 DEFAULT_FOLDER = "/run/tfmat-cluster"
 _UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -51,7 +52,7 @@ def up(cluster: Cluster, options: argparse.Namespace) -> int:
     seconds = cluster.start(options.nodes, options.rate or 0.0, options.delay or 0.0)
     names = ", ".join(cluster.names())
     print(f"{names}: up after {seconds:.1f} s; tools/cluster run -- COMMAND runs one on server1")
-    if not cluster.real_time():
+    if not cluster.wire.is_real_time():
         _log("no real-time priority here: frames are late while all processors are busy")
     return 0
 

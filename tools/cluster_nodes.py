@@ -3,12 +3,10 @@
 import contextlib
 import fcntl
 import json
-import mmap
 import os
 import pathlib
 import shutil
 import signal
-import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -23,45 +21,24 @@ from cluster_machine import (
     set_namespace,
     stat,
 )
+from cluster_wire import Wire
 
-MOST_NODES = 16
-_HERE = pathlib.Path(__file__).resolve().parent
-_NAMESPACES = ("net", "uts", "ipc", "mnt")
+_NODE_FILES, _NAMESPACES = (
+    100,
+    4,
+)  # of the wire: a node's network, host-name, IPC and mount namespace
 _MARK = "tfmat-cluster"  # a file in every folder that may be deleted
-# `struct state` of cluster_wire.c: ready, real time; then for each link bits per second, delay, unplugged, frames,
-# bytes, lost, lateness: sum and maximum.
-_HEAD, _LINK = struct.Struct("QQ"), struct.Struct("dddQQQdd")
 _PR_SET_PDEATHSIG, _CLONE_NEWPID = 1, 0x20000000
 
-# In the process namespace; $0 is the folder, the others are the nodes' names. The wire brings their networks.
-_MAKE_NODES = """
-set -e
-mount -t tmpfs -o mode=755 tfmat-cluster "$0/nodes"
-mount --bind "$0/hosts" /etc/hosts
-sockets=
-for name; do
-    node=$0/nodes/$name
-    mkdir "$node"
-    touch "$node/net" "$node/uts" "$node/ipc" "$node/mnt"
-    unshare --net="$node/net" --uts="$node/uts" --ipc="$node/ipc" --mount="$node/mnt" sh -ec '
-        echo "$0" >/proc/sys/kernel/hostname
-        mount -t tmpfs -o mode=1777 tmpfs /dev/shm
-        ip link set lo up
-        for each in all default; do
-            [ ! -e /proc/sys/net/ipv6 ] || echo 1 >/proc/sys/net/ipv6/conf/$each/disable_ipv6
-        done' "$name"
-    sockets="$sockets $node/net"
-done
-exec "$0/wire" "$0/state" $sockets
-"""
-
 # What mpirun starts its daemons with, in the place of ssh: also with hardly any environment, but with the caller's
-# PATH, as where all nodes have the same ~/.bashrc. PID 1 sees the files of all nodes' namespaces; a node does not.
+# PATH, as where all nodes have the same ~/.bashrc.
 _AGENT = """#!/bin/sh
-node=/proc/1/root{folder}/nodes/$1
-[ -e "$node/net" ] || {{ echo "tools/cluster: error: there is no node $1" >&2; exit 255; }}
+case $1 in
+{cases}*) echo "tools/cluster: error: there is no node $1" >&2; exit 255 ;;
+esac
 shift
-exec nsenter --net="$node/net" --uts="$node/uts" --ipc="$node/ipc" --mount="$node/mnt" \\
+node() {{ echo "/proc/1/fd/$((first + $1))"; }}
+exec nsenter --net="$(node 0)" --uts="$(node 1)" --ipc="$(node 2)" --mount="$(node 3)" \\
     env -i HOME="$HOME" PATH="$PATH" /bin/sh -c "cd; $*"
 """
 
@@ -71,6 +48,7 @@ class Cluster:
 
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
+        self.wire = Wire(folder)
         self.environment = {
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -84,7 +62,7 @@ class Cluster:
         }
 
     def start(self, nodes: int, rate: float, delay: float) -> float:
-        """Brings nodes up; returns the seconds that it took. Rate in bits per second (0: no limit), delay in seconds."""
+        """Brings nodes up, with links as `Wire.make` takes them; returns the seconds that it took."""
         began = time.monotonic()
         check_machine()
         try:
@@ -110,26 +88,23 @@ class Cluster:
 
     def _start(self, names: list[str], rate: float, delay: float) -> None:
         folder = self.folder
-        shutil.rmtree(folder / "nodes", ignore_errors=True)
-        (folder / "nodes").mkdir()
         addresses = [f"10.9.0.{number} {name}\n" for number, name in enumerate(names, 1)]
         hosts = pathlib.Path("/etc/hosts").read_text() if os.path.exists("/etc/hosts") else ""
         (folder / "hosts").write_text("".join(addresses) + hosts)
         (folder / "names").write_text("\n".join(names))
-        (folder / "agent").write_text(_AGENT.format(folder=folder))
+        cases = (f"{name}) first={_first_file(number)} ;;\n" for number, name in enumerate(names))
+        (folder / "agent").write_text(_AGENT.format(cases="".join(cases)))
         (folder / "agent").chmod(0o755)
-        links = _LINK.pack(rate, delay, 0, 0, 0, 0, 0, 0) * MOST_NODES
-        (folder / "state").write_bytes(_HEAD.pack(0, 0) + links)
-        run_quietly("cc", "-O2", "-o", folder / "wire", _HERE / "cluster_wire.c")
+        self.wire.make(rate, delay)
         # Its end is the end of the first process, and that of the first process the end of all.
         command = ("unshare", "--fork", "--kill-child", "--pid", "--mount", "--mount-proc")
         with open(folder / "log", "wb") as log:
             process = subprocess.Popen(
-                [*command, "sh", "-c", _MAKE_NODES, folder, *names],
+                [*command, self.wire.program, folder, *names],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         deadline = time.monotonic() + 30
-        while not self._head()[0]:
+        while not self.wire.is_ready():
             if process.poll() is not None or time.monotonic() > deadline:
                 said = (folder / "log").read_text().strip().splitlines() or ["no answer"]
                 raise Refusal(f"it did not come up: {said[-1]}", 1)
@@ -168,10 +143,6 @@ class Cluster:
         """Of the nodes."""
         return (self.folder / "names").read_text().splitlines()
 
-    def real_time(self) -> bool:
-        """Whether the wire goes before everything else on a busy machine."""
-        return bool(self._head()[1])
-
     def popen(
         self, node: str, command: list[str], before: Callable[[], object]
     ) -> subprocess.Popen:
@@ -200,18 +171,12 @@ class Cluster:
     ) -> None:
         """Changes what is not None; returns when it holds."""
         self._need(node)
-        number = self.names().index(node)
-        with self._lock(), self._mapped() as state:
-            offset = _HEAD.size + _LINK.size * number
-            for place, value in enumerate((rate, delay, unplugged)):
-                if value is not None:
-                    struct.pack_into("d", state, offset + 8 * place, value)
+        with self._lock():
+            self.wire.set_link(self.names().index(node), rate, delay, unplugged)
             if rate is not None:
                 self._queue(node, rate)
             deadline = time.monotonic() + 10
-            while unplugged is not None and self._interface(node)["operstate"] != (
-                "DOWN" if unplugged else "UP"
-            ):
+            while unplugged is not None and _plugged(self._interface(node)) == unplugged:
                 if time.monotonic() > deadline:
                     raise Refusal(f"{node}'s link does not follow", 1)
                 time.sleep(0.01)
@@ -238,27 +203,24 @@ class Cluster:
                 )
             raise Refusal("no cluster is up; tools/cluster up starts one", 1)
         nodes = []
-        with self._mapped() as state:
-            for number, name in enumerate(self.names()):
-                values = _LINK.unpack_from(state, _HEAD.size + _LINK.size * number)
-                interface = self._interface(name)
-                nodes.append(
-                    {
-                        "name": name,
-                        "address": f"10.9.0.{number + 1}",
-                        "link": "up" if _plugged(interface) else "down",
-                        "rate_bits_per_second": values[0],
-                        "delay_seconds": values[1],
-                        "sent_bytes": interface["stats64"]["tx"]["bytes"],
-                        "received_bytes": interface["stats64"]["rx"]["bytes"],
-                        "sent_bytes_on_wire": values[4],
-                        "sent_frames": values[3],
-                        "lost_frames": values[5],
-                        "latest_frame_seconds": values[7],
-                        "processes": len(self._processes(name)),
-                    }
-                )
-        return {"folder": str(self.folder), "real_time": self.real_time(), "nodes": nodes}
+        for number, name in enumerate(self.names()):
+            interface = self._interface(name)
+            nodes.append(
+                {
+                    "name": name,
+                    "address": f"10.9.0.{number + 1}",
+                    "link": "up" if _plugged(interface) else "down",
+                    "sent_bytes": interface["stats64"]["tx"]["bytes"],
+                    "received_bytes": interface["stats64"]["rx"]["bytes"],
+                    **self.wire.link(number),
+                    "processes": len(self._processes(name)),
+                }
+            )
+        return {
+            "folder": str(self.folder),
+            "real_time": self.wire.is_real_time(),
+            "nodes": nodes,
+        }
 
     def _queue(self, node: str, rate: float) -> None:
         """A queue before the wire, since TCP sends too much where it sees none.
@@ -279,10 +241,12 @@ class Cluster:
         return run_quietly(*command, prepare=self._enter(self._need(node), node))
 
     def _enter(self, init: int, node: str) -> Callable[[], None]:
+        first = _first_file(self.names().index(node))
+
         def enter() -> None:
-            root = f"/proc/{init}/root{self.folder}/nodes/{node}"
-            for name in _NAMESPACES:  # the mount namespace last: the path is of this one
-                set_namespace(f"{root}/{name}")
+            # The mount namespace is the last one, since the path is of this one.
+            for file in range(first, first + _NAMESPACES):
+                set_namespace(f"/proc/{init}/fd/{file}")
 
         return enter
 
@@ -295,7 +259,8 @@ class Cluster:
         return init
 
     def _processes(self, node: str) -> list[int]:
-        home = os.stat(f"/proc/{self._need(node)}/root{self.folder}/nodes/{node}/net")
+        init = self._need(node)
+        home = os.stat(f"/proc/{init}/fd/{_first_file(self.names().index(node))}")
         found = []
         for pid in all_processes():
             with contextlib.suppress(OSError):
@@ -330,15 +295,10 @@ class Cluster:
         finally:
             os.close(file)
 
-    @contextlib.contextmanager
-    def _mapped(self) -> Iterator[mmap.mmap]:
-        with open(self.folder / "state", "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
-            yield mapped
-
-    def _head(self) -> tuple[int, int]:
-        with self._mapped() as state:
-            return _HEAD.unpack_from(state)
-
 
 def _plugged(interface: dict[str, Any]) -> bool:
     return "LOWER_UP" in interface["flags"]
+
+
+def _first_file(number: int) -> int:
+    return _NODE_FILES + _NAMESPACES * number

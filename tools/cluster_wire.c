@@ -1,6 +1,7 @@
-// wire STATE NETNS...: a switch in user space that joins the nodes of tools/cluster (network namespaces) by links of a rate and
-// delay each, for kernels without netem. Every namespace gets a TAP, eth0, whose MAC address must end with the node's number,
-// 1 for the first. It is the first process of the nodes' process namespace: where it ends, all that runs on them ends.
+// wire FOLDER NAME...: makes nodes for tools/cluster (network, host-name, IPC and mount namespaces) and joins them by links of a
+// rate and delay each: a switch in user space, for kernels without netem. It is the first process of the nodes' process
+// namespace, so where it ends, all that runs on them ends. Its files from NODE_FILES on are the nodes' namespaces, four each, by
+// which others enter them: a mount namespace cannot be bound to a file reliably.
 //
 // A frame leaves its sender at the rate of the sender's link, behind the frames before it (2 MB may wait, the rest is lost), is
 // under way for half the delay of each of the two links, and enters its receiver at the rate of that link, behind the frames of
@@ -8,12 +9,12 @@
 // from when it was sent, so one that is late delays no other. The kernel hands over several TCP segments at a time (TSO), which
 // saves processor time; each counts with its headers.
 //
-// STATE is mapped by this program and by tools/cluster.py, which sets a link and reads its counts while frames travel.
+// FOLDER/state is mapped by this program and by tools/cluster_wire.py, which sets links and reads counts while frames travel.
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <linux/if.h>
 #include <linux/if_tun.h>
 #include <linux/virtio_net.h>
+#include <net/if.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -23,14 +24,17 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { PORTS = 16, RING = 1 << 14, QUEUE = 2000000, HEADER = sizeof(struct virtio_net_hdr) };
+enum { NODE_FILES = 100, NAMESPACES = 4 };  // tools/cluster_nodes.py knows them too
 enum { ETHERNET = 24, TCP_HEADERS = 66, SMALLEST = 60 };  // bytes
 struct link { double bits_a_second, delay, unplugged; uint64_t frames, bytes, lost; double late_sum, late_max; };
-struct state { uint64_t ready, real_time; struct link links[PORTS]; };  // tools/cluster.py knows this order
+struct state { uint64_t ready, real_time; struct link links[PORTS]; };  // tools/cluster_wire.py knows this order
 struct packet { double due, last_bit; int bytes, length, to; unsigned char data[]; };
 struct fifo { struct packet *at[RING]; unsigned first, end; double free_at; };
 static volatile struct state *state;
@@ -48,14 +52,39 @@ static void fail(const char *what) {
   exit(1);
 }
 
-static int open_tap(const char *netns) {
-  struct ifreq request = {.ifr_name = "eth0", .ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR};
-  int ns = open(netns, O_RDONLY | O_CLOEXEC), fd;
-  if (ns < 0 || setns(ns, CLONE_NEWNET)) fail(netns);
-  close(ns);
-  if ((fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC)) < 0) fail("/dev/net/tun");
-  if (ioctl(fd, TUNSETIFF, &request) || ioctl(fd, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4)) fail("/dev/net/tun: a TAP");
-  return fd;
+static const char *namespaces[NAMESPACES] = {"/proc/self/ns/net", "/proc/self/ns/uts", "/proc/self/ns/ipc", "/proc/self/ns/mnt"};
+
+static void keep_namespaces(int first) {
+  for (int i = 0; i < NAMESPACES; i++) {
+    int file = open(namespaces[i], O_RDONLY | O_CLOEXEC);
+    if (file < 0 || dup3(file, first + i, O_CLOEXEC) < 0) fail(namespaces[i]);
+    close(file);
+  }
+}
+
+static void write_file(const char *path, const char *text) {
+  int file = open(path, O_WRONLY | O_CLOEXEC);
+  if (file < 0 || write(file, text, strlen(text)) < 0) fail(path);
+  close(file);
+}
+
+static int make_node(const char *name, int first_file) {  // returns the wire's end of its eth0
+  struct ifreq loopback = {.ifr_name = "lo", .ifr_flags = IFF_UP}, request = {.ifr_name = "eth0"};
+  request.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
+  if (unshare(CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWNS)) fail("unshare");
+  if (sethostname(name, strlen(name))) fail("sethostname");
+  // Memory is shared within a node only.
+  if (mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")) fail("/dev/shm");
+  int inet = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), tap = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  if (inet < 0 || ioctl(inet, SIOCSIFFLAGS, &loopback)) fail("lo");
+  close(inet);
+  if (!access("/proc/sys/net/ipv6", F_OK)) {  // its own messages would be counted
+    write_file("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
+    write_file("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+  }
+  if (tap < 0 || ioctl(tap, TUNSETIFF, &request) || ioctl(tap, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4)) fail("/dev/net/tun");
+  keep_namespaces(first_file);
+  return tap;
 }
 
 static int length_on_wire(const unsigned char *frame, int bytes) {
@@ -162,14 +191,20 @@ static void plug(void) {  // a node sees that its cable is pulled: NO-CARRIER
 }
 
 int main(int count, char **values) {
-  if (count < 4 || count > 2 + PORTS) return fprintf(stderr, "usage: wire STATE NETNS NETNS...\n"), 2;
-  int file = open(values[1], O_RDWR | O_CLOEXEC);
-  if (file < 0) fail(values[1]);
+  if (count < 3 || count > 2 + PORTS) return fprintf(stderr, "usage: wire FOLDER NAME...\n"), 2;
+  if (chdir(values[1])) fail(values[1]);
+  int file = open("state", O_RDWR | O_CLOEXEC);
+  if (file < 0) fail("state");
   state = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  if (state == MAP_FAILED) fail(values[1]);
-  int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-  for (ports = 0; 2 + ports < count; ports++) fds[ports] = open_tap(values[2 + ports]);
-  if (setns(home, CLONE_NEWNET)) fail("home");  // it is a process of no node
+  if (state == MAP_FAILED) fail("state");
+  if (!access("/etc/hosts", F_OK) && mount("hosts", "/etc/hosts", NULL, MS_BIND, NULL)) fail("/etc/hosts");
+  int home = NODE_FILES + NAMESPACES * PORTS;
+  keep_namespaces(home);
+  for (ports = 0; 2 + ports < count; ports++) {
+    fds[ports] = make_node(values[2 + ports], NODE_FILES + NAMESPACES * ports);
+    for (int i = 0; i < NAMESPACES; i++)  // it is a process of no node
+      if (setns(home + i, 0)) fail("setns");
+  }
   signal(SIGCHLD, SIG_IGN);  // the orphans of the nodes are its children
   prctl(PR_SET_TIMERSLACK, 1);
   // Frames are late on a busy machine otherwise.
