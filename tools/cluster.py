@@ -22,6 +22,13 @@ DEFAULT_FOLDER = "/run/tfmat-cluster"
 _UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
+def number_of_nodes(text: str) -> int:
+    """From 2 on."""
+    if not text.isdecimal() or not 2 <= int(text) <= MOST_NODES:
+        raise argparse.ArgumentTypeError(f"{text} is not between 2 and {MOST_NODES}")
+    return int(text)
+
+
 def rate(text: str) -> float:
     """`100mbit` as bits per second; 0 for `none`."""
     return _quantity(text, "kbit|mbit|gbit", 1e5, 1e11, "--rate=100mbit, from 100kbit to 100gbit")
@@ -153,8 +160,7 @@ def parser() -> argparse.ArgumentParser:
     made = command(up, "starts nodes server1, server2, ...")
     made.add_argument(
         "--nodes",
-        type=int,
-        choices=range(2, MOST_NODES + 1),
+        type=number_of_nodes,
         default=2,
         metavar="N",
         help=f"2 to {MOST_NODES} [2]",

@@ -1,0 +1,98 @@
+"""tools/cluster: what it refuses, and the command of docs/horovod.md on its nodes."""
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tfmat_tests.cluster import SCRIPT, assert_refused, cluster, folder_for_cluster, program
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    """Two nodes whose links have no limit."""
+    with cluster() as running:
+        yield running
+
+
+@pytest.fixture
+def no_nodes():
+    """A folder without a cluster yet."""
+    with folder_for_cluster() as folder:
+        yield folder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["up"], "a cluster of 2 nodes is up already; tools/cluster down ends it"),
+        (["link", "server2"], "nothing to change"),
+        (["link", "server3", "down"], "there is no node 'server3'; there are server1, server2"),
+        (["kill", "server3"], "there is no node 'server3'"),
+        (["run", "--node=server3", "--", "true"], "there is no node 'server3'"),
+        (["run"], "no command; tools/cluster run [--node=server1] -- COMMAND"),
+    ],
+)
+def test_what_a_cluster_refuses(nodes, arguments, message):
+    assert_refused(nodes.call(*arguments), message)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "status"),
+    [
+        (["up", "--nodes=1"], "argument --nodes: 1 is not between 2 and 16", 2),
+        (["up", "--rate=100"], "'100' is not understood; say --rate=100mbit", 2),
+        (["up", "--rate=1kbit"], "from 100kbit to 100gbit, or none", 2),
+        (["up", "--delay=5"], "'5' is not understood; say --delay=5ms, at most 10s, or none", 2),
+        (["up", "--folder=/tmp/a b"], "letters, digits", 2),
+        (["up", "--folder=/proc/x"], "cannot be made", 2),
+        (["run", "--", "true"], "no cluster is up; tools/cluster up starts one", 2),
+        (["link", "server1", "down"], "no cluster is up", 2),
+        (["kill", "server1"], "no cluster is up", 2),
+        (["status"], "no cluster is up; tools/cluster up starts one", 1),
+    ],
+)
+def test_what_is_refused_without_a_cluster(no_nodes, arguments, message, status):
+    if os.geteuid() != 0 and arguments[0] == "up":
+        pytest.skip("an ordinary user is refused for that")
+    assert_refused(no_nodes.call(*arguments), message, status)
+
+
+def copy_of_the_tool(folder, path):
+    """Its files, with only this PATH, where everybody may read them."""
+    folder.mkdir()
+    folder.parent.chmod(0o755)
+    for file in SCRIPT.parent.glob("cluster*"):
+        text = file.read_text().replace("PATH=$PATH:/usr/sbin:/sbin", f"PATH={path}")
+        (folder / file.name).write_text(text)
+    (folder / "cluster").chmod(0o755)
+    return folder / "cluster"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user is refused for that")
+def test_what_is_missing_is_named_with_the_way_to_get_it(no_nodes, tmp_path):
+    for name in ("bash", "readlink", "ip", "unshare", "nsenter"):
+        if found := shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin"):
+            (tmp_path / name).symlink_to(found)
+    program(tmp_path, "python3", f'exec {sys.executable} "$@"')
+    script = copy_of_the_tool(no_nodes.folder.parent / "tools", tmp_path)
+    done = subprocess.run(
+        [script, "up", f"--folder={no_nodes.folder}"], capture_output=True, text=True
+    )
+    assert_refused(
+        done, "no tc, cc here; as root on Debian or Ubuntu: tools/system_packages cluster"
+    )
+    assert not no_nodes.folder.exists()
+
+
+@pytest.mark.skipif(not os.access("/usr/bin/python3", os.X_OK), reason="no Python for everybody")
+def test_an_ordinary_user_is_told_what_it_needs(no_nodes):
+    script = copy_of_the_tool(no_nodes.folder.parent / "tools", "/usr/bin:/bin")
+    nobody = pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
+    done = subprocess.run(
+        [script, "up", f"--folder={no_nodes.folder}"], user=nobody, capture_output=True, text=True
+    )
+    assert_refused(done, "it needs root; sudo tools/cluster up")
