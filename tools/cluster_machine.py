@@ -2,12 +2,13 @@
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 _PACKAGES = "as root on Debian or Ubuntu: tools/system_packages cluster"
@@ -63,6 +64,19 @@ def set_namespace(path: str, kind: int = 0) -> None:
     os.close(file)
     if failed:
         raise OSError(ctypes.get_errno(), f"setns: {path}")
+
+
+@contextlib.contextmanager
+def locked(folder: pathlib.Path) -> Iterator[None]:
+    """One call at a time changes what belongs to a folder."""
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise Refusal("another call of tools/cluster is at work; wait for it") from None
+    finally:
+        os.close(file)
 
 
 def all_processes() -> list[int]:

@@ -1,7 +1,6 @@
 """The nodes of tools/cluster: how they start, what runs on them, their links, and their end."""
 
 import contextlib
-import fcntl
 import json
 import os
 import pathlib
@@ -9,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from cluster_machine import (
@@ -17,6 +16,7 @@ from cluster_machine import (
     Refusal,
     all_processes,
     check_machine,
+    locked,
     run_quietly,
     set_namespace,
     stat,
@@ -69,7 +69,7 @@ class Cluster:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise Refusal(f"--folder={self.folder} cannot be made ({error.strerror})") from None
-        with self._lock():
+        with locked(self.folder):
             if self._first_process():
                 raise Refusal(
                     f"a cluster of {len(self.names())} nodes is up already; tools/cluster down ends it"
@@ -123,19 +123,23 @@ class Cluster:
         """Ends everything; False where there was nothing."""
         if not (self.folder / _MARK).exists() and not self._outer_process():
             return False
-        with self._lock():
+        self.folder.mkdir(parents=True, exist_ok=True)  # somebody may have deleted it
+        with locked(self.folder):
             self._clear()
         return True
 
     def _clear(self) -> None:
-        waited_for = [pid for pid in (self._first_process(), self._outer_process()) if pid]
-        for pid in waited_for:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        known: set[int] = set()
         deadline = time.monotonic() + 30
-        while any(stat(pid)[:1] not in ([], ["Z"]) for pid in waited_for):
+        while True:
+            known |= {self._first_process(), self._outer_process()} - {0}
+            if not (alive := [pid for pid in known if stat(pid)[:1] not in ([], ["Z"])]):
+                break
             if time.monotonic() > deadline:
-                raise Refusal(f"processes do not end: {waited_for}", 1)
+                raise Refusal(f"processes do not end: {alive}", 1)
+            for pid in alive:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             time.sleep(0.01)
         shutil.rmtree(self.folder)
 
@@ -171,7 +175,7 @@ class Cluster:
     ) -> None:
         """Changes what is not None; returns when it holds."""
         self._need(node)
-        with self._lock():
+        with locked(self.folder):
             self.wire.set_link(self.names().index(node), rate, delay, unplugged)
             if rate is not None:
                 self._queue(node, rate)
@@ -282,18 +286,6 @@ class Cluster:
         outer = self._outer_process()
         children = (pid for pid in all_processes() if outer and stat(pid)[1:2] == [str(outer)])
         return next((pid for pid in children if stat(pid)[:1] not in ([], ["Z"])), 0)
-
-    @contextlib.contextmanager
-    def _lock(self) -> Iterator[None]:
-        """One call at a time changes the cluster."""
-        file = os.open(self.folder, os.O_RDONLY)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield
-        except BlockingIOError:
-            raise Refusal("another call of tools/cluster is at work; wait for it") from None
-        finally:
-            os.close(file)
 
 
 def _plugged(interface: dict[str, Any]) -> bool:

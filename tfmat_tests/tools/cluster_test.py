@@ -1,6 +1,9 @@
 """tools/cluster: what it refuses, and the command of docs/horovod.md on its nodes."""
 
+import importlib.util
+import json
 import os
+import pathlib
 import pwd
 import shutil
 import subprocess
@@ -8,6 +11,7 @@ import sys
 
 import pytest
 
+from tfmat_tests import mpi
 from tfmat_tests.cluster import SCRIPT, assert_refused, cluster, folder_for_cluster, program
 
 
@@ -23,6 +27,46 @@ def no_nodes():
     """A folder without a cluster yet."""
     with folder_for_cluster() as folder:
         yield folder
+
+
+# Twenty steps.
+TRAIN = (
+    "tfmat", "train", "--backend=horovod", "--config=configs/smoke.py", "--config.data.num_curves=1600",
+    "--config.data.num_test=100", "--config.data.num_validation=100", "--config.global_batch_size=70",
+    "--config.train_for=1epochs",
+)  # fmt: skip
+
+
+def environment():
+    """That of a user who has activated .venv."""
+    return {
+        **mpi.rank_environment(),
+        "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(mpi.PROJECT),
+    }
+
+
+@pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="./tools/setup horovod")
+def test_mpirun_trains_on_two_nodes_as_it_is_written(nodes, tmp_path):
+    mpi.need_mpirun()
+    before = nodes.status()
+    done = nodes.call(
+        "run", "--", "mpirun", "-np", 4, "-H", "server1:2,server2:2", "-x", "PYTHONPATH", "-x", "LD_PRELOAD",
+        *TRAIN,
+        f"--workdir={tmp_path / 'run'}", f"--data_dir={tmp_path / 'data'}",
+        cwd=mpi.PROJECT, env=environment(),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "4 workers" in done.stdout + done.stderr
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "done"
+    steps = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])["step"]
+    after = nodes.status()
+    # Whatever the algorithm, each node has to hear a sum over the other's examples: 4 bytes a weight and step.
+    gradients = 4 * 153_441 * steps
+    for node in after:
+        heard = after[node]["received_bytes"] - before[node]["received_bytes"]
+        assert gradients < heard < 3 * gradients + 5_000_000
+        assert after[node]["processes"] == 0
 
 
 @pytest.mark.parametrize(
