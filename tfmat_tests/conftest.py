@@ -46,6 +46,7 @@ LONGEST = (
     "identification/record_answers_test.py",
     "scaling/study_test.py",
     "tools/benchmark_test.py",
+    "tools/cluster_test.py",
     "tuning/search_test.py",
     "backends/dtensor_convolution_test.py",
     "tfmat_tests/docs_test.py",
