@@ -12,7 +12,15 @@ import sys
 import pytest
 
 from tfmat_tests import mpi
-from tfmat_tests.cluster import SCRIPT, assert_refused, cluster, folder_for_cluster, program
+from tfmat_tests.cluster import (
+    PATIENCE,
+    SCRIPT,
+    assert_refused,
+    cluster,
+    folder_for_cluster,
+    program,
+)
+from tfmat_tests.slurm import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +75,52 @@ def test_mpirun_trains_on_two_nodes_as_it_is_written(nodes, tmp_path):
         heard = after[node]["received_bytes"] - before[node]["received_bytes"]
         assert gradients < heard < 3 * gradients + 5_000_000
         assert after[node]["processes"] == 0
+
+
+# With these mpirun does not wait for its daemon on a node that is silent; without them the ranks end alone.
+KEEPALIVE = [
+    word
+    for name, value in (("time", 5), ("intvl", 2), ("probes", 3))
+    for word in ("-mca", f"oob_tcp_keepalive_{name}", value)
+]
+
+
+@pytest.mark.large
+@pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="./tools/setup horovod")
+@pytest.mark.parametrize(
+    ("loss", "options", "line"),
+    [
+        (["kill", "server2"], [], "rank 1 of 2 was lost (host server2, its process ended)"),
+        (
+            ["link", "server2", "down"],
+            KEEPALIVE,
+            "ORTE has lost communication with a remote daemon",
+        ),
+    ],
+)
+def test_a_run_ends_when_a_node_is_lost(nodes, tmp_path, loss, options, line):
+    mpi.need_mpirun()
+    process = subprocess.Popen(
+        nodes.command(
+            "run", "--", "mpirun", "-np", 2, "-H", "server1:1,server2:1", "-x", "PYTHONPATH", "-x", "LD_PRELOAD",
+            *options, *TRAIN, "--config.train_for=900epochs", "--config.callbacks.early_stopping_patience=900",
+            f"--workdir={tmp_path / 'run'}", f"--data_dir={tmp_path / 'data'}",
+        ),
+        cwd=mpi.PROJECT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        wait_for(
+            lambda: (tmp_path / "run" / "metrics.jsonl").exists() or process.poll() is not None
+        )
+        nodes.check(*loss)
+        said, _ = process.communicate(timeout=PATIENCE)
+        assert process.returncode not in (0, None)
+        assert line in said
+    finally:
+        nodes.check("link", "server2", "up")
+        for node in nodes.status():
+            nodes.check("kill", node)
+        process.communicate(timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(
