@@ -57,7 +57,7 @@ class Cluster:
             "OMPI_MCA_btl": "self,vader,tcp",
             "OMPI_MCA_btl_tcp_if_include": "eth0",
             "OMPI_MCA_oob_tcp_if_include": "eth0",
-            # Nodes of two clusters have the same names and process ids. What a killed node leaves goes with its /dev/shm.
+            # Nodes of two clusters have the same names and process ids. What a killed node leaves goes with its memory.
             "OMPI_MCA_orte_tmpdir_base": "/dev/shm",
             # Every node would bind its first rank to the first processor, which is the same one here.
             "OMPI_MCA_hwloc_base_binding_policy": "none",
