@@ -1,0 +1,95 @@
+"""The history of a run that is started again where it fails: what was lost, and how much of the time was training."""
+
+import datetime
+import pathlib
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+from tfmat.console import clock_text
+from tfmat.files import check_json, read_json, write_json
+
+FILE = "restarts.json"
+FORMAT = 1
+
+
+class Incident(TypedDict, total=False):
+    """One interruption of the training.
+
+    `time` (UTC, ISO 8601), `kind` (`failure`, `hosts lost` or `hosts back`), `cause` (one line), `hosts_lost`, `ranks`
+    (with which it goes on), `step` (from which it goes on), `steps_lost` is not known, `seconds` (from the incident to
+    the end of the first block of steps after it; missing where training did not go on).
+    """
+
+    time: str
+    kind: str
+    cause: str
+    hosts_lost: list[str]
+    ranks: int
+    step: int
+    seconds: float
+
+
+class _Record(TypedDict):
+    format: int
+    wall_seconds: float
+    productive_seconds: float
+    incidents: list[Incident]
+
+
+class History:
+    """`restarts.json` of a run folder. It goes on where the same run is started once more by hand.
+
+    `wall_seconds` counts from each start of the launcher until the training ends; `productive_seconds` is that part in
+    which steps were done, validated and saved that no loss undid: not the start of the ranks, not the first call of a
+    step, which compiles it, and not what was lost since the last checkpoint. Their ratio is the effective training time
+    ratio (ETTR) of Kokolis et al. 2024, arXiv:2410.21680.
+
+    Raises:
+      InputError: the file is damaged.
+    """
+
+    def __init__(self, folder: pathlib.Path):
+        self._path = folder / FILE
+        record: _Record = {
+            "format": FORMAT, "wall_seconds": 0.0, "productive_seconds": 0.0, "incidents": [],
+        }  # fmt: skip
+        if self._path.exists():
+            record = check_json(read_json(self._path), _Record, self._path)
+        self._record = record
+        self._wall, self._productive = record["wall_seconds"], record["productive_seconds"]
+        self._first = len(record["incidents"])
+
+    def count(self, wall: float, productive: float) -> None:
+        """Sets the seconds since this launcher was started, and writes the file."""
+        self._record["wall_seconds"] = round(self._wall + wall, 3)
+        self._record["productive_seconds"] = round(self._productive + productive, 3)
+        write_json(self._path, {**self._record, "ettr": round(self.ettr, 4)})
+
+    def add(self, kind: str, cause: str, hosts_lost: Sequence[str] = ()) -> Incident:
+        """A new incident, which the caller completes as it becomes known what came of it."""
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        incident: Incident = {
+            "time": now, "kind": kind, "cause": cause, "hosts_lost": list(hosts_lost),
+        }  # fmt: skip
+        self._record["incidents"].append(incident)
+        return incident
+
+    @property
+    def ettr(self) -> float:
+        """Effective training time ratio, 0 to 1."""
+        wall = self._record["wall_seconds"]
+        return min(1.0, self._record["productive_seconds"] / wall) if wall else 0.0
+
+    def summary(self) -> str:
+        """One line: how often, and how much of the time was training."""
+        incidents: list[Any] = self._record["incidents"]
+        losses = sum(incident["kind"] != "hosts back" for incident in incidents)
+        back = len(incidents) - losses
+        times = [incident["seconds"] for incident in incidents if "seconds" in incident]
+        waits = f", each over after {min(times):.0f} to {max(times):.0f} s" if times else ""
+        return (
+            f"{losses} loss{'' if losses == 1 else 'es'} of ranks or hosts, {back} return{'' if back == 1 else 's'} of hosts"
+            f"{waits}; training took {clock_text(self._record['productive_seconds'])} of "
+            f"{clock_text(self._record['wall_seconds'])}: effective training time ratio (ETTR) {self.ettr:.3f}; "
+            f"see {self._path}"
+        )
