@@ -3,6 +3,7 @@
 import os
 import pathlib
 import sys
+from collections.abc import Collection
 from typing import NotRequired, TypedDict
 
 from tfmat.cli.flags import FlagValues, choice, overrides, switch, text, whole
@@ -28,11 +29,14 @@ _NUMBERS = {
 }
 _SWITCHES = {"dry_run": "print the job instead of submitting it", "exclusive": "share no node"}
 LAUNCHER_FLAGS = ("launcher", *_TEXTS, *_NUMBERS, *_SWITCHES)
-LAUNCHER = (
-    choice("launcher", ["local", "slurm"], "where it runs: in this process, or as a job of a SLURM cluster"),
+JOB = (
     *(text(name, None, meaning) for name, meaning in _TEXTS.items()),
     *(whole(name, None, meaning, 0 if name == "gpus" else 1) for name, meaning in _NUMBERS.items()),
     *(switch(name, False, meaning) for name, meaning in _SWITCHES.items()),
+)  # fmt: skip
+LAUNCHER = (
+    choice("launcher", ["local", "slurm"], "where it runs: in this process, or as a job of a SLURM cluster"),
+    *JOB,
 )  # fmt: skip
 
 
@@ -93,18 +97,22 @@ def site_of_flags(flag_values: FlagValues) -> Site:
     return site
 
 
-def own_command(command: str, flag_values: FlagValues, site: Site) -> tuple[str, ...]:
+def own_command(
+    command: str,
+    flag_values: FlagValues,
+    python: str | None = None,
+    left_out: Collection[str] = LAUNCHER_FLAGS,
+) -> tuple[str, ...]:
     """`tfmat COMMAND` with the flags of this command line, without those that describe the job."""
     arguments = []
     for name in sorted(flag_values):
-        if not flag_values[name].present or name in LAUNCHER_FLAGS:
+        if not flag_values[name].present or name in left_out:
             continue
         if name == "config_override":
             arguments += [f"--config.{key}={value}" for key, value in overrides(flag_values)]
         else:
             arguments.append(flag_values[name].serialize())
-    python = site.python or sys.executable
-    return (python, "-P", "-m", "tfmat", command, *arguments)
+    return (python or sys.executable, "-P", "-m", "tfmat", command, *arguments)
 
 
 def launch(job: SlurmJob, site: Site, *, dry_run: bool) -> None:

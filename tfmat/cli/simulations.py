@@ -136,7 +136,7 @@ def submit_shares(flag_values: FlagValues, laboratory: Mapping[str, Any]) -> Non
     threads = flag_values.num_threads or flag_values.cpus_per_rank
     threads = threads or (None if flag_values.exclusive else description.threads)
     own = ("--num_workers=", "--num_threads=")
-    command = own_command("generate", flag_values, site)
+    command = own_command("generate", flag_values, site.python)
     command = tuple(word for word in command if not word.startswith(own))
     command += (f"--num_workers={workers}", "--worker={array_index}")
     if threads is not None:

@@ -6,6 +6,7 @@
   tfmat train --config.train_for=10m               as many steps as fit into ten minutes
   tfmat train --config.profile=true                where the time of a step goes: a table, profile.json
   tfmat train --launcher=slurm --time_limit=2:00:00 --gpus=1     as a job of a cluster; --dry_run shows it first
+  tfmat train --launcher=mpirun --hosts=server1:4,server2:4      goes on with the other where one is lost
 
 Data sets are made once and kept in --data_dir. A run that was interrupted goes on when the same command is
 given again; one that is done says so. Results lie in --workdir: config.json, status.json, metrics.jsonl,
@@ -24,7 +25,6 @@ from tfmat.cli.flags import (
     text,
 )
 from tfmat.cli.launcher_flags import (
-    LAUNCHER,
     job_of_flags,
     launch,
     number_of_ranks,
@@ -32,6 +32,7 @@ from tfmat.cli.launcher_flags import (
     site_of_flags,
     wants_slurm,
 )
+from tfmat.cli.mpirun_flags import MPIRUN, train_under_mpirun, wants_mpirun
 from tfmat.config import Config
 from tfmat.errors import InputError
 
@@ -45,7 +46,7 @@ FLAGS = (
         "single",
         "how steps run: single; horovod, under mpirun or srun; dtensor, on --config.mesh",
     ),
-    *LAUNCHER,
+    *MPIRUN,
 )
 NO_ARGUMENT = "; flags look like --workdir=runs/mine"
 extra_help = config_help
@@ -55,6 +56,8 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Runs the main job."""
     config = read_config(flag_values)
     workdir = output_folder(flag_values)
+    if wants_mpirun(flag_values):
+        return train_under_mpirun(flag_values, config, workdir)
     if wants_slurm(flag_values):
         _submit(flag_values, config, workdir)
         return 0
@@ -89,7 +92,7 @@ def _submit(flag_values: FlagValues, config: Config, workdir: str) -> None:
         name=f"tfmat-{pathlib.Path(workdir).name}",
         folder=pathlib.Path(workdir),
         site=site,
-        command=own_command("train", flag_values, site),
+        command=own_command("train", flag_values, site.python),
         ranks=ranks,
         data=planned.data,
     )

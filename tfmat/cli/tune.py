@@ -126,7 +126,7 @@ def _submit(flag_values: FlagValues) -> None:
     """The search as a job array, worker i its element i; or as one job with all workers."""
     workdir, site = flag_values.workdir, site_of_flags(flag_values)
     ranks = number_of_ranks(flag_values, flag_values.backend)
-    command = own_command("tune", flag_values, site)
+    command = own_command("tune", flag_values, site.python)
     if ranks > 1 and not flag_values.trial_launcher:
         mpirun, srun = (
             f"mpirun -np {ranks} --bind-to none",

@@ -33,7 +33,13 @@ class Host:
     def is_local(self) -> bool:
         """Whether it is this machine, which mpirun starts ranks on without an agent."""
         here = socket.gethostname()
-        return self.name in ("localhost", "127.0.0.1", here, here.partition(".")[0], socket.getfqdn())
+        return self.name in (
+            "localhost",
+            "127.0.0.1",
+            here,
+            here.partition(".")[0],
+            socket.getfqdn(),
+        )
 
 
 def parse_hosts(text: str) -> tuple[Host, ...]:

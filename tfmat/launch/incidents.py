@@ -15,9 +15,9 @@ FORMAT = 1
 class Incident(TypedDict, total=False):
     """One interruption of the training.
 
-    `time` (UTC, ISO 8601), `kind` (`failure`, `hosts lost` or `hosts back`), `cause` (one line), `hosts_lost`, `ranks`
-    (with which it goes on), `step` (from which it goes on), `steps_lost` is not known, `seconds` (from the incident to
-    the end of the first block of steps after it; missing where training did not go on).
+    `time` (UTC, ISO 8601), `kind` (`loss` or `hosts back`), `cause` (one line), `hosts_lost`, `ranks` (with which it goes
+    on), `step` (from which it goes on), `seconds` (from when it was noticed to the end of the first block of steps after
+    it; missing where training did not go on).
     """
 
     time: str
@@ -73,6 +73,11 @@ class History:
         }  # fmt: skip
         self._record["incidents"].append(incident)
         return incident
+
+    @property
+    def grew(self) -> bool:
+        """Whether there are incidents of this launcher."""
+        return len(self._record["incidents"]) > self._first
 
     @property
     def ettr(self) -> float:

@@ -4,6 +4,7 @@ A file `step-0000001200.npz` holds the arrays of `Backend.read`, further arrays 
 It is an ordinary NumPy archive, so its members carry CRC-32 checksums, and any program can open it.
 """
 
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -86,6 +87,16 @@ class CheckpointFolder:
                 f"checkpoint {path} is of a newer tfmat (format {meta['format']}); update tfmat"
             )
         return Checkpoint(step, arrays, meta)
+
+    def latest_clock(self) -> tuple[int, float]:
+        """Step and `position.seconds` of the newest checkpoint that can be read, (0, 0.0) for none; not its arrays."""
+        for step in reversed(self.steps()):
+            with contextlib.suppress(
+                OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error
+            ):
+                with np.load(self.path(step), allow_pickle=False) as archive:
+                    return step, float(json.loads(str(archive["meta"]))["position"]["seconds"])
+        return 0, 0.0
 
     def load_latest(self) -> tuple[Checkpoint | None, list[str]]:
         """The newest checkpoint that is whole, and one line for each newer one that is not."""

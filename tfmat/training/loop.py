@@ -44,6 +44,7 @@ class Loop:
         self._keeps = run.backend.collectives.broadcast(run.folder is not None)
         self._folder, self._checkpoint_every = run.folder, run.plan.checkpoint_every
         self.position = Position()
+        self._is_under_way = False
         self._last_saved_step = self.first_step = 0
         self._sent_told = False
 
@@ -80,6 +81,7 @@ class Loop:
             sums = self.meter.train(block)
             position.training_seconds += self.meter.call_seconds
             self._accumulate(sums, block.num_examples)
+            self._tell_under_way()
             self._callbacks.call("on_train_batch_end", position.step - 1, self._epoch_logs())
             self._show()
             reason = None
@@ -98,6 +100,12 @@ class Loop:
             if received:
                 raise self._interrupted(received)
         return f"all {self._total_steps} steps were done already"
+
+    def _tell_under_way(self) -> None:
+        """Once: the start is over, the graph compiled and a block of steps done, which a launcher may wait for."""
+        if self._folder and not self._is_under_way:
+            self._folder.set_status("running", under_way=time.monotonic() - self._clock)
+        self._is_under_way = True
 
     def _interrupted(self, received: int) -> Interrupted:
         name = signal.Signals(received).name

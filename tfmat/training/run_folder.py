@@ -161,18 +161,25 @@ class RunFolder:
 
     def logger(self, show: Callable[[str], None] | None = None) -> Callable[[str], None]:
         """A function that adds one line to log.txt and shows it (on standard error by default)."""
-        path = self.path / "log.txt"
+        return folder_logger(self.path, show)
 
-        def log(line: str) -> None:
-            now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-            try:
-                with open(path, "a", encoding="utf-8") as file:
-                    file.write(f"{now} {line}\n")
-            except OSError as error:
-                raise write_error(path, error) from error
-            (show or console.log)(line)
 
-        return log
+def folder_logger(
+    folder: pathlib.Path, show: Callable[[str], None] | None = None
+) -> Callable[[str], None]:
+    """`RunFolder.logger` for one who does not hold the folder."""
+    path = folder / "log.txt"
+
+    def log(line: str) -> None:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        try:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(f"{now} {line}\n")
+        except OSError as error:
+            raise write_error(path, error) from error
+        (show or console.log)(line)
+
+    return log
 
 
 def check_same_config(

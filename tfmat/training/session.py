@@ -180,7 +180,7 @@ class _Turn:
             resumed = [*resumed, step]
             self._run.log(f"going on from step {step}")
         folder.truncate_metrics(step)
-        folder.set_status("running", resumed_from_steps=resumed)
+        folder.set_status("running", resumed_from_steps=resumed, under_way=None)
 
     def _finish(self, reason: str) -> RunResult:
         run, loop = self._run, self._loop

@@ -6,21 +6,17 @@ was asleep while others came and went finds a higher number, or its own one rele
 """
 
 import contextlib
-import ctypes
 import functools
 import json
 import os
 import pathlib
 import platform
-import signal
 import time
 from collections.abc import Iterator
 from typing import TypedDict
 
 from tfmat.files import check_json, make_folder, parse_json, write_error
 
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)
 _LONGEST_WAIT = 0.1  # seconds between two looks
 
 
@@ -149,12 +145,6 @@ def is_here(owner: Owner) -> bool:
 def is_dead(owner: Owner) -> bool:
     """True where the owner is known to have ended; False also where that cannot be known from here."""
     return is_here(owner) and _start_time(owner.get("pid", 0)) != owner.get("started")
-
-
-def end_with_parent(parent: int) -> bool:
-    """Asks the kernel for SIGTERM when this process's parent dies, however that dies; whether it still lives."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    return os.getppid() == parent
 
 
 @functools.cache

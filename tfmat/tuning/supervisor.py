@@ -14,8 +14,8 @@ from types import FrameType
 
 from tfmat.errors import InputError, Interrupted, TfmatError, WorkerLostError
 from tfmat.files import make_folder
+from tfmat.launch.children import end_with_parent
 from tfmat.launch.runtime import standard_error_held_back
-from tfmat.tuning.lock import end_with_parent
 from tfmat.tuning.worker import Worker
 
 _LOOK = 0.2  # seconds

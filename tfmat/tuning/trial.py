@@ -13,9 +13,10 @@ from collections.abc import Callable
 
 from tfmat.errors import DivergedError, InputError, Interrupted, WorkerLostError
 from tfmat.files import check_json, is_locked, make_folder, read_json, write_json, write_text
+from tfmat.launch.children import end_with_parent
 from tfmat.tuning.claims import Outcome
 from tfmat.tuning.definition import config_text
-from tfmat.tuning.lock import Owner, end_with_parent, is_dead, is_here, process
+from tfmat.tuning.lock import Owner, is_dead, is_here, process
 from tfmat.tuning.space import Search
 from tfmat.tuning.state import DIVERGED, DONE, FAILED, STOPPED, SearchState, TrialRecord
 from tfmat.tuning.stopping import Curve, hopeless, read_curve

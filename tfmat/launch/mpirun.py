@@ -1,0 +1,133 @@
+"""One `mpirun` and its ranks: started on given hosts, asked to save, ended; and what it says when ranks are lost."""
+
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from tfmat.errors import InputError
+from tfmat.launch.children import end_session, end_with_parent
+from tfmat.launch.hosts import Host, count_ranks
+from tfmat.ranks.ending import write_line
+from tfmat.ranks.verdict import AGAIN
+
+# What a shell hands on to programs on its own machine, mpirun hands on to other hosts where it is named.
+_HANDED_ON = re.compile(
+    r"PATH|LD_LIBRARY_PATH|VIRTUAL_ENV|XDG_CACHE_HOME|(PYTHON|TFMAT_|HOROVOD_|NCCL_|TF_|XLA_|KERAS_|OMP_)\w+"
+)
+# mpirun's own words, from the surest on; the first group is told.
+_OWN_WORDS = tuple(
+    map(
+        re.compile,
+        (
+            r"mpirun noticed that (process rank \d+ .* exited on .*)",
+            r"(ORTE has lost communication with a remote daemon)",
+            r"(ORTE was unable to reliably start one or more daemons)",
+            r"(There are not enough slots available .*)",
+            r"(mpirun (?:was unable|could not) .*)",
+        ),
+    )
+)
+_LONGEST_LINE = 65536
+
+
+def mpirun_command(
+    hosts: Sequence[Host], command: Sequence[str], environment: Mapping[str, str] = os.environ
+) -> list[str]:
+    """The command line that starts `command` on every slot of the hosts, rank by rank in their order. Pure."""
+    handed_on = sorted(name for name in environment if _HANDED_ON.fullmatch(name))
+    return [
+        "mpirun", "-np", str(count_ranks(hosts)), "-H", ",".join(map(str, hosts)),
+        # Bound to one processor, a rank's threads would wait for each other.
+        "--bind-to", "none", "--map-by", "slot",
+        *(word for name in handed_on for word in ("-x", name)),
+        *command,
+    ]  # fmt: skip
+
+
+class Launch:
+    """A running mpirun, whose standard error is shown as it comes.
+
+    Args:
+      hosts: with the ranks of each.
+      command: of each rank.
+
+    Raises:
+      InputError: there is no mpirun.
+
+    Attributes:
+      spoke_at: when the first rank had its last word (`tfmat: …`), on the monotonic clock; None before.
+    """
+
+    def __init__(self, hosts: Sequence[Host], command: Sequence[str]):
+        parent = os.getpid()
+
+        def follow_parent() -> None:
+            # However this process ends, mpirun hands the signal on, so that the ranks save and end.
+            if not end_with_parent(parent, signal.SIGUSR1):
+                os._exit(1)
+
+        try:
+            self._process = subprocess.Popen(
+                mpirun_command(hosts, command),
+                # Root may be all that a container has.
+                env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C is for this process, which lets the ranks save
+                preexec_fn=follow_parent,
+            )  # fmt: skip
+        except OSError as error:
+            raise InputError(
+                f"mpirun cannot be started ({error.strerror}); `tfmat doctor` says how to get it"
+            ) from error
+        self.spoke_at: float | None = None
+        self._last_words = self._own_words = ""
+        self._relay = threading.Thread(target=self._show, daemon=True)
+        self._relay.start()
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit status, as a shell counts it, or None where it runs on after so many seconds."""
+        try:
+            status = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        return 128 - status if status < 0 else status
+
+    def save(self) -> None:
+        """Asks the ranks to save and to end with status 75; mpirun hands the signal on."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGUSR1)
+
+    def end(self) -> int:
+        """Ends it and whatever it left behind on this machine; returns the exit status.
+
+        On other hosts Open MPI's daemons end their ranks when they lose mpirun, and the ranks when they lose each other.
+        """
+        end_session(self._process.pid)
+        status = self._process.wait()
+        return 128 - status if status < 0 else status
+
+    @property
+    def cause(self) -> str:
+        """Why it ended, in one line: a rank's last words, else mpirun's, else its exit status."""
+        self._relay.join(0.5)
+        status = self._process.returncode
+        return self._last_words or self._own_words or f"mpirun ended with status {status}"
+
+    def _show(self) -> None:
+        stream = self._process.stderr
+        assert stream is not None
+        while line := stream.readline(_LONGEST_LINE):
+            text = line.decode(errors="replace")
+            write_line(text)
+            said = text.strip()
+            if said.startswith("tfmat: ") and self.spoke_at is None:
+                self._last_words = said.removeprefix("tfmat: ").removesuffix(f"; {AGAIN}")
+                self.spoke_at = time.monotonic()
+            if not self._own_words:
+                found = next(filter(None, (words.search(said) for words in _OWN_WORDS)), None)
+                self._own_words = found[1].rstrip(".") if found else ""
