@@ -21,7 +21,7 @@ _TEXTS = {
 }
 _NUMBERS = {
     "min_ranks": (1, 1, "ranks without which training does not go on"),
-    "restarts": (5, 0, "starts after losses without a new checkpoint in between; each checkpoint begins the count anew"),
+    "restarts": (5, 0, "starts after losses without a new checkpoint in between; with each one they count anew"),
 }  # fmt: skip
 _OWN = (*_TEXTS, *_NUMBERS)
 MPIRUN = (
@@ -113,9 +113,10 @@ def _hosts(flag_values: FlagValues) -> tuple[Host, ...]:
 
 
 def _seconds(flag_values: FlagValues, name: str) -> float:
-    seconds = seconds_of(flag_values[name].value)
+    said = str(flag_values[name].value)
+    seconds = seconds_of(said)
     if not seconds:
-        raise InputError(f"--{name}={flag_values[name].value} is no time; give 30s or 10m")
+        raise InputError(f"--{name}={said} is no time; give 30s or 10m")
     return seconds
 
 

@@ -51,7 +51,7 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
     hosts = []
     for word in text.split(","):
         match = re.fullmatch(r"([A-Za-z0-9_][\w.\-]*)(?::([0-9]{1,6}))?", word.strip(), re.ASCII)
-        if not match or match[2] is not None and not int(match[2]):
+        if not match or (match[2] is not None and not int(match[2])):
             raise InputError(
                 f"--hosts={text}: '{word}' is no host with its number of ranks; write server1:4,server2:4"
             )

@@ -3,7 +3,7 @@
 import datetime
 import pathlib
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from tfmat.console import clock_text
 from tfmat.files import check_json, read_json, write_json
@@ -15,8 +15,8 @@ FORMAT = 1
 class Incident(TypedDict, total=False):
     """One interruption of the training.
 
-    `time` (UTC, ISO 8601), `kind` (`loss` or `hosts back`), `cause` (one line), `hosts_lost`, `ranks` (with which it goes
-    on), `step` (from which it goes on), `seconds` (from when it was noticed to the end of the first block of steps after
+    `time` (UTC, ISO 8601), `kind` (`loss` or `hosts back`), `cause` (one line), `hosts_lost`, `ranks` and `step` (with
+    which and from which it goes on), `seconds` (from when it was noticed to the end of the first block of steps after
     it; missing where training did not go on).
     """
 
@@ -87,14 +87,19 @@ class History:
 
     def summary(self) -> str:
         """One line: how often, and how much of the time was training."""
-        incidents: list[Any] = self._record["incidents"]
-        losses = sum(incident["kind"] != "hosts back" for incident in incidents)
+        record = self._record
+        incidents = record["incidents"]
+        losses = sum(incident["kind"] == "loss" for incident in incidents)
         back = len(incidents) - losses
-        times = [incident["seconds"] for incident in incidents if "seconds" in incident]
-        waits = f", each over after {min(times):.0f} to {max(times):.0f} s" if times else ""
+        times = sorted(round(each["seconds"]) for each in incidents if "seconds" in each)
+        after = (
+            f", training went on after {' to '.join(map(str, dict.fromkeys((times[0], times[-1]))))} s"
+            if times
+            else ""
+        )
+        productive, wall = map(clock_text, (record["productive_seconds"], record["wall_seconds"]))
         return (
-            f"{losses} loss{'' if losses == 1 else 'es'} of ranks or hosts, {back} return{'' if back == 1 else 's'} of hosts"
-            f"{waits}; training took {clock_text(self._record['productive_seconds'])} of "
-            f"{clock_text(self._record['wall_seconds'])}: effective training time ratio (ETTR) {self.ettr:.3f}; "
-            f"see {self._path}"
+            f"{losses} loss{'' if losses == 1 else 'es'} of ranks or hosts, "
+            f"{back} return{'' if back == 1 else 's'} of hosts{after}; training {productive} of {wall}: "
+            f"effective training time ratio (ETTR) {self.ettr:.3f}; see {self._path}"
         )

@@ -105,7 +105,7 @@ class Launch:
     def end(self) -> int:
         """Ends it and whatever it left behind on this machine; returns the exit status.
 
-        On other hosts Open MPI's daemons end their ranks when they lose mpirun, and the ranks when they lose each other.
+        On other hosts Open MPI's daemons end their ranks when they lose mpirun, and ranks when they lose each other.
         """
         end_session(self._process.pid)
         status = self._process.wait()

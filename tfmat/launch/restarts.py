@@ -104,6 +104,7 @@ class Restarts:
         self._used: tuple[Host, ...] = ()
         self._incident: Incident | None = None  # until training goes on
         self._noticed_at = 0.0
+        self._under_way: float | None = None
         self._over_at: float | None = None
         self._asked: concurrent.futures.Future[Mapping[Host, str]] | None = None
         self._productive = 0.0
@@ -168,7 +169,7 @@ class Restarts:
         return status, launch.cause
 
     def _watch(self, launch: Launch) -> tuple[int, str]:
-        """Waits for the end of mpirun; returns its status, and which hosts are back where it was asked to save for them."""
+        """Waits for the end of mpirun; returns its status, and for which hosts that are back it saved, or ""."""
         back, asked_at = "", 0.0
         probe: concurrent.futures.Future[Mapping[Host, str]] | None = None
         probe_at = time.monotonic() + self._policy.probe_every
@@ -231,7 +232,7 @@ class Restarts:
                 self._log(f"{host.name} answers again")
         left = tuple(host for host in self._hosts if host not in self._missing)
         self._incident = self._history.add(kind, cause, [host.name for host in lost])
-        self._incident.update(step=step, ranks=count_ranks(left))
+        self._incident["step"], self._incident["ranks"] = step, count_ranks(left)
         self._history.count(self._wall, self._productive)
         self._log(f"starting again from step {step} with {_ranks(left)}")
 

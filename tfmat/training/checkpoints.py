@@ -91,11 +91,13 @@ class CheckpointFolder:
     def latest_clock(self) -> tuple[int, float]:
         """Step and `position.seconds` of the newest checkpoint that can be read, (0, 0.0) for none; not its arrays."""
         for step in reversed(self.steps()):
-            with contextlib.suppress(
-                OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error
+            with (
+                contextlib.suppress(
+                    OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error
+                ),
+                np.load(self.path(step), allow_pickle=False) as archive,
             ):
-                with np.load(self.path(step), allow_pickle=False) as archive:
-                    return step, float(json.loads(str(archive["meta"]))["position"]["seconds"])
+                return step, float(json.loads(str(archive["meta"]))["position"]["seconds"])
         return 0, 0.0
 
     def load_latest(self) -> tuple[Checkpoint | None, list[str]]:
