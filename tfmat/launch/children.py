@@ -10,7 +10,7 @@ import psutil
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
-_TO_END = 3.0  # seconds between SIGTERM and SIGKILL
+_LONGEST = 3.0  # seconds for the kernel to end what was killed
 _LOOK = 0.05
 
 
@@ -20,16 +20,17 @@ def end_with_parent(parent: int, number: signal.Signals = signal.SIGTERM) -> boo
     return os.getppid() == parent
 
 
-def end_session(leader: int) -> None:
-    """Ends the processes of a session on this machine: SIGTERM, and SIGKILL three seconds later.
+def end_session(leader: int, grace: float) -> None:
+    """Ends the processes of a session on this machine: SIGTERM first, and then SIGKILL.
 
     All that a program begins is of its session, also where its own parent has died, unless it begins another session.
 
     Args:
       leader: the number of the process that was started with a session of its own.
+      grace: seconds between the two signals.
     """
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        deadline, told = time.monotonic() + _TO_END, set[int]()
+    for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, _LONGEST)):
+        deadline, told = time.monotonic() + seconds, set[int]()
         while members := _members(leader):
             for pid in members - told:  # a new one may have been begun since
                 with contextlib.suppress(ProcessLookupError):

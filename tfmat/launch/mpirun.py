@@ -11,13 +11,15 @@ from collections.abc import Mapping, Sequence
 from tfmat.errors import InputError
 from tfmat.launch.children import end_session, end_with_parent
 from tfmat.launch.hosts import Host, count_ranks
-from tfmat.ranks.ending import write_line
+from tfmat.ranks.ending import WORKER_TIMEOUT, write_line
 from tfmat.ranks.verdict import AGAIN
 
 # What a shell hands on to programs on its own machine, mpirun hands on to other hosts where it is named.
 _HANDED_ON = re.compile(
     r"PATH|LD_LIBRARY_PATH|VIRTUAL_ENV|XDG_CACHE_HOME|(PYTHON|TFMAT_|HOROVOD_|NCCL_|TF_|XLA_|KERAS_|OMP_)\w+"
 )
+# A false alarm costs one start here, so that it may come sooner than elsewhere.
+_DEFAULTS = {WORKER_TIMEOUT: "5"}
 # mpirun's own words, from the surest on; the first group is told.
 _OWN_WORDS = tuple(
     map(
@@ -31,6 +33,7 @@ _OWN_WORDS = tuple(
         ),
     )
 )
+_LOST = re.compile(r" (?:was|were) lost \(host ")  # of `describe` in tfmat.ranks.verdict
 _LONGEST_LINE = 65536
 
 
@@ -38,7 +41,7 @@ def mpirun_command(
     hosts: Sequence[Host], command: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> list[str]:
     """The command line that starts `command` on every slot of the hosts, rank by rank in their order. Pure."""
-    handed_on = sorted(name for name in environment if _HANDED_ON.fullmatch(name))
+    handed_on = sorted(name for name in {**_DEFAULTS, **environment} if _HANDED_ON.fullmatch(name))
     return [
         "mpirun", "-np", str(count_ranks(hosts)), "-H", ",".join(map(str, hosts)),
         # Bound to one processor, a rank's threads would wait for each other.
@@ -59,7 +62,7 @@ class Launch:
       InputError: there is no mpirun.
 
     Attributes:
-      spoke_at: when the first rank had its last word (`tfmat: …`), on the monotonic clock; None before.
+      lost_at: when a rank told that another one is lost, on the monotonic clock; None before.
     """
 
     def __init__(self, hosts: Sequence[Host], command: Sequence[str]):
@@ -74,7 +77,7 @@ class Launch:
             self._process = subprocess.Popen(
                 mpirun_command(hosts, command),
                 # Root may be all that a container has.
-                env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+                env={**_DEFAULTS, **os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 start_new_session=True,  # Ctrl-C is for this process, which lets the ranks save
@@ -84,7 +87,7 @@ class Launch:
             raise InputError(
                 f"mpirun cannot be started ({error.strerror}); `tfmat doctor` says how to get it"
             ) from error
-        self.spoke_at: float | None = None
+        self.lost_at: float | None = None
         self._last_words = self._own_words = ""
         self._relay = threading.Thread(target=self._show, daemon=True)
         self._relay.start()
@@ -102,12 +105,15 @@ class Launch:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGUSR1)
 
-    def end(self) -> int:
+    def end(self, grace: float = 3.0) -> int:
         """Ends it and whatever it left behind on this machine; returns the exit status.
+
+        Args:
+          grace: seconds between SIGTERM and SIGKILL.
 
         On other hosts Open MPI's daemons end their ranks when they lose mpirun, and ranks when they lose each other.
         """
-        end_session(self._process.pid)
+        end_session(self._process.pid, grace)
         status = self._process.wait()
         return 128 - status if status < 0 else status
 
@@ -125,9 +131,10 @@ class Launch:
             text = line.decode(errors="replace")
             write_line(text)
             said = text.strip()
-            if said.startswith("tfmat: ") and self.spoke_at is None:
+            if said.startswith("tfmat: ") and not self._last_words:
                 self._last_words = said.removeprefix("tfmat: ").removesuffix(f"; {AGAIN}")
-                self.spoke_at = time.monotonic()
+                if _LOST.search(said):
+                    self.lost_at = time.monotonic()
             if not self._own_words:
                 found = next(filter(None, (words.search(said) for words in _OWN_WORDS)), None)
                 self._own_words = found[1].rstrip(".") if found else ""

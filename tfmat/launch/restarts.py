@@ -22,7 +22,7 @@ from tfmat.launch.mpirun import Launch
 from tfmat.ranks.verdict import name_ranks
 
 _LOOK = 0.2  # seconds between two looks
-_LAST_WORDS = 5.0  # seconds in which mpirun ends after a rank's last word; one that waits for a dead host does not
+_TO_END = 1.5  # seconds in which mpirun ends after a loss; one that waits for a dead host does not
 _TO_SAVE = 120.0  # seconds: the present block of steps, then the checkpoint, on a busy machine
 _LONGEST_PAUSE = 30.0  # seconds before a start that follows several without progress
 _REFUSED = (InputError.exit_status, DivergedError.exit_status)
@@ -84,8 +84,7 @@ class Restarts:
       progress: how far it has come.
       log: takes a line for people.
 
-    Raises:
-      InputError: the folder's history is damaged.
+    Raises InputError where the folder's history is damaged.
     """
 
     def __init__(
@@ -165,7 +164,7 @@ class Restarts:
         if back and status in _SAVED:
             return None, back
         if status not in (0, *_REFUSED, *_SAVED):
-            self._noticed_at = launch.spoke_at or time.monotonic()
+            self._noticed_at = launch.lost_at or time.monotonic()
         return status, launch.cause
 
     def _watch(self, launch: Launch) -> tuple[int, str]:
@@ -176,12 +175,14 @@ class Restarts:
         while (status := launch.wait(_LOOK)) is None:
             now = time.monotonic()
             self._look(now)
-            if launch.spoke_at is not None and self._asked is None:  # while mpirun ends
-                self._asked = self._pool.submit(missing_hosts, self._hosts)
-            silent = launch.spoke_at is not None and now - launch.spoke_at > _LAST_WORDS
-            if silent or (back and now - asked_at > _TO_SAVE):
+            if back and now - asked_at > _TO_SAVE:
                 return launch.end(), back
-            if self._under_way is None or self._over_at or back or launch.spoke_at:
+            if launch.lost_at is not None:
+                self._asked = self._asked or self._pool.submit(missing_hosts, self._hosts)
+                if now - launch.lost_at > _TO_END:
+                    return launch.end(grace=0.5), back
+                continue
+            if self._under_way is None or self._over_at or back:
                 continue
             if probe is None and self._missing and now > probe_at:
                 probe = self._pool.submit(missing_hosts, tuple(self._missing))
@@ -190,9 +191,7 @@ class Restarts:
                 probe, probe_at = None, now + self._policy.probe_every
                 if found:
                     back, asked_at = f"{_names(found)} answer{'s' * (len(found) == 1)} again", now
-                    self._log(
-                        f"{back}: saving, to go on with {'it' if len(found) == 1 else 'them'}"
-                    )
+                    self._log(f"{back}: saving, to start again with more ranks")
                     self._noticed_at = now
                     launch.save()
         self._look(time.monotonic())
