@@ -27,9 +27,11 @@ def end_session(leader: int, grace: float) -> None:
 
     Args:
       leader: the number of the process that was started with a session of its own.
-      grace: seconds between the two signals.
+      grace: seconds between the two signals; 0 for SIGKILL alone.
     """
     for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, _LONGEST)):
+        if not seconds:
+            continue
         deadline, told = time.monotonic() + seconds, set[int]()
         while members := _members(leader):
             for pid in members - told:  # a new one may have been begun since

@@ -1,5 +1,6 @@
 """One `mpirun` and its ranks: started on given hosts, asked to save, ended; and what it says when ranks are lost."""
 
+import math
 import os
 import re
 import signal
@@ -34,6 +35,7 @@ _OWN_WORDS = tuple(
     )
 )
 _LOST = re.compile(r" (?:was|were) lost \(host ")  # of `describe` in tfmat.ranks.verdict
+_SILENT, _DEAD = 1.0, 6.0  # seconds for mpirun to end after a loss
 _LONGEST_LINE = 65536
 
 
@@ -63,6 +65,7 @@ class Launch:
 
     Attributes:
       lost_at: when a rank told that another one is lost, on the monotonic clock; None before.
+      deadline: when mpirun should have ended because of that; it waits forever for a host that is silent.
     """
 
     def __init__(self, hosts: Sequence[Host], command: Sequence[str]):
@@ -88,6 +91,7 @@ class Launch:
                 f"mpirun cannot be started ({error.strerror}); `tfmat doctor` says how to get it"
             ) from error
         self.lost_at: float | None = None
+        self.deadline = math.inf
         self._last_words = self._own_words = ""
         self._relay = threading.Thread(target=self._show, daemon=True)
         self._relay.start()
@@ -109,7 +113,7 @@ class Launch:
         """Ends it and whatever it left behind on this machine; returns the exit status.
 
         Args:
-          grace: seconds between SIGTERM and SIGKILL.
+          grace: seconds between SIGTERM and SIGKILL; 0 for SIGKILL alone.
 
         On other hosts Open MPI's daemons end their ranks when they lose mpirun, and ranks when they lose each other.
         """
@@ -135,6 +139,7 @@ class Launch:
                 self._last_words = said.removeprefix("tfmat: ").removesuffix(f"; {AGAIN}")
                 if _LOST.search(said):
                     self.lost_at = time.monotonic()
+                    self.deadline = self.lost_at + (_SILENT if "no heartbeat" in said else _DEAD)
             if not self._own_words:
                 found = next(filter(None, (words.search(said) for words in _OWN_WORDS)), None)
                 self._own_words = found[1].rstrip(".") if found else ""

@@ -22,7 +22,6 @@ from tfmat.launch.mpirun import Launch
 from tfmat.ranks.verdict import name_ranks
 
 _LOOK = 0.2  # seconds between two looks
-_TO_END = 1.5  # seconds in which mpirun ends after a loss; one that waits for a dead host does not
 _TO_SAVE = 120.0  # seconds: the present block of steps, then the checkpoint, on a busy machine
 _LONGEST_PAUSE = 30.0  # seconds before a start that follows several without progress
 _REFUSED = (InputError.exit_status, DivergedError.exit_status)
@@ -179,8 +178,8 @@ class Restarts:
                 return launch.end(), back
             if launch.lost_at is not None:
                 self._asked = self._asked or self._pool.submit(missing_hosts, self._hosts)
-                if now - launch.lost_at > _TO_END:
-                    return launch.end(grace=0.5), back
+                if now > launch.deadline:
+                    return launch.end(grace=0), back
                 continue
             if self._under_way is None or self._over_at or back:
                 continue

@@ -57,7 +57,7 @@ def test_a_dry_run_prints_the_job_and_makes_nothing(no_slurm, capsys):
     [
         (["train", "--gpus=1"], "--gpus describes a SLURM job; add --launcher=slurm"),
         (["train", "--dry_run"], "--dry_run describes a SLURM job"),
-        (["train", "--launcher=slurn"], "should be one of <local|slurm>"),
+        (["train", "--launcher=slurn"], "should be one of <local|slurm|mpirun>"),
         ([*SMOKE, "--gpus=2"], "--gpus=2, but --backend=single with 1 rank(s) uses 1"),
         ([*SMOKE, "--ranks=2"], "srun started 2 processes, but --backend=single is for one"),
         ([*SMOKE, "--ranks=0"], "ranks"),

@@ -188,7 +188,8 @@ def test_killed_the_supervisor_leaves_nothing(folder: pathlib.Path) -> None:
 
 
 def test_losses_without_progress_come_to_an_end(folder: pathlib.Path) -> None:
-    run, killed = Supervised(folder / "hopeless", "--ranks=2", "--restarts=1"), set()
+    run = Supervised(folder / "hopeless", "--ranks=2", "--restarts=1")
+    killed: set[int] = set()
 
     def kill_the_next() -> bool:
         for rank in set(run.ranks().values()) - killed:

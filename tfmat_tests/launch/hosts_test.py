@@ -1,0 +1,68 @@
+"""Hosts as mpirun takes them, and the agent that reaches them."""
+
+import os
+import shutil
+import sys
+
+import pytest
+
+from tfmat.errors import InputError
+from tfmat.launch.hosts import Host, agent_command, count_ranks, missing_hosts, parse_hosts
+from tfmat.launch.mpirun import mpirun_command
+
+
+def test_hosts_are_read_as_mpirun_reads_them():
+    hosts = parse_hosts("server1:4, server-2.example.org,10.0.0.3:12")
+    assert hosts == (Host("server1", 4), Host("server-2.example.org", 1), Host("10.0.0.3", 12))
+    assert count_ranks(hosts) == 17
+
+
+@pytest.mark.parametrize("text", ["", "a:", "a:0", "a:x", "a b:2", "a:2,,b:2", "-x:2", "a:2;b:2"])
+def test_what_is_no_host(text):
+    with pytest.raises(InputError, match="is no host with its number of ranks; write server1:4"):
+        parse_hosts(text)
+
+
+def test_a_host_that_is_named_twice():
+    with pytest.raises(InputError, match="names a twice; give the sum"):
+        parse_hosts("a:1,b:1,a:2")
+
+
+def test_the_agent_is_the_one_that_mpirun_takes(tmp_path):
+    program = tmp_path / "agent"
+    shutil.copy("/bin/true", program)
+    setting = f"no-such-program -x : {program} -v"
+    assert agent_command({"OMPI_MCA_plm_rsh_agent": setting}) == [str(program), "-v"]
+    assert agent_command({"OMPI_MCA_plm_rsh_agent": "no-such-program"}) == []
+
+
+def test_hosts_that_answer_and_hosts_that_do_not(tmp_path, monkeypatch):
+    agent = tmp_path / "agent"
+    agent.write_text(
+        '#!/bin/sh\nhost=$1; shift\n[ $host != gone ] || exit 255\n[ $host != bare ] || cd /\n'
+        '[ $host != bare ] || set -- "test -d /no/such/folder"\nexec sh -c "$*"\n'
+    )  # fmt: skip
+    agent.chmod(0o755)
+    monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", str(agent))
+    there, gone, bare = Host("there"), Host("gone", 2), Host("bare")
+    missing = missing_hosts((Host("localhost", 2), there, gone, bare))
+    assert missing == {
+        gone: f"{agent} ended with status 255",
+        bare: f"it has no folder {os.getcwd()} or no {sys.executable}",
+    }
+    monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", "no-such-program")
+    assert missing_hosts((there,)) == {there: "there is no no-such-program to reach it by"}
+
+
+def test_the_command_line_of_mpirun():
+    environment = {
+        "PATH": "/bin",
+        "TFMAT_WORKER_TIMEOUT": "9",
+        "HOME": "/root",
+        "NCCL_DEBUG": "INFO",
+    }
+    command = mpirun_command(parse_hosts("a:2,b"), ["tfmat", "train"], environment)
+    assert " ".join(command) == (
+        "mpirun -np 3 -H a:2,b:1 --bind-to none --map-by slot "
+        "-x NCCL_DEBUG -x PATH -x TFMAT_WORKER_TIMEOUT tfmat train"
+    )
