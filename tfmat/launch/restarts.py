@@ -225,8 +225,7 @@ class Restarts:
             self._log(f"lost: {cause}")
             for host in lost:
                 self._log(f"lost: host {host.name} with {numbers[host]}: {self._missing[host]}")
-        for host in before:
-            if host not in self._missing:
+            for host in before.keys() - self._missing.keys():
                 self._log(f"{host.name} answers again")
         left = tuple(host for host in self._hosts if host not in self._missing)
         self._incident = self._history.add(kind, cause, [host.name for host in lost])
