@@ -16,7 +16,7 @@ from tfmat_tests.end_to_end.runs import assert_same_weights, metrics, status
 from tfmat_tests.mpi import is_running, need_mpirun, rank_environment
 
 PATIENCE = 180.0  # seconds; two cores may be shared
-STEPS = 600
+STEPS = 1200
 RUN = (
     "train",
     "--launcher=mpirun",
@@ -150,8 +150,8 @@ def test_a_host_that_is_lost_and_comes_back(folder: pathlib.Path, undisturbed: S
     os.kill(daemon, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError):
         os.kill(rank, signal.SIGKILL)
-    run.wait_for(lambda: "training goes on after" in run.said())
-    assert list(run.ranks()) == [0]
+    # From then on it is asked again once training goes on.
+    run.wait_for(lambda: "starting again from step" in run.said())
     down.unlink()
     assert run.wait() == 0, run.said()
     lost, back = run.history()["incidents"]
