@@ -11,6 +11,7 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
 import sys
 from typing import NoReturn
 
@@ -57,11 +58,30 @@ def in_words(value: float, units: tuple[str, ...], none: str) -> str:
 
 def up(cluster: Cluster, options: argparse.Namespace) -> int:
     seconds = cluster.start(options.nodes, options.rate or 0.0, options.delay or 0.0)
+    if options.slurm:
+        _start_slurm(cluster, options.nodes)
     names = ", ".join(cluster.names())
     print(f"{names}: up after {seconds:.1f} s; tools/cluster run -- COMMAND runs one on server1")
     if not cluster.wire.is_real_time():
         _log("no real-time priority here: frames are late while all processors are busy")
     return 0
+
+
+def _start_slurm(cluster: Cluster, nodes: int) -> None:
+    program = pathlib.Path(__file__).with_name("slurm")
+    command = [program, "start", f"--folder={cluster.slurm}", f"--nodes={nodes}"]
+    command += [f"--cpus={os.cpu_count()}", f"--agent={cluster.folder}/agent"]
+    process = cluster.popen(
+        "server1",
+        list(map(str, command)),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    _, said = process.communicate()
+    if process.returncode:
+        cluster.stop()
+        raise Refusal(said.strip().rpartition("error: ")[2] or "SLURM did not start")
 
 
 def down(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -166,6 +186,9 @@ def parser() -> argparse.ArgumentParser:
         help=f"2 to {MOST_NODES} [2]",
     )
     speed(made)
+    made.add_argument(
+        "--slurm", action="store_true", help="a SLURM with these nodes too (tools/slurm)"
+    )
     made = command(run, "runs a command on a node, with what mpirun needs in its environment")
     made.add_argument("--node", default="server1", help="[%(default)s]")
     made.add_argument("command", nargs=argparse.REMAINDER)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-_PACKAGES = "as root on Debian or Ubuntu: tools/system_packages cluster"
+PACKAGES = "as root on Debian or Ubuntu: tools/system_packages cluster"
 
 
 class Refusal(Exception):
@@ -31,7 +31,7 @@ def check_machine() -> None:
     if missing := [
         name for name in ("ip", "tc", "unshare", "nsenter", "cc") if not shutil.which(name)
     ]:
-        raise Refusal(f"there is no {', '.join(missing)} here; {_PACKAGES}")
+        raise Refusal(f"there is no {', '.join(missing)} here; {PACKAGES}")
     try:
         os.close(os.open("/dev/net/tun", os.O_RDWR))
     except OSError as error:
@@ -50,10 +50,9 @@ def run_quietly(*command: str | pathlib.Path, prepare: Callable[[], None] | None
     """The output of a program that has to succeed; `prepare` is called in it, before it starts."""
     done = subprocess.run(command, capture_output=True, preexec_fn=prepare)
     if done.returncode:
-        said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines() or [
-            "no reason told"
-        ]
-        raise Refusal(f"{command[0]} failed: {said[-1]}", 1)
+        said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+        line = next((line for line in said if "error" in line), (said or ["no reason told"])[-1])
+        raise Refusal(f"{command[0]} failed: {line}", 1)
     return done.stdout
 
 

@@ -48,6 +48,7 @@ class Cluster:
 
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
+        self.slurm = folder / "slurm"
         self.wire = Wire(folder)
         self.environment = {
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -57,11 +58,13 @@ class Cluster:
             "OMPI_MCA_btl": "self,vader,tcp",
             "OMPI_MCA_btl_tcp_if_include": "eth0",
             "OMPI_MCA_oob_tcp_if_include": "eth0",
-            # Nodes of two clusters have the same names and process ids. What a killed node leaves goes with its memory.
+            # Nodes of two clusters have the same names and process ids; and what a killed node leaves has to go.
             "OMPI_MCA_orte_tmpdir_base": "/dev/shm",
             # Every node would bind its first rank to the first processor, which is the same one here.
             "OMPI_MCA_hwloc_base_binding_policy": "none",
         }
+        if self.slurm.exists():
+            self.environment["SLURM_CONF"] = f"{self.slurm}/slurm.conf"
 
     def start(self, nodes: int, rate: float, delay: float) -> float:
         """Brings nodes up, with links as `Wire.make` takes them; returns the seconds that it took."""
@@ -108,8 +111,8 @@ class Cluster:
         deadline = time.monotonic() + 30
         while not self.wire.is_ready():
             if process.poll() is not None or time.monotonic() > deadline:
-                said = (folder / "log").read_text().strip().splitlines() or ["no answer"]
-                raise Refusal(f"it did not come up: {said[-1]}", 1)
+                said = (folder / "log").read_text().strip().rpartition("\n")[2] or "no answer"
+                raise Refusal(f"it did not come up: {said}", 1)
             time.sleep(0.01)
         for number, name in enumerate(names, 1):
             # Large segments of a slow link would be bursts. Cubic is what most clusters use.
@@ -150,7 +153,7 @@ class Cluster:
         return (self.folder / "names").read_text().splitlines()
 
     def popen(
-        self, node: str, command: list[str], before: Callable[[], object]
+        self, node: str, command: list[str], before: Callable[[], object] = int, **options: Any
     ) -> subprocess.Popen:
         """Starts a command on a node, in its processes' namespace; it is asked to end where this process dies."""
         init, place = self._need(node), os.getcwd()
@@ -165,7 +168,7 @@ class Cluster:
 
         try:
             return subprocess.Popen(
-                command, preexec_fn=prepare, env={**os.environ, **self.environment}
+                command, preexec_fn=prepare, env={**os.environ, **self.environment}, **options
             )
         except FileNotFoundError:
             raise Refusal(f"{command[0]}: there is no such command", 127) from None
@@ -266,8 +269,7 @@ class Cluster:
 
     def _processes(self, node: str) -> list[int]:
         init = self._need(node)
-        home = os.stat(f"/proc/{init}/fd/{_first_file(self.names().index(node))}")
-        found = []
+        home, found = os.stat(f"/proc/{init}/fd/{_first_file(self.names().index(node))}"), []
         for pid in all_processes():
             with contextlib.suppress(OSError):
                 network = os.stat(f"/proc/{pid}/ns/net")

@@ -6,7 +6,7 @@ import pathlib
 import struct
 from collections.abc import Iterator
 
-from cluster_machine import run_quietly
+from cluster_machine import PACKAGES, Refusal, run_quietly
 
 MOST_NODES = 16
 # `struct state` there: ready, real time; then of each link bits per second, delay, unplugged, frames, bytes, lost,
@@ -25,7 +25,10 @@ class Wire:
         links = _LINK.pack(rate, delay, 0, 0, 0, 0, 0, 0) * MOST_NODES
         self.state.write_bytes(_HEAD.pack(0, 0) + links)
         source = pathlib.Path(__file__).with_suffix(".c")
-        run_quietly("cc", "-O2", "-o", self.program, source)
+        try:
+            run_quietly("cc", "-O2", "-o", self.program, source)
+        except Refusal as error:  # mostly for headers that are missing
+            raise Refusal(f"{error}; {PACKAGES}") from None
 
     def is_ready(self) -> bool:
         """True when all nodes have their eth0."""

@@ -17,6 +17,7 @@ from tfmat_tests.cluster import (
     program,
     start,
 )
+from tfmat_tests.slurm import need_slurm
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +125,21 @@ def test_down_leaves_nothing_of_busy_nodes(no_nodes):
     assert_nothing_left(no_nodes, before)
     again = no_nodes.call("down")
     assert (again.returncode, again.stderr) == (0, "tools/cluster: no cluster is up\n")
+
+
+def test_slurm_runs_on_the_nodes(no_nodes):
+    need_slurm()
+    before = machine()
+    start(no_nodes, "--slurm", "--rate=1gbit")
+    assert (
+        no_nodes.run("server1", "sinfo", "--noheader", "--format=%D %T %N")
+        == "2 idle server[1-2]\n"
+    )
+    said = no_nodes.run("server2", "srun", "--nodes=2", "--label", "hostname")
+    assert sorted(said.splitlines()) == ["0: server1", "1: server2"]
+    assert no_nodes.status()["server2"]["received_bytes"] > 1000
+    no_nodes.check("down")
+    assert_nothing_left(no_nodes, before)
 
 
 def test_nothing_is_left_of_a_killed_wire(no_nodes):
