@@ -57,6 +57,7 @@ def in_words(value: float, units: tuple[str, ...], none: str) -> str:
 
 
 def up(cluster: Cluster, options: argparse.Namespace) -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # nothing is left then either
     seconds = cluster.start(options.nodes, options.rate or 0.0, options.delay or 0.0)
     if options.slurm:
         _start_slurm(cluster, options.nodes)
@@ -221,6 +222,8 @@ def main() -> int:
     except Refusal as error:
         _log(f"error: {error}")
         return error.status
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
 
 
 if __name__ == "__main__":
