@@ -26,6 +26,7 @@ from tfmat.files import write_json
 
 WAYS: dict[str, dict[str, Any]] = {
     "none": {},
+    "hierarchical": {"reduction": "hierarchical"},
     "fp16": {"compression": "fp16"},
     "bf16": {"compression": "bf16"},
     "int8": {"compression": "int8"},
@@ -50,7 +51,9 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def command(args: argparse.Namespace, way: str, seed: int, workdir: pathlib.Path) -> list[str]:
     """The command line of one run."""
-    where = ["-H", args.hosts] if args.hosts else ["--oversubscribe", "--bind-to", "none"]
+    where = ["--oversubscribe", "--bind-to", "none"]
+    if args.hosts:
+        where = ["-H", args.hosts, "--bind-to", "none", "--map-by", args.placement]
     settings = {
         "global_batch_size": args.batch * args.ranks,
         "train_for": f"{args.steps}steps",
@@ -121,6 +124,9 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, required=True, help="folder of all files")
     parser.add_argument("--data_dir", type=pathlib.Path, help="of the curves (OUT/data)")
     parser.add_argument("--hosts", help="as mpirun's -H; without, all ranks are on this machine")
+    parser.add_argument(
+        "--placement", choices=("slot", "node"), default="slot", help="of ranks on hosts"
+    )
     parser.add_argument("--link", default="memory", help="what the network is, for the title")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--batch", type=int, default=75, help="examples a rank and step")
