@@ -1,7 +1,9 @@
 """`--launcher=mpirun` of `tfmat train`: the flags, what is checked before anything starts, and the supervision."""
 
+import contextlib
 import pathlib
 import shlex
+from typing import Any
 
 from tfmat.cli.flags import FlagValues, choice, text, whole
 from tfmat.cli.launcher_flags import JOB, LAUNCHER_FLAGS, own_command
@@ -128,9 +130,13 @@ def _supervised(
     from tfmat.training.run_folder import ENDED, folder_logger
 
     checkpoints, file = CheckpointFolder(folder / "checkpoints"), folder / "status.json"
+    status: dict[str, Any] = {}
 
     def state() -> RunState:
-        status = read_json(file) if file.exists() else {}
+        nonlocal status
+        # On a network file system a file that another machine replaces just now may not be readable for a moment.
+        with contextlib.suppress(InputError):
+            status = read_json(file)
         resumed = status.get("resumed_from_steps", [])
         return RunState(len(resumed), status.get("under_way"), status.get("state") in ENDED)
 

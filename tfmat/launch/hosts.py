@@ -13,10 +13,13 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 from tfmat.errors import InputError
+from tfmat.launch.children import end_session
 
 # Open MPI's setting for what starts its daemons on other hosts, and what it tries where nobody set it.
 AGENT, _DEFAULT_AGENT = "OMPI_MCA_plm_rsh_agent", "ssh : rsh"
 PATIENCE = 5.0  # seconds in which a host answers a probe
+# Root may be all that a container has.
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,9 +86,10 @@ def agent_command(environment: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def missing_hosts(hosts: Sequence[Host]) -> dict[Host, str]:
-    """Those that cannot take ranks now -> why; all are asked at the same time, so that it takes `PATIENCE` at most.
+    """Those that cannot take ranks now -> why; asked at the same time; silent ones take `PATIENCE` together.
 
-    A host is there when it answers through mpirun's agent, has this Python, and has the present folder.
+    A host is there when it answers through mpirun's agent, has this Python and the present folder, and mpirun starts a
+    program on it: one without Open MPI, or that cannot connect back, would end every start of all.
     """
     far = [host for host in hosts if not host.is_local]
     if not far:
@@ -101,17 +105,35 @@ def _what_is_wrong(host: Host) -> str:
     if not agent:
         return f"there is no {os.environ.get(AGENT, _DEFAULT_AGENT)} to reach it by"
     here, python = shlex.quote(os.getcwd()), shlex.quote(sys.executable)
-    try:
-        status = subprocess.run(
-            [*agent, host.name, f"test -d {here} && test -x {python}"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=PATIENCE,
-            start_new_session=True,  # Ctrl-C is for this process
-        ).returncode
-    except (subprocess.TimeoutExpired, OSError):
+    status = _ask([*agent, host.name, f"test -d {here} && test -x {python}"])
+    if status is None:
         return f"no answer within {PATIENCE:g} s"
     if status == 1:
         return f"it has no folder {os.getcwd()} or no {sys.executable}"
-    return "" if status == 0 else f"{agent[0]} ended with status {status}"
+    if status:
+        return f"{agent[0]} ended with status {status}"
+    if _ask(["mpirun", "-np", "1", "-H", str(Host(host.name)), "true"]) != 0:
+        return "it answers, but mpirun starts nothing on it"
+    return ""
+
+
+def _ask(command: Sequence[str]) -> int | None:
+    """The exit status of a command, of which nothing is shown; None where it takes longer than `PATIENCE`."""
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **AS_ROOT},
+            start_new_session=True,  # Ctrl-C is for this process
+        )
+    except OSError:
+        return 127  # as a shell says that there is no such program
+    try:
+        return process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        # An agent may be a script, and ssh may have a proxy: with each probe of a lost host one more would stay.
+        end_session(process.pid, grace=0)
+        process.wait()
+        return None

@@ -15,9 +15,9 @@ FORMAT = 1
 class Incident(TypedDict, total=False):
     """One interruption of the training.
 
-    `time` (UTC, ISO 8601), `kind` (`loss` or `hosts back`), `cause` (one line), `hosts_lost`, `ranks` and `step` (with
-    which and from which it goes on), `seconds` (from when it was noticed to the end of the first block of steps after
-    it; missing where training did not go on).
+    `time` (UTC, ISO 8601), `kind` (`loss` or `hosts back`), `cause` (one line), `hosts_lost`, `step` (from which
+    it goes on), `ranks` (with which; missing where nothing was started again), `seconds` (from when it was noticed to
+    the end of the first block of steps after it; missing where training did not go on).
     """
 
     time: str

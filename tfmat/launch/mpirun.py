@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from tfmat.errors import InputError
 from tfmat.launch.children import end_session, end_with_parent
-from tfmat.launch.hosts import Host, count_ranks
+from tfmat.launch.hosts import AS_ROOT, Host, count_ranks
 from tfmat.ranks.ending import WORKER_TIMEOUT, write_line
 from tfmat.ranks.verdict import AGAIN
 
@@ -37,6 +37,7 @@ _OWN_WORDS = tuple(
 _LOST = re.compile(r" (?:was|were) lost \(host ")  # of `describe` in tfmat.ranks.verdict
 _SILENT, _DEAD = 1.0, 6.0  # seconds for mpirun to end after a loss
 _LONGEST_LINE = 65536
+_LOOK = 0.1  # seconds between two looks
 
 
 def mpirun_command(
@@ -79,8 +80,7 @@ class Launch:
         try:
             self._process = subprocess.Popen(
                 mpirun_command(hosts, command),
-                # Root may be all that a container has.
-                env={**_DEFAULTS, **os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+                env={**_DEFAULTS, **os.environ, **AS_ROOT},
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 start_new_session=True,  # Ctrl-C is for this process, which lets the ranks save
@@ -103,6 +103,14 @@ class Launch:
         except subprocess.TimeoutExpired:
             return None
         return 128 - status if status < 0 else status
+
+    def wait_for_save(self, seconds: float) -> int | None:
+        """As `wait`, but not for a host that falls silent meanwhile: its ranks never save."""
+        until = time.monotonic() + seconds
+        while (status := self.wait(_LOOK)) is None:
+            if time.monotonic() > min(until, self.deadline):
+                break
+        return status
 
     def save(self) -> None:
         """Asks the ranks to save and to end with status 75; mpirun hands the signal on."""

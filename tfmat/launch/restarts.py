@@ -146,6 +146,10 @@ class Restarts:
         Interrupted, it waits until the ranks have saved.
         """
         if self._incident is not None:
+            self._incident["ranks"] = count_ranks(self._used)
+            self._log(
+                f"starting again from step {self._incident['step']} with {_ranks(self._used)}"
+            )
             self._wait_for_folder()
         self._asked = None
         self._before, self._under_way = self._progress.state(), None
@@ -154,7 +158,7 @@ class Restarts:
             status, back = self._watch(launch)
         except (KeyboardInterrupt, Interrupted):
             launch.save()
-            if launch.wait(_TO_SAVE) == 0:  # it was done before it could hear
+            if launch.wait_for_save(_TO_SAVE) == 0:  # it was done before it could hear
                 return 0, ""
             raise
         finally:
@@ -213,7 +217,7 @@ class Restarts:
             self._over_at = now
 
     def _note(self, kind: str, cause: str, step: int) -> None:
-        """Tells and keeps what happened, and finds out with whom it goes on."""
+        """Tells and keeps what happened, and finds out who is left."""
         before = self._missing
         self._missing = self._asked.result() if self._asked else missing_hosts(self._hosts)
         lost = [host for host in self._used if host in self._missing]
@@ -227,11 +231,9 @@ class Restarts:
                 self._log(f"lost: host {host.name} with {numbers[host]}: {self._missing[host]}")
             for host in before.keys() - self._missing.keys():
                 self._log(f"{host.name} answers again")
-        left = tuple(host for host in self._hosts if host not in self._missing)
         self._incident = self._history.add(kind, cause, [host.name for host in lost])
-        self._incident["step"], self._incident["ranks"] = step, count_ranks(left)
+        self._incident["step"] = step
         self._history.count(self._wall, self._productive)
-        self._log(f"starting again from step {step} with {_ranks(left)}")
 
     def _wait_for_hosts(self) -> None:
         """Chooses the hosts that answer, once they have `min_ranks` ranks.

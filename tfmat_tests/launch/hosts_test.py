@@ -9,6 +9,7 @@ import pytest
 from tfmat.errors import InputError
 from tfmat.launch.hosts import Host, agent_command, count_ranks, missing_hosts, parse_hosts
 from tfmat.launch.mpirun import mpirun_command
+from tfmat_tests.mpi import is_running, need_mpirun
 
 
 def test_hosts_are_read_as_mpirun_reads_them():
@@ -37,6 +38,7 @@ def test_the_agent_is_the_one_that_mpirun_takes(tmp_path):
 
 
 def test_hosts_that_answer_and_hosts_that_do_not(tmp_path, monkeypatch):
+    need_mpirun()
     agent = tmp_path / "agent"
     agent.write_text(
         '#!/bin/sh\nhost=$1; shift\n[ $host != gone ] || exit 255\n[ $host != bare ] || cd /\n'
@@ -66,3 +68,29 @@ def test_the_command_line_of_mpirun():
         "mpirun -np 3 -H a:2,b:1 --bind-to none --map-by slot "
         "-x NCCL_DEBUG -x PATH -x TFMAT_WORKER_TIMEOUT tfmat train"
     )
+
+
+def test_a_host_on_which_mpirun_starts_nothing(tmp_path, monkeypatch):
+    """It would end every start, so that the others never went on."""
+    need_mpirun()
+    agent = tmp_path / "agent"
+    # In place of ssh: another "host" is this machine, one of them without Open MPI.
+    agent.write_text(
+        '#!/bin/sh\nhost=$1; shift\ncase "$host $*" in bare*orted*) exit 127;; esac\nexec sh -c "$*"\n'
+    )
+    agent.chmod(0o755)
+    monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", str(agent))
+    bare = Host("bare", 2)
+    assert missing_hosts((Host("whole"), bare)) == {
+        bare: "it answers, but mpirun starts nothing on it"
+    }
+
+
+def test_a_host_that_never_answers_leaves_no_process(tmp_path, monkeypatch):
+    agent = tmp_path / "agent"
+    agent.write_text(f"#!/bin/sh\nsleep 1000 & echo $! > {tmp_path}/pid\nwait\n")
+    agent.chmod(0o755)
+    monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", str(agent))
+    monkeypatch.setattr("tfmat.launch.hosts.PATIENCE", 1.0)
+    assert missing_hosts((Host("silent"),)) == {Host("silent"): "no answer within 1 s"}
+    assert not is_running((tmp_path / "pid").read_text().strip())
