@@ -35,7 +35,8 @@ _OWN_WORDS = tuple(
     )
 )
 _LOST = re.compile(r" (?:was|were) lost \(host ")  # of `describe` in tfmat.ranks.verdict
-_SILENT, _DEAD = 1.0, 6.0  # seconds for mpirun to end after a loss
+# Seconds for mpirun to end after a loss, and after any other last words of a rank, which ends more slowly.
+_SILENT, _DEAD, _FAILED = 1.0, 6.0, 20.0
 _LONGEST_LINE = 65536
 _LOOK = 0.1  # seconds between two looks
 
@@ -65,7 +66,7 @@ class Launch:
       InputError: there is no mpirun.
 
     Attributes:
-      lost_at: when a rank told that another one is lost, on the monotonic clock; None before.
+      lost_at: when a rank said its last words, on the monotonic clock; None before.
       deadline: when mpirun should have ended because of that; it waits forever for a host that is silent.
     """
 
@@ -145,9 +146,10 @@ class Launch:
             said = text.strip()
             if said.startswith("tfmat: ") and not self._last_words:
                 self._last_words = said.removeprefix("tfmat: ").removesuffix(f"; {AGAIN}")
-                if _LOST.search(said):
-                    self.lost_at = time.monotonic()
-                    self.deadline = self.lost_at + (_SILENT if "no heartbeat" in said else _DEAD)
+                self.lost_at = time.monotonic()
+                # Whatever the words are, a host may have fallen silent: before the ranks met, say.
+                told = _SILENT if "no heartbeat" in said else _DEAD
+                self.deadline = self.lost_at + (told if _LOST.search(said) else _FAILED)
             if not self._own_words:
                 found = next(filter(None, (words.search(said) for words in _OWN_WORDS)), None)
                 self._own_words = found[1].rstrip(".") if found else ""
