@@ -71,6 +71,12 @@ def count_ranks(hosts: Iterable[Host]) -> int:
     return sum(host.slots for host in hosts)
 
 
+def ranks_text(hosts: Sequence[Host]) -> str:
+    """`6 ranks on server1:4,server2:2`."""
+    count = count_ranks(hosts)
+    return f"{count} rank{'' if count == 1 else 's'} on {','.join(map(str, hosts))}"
+
+
 def agent_command(environment: Mapping[str, str] = os.environ) -> list[str]:
     """The words that start a command on another host, before the host's name; [] where there is no such program.
 

@@ -118,14 +118,16 @@ class Launch:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGUSR1)
 
-    def end(self, grace: float = 3.0) -> int:
+    def end(self, grace: float = 3.0, cause: str = "") -> int:
         """Ends it and whatever it left behind on this machine; returns the exit status.
 
         Args:
           grace: seconds between SIGTERM and SIGKILL; 0 for SIGKILL alone.
+          cause: why, where neither ranks nor mpirun have said anything.
 
         On other hosts Open MPI's daemons end their ranks when they lose mpirun, and ranks when they lose each other.
         """
+        self._own_words = self._own_words or cause
         end_session(self._process.pid, grace)
         status = self._process.wait()
         return 128 - status if status < 0 else status

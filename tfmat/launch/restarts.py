@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tfmat.console import clock_text
 from tfmat.errors import DivergedError, InputError, Interrupted, WorkerLostError
 from tfmat.files import is_locked, make_folder
-from tfmat.launch.hosts import Host, count_ranks, missing_hosts
+from tfmat.launch.hosts import Host, count_ranks, missing_hosts, ranks_text
 from tfmat.launch.incidents import History, Incident
 from tfmat.launch.mpirun import Launch
 from tfmat.ranks.verdict import name_ranks
@@ -148,7 +148,7 @@ class Restarts:
         if self._incident is not None:
             self._incident["ranks"] = count_ranks(self._used)
             self._log(
-                f"starting again from step {self._incident['step']} with {_ranks(self._used)}"
+                f"starting again from step {self._incident['step']} with {ranks_text(self._used)}"
             )
             self._wait_for_folder()
         self._asked = None
@@ -172,7 +172,7 @@ class Restarts:
 
     def _watch(self, launch: Launch) -> tuple[int, str]:
         """Waits for the end of mpirun; returns its status, and for which hosts that are back it saved, or ""."""
-        back, asked_at = "", 0.0
+        back, asked_at, silent = "", 0.0, set[Host]()
         probe: concurrent.futures.Future[Mapping[Host, str]] | None = None
         probe_at = time.monotonic() + self._policy.probe_every
         while (status := launch.wait(_LOOK)) is None:
@@ -185,15 +185,22 @@ class Restarts:
                 if now > launch.deadline:
                     return launch.end(grace=0), back
                 continue
-            if self._under_way is None or self._over_at or back:
+            if self._over_at or back:
                 continue
-            if probe is None and self._missing and now > probe_at:
-                probe = self._pool.submit(missing_hosts, tuple(self._missing))
+            starts = self._under_way is None
+            if probe is None and (starts or self._missing) and now > probe_at:
+                probe = self._pool.submit(missing_hosts, self._hosts)
             elif probe is not None and probe.done():
-                found = [host for host in self._missing if host not in probe.result()]
-                probe, probe_at = None, now + self._policy.probe_every
-                if found:
-                    back, asked_at = f"{_names(found)} answer{'s' * (len(found) == 1)} again", now
+                gone, probe, probe_at = probe.result(), None, now + self._policy.probe_every
+                found = [host for host in self._missing if host not in gone]
+                before, silent = silent, {host for host in self._used if host in gone}
+                if starts and before & silent:  # mpirun waits forever for a daemon that never calls
+                    return launch.end(grace=0, cause="a host fell silent before the ranks met"), ""
+                if found and not starts:
+                    back, asked_at = (
+                        f"{', '.join(host.name for host in found)} answer{'s' * (len(found) == 1)} again",
+                        now,
+                    )
                     self._log(f"{back}: saving, to start again with more ranks")
                     self._noticed_at = now
                     launch.save()
@@ -210,7 +217,7 @@ class Restarts:
                 self._incident["seconds"] = round(seconds, 1)
                 self._log(
                     f"training goes on after {seconds:.1f} s, from step {self._incident['step']} with "
-                    f"{_ranks(self._used)}"
+                    f"{ranks_text(self._used)}"
                 )
                 self._incident = None
         if state.over and self._over_at is None:
@@ -288,13 +295,3 @@ class Restarts:
             if self._counts and (self._productive or self._history.grew):
                 self._history.count(self._wall, self._productive)
                 self._log(self._history.summary())
-
-
-def _names(hosts: Sequence[Host]) -> str:
-    return ", ".join(host.name for host in hosts)
-
-
-def _ranks(hosts: Sequence[Host]) -> str:
-    """`6 ranks on server1:4,server2:2`."""
-    count = count_ranks(hosts)
-    return f"{count} rank{'' if count == 1 else 's'} on {','.join(map(str, hosts))}"

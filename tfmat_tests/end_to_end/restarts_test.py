@@ -36,6 +36,16 @@ exec sh -c "$*"
 """
 
 
+# The same, but it falls silent, as a host without power, when mpirun itself is to start a daemon on it: the first daemon
+# is that of a probe.
+SILENT_AGENT = """#!/bin/sh
+host=$1; shift
+[ ! -e {folder}/silent ] || exec sleep 1000
+case "$*" in *orted*) [ ! -e {folder}/probed ] || {{ touch {folder}/silent; exec sleep 1000; }}; touch {folder}/probed;; esac
+exec sh -c "$*"
+"""
+
+
 class Supervised:
     """A running `tfmat train --launcher=mpirun`, and its ranks."""
 
@@ -225,3 +235,42 @@ def test_what_the_ranks_refuse_is_not_tried_again(folder: pathlib.Path) -> None:
         assert refused.wait() == 2
     assert refused.said().count("another process is training in") == 1
     assert "starting again" not in refused.said()
+
+
+def make_agent(folder: pathlib.Path, text: str) -> dict[str, str]:
+    """A program in place of ssh -> the environment in which mpirun takes it."""
+    folder.mkdir()
+    agent = folder / "agent"
+    agent.write_text(text.format(folder=folder))
+    agent.chmod(0o755)
+    return {"OMPI_MCA_plm_rsh_agent": str(agent)}
+
+
+def test_ctrl_c_does_not_wait_for_a_silent_host(folder: pathlib.Path) -> None:
+    environment = make_agent(folder / "agent_of_silent", AGENT)
+    run = Supervised(folder / "silent", "--hosts=localhost:1,otherhost:1", **environment)
+    run.wait_for(run.has_saved)
+    rank = run.ranks()[1]
+    daemon = int(pathlib.Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1])
+    for process in (daemon, rank):
+        os.kill(process, signal.SIGSTOP)
+    run.process.send_signal(signal.SIGINT)
+    # Ranks that can save would have 120 s.
+    assert run.process.wait(100) == 75, run.said()
+    assert not run.processes()
+
+
+def test_a_host_that_falls_silent_before_the_ranks_start(folder: pathlib.Path) -> None:
+    environment = make_agent(folder / "agent_of_start", SILENT_AGENT)
+    run = Supervised(
+        folder / "start",
+        "--hosts=localhost:1,otherhost:1",
+        "--probe_every=1s",
+        "--config.train_for=40steps",
+        **environment,
+    )
+    assert run.wait() == 0, run.said()
+    (incident,) = run.history()["incidents"]
+    assert incident["cause"] == "a host fell silent before the ranks met"
+    assert incident["hosts_lost"] == ["otherhost"] and incident["ranks"] == 1
+    assert "lost: host otherhost with rank 1: no answer within 5 s" in run.said()
