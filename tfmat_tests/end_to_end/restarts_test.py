@@ -36,12 +36,15 @@ exec sh -c "$*"
 """
 
 
-# The same, but it falls silent, as a host without power, when mpirun itself is to start a daemon on it: the first daemon
-# is that of a probe.
+# The same, but it falls silent, as a host without power, when the second daemon is to be started on it: the first is
+# that of a probe.
 SILENT_AGENT = """#!/bin/sh
 host=$1; shift
 [ ! -e {folder}/silent ] || exec sleep 1000
-case "$*" in *orted*) [ ! -e {folder}/probed ] || {{ touch {folder}/silent; exec sleep 1000; }}; touch {folder}/probed;; esac
+case "$*" in *orted*)
+    [ ! -e {folder}/probed ] || {{ touch {folder}/silent; exec sleep 1000; }}
+    touch {folder}/probed
+esac
 exec sh -c "$*"
 """
 
