@@ -26,6 +26,7 @@ READERS = {
     "find_processes": {
         "backends/base.py",
         "cli/main.py",
+        "cli/mpirun_flags.py",
         "horovod/collectives.py",
         "scaling/worker.py",
     },
