@@ -70,7 +70,7 @@ class Float16(Exchange):
 class BFloat16(Exchange):
     """Gradients travel as bfloat16, which overflows no sooner than float32, and each worker sums them all in float32.
 
-    Neither Horovod nor MPI sums bfloat16, so the bits are collected, which is more to send from four workers on.
+    Neither Horovod nor MPI sums bfloat16, so the bits are collected, which is more to send from three workers on.
     """
 
     def __call__(
