@@ -105,7 +105,7 @@ class Collectives:
         return tensors
 
     def collect(self, tensors: list[Any]) -> list[Any]:
-        """Those of all ranks in their order, stacked: [size, ...]; in a graph, of the same shapes on every rank."""
+        """The tensors of all ranks, [size, ...] each, in the order of the ranks; shapes are the same on all of them."""
         return [tensor[None] for tensor in tensors]
 
     def broadcast_variables(self, variables: Mapping[str, Any]) -> None:

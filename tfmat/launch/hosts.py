@@ -92,7 +92,7 @@ def agent_command(environment: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def missing_hosts(hosts: Sequence[Host]) -> dict[Host, str]:
-    """Those that cannot take ranks now -> why; asked at the same time; silent ones take `PATIENCE` together.
+    """The hosts that cannot take ranks now, with the reason; all are asked at once, silent ones for `PATIENCE` seconds.
 
     A host is there when it answers through mpirun's agent, has this Python and the present folder, and mpirun starts a
     program on it: one without Open MPI, or that cannot connect back, would end every start of all.

@@ -6,9 +6,7 @@ import json
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from tfmat.data.order import ExampleOrder
 from tfmat_tests.backends.numpy_exchange import SHAPES, NumpyExchange, some_gradients
 from tfmat_tests.backends.problem import (
     BATCH,
@@ -18,6 +16,7 @@ from tfmat_tests.backends.problem import (
     STEPS,
     TOLERANCE,
     PlainKerasLoop,
+    PlainWorkers,
     make_data,
     make_model,
     relative_error,
@@ -200,44 +199,6 @@ def test_halved_gradients_are_near(expected, trained):
         for i, (weight, begin) in enumerate(zip(reference, start, strict=True))
     ]
     assert 1e-6 < max(errors) < 1e-2, errors
-
-
-class PlainWorkers:
-    """Two workers in one process: their gradients by TensorFlow's tape, their sums in NumPy, Keras's optimizer."""
-
-    def __init__(self):
-        set_precision("float64")
-        self._data = make_data()
-        self._order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
-        self.models = [make_model(hidden_units=(100,)) for _ in range(2)]
-        self._optimizers = [OPTIMIZERS["nesterov"]() for _ in range(2)]
-        for model, optimizer in zip(self.models, self._optimizers, strict=True):
-            optimizer.build(model.trainable_variables)
-        shapes = [tuple(weight.shape) for weight in self.models[0].trainable_variables]
-        self.exchange = NumpyExchange("powersgd", shapes, workers=2)
-
-    def gradients(self, step, alone):
-        """Each worker's gradients of the mean loss over the global batch, or over its own examples where it is `alone`.
-
-        And the sum of the loss over the global batch.
-        """
-        epoch, i = divmod(step, -(-NUM_EXAMPLES // BATCH))
-        rows = self._order.indices(epoch, i * BATCH, min((i + 1) * BATCH, NUM_EXAMPLES))
-        found, total = [], 0.0
-        for worker, model in enumerate(self.models):
-            mine = rows[worker * BATCH // 2 : (worker + 1) * BATCH // 2]
-            features, labels = (array[mine].astype("float64") for array in self._data)
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(tf.reduce_mean((model(features) - labels) ** 2, axis=1))
-                objective = loss / max(len(mine), 1) if alone else loss / len(rows)
-            weights = [variable.value for variable in model.trainable_variables]
-            found.append([g.numpy() for g in tape.gradient(objective, weights)])
-            total += float(loss)
-        return found, total
-
-    def apply(self, worker, gradients):
-        """One step of a worker's optimizer."""
-        self._optimizers[worker].apply(gradients, self.models[worker].trainable_variables)
 
 
 @pytest.mark.parametrize("name", ["fp16", "bf16", "int8", "sign", "topk", "powersgd"])

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tfmat.config import default_config
 from tfmat.data.order import ExampleOrder
@@ -9,6 +10,7 @@ from tfmat.data.pipeline import Span
 from tfmat.models import build_model
 from tfmat.models.flow import POSTERIOR
 from tfmat.optimizers import LAMB, LARC, LARS, NovoGrad
+from tfmat_tests.backends.numpy_exchange import NumpyExchange
 
 # Nothing divides 7,919; batch 600 makes the 14th batch of an epoch a partial one, so 20 steps meet it.
 NUM_EXAMPLES, BATCH, STEPS = 7_919, 600, 20
@@ -88,6 +90,44 @@ class PlainKerasLoop:
 def plain_keras_loop(model, optimizer, data):
     """Weights after one such loop."""
     return PlainKerasLoop(model, optimizer).train(data)
+
+
+class PlainWorkers:
+    """Two workers in one process: their gradients by TensorFlow's tape, their sums in NumPy, Keras's optimizer."""
+
+    def __init__(self):
+        set_precision("float64")
+        self._data = make_data()
+        self._order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
+        self.models = [make_model(hidden_units=(100,)) for _ in range(2)]
+        self._optimizers = [OPTIMIZERS["nesterov"]() for _ in range(2)]
+        for model, optimizer in zip(self.models, self._optimizers, strict=True):
+            optimizer.build(model.trainable_variables)
+        shapes = [tuple(weight.shape) for weight in self.models[0].trainable_variables]
+        self.exchange = NumpyExchange("powersgd", shapes, workers=2)
+
+    def gradients(self, step, alone):
+        """Each worker's gradients of the mean loss over the global batch, or over its own examples where it is `alone`.
+
+        And the sum of the loss over the global batch.
+        """
+        epoch, i = divmod(step, -(-NUM_EXAMPLES // BATCH))
+        rows = self._order.indices(epoch, i * BATCH, min((i + 1) * BATCH, NUM_EXAMPLES))
+        found, total = [], 0.0
+        for worker, model in enumerate(self.models):
+            mine = rows[worker * BATCH // 2 : (worker + 1) * BATCH // 2]
+            features, labels = (array[mine].astype("float64") for array in self._data)
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_sum(tf.reduce_mean((model(features) - labels) ** 2, axis=1))
+                objective = loss / max(len(mine), 1) if alone else loss / len(rows)
+            weights = [variable.value for variable in model.trainable_variables]
+            found.append([g.numpy() for g in tape.gradient(objective, weights)])
+            total += float(loss)
+        return found, total
+
+    def apply(self, worker, gradients):
+        """One step of a worker's optimizer."""
+        self._optimizers[worker].apply(gradients, self.models[worker].trainable_variables)
 
 
 def spans(source, calls):

@@ -13,25 +13,10 @@ from tfmat_tests.cluster import (
     PATIENCE,
     assert_refused,
     cluster,
-    folder_for_cluster,
     program,
     start,
 )
 from tfmat_tests.slurm import need_slurm
-
-
-@pytest.fixture(scope="module")
-def nodes():
-    """Two nodes whose links have no limit."""
-    with cluster() as running:
-        yield running
-
-
-@pytest.fixture
-def no_nodes():
-    """A folder without a cluster yet."""
-    with folder_for_cluster() as folder:
-        yield folder
 
 
 def test_killing_a_node_spares_the_others(nodes):

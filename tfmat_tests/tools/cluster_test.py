@@ -16,26 +16,9 @@ from tfmat_tests.cluster import (
     PATIENCE,
     SCRIPT,
     assert_refused,
-    cluster,
-    folder_for_cluster,
     program,
 )
 from tfmat_tests.slurm import wait_for
-
-
-@pytest.fixture(scope="module")
-def nodes():
-    """Two nodes whose links have no limit."""
-    with cluster() as running:
-        yield running
-
-
-@pytest.fixture
-def no_nodes():
-    """A folder without a cluster yet."""
-    with folder_for_cluster() as folder:
-        yield folder
-
 
 # Twenty steps.
 TRAIN = (
