@@ -46,6 +46,12 @@ def get_scaling() -> Matrix:
                 batch_a_worker=(75, 750),
                 rounds=2,
             ),
+            Runs(
+                ("mirrored", "multi_worker_mirrored"),
+                workers=2,
+                batch_a_worker=(75, 750),
+                rounds=2,
+            ),
             Runs("horovod", workers=2, model="large", batch_a_worker=(75, 750), rounds=2),
             # More workers than processors: marked so, since they say nothing of scaling.
             Runs("horovod", workers=2 * workers[-1], batch_a_worker=75, rounds=1),

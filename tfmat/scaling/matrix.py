@@ -17,7 +17,9 @@ from tfmat.config import (
 from tfmat.durations import Duration
 from tfmat.errors import InputError, nearest
 
-BACKENDS = ("single", "horovod", "dtensor", "parameter_server")
+# TensorFlow's own tf.distribute, to be compared with.
+BASELINES = ("parameter_server", "mirrored", "multi_worker_mirrored")
+BACKENDS = ("single", "horovod", "dtensor", *BASELINES)
 COLLECTIVES = ("mpi", "gloo", "nccl")
 # What sums by itself; "tensorflow" are the collectives of a mesh, "bare mpi" is mpi4py without Horovod.
 LIBRARIES = (*COLLECTIVES, "tensorflow", "bare mpi")
@@ -67,7 +69,8 @@ class Runs(_Combinations):
 
     Attributes:
       backend: `single` (several workers of it: as many processes at once that have nothing to do with each other, the
-        machine's own limit), `horovod`, `dtensor`, or `parameter_server` (a baseline for comparison).
+        machine's own limit), `horovod`, `dtensor`; or `parameter_server`, `mirrored`, `multi_worker_mirrored`
+        (baselines for comparison: TensorFlow's own tf.distribute).
       workers: of dtensor they follow from the mesh.
       batch_a_worker: weak scaling; global_batch_size: strong scaling.
       collectives: of horovod: `mpi`, `gloo`, `nccl`. transport: "" for what the library chooses, `tcp`, `rdma`.
@@ -222,7 +225,7 @@ def _is_for_quick(runs: Runs) -> bool:
     return (
         not runs.train_for
         and runs.values("model")[0] == "default"
-        and runs.values("backend") != ("parameter_server",)
+        and not set(runs.values("backend")) <= set(BASELINES)
         and fewest <= (1 if "single" in runs.values("backend") else 2)
         and "mpi" in runs.values("collectives")
     )

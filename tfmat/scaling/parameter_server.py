@@ -9,39 +9,26 @@ Synchronous: the server sums up gradients; the chief waits for all workers of a 
 No backend of tfmat's: it is here to be compared with.
 """
 
-import functools
-import os
 import pathlib
-import platform
-import socket
-import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tfmat.config import Config, check_config
-from tfmat.data.packed import PackedDataset
-from tfmat.errors import InputError
-from tfmat.launch.runtime import prepare_tensorflow
-from tfmat.ranks.port_guard import (
-    Neighbour,
-    PortGuard,
-    check_not_refused,
-    describe_ports,
-    guard_port,
-)
+from tfmat.ranks.port_guard import PortGuard, check_not_refused
 from tfmat.ranks.processes import Processes
 from tfmat.ranks.star import Star
-from tfmat.scaling.worker import LEAVE, join_others
+from tfmat.scaling.tf_distribute import (
+    apply_adam,
+    check_plain,
+    find_each_other,
+    measure_tasks,
+    prepare,
+)
+from tfmat.scaling.worker import LEAVE
 
 CHIEF, SERVER = 0, 1
-_TRIAL_STEPS = 10
 _STEPS_A_CALL = 25
-_THREADS = 8
-# Adam, as Keras has it.
-_BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-7
 
 
 def measure_parameter_server(
@@ -53,60 +40,25 @@ def measure_parameter_server(
       InputError: the processes do not find each other.
     """
     check_not_refused("a parameter server")
-    config = check_config(Config(spec["config"]))
     prepare(spec["processors"])
-    cluster, guard, others = find_each_other(folder, processes)
+    addresses, guard, others = find_each_other(folder, processes)
+    cluster = jobs(addresses)
     if processes.rank != CHIEF:
         serve(cluster, guard, processes, others)
         return {LEAVE: True}
-    from tfmat.models import build_for
-
     training = AdamOnServer(cluster, spec["variant"]["updates"] == "synchronous")
     if guard:
         guard.wait()
-    dataset, size = PackedDataset.open(spec["dataset"], verify=False), spec["dataset_size"]
-    for name in ("features", "labels"):
-        np.ascontiguousarray(getattr(dataset, name)[:size], np.float32).tofile(
-            folder / f"{name}.f32"
-        )
-    shape, outputs, tasks = dataset.features.shape[1:], len(dataset.parameters), []
-    for task in spec["tasks"]:
-        batches = functools.partial(batches_of, folder, shape, outputs, task["batch_a_worker"])
-        training.build(build_for(config, dataset), config.optimizer.learning_rate, batches)
-        tasks.append(_measure(training, spec["seconds"]))
+    tasks = measure_tasks(training, spec, folder)
     others.barrier()
     # TensorFlow's servers cannot be stopped, and its coordinator waits for them when Python ends.
     return {"tasks": tasks, LEAVE: True}
 
 
-def prepare(processors: int) -> None:
-    """Imports TensorFlow for a process of the cluster."""
-    # With one thread for all operations, as a process on one processor has it, those that wait for another process
-    # would keep it from those that answer.
-    os.environ["TF_NUM_INTEROP_THREADS"] = str(_THREADS)
-    prepare_tensorflow(processors=processors, own_program=True)
-
-
-def find_each_other(
-    folder: pathlib.Path, processes: Processes
-) -> tuple[dict[str, list[str]], PortGuard | None, Star]:
-    """Addresses of all, by their jobs; the guard of the port that this process opens next; the link to the others.
-
-    Each says its own, since only it knows which port is free there.
-    """
-    several_nodes = processes.local_size < processes.size
-    others = join_others(processes, folder)
-    with socket.create_server(("", 0)) as held:
-        host = platform.node() if several_nodes else "localhost"
-        port = held.getsockname()[1]
-        found = others.gather((f"{host}:{port}", Neighbour.here()))
-    addresses, places = zip(*found, strict=True)
-    if processes.rank == CHIEF:
-        ports = [int(address.rpartition(":")[2]) for address in addresses]
-        print(describe_ports(ports, places), file=sys.stderr, flush=True)
+def jobs(addresses: Sequence[str]) -> dict[str, list[str]]:
+    """Addresses by jobs: the first process is the chief, the second the server."""
     chief, server, *workers = addresses
-    cluster = {"chief": [chief], "ps": [server], "worker": workers}
-    return cluster, guard_port(port, places), others
+    return {"chief": [chief], "ps": [server], "worker": workers}
 
 
 def serve(
@@ -123,47 +75,6 @@ def serve(
         guard.wait()
     others.barrier()
     del server
-
-
-def _measure(training: "AdamOnServer", seconds: float) -> dict[str, Any]:
-    def timed(steps: int) -> tuple[float, float]:
-        started = time.monotonic()
-        loss = training.train(steps)
-        return loss, time.monotonic() - started
-
-    # The first trial compiles, the second is a warm-up.
-    (first_loss, _), _, (_, trial) = (timed(_TRIAL_STEPS) for _ in range(3))
-    steps = max(2 * _TRIAL_STEPS, round(_TRIAL_STEPS * seconds / trial))
-    last_loss, elapsed = timed(steps)
-    # For the study's log: it learns.
-    print(f"loss of the first {_TRIAL_STEPS} steps {first_loss:.5g}, at the end {last_loss:.5g}")
-    return {"steps": steps, "seconds": elapsed}
-
-
-def batches_of(folder: pathlib.Path, shape: Sequence[int], num_outputs: int, size: int) -> Any:
-    """A worker's batches, without end, in an order of its own and kept in its memory.
-
-    Args:
-      folder: of features.f32 and labels.f32, which each worker reads by itself.
-      shape: of one example's features; `num_outputs` of its labels.
-      size: of a batch.
-    """
-    import tensorflow as tf
-
-    def read(name: str, shape: Sequence[int]) -> Any:
-        content = tf.io.read_file(str(folder / f"{name}.f32"))
-        return tf.reshape(tf.io.decode_raw(content, tf.float32), [-1, *shape])
-
-    features, labels = read("features", shape), read("labels", (num_outputs,))
-    count = tf.cast(tf.shape(labels)[0], tf.int64)
-    # All workers trace the same graph: what parts them is drawn where it runs.
-    seed = tf.random.uniform([], 0, 2**30, tf.int64)
-
-    def batch(number: Any) -> tuple[Any, Any]:
-        rows = tf.random.stateless_uniform([size], tf.stack([seed, number]), 0, count, tf.int64)
-        return tf.gather(features, rows), tf.gather(labels, rows)
-
-    return tf.data.Dataset.range(2**40).map(batch).prefetch(2)
 
 
 class AdamOnServer:
@@ -185,19 +96,10 @@ class AdamOnServer:
         self._num_workers, self.synchronous = len(cluster["worker"]), synchronous
 
     def build(self, model: Any, learning_rate: float, batches: Callable[[], Any]) -> None:
-        """Takes the network's present weights to the server, and gives every worker its batches.
-
-        Args:
-          model: built Keras model without other state than its weights.
-          learning_rate: constant.
-          batches: called on each worker, see `batches_of`.
-        """
+        """See Baseline.build: the weights go to the server."""
         import tensorflow as tf
 
-        if model.non_trainable_variables:
-            raise InputError(
-                "the parameter server baseline has no dropout and no batch normalization; leave them out"
-            )
+        check_plain(model)
         self._model, self._rate = model, learning_rate
         initial = [variable.numpy() for variable in model.trainable_variables]
         with self._coordinator.strategy.scope():
@@ -273,26 +175,6 @@ class AdamOnServer:
                     sums.assign(tf.zeros_like(value), read_value=False)
 
     def _update(self, gradients: list[Any]) -> list[Any]:
-        """Adam (Kingma and Ba, 2015), one operation a variable, which runs where the variable is."""
-        import tensorflow as tf
-
-        count = tf.cast(self._updates.read_value() + 1, tf.float32)
-        done = [
-            tf.raw_ops.ResourceApplyAdam(
-                var=weight.handle,
-                m=first.handle,
-                v=second.handle,
-                beta1_power=tf.pow(_BETA_1, count),
-                beta2_power=tf.pow(_BETA_2, count),
-                lr=self._rate,
-                beta1=_BETA_1,
-                beta2=_BETA_2,
-                epsilon=_EPSILON,
-                grad=gradient,
-            )
-            for weight, first, second, gradient in zip(
-                self._weights, self._first, self._second, gradients, strict=True
-            )
-        ]
-        with tf.control_dependencies(done):
-            return [*done, self._updates.assign_add(1, read_value=False)]
+        return apply_adam(
+            self._weights, self._first, self._second, gradients, self._updates, self._rate
+        )

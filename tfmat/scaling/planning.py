@@ -12,7 +12,7 @@ from tfmat.config import Config
 from tfmat.errors import InputError
 from tfmat.files import as_json
 from tfmat.scaling.laboratory import Launch, folder_name
-from tfmat.scaling.matrix import Matrix, config_of_model
+from tfmat.scaling.matrix import BASELINES, Matrix, config_of_model
 from tfmat.scaling.measurements import LeftOut, Measurements, Model, Point
 from tfmat.scaling.variants import Group, Task, Variant, expand
 
@@ -181,8 +181,8 @@ class Study:
         guess = _START + a_task * len(group.tasks) + _ONE_SIZE * len(group.sizes)
         gradients = {model.gradient_bytes for model in self.models.values()}
         server = variant.backend == "parameter_server"
-        # All devices of a mesh are in one process.
-        processors = matrix.processors_a_worker * (variant.workers if variant.mesh else 1)
+        devices = variant.workers if variant.has_devices else 1
+        processors = matrix.processors_a_worker * devices
         spec = {
             "program": _program(variant),
             "variant": dataclasses.asdict(variant),
@@ -244,6 +244,8 @@ def _program(variant: Variant) -> str:
         return "tfmat.scaling.allreduce:measure_sums"
     if variant.backend == "parameter_server":
         return "tfmat.scaling.parameter_server:measure_parameter_server"
+    if variant.backend in BASELINES:
+        return f"tfmat.scaling.strategies:measure_{variant.backend}"
     return f"tfmat.scaling.step_times:measure_{variant.kind}"
 
 

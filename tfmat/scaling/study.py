@@ -7,6 +7,7 @@ import numpy as np
 
 from tfmat.backends.mesh import BATCH
 from tfmat.scaling.collective_costs import Link
+from tfmat.scaling.matrix import BASELINES
 from tfmat.scaling.measurement_files import Assumptions
 from tfmat.scaling.measurements import AllReduce, Measurements, Point
 from tfmat.scaling.network import Network, fit_network
@@ -69,7 +70,7 @@ def combinations(summaries: Sequence[PointSummary]) -> list[Combination]:
     groups: dict[tuple, list[PointSummary]] = {}
     for summary in summaries:
         point = summary.point
-        exchanges = point.backend != "parameter_server" and not point.exchanges_nothing
+        exchanges = point.backend not in BASELINES and not point.exchanges_nothing
         if point.workers > 1 and exchanges and point.axes == (BATCH,) and not point.oversubscribed:
             variant = point.backend, point.collectives, point.transport, point.zero_stage
             groups.setdefault((*place(point), *variant, point.placement), []).append(summary)

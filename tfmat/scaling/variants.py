@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterator
 
 from tfmat.backends.mesh import BATCH
-from tfmat.scaling.matrix import AllReduces, Matrix, Runs
+from tfmat.scaling.matrix import BASELINES, AllReduces, Matrix, Runs
 
 _TRAINING_ROUNDS = 2
 
@@ -43,9 +43,14 @@ class Variant:
         return ", ".join(part for part in parts if part)
 
     @property
+    def has_devices(self) -> bool:
+        """Whether the workers are the devices of one process."""
+        return self.backend in ("dtensor", "mirrored")
+
+    @property
     def num_processes(self) -> int:
-        """How many are started: one for a mesh, two more for a parameter server, its chief and the server."""
-        if self.backend == "dtensor":
+        """How many are started: one for devices, two more for a parameter server, its chief and the server."""
+        if self.has_devices:
             return 1
         return self.workers + 2 if self.backend == "parameter_server" else self.workers
 
@@ -54,7 +59,8 @@ class Variant:
         """What messages go over; "" where only the library knows, as between nodes."""
         if self.transport:
             return self.transport
-        return "tcp" if "gloo" in self.collectives or self.backend == "parameter_server" else ""
+        speaks_tcp = self.backend in ("parameter_server", "multi_worker_mirrored")
+        return "tcp" if "gloo" in self.collectives or speaks_tcp else ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +102,8 @@ _DIFFER = {
     "horovod": ("workers", "collectives", "transport"),
     "dtensor": ("mesh", "zero_stage"),
     "parameter_server": ("workers", "updates"),
+    "mirrored": ("workers",),
+    "multi_worker_mirrored": ("workers",),
 }
 _Batches = tuple[int, int, str]  # see Task
 
@@ -152,7 +160,7 @@ def _combinations(runs: Runs, matrix: Matrix) -> Iterator[tuple[Variant, _Batche
                 shape = runs.meshes[given["mesh"]]
                 workers, parts = shape.num_devices, shape.size(BATCH)
                 given["collectives"] = "tensorflow"
-            if backend == "horovod" and workers == 1:
+            if backend in ("horovod", *BASELINES[1:]) and workers == 1:
                 continue
             given |= {"workers": workers, "train_for": runs.train_for}
             variant = Variant(kind, backend, **given)

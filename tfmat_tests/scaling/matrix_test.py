@@ -205,6 +205,8 @@ def test_the_shipped_study_and_its_quick_form() -> None:
         "horovod",
         "dtensor",
         "parameter_server",
+        "mirrored",
+        "multi_worker_mirrored",
     }
     assert {point.collectives for point in found} >= {"mpi", "gloo", "tensorflow"}
     assert {point.scaling for point in found} == {"weak", "strong"}

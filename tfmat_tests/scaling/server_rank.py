@@ -34,19 +34,21 @@ def make_examples():
 
 def main(folder: pathlib.Path) -> None:
     from tfmat.scaling import parameter_server as server
+    from tfmat.scaling.tf_distribute import batches_of, find_each_other, prepare
 
     # On one processor, as in a study: TensorFlow then has one thread, and waits forever unless told otherwise.
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    server.prepare(1)
+    prepare(1)
     processes = find_processes()
-    cluster, guard, others = server.find_each_other(folder, processes)
+    addresses, guard, others = find_each_other(folder, processes)
+    cluster = server.jobs(addresses)
     if processes.rank != server.CHIEF:
         server.serve(cluster, guard, processes, others)
         return
     features, labels = make_examples()
     features.tofile(folder / "features.f32")
     labels.tofile(folder / "labels.f32")
-    batches = functools.partial(server.batches_of, folder, (5, 3), 2, BATCH)
+    batches = functools.partial(batches_of, folder, (5, 3), 2, BATCH)
     answer: dict[str, Any] = {}
     training = server.AdamOnServer(cluster, synchronous=True)
     assert guard is not None

@@ -1,4 +1,4 @@
-"""The parameter server baseline really trains: against plain Keras, with its real processes."""
+"""The baselines of tf.distribute really train: against plain Keras, with their real processes."""
 
 import json
 import pathlib
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tfmat_tests import mpi
-from tfmat_tests.scaling import server_rank
+from tfmat_tests.scaling import server_rank, strategies_rank
 
 
 def keras_adam(steps: int) -> tuple[list[np.ndarray], list[float]]:
@@ -36,16 +36,31 @@ def answer(tmp_path_factory: pytest.TempPathFactory) -> dict:
     return json.loads((folder / "chief.json").read_text())
 
 
-def test_synchronous_updates_are_those_of_keras_adam(answer: dict) -> None:
+def check_is_keras_adam(answer: dict) -> None:
+    """Weights and losses of two calls are those of Keras' Adam: every worker's batch has the same gradient."""
     steps = server_rank.STEPS
     weights, losses = keras_adam(2 * steps)
-    for ours, theirs in zip(answer["synchronous"]["weights"], weights, strict=True):
+    for ours, theirs in zip(answer["weights"], weights, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-6)
-    np.testing.assert_allclose(
-        answer["synchronous"]["losses"],
-        [np.mean(losses[:steps]), np.mean(losses[steps:])],
-        rtol=1e-3,
+    expected = [np.mean(losses[:steps]), np.mean(losses[steps:])]
+    np.testing.assert_allclose(answer["losses"], expected, rtol=1e-3)
+
+
+def test_synchronous_updates_are_those_of_keras_adam(answer: dict) -> None:
+    check_is_keras_adam(answer["synchronous"])
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["mirrored", "multi_worker_mirrored"])
+def test_mirrored_updates_are_those_of_keras_adam(tmp_path: pathlib.Path, several: bool) -> None:
+    script, kind = pathlib.Path(strategies_rank.__file__), ["multi"] * several
+    processes = server_rank.WORKERS if several else 1
+    done = mpi.mpirun(
+        processes, str(script), str(tmp_path), *kind, environment={"PYTHONPATH": mpi.PROJECT}
     )
+    assert done.returncode == 0, done.stderr[-2000:]
+    answer = json.loads((tmp_path / "answer.json").read_text())
+    assert answer["workers"] == server_rank.WORKERS
+    check_is_keras_adam(answer)
 
 
 def test_asynchronous_workers_update_each_by_itself(answer: dict) -> None:
