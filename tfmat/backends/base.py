@@ -33,12 +33,12 @@ class BackendOptions:
       layouts: DTensor: (regular expression over variable paths, layout) in order, the first match wins.
       zero_stage: DTensor: 0 nothing, 1 slots, 2 slots and gradients, 3 those and weights sharded over the batch axis.
       folder: DTensor: one that all processes can see, by which those of several nodes find each other.
-      compression: Horovod: what gradients are made of on their way between workers, see `make_exchange`.
+      compression: Horovod, MPI: what gradients are made of on their way between workers, see `make_exchange`.
       compression_rank, compression_fraction: of `powersgd` and of `topk`.
-      reduction: Horovod: `flat`, or `hierarchical`: within each node, between the nodes, and back.
-      local_steps: Horovod: steps that each worker takes by itself before the workers meet; 1: they meet in every step.
+      reduction: Horovod, MPI: `flat`, or `hierarchical`: within each node, between the nodes, and back.
+      local_steps: Horovod, MPI: steps that each worker takes by itself before all meet; 1: they meet in every step.
       outer_learning_rate, outer_momentum: of the weights' step at a meeting; momentum None: 0.5 from 16 local steps on.
-      accumulate: Horovod: parts of a local batch that go through one after the other.
+      accumulate: Horovod, MPI: parts of a local batch that go through one after the other.
       timeline: Horovod: whether `start_timeline` will be called.
 
     Raises:

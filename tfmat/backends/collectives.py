@@ -9,6 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tfmat.errors import DivergedError, InputError, Interrupted, TfmatError, WorkerLostError
+from tfmat.ranks.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
+from tfmat.ranks.processes import Processes
+from tfmat.ranks.rendezvous import ByBroadcast, meet
 from tfmat.ranks.star import Star
 from tfmat.ranks.verdict import AGAIN
 
@@ -68,6 +71,17 @@ class Collectives:
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         self.close(error)
+
+    def watch_others(self, processes: Processes) -> None:
+        """Meets the others on the link by which each says that it lives; called in `start`, after `broadcast` works."""
+        timeout, seconds = seconds_setting(WORKER_TIMEOUT), seconds_setting(START_TIMEOUT)
+        deadline = time.monotonic() + seconds
+        with start_timer(self.rank, seconds + 5):  # a broadcast may wait without end, too
+            timeout = self.broadcast(timeout)
+            if timeout:
+                star = meet(processes, ByBroadcast(self.broadcast), deadline, self._on_loss)
+                star.watch(timeout, deadline)
+                self._star = star
 
     def when_lost(self, record: Callable[[str], None]) -> None:
         """Has `record(message)` called, from another thread, when a process is lost and this one is to end."""

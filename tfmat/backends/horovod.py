@@ -6,7 +6,6 @@ Horovod is loaded only where there is more than one process: alone, this is the 
 import itertools
 import os
 import platform
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,9 +18,8 @@ from tfmat.backends.single import SingleBackend
 from tfmat.backends.sums import collect_flat, reduce_flat, repeated_sums
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.launch.settings import GET_HOROVOD, check_horovod_sees, prepare_horovod
-from tfmat.ranks.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
+from tfmat.ranks.ending import start_timer
 from tfmat.ranks.processes import Processes
-from tfmat.ranks.rendezvous import ByBroadcast, meet
 
 
 class HorovodCollectives(Collectives):
@@ -61,14 +59,7 @@ class HorovodCollectives(Collectives):
         with start_timer(self.rank):
             self.horovod.init()
         check_horovod_sees(processes, self.horovod.rank(), self.horovod.size())
-        timeout, seconds = seconds_setting(WORKER_TIMEOUT), seconds_setting(START_TIMEOUT)
-        deadline = time.monotonic() + seconds
-        with start_timer(self.rank, seconds + 5):  # a broadcast may wait without end, too
-            timeout = self.broadcast(timeout)
-            if timeout:
-                star = meet(processes, ByBroadcast(self.broadcast), deadline, self._on_loss)
-                star.watch(timeout, deadline)
-                self._star = star
+        self.watch_others(processes)
         if self._hierarchical:
             nodes = self.gather(platform.node())
             self._node_of_rank = find_node(self.horovod, nodes, self.rank)

@@ -13,6 +13,7 @@ BACKENDS = {
     "dtensor": ("tfmat.backends.dtensor", "DTensorBackend"),
     "single": ("tfmat.backends.single", "SingleBackend"),
     "horovod": ("tfmat.backends.horovod", "HorovodBackend"),
+    "mpi": ("tfmat.backends.mpi", "MpiBackend"),
 }
 
 

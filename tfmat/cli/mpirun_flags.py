@@ -80,7 +80,7 @@ def train_under_mpirun(flag_values: FlagValues, config: Config, workdir: str) ->
     backend = flag_values.backend if given else "horovod"
     if backend == "dtensor":
         raise InputError(
-            "--launcher=mpirun is for --backend=horovod: a mesh has a fixed number of devices, whoever is lost"
+            "--launcher=mpirun is for --backend=horovod and mpi: a mesh has a fixed number of devices, whoever is lost"
         )
     plan_job(
         config,

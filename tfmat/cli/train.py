@@ -78,7 +78,7 @@ def _submit(flag_values: FlagValues, config: Config, workdir: str) -> None:
     if backend != "dtensor" and (flag_values.gpus or 0) > ranks:
         raise InputError(
             f"--gpus={flag_values.gpus}, but --backend={backend} with {ranks} rank(s) uses {ranks}; "
-            "use --backend=horovod, which starts one rank a GPU, or fewer GPUs"
+            "use --backend=horovod or mpi, which starts one rank a GPU, or fewer GPUs"
         )
     planned = plan_job(
         config,

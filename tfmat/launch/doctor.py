@@ -17,6 +17,8 @@ from typing import Any
 
 import psutil
 
+from tfmat.launch.probes import HOROVOD_PROBE, MPI4PY_PROBE, TENSORFLOW_PROBE
+
 # Seconds. Two processes that load TensorFlow on busy processors take long; SLURM retries for a minute where no
 # controller answers.
 PATIENCE = 60.0
@@ -24,6 +26,7 @@ SLURM_PATIENCE = 5.0
 
 SETUP = "./tools/setup"
 SETUP_HOROVOD = "./tools/setup horovod"
+SETUP_MPI = "./tools/setup mpi"
 GET_MPI = "apt-get install openmpi-bin libopenmpi-dev (on a cluster: module load openmpi)"
 GET_GPU_LIBRARIES = ".venv/bin/pip install --editable '.[gpu]'"
 GET_SLURM = "apt-get install slurm-client (on a cluster: use a login node)"
@@ -52,67 +55,12 @@ class Finding:
     milliseconds: float | None = None
 
 
-# The processes below are programs of their own, because Horovod and DTensor may only be imported by their backends, and
-# because one that hangs or crashes must not take the doctor with it. Each prints one JSON object a line.
-_TIMING = """
-import json, statistics, time
-def median_milliseconds(call):
-    times = []
-    for _ in range(20):
-        start = time.perf_counter()
-        call()
-        times.append(1000 * (time.perf_counter() - start))
-    return statistics.median(times)
-"""
-_TENSORFLOW_PROBE = (
-    _TIMING
-    + """
-import tensorflow as tf, keras
-gpus = tf.config.list_physical_devices("GPU")
-names = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
-print(json.dumps({"tensorflow": tf.__version__, "keras": keras.__version__, "gpus": names}), flush=True)
-
-import numpy as np
-from tensorflow.experimental import dtensor
-tf.config.set_visible_devices([], "GPU")
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-mesh = dtensor.create_mesh([("batch", 2)], devices=["CPU:0", "CPU:1"])
-left, right = np.random.default_rng(0).normal(size=(2, 128, 128)).astype("float32")
-halves = dtensor.pack(list(np.split(left, 2)), dtensor.Layout(["batch", dtensor.UNSHARDED], mesh))
-whole = dtensor.copy_to_mesh(right, dtensor.Layout.replicated(mesh, rank=2))
-# Each device multiplies its half of the rows; their sum over all rows needs an all-reduce.
-product = tf.function(lambda x, y: tf.reduce_sum(tf.matmul(x, y), axis=0))
-found = [part.numpy() for part in dtensor.unpack(product(halves, whole))]
-right_answer = all(np.allclose(part, (left @ right).sum(0), rtol=1e-3, atol=1e-3) for part in found)
-milliseconds = median_milliseconds(lambda: dtensor.unpack(product(halves, whole))[0].numpy())
-print(json.dumps({"right": right_answer, "milliseconds": milliseconds}), flush=True)
-"""
-)
-_HOROVOD_PROBE = (
-    _TIMING
-    + """
-import horovod, horovod.tensorflow as hvd, tensorflow as tf
-hvd.init()
-gradients = tf.fill([153441], hvd.rank() + 1.0)
-def reduce():
-    return hvd.allreduce(gradients, op=hvd.Sum, name="doctor").numpy()
-right_answer = bool((reduce() == hvd.size() * (hvd.size() + 1) / 2).all())
-milliseconds = median_milliseconds(reduce)
-built = [name for name in ("MPI", "Gloo", "NCCL") if getattr(hvd, name.lower() + "_built")()]
-if hvd.rank() == 0:
-    print(json.dumps({"version": horovod.__version__, "built": built, "size": hvd.size(),
-                      "right": right_answer, "milliseconds": milliseconds}), flush=True)
-hvd.shutdown()
-"""
-)
-
-
 def examine() -> list[Finding]:
     """Examines this machine; takes about ten seconds, most of it loading TensorFlow three times."""
     with concurrent.futures.ThreadPoolExecutor() as pool:
         tensorflow = pool.submit(_examine_tensorflow)
-        horovod = pool.submit(_examine_horovod)
+        horovod = pool.submit(_examine_ranks, "Horovod", HOROVOD_PROBE, SETUP_HOROVOD)
+        mpi4py = pool.submit(_examine_ranks, "mpi4py", MPI4PY_PROBE, SETUP_MPI)
         slurm = pool.submit(_examine_slurm)
         *libraries, dtensor = tensorflow.result()
         return [
@@ -121,6 +69,7 @@ def examine() -> list[Finding]:
             *libraries,
             _examine_mpi(),
             horovod.result(),
+            mpi4py.result(),
             dtensor,
             slurm.result(),
             _examine_calculix(),
@@ -144,7 +93,7 @@ def _examine_tensorflow() -> list[Finding]:
     names = ("TensorFlow", "Keras", "GPUs", "DTensor")
     if importlib.util.find_spec("tensorflow") is None:
         return [Finding(name, "missing", "not installed", SETUP) for name in names]
-    answers, complaint = _ask([sys.executable, "-P", "-c", _TENSORFLOW_PROBE])
+    answers, complaint = _ask([sys.executable, "-P", "-c", TENSORFLOW_PROBE])
     if not answers:
         broken = Finding("TensorFlow", "failed", complaint, SETUP)
         return [broken, *(Finding(name, "failed", "needs TensorFlow") for name in names[1:])]
@@ -186,34 +135,30 @@ def _examine_mpi() -> Finding:
     return Finding("MPI", "ok", f"{kind}, {path}")
 
 
-def _examine_horovod() -> Finding:
-    if importlib.util.find_spec("horovod") is None:
-        return Finding("Horovod", "missing", "not installed", SETUP_HOROVOD)
+def _examine_ranks(part: str, program: str, remedy: str) -> Finding:
+    """Whether two ranks of mpirun can sum by the package that is called as `part` is in small letters."""
+    package = part.lower()
+    if importlib.util.find_spec(package) is None:
+        return Finding(part, "missing", "not installed", remedy)
     mpirun = shutil.which("mpirun")
     if mpirun is None:
-        version = importlib.metadata.version("horovod")
-        return Finding("Horovod", "failed", f"{version}, but there is no mpirun", GET_MPI)
+        version = importlib.metadata.version(package)
+        return Finding(part, "failed", f"{version}, but there is no mpirun", GET_MPI)
     # More ranks than a small machine has processors are fine here, and so is root.
     said, _ = _output([mpirun, "--version"], SLURM_PATIENCE)
     options = ["--oversubscribe", "--bind-to", "none"] if "Open MPI" in said else []
     answers, complaint = _ask(
-        [mpirun, *options, "-np", "2", sys.executable, "-P", "-c", _HOROVOD_PROBE],
+        [mpirun, *options, "-np", "2", sys.executable, "-P", "-c", program],
         {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
     )
     if not answers:
-        return Finding("Horovod", "failed", complaint, SETUP_HOROVOD)
+        return Finding(part, "failed", complaint, remedy)
     answer = answers[0]
     built = f"{answer['version']} with {', '.join(answer['built']) or 'neither MPI nor Gloo'}"
     if answer["size"] != 2:
-        return Finding(
-            "Horovod",
-            "failed",
-            f"{built}: two ranks of mpirun do not see each other",
-            SETUP_HOROVOD,
-        )
-    return _trial_finding(
-        "Horovod", f"{built}: all-reduce of 0.61 MB over two ranks", answer, SETUP_HOROVOD
-    )
+        detail = f"{built}: two ranks of mpirun do not see each other"
+        return Finding(part, "failed", detail, remedy)
+    return _trial_finding(part, f"{built}: all-reduce of 0.61 MB over two ranks", answer, remedy)
 
 
 def _examine_slurm() -> Finding:

@@ -118,7 +118,7 @@ def _check_processes(backend: str, options: "BackendOptions") -> None:
     if backend == "single" and processes.size > 1:
         raise InputError(
             f"{processes.launcher} started {processes.size} processes, but --backend=single is for one: each would "
-            "train for itself in the same folder; use --backend=horovod, or --backend=dtensor with a mesh"
+            "train for itself in the same folder; use --backend=horovod or mpi, or --backend=dtensor with a mesh"
         )
     if backend == "dtensor":
         options.mesh.devices_per_process(processes.size)
@@ -238,7 +238,7 @@ def _prepare_tensorflow(job: Job) -> None:
     prepare_tensorflow(
         one_thread_an_operation=goes_in_pieces(job.config.model),
         processors=processors_per_rank(processes) if several else None,
-        gpu=processes.local_rank if several and job.backend == "horovod" else None,
+        gpu=processes.local_rank if several and not on_mesh else None,
         virtual_devices=job.options.mesh.devices_per_process(processes.size) if on_mesh else 1,
         start=not (several and on_mesh),
         own_program=True,

@@ -1,4 +1,4 @@
-"""One rank of the tests of the Horovod backend: `mpirun -np N python -m tfmat_tests.backends.horovod_rank FOLDER`.
+"""One rank of the tests of several processes: `mpirun -np N python -m tfmat_tests.backends.horovod_rank FOLDER`.
 
 Trains every case of FOLDER/cases.json for the contract's 20 steps; rank 0 saves the weights, FOLDER/<name>.npz.
 """
@@ -66,7 +66,7 @@ def what_is_built(case):
 
 
 def exchange(backend, folder):
-    """Exchanges gradients in each of the ways, in a loop in a graph; rank 0 saves the sums, FOLDER/exchange.npz."""
+    """Exchanges gradients in each of the ways, in a graph; rank 0 saves the sums, FOLDER/exchange-<backend>.npz."""
     import numpy as np
     import tensorflow as tf
 
@@ -103,7 +103,7 @@ def exchange(backend, folder):
         )
         found |= {f"{name}-{i}": total for i, total in enumerate(totals)}
     if backend.rank == 0:
-        np.savez(folder / "exchange.npz", **found)
+        np.savez(folder / f"exchange-{backend.name}.npz", **found)
 
 
 def main(folder):
@@ -122,13 +122,15 @@ def main(folder):
     from tfmat_tests.backends.problem import make_data
 
     if processes.size == 2:
-        with make_backend("horovod", BackendOptions()) as backend:
-            exchange(backend, folder)
+        for name in ("horovod", "mpi"):
+            with make_backend(name, BackendOptions()) as backend:
+                exchange(backend, folder)
     data, cases = make_data(), json.loads((folder / "cases.json").read_text())
     # Tracing takes seconds, the steps a fraction of one.
     for _, alike in itertools.groupby(cases, what_is_built):
         first, *others = alike
-        with make_backend("horovod", BackendOptions(**first.get("options", {}))) as backend:
+        options = BackendOptions(**first.get("options", {}))
+        with make_backend(first.get("backend", "horovod"), options) as backend:
             model, start = build(first, backend)
             for case in (first, *others):
                 sums = train(case, backend, data, start)

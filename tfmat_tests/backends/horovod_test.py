@@ -30,6 +30,10 @@ RANKS = [
     for ranks in (1, 2, 3, 4, 8)
 ]
 
+BACKENDS = ("horovod", "mpi")
+# What a case of `by_mpi` is called after.
+SUFFIXES = pytest.mark.parametrize("by", ["", ", mpi"], ids=BACKENDS)
+
 # Two ranks take it in one piece each, so that a network of many operations is traced once; BATCH goes in two pieces.
 ONE_PIECE = 480
 
@@ -95,8 +99,10 @@ def _equal_cases(run_all, ranks):
     ]
     return [
         *(by_nodes if ranks > 2 else []),
+        *map(by_mpi, by_nodes if ranks > 2 else []),
         {**cases[0], "name": "stream", "stream": True},
         *cases,
+        by_mpi(cases[0]),
         {**cases[0], "name": "parts", "options": {"accumulate": 7}},
         # Moments of the whole batch, as Keras's layer has them on one device; the moving statistics too.
         {**cases[0], **normalized, "name": "normalized"},
@@ -123,6 +129,11 @@ def _equal_cases(run_all, ranks):
             "model": {"representation": "plastic_spectrum"},
         },
     ]
+
+
+def by_mpi(case):
+    """The same without Horovod."""
+    return {**case, "name": f"{case['name']}, mpi", "backend": "mpi"}
 
 
 BASE = {"optimizer": "adam", "precision": "float32", "num_examples": NUM_EXAMPLES}
@@ -160,13 +171,15 @@ def trained(tmp_path_factory, run_all):
     def train(ranks):
         if ranks not in known:
             folder = tmp_path_factory.mktemp(f"ranks-{ranks}")
-            cases = _equal_cases(run_all, ranks) + (
-                [HALVED, *APART.values(), *DIFFERENT] if ranks == 2 else []
-            )
+            cases = _equal_cases(run_all, ranks)
+            if ranks == 2:
+                apart = [HALVED, *APART.values()]
+                cases += [*apart, *map(by_mpi, apart), *DIFFERENT]
             (folder / "cases.json").write_text(json.dumps(cases))
             ended = mpirun(ranks, "-m", "tfmat_tests.backends.horovod_rank", str(folder))
             assert ended.returncode == 0, ended.stderr
-            names = [c["name"] for c in cases] + ["exchange"] * (ranks == 2)
+            names = [c["name"] for c in cases]
+            names += [f"exchange-{backend}" for backend in BACKENDS] if ranks == 2 else []
             known[ranks] = {name: np.load(folder / f"{name}.npz") for name in names}
         return known[ranks]
 
@@ -188,9 +201,10 @@ def test_weights_of_a_plain_keras_loop(ranks, networks, expected, trained, run_a
             _check(trained(ranks)[case["name"]], case, expected)
 
 
-def test_halved_gradients_are_near(expected, trained):
+@SUFFIXES
+def test_halved_gradients_are_near(by, expected, trained):
     """fp16 has 11 bits: the weights' change over 20 steps of momentum is right to about 1e-3."""
-    found = trained(2)["fp16"]
+    found = trained(2)[f"fp16{by}"]
     set_precision("float32")
     start = make_model().get_weights()
     reference = expected(HALVED)
@@ -201,10 +215,11 @@ def test_halved_gradients_are_near(expected, trained):
     assert 1e-6 < max(errors) < 1e-2, errors
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ["fp16", "bf16", "int8", "sign", "topk", "powersgd"])
-def test_exchanges_over_the_wire(name, trained):
+def test_exchanges_over_the_wire(name, backend, trained):
     """Four of them one after the other, against NumPy; every rank has the same sums, as each has checked."""
-    gradients, found = some_gradients(4, workers=2), trained(2)["exchange"]
+    gradients, found = some_gradients(4, workers=2), trained(2)[f"exchange-{backend}"]
     exact = name in ("fp16", "bf16")
     reference = NumpyExchange(name, SHAPES[:0] if exact else SHAPES, workers=2)
     for step, own in enumerate(gradients):
@@ -215,7 +230,8 @@ def test_exchanges_over_the_wire(name, trained):
             assert (abs(found[f"{name}-{i}"][step] - expected) <= bound).all(), (step, i)
 
 
-def test_compressed_training_is_that_of_the_paper(trained):
+@SUFFIXES
+def test_compressed_training_is_that_of_the_paper(by, trained):
     """Twenty steps over two ranks, a batch among them of which the second rank has no example."""
     plain, sums = PlainWorkers(), []
     for step in range(STEPS):
@@ -224,13 +240,14 @@ def test_compressed_training_is_that_of_the_paper(trained):
         for worker in range(2):
             plain.apply(worker, totals)
         sums.append(total)
-    found = trained(2)["powersgd"]
+    found = trained(2)[f"powersgd{by}"]
     for i, weight in enumerate(plain.models[0].get_weights()):
         assert relative_error(found[f"arr_{i}"], weight) < 1e-9, i
     np.testing.assert_allclose(found["sums"][:, 0], sums, rtol=1e-9)
 
 
-def test_local_steps_are_those_of_workers_that_are_alone(trained):
+@SUFFIXES
+def test_local_steps_are_those_of_workers_that_are_alone(by, trained):
     """They meet after every fourth step of a call, and at its end: calls are of 5, 9 and 6 steps."""
     plain, sums = PlainWorkers(), []
     anchors = plain.models[0].get_weights()
@@ -248,7 +265,7 @@ def test_local_steps_are_those_of_workers_that_are_alone(trained):
             anchors = [anchor - 0.7 * m for anchor, m in zip(anchors, mean, strict=True)]
             for model in plain.models:
                 model.set_weights(anchors)
-    found = trained(2)["local steps"]
+    found = trained(2)[f"local steps{by}"]
     for i, weight in enumerate(anchors):
         assert relative_error(found[f"arr_{i}"], weight) < 1e-9, i
     np.testing.assert_allclose(found["sums"][:, 0], sums, rtol=1e-9)

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from tfmat.launch import doctor
+from tfmat.launch.probes import HOROVOD_PROBE
 from tfmat_tests.mpi import is_running
 
 
@@ -44,6 +45,7 @@ def test_this_machine(here):
             "GPUs",
             "MPI",
             "Horovod",
+            "mpi4py",
             "DTensor",
             "SLURM",
             "CalculiX",
@@ -69,12 +71,23 @@ def test_two_ranks_of_horovod_add_up(here):
     assert here["MPI"].detail.split(",")[0].split()[-1] in version
 
 
+@pytest.mark.skipif(
+    not (importlib.util.find_spec("mpi4py") and shutil.which("mpirun")),
+    reason="there is no mpi4py or no mpirun: ./tools/setup mpi",
+)
+def test_two_ranks_of_mpi4py_add_up(here):
+    found = here["mpi4py"]
+    assert found.state == "ok", found
+    assert found.detail.startswith(f"{importlib.metadata.version('mpi4py')} with ")
+    assert found.milliseconds > 0
+
+
 def test_what_is_missing_comes_with_the_line_that_gets_it(bare, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert doctor._examine_mpi().remedy == doctor.GET_MPI
     assert doctor._examine_slurm().remedy == doctor.GET_SLURM
     assert doctor._examine_calculix().remedy == doctor.GET_CALCULIX
-    assert doctor._examine_horovod() == doctor.Finding(
+    assert doctor._examine_ranks("Horovod", HOROVOD_PROBE, doctor.SETUP_HOROVOD) == doctor.Finding(
         "Horovod", "missing", "not installed", "./tools/setup horovod"
     )
     assert {finding.remedy for finding in doctor._examine_tensorflow()} == {"./tools/setup"}
@@ -90,7 +103,7 @@ def test_broken_horovod_is_told_with_its_own_complaint(bare, monkeypatch):
         "echo 'ImportError: mpi_lib.so: undefined symbol: _ZN10tensorflow' >&2\n"
         "echo '-----' >&2; echo 'mpirun: one process ended' >&2; exit 1",
     )
-    found = doctor._examine_horovod()
+    found = doctor._examine_ranks("Horovod", HOROVOD_PROBE, doctor.SETUP_HOROVOD)
     assert (found.state, found.remedy) == ("failed", doctor.SETUP_HOROVOD)
     assert found.detail == "ImportError: mpi_lib.so: undefined symbol: _ZN10tensorflow"
     assert doctor._examine_mpi().detail == f"Open MPI 4.1.4, {bare}/mpirun"
@@ -100,7 +113,7 @@ def test_ranks_that_do_not_see_each_other_are_told(bare, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     answer = '{"version": "0.28.1", "built": ["Gloo"], "size": 1, "right": true, "milliseconds": 1}'
     command(bare, "mpirun", f"echo '{answer}'; echo '{answer}'")
-    found = doctor._examine_horovod()
+    found = doctor._examine_ranks("Horovod", HOROVOD_PROBE, doctor.SETUP_HOROVOD)
     assert found.state == "failed"
     assert "with Gloo: two ranks of mpirun do not see each other" in found.detail
 

@@ -25,7 +25,7 @@ def project(tmp_path_factory):
     [
         ("cor", "did you mean 'core'?"),
         ("tests", "did you mean 'test'?"),
-        ("xyz", "valid: core docs test horovod"),
+        ("xyz", "valid: core docs test mpi horovod"),
     ],
 )
 def test_unknown_part_is_refused_with_the_nearest(tmp_path, part, said):

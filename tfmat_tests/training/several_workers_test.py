@@ -19,12 +19,14 @@ RANKS = 3
 # Seconds in which everything must have ended, TensorFlow's start on shared processors included.
 PATIENCE = 60 + 120
 
+BACKENDS = ("horovod", "mpi")
 FAULTS = ("exception", "SIGKILL", "SIGSTOP")
 PHASES = ("start", "training", "validation", "checkpoint")
 DEFAULT = {
-    ("exception", RANKS - 1, "training"),
-    ("SIGKILL", 0, "validation"),
-    ("SIGSTOP", RANKS - 1, "checkpoint"),
+    ("horovod", "exception", RANKS - 1, "training"),
+    ("horovod", "SIGKILL", 0, "validation"),
+    ("mpi", "SIGKILL", RANKS - 1, "training"),
+    ("horovod", "SIGSTOP", RANKS - 1, "checkpoint"),
 }
 
 
@@ -63,7 +65,7 @@ def _nothing_is_left(workdir):
 
 
 def test_goes_on_with_other_workers(tmp_path):
-    """4 ranks, then 2, then the single backend: the same examples in every batch, so the same weights as alone.
+    """4 ranks, then 2 without Horovod, then the single backend: the same batches, so the same weights as alone.
 
     The signal comes to the last rank, and stops all of them after the same step.
     """
@@ -71,7 +73,8 @@ def test_goes_on_with_other_workers(tmp_path):
     assert ended.returncode == 75, ended.stderr
     assert ended.stderr.count("SIGUSR1 received; saved at step 10 of 30") == 1, ended.stderr
     assert json.loads((tmp_path / "a/status.json").read_text())["state"] == "interrupted"
-    assert _run(2, {"workdir": tmp_path / "a", "signal_at": 20}).returncode == 75
+    by_mpi = {"workdir": tmp_path / "a", "signal_at": 20, "backend": "mpi"}
+    assert _run(2, by_mpi).returncode == 75
     # The last one finds a run that is done, which says so, whoever asks.
     alone = [{"workdir": tmp_path / run, "backend": "single"} for run in "aba"]
     ended = _run(0, *alone)
@@ -190,15 +193,16 @@ def lost_runs(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("fault", "rank", "phase"),
+    ("backend", "fault", "rank", "phase"),
     [
         pytest.param(*case, marks=[] if case in DEFAULT else [pytest.mark.large])
-        for case in itertools.product(FAULTS, (0, RANKS - 1), PHASES)
+        for case in itertools.product(BACKENDS, FAULTS, (0, RANKS - 1), PHASES)
     ],
 )
-def test_a_lost_worker_ends_all(fault, rank, phase, lost_runs):
-    workdir = lost_runs / f"{fault}-{rank}-{phase}"
-    ended = _run(RANKS, {"workdir": workdir, "fault": fault, "rank": rank, "phase": phase})
+def test_a_lost_worker_ends_all(backend, fault, rank, phase, lost_runs):
+    workdir = lost_runs / f"{backend}-{fault}-{rank}-{phase}"
+    run = {"workdir": workdir, "backend": backend, "fault": fault, "rank": rank, "phase": phase}
+    ended = _run(RANKS, run)
     assert ended.returncode not in (0, 75), ended.stderr
     lines = [line for line in ended.stderr.splitlines() if line.startswith("tfmat: ")]
     assert len(lines) == 1, ended.stderr

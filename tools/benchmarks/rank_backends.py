@@ -5,18 +5,15 @@ import time
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfmat.backends import BackendOptions
 from tfmat.backends.exchange import together
 from tfmat.backends.horovod import HorovodBackend, HorovodCollectives
-from tfmat.backends.single import SingleBackend
 from tfmat.config import default_config
 from tfmat.data.packed import PackedDataset
 from tfmat.models import build_model
 from tfmat.ranks.processes import Processes
-from tfmat.scaling import allreduce
 
 
 class Halves(HorovodBackend):
@@ -44,20 +41,6 @@ class _EachVariable(HorovodCollectives):
         return together([self.sum(tensor, next(self._names)) for tensor in tensors])[0]
 
 
-class _BareMpi(allreduce.BareMpi):
-    def reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
-        def allreduce(flat: np.ndarray) -> np.ndarray:
-            total = np.empty_like(flat)
-            self.world.Allreduce(np.ascontiguousarray(flat), total)
-            return total
-
-        flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
-        total = tf.numpy_function(allreduce, [flat], flat.dtype)
-        total.set_shape(flat.shape)
-        parts = tf.split(total, [tensor.shape.num_elements() for tensor in tensors])
-        return [tf.reshape(p, t.shape) for p, t in zip(parts, tensors, strict=True)]
-
-
 class Silent(HorovodBackend):
     """Horovod has been started, and nothing is summed."""
 
@@ -74,13 +57,6 @@ class EachVariable(HorovodBackend):
     """One collective a variable."""
 
     transport = _EachVariable
-
-
-class BareMpi(SingleBackend):
-    """The same loop with an MPI_Allreduce (mpi4py in a numpy_function) in Horovod's place."""
-
-    def __init__(self, options: BackendOptions | None = None):
-        super().__init__(options, _BareMpi())
 
 
 def measure_textbook(

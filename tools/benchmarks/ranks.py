@@ -23,7 +23,7 @@ _UNTUNED = {"HOROVOD_CYCLE_TIME": "1", "OMPI_MCA_mpi_yield_when_idle": "0"}
 # What it is for people, the backend that trains (rank_backends.py) or one of tfmat's, and what the libraries are told.
 VARIANTS: dict[str, tuple[str, str, dict[str, str]]] = {
     "alone": ("processes alone, nothing summed", "single", {}),
-    "mpi": ("bare MPI_Allreduce in Horovod's place", "BareMpi", {}),
+    "mpi": ("--backend=mpi", "mpi", {}),
     "tfmat": ("tfmat: one flat buffer, its own settings", "horovod", {}),
     "silent": ("Horovod started, nothing summed", "Silent", {}),
     "grouped": ("Horovod's grouped_allreduce", "Grouped", {}),
