@@ -3,6 +3,8 @@
     .venv/bin/python tools/slow_networks_study.py --ranks=4 --out=FOLDER
     .venv/bin/python tools/slow_networks_study.py --hosts=server1:2,server2:2 --out=FOLDER --link="100 Mbit/s, 5 ms"
 
+`--ways local-16@7e-3` trains a way at another learning rate than 5e-3.
+
 Each way trains the default network on the same examples with the same seeds, under mpirun. Told are the validation
 loss after equal examples against that of exact sums in every step, the bytes that a worker sends in a step, and the
 steps per second. Runs that are done are not done again, so the same command goes on where it was stopped.
@@ -38,6 +40,11 @@ WAYS: dict[str, dict[str, Any]] = {
     "sign": {"compression": "sign"},
     "local-16": {"local_steps": 16},
     "local-50": {"local_steps": 50},
+    "local-16-outer-0.7-0.9": {
+        "local_steps": 16,
+        "outer_learning_rate": 0.7,
+        "outer_momentum": 0.9,
+    },
     "local-16-averaged": {"local_steps": 16, "outer_momentum": 0.0},
     "local-16-powersgd-4": {"local_steps": 16, "compression": "powersgd"},
     "local-16-powersgd-16": {
@@ -47,6 +54,22 @@ WAYS: dict[str, dict[str, Any]] = {
     },
     "local-50-fp16": {"local_steps": 50, "compression": "fp16"},
 }
+
+
+def settings_of(text: str) -> dict[str, Any]:
+    """The keys of `WAY` or `WAY@RATE`; ArgumentTypeError where there is none of that name."""
+    way, at, rate = text.partition("@")
+    if way not in WAYS:
+        raise argparse.ArgumentTypeError(f"'{way}' is none of {', '.join(WAYS)}")
+    try:
+        return {**WAYS[way], **({"optimizer.learning_rate": float(rate)} if at else {})}
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text}: write a rate as {way}@7e-3") from None
+
+
+def _way(text: str) -> str:
+    settings_of(text)
+    return text
 
 
 def command(args: argparse.Namespace, way: str, seed: int, workdir: pathlib.Path) -> list[str]:
@@ -65,7 +88,7 @@ def command(args: argparse.Namespace, way: str, seed: int, workdir: pathlib.Path
         "optimizer.learning_rate": 5e-3,
         "optimizer.scaling": "sqrt",
         "optimizer.warmup": f"{args.steps // 20}steps",
-        **WAYS[way],
+        **settings_of(way),
     }
     return [
         *("mpirun", "-np", str(args.ranks), *where),
@@ -133,7 +156,10 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=75, help="examples a rank and step")
     parser.add_argument("--steps", type=int, default=1250, help="at least 150")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--ways", nargs="*", choices=list(WAYS), default=list(WAYS))
+    parser.add_argument(
+        "--ways", nargs="*", type=_way, default=list(WAYS), metavar="WAY[@RATE]",
+        help="none, fp16, powersgd-4, local-50 …, also at another learning rate: local-50@7e-3 [all]",
+    )  # fmt: skip
     args = parser.parse_args()
     args.out = args.out.resolve()
     ways = ["none", *(way for way in args.ways if way != "none")]

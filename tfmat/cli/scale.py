@@ -3,6 +3,7 @@
   tfmat scale                                      on this machine; it says how long that takes
   tfmat scale --quick --workdir=runs/try           a few minutes, to see how it works
   tfmat scale --config=my_scaling.py --workdir=runs/mine --price_per_hour=0.05 --watts_a_worker=12
+  tfmat scale --hosts=server1:2,server2:2          over several machines, by mpirun
   tfmat scale --launcher=slurm --nodes=4 --exclusive --time_limit=20     one job a point, on up to four nodes
 
 The config file has get_scaling() beside get_config(): backends, workers, batches, libraries, meshes, networks and data
@@ -36,6 +37,7 @@ from tfmat.cli.launcher_flags import (
     wants_slurm,
 )
 from tfmat.errors import InputError
+from tfmat.launch.hosts import parse_hosts
 from tfmat.launch.site import Site
 from tfmat.launch.slurm_script import SlurmJob
 
@@ -54,6 +56,11 @@ FLAGS = (
     text("workdir", None, "folder of the study [runs/<config name>]"),
     DATA_DIR,
     switch("quick", False, "a small study, for trying"),
+    text(
+        "hosts",
+        None,
+        "machines that mpirun reaches, and workers of each: server1:2,server2:2 [this one]",
+    ),
     *(number(name, None, meaning) for name, meaning in _ASSUMPTIONS.items()),
     *LAUNCHER,
 )
@@ -75,6 +82,9 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     changes = {name: value for name, value in values.items() if value is not None}
     Assumptions(**changes)  # wrong ones are told before anything is measured
     slurm = _slurm(flag_values, workdir) if wants_slurm(flag_values) else None
+    hosts = parse_hosts(flag_values.hosts) if flag_values.hosts else ()
+    if slurm and hosts:
+        raise InputError("--hosts is for mpirun; under SLURM say --nodes")
     if slurm:
         matrix = dataclasses.replace(matrix, share_processes=False)
     scale(
@@ -84,6 +94,7 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
         data_dir=flag_values.data_dir,
         assumptions=changes,
         slurm=slurm,
+        hosts=hosts,
         dry_run=flag_values.dry_run,
     )
     return 0

@@ -42,10 +42,20 @@ _LOOK = 0.1  # seconds between two looks
 
 
 def mpirun_command(
-    hosts: Sequence[Host], command: Sequence[str], environment: Mapping[str, str] = os.environ
+    hosts: Sequence[Host],
+    command: Sequence[str],
+    environment: Mapping[str, str] = os.environ,
+    defaults: Mapping[str, str] = _DEFAULTS,
 ) -> list[str]:
-    """The command line that starts `command` on every slot of the hosts, rank by rank in their order. Pure."""
-    handed_on = sorted(name for name in {**_DEFAULTS, **environment} if _HANDED_ON.fullmatch(name))
+    """The command line that starts `command` on every slot of the hosts, rank by rank in their order. Pure.
+
+    Args:
+      hosts: with the ranks of each.
+      command: of each rank.
+      environment: of mpirun; what concerns Python and its libraries is handed on to the ranks.
+      defaults: what mpirun is given where the environment has none of it.
+    """
+    handed_on = sorted(name for name in {**defaults, **environment} if _HANDED_ON.fullmatch(name))
     return [
         "mpirun", "-np", str(count_ranks(hosts)), "-H", ",".join(map(str, hosts)),
         # Bound to one processor, a rank's threads would wait for each other.

@@ -9,6 +9,7 @@ from tfmat.scaling.measurement_files import Assumptions
 from tfmat.scaling.measurements import Measurements
 from tfmat.scaling.network import LineFit, line_fits
 from tfmat.scaling.prediction import Prediction, Predictor, StepModel
+from tfmat.scaling.slow_links import Way, ways
 from tfmat.scaling.study import Check, Combination, checks, main_model
 from tfmat.scaling.summary import PointSummary, series, summarise
 from tfmat.scaling.time_to_accuracy import Cost, costs, predicted_costs, target_of
@@ -51,6 +52,7 @@ class Analysis:
       target: validation loss; None where nothing was trained.
       costs: to reach it, as measured; predicted: by workers at one global batch.
       options: forms of parallelism for the main model.
+      ways: to exchange gradients over the measured network, see slow_links.py.
     """
 
     measurements: Measurements
@@ -67,6 +69,7 @@ class Analysis:
     costs: list[Cost]
     predicted: list[Cost]
     options: list[Option]
+    ways: list[list[Way]]
 
     @property
     def best(self) -> PointSummary | None:
@@ -100,13 +103,14 @@ def analyse(measurements: Measurements, assumptions: Assumptions) -> Analysis:
     target = target_of(summaries, assumptions)
     measured = [] if target is None else costs(summaries, target, assumptions)
     shown = [] if main is None else _headline_series(main)
+    lines = line_fits(measurements.allreduces)
     return Analysis(
         measurements=measurements,
         assumptions=assumptions,
         summaries=summaries,
         weak=_headline_first(series(summaries, "weak"), shown),
         strong=_headline_first(series(summaries, "strong"), shown),
-        lines=line_fits(measurements.allreduces),
+        lines=lines,
         main=main,
         shown=shown,
         checks=[] if main is None else checks(main, measurements.allreduces, assumptions),
@@ -115,6 +119,7 @@ def analyse(measurements: Measurements, assumptions: Assumptions) -> Analysis:
         costs=measured,
         predicted=_predicted(measured, forecast, main, assumptions),
         options=_options(shown, forecast),
+        ways=ways(summaries, lines),
     )
 
 

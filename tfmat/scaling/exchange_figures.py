@@ -11,7 +11,9 @@ from tfmat.report.drawing import (
     INK,
     MOST_SERIES,
     Picture,
+    bars,
     complete,
+    legend_below,
     picture,
     style,
     worker_axis,
@@ -21,6 +23,7 @@ from tfmat.scaling.analysis import LARGER, Analysis, Forecast
 from tfmat.scaling.collective_costs import ALGORITHMS
 from tfmat.scaling.network import LineFit, library_name
 from tfmat.scaling.prediction import Prediction, StepModel
+from tfmat.scaling.slow_links import Way
 from tfmat.scaling.study import GOAL, Check
 from tfmat.scaling.summary import PointSummary
 
@@ -38,6 +41,9 @@ def exchange_pictures(analysis: Analysis) -> Iterator[Picture]:
         yield picture("allreduce", text, draw_allreduces, **data)
         text = "time of an exchange of gradients over workers"
         yield picture("sync_over_workers", text, draw_sync_over_workers, **data, model=model)
+    if analysis.ways:
+        text = "steps a second by how gradients are exchanged"
+        yield picture("exchanges", text, draw_ways, group=analysis.ways[-1])
     text = "exchanges in an epoch over the batch a worker"
     data = {"summaries": analysis.summaries, "dataset_size": point.dataset_size}
     yield picture("syncs_an_epoch", text, draw_syncs_an_epoch, **data)
@@ -105,6 +111,21 @@ def draw_syncs_an_epoch(panel: Axes, summaries: Sequence[PointSummary], dataset_
         label = f"{workers} worker{'s' if workers > 1 else ''}"
         panel.plot([b for b, _ in of], [s for _, s in of], ls="", ms=5, label=label, **look)
     complete(panel, "batch a worker", "exchanges in an epoch", log="xy", columns=2)
+
+
+def draw_ways(panel: Axes, group: Sequence[Way]) -> None:
+    """Steps a second of each way to exchange gradients, measured as bars and predicted as marks."""
+    names = [way.exchange.replace(",", " ") or "exact sums in every step" for way in group]
+    places = bars(panel, names, "steps a second")
+    measured = [1 / way.measured if way.measured else 0.0 for way in group]
+    panel.barh(places, measured, height=0.6, color=COLOURS[0], alpha=0.6, label="measured")
+    marks = [
+        (1 / way.predicted, place)
+        for way, place in zip(group, places, strict=True)
+        if way.predicted
+    ]
+    panel.plot(*zip(*marks, strict=True), "D", ms=5, color=INK, label="predicted")
+    legend_below(panel, columns=2)
 
 
 def draw_sync_over_workers(

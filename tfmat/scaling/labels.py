@@ -27,6 +27,8 @@ def variant_name(point: Point) -> str:
         kind += f" {re.sub(r':[0-9]+', '', point.mesh)}"
     if point.zero_stage:
         kind += f" ZeRO {point.zero_stage}"
+    if point.exchange:
+        kind += f" {point.exchange.replace(',', ' ')}"
     joint = " " if point.backend == "horovod" else ", "
     return joint.join(part for part in (kind, point.collectives) if part)
 

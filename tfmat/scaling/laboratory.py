@@ -19,6 +19,9 @@ from typing import Any, Protocol
 from tfmat.console import log, progress_bar
 from tfmat.errors import InputError
 from tfmat.files import make_folder, read_json, write_json
+from tfmat.launch.children import end_with_parent
+from tfmat.launch.hosts import AS_ROOT, Host
+from tfmat.launch.mpirun import mpirun_command
 from tfmat.scaling.worker import SPEC, answer_file
 
 LOG = "log.txt"
@@ -43,6 +46,7 @@ class Launch:
       num_processes, nodes: how many, and over how many machines.
       processors, gpus: of each process, and of all of them.
       gloo: they are started by horovodrun.
+      hosts: machines, each with the processes that mpirun may start there; none for this one.
       guess: seconds that it takes on a quiet machine.
     """
 
@@ -56,6 +60,7 @@ class Launch:
     processors: int = 1
     gpus: int = 0
     gloo: bool = False
+    hosts: tuple[Host, ...] = ()
     guess: float = 15.0
 
     @property
@@ -222,6 +227,8 @@ def local_command(launch: Launch) -> list[str]:
         # Under mpirun Horovod's Gloo crashes at its first broadcast (0.28.1).
         horovodrun = pathlib.Path(sys.executable).with_name("horovodrun")
         return [str(horovodrun), "--gloo", "-np", str(count), "-H", f"localhost:{count}", *alone]
+    if launch.hosts:
+        return mpirun_command(launch.hosts, alone, defaults={})
     return ["mpirun", "-np", str(count), "--oversubscribe", "--bind-to", "none", *alone]
 
 
@@ -232,14 +239,8 @@ def run_locally(launches: Sequence[Launch], finished: Finished) -> None:
 
 
 def _run(launch: Launch) -> tuple[str, str] | None:
-    environment = {
-        **os.environ,
-        # Root may be all that a container has.
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }
-    path = launch.folder / LOG
+    environment = {**os.environ, **AS_ROOT, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    path, parent = launch.folder / LOG, os.getpid()
     with path.open("wb") as log:
         process = subprocess.Popen(
             local_command(launch),
@@ -248,6 +249,8 @@ def _run(launch: Launch) -> tuple[str, str] | None:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for us, who end them in order
+            # Processes of other machines cannot watch this one: mpirun ends them.
+            preexec_fn=lambda: end_with_parent(parent),
         )
         try:
             status = process.wait(_LONGEST_LAUNCH)

@@ -11,11 +11,13 @@ from tfmat.config import (
     apply_override,
     call_config_function,
     check_config,
+    default_config,
     find_config_file,
     load_config,
 )
 from tfmat.durations import Duration
 from tfmat.errors import InputError, nearest
+from tfmat.scaling.exchanges import with_exchange
 
 # TensorFlow's own tf.distribute, to be compared with.
 BASELINES = ("parameter_server", "mirrored", "multi_worker_mirrored")
@@ -75,6 +77,8 @@ class Runs(_Combinations):
       batch_a_worker: weak scaling; global_batch_size: strong scaling.
       collectives: of horovod: `mpi`, `gloo`, `nccl`. transport: "" for what the library chooses, `tcp`, `rdma`.
       mesh, zero_stage: of dtensor.
+      exchange: of horovod: keys of the config with commas between, as `local_steps=50,compression=fp16`, which say how
+        gradients travel (docs/slow_networks.md); "" as the config says.
       updates: of parameter_server: `asynchronous`, `synchronous`.
       model: names out of the matrix' `models`.
       dataset_size: training examples; none for the matrix' own.
@@ -91,6 +95,7 @@ class Runs(_Combinations):
     transport: str | Sequence[str] = ""
     mesh: str | Sequence[str] = ()
     zero_stage: int | Sequence[int] = 0
+    exchange: str | Sequence[str] = ""
     updates: str | Sequence[str] = "asynchronous"
     model: str | Sequence[str] = "default"
     dataset_size: int | Sequence[int] = ()
@@ -114,6 +119,8 @@ class Runs(_Combinations):
         if not self.values("batch_a_worker") and not self.values("global_batch_size"):
             raise InputError("Runs has no batch; give batch_a_worker (weak) or global_batch_size")
         _ = self.meshes
+        for exchange in self.values("exchange"):
+            with_exchange(default_config(), exchange)
         if self.train_for:
             Duration.parse(self.train_for)
         if any(stage > 3 for stage in self.values("zero_stage")):
@@ -204,6 +211,7 @@ class Matrix:
                 global_batch_size=() if batches else each.values("global_batch_size")[:1],
                 workers=min(each.values("workers")),
                 collectives="mpi",
+                exchange="",
                 mesh=each.values("mesh")[:1],
             )
             for each in self.runs

@@ -56,6 +56,7 @@ class Point:
       transport: such as `shared memory`, `tcp`, `rdma`; empty where not known.
       mesh: `batch:2,model:2`; empty without one.
       zero_stage: 0 to 3.
+      exchange: how gradients travel where it is not as exact sums in every step, `local_steps=50,compression=fp16`.
       oversubscribed: more workers than processors: says nothing of scaling, and is left out of every fit.
       placement: `filled` (one node after another) or `spread`; empty on one node.
     """
@@ -77,6 +78,7 @@ class Point:
     zero_stage: int = 0
     oversubscribed: bool = False
     placement: str = ""
+    exchange: str = ""
 
     def __post_init__(self) -> None:
         _positive(
@@ -133,6 +135,7 @@ class RankUse:
       cpu_utilisation, gpu_utilisation: shares of what it may use, 0 to 1.
       memory_bytes, gpu_memory_bytes: most that it held.
       power_watts: on average.
+      bytes_sent_per_step: to other ranks, as a ring sends them.
     """
 
     rank: int
@@ -151,6 +154,7 @@ class RankUse:
     memory_bytes: int | None = None
     gpu_memory_bytes: int | None = None
     power_watts: float | None = None
+    bytes_sent_per_step: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

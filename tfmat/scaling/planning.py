@@ -11,6 +11,8 @@ from typing import Any
 from tfmat.config import Config
 from tfmat.errors import InputError
 from tfmat.files import as_json
+from tfmat.launch.hosts import Host, count_ranks
+from tfmat.scaling.exchanges import with_exchange
 from tfmat.scaling.laboratory import Launch, folder_name
 from tfmat.scaling.matrix import BASELINES, Matrix, config_of_model
 from tfmat.scaling.measurements import LeftOut, Measurements, Model, Point
@@ -25,7 +27,7 @@ _START, _COMPILING, _ONE_SIZE = 9.0, 2.5, 0.4
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """Local, or a kind of SLURM node.
+    """This one, several that mpirun reaches, or a kind of SLURM node.
 
     Attributes:
       hardware: its name in the measurements.
@@ -35,6 +37,7 @@ class Machine:
       mpirun, infiniband: whether they are there.
       gpus: number of them.
       slurm: whether each launch is a job; then `most_nodes` is the most that one gets, None for no limit.
+      hosts: the machines over which mpirun starts a launch; none for this one alone.
     """
 
     hardware: str
@@ -46,10 +49,11 @@ class Machine:
     gpus: int = 0
     slurm: bool = False
     most_nodes: int | None = None
+    hosts: tuple[Host, ...] = ()
 
     def nodes_of(self, variant: Variant) -> int:
         """Nodes that a variant takes."""
-        if not self.slurm:
+        if variant.num_processes == 1 or not (self.slurm or self.hosts):
             return 1
         if variant.placement == "spread":
             return min(variant.workers, self.most_nodes or variant.workers)
@@ -60,25 +64,39 @@ class Machine:
         return -(-variant.workers // self.nodes_of(variant)) > self.workers_per_node
 
 
-def local_machine(session: dict[str, Any], sums_with: set[str], matrix: Matrix) -> Machine:
-    """This machine.
+def local_machine(
+    session: dict[str, Any], sums_with: set[str], matrix: Matrix, hosts: tuple[Host, ...] = ()
+) -> Machine:
+    """This machine, or several like it.
 
     Args:
       session: of `tfmat.launch.provenance.describe_session`.
       sums_with: as runner.py finds it.
       matrix: says what a worker gets of it, and may name it.
+      hosts: machines over which launches go, each with as many workers; none for this one alone.
+
+    Raises:
+      InputError: the machines take different numbers of workers.
     """
+    if len({host.slots for host in hosts}) > 1:
+        raise InputError(
+            f"--hosts={','.join(map(str, hosts))}: a study needs machines alike; give each as many workers"
+        )
     processors = len(os.sched_getaffinity(0))
     gpus = session["machine"]["gpus"]
     name = gpus[0] if gpus else session["machine"]["processor"]
     return Machine(
         hardware=matrix.hardware or f"{name}, {processors} processors",
         processors=processors,
-        workers_per_node=max(1, processors // matrix.processors_a_worker),
+        workers_per_node=(
+            hosts[0].slots if hosts else max(1, processors // matrix.processors_a_worker)
+        ),
         sums_with=frozenset(sums_with),
         mpirun=shutil.which("mpirun") is not None,
         infiniband=any(pathlib.Path("/sys/class/infiniband").glob("*")),
         gpus=len(gpus),
+        most_nodes=len(hosts) or None,
+        hosts=hosts,
     )
 
 
@@ -128,11 +146,16 @@ class Study:
                 collectives=f"{variant.updates} updates" if server else variant.collectives,
                 mesh=variant.mesh,
                 zero_stage=variant.zero_stage,
+                exchange=variant.exchange,
                 placement=variant.placement if place["nodes"] > 1 else "",
                 **place,
             )
         except InputError as error:
             raise InputError(f"{variant}: {error}") from error
+
+    def _config(self, variant: Variant) -> Config:
+        config = config_of_model(self.config, self.matrix, variant.model)
+        return with_exchange(config, variant.exchange)
 
     def groups(self) -> tuple[list[Group], list[LeftOut]]:
         """What can be measured here, and what cannot, with the reasons."""
@@ -181,6 +204,7 @@ class Study:
         guess = _START + a_task * len(group.tasks) + _ONE_SIZE * len(group.sizes)
         gradients = {model.gradient_bytes for model in self.models.values()}
         server = variant.backend == "parameter_server"
+        nodes = self.machine.nodes_of(variant)
         devices = variant.workers if variant.has_devices else 1
         processors = matrix.processors_a_worker * devices
         spec = {
@@ -188,7 +212,7 @@ class Study:
             "variant": dataclasses.asdict(variant),
             "tasks": [dataclasses.asdict(task) for task in group.tasks],
             "sizes": sorted({*group.sizes, *gradients}) if group.sizes else [],
-            "config": as_json(config_of_model(self.config, matrix, variant.model).to_dict()),
+            "config": as_json(self._config(variant).to_dict()),
             "dataset": str(self.dataset),
             "dataset_size": variant.dataset_size,
             "processors": processors,
@@ -205,10 +229,11 @@ class Study:
             folder=folder / folder_name(number, str(group)),
             spec=spec,
             num_processes=variant.num_processes,
-            nodes=1 if variant.num_processes == 1 else self.machine.nodes_of(variant),
+            nodes=nodes,
             processors=processors,
             gpus=0 if server else matrix.gpus_a_worker * variant.workers,
             gloo=variant.collectives == "gloo",
+            hosts=_filled(self.machine.hosts[:nodes], variant.num_processes),
             guess=guess * max(1.0, variant.num_processes / self.machine.processors),
         )
 
@@ -220,22 +245,34 @@ def unavailable(variant: Variant, matrix: Matrix, machine: Machine) -> str | Non
     if variant.backend == "horovod" and variant.collectives not in machine.sums_with:
         built = ", ".join(sorted(machine.sums_with - {"mpi4py"})) or "no Horovod that works"
         return f"{variant.collectives} is not built into Horovod here (there is: {built})"
-    if variant.collectives == "gloo" and machine.slurm:
-        return "Gloo needs horovodrun, which is not started under SLURM"
+    if variant.collectives == "gloo" and (machine.slurm or machine.hosts):
+        return "Gloo needs horovodrun, which is not started under SLURM or over several machines"
     if variant.collectives == "nccl" and not machine.gpus:
         return "nccl sums on GPUs, and there is none"
     if variant.backend == "mpi4py" and "mpi4py" not in machine.sums_with:
         return "mpi4py is not installed"
     if variant.transport == "rdma" and not machine.infiniband:
         return "there is no InfiniBand or RoCE device"
-    if variant.placement == "spread" and not machine.slurm:
-        return "one machine has nothing to spread over; use --launcher=slurm"
+    if variant.placement == "spread" and not (machine.slurm or machine.hosts):
+        return "one machine has nothing to spread over; use --launcher=slurm or --hosts"
     if not machine.slurm and variant.workers > matrix.most_workers:
         return f"more than most_workers={matrix.most_workers} on {machine.processors} processors"
     nodes = machine.nodes_of(variant)
-    if machine.slurm and machine.most_nodes and nodes > machine.most_nodes:
-        return f"needs {nodes} nodes of {machine.workers_per_node} workers; --nodes={machine.most_nodes}"
+    if machine.most_nodes and nodes > machine.most_nodes:
+        known = "--hosts has" if machine.hosts else "--nodes is"
+        return f"needs {nodes} nodes of {machine.workers_per_node} workers; {known} {machine.most_nodes}"
     return None
+
+
+def _filled(hosts: tuple[Host, ...], processes: int) -> tuple[Host, ...]:
+    """The hosts with as many of the processes as they take, one host after the other."""
+    if processes == 1 or not hosts:
+        return ()
+    each = -(-processes // len(hosts))
+    found: list[Host] = []
+    for host in hosts:
+        found.append(Host(host.name, min(each, processes - count_ranks(found))))
+    return tuple(host for host in found if host.slots > 0)
 
 
 def _program(variant: Variant) -> str:

@@ -29,6 +29,7 @@ from tfmat.scaling.scaling_verdict import (
     judge,
     outlook,
 )
+from tfmat.scaling.slow_links import recommend
 from tfmat.scaling.speed_figures import accuracy_pictures, parts_of, speed_pictures, step_bars
 from tfmat.scaling.study import GOAL
 from tfmat.scaling.summary import UNRELIABLE, PointSummary, added_worker, amdahl_share
@@ -122,6 +123,7 @@ def scaling_page(analysis: Analysis, found: Mapping[str, Picture], name: str) ->
         verdict=judge(analysis),
         believable=is_believable(analysis),
         findings=findings(analysis),
+        recommendation=recommend(analysis.ways[-1]) if analysis.ways else "",
         rules=RULES,
         hardware=sorted({point.hardware for point in points}),
         usual=Labels(points).usual,

@@ -17,6 +17,7 @@ from tfmat.scaling.prediction import (
     last_worthwhile,
     smallest_good_batch,
 )
+from tfmat.scaling.slow_links import recommend
 from tfmat.scaling.study import GOAL
 from tfmat.scaling.summary import UNRELIABLE, PointSummary
 
@@ -134,6 +135,7 @@ def findings(analysis: Analysis) -> list[Finding]:
         )
         found.append(Finding("warn", text))
     found += reliability_findings(analysis)
+    found += [Finding("note", recommend(group)) for group in analysis.ways[-1:]]
     found += _about_fits(analysis)
     best = analysis.best
     if analysis.options and best is not None and is_believable(analysis):

@@ -73,13 +73,15 @@ def prepare(spec: dict[str, Any], config: Config, processes: Processes) -> None:
 def make_variant_backend(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) -> Any:
     """The variant's backend, or that of the class in the spec's `backend`, `module:class`."""
     from tfmat.backends import BackendOptions, make_backend
+    from tfmat.backends.planning import backend_options
 
     if "backend" in spec:
         module, _, name = spec["backend"].partition(":")
         return getattr(importlib.import_module(module), name)()
     variant = spec["variant"]
     if not variant["mesh"]:
-        return make_backend(variant["backend"], BackendOptions(processes))
+        config = check_config(Config(spec["config"]))
+        return make_backend(variant["backend"], backend_options(config, processes=processes))
     stage, where = variant["zero_stage"], str(folder)
     options = BackendOptions.on_mesh(
         variant["mesh"], processes=processes, zero_stage=stage, folder=where
@@ -130,7 +132,8 @@ class _Bench:
         elapsed = time.monotonic() - started
         used = (time.process_time() - used) / elapsed / len(os.sched_getaffinity(0))
         use = rank_use(meter.summary()["use"])
-        return {"steps": steps, "seconds": elapsed, "use": {**use, "cpu_utilisation": used}}
+        use |= {"cpu_utilisation": used, **sent_bytes(self.backend.bytes_per_step)}
+        return {"steps": steps, "seconds": elapsed, "use": use}
 
     def _build(self, task: dict[str, Any]) -> Any:
         """A new network on the backend; its source of batches."""
@@ -148,7 +151,7 @@ class _Bench:
         )
         features, labels = self.dataset.features[:size], self.dataset.labels[:size]
         source = make_source(features, labels, plan, self.backend)
-        optimizer = make_functional(_optimizer(self.config, batch, size)(2**30, 0))
+        optimizer = make_functional(_optimizer(self.config, batch, size, self.backend)(2**30, 0))
         model = build_for(self.config, self.dataset)
         self.backend.build(model, optimizer, per_example_function("mean_squared_error"), {})
         self.backend.synchronize()
@@ -156,8 +159,8 @@ class _Bench:
 
     def _rate(self, source: Any, spans: Any, meter: Any) -> float:
         """Steps a second, roughly. The first call, which compiles, is left out; so is the second, a warm-up."""
-        rate = 1.0
-        for count in (_FIRST_STEPS, _TRIAL_STEPS, _TRIAL_STEPS):
+        rate, trial = 1.0, max(_TRIAL_STEPS, self.backend.meets_every)
+        for count in (_FIRST_STEPS, trial, trial):
             (block,) = itertools.islice(source.blocks(spans(count)), 1)
             meter.train(block)
             rate = len(block.indices) / meter.call_seconds
@@ -169,6 +172,8 @@ class _Bench:
 
         longest = max(1, int(rate * seconds / _FEWEST_CALLS))
         count = min(steps_per_call(source, None, self.backend.world_size), longest)
+        # Each call ends with a meeting of the workers, which must not come more often than it should.
+        count = max(1, count // self.backend.meets_every) * self.backend.meets_every
         return count, max(_FEWEST_CALLS, round(rate * seconds / count))
 
 
@@ -189,7 +194,7 @@ def measure_training(
     with make_variant_backend(spec, processes, folder) as backend:
         trainer = Trainer(
             build_for(config, dataset),
-            optimizer=_optimizer(config, batch, size),
+            optimizer=_optimizer(config, batch, size, backend),
             backend=backend,
             workdir=str(run),
             seed=config.seed,
@@ -223,6 +228,8 @@ def _answers_of_run(run: pathlib.Path) -> list[dict[str, Any]]:
     # A step is as long as on the slowest rank.
     slowest = max(rank["step_seconds"] for rank in ranks)
     untimed = ranks[0]["steps"] - ranks[0]["timed_steps"]
+    for answer in answers:
+        answer["use"] |= sent_bytes(records[-1]["use"].get("bytes_sent_per_step", 0))
     answers[0]["training"] = training_lines(records, untimed, slowest)
     return answers
 
@@ -262,6 +269,11 @@ def rank_use(use: dict[str, Any]) -> dict[str, Any]:
     return {"node": platform.node()} | {n: v for n, v in use.items() if n in known}
 
 
+def sent_bytes(count: float) -> dict[str, int]:
+    """`bytes_sent_per_step` of a RankUse; nothing where nothing was sent."""
+    return {"bytes_sent_per_step": round(count)} if count else {}
+
+
 def _spans(steps_per_epoch: int) -> Callable[[int], Iterator[Any]]:
     """A function of the steps in a call: spans without end, as the main job has them."""
     from tfmat.data.pipeline import Span
@@ -274,10 +286,14 @@ def _spans(steps_per_epoch: int) -> Callable[[int], Iterator[Any]]:
     return spans
 
 
-def _optimizer(config: Config, batch: int, num_examples: int) -> Callable[[int, int], Any]:
+def _optimizer(
+    config: Config, batch: int, num_examples: int, backend: Any
+) -> Callable[[int, int], Any]:
     from tfmat.optimizers import build_optimizer
     from tfmat.training.plan import RunPlan
 
     plan = RunPlan.of_config(config).changed(global_batch_size=batch, growth="")
     steps = functools.partial(plan.steps, plan.epochs(num_examples))
-    return lambda total, _: build_optimizer(config.optimizer, steps(total), global_batch_size=batch)
+    # A local step sees no more of a batch than the worker's own part, as in tfmat.workflow.train.
+    seen = -(-batch // (backend.world_size if backend.options.local_steps > 1 else 1))
+    return lambda total, _: build_optimizer(config.optimizer, steps(total), global_batch_size=seen)

@@ -70,7 +70,10 @@ def combinations(summaries: Sequence[PointSummary]) -> list[Combination]:
     groups: dict[tuple, list[PointSummary]] = {}
     for summary in summaries:
         point = summary.point
-        exchanges = point.backend not in BASELINES and not point.exchanges_nothing
+        # What one step costs with another exchange, slow_links.py says.
+        exchanges = (
+            not point.exchange and point.backend not in BASELINES and not point.exchanges_nothing
+        )
         if point.workers > 1 and exchanges and point.axes == (BATCH,) and not point.oversubscribed:
             variant = point.backend, point.collectives, point.transport, point.zero_stage
             groups.setdefault((*place(point), *variant, point.placement), []).append(summary)

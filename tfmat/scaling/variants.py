@@ -25,6 +25,7 @@ class Variant:
     transport: str = ""
     mesh: str = ""
     zero_stage: int = 0
+    exchange: str = ""
     updates: str = ""
     model: str = "default"
     dataset_size: int = 1
@@ -34,7 +35,7 @@ class Variant:
     def __str__(self) -> str:
         what = "all-reduce" if self.kind == "allreduce" else self.backend.replace("_", " ")
         what = "independent processes" if what == "single" and self.workers > 1 else what
-        parts = [what, self.updates, self.collectives, self.transport, self.mesh]
+        parts = [what, self.updates, self.collectives, self.transport, self.mesh, self.exchange]
         parts += [f"ZeRO {self.zero_stage}"] if self.zero_stage else []
         parts += ["1 worker" if self.workers == 1 else f"{self.workers} workers"]
         parts += [f"model {self.model}"] if self.model != "default" else []
@@ -99,7 +100,7 @@ class Group:
 # What a backend's variants differ in, beside network, data set and placement.
 _DIFFER = {
     "single": ("workers",),
-    "horovod": ("workers", "collectives", "transport"),
+    "horovod": ("workers", "collectives", "transport", "exchange"),
     "dtensor": ("mesh", "zero_stage"),
     "parameter_server": ("workers", "updates"),
     "mirrored": ("workers",),

@@ -59,7 +59,8 @@ def answer_file(folder: pathlib.Path, rank: int) -> pathlib.Path:
 def _take_processors(spec: dict[str, Any], processes: Processes) -> None:
     """Binds this process to its own processors, as many for each, unless the launcher has done so."""
     available, width = sorted(os.sched_getaffinity(0)), spec["processors"]
-    rank = processes.local_rank - spec["unbound"]
+    # The rank, not the local one: machines may share their processors, as those of tools/cluster do.
+    rank = processes.rank - spec["unbound"]
     if rank < 0 or len(available) <= width:
         return
     first = rank * width % len(available)

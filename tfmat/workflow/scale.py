@@ -13,6 +13,7 @@ from tfmat.workflow.dataset import curve_settings, make_dataset, named_dataset
 from tfmat.workflow.job import check_training_fits
 
 if TYPE_CHECKING:
+    from tfmat.launch.hosts import Host
     from tfmat.launch.site import Site
     from tfmat.launch.slurm_script import SlurmJob
     from tfmat.scaling.laboratory import Run
@@ -28,6 +29,7 @@ def scale(
     data_dir: str,
     assumptions: dict[str, Any],
     slurm: "tuple[SlurmJob, Site] | None" = None,
+    hosts: "tuple[Host, ...]" = (),
     dry_run: bool = False,
 ) -> None:
     """Measures what is missing in the study's folder, and writes its report.
@@ -37,7 +39,8 @@ def scale(
       workdir: folder of the study.
       data_dir: folder of data sets, or one data set.
       assumptions: of the report; what is not in it stays as it was.
-      slurm: what each job has in common, and the site; None measures on this machine.
+      slurm: what each job has in common, and the site; None measures on this machine or on `hosts`.
+      hosts: machines that mpirun reaches, each with its workers.
       dry_run: prints the first job instead.
 
     Raises:
@@ -55,7 +58,7 @@ def scale(
     with locked(folder, busy):
         check_same_study(folder, config)
         session = describe_session()
-        study = _study(config, matrix, dataset, folder, session, slurm)
+        study = _study(config, matrix, dataset, folder, session, slurm, hosts)
         if dry_run and slurm:
             print(_first_script(study, slurm, folder), end="")
             return
@@ -101,6 +104,7 @@ def _study(
     folder: pathlib.Path,
     session: dict[str, Any],
     slurm: Any,
+    hosts: "tuple[Host, ...]",
 ) -> "Study":
     from tfmat.scaling.matrix import config_of_model
     from tfmat.scaling.planning import Study, local_machine
@@ -114,14 +118,14 @@ def _study(
     }
     models, sums_with = networks_and_libraries(configs, len(dataset.parameters), folder)
     if slurm is None:
-        machine = local_machine(session, sums_with, matrix)
+        machine = local_machine(session, sums_with, matrix, hosts)
     else:
         template, site = slurm
         machine = slurm_machine(
             site, matrix, sums_with, partition=template.partition, most_nodes=template.nodes
         )
     # Processes of other machines cannot see this one.
-    watch = None if slurm else os.getpid()
+    watch = None if slurm or hosts else os.getpid()
     return Study(config, matrix, machine, models, dataset.folder.resolve(), watch)
 
 

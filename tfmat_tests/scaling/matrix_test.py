@@ -8,6 +8,7 @@ import pytest
 from tfmat.cli.main import main
 from tfmat.config import default_config
 from tfmat.errors import InputError
+from tfmat.launch.hosts import parse_hosts
 from tfmat.scaling.matrix import AllReduces, Matrix, Runs, load_matrix, worker_counts
 from tfmat.scaling.measurements import AllReduce, Measurements, Model, Repetition
 from tfmat.scaling.planning import TRAINING_ROUNDS_FROM, Study, unavailable
@@ -92,6 +93,50 @@ def test_what_cannot_be_had_is_left_out_with_the_reason() -> None:
     ):
         assert sum(word in reason for reason in reasons) == 1, reasons
     assert all(each.round is None for each in left_out)
+
+
+def test_over_several_hosts_workers_fill_them_or_spread() -> None:
+    hosts = parse_hosts("a:2,b:2")
+    machine = dataclasses.replace(LOCAL, hosts=hosts, most_nodes=2)
+    matrix = Matrix(
+        rounds=1,
+        runs=[
+            Runs("horovod", workers=(2, 4, 8), batch_a_worker=75),
+            Runs("horovod", workers=2, placement="spread", batch_a_worker=75),
+            Runs("dtensor", mesh="batch:2", batch_a_worker=75),
+        ],
+    )
+    about = dataclasses.replace(study(matrix), machine=machine)
+    (launches,) = about.rounds(Measurements(), pathlib.Path("/study"))
+    found = {
+        tuple(each.spec["variant"][name] for name in ("backend", "workers", "placement")): (
+            ",".join(map(str, each.hosts))
+        )
+        for each in launches
+    }
+    assert found == {
+        ("single", 1, "filled"): "",
+        ("horovod", 2, "filled"): "a:2",
+        ("horovod", 4, "filled"): "a:2,b:2",
+        ("horovod", 2, "spread"): "a:1,b:1",
+        ("dtensor", 2, "filled"): "",
+    }
+    _, (left_out,) = about.groups()
+    assert left_out.reason == "needs 4 nodes of 2 workers; --hosts has 2"
+
+
+@pytest.mark.parametrize(
+    ("exchange", "message"),
+    [
+        ("local_step=50", "'local_step=50'"),
+        ("compression=zip", "zip"),
+        ("local_steps=0", "local_steps"),
+        ("train_for=1s", "train_for"),
+    ],
+)
+def test_an_exchange_that_does_not_exist_is_refused(exchange: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Runs("horovod", workers=2, batch_a_worker=75, exchange=exchange)
 
 
 def test_without_mpirun_one_process_is_left() -> None:

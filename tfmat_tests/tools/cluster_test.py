@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from tfmat.scaling.measurement_files import read_measurements
 from tfmat_tests import mpi
 from tfmat_tests.cluster import (
     PATIENCE,
@@ -58,6 +59,50 @@ def test_mpirun_trains_on_two_nodes_as_it_is_written(nodes, tmp_path):
         heard = after[node]["received_bytes"] - before[node]["received_bytes"]
         assert gradients < heard < 3 * gradients + 5_000_000
         assert after[node]["processes"] == 0
+
+
+# Two workers on a node each: exact sums, local steps, and what a message takes.
+STUDY = """
+from tfmat.config import default_config as get_config
+from tfmat.scaling.matrix import AllReduces, Matrix, Runs
+
+
+def get_scaling():
+    local = Runs("horovod", workers=2, placement="spread", batch_a_worker=75, exchange=("", "local_steps=10"))
+    sums = AllReduces("mpi", workers=2, placement="spread", sizes=[1024, 1 << 20])
+    return Matrix(rounds=1, seconds=0.2, split_rounds=0, dataset_size=1500, runs=[local], allreduces=[sums])
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="./tools/setup horovod")
+def test_a_scaling_study_measures_over_two_nodes(nodes, tmp_path):
+    mpi.need_mpirun()
+    (tmp_path / "study.py").write_text(STUDY)
+    before = nodes.status()
+    done = nodes.call(
+        "run", "--", "tfmat", "scale", f"--config={tmp_path / 'study.py'}", "--hosts=server1:1,server2:1",
+        f"--workdir={tmp_path / 'study'}", f"--data_dir={tmp_path / 'data'}",
+        cwd=mpi.PROJECT, env=environment(),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = read_measurements(tmp_path / "study")
+    places = {(each.point.workers, each.point.nodes, each.point.exchange) for each in found.repetitions}  # fmt: skip
+    assert places == {(1, 1, ""), (2, 2, ""), (2, 2, "local_steps=10")}
+    assert {(line.nodes, line.ranks_per_node) for line in found.allreduces} == {(2, 1)}
+    # Of two workers each sends its gradients once: 4 bytes a number and step, or a tenth of that, and sums of losses.
+    sent = {
+        each.point.exchange: {rank.bytes_sent_per_step for rank in each.ranks}
+        for each in found.repetitions
+        if each.point.workers == 2
+    }
+    assert sent[""] == {4 * 153_441 + 4}
+    assert sent["local_steps=10"] == {round(4 * 153_441 / 10)}
+    # The kernel counted at least those of the timed steps.
+    (exact,) = (e for e in found.repetitions if e.point.workers == 2 and not e.point.exchange)
+    for node, after in nodes.status().items():
+        assert after["sent_bytes"] - before[node]["sent_bytes"] > 4 * 153_441 * exact.steps
+    page = (tmp_path / "study" / "scaling_report.html").read_text("utf-8")
+    assert "What pays on this network" in page
 
 
 # With these mpirun does not wait for its daemon on a node that is silent; without them the ranks end alone.

@@ -1,0 +1,84 @@
+"""Ways in which a variant's workers exchange gradients: keys of the config in a text, and the bytes of their messages.
+
+`local_steps=50,compression=fp16` says what `--config.local_steps=50 --config.compression=fp16` says to `tfmat train`.
+"""
+
+import math
+from collections.abc import Sequence
+
+from tfmat.backends.layouts import Weight
+from tfmat.config import Config, apply_override, check_config, default_config
+from tfmat.errors import InputError, nearest
+
+KEYS = (
+    "compression", "compression_rank", "compression_fraction", "reduction", "local_steps", "outer_learning_rate",
+    "outer_momentum", "optimizer.learning_rate",
+)  # fmt: skip
+# As in tfmat.backends.compression, which loads TensorFlow: smaller gradients travel as they are.
+_SMALLEST = 4_096
+
+
+def with_exchange(config: Config, text: str) -> Config:
+    """A copy of the config with the keys of an exchange changed.
+
+    Args:
+      config: checked.
+      text: `KEY=VALUE` with commas between; "" changes nothing.
+
+    Raises:
+      InputError: a key that does not belong to an exchange, or a value that it does not take.
+    """
+    changed = Config(config.to_dict())
+    for part in text.split(",") if text else ():
+        key, _, value = part.partition("=")
+        if key not in KEYS:
+            raise InputError(f"exchange='{text}' has '{part}'{nearest(key, KEYS)}")
+        apply_override(changed, key, value)
+    return check_config(changed)
+
+
+def messages(text: str, weights: Sequence[Weight], workers: int) -> tuple[list[float], int]:
+    """The messages of one meeting of the workers, and the steps between two meetings. Pure arithmetic.
+
+    Args:
+      text: see `with_exchange`.
+      weights: of the network.
+      workers: that exchange.
+
+    Returns:
+      Bytes of each all-reduce, one after the other; a collection counts as the all-reduce in a ring that has each
+      worker send as much.
+    """
+    config = with_exchange(default_config(), text)
+    numbers = [math.prod(weight.shape) for weight in weights]
+    whole = sum(n * weight.itemsize for n, weight in zip(numbers, weights, strict=True))
+    large = [n for n in numbers if n >= _SMALLEST]
+    rest = whole - 4 * sum(large)
+    found: dict[str, list[float]] = {
+        "none": [whole],
+        "fp16": [whole / 2],
+        "bf16": [whole / 2 * workers / 2],
+        "int8": [sum(large), rest],
+        "sign": [sum(n / 8 + 4 for n in large) * workers / 2, rest],
+        "topk": [
+            sum(8 * max(1, round(config.compression_fraction * n)) for n in large) * workers / 2,
+            rest,
+        ],
+        "powersgd": _of_powersgd(weights, config.compression_rank, whole),
+    }
+    return found[config.compression], config.local_steps
+
+
+def _of_powersgd(weights: Sequence[Weight], rank: int, whole: float) -> list[float]:
+    """Two sums: of the left factors with all that is not compressed, and of the right ones."""
+    left = right = 0.0
+    for weight in weights:
+        rows, columns = math.prod(weight.shape[:-1]), weight.shape[-1] if weight.shape else 1
+        if (
+            rows * columns >= _SMALLEST
+            and len(weight.shape) > 1
+            and 2 * rank * (rows + columns) <= rows * columns
+        ):
+            whole -= 4 * rows * columns
+            left, right = left + 4 * rank * rows, right + 4 * rank * columns
+    return [whole + left, right] if right else [whole]

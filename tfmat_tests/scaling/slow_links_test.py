@@ -1,0 +1,76 @@
+"""What pays on a network: against a study that is drawn from stated numbers, and bytes counted by hand."""
+
+import dataclasses
+
+import pytest
+
+from tfmat.scaling.analysis import analyse
+from tfmat.scaling.exchanges import messages
+from tfmat.scaling.measurement_files import Assumptions
+from tfmat.scaling.measurements import Measurements, Repetition
+from tfmat.scaling.slow_links import LOSS, recommend
+from tfmat.scaling.study import GOAL
+from tfmat_tests.scaling.synthetic import WEIGHTS, Truth, study
+
+# What is not in the two large kernels: all else of 153,441 numbers travels as it is.
+WHOLE, LARGE, ROWS, COLUMNS = 613_764, 150_000, 1_200, 125
+
+
+@pytest.mark.parametrize(
+    ("exchange", "sizes", "every"),
+    [
+        ("", [WHOLE], 1),
+        ("compression=fp16", [WHOLE / 2], 1),
+        (
+            "compression=bf16",
+            [WHOLE],
+            1,
+        ),  # of four workers each sends three parts, a sum one and a half
+        ("compression=int8", [LARGE, WHOLE - 4 * LARGE], 1),
+        ("compression=topk", [1_500 * 8 * 2, WHOLE - 4 * LARGE], 1),
+        ("compression=powersgd", [WHOLE - 4 * LARGE + 16 * ROWS, 16 * COLUMNS], 1),
+        ("local_steps=50,compression=fp16", [WHOLE / 2], 50),
+    ],
+)
+def test_messages_are_counted_by_hand(exchange, sizes, every):
+    assert messages(exchange, WEIGHTS, 4) == (sizes, every)
+
+
+# A slow network, and one that is none.
+SLOW = Truth(latency=5e-3, byte_seconds=80e-9, noise=0.001, deviation=0.0)
+FAST = Truth(latency=1e-6, byte_seconds=0.01e-9, noise=0.001, deviation=0.0, own=0.0)
+
+
+def with_local_steps(truth, every):
+    """The study with a way that meets once in so many steps, by the formula that the times are drawn from."""
+    found = study(truth, workers=(4,), batches=(75,), rounds=3)
+    step = truth.alone(75) + (truth.ring(4, WHOLE) + truth.own) / every
+    point = next(e.point for e in found.repetitions if e.point.workers == 4 and e.point.scaling == "weak")  # fmt: skip
+    local = dataclasses.replace(point, exchange=f"local_steps={every}")
+    return Measurements(
+        (*found.repetitions, *(Repetition(local, i, 100, 100 * step) for i in range(3))),
+        found.allreduces,
+    )
+
+
+def test_a_way_is_predicted_from_messages_and_what_is_left_of_exact_sums():
+    analysis = analyse(with_local_steps(SLOW, 50), Assumptions())
+    (group,) = analysis.ways
+    of = {way.exchange: way for way in group}
+    assert set(of) == set(LOSS)
+    assert abs(of["local_steps=50"].error) < 0.02 < GOAL
+    # Half the bytes: the same messages in a ring of four, at half the time for bytes.
+    step = SLOW.alone(75) + SLOW.ring(4, WHOLE // 2) + SLOW.own
+    assert of["compression=fp16"].predicted == pytest.approx(step, rel=0.05)
+    text = recommend(group)
+    assert "--config.local_steps=16 --config.outer_learning_rate=0.7" in text
+    assert "--config.local_steps=50 --config.compression=fp16" in text and "13 % more" in text
+
+
+def test_where_the_network_costs_nothing_sums_stay_exact():
+    (group,) = analyse(with_local_steps(FAST, 50), Assumptions()).ways
+    assert "leave the sums of 4 workers" in recommend(group)
+
+
+def test_a_study_within_one_machine_recommends_nothing():
+    assert analyse(study(SLOW, workers=(2,), batches=(75,), rounds=2), Assumptions()).ways == []
