@@ -20,7 +20,10 @@ Metric = Any
 
 
 # With momentum and fewer steps between meetings the outer optimizer diverged: val_loss thirty times higher after four.
-_FEWEST_STEPS_FOR_MOMENTUM, _MOMENTUM = 16, 0.5
+_FEWEST_STEPS_FOR_MOMENTUM = 16
+# Up to so many, a short and persistent outer step ends nearest to exact sums; beyond, a whole and less persistent one.
+# Measured with 16 and with 50 (docs/slow_networks.md).
+_MOST_STEPS_FOR_LARGE_MOMENTUM = 25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +40,7 @@ class BackendOptions:
       compression_rank, compression_fraction: of `powersgd` and of `topk`.
       reduction: Horovod, MPI: `flat`, or `hierarchical`: within each node, between the nodes, and back.
       local_steps: Horovod, MPI: steps that each worker takes by itself before all meet; 1: they meet in every step.
-      outer_learning_rate, outer_momentum: of the weights' step at a meeting; momentum None: 0.5 from 16 local steps on.
+      outer_learning_rate, outer_momentum: of the weights' step at a meeting; None: see `outer_step`.
       accumulate: Horovod, MPI: parts of a local batch that go through one after the other.
       timeline: Horovod: whether `start_timeline` will be called.
 
@@ -55,7 +58,7 @@ class BackendOptions:
     compression_fraction: float = 0.01
     reduction: str = "flat"
     local_steps: int = 1
-    outer_learning_rate: float = 1.0
+    outer_learning_rate: float | None = None
     outer_momentum: float | None = None
     accumulate: int = 1
     timeline: bool = False
@@ -68,11 +71,20 @@ class BackendOptions:
             )
 
     @property
-    def momentum_at_meetings(self) -> float:
-        """The outer momentum: what was asked for, else 0.5 from 16 local steps on and 0 below."""
-        if self.outer_momentum is not None:
-            return self.outer_momentum
-        return _MOMENTUM if self.local_steps >= _FEWEST_STEPS_FOR_MOMENTUM else 0.0
+    def outer_step(self) -> tuple[float, float]:
+        """Learning rate and momentum of the step at a meeting.
+
+        Where neither is given they follow the number of local steps: 1 and 0 (plain averaging) below 16, 0.7 and 0.9 up
+        to 25, 1 and 0.5 beyond.
+        """
+        rate, momentum = self.outer_learning_rate, self.outer_momentum
+        several = self.local_steps >= _FEWEST_STEPS_FOR_MOMENTUM
+        few = several and self.local_steps <= _MOST_STEPS_FOR_LARGE_MOMENTUM
+        if few and rate is None and momentum is None:
+            return 0.7, 0.9
+        if momentum is None:
+            momentum = 0.5 if several else 0.0
+        return 1.0 if rate is None else rate, momentum
 
     @classmethod
     def on_mesh(cls, mesh: str, **others: Any) -> "BackendOptions":

@@ -132,5 +132,5 @@ def make_meetings(
         return None
     check_local_steps(model)
     weights = [variable.value for variable in model.trainable_variables]
-    rate, momentum = options.outer_learning_rate, options.momentum_at_meetings
+    rate, momentum = options.outer_step
     return Meetings(weights, workers, options.local_steps, rate, momentum, exchange)

@@ -201,9 +201,22 @@ def test_an_outer_step_is_nesterov_on_the_mean(name):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
 
 
-def test_outer_momentum_follows_the_number_of_local_steps():
-    for steps, asked, expected in ((16, None, 0.5), (15, None, 0.0), (50, 0.9, 0.9), (4, 0.0, 0.0)):
-        options = BackendOptions(local_steps=steps, outer_momentum=asked)
-        assert options.momentum_at_meetings == expected
+@pytest.mark.parametrize(
+    ("steps", "asked", "expected"),
+    [
+        (15, {}, (1.0, 0.0)),
+        (16, {}, (0.7, 0.9)),
+        (25, {}, (0.7, 0.9)),
+        (26, {}, (1.0, 0.5)),
+        (16, {"outer_momentum": 0.0}, (1.0, 0.0)),
+        (16, {"outer_learning_rate": 0.8}, (0.8, 0.5)),
+        (50, {"outer_momentum": 0.9}, (1.0, 0.9)),
+    ],
+)
+def test_the_outer_step_follows_the_number_of_local_steps(steps, asked, expected):
+    assert BackendOptions(local_steps=steps, **asked).outer_step == expected
+
+
+def test_momentum_with_few_local_steps_is_refused():
     with pytest.raises(InputError, match=r"outer_momentum=0\.5 with local_steps=4 diverges"):
         BackendOptions(local_steps=4, outer_momentum=0.5)
