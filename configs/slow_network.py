@@ -1,6 +1,7 @@
 """What pays on the network between these machines: sums as they are, compressed, or only now and then?
 
 tfmat scale --config=configs/slow_network.py --hosts=server1:2,server2:2
+tfmat train --config=configs/slow_network.py
 
 Two workers and four, spread over the machines; what --hosts has no room for is left out. About a quarter of an hour.
 """

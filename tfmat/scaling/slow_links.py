@@ -133,7 +133,7 @@ def _ways(
 ) -> list[Way]:
     point, seconds = exact.point, exact.step_seconds.value
     # What the outer optimizer does changes no message.
-    measured = {_traffic(each.point.exchange): each for each in others}
+    measured = {traffic(each.point.exchange): each for each in others}
 
     def exchange_seconds(text: str) -> float:
         sizes, every = messages(text, point.model.weights, point.workers)
@@ -144,7 +144,7 @@ def _ways(
     for text in dict.fromkeys(["", *LOSS, *(each.point.exchange for each in others)]):
         sizes, every = messages(text, point.model.weights, point.workers)
         predicted = alone + beyond / every + exchange_seconds(text)
-        of_text = measured.get(_traffic(text))
+        of_text = measured.get(traffic(text))
         took = of_text.step_seconds.value if of_text is not None else None
         found.append(
             Way(
@@ -160,7 +160,7 @@ def _ways(
     return [found[0], *sorted(found[1:], key=lambda way: way.predicted or 0.0)]
 
 
-def _traffic(exchange: str) -> str:
+def traffic(exchange: str) -> str:
     """The exchange without the keys that change no message."""
     outer = ("outer_", "optimizer.")
     return ",".join(part for part in exchange.split(",") if not part.startswith(outer))
