@@ -15,7 +15,7 @@ EXCHANGES = (
     "compression=fp16",
     "compression=powersgd",
     "compression=powersgd,compression_rank=8",
-    "local_steps=16,outer_learning_rate=0.7,outer_momentum=0.9",
+    "local_steps=16",
     "local_steps=50",
     "local_steps=50,compression=fp16",
 )

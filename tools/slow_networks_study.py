@@ -40,10 +40,10 @@ WAYS: dict[str, dict[str, Any]] = {
     "sign": {"compression": "sign"},
     "local-16": {"local_steps": 16},
     "local-50": {"local_steps": 50},
-    "local-16-outer-0.7-0.9": {
+    "local-16-outer-1-0.5": {
         "local_steps": 16,
-        "outer_learning_rate": 0.7,
-        "outer_momentum": 0.9,
+        "outer_learning_rate": 1.0,
+        "outer_momentum": 0.5,
     },
     "local-16-averaged": {"local_steps": 16, "outer_momentum": 0.0},
     "local-16-powersgd-4": {"local_steps": 16, "compression": "powersgd"},

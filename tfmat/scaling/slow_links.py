@@ -26,8 +26,7 @@ LOSS = {
     "compression=fp16": 1.01,
     "compression=powersgd": 1.09,
     "compression=powersgd,compression_rank=8": 1.04,
-    "local_steps=16": 1.18,
-    "local_steps=16,outer_learning_rate=0.7,outer_momentum=0.9": 1.03,
+    "local_steps=16": 1.03,
     "local_steps=50": 1.15,
     "local_steps=50,compression=fp16": 1.13,
 }

@@ -200,6 +200,8 @@ def check_same_config(
     before, now = (flatten(as_json(content)) for content in (whole, config))
     # Of the keys that are not given any more, those of a free section are a difference.
     left_out = {k for k in before.keys() - now.keys() if k.partition(".")[0] not in FREE_SECTIONS}
+    if before.get("local_steps") == now.get("local_steps") == 1:
+        left_out |= {"outer_learning_rate", "outer_momentum"}  # of meetings that there are not
     key = first_difference(before, now, CHANGEABLE | left_out)
     if key is not None:
         raise InputError(
