@@ -195,6 +195,8 @@ _ALL = (
     Option("local_steps", 1, "int", "horovod, mpi: steps that each worker takes by itself before the workers meet (1: they sum gradients in every step)", "1 or more", _positive),
     Option("outer_learning_rate", None, "float", "local steps: of the step that the weights take at a meeting (none: 0.7 with 16 to 25 local steps, else 1)", "positive", _positive, optional=True),
     Option("outer_momentum", None, "float", "local steps: Nesterov momentum of that step (none: 0.9 with 16 to 25 local steps, 0.5 with more, 0 with fewer)", "0 or more, below 1", _fraction, optional=True),
+    Option("quorum", None, "int", "asynchronous: gradients of the workers that make a step; later ones are dropped (none: each moves the weights at once)", "1 or more", _positive, optional=True),
+    Option("staleness_scaling", "none", "str", "asynchronous: the weights' step as it is (none), times 1 / (1 + staleness) (inverse), or its root (sqrt)", choices=("none", "inverse", "sqrt")),
     Option("accumulate", 1, "int", "horovod, mpi: parts of a worker's batch that go through one after the other, for batches larger than memory", "1 or more", _positive),
     Option("data.num_curves", 1_000_000, "int", "curves for training (75 %) and validation (25 %)", "8 or more", lambda v: v >= 8),
     Option("data.num_test", 10_000, "int", "further curves that never train", "1 or more", _positive),

@@ -41,6 +41,9 @@ class BackendOptions:
       reduction: Horovod, MPI: `flat`, or `hierarchical`: within each node, between the nodes, and back.
       local_steps: Horovod, MPI: steps that each worker takes by itself before all meet; 1: they meet in every step.
       outer_learning_rate, outer_momentum: of the weights' step at a meeting; None: see `outer_step`.
+      quorum: asynchronous: gradients that make a step; late ones are dropped. None: each moves the weights at once.
+      staleness_scaling: asynchronous: `none`, `inverse` or `sqrt`: the weights' step times 1 / (1 + staleness), or its
+        root (Zhang et al. 2016, Staleness-aware async-SGD, arXiv:1511.05950).
       accumulate: Horovod, MPI: parts of a local batch that go through one after the other.
       timeline: Horovod: whether `start_timeline` will be called.
 
@@ -60,6 +63,8 @@ class BackendOptions:
     local_steps: int = 1
     outer_learning_rate: float | None = None
     outer_momentum: float | None = None
+    quorum: int | None = None
+    staleness_scaling: str = "none"
     accumulate: int = 1
     timeline: bool = False
 
@@ -219,6 +224,19 @@ class Backend(abc.ABC):
     def columns(self, global_batch_size: int) -> slice:
         """This worker's contiguous part of each global batch; InputError where a worker would have none."""
         return slice(0, global_batch_size)
+
+    def training_columns(self, global_batch_size: int) -> slice:
+        """What `train` is given of each global batch: this worker's part, or all where batches are handed out."""
+        return self.columns(global_batch_size)
+
+    @property
+    def hands_out_batches(self) -> bool:
+        """Whether each batch is one worker's."""
+        return False
+
+    def take_figures(self) -> dict[str, float]:
+        """What metrics.jsonl tells of the steps since the last `take_figures`, beside their times."""
+        return {}
 
     def synchronize(self) -> None:  # noqa: B027
         """Rank 0's whole state on every rank: before the first step, and after `write` on rank 0."""

@@ -20,13 +20,13 @@ from tfmat.errors import InputError
 from tfmat.models.normalization import is_synchronized
 
 
-def check_local_steps(model: keras.Model) -> None:
-    """InputError where a layer needs the other workers in every step."""
+def check_whole_batch(model: keras.Model, key: str) -> None:
+    """InputError where a layer needs the other workers in every step, which `key` does away with."""
     for layer in model._flatten_layers(include_self=False):
         if is_synchronized(layer) and layer.trainable:
             raise InputError(
-                f"local_steps does not work with layer '{layer.name}', which normalizes the whole batch; leave "
-                "local_steps out, or let each worker normalize its part: synchronized=False "
+                f"{key} does not work with layer '{layer.name}', which normalizes the whole batch; leave "
+                f"{key} out, or let each worker normalize its part: synchronized=False "
                 "(model.batch_normalization=local)"
             )
 
@@ -130,7 +130,7 @@ def make_meetings(
     """
     if workers == 1 or options.local_steps == 1:
         return None
-    check_local_steps(model)
+    check_whole_batch(model, "local_steps")
     weights = [variable.value for variable in model.trainable_variables]
     rate, momentum = options.outer_step
     return Meetings(weights, workers, options.local_steps, rate, momentum, exchange)

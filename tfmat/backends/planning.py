@@ -46,6 +46,8 @@ def backend_options(config: Config, **others: Any) -> BackendOptions:
         local_steps=config.local_steps,
         outer_learning_rate=config.outer_learning_rate,
         outer_momentum=config.outer_momentum,
+        quorum=config.quorum,
+        staleness_scaling=config.staleness_scaling,
         accumulate=config.accumulate,
         timeline=config.trace_steps is not None,
         **others,
@@ -79,12 +81,49 @@ def check_dtensor(config: Config) -> None:
         )
 
 
+def check_asynchronous(config: Config, options: BackendOptions) -> None:
+    """InputError where the config asks for what --backend=asynchronous does not do, before anything starts."""
+    from tfmat.backends.asynchronous import check_options
+
+    check_options(options)
+    if config.data.sharding != "partition":
+        raise InputError(
+            f"data.sharding={config.data.sharding} is for --backend=horovod; with --backend=asynchronous leave it at "
+            "partition"
+        )
+    several = options.processes.size > 1
+    for key, given in (
+        ("jit_compile", config.jit_compile),
+        ("optimizer.gradient_noise", config.optimizer.gradient_noise),
+        ("optimizer.clip_norm", config.optimizer.clip_norm),
+        (
+            "model.batch_normalization=synchronized",
+            several and config.model.batch_normalization == "synchronized",
+        ),
+    ):
+        if given:
+            raise InputError(f"{key} does not work with --backend=asynchronous; leave it out")
+
+
+def check_of_asynchronous(config: Config, backend: str) -> None:
+    """InputError for keys of --backend=asynchronous with another backend, which would not heed them."""
+    for key, value, default in (
+        ("quorum", config.quorum, None),
+        ("staleness_scaling", config.staleness_scaling, "none"),
+    ):
+        if value != default:
+            raise InputError(
+                f"{key}={value} is for --backend=asynchronous; with --backend={backend} leave it out"
+            )
+
+
 def check_profile(config: Config, backend: str) -> None:
     """InputError where the parts of steps are to be measured, and cannot be."""
     if not config.profile:
         return
     for name, given in (
         ("--backend=dtensor", backend == "dtensor"),
+        ("--backend=asynchronous", backend == "asynchronous"),
         ("accumulate", config.accumulate > 1),
         ("local_steps", config.local_steps > 1),
         ("jit_compile", config.jit_compile),

@@ -10,6 +10,7 @@ from tfmat.launch.runtime import make_virtual_devices, prepare_tensorflow
 
 # Name -> module and class.
 BACKENDS = {
+    "asynchronous": ("tfmat.backends.asynchronous", "AsynchronousBackend"),
     "dtensor": ("tfmat.backends.dtensor", "DTensorBackend"),
     "single": ("tfmat.backends.single", "SingleBackend"),
     "horovod": ("tfmat.backends.horovod", "HorovodBackend"),

@@ -150,10 +150,16 @@ class Step:
         Returns:
           The new state, and [num_sums] sums over the global batch of loss and metrics.
         """
+        gradients, sums, non_trainable = self.gradients(state, pieces, reduce)
+        return self._update(state, gradients, sums, non_trainable, reduce, collect)
+
+    def gradients(
+        self, state: State, pieces: Sequence[Batch], reduce: Reduce
+    ) -> tuple[list[tf.Tensor], tf.Tensor, list[tf.Tensor]]:
+        """Gradients, [num_sums] sums and the new non-trainable state of this worker's part; see `compute`."""
         results = [self._gradients(state, piece, reduce) for piece in pieces]
         gradients = [_total(list(parts)) for parts in zip(*(r[0] for r in results), strict=True)]
-        sums = _total([result[1] for result in results])
-        return self._update(state, gradients, sums, results[0][2], reduce, collect)
+        return gradients, _total([result[1] for result in results]), results[0][2]
 
     def compute_in_parts(
         self,
@@ -251,8 +257,7 @@ class Step:
 
     def evaluate(self, state: State, pieces: Sequence[Batch], reduce: Reduce) -> tf.Tensor:
         """[num_sums] sums over the global batch of loss and metrics, in inference mode."""
-        (total,) = reduce([_total([self._evaluated(state, piece) for piece in pieces])])
-        return total
+        return reduce([_total([self._evaluated(state, piece) for piece in pieces])])[0]
 
     def _evaluated(self, state: State, batch: Batch) -> tf.Tensor:
         state = state._replace(weights=self._gather(state.weights))

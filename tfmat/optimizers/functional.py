@@ -135,6 +135,13 @@ def make_functional(
     if isinstance(optimizer, _Functional):
         return optimizer
     check_optimizer(optimizer)
+    functional = copy_of(optimizer)
+    functional.gradient_noise = gradient_noise
+    return functional
+
+
+def copy_of(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """A functional optimizer with the same settings, which is not built yet."""
     config = optimizer.get_config()
     # The schedule object itself, not its serialised form: a user's own schedule need not be registered.
     config["learning_rate"] = (
@@ -143,6 +150,7 @@ def make_functional(
         else float(optimizer.learning_rate)
     )
     optimizer_class: Any = type(optimizer)
-    functional = _functional_class(optimizer_class)(**config)
-    functional.gradient_noise = gradient_noise
-    return functional
+    if not isinstance(optimizer, _Functional):
+        optimizer_class = _functional_class(optimizer_class)
+    copy: keras.optimizers.Optimizer = optimizer_class(**config)
+    return copy

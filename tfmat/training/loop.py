@@ -243,6 +243,9 @@ class Loop:
             f"epoch {epoch + 1}/{self._run.num_epochs}  loss {record['loss']:.4g}{val_loss}  "
             f"{record['curves_per_second']:,.0f} curves/s  {left} left"
         )
+        for name in ("mean_staleness", "max_staleness", "dropped_gradients"):
+            if name in record["use"]:
+                self._run.log(f"{name.replace('_', ' ')}: {record['use'][name]:g}")
         sent = record["use"].get("bytes_sent_per_step")
         if sent and not self._sent_told:
             self._sent_told = True

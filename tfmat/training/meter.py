@@ -136,6 +136,7 @@ class Meter:
         return {
             **{f"{kind}_seconds": round(seconds, 6) for kind, seconds in found.items()},
             **({"bytes_sent_per_step": sent} if sent else {}),
+            **self._backend.take_figures(),
             **self._machine.take(),
         }
 

@@ -1,6 +1,6 @@
 """Training steps of any Keras model on any backend, one call at a time, for loops of one's own."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -83,13 +83,17 @@ class ParallelSteps:
         Raises:
           InputError: also where a layer has no form on a mesh; before the first step then.
         """
-        return self._run(self.backend.train, features, labels, rows, sample_weight)
+        return self._run(
+            self.backend.train, self.backend.training_columns, features, labels, rows, sample_weight
+        )
 
     def evaluate(
         self, features: Any, labels: Any, rows: Any = None, *, sample_weight: Any = None
     ) -> Results:
         """Does as `train`, in inference mode, and nothing changes."""
-        return self._run(self.backend.evaluate, features, labels, rows, sample_weight)
+        return self._run(
+            self.backend.evaluate, self.backend.columns, features, labels, rows, sample_weight
+        )
 
     def predict(self, features: Any) -> Any:
         """The model's outputs with the present weights."""
@@ -109,7 +113,15 @@ class ParallelSteps:
         counted: dict[str, list[int]] = count()
         return counted
 
-    def _run(self, call: Any, features: Any, labels: Any, rows: Any, sample_weight: Any) -> Results:
+    def _run(
+        self,
+        call: Any,
+        part: Callable[[int], slice],
+        features: Any,
+        labels: Any,
+        rows: Any,
+        sample_weight: Any,
+    ) -> Results:
         count = _num_examples(features, labels)
         data = with_weights(features, labels, sample_weight)
         indices = np.asarray(np.arange(count) if rows is None else rows)
@@ -128,7 +140,7 @@ class ParallelSteps:
             )
         blocks = np.atleast_2d(indices).astype(np.int32)
         weights = np.ones(blocks.shape, np.float32)
-        columns = self.backend.columns(blocks.shape[1])
+        columns = part(blocks.shape[1])
         sums = call(data, blocks[:, columns], weights[:, columns], weights.sum(axis=1))
         steps = [self._summary.values(row, blocks.shape[1]) for row in sums.astype(np.float64)]
         if indices.ndim == 1:

@@ -80,7 +80,7 @@ def make_source(
       InputError: where lengths differ, or a batch is larger than the set.
     """
     batch_size = plan.global_batch_size
-    columns = backend.columns(batch_size)
+    columns = backend.training_columns(batch_size)
     if isinstance(features, tf.data.Dataset):
         if plan.growth:
             raise InputError("batch_growth is for arrays; a tf.data set makes its own batches")
@@ -108,8 +108,10 @@ def make_source(
     if plan.reading == "stream" or (plan.reading == "auto" and not fits):
         with tf.device("CPU:0"):
             data = backend.host_tensors(examples)
-            return StreamSource(data, order, plan.epochs(count), backend.columns)
-    return MemorySource(backend.place(examples), order, plan.epochs(count), backend.columns)
+            return StreamSource(data, order, plan.epochs(count), backend.training_columns)
+    return MemorySource(
+        backend.place(examples), order, plan.epochs(count), backend.training_columns
+    )
 
 
 def check_same_everywhere(backend: Backend, config: Mapping[str, Any]) -> None:

@@ -82,13 +82,23 @@ def plan_job(
       InputError.
     """
     from tfmat.backends import check_backend
-    from tfmat.backends.planning import backend_options, check_dtensor, check_profile
+    from tfmat.backends.planning import (
+        backend_options,
+        check_asynchronous,
+        check_dtensor,
+        check_of_asynchronous,
+        check_profile,
+    )
     from tfmat.training.run_folder import check_same_config
 
     launched = {"processes": processes} if processes else {}
     check_backend(backend)
     options = backend_options(config, folder=workdir, **launched)
     check_profile(config, backend)
+    if backend == "asynchronous":
+        check_asynchronous(config, options)
+    else:
+        check_of_asynchronous(config, backend)
     if backend == "dtensor":
         check_dtensor(config)
     if config.model.uncertainty == "flow" and config.loss_weights is not None:

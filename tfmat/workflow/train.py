@@ -46,8 +46,9 @@ def train(
         log(f"network: {model.count_params():,} parameters, {num_outputs} outputs")
         if backend.world_size > 1:
             meet = backend.options.local_steps
+            shares = "take turns at batches" if backend.hands_out_batches else "share each batch"
             log(
-                f"{backend.name}: {backend.world_size} workers share each batch of {config.global_batch_size}"
+                f"{backend.name}: {backend.world_size} workers {shares} of {config.global_batch_size}"
                 + (f", and meet every {meet} steps" if meet > 1 else "")
             )
         if backend.name != "dtensor" and backend.options.mesh.num_devices > 1:

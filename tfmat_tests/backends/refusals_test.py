@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfmat.backends import BackendOptions, make_backend
-from tfmat.backends.local_steps import check_local_steps
+from tfmat.backends.local_steps import check_whole_batch
 from tfmat.errors import InputError
 from tfmat.models.normalization import ExampleWeightedBatchNormalization
 from tfmat.training.parallel_steps import ParallelSteps
@@ -94,6 +94,6 @@ def test_local_steps_know_nothing_of_the_whole_batch(synchronized):
     made = model(ExampleWeightedBatchNormalization(synchronized=synchronized, name="mine"))
     if synchronized:
         with pytest.raises(InputError, match="local_steps does not work with layer 'mine'"):
-            check_local_steps(made)
+            check_whole_batch(made, "local_steps")
     else:
-        check_local_steps(made)
+        check_whole_batch(made, "local_steps")

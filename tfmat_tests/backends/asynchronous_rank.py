@@ -1,0 +1,73 @@
+"""One rank of the tests of the asynchronous backend: `mpirun -np N python -m tfmat_tests.backends.asynchronous_rank F`.
+
+Trains each case for 20 steps; rank 0 saves weights and sums, F/<name>.npz, and what each worker computed.
+"""
+
+import pathlib
+import sys
+import time
+
+from tfmat.launch.runtime import prepare_tensorflow
+from tfmat.ranks.processes import find_processes
+from tfmat_tests import lean_keras  # noqa: F401  before Keras
+
+CASES = {
+    "asynchronous": {"staleness_scaling": "sqrt"},
+    "all": {"quorum": 3},
+    "two of three": {"quorum": 2},
+}
+
+
+def main(folder):
+    """Trains all cases, with rank 1 slower than the others by a pause before each gradient."""
+    prepare_tensorflow(one_thread_an_operation=True, processors=1)
+    import numpy as np
+
+    from tfmat.backends import BackendOptions, make_backend
+    from tfmat.data.order import ExampleOrder
+    from tfmat.data.pipeline import MemorySource
+    from tfmat.durations import EpochPlan
+    from tfmat_tests.backends.horovod_rank import build
+    from tfmat_tests.backends.problem import BATCH, NUM_EXAMPLES, make_data, spans
+
+    data, rank = make_data(), find_processes().rank
+    for name, options in CASES.items():
+        with make_backend("asynchronous", BackendOptions(**options)) as backend:
+            case = {"precision": "float64", "optimizer": "adam" if name != "all" else "lamb"}
+            model, _ = build(case, backend)
+            backend.synchronize()
+            order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
+            place, epochs = backend.place(data), EpochPlan(NUM_EXAMPLES, BATCH)
+            source = MemorySource(place, order, epochs, backend.training_columns)
+            taken, function = [], backend._gradients_function
+
+            def noted(data, width, function=function, taken=taken):
+                gradients = function(data, width)
+
+                def compute(data, rows, weights, *others):
+                    if rank == 1:
+                        time.sleep(0.05)
+                    taken.append(rows[weights > 0])
+                    return gradients(data, rows, weights, *others)
+
+                return compute
+
+            backend._gradients_function = noted
+            sums = [backend.train(*block) for block in source.blocks(spans(source, [5, 9, 6]))]
+            backend.check_replicas(20)
+            used = backend.collectives.gather(np.concatenate([*taken, np.zeros(0, np.int32)]))
+            figures, state = backend.take_figures(), backend.read()
+            if rank == 0:
+                named = {f"rows-{worker}": each for worker, each in enumerate(used)}
+                named |= {f"figure-{key}": value for key, value in figures.items()}
+                np.savez(
+                    folder / f"{name}.npz",
+                    *model.get_weights(),
+                    sums=np.concatenate(sums),
+                    steps=state["slots/0"],
+                    **named,
+                )
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]))

@@ -1,0 +1,143 @@
+"""Asynchronous training and quorums, by real processes, against Keras's own loop and against NumPy."""
+
+import keras
+import numpy as np
+import pytest
+
+from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends.parameter_server import Shard
+from tfmat.data.order import ExampleOrder
+from tfmat.errors import InputError
+from tfmat.optimizers import make_functional
+from tfmat.ranks.processes import Processes
+from tfmat_tests.backends.problem import (
+    BATCH,
+    NUM_EXAMPLES,
+    OPTIMIZERS,
+    STEPS,
+    make_data,
+    make_model,
+    plain_keras_loop,
+    relative_error,
+    set_precision,
+)
+from tfmat_tests.mpi import mpirun
+
+
+@pytest.fixture
+def float64():
+    before = keras.config.floatx(), keras.config.dtype_policy()
+    set_precision("float64")
+    yield
+    keras.config.set_floatx(before[0])
+    keras.config.set_dtype_policy(before[1])
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """Case -> what three ranks found, of which one is slow."""
+    folder = tmp_path_factory.mktemp("asynchronous")
+    done = mpirun(3, "-m", "tfmat_tests.backends.asynchronous_rank", folder)
+    assert done.returncode == 0, done.stderr
+    return {path.stem: np.load(path) for path in folder.glob("*.npz")}
+
+
+def test_a_quorum_of_all_is_synchronous_training(found, float64):
+    """Of LAMB, whose servers must hold whole tensors."""
+    expected = plain_keras_loop(make_model(), OPTIMIZERS["lamb"](), make_data())
+    for i, weight in enumerate(expected):
+        assert relative_error(found["all"][f"arr_{i}"], weight) < 1e-9
+    assert found["all"]["figure-dropped_gradients"] == 0
+
+
+def test_every_example_is_used_once_an_epoch(found):
+    run = found["asynchronous"]
+    rows = np.concatenate([run[f"rows-{worker}"] for worker in range(3)])
+    second = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024).indices(1, 0, 6 * BATCH)
+    expected = np.ones(NUM_EXAMPLES, int)  # the first epoch, and six batches of the second
+    expected[second] += 1
+    np.testing.assert_array_equal(np.bincount(rows, minlength=NUM_EXAMPLES), expected)
+    assert run["steps"] == STEPS
+    assert 0 < run["figure-mean_staleness"] <= run["figure-max_staleness"] < STEPS
+    assert np.isfinite(run["sums"]).all() and (run["sums"] > 0).all()
+
+
+def test_late_gradients_are_dropped(found):
+    run = found["two of three"]
+    assert run["steps"] == STEPS
+    assert run["figure-dropped_gradients"] >= 1
+    assert np.isfinite(run["sums"]).all() and (run["sums"] > 0).all()
+
+
+def shard(optimizer, quorum=None, scaling="none"):
+    """Of one variable [1, 2, 3] in float64, at the begin of a call."""
+    variable = keras.Variable(np.array([1.0, 2, 3]), dtype="float64")
+    functional = make_functional(optimizer)
+    functional.build([variable])
+    made = Shard(functional, [variable], quorum, scaling)
+    made.begin([variable.value], [slot.value for slot in functional.variables])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("scaling", "scales"),
+    [
+        ("none", (1, 1, 1)),
+        ("inverse", (1, 1 / 2, 1 / 3)),
+        ("sqrt", (1, (1 / 2) ** 0.5, (1 / 3) ** 0.5)),
+    ],
+)
+def test_gradients_of_older_weights(scaling, scales):
+    """Three workers fetched the same weights; SGD at a rate of 0.1 by hand."""
+    made = shard(keras.optimizers.SGD(0.1), scaling=scaling)
+    gradients = np.random.default_rng(0).normal(size=(3, 3))
+    for gradient in gradients:
+        made.push(0, 1, 1, gradient)
+    expected = [1, 2, 3] - 0.1 * np.asarray(scales) @ gradients
+    np.testing.assert_allclose(made.fetch(3)[1], expected, rtol=1e-6)  # the rate is float32
+    assert made.figures == (3, 0 + 1 + 2, 2, 0)
+
+
+def test_the_schedule_goes_by_the_updates_of_the_server():
+    rates = keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.5, 0.25])
+    made = shard(keras.optimizers.SGD(rates))
+    for _ in range(2):
+        made.push(0, 1, 1, np.ones(3))
+    np.testing.assert_allclose(made.fetch(2)[1], np.array([1.0, 2, 3]) - 0.75, rtol=1e-12)
+
+
+def test_the_mean_is_that_of_the_examples_that_came():
+    """Parts of 2, 3 and 5 of 10 examples: the first two make the step, the third comes too late."""
+    made = shard(keras.optimizers.SGD(0.5), quorum=2)
+    parts = np.random.default_rng(0).normal(size=(3, 3))
+    for part, examples in zip(parts, (2, 3, 5), strict=True):
+        made.push(0, examples, 10, part)
+    version, weights = made.fetch(1)
+    assert version == 1
+    np.testing.assert_allclose(
+        weights, [1, 2, 3] - 0.5 * (parts[0] + parts[1]) * 10 / 5, rtol=1e-12
+    )
+    assert made.figures.dropped == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"quorum": 3}, "quorum=3 is more than the workers, of which there are 2"),
+        ({"quorum": 2, "staleness_scaling": "sqrt"}, "staleness_scaling is for gradients of older"),
+        ({"local_steps": 16}, "local_steps=16 is for --backend=horovod"),
+        ({"compression": "fp16"}, "compression=fp16 is for --backend=horovod"),
+        ({"accumulate": 2}, "accumulate=2 is for --backend=horovod"),
+    ],
+)
+def test_refusals(options, message):
+    processes = Processes(size=2, local_size=2)
+    with pytest.raises(InputError, match=message):
+        make_backend("asynchronous", BackendOptions(processes=processes, **options))
+
+
+def test_a_clipped_gradient_is_refused():
+    backend = make_backend("asynchronous")
+    optimizer = make_functional(keras.optimizers.Adam(global_clipnorm=1.0))
+    with pytest.raises(InputError, match="optimizer.clip_norm needs the whole gradient"):
+        backend.build(make_model(), optimizer, None, {})
