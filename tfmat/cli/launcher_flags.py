@@ -23,7 +23,7 @@ _TEXTS = {
 }
 _NUMBERS = {
     "nodes": "nodes [as many as the GPUs fill, or SLURM's choice]",
-    "ranks": "processes [one a GPU with --backend=horovod or mpi, else 1]",
+    "ranks": "processes [one a GPU with backends of several processes, else 1]",
     "cpus_per_rank": "processors of each process [with GPUs, their share of the node's]",
     "gpus": "GPUs of the whole job, taken node by node",
 }
@@ -54,7 +54,7 @@ def number_of_ranks(flag_values: FlagValues, backend: str) -> int:
     """`--ranks`, or one a GPU where the backend has a process for each."""
     if flag_values.ranks is not None:
         return int(flag_values.ranks)
-    return max(1, flag_values.gpus or 0) if backend in ("horovod", "mpi") else 1
+    return 1 if backend in ("single", "dtensor") else max(1, flag_values.gpus or 0)
 
 
 def job_of_flags(

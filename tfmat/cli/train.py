@@ -44,7 +44,7 @@ FLAGS = (
     text(
         "backend",
         "single",
-        "how steps run: single; horovod, under mpirun or srun; asynchronous, too; dtensor, on --config.mesh",
+        "how steps run: single; under mpirun or srun horovod, mpi or asynchronous; dtensor, on --config.mesh",
     ),
     *MPIRUN,
 )

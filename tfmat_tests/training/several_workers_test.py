@@ -19,13 +19,14 @@ RANKS = 3
 # Seconds in which everything must have ended, TensorFlow's start on shared processors included.
 PATIENCE = 60 + 120
 
-BACKENDS = ("horovod", "mpi")
+BACKENDS = ("horovod", "mpi", "asynchronous")
 FAULTS = ("exception", "SIGKILL", "SIGSTOP")
 PHASES = ("start", "training", "validation", "checkpoint")
 DEFAULT = {
     ("horovod", "exception", RANKS - 1, "training"),
     ("horovod", "SIGKILL", 0, "validation"),
     ("mpi", "SIGKILL", RANKS - 1, "training"),
+    ("asynchronous", "exception", 0, "validation"),
     ("horovod", "SIGSTOP", RANKS - 1, "checkpoint"),
 }
 
