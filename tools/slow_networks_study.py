@@ -3,7 +3,10 @@
     .venv/bin/python tools/slow_networks_study.py --ranks=4 --out=FOLDER
     .venv/bin/python tools/slow_networks_study.py --hosts=server1:2,server2:2 --out=FOLDER --link="100 Mbit/s, 5 ms"
 
-`--ways local-16@7e-3` trains a way at another learning rate than 5e-3.
+`--ways local-16@7e-3` trains a way at another learning rate than 5e-3. With `--slow=5` the last rank runs one fifth of
+the time, and the table tells when each way reached the loss at which exact sums ended:
+
+    .venv/bin/python tools/slow_networks_study.py --ranks=3 --slow=5 --epochs=10 --out=FOLDER --ways local-16 quorum
 
 Each way trains the default network on the same examples with the same seeds, under mpirun. Told are the validation
 loss after equal examples against that of exact sums in every step, the bytes that a worker sends in a step, and the
@@ -15,6 +18,7 @@ at 100 Mbit/s and 5 ms each of them does ten times as many steps a second, and b
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -22,7 +26,11 @@ import shlex
 import statistics
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from typing import Any
+
+import psutil
 
 from tfmat.files import write_json
 
@@ -53,7 +61,12 @@ WAYS: dict[str, dict[str, Any]] = {
         "compression_rank": 16,
     },
     "local-50-fp16": {"local_steps": 50, "compression": "fp16"},
+    # Gradients of all workers but one make a step.
+    "quorum": {"backend": "asynchronous", "quorum": -1},
+    "asynchronous": {"backend": "asynchronous", "staleness_scaling": "sqrt"},
 }
+# Seconds in which a slow rank runs once.
+_PERIOD = 0.05
 
 
 def settings_of(text: str) -> dict[str, Any]:
@@ -81,7 +94,7 @@ def command(args: argparse.Namespace, way: str, seed: int, workdir: pathlib.Path
         "global_batch_size": args.batch * args.ranks,
         "train_for": f"{args.steps}steps",
         "steps_per_call": 50,  # the first call compiles, and its time does not count
-        "data.num_curves": -(-args.batch * args.ranks * args.steps * 4 // 3),
+        "data.num_curves": -(-args.batch * args.ranks * args.steps * 4 // (3 * args.epochs)),
         "data.seed": 0,
         "seed": seed,
         "optimizer.name": "lamb",
@@ -90,9 +103,12 @@ def command(args: argparse.Namespace, way: str, seed: int, workdir: pathlib.Path
         "optimizer.warmup": f"{args.steps // 20}steps",
         **settings_of(way),
     }
+    backend = settings.pop("backend", "horovod")
+    if settings.get("quorum"):
+        settings["quorum"] += args.ranks
     return [
         *("mpirun", "-np", str(args.ranks), *where),
-        *(sys.executable, "-m", "tfmat", "train", "--backend=horovod", f"--workdir={workdir}"),
+        *(sys.executable, "-m", "tfmat", "train", f"--backend={backend}", f"--workdir={workdir}"),
         f"--data_dir={args.data_dir or args.out / 'data'}",
         *(f"--config.{key}={value}" for key, value in settings.items()),
     ]
@@ -100,16 +116,24 @@ def command(args: argparse.Namespace, way: str, seed: int, workdir: pathlib.Path
 
 def run(args: argparse.Namespace, way: str, seed: int) -> dict[str, Any]:
     """val_loss, bytes and steps per second of one run, which is done unless it is there; SystemExit where it fails."""
-    workdir = args.out / "runs" / f"{way}-{seed}-{args.steps}"
+    name = f"{way}-{seed}-{args.steps}"
+    if args.epochs > 1 or args.slow > 1:
+        name += f"-{args.epochs}-{args.slow:g}"
+    workdir = args.out / "runs" / name
     status = workdir / "status.json"
     if not status.exists() or json.loads(status.read_text())["state"] != "done":
         line = command(args, way, seed, workdir)
         print(shlex.join(line), flush=True)
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-        ended = subprocess.run(line, capture_output=True, text=True, env=environment)
+        pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        with (
+            subprocess.Popen(line, text=True, env=environment, **pipes) as mpirun,
+            _slowed(mpirun.pid, args, workdir),
+        ):
+            _, said = mpirun.communicate()
         state = json.loads(status.read_text()) if status.exists() else {}
-        if ended.returncode and state.get("state") != "diverged":
-            raise SystemExit(f"{way}, seed {seed}, failed:\n{ended.stderr}")
+        if mpirun.returncode and state.get("state") != "diverged":
+            raise SystemExit(f"{way}, seed {seed}, failed:\n{said}")
     if json.loads(status.read_text())["state"] == "diverged":
         return {"val_loss": float("inf")}
     records = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
@@ -118,7 +142,42 @@ def run(args: argparse.Namespace, way: str, seed: int) -> dict[str, Any]:
         "val_loss": records[-1]["val_loss"],
         "bytes": records[-1]["use"].get("bytes_sent_per_step", 0),
         "step_seconds": profile["ranks"][0].get("step_seconds"),
+        # Since the first epoch, in which graphs are compiled and no rank is slow yet.
+        "curve": [(r["seconds"] - records[0]["seconds"], r["val_loss"]) for r in records],
     }
+
+
+@contextlib.contextmanager
+def _slowed(mpirun: int, args: argparse.Namespace, workdir: pathlib.Path) -> Iterator[None]:
+    """Stops the last rank again and again, from its first epoch's end until the block's."""
+    ended = threading.Event()
+
+    def slow() -> None:
+        while not (workdir / "metrics.jsonl").exists():
+            if ended.wait(0.02):
+                return
+        name, last = "OMPI_COMM_WORLD_RANK", str(args.ranks - 1)
+        (rank,) = (r for r in psutil.Process(mpirun).children() if r.environ().get(name) == last)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            while not ended.wait(_PERIOD / args.slow):
+                rank.suspend()
+                ended.wait(_PERIOD * (1 - 1 / args.slow))
+                rank.resume()
+
+    thread = threading.Thread(target=slow, daemon=True)
+    if args.slow > 1:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if thread.ident:
+            thread.join()
+
+
+def seconds_to(curve: list[tuple[float, float]], loss: float) -> float | None:
+    """When a run came to a validation loss, of (seconds, loss) by epochs; None where it did not."""
+    return next((seconds for seconds, reached in curve if reached <= loss), None)
 
 
 def row(way: str, found: list[dict[str, Any]], exact: list[dict[str, Any]]) -> dict[str, Any]:
@@ -126,6 +185,10 @@ def row(way: str, found: list[dict[str, Any]], exact: list[dict[str, Any]]) -> d
 
     def mean(name: str, runs: list[dict[str, Any]]) -> float:
         return statistics.mean(each[name] for each in runs)
+
+    def seconds(runs: list[dict[str, Any]]) -> list[float | None]:
+        goals = [each["curve"][-1][1] for each in exact]
+        return [seconds_to(e["curve"], goal) for e, goal in zip(runs, goals, strict=True)]
 
     if any("bytes" not in each for each in found):
         return {"way": way, "val_loss": [each["val_loss"] for each in found], "diverged": True}
@@ -137,6 +200,7 @@ def row(way: str, found: list[dict[str, Any]], exact: list[dict[str, Any]]) -> d
         "fewer_bytes": mean("bytes", exact) / mean("bytes", found),
         "steps_per_second": 1 / mean("step_seconds", found),
         "times_faster": mean("step_seconds", exact) / mean("step_seconds", found),
+        "seconds_to_loss": seconds(found),
     }
 
 
@@ -155,6 +219,10 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--batch", type=int, default=75, help="examples a rank and step")
     parser.add_argument("--steps", type=int, default=1250, help="at least 150")
+    parser.add_argument("--epochs", type=int, default=1, help="over which the steps go")
+    parser.add_argument(
+        "--slow", type=float, default=1, help="so many times is the last rank slower"
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
         "--ways", nargs="*", type=_way, default=list(WAYS), metavar="WAY[@RATE]",
@@ -172,17 +240,18 @@ def main() -> None:
     write_json(args.out / "study.json", {**content, "rows": rows})
     print(f"\n{args.link}: {args.ranks} workers, {args.batch} examples each, {args.steps} steps\n")
     print(
-        "| way | bytes a step | fewer | validation loss × 1e-4 | against none | steps/s | faster |"
+        "| way | bytes a step | fewer | validation loss × 1e-4 | against none | steps/s | faster | s to its loss |"
     )
-    print("|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|")
     for each in rows:
         losses = ", ".join(f"{1e4 * loss:.1f}" for loss in each["val_loss"])
         if each.get("diverged"):
-            print(f"| {each['way']} | | | {losses} | diverged | | |")
+            print(f"| {each['way']} | | | {losses} | diverged | | | |")
             continue
         print(
             f"| {each['way']} | {each['bytes']:,.0f} | {each['fewer_bytes']:.1f} | {losses} | "
-            f"{each['loss_ratio']:.2f} | {each['steps_per_second']:.1f} | {each['times_faster']:.1f} |"
+            f"{each['loss_ratio']:.2f} | {each['steps_per_second']:.1f} | {each['times_faster']:.1f} | "
+            f"{', '.join('never' if s is None else f'{s:.1f}' for s in each['seconds_to_loss'])} |"
         )
 
 

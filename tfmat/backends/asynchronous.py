@@ -1,12 +1,13 @@
 """Asynchronous training: no worker waits for a slower one, except at the end of a call of `train`.
 
-Every rank is a worker and serves one shard of the weights. A worker takes the next batch that nobody has taken, fetches
-the weights, and sends the gradient of the whole batch, which moves the weights at once. With `quorum` each worker takes
-its part of every step's batch, and the first gradients make the step. At the end of a call all ranks fetch weights and
-slots, so that validation, checkpoints and the replica check find what they find after synchronous steps.
+Every rank is a worker, and the first ones also serve a shard of the weights each. A worker takes the next batch that
+nobody has taken, fetches the weights, and sends the gradient of the whole batch, which moves the weights at once. With
+`quorum` each worker takes its part of every step's batch, and the first gradients make the step. At the end of a call
+all ranks fetch weights and slots, so that validation, checkpoints and the replica check find what they find after
+synchronous steps.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -26,6 +27,7 @@ from tfmat.backends.parameter_server import (
     unflatten,
 )
 from tfmat.backends.replica import assign_all
+from tfmat.backends.shards import divide, owners_of_slots
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.star_collectives import StarCollectives
 from tfmat.backends.step import Batch
@@ -275,20 +277,3 @@ def check_optimizer_of_shards(optimizer: keras.optimizers.Optimizer) -> None:
         raise InputError(
             "optimizer.gradient_noise does not work with --backend=asynchronous; leave it out"
         )
-
-
-def divide(sizes: Sequence[int], num_parts: int) -> list[list[int]]:
-    """Numbers of weights by server, the largest first to the server with least: whole tensors, as LAMB needs them."""
-    parts: list[list[int]] = [[] for _ in range(min(num_parts, len(sizes)))]
-    for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
-        min(parts, key=lambda part: (sum(sizes[j] for j in part), len(part))).append(i)
-    return [sorted(part) for part in parts]
-
-
-def owners_of_slots(optimizer: keras.optimizers.Optimizer, num_weights: int) -> list[int | None]:
-    """The weight that each variable of a built optimizer is for; None for counters."""
-    owners = {}
-    for name, values in vars(optimizer).items():
-        if isinstance(values, list | tuple) and len(values) == num_weights and name != "_variables":
-            owners.update({id(value): i for i, value in enumerate(values)})
-    return [owners.get(id(variable)) for variable in optimizer.variables]

@@ -6,6 +6,7 @@ import pytest
 
 from tfmat.backends import BackendOptions, make_backend
 from tfmat.backends.parameter_server import Shard
+from tfmat.backends.shards import divide
 from tfmat.data.order import ExampleOrder
 from tfmat.errors import InputError
 from tfmat.optimizers import make_functional
@@ -141,3 +142,17 @@ def test_a_clipped_gradient_is_refused():
     optimizer = make_functional(keras.optimizers.Adam(global_clipnorm=1.0))
     with pytest.raises(InputError, match="optimizer.clip_norm needs the whole gradient"):
         backend.build(make_model(), optimizer, None, {})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ranks", "expected"),
+    [
+        # The default network: one tensor is nearly all of it, so another server would relieve the first of nothing.
+        ([336, 16, 2_688, 24, 150_000, 125, 250, 2], 4, [[0, 1, 2, 3, 4, 5, 6, 7]]),
+        ([100, 100, 100, 100], 2, [[0, 2], [1, 3]]),
+        ([100, 100, 100, 100], 3, [[0, 2], [1, 3]]),  # three would leave somebody with 200, too
+        ([60, 50, 40, 30, 20], 4, [[0], [1], [2], [3, 4]]),
+    ],
+)
+def test_no_more_servers_than_relieve_the_busiest(sizes, ranks, expected):
+    assert divide(sizes, ranks) == expected
