@@ -185,6 +185,7 @@ _ALL = (
     Option("profile", False, "bool", "measure the parts of steps, in one call of the graph in eight: a table at the end, profile.json (docs/where_time_goes.md)"),
     Option("trace_steps", None, "int", "record every operation of so many steps in trace.json.gz (none: no trace)", "1 or more", _positive, optional=True),
     Option("jit_compile", False, "bool", "compile the step with XLA (slower on CPUs; measure)"),
+    Option("precision", "float32", "str", "of dense layers in training steps: float32, bfloat16 (weights and sums stay float32), or auto: bfloat16 where a trial finds it faster", choices=("float32", "bfloat16", "auto")),
     Option("mesh", "batch:1", "str", "dtensor: named axes and their devices, such as batch:4,model:2"),
     Option("layouts", "", "str", "dtensor: rules REGEX=LAYOUT;... over variable paths before the default, such as hidden/kernel=-,model"),
     Option("zero_stage", 0, "int", "dtensor: shard over the batch axis 0 nothing, 1 slots, 2 and gradients, 3 and weights", "0, 1, 2 or 3", lambda v: v in (0, 1, 2, 3)),

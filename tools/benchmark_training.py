@@ -64,6 +64,9 @@ _NUM_CURVES = flags.DEFINE_integer(
 _DATA_DIR = flags.DEFINE_string(
     "data_dir", None, "job: folder for data sets that stays (default: a temporary one)"
 )
+_HIDDEN_UNITS = flags.DEFINE_list(
+    "hidden_units", ["125"], "step: of the dense layers of tfmat's own network, e.g. 2048,2048"
+)
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "identify: folder of the run that answers (default: what tfmat identify takes)"
 )
@@ -108,6 +111,18 @@ def _check(arguments: list[str]) -> None:
         raise InputError(
             f"--batch_sizes={','.join(_BATCH_SIZES.value)}: give whole numbers, e.g. 75,750"
         )
+    if not all(units.isdecimal() and int(units) for units in _HIDDEN_UNITS.value):
+        raise InputError(
+            f"--hidden_units={','.join(_HIDDEN_UNITS.value)}: give whole numbers, e.g. 2048,2048"
+        )
+    others = [
+        name for name in _VARIANTS.value if not name.startswith(("ours", "fit_our", "matmul"))
+    ]
+    if _HIDDEN_UNITS.value != ["125"] and others:
+        raise InputError(
+            f"--hidden_units is not for the variant '{others[0]}', whose network is the default one; name others, e.g. "
+            "--variants=ours,ours_bfloat16,fit_our_model"
+        )
     if _RANKS.value < 2:
         raise InputError(f"--ranks={_RANKS.value}: give 2 or more")
     if _PART.value == "horovod" and not shutil.which("mpirun"):
@@ -142,7 +157,12 @@ def _measure(folder: pathlib.Path) -> dict[str, Any]:
     if _PART.value == "step":
         timed = (2, 0.2) if quick else (rounds, seconds)
         content = step.measure_steps(
-            folder, _VARIANTS.value, batch_sizes, curves(150_000, 12_000), *timed
+            folder,
+            _VARIANTS.value,
+            batch_sizes,
+            curves(150_000, 12_000),
+            *timed,
+            hidden_units=tuple(int(units) for units in _HIDDEN_UNITS.value),
         )
         console.print(step.steps_table(content["summary"]))
         others = content["processors_of_others"]

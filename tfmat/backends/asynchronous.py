@@ -7,7 +7,7 @@ all ranks fetch weights and slots, so that validation, checkpoints and the repli
 synchronous steps.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends.base import BackendOptions, Metric, PerExample
-from tfmat.backends.batches import row_spec
+from tfmat.backends.batches import Batch, row_spec
 from tfmat.backends.local_steps import check_whole_batch
 from tfmat.backends.parameter_server import (
     Figures,
@@ -30,7 +30,6 @@ from tfmat.backends.replica import assign_all
 from tfmat.backends.shards import divide, owners_of_slots
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.star_collectives import StarCollectives
-from tfmat.backends.step import Batch
 from tfmat.errors import InputError
 
 
@@ -66,6 +65,7 @@ class AsynchronousBackend(SingleBackend):
         *,
         auxiliary_loss: PerExample | None = None,
         jit_compile: bool = False,
+        bfloat16: Sequence[keras.layers.Layer] = (),
     ) -> None:
         """See Backend.build."""
         if jit_compile:
@@ -73,7 +73,9 @@ class AsynchronousBackend(SingleBackend):
         check_optimizer_of_shards(optimizer)
         if self.world_size > 1:
             check_whole_batch(model, "--backend=asynchronous")
-        super().build(model, optimizer, loss, metrics, auxiliary_loss=auxiliary_loss)
+        super().build(
+            model, optimizer, loss, metrics, auxiliary_loss=auxiliary_loss, bfloat16=bfloat16
+        )
         self._figures: list[Figures] = []
         if self.world_size > 1:
             self._make_shards(model, optimizer)

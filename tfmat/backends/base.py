@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -162,6 +162,7 @@ class Backend(abc.ABC):
         *,
         auxiliary_loss: PerExample | None = None,
         jit_compile: bool = False,
+        bfloat16: Sequence[Any] = (),
     ) -> None:
         """Takes a built Keras model and a functional optimizer, makes the slots, and compiles nothing yet.
 
@@ -172,6 +173,7 @@ class Backend(abc.ABC):
           metrics: name -> function like `loss`, or a Keras metric from `tfmat.backends.metrics.make_metric`.
           auxiliary_loss: like `loss`; added to what is minimised, not to what is reported as the loss.
           jit_compile: compile the step with XLA.
+          bfloat16: layers that compute in bfloat16 in training steps, see `tfmat.backends.precision`.
         """
 
     @abc.abstractmethod

@@ -2,18 +2,48 @@
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfmat.backends.exchange import Reduce
-from tfmat.backends.step import Batch
 
 # Examples in a piece of a batch: beyond the first its activations leave the cache, below the second its operations
 # are too small to be worth starting. Further rounds would only make the graph larger.
 _PIECE, _SMALLEST_PIECE, _LARGEST_ROUNDS = 250, 16, 4
+
+
+class Batch(NamedTuple):
+    """One worker's part of a global batch, or a piece of it.
+
+    Attributes:
+      features, labels: structures of tensors [batch, ...].
+      weights: [batch], 0 for padding.
+      num_examples: scalar, true examples of the GLOBAL batch.
+      sample_weights: ([batch],), the examples' own in the loss; nothing where each counts 1.
+    """
+
+    features: Any
+    labels: Any
+    weights: tf.Tensor
+    num_examples: tf.Tensor
+    sample_weights: tuple[tf.Tensor, ...] = ()
+
+    @classmethod
+    def gather(cls, data: Any, rows: Any, weights: Any, num_examples: Any) -> "Batch":
+        """The rows of `data`, which is (features, labels) or (features, labels, sample weights)."""
+        features, labels, *own = tf.nest.map_structure(lambda t: tf.gather(t, rows), data)
+        return cls(features, labels, weights, num_examples, tuple(own))
+
+    @property
+    def loss_weights(self) -> tf.Tensor:
+        """[batch], of each example in the loss."""
+        weights = self.weights
+        for own in self.sample_weights:
+            weights *= tf.cast(own, weights.dtype)
+        return weights
 
 
 def num_pieces(width: int) -> int:
@@ -29,6 +59,11 @@ def num_pieces(width: int) -> int:
     processors = threads.get_inter_op_parallelism_threads() or 1
     rounds = min(_LARGEST_ROUNDS, -(-width // (processors * _PIECE)))
     return max(1, min(processors * rounds, width // _SMALLEST_PIECE))
+
+
+def rows_of_a_piece(width: int, num_parts: int) -> int:
+    """Examples that go through the model at a time, of a batch of that width whole or in `num_parts` (1: whole)."""
+    return -(-width // (num_parts if num_parts > 1 else num_pieces(width)))
 
 
 def each_batch(

@@ -5,7 +5,7 @@ many steps, see mesh_steps.py.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -14,14 +14,15 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 
 from tfmat.backends.base import Arrays, Backend, BackendOptions, Metric, PerExample
-from tfmat.backends.batches import share_or_copy
+from tfmat.backends.batches import Batch, share_or_copy
 from tfmat.backends.clients import MeshCollectives
 from tfmat.backends.layouts import Plan, make_plan, slot_specs, weights_of
 from tfmat.backends.mesh import BATCH, Spec
 from tfmat.backends.mesh_steps import MeshSteps, steps_a_call
 from tfmat.backends.mesh_tensors import differing_devices, host
+from tfmat.backends.planning import NOT_ON_A_MESH
 from tfmat.backends.refusals import check_layers_for_mesh, check_precision, explain
-from tfmat.backends.step import Batch, State, Step
+from tfmat.backends.step import State, Step
 from tfmat.backends.zero import DividedOptimizer, gatherer
 from tfmat.errors import InputError
 
@@ -59,10 +60,13 @@ class DTensorBackend(Backend):
         *,
         auxiliary_loss: PerExample | None = None,
         jit_compile: bool = False,
+        bfloat16: Sequence[keras.layers.Layer] = (),
     ) -> None:
         """See Backend.build. InputError where a layout cannot be followed."""
         if jit_compile:
             raise InputError("jit_compile does not work with --backend=dtensor; leave it out")
+        if bfloat16:
+            raise InputError(f"precision {NOT_ON_A_MESH}")
         check_layers_for_mesh(model)
         check_precision(model, optimizer)
         self.start()

@@ -12,6 +12,11 @@ from tfmat.config import Config
 from tfmat.durations import RunSteps
 from tfmat.errors import InputError
 
+NOT_ON_A_MESH = (
+    "does not work with --backend=dtensor, whose devices would add up parts of products in bfloat16; leave it at "
+    "float32"
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Footprint:
@@ -69,6 +74,8 @@ def check_dtensor(config: Config) -> None:
             )
     if config.jit_compile:
         raise InputError("jit_compile does not work with --backend=dtensor; leave it out")
+    if config.precision != "float32":
+        raise InputError(f"precision={config.precision} {NOT_ON_A_MESH}")
     if config.model.batch_normalization == "local":
         raise InputError(
             "model.batch_normalization=local does not work with --backend=dtensor, whose layers see the global batch; "

@@ -5,7 +5,7 @@ batch and sums over the others where the step says `reduce`; alone, that is the 
 global batch, so unequal parts are right without further ado.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfmat.backends.base import Arrays, Backend, Metric, PerExample
 from tfmat.backends.batches import (
+    Batch,
     Stamps,
     each_batch,
     each_batch_in_parts,
@@ -27,7 +28,7 @@ from tfmat.backends.exchange import Collect, Counted, Reduce
 from tfmat.backends.local_steps import make_meetings
 from tfmat.backends.refusals import check_parts, check_precision
 from tfmat.backends.replica import Replica, assign_all, tensors_of
-from tfmat.backends.step import Batch, State, Step
+from tfmat.backends.step import State, Step
 from tfmat.backends.step_times import StepTimes
 from tfmat.errors import InputError
 
@@ -60,6 +61,7 @@ class SingleBackend(Backend):
         *,
         auxiliary_loss: PerExample | None = None,
         jit_compile: bool = False,
+        bfloat16: Sequence[keras.layers.Layer] = (),
     ) -> None:
         """See Backend.build."""
         self.collectives.check_build(jit_compile)
@@ -86,6 +88,7 @@ class SingleBackend(Backend):
             auxiliary_loss,
             worker=self.rank,
             exchange=None if self._meetings else exchange,
+            bfloat16=bfloat16,
         )
         kept, apart = (self._meetings or exchange).kept, self._meetings is not None
         self._replica = Replica(model, optimizer, self.collectives, kept, own_slots=apart)

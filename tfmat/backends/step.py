@@ -8,8 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends.base import Metric, PerExample
+from tfmat.backends.batches import Batch
 from tfmat.backends.exchange import Collect, Exchange, Reduce
 from tfmat.backends.metrics import num_sums, sums_of, weighted_sum
+from tfmat.backends.precision import computing_in_bfloat16
 from tfmat.backends.refusals import check_outputs, check_penalties, connected
 from tfmat.errors import InputError
 from tfmat.models.normalization import batch_context, plain_normalizations
@@ -62,37 +64,6 @@ class State(NamedTuple):
             assign(name, arrays[name])
 
 
-class Batch(NamedTuple):
-    """One worker's part of a global batch, or a piece of it.
-
-    Attributes:
-      features, labels: structures of tensors [batch, ...].
-      weights: [batch], 0 for padding.
-      num_examples: scalar, true examples of the GLOBAL batch.
-      sample_weights: ([batch],), the examples' own in the loss; nothing where each counts 1.
-    """
-
-    features: Any
-    labels: Any
-    weights: tf.Tensor
-    num_examples: tf.Tensor
-    sample_weights: tuple[tf.Tensor, ...] = ()
-
-    @classmethod
-    def gather(cls, data: Any, rows: Any, weights: Any, num_examples: Any) -> "Batch":
-        """The rows of `data`, which is (features, labels) or (features, labels, sample weights)."""
-        features, labels, *own = tf.nest.map_structure(lambda t: tf.gather(t, rows), data)
-        return cls(features, labels, weights, num_examples, tuple(own))
-
-    @property
-    def loss_weights(self) -> tf.Tensor:
-        """[batch], of each example in the loss."""
-        weights = self.weights
-        for own in self.sample_weights:
-            weights *= tf.cast(own, weights.dtype)
-        return weights
-
-
 class Step:
     """`compute` and `evaluate` for one model, optimizer, loss and set of metrics.
 
@@ -114,9 +85,11 @@ class Step:
         worker: int = 0,
         exchange: Exchange | None = None,
         gather: Callable[[list[Any]], list[Any]] = list,
+        bfloat16: Sequence[keras.layers.Layer] = (),
     ):
         self._exchange = exchange or Exchange()
         self._gather = gather
+        self._bfloat16 = bfloat16
         self._model = model
         self._optimizer = optimizer
         self._loss = loss
@@ -219,7 +192,10 @@ class Step:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(state.weights)
             weights = self._gather(state.weights)
-            with batch_context(batch.weights, reduce, self._normalizations):
+            with (
+                batch_context(batch.weights, reduce, self._normalizations),
+                computing_in_bfloat16(self._bfloat16),
+            ):
                 outputs, non_trainable, penalties = self._model.stateless_call(
                     weights,
                     self._shift_seeds(state.non_trainable, 1),

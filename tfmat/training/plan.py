@@ -46,6 +46,7 @@ class RunPlan:
     num_validation: int | None = None
     target_val_loss: float | None = None
     jit_compile: bool = False
+    precision: str = "float32"
     profile: bool = False
     trace_steps: int | None = None
     workdir: str | None = None
@@ -87,6 +88,7 @@ class RunPlan:
             num_validation=config.data.num_validation,
             target_val_loss=config.target_val_loss,
             jit_compile=config.jit_compile,
+            precision=config.precision,
             profile=config.profile,
             trace_steps=config.trace_steps if others.get("workdir") else None,
             **others,

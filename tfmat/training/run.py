@@ -13,6 +13,7 @@ import keras
 from tfmat.backends import Backend
 from tfmat.backends.losses import per_example_function
 from tfmat.backends.metrics import Summary, make_metrics
+from tfmat.backends.precision import chosen_layers
 from tfmat.data.pipeline import Source
 from tfmat.errors import InputError
 from tfmat.optimizers.functional import check_optimizer, make_functional
@@ -62,9 +63,22 @@ class Task:
         check_optimizer(optimizer)
 
     def build(
-        self, backend: Backend, total_steps: int, steps_per_epoch: int, jit_compile: bool
+        self,
+        backend: Backend,
+        total_steps: int,
+        steps_per_epoch: int,
+        *,
+        jit_compile: bool,
+        bfloat16: Mapping[str, bool] | None = None,
     ) -> None:
-        """Hands the model, and its optimizer for a run of that length, to the backend."""
+        """Hands the model, and its optimizer for a run of that length, to the backend.
+
+        Args:
+          backend: started.
+          total_steps, steps_per_epoch: of the run.
+          jit_compile: compile the step with XLA.
+          bfloat16: which layers compute in it, see `tfmat.backends.precision.choose`; None for none.
+        """
         optimizer = self._optimizer
         if callable(optimizer) and not isinstance(optimizer, keras.optimizers.Optimizer):
             optimizer = optimizer(total_steps, steps_per_epoch)
@@ -76,6 +90,7 @@ class Task:
             self._metrics,
             auxiliary_loss=self._auxiliary_loss,
             jit_compile=jit_compile,
+            bfloat16=chosen_layers(self.model, bfloat16 or {}),
         )
         # Where Keras callbacks look for it.
         self.model.optimizer = optimizer

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tfmat.backends import Backend
+from tfmat.backends.batches import rows_of_a_piece
+from tfmat.backends.precision import choose
 from tfmat.data.pipeline import Source
 from tfmat.errors import DivergedError, Interrupted
 from tfmat.training.checkpoints import Checkpoint
@@ -86,13 +88,16 @@ class Session:
             return self._ended(status, saved)
         check_same_everywhere(backend, config)
         if saved:
-            total = saved["total_steps"]
+            total, bfloat16 = saved["total_steps"], saved.get("plan", {}).get("bfloat16")
         else:
-            total = plan.total_steps(source.plan, lambda: self._measure_rate(source), log)
+            bfloat16 = backend.collectives.broadcast(self._choose_precision(log))
+            total = plan.total_steps(source.plan, lambda: self._measure_rate(source, bfloat16), log)
         if folder and not saved:
             resolved = plan.resolved(source.plan, total, backend)
+            if bfloat16:
+                resolved["bfloat16"] = bfloat16
             folder.start({**config, "total_steps": total, "plan": resolved}, task.sidecar)
-        task.build(backend, total, source.steps_per_epoch, plan.jit_compile)
+        self._build(total, source, bfloat16)
         task.model.stop_training = False
         visible = not plan.quiet and backend.rank == 0
         with TrainingProgress(total, visible) as progress:
@@ -100,10 +105,32 @@ class Session:
             run = Run(task, plan, backend, source, validation, total, folder, progress, log)
             return _Turn(run, Meter(backend, self._trace(log))).take()
 
-    def _measure_rate(self, source: Source) -> float:
+    def _build(self, total: int, source: Source, bfloat16: Mapping[str, bool] | None) -> None:
+        self._task.build(
+            self._backend,
+            total,
+            source.steps_per_epoch,
+            jit_compile=self._plan.jit_compile,
+            bfloat16=bfloat16,
+        )
+
+    def _choose_precision(self, log: Callable[[str], None]) -> dict[str, bool]:
+        """Which layers compute in bfloat16, as rank 0 finds it for all; a run that goes on does as it began."""
+        if self._backend.rank or self._plan.precision == "float32":
+            return {}
+        columns = self._backend.training_columns(self._plan.global_batch_size)
+        return choose(
+            self._plan.precision,
+            self._task.model,
+            rows_of_a_piece(columns.stop - columns.start, self._backend.options.accumulate),
+            jit_compile=self._plan.jit_compile,
+            log=log,
+        )
+
+    def _measure_rate(self, source: Source, bfloat16: Mapping[str, bool] | None) -> float:
         """Steps per second."""
         # For the trial the run is as good as endless: no schedule may find it too short.
-        self._task.build(self._backend, _ENDLESS, source.steps_per_epoch, self._plan.jit_compile)
+        self._build(_ENDLESS, source, bfloat16)
         count = steps_per_call(source, self._plan.steps_wanted_per_call, self._backend.world_size)
         return measure_steps_per_second(self._backend, source, count)
 

@@ -47,6 +47,8 @@ class Trainer:
       checkpoint_every: a duration, such as `500steps`, `1epochs` or `60s`.
       keep_checkpoints: how many of the newest stay.
       jit_compile: compile the step with XLA.
+      precision: of dense layers in training steps: `float32`, `bfloat16` (weights, slots and sums stay float32), or
+        `auto`: bfloat16 for those layers that a trial finds faster in it.
       config: saved as config.json; a run goes on only with the same one.
       sidecar: saved as model.json: what the numbers that go into and come out of the model mean.
       quiet: no progress and no lines (log.txt has them).
@@ -70,6 +72,7 @@ class Trainer:
         checkpoint_every: str = "1epochs",
         keep_checkpoints: int = 3,
         jit_compile: bool = False,
+        precision: str = "float32",
         config: Mapping[str, Any] | None = None,
         sidecar: Mapping[str, Any] | None = None,
         quiet: bool = False,
@@ -99,6 +102,7 @@ class Trainer:
             checkpoint_every=checkpoint_every,
             keep_checkpoints=keep_checkpoints,
             jit_compile=jit_compile,
+            precision=precision,
             quiet=quiet,
             profile=profile,
             trace_steps=trace_steps,
@@ -175,6 +179,6 @@ class Trainer:
     def evaluate(self, features: Any, labels: Any, sample_weight: Any = None) -> dict[str, float]:
         """Loss and metrics over all examples, in inference mode, with the present weights."""
         if not self._task.built:
-            self._task.build(self._backend, 1, 1, self._plan.jit_compile)
+            self._task.build(self._backend, 1, 1, jit_compile=self._plan.jit_compile)
         data = self._backend.place(with_weights(features, labels, sample_weight))
         return evaluate_all(self._backend, data, num_examples(data), self._task.summary)

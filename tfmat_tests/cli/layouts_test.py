@@ -75,6 +75,7 @@ def test_tables(capsys):
         (["--config.data.sharding=independent"], "data.sharding=independent is for --backend=horovod"),
         (["--config.compression=fp16"], "compression=fp16 is for --backend=horovod"),
         (["--config.jit_compile=true"], "jit_compile does not work"),
+        (["--config.precision=auto"], "precision=auto does not work"),
         (["--config.model.batch_normalization=local"], "use synchronized"),
         (["extra"], "takes no argument 'extra'"),
     ],

@@ -40,15 +40,18 @@ class BlockClock(keras.callbacks.Callback):
 
 
 def our_model(data: Data) -> keras.Model:
-    """The project's default network."""
+    """The project's default network, with the dense layers asked for."""
     outputs, scale = data.labels.shape[1], data.scale.tolist()
-    return build_model(default_config().model, num_outputs=outputs, input_scale=scale)
+    config = default_config().model
+    config.hidden_units = tuple(data.hidden_units.tolist())
+    return build_model(config, num_outputs=outputs, input_scale=scale)
 
 
 class Ours:
     """The project's Trainer: many steps in one call, the data in memory and gathered by index in the graph."""
 
     reading = "memory"
+    precision = "float32"
 
     def __init__(self, data: Data, batch_size: int):
         self._data, self._batch_size = data, batch_size
@@ -67,6 +70,7 @@ class Ours:
             self._model,
             optimizer=lambda total_steps, _: build_optimizer(config, RunSteps(total_steps)),
             callbacks=[clock],
+            precision=self.precision,
             quiet=True,
         )
         trainer.fit(
@@ -87,6 +91,18 @@ class OursStreamed(Ours):
     """The same order of examples, gathered ahead by tf.data, as for sets larger than memory."""
 
     reading = "stream"
+
+
+class OursBfloat16(Ours):
+    """Dense layers in bfloat16."""
+
+    precision = "bfloat16"
+
+
+class OursAuto(Ours):
+    """Dense layers in bfloat16 where a trial finds that faster."""
+
+    precision = "auto"
 
 
 class Fit:

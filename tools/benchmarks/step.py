@@ -24,6 +24,8 @@ LOSS_EXAMPLES = 1_000
 VARIANTS = {
     "ours": ("tfmat, data in memory", "keras_variants:Ours"),
     "ours_streamed": ("tfmat, streamed", "keras_variants:OursStreamed"),
+    "ours_bfloat16": ("tfmat, dense layers in bfloat16", "keras_variants:OursBfloat16"),
+    "ours_auto": ("tfmat, precision=auto", "keras_variants:OursAuto"),
     "fit": ("Keras fit, tf.data", "keras_variants:Fit"),
     "fit_100": ("Keras fit, tf.data, steps_per_execution=100", "keras_variants:FitExecutions"),
     "fit_arrays": ("Keras fit on arrays", "keras_variants:FitArrays"),
@@ -44,11 +46,15 @@ GOALS = {
 
 
 class Data(NamedTuple):
-    """features: float32 [curves, 200, 3], physical units; labels: float32 [curves, 2]; scale: divides the features."""
+    """features: float32 [curves, 200, 3], physical units; labels: float32 [curves, 2]; scale: divides the features.
+
+    hidden_units: int64 [dense layers], of the network.
+    """
 
     features: np.ndarray
     labels: np.ndarray
     scale: np.ndarray
+    hidden_units: np.ndarray
 
     def scaled(self) -> np.ndarray:
         """Features as a textbook feeds them: brought to about 1 before the training, which costs no step anything."""
@@ -76,13 +82,14 @@ def measure_steps(
     num_curves: int,
     rounds: int,
     seconds: float,
+    hidden_units: tuple[int, ...],
 ) -> dict[str, Any]:
     """Samples of every variant at every batch size, and their summary; see rounds.py."""
     # A multiple of every batch size: nobody meets a partial batch.
     multiple = int(np.lcm.reduce(batch_sizes))
     num_curves = -(-num_curves // multiple) * multiple
     log(f"simulating {num_curves:,} curves")
-    _write_data(folder, num_curves)
+    _write_data(folder, num_curves, hidden_units)
     spec: dict[str, Any] = {"data": str(folder), "batch_sizes": batch_sizes, "seconds": seconds}
 
     def of_round(number: int) -> list[Launch]:
@@ -137,13 +144,14 @@ def steps_table(rows: list[lab.Row]) -> Table:
     )
 
 
-def _write_data(folder: pathlib.Path, num_curves: int) -> None:
+def _write_data(folder: pathlib.Path, num_curves: int, hidden_units: tuple[int, ...]) -> None:
     from tfmat.curves.settings import CurveSettings
     from tfmat.curves.simulate import Simulator
 
     curves = Simulator(CurveSettings(), seed=0).curves(0, num_curves)
     scale = np.array([*curves.features[:1024, :, :2].max(axis=(0, 1)), 1.0], np.float32)
-    for name, array in zip(Data._fields, (curves.features, curves.labels, scale), strict=True):
+    arrays = Data(curves.features, curves.labels, scale, np.array(hidden_units))
+    for name, array in arrays._asdict().items():
         np.save(folder / f"{name}.npy", array)
 
 

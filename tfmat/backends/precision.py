@@ -1,0 +1,175 @@
+"""Dense layers computed in bfloat16 within training steps; weights, slots, sums and losses stay float32.
+
+Processors with 16-bit units (AVX512-BF16, AMX) and GPUs multiply such matrices faster. The layers get Keras's policy
+`mixed_bfloat16` only while a step is traced, so that no file of the model knows of it.
+"""
+
+import contextlib
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfmat.errors import InputError, nearest
+
+PRECISIONS = ("float32", "bfloat16", "auto")
+# Smaller matrices gain nothing, and heads of few outputs would round their answers to three digits.
+_FEWEST_NUMBERS = 4096
+# What a trial must find, of the time in float32, that a layer computes in bfloat16.
+_PAYS = 0.95
+_TRIAL_SECONDS, _TRIALS = 0.02, 7
+_Count = tf.TensorSpec([], tf.int32)
+
+
+def dense_layers(model: keras.Model) -> dict[str, keras.layers.Dense]:
+    """The dense layers of a model that can compute in bfloat16, by their paths in the model's order.
+
+    They hold at least 4,096 float32 weights each. The last dense layer, which gives the answers, is none of them.
+    """
+    dense = [
+        layer
+        for layer in model._flatten_layers(include_self=False)
+        if isinstance(layer, keras.layers.Dense)
+    ]
+    return {
+        layer.path: layer
+        for layer in dense[:-1]
+        if layer.compute_dtype == layer.variable_dtype == "float32"
+        and math.prod(layer.kernel.shape) >= _FEWEST_NUMBERS
+    }
+
+
+def choose(
+    precision: str,
+    model: keras.Model,
+    num_rows: int,
+    *,
+    jit_compile: bool = False,
+    log: Callable[[str], None] = lambda line: None,
+) -> dict[str, bool]:
+    """Which dense layers compute in bfloat16.
+
+    Args:
+      precision: `float32`: none; `bfloat16`: all; `auto`: those that a trial of a second or two finds faster.
+      model: built.
+      num_rows: examples that go through the model at a time.
+      jit_compile: whether the step is compiled with XLA.
+      log: for one line about the trial.
+
+    Returns:
+      For each path of `dense_layers` whether it does; empty for `float32`.
+
+    Raises:
+      InputError: another precision, or `bfloat16`, and no layer can.
+    """
+    if precision not in PRECISIONS:
+        raise InputError(f"precision is '{precision}'{nearest(precision, PRECISIONS)}")
+    if precision == "float32":
+        return {}
+    layers = dense_layers(model)
+    if precision == "bfloat16":
+        if not layers:
+            raise InputError(
+                f"precision=bfloat16 changes nothing: no dense layer but the last has {_FEWEST_NUMBERS:,} float32 "
+                "weights or more; leave it out, or use wider layers"
+            )
+        return dict.fromkeys(layers, True)
+    ratios: dict[Any, float] = {}
+    found = {}
+    for path, layer in layers.items():
+        rows = num_rows * _places(layer)
+        key = (*layer.kernel.shape, rows)
+        if key not in ratios:
+            ratios[key] = _time_ratio(layer, rows, jit_compile)
+        found[path] = ratios[key]
+    told = ", ".join(f"{path} takes {ratio:.2f}" for path, ratio in found.items())
+    log(
+        f"precision=auto: bfloat16 where it takes at most {_PAYS:.2f} of float32's time; {told or 'no layer can'}"
+    )
+    return {path: ratio <= _PAYS for path, ratio in found.items()}
+
+
+def chosen_layers(model: keras.Model, choice: Mapping[str, bool]) -> list[keras.layers.Dense]:
+    """The layers of a choice, by their order: a model that was made anew may have other names."""
+    layers = list(dense_layers(model).values()) if choice else []
+    return [layer for layer, chosen in zip(layers, choice.values(), strict=True) if chosen]
+
+
+@contextlib.contextmanager
+def computing_in_bfloat16(layers: Sequence[keras.layers.Layer]) -> Iterator[None]:
+    """What is traced in here has these layers' products in bfloat16, from float32 weights and to float32 gradients."""
+    policies = [layer.dtype_policy for layer in layers]
+    try:
+        for layer in layers:
+            layer.dtype_policy = keras.DTypePolicy("mixed_bfloat16")
+        yield
+    finally:
+        for layer, policy in zip(layers, policies, strict=True):
+            layer.dtype_policy = policy
+
+
+def _places(layer: keras.layers.Dense) -> int:
+    """Rows that one example is for the layer: more than one where it is used on every point of a record."""
+    try:
+        shape = layer.input.shape
+    except (AttributeError, ValueError):  # used several times, or in a subclassed model
+        return 1
+    return math.prod(size or 1 for size in shape[1:-1])
+
+
+def _time_ratio(layer: keras.layers.Dense, rows: int, jit_compile: bool) -> float:
+    """The time of the layer's products, forward and backward, in bfloat16 as a fraction of that in float32.
+
+    The two are timed in turns, so that a busy machine slows both.
+    """
+    start = tf.random.stateless_normal([rows, layer.kernel.shape[0]], (1, 2))
+    kinds = [_passes(layer, half, start, jit_compile) for half in ([], [layer])]
+    for run in kinds:
+        run(tf.constant(1))
+    count = max(1, round(_TRIAL_SECONDS / max(_seconds(kinds[0], 1), 1e-6)))
+    ratios = []
+    for _ in range(_TRIALS):
+        full, half = (_seconds(run, count) for run in kinds)
+        ratios.append(half / full)
+    return statistics.median(ratios)
+
+
+def _passes(
+    layer: keras.layers.Dense,
+    half: Sequence[keras.layers.Layer],
+    start: tf.Tensor,
+    jit_compile: bool,
+) -> Callable[[tf.Tensor], Any]:
+    """A function that runs the layer forward and backward so many times, each upon the results of the last."""
+    weights = [variable.value for variable in layer.trainable_variables]
+
+    def once(x: tf.Tensor, values: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        with computing_in_bfloat16(half), tf.GradientTape() as tape:
+            tape.watch([x, *values])
+            outputs, _ = layer.stateless_call(values, [], x)
+            outputs = tf.cast(outputs, tf.float32)
+        dx, *gradients = tape.gradient(outputs, [x, *values], output_gradients=outputs)
+        return x - 1e-6 * dx, [v - 1e-6 * g for v, g in zip(values, gradients, strict=True)]
+
+    @tf.function(input_signature=[_Count], jit_compile=jit_compile, autograph=False)
+    def run(count: tf.Tensor) -> Any:
+        results = tf.while_loop(
+            lambda i, *_: i < count,
+            lambda i, x, values: (i + 1, *once(x, values)),
+            (tf.constant(0), start, [tf.identity(weight) for weight in weights]),
+            parallel_iterations=1,
+        )
+        return results[1], results[2]
+
+    return run
+
+
+def _seconds(run: Callable[[tf.Tensor], Any], count: int) -> float:
+    begin = time.perf_counter()
+    results, _ = run(tf.constant(count))
+    results.numpy()  # GPUs are waited for
+    return time.perf_counter() - begin
