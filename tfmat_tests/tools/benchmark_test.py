@@ -55,6 +55,7 @@ def write_data(folder):
     random = np.random.default_rng(0)
     for name, shape in (("features", (16, 20, 3)), ("labels", (16, 2)), ("scale", (3,))):
         np.save(folder / f"{name}.npy", random.uniform(0.1, 1, shape).astype(np.float32))
+    np.save(folder / "hidden_units.npy", [125])
 
 
 def measure(rounds, folder, names):
