@@ -1,0 +1,186 @@
+"""A functional or Sequential Keras model as segments that run one after the other, each from one tensor to the next.
+
+A model can be cut only where a single tensor goes on: residual connections, layers that are called several times and
+masks stay within a segment.
+"""
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+
+from tfmat.errors import InputError, nearest
+
+
+class Segment(keras.layers.Layer):
+    """Consecutive layers of a model as one layer, which shares their variables and changes nothing about them.
+
+    Args:
+      model: whose layers these are.
+      start, stop: KerasTensors of the model, structures of them at its ends.
+
+    Attributes:
+      layer_names: of the layers in it, in the order in which they run.
+      trainable_places, non_trainable_places: of its variables among the model's, in the order in which
+        `stateless_call` takes them.
+    """
+
+    def __init__(self, model: keras.Model, start: Any, stop: Any, name: str):
+        super().__init__(name=name, autocast=False)
+        self._function = keras.Function(start, stop)
+        self.parts = [
+            each
+            for each in self._function.operations
+            if isinstance(each, keras.layers.Layer)
+            and not isinstance(each, keras.layers.InputLayer)
+        ]
+        self.layer_names = tuple(layer.name for layer in self.parts)
+        self.trainable_places = _places(self.trainable_variables, model.trainable_variables)
+        self.non_trainable_places = _places(
+            self.non_trainable_variables, model.non_trainable_variables
+        )
+        self.built = True
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """The tensor with which the next segment goes on."""
+
+        def operation(each: Any) -> Any:
+            if training is None or not getattr(each, "_call_has_training_arg", False):
+                return each
+            # Over what the graph noted when it was made.
+            return lambda *args, **kwargs: each(*args, **{**kwargs, "training": training})
+
+        inputs = [
+            keras.ops.convert_to_tensor(value, tensor.dtype)
+            for value, tensor in zip(keras.tree.flatten(inputs), self._function.inputs, strict=True)
+        ]
+        return self._function._run_through_graph(inputs, operation_fn=operation)
+
+
+def segments(model: keras.Model, where: str, key: str) -> list[Segment]:
+    """The model's segments, in the order in which they run; together they hold each of its layers once.
+
+    Args:
+      model: built.
+      where: `every:K`, a cut after each K-th layer with weights (a part that cannot be cut counts as one), or regular
+        expressions with commas between them, a cut behind each layer whose whole name one of them matches.
+      key: for errors, under which people said so.
+
+    Raises:
+      InputError: a subclassed model, text that says nothing, or a cut where none is possible.
+    """
+    places = possible_cuts(model, key)
+    if where.startswith("every:"):
+        return cut_model(model, _every(places, where, key))
+    return cut_model(model, _named(places, where, key))
+
+
+def cut_model(model: keras.Model, places: Sequence["Cut"]) -> list[Segment]:
+    """The segments between some of the model's possible cuts, which are in the order of `possible_cuts`."""
+    graph = _graph(model)
+    ends = [graph._inputs_struct, *(place.tensor for place in places), graph._outputs_struct]
+    return [
+        Segment(model, start, stop, f"segment{i}")
+        for i, (start, stop) in enumerate(itertools.pairwise(ends), start=1)
+    ]
+
+
+class Cut(NamedTuple):
+    """A place where a model can be cut.
+
+    Attributes:
+      tensor: the one KerasTensor that goes on there.
+      layer_name: of the layer or operation that gives it.
+      layers: since the possible cut before.
+    """
+
+    tensor: Any
+    layer_name: str
+    layers: tuple[keras.layers.Layer, ...]
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether one of `layers` has."""
+        return any(layer.weights for layer in self.layers)
+
+
+def possible_cuts(model: keras.Model, key: str) -> list[Cut]:
+    """Every place where the model can be cut, in the order in which its layers run; see `segments`."""
+    graph = _graph(model)
+    if not isinstance(graph, keras.Function):
+        raise InputError(
+            f"{key} needs a functional or Sequential model, whose layers can be told apart; {type(model).__name__} has "
+            f"a call method of its own: leave {key} out"
+        )
+    by_depth = graph._nodes_by_depth
+    nodes = [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth]]
+    last_use = {id(tensor): len(nodes) for tensor in graph.outputs}
+    last_call = {}
+    for i, node in enumerate(nodes):
+        last_call[id(node.operation)] = i
+        for tensor in node.arguments.keras_tensors:
+            last_use[id(tensor)] = max(i, last_use.get(id(tensor), i))
+    found: list[Cut] = []
+    alive: dict[int, Any] = {}
+    layers: list[keras.layers.Layer] = []
+    called_until = 0
+    for i, node in enumerate(nodes):
+        alive |= {id(tensor): tensor for tensor in node.outputs}
+        alive = {name: tensor for name, tensor in alive.items() if last_use.get(name, -1) > i}
+        called_until = max(called_until, last_call[id(node.operation)])
+        if node.is_input:
+            continue
+        if isinstance(node.operation, keras.layers.Layer):
+            layers.append(node.operation)
+        if len(alive) > 1 or called_until > i or not layers or i == len(nodes) - 1:
+            continue
+        (tensor,) = alive.values()
+        # A mask goes with its tensor as an attribute, which would be lost.
+        if any(tensor is each for each in node.outputs) and not hasattr(tensor, "_keras_mask"):
+            found.append(Cut(tensor, node.operation.name, tuple(layers)))
+            layers = []
+    return found
+
+
+def _graph(model: keras.Model) -> Any:
+    return model._functional if isinstance(model, keras.Sequential) else model
+
+
+def _every(places: Sequence[Cut], where: str, key: str) -> list[Cut]:
+    text = where.removeprefix("every:")
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError(f"{key}={where}: give a whole number of layers, such as every:2")
+    chosen, count = [], 0
+    for i, place in enumerate(places):
+        count += place.has_weights
+        # What has no weights, such as an activation, stays with the layer before it.
+        if count == int(text) and (i + 1 == len(places) or places[i + 1].has_weights):
+            chosen.append(place)
+            count = 0
+    return chosen
+
+
+def _named(places: Sequence[Cut], where: str, key: str) -> list[Cut]:
+    chosen = set()
+    for rule in where.split(","):
+        try:
+            expression = re.compile(rule)
+        except re.error as error:
+            raise InputError(f"{key}: '{rule}' is no regular expression ({error})") from error
+        matching = {i for i, place in enumerate(places) if expression.fullmatch(place.layer_name)}
+        if not matching:
+            names = [place.layer_name for place in places]
+            raise InputError(
+                f"{key}: the model cannot be cut behind a layer '{rule}'{nearest(rule, names)}"
+                if names
+                else f"{key}: this model can be cut nowhere; leave {key} out"
+            )
+        chosen |= matching
+    return [places[i] for i in sorted(chosen)]
+
+
+def _places(variables: Sequence[Any], among: Sequence[Any]) -> tuple[int, ...]:
+    place = {id(variable): i for i, variable in enumerate(among)}
+    return tuple(place[id(variable)] for variable in variables)
