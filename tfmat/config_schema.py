@@ -193,6 +193,7 @@ _ALL = (
     Option("compression_rank", 4, "int", "powersgd: rank of the product that a gradient is sent as", "1 or more", _positive),
     Option("compression_fraction", 0.01, "float", "topk: share of a gradient's numbers that is sent", "above 0, up to 0.5", lambda v: 0 < v <= 0.5),
     Option("reduction", "flat", "str", "horovod, mpi: flat, or hierarchical: sums within each node first, then between the nodes' first ranks, for nodes of several ranks on a slow network", choices=("flat", "hierarchical")),
+    Option("bucket_mb", None, "float", "horovod, mpi: gradients are summed in buckets of so many megabytes, each while the rest of the backward pass computes, for wide networks on fast links (none: all in one)", "positive", _positive, optional=True),
     Option("local_steps", 1, "int", "horovod, mpi: steps that each worker takes by itself before the workers meet (1: they sum gradients in every step)", "1 or more", _positive),
     Option("outer_learning_rate", None, "float", "local steps: of the step that the weights take at a meeting (none: 0.7 with 16 to 25 local steps, else 1)", "positive", _positive, optional=True),
     Option("outer_momentum", None, "float", "local steps: Nesterov momentum of that step (none: 0.9 with 16 to 25 local steps, 0.5 with more, 0 with fewer)", "0 or more, below 1", _fraction, optional=True),

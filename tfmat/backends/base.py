@@ -39,6 +39,8 @@ class BackendOptions:
       compression: Horovod, MPI: what gradients are made of on their way between workers, see `make_exchange`.
       compression_rank, compression_fraction: of `powersgd` and of `topk`.
       reduction: Horovod, MPI: `flat`, or `hierarchical`: within each node, between the nodes, and back.
+      bucket_mb: Horovod, MPI: gradients are summed in buckets of at most so many megabytes (10^6 bytes), each as soon
+        as it is there; None: all in one.
       local_steps: Horovod, MPI: steps that each worker takes by itself before all meet; 1: they meet in every step.
       outer_learning_rate, outer_momentum: of the weights' step at a meeting; None: see `outer_step`.
       quorum: asynchronous: gradients that make a step; late ones are dropped. None: each moves the weights at once.
@@ -60,6 +62,7 @@ class BackendOptions:
     compression_rank: int = 4
     compression_fraction: float = 0.01
     reduction: str = "flat"
+    bucket_mb: float | None = None
     local_steps: int = 1
     outer_learning_rate: float | None = None
     outer_momentum: float | None = None
@@ -74,6 +77,11 @@ class BackendOptions:
                 f"outer_momentum={self.outer_momentum:g} with local_steps={self.local_steps} diverges; give at least "
                 f"{_FEWEST_STEPS_FOR_MOMENTUM} local steps, or leave outer_momentum out"
             )
+
+    @property
+    def bucket_bytes(self) -> float | None:
+        """`bucket_mb` in bytes."""
+        return None if self.bucket_mb is None else 1e6 * self.bucket_mb
 
     @property
     def outer_step(self) -> tuple[float, float]:

@@ -48,6 +48,7 @@ def backend_options(config: Config, **others: Any) -> BackendOptions:
         compression_rank=config.compression_rank,
         compression_fraction=config.compression_fraction,
         reduction=config.reduction,
+        bucket_mb=config.bucket_mb,
         local_steps=config.local_steps,
         outer_learning_rate=config.outer_learning_rate,
         outer_momentum=config.outer_momentum,
@@ -64,13 +65,14 @@ def check_dtensor(config: Config) -> None:
     for key, value, default in (
         ("compression", config.compression, "none"),
         ("reduction", config.reduction, "flat"),
+        ("bucket_mb", config.bucket_mb, None),
         ("local_steps", config.local_steps, 1),
         ("accumulate", config.accumulate, 1),
         ("data.sharding", config.data.sharding, "partition"),
     ):
         if value != default:
             raise InputError(
-                f"{key}={value} is for --backend=horovod; with --backend=dtensor leave it at {default}"
+                f"{key}={value} is for --backend=horovod; with --backend=dtensor leave it at {str(default).lower()}"
             )
     if config.jit_compile:
         raise InputError("jit_compile does not work with --backend=dtensor; leave it out")

@@ -24,12 +24,13 @@ from tfmat.backends.batches import (
     share_or_copy,
 )
 from tfmat.backends.compression import make_exchange
-from tfmat.backends.exchange import Collect, Counted, Reduce
+from tfmat.backends.exchange import Collect, Counted
 from tfmat.backends.local_steps import make_meetings
 from tfmat.backends.refusals import check_parts, check_precision
 from tfmat.backends.replica import Replica, assign_all, tensors_of
 from tfmat.backends.step import State, Step
 from tfmat.backends.step_times import StepTimes
+from tfmat.backends.sums import in_buckets
 from tfmat.errors import InputError
 
 
@@ -44,6 +45,11 @@ class SingleBackend(Backend):
             raise InputError("profile=true does not work with accumulate; leave out one of them")
         if self.options.local_steps > 1:
             raise InputError("profile=true does not work with local_steps; leave out one of them")
+        if self.options.bucket_bytes:
+            raise InputError(
+                "profile=true does not work with bucket_mb, which leaves no end of the backward pass to note; leave "
+                "out one of them"
+            )
         if tf.config.list_logical_devices("GPU"):
             raise InputError(
                 "profile=true does not work on GPUs, which say when work was given to them, not when it was done; "
@@ -217,7 +223,7 @@ class SingleBackend(Backend):
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
     ) -> tf.Tensor:
         counted = Counted(self.collectives.reduce, self.collectives.collect, self.world_size)
-        reduce: Reduce = counted.reduce
+        reduce = in_buckets(counted.reduce, self.options.bucket_bytes)
         collect: Collect = counted.collect
         meet = None
         self.collectives.begin_graph("train")

@@ -1,12 +1,13 @@
 """Sums and collections over the workers as one flat buffer, and sums by themselves, to learn what one costs."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.exchange import together
+from tfmat.backends.exchange import Reduce, Tensors, num_bytes, together
 
 
 def reduce_flat(
@@ -23,6 +24,38 @@ def reduce_flat(
       The reduced tensors, in the same order.
     """
     return _by_type(tensors, lambda parts: _split(reduce(_flat(parts)), parts))
+
+
+def in_buckets(reduce: Reduce, most_bytes: float | None) -> Reduce:
+    """`reduce` in several collectives, each of which begins as soon as its tensors are there.
+
+    A backward pass gives the last layers' gradients first, so buckets are filled from the end of the list: their sums
+    are under way while the rest is computed (Li et al. 2020, PyTorch Distributed, arXiv:2006.15704, section 3.2.3).
+
+    Args:
+      reduce: tensors of one worker -> their sums over the workers.
+      most_bytes: in a bucket; a larger tensor has one to itself. None: all tensors in one.
+    """
+    if most_bytes is None:
+        return reduce
+
+    def reduced(tensors: Tensors) -> Tensors:
+        buckets: list[list[int]] = []
+        full = most_bytes
+        for i in reversed(range(len(tensors))):
+            size = num_bytes(tensors[i : i + 1])
+            if not buckets or full + size > most_bytes:
+                buckets.append([])
+                full = 0
+            buckets[-1].append(i)
+            full += size
+        sums = [reduce([tensors[i] for i in bucket]) for bucket in buckets]
+        if len(sums) > 1:
+            sums = together(*sums)
+        found = dict(zip(itertools.chain(*buckets), itertools.chain(*sums), strict=True))
+        return [found[i] for i in range(len(tensors))]
+
+    return reduced
 
 
 def collect_flat(

@@ -11,8 +11,8 @@ from tfmat.config import Config, apply_override, check_config, default_config
 from tfmat.errors import InputError, nearest
 
 KEYS = (
-    "compression", "compression_rank", "compression_fraction", "reduction", "local_steps", "outer_learning_rate",
-    "outer_momentum", "optimizer.learning_rate",
+    "compression", "compression_rank", "compression_fraction", "reduction", "bucket_mb", "local_steps",
+    "outer_learning_rate", "outer_momentum", "optimizer.learning_rate",
 )  # fmt: skip
 # As in tfmat.backends.compression, which loads TensorFlow: smaller gradients travel as they are.
 _SMALLEST = 4_096
@@ -46,8 +46,8 @@ def messages(text: str, weights: Sequence[Weight], workers: int) -> tuple[list[f
       workers: that exchange.
 
     Returns:
-      Bytes of each all-reduce, one after the other; a collection counts as the all-reduce in a ring that has each
-      worker send as much.
+      Bytes of each all-reduce, one after the other, even where some are summed while the backward pass computes; a
+      collection counts as the all-reduce in a ring that has each worker send as much.
     """
     config = with_exchange(default_config(), text)
     numbers = [math.prod(weight.shape) for weight in weights]

@@ -47,6 +47,7 @@ CHANGEABLE = frozenset(
         "zero_stage",
         "accumulate",
         "reduction",
+        "bucket_mb",
     }
 )
 

@@ -129,6 +129,7 @@ def test_the_mean_is_that_of_the_examples_that_came():
         ({"local_steps": 16}, "local_steps=16 is for --backend=horovod"),
         ({"compression": "fp16"}, "compression=fp16 is for --backend=horovod"),
         ({"accumulate": 2}, "accumulate=2 is for --backend=horovod"),
+        ({"bucket_mb": 1.0}, "bucket_mb=1.0 is for --backend=horovod"),
     ],
 )
 def test_refusals(options, message):

@@ -104,6 +104,8 @@ def _equal_cases(run_all, ranks):
         *cases,
         by_mpi(cases[0]),
         {**cases[0], "name": "parts", "options": {"accumulate": 7}},
+        {**cases[0], "name": "buckets", "options": {"bucket_mb": 0.01}},
+        by_mpi({**cases[0], "name": "buckets", "options": {"bucket_mb": 0.01}}),
         # Moments of the whole batch, as Keras's layer has them on one device; the moving statistics too.
         {**cases[0], **normalized, "name": "normalized"},
         {**cases[0], "name": "tests", "model": {"tests": 3, "input_scaling": "curve"}},

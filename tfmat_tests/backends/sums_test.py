@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.sums import reduce_flat, without_repeated_rows
+from tfmat.backends.sums import in_buckets, reduce_flat, without_repeated_rows
 
 
 def test_tensors_of_unknown_shape_and_several_types_come_back():
@@ -30,6 +30,27 @@ def test_tensors_of_unknown_shape_and_several_types_come_back():
             tf.float32,
             tf.float16,
         ]  # one collective a type, in an order that all workers share
+
+
+def test_buckets_are_filled_from_the_end_and_give_the_same_sums():
+    calls = []
+
+    def double(tensors):
+        calls.append([tensor.shape[0] for tensor in tensors])
+        return [2 * tensor for tensor in tensors]
+
+    tensors = [tf.fill([size], float(size)) for size in (3, 1, 9, 2, 2, 1)]
+    for most, expected in (
+        (None, [[3, 1, 9, 2, 2, 1]]),
+        (1e6, [[1, 2, 2, 9, 1, 3]]),
+        (20, [[1, 2, 2], [9], [1, 3]]),  # bytes; nine numbers are more, and go by themselves
+        (1, [[1], [2], [2], [9], [1], [3]]),
+    ):
+        calls.clear()
+        found = tf.function(in_buckets(double, most))(tensors)
+        assert calls == expected
+        for sums, tensor in zip(found, tensors, strict=True):
+            np.testing.assert_array_equal(sums, 2 * tensor)
 
 
 def test_each_row_comes_once_with_its_sum():
