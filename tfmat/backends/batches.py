@@ -61,9 +61,17 @@ def num_pieces(width: int) -> int:
     return max(1, min(processors * rounds, width // _SMALLEST_PIECE))
 
 
-def rows_of_a_piece(width: int, num_parts: int) -> int:
-    """Examples that go through the model at a time, of a batch of that width whole or in `num_parts` (1: whole)."""
-    return -(-width // (num_parts if num_parts > 1 else num_pieces(width)))
+def rows_of_a_piece(model: keras.Model, width: int, num_parts: int) -> int:
+    """Examples of a batch of that width that go through the model at a time.
+
+    Args:
+      model: with state such as moving statistics it takes a batch in one piece.
+      width: of this worker's batch.
+      num_parts: `accumulate`; 1: the batch is not divided for the sake of memory.
+    """
+    if num_parts > 1:
+        return -(-width // num_parts)
+    return width if model.non_trainable_variables else -(-width // num_pieces(width))
 
 
 def each_batch(

@@ -5,6 +5,7 @@ Processors with 16-bit units (AVX512-BF16, AMX) and GPUs multiply such matrices 
 """
 
 import contextlib
+import functools
 import math
 import statistics
 import time
@@ -28,18 +29,17 @@ _Count = tf.TensorSpec([], tf.int32)
 def dense_layers(model: keras.Model) -> dict[str, keras.layers.Dense]:
     """The dense layers of a model that can compute in bfloat16, by their paths in the model's order.
 
-    They hold at least 4,096 float32 weights each. The last dense layer, which gives the answers, is none of them.
+    They hold at least 4,096 float32 weights each. Dense layers that give the answers are none of them: those after
+    which no other dense layer comes, and in a model that keeps its graph to itself the last one.
     """
-    dense = [
-        layer
-        for layer in model._flatten_layers(include_self=False)
-        if isinstance(layer, keras.layers.Dense)
-    ]
+    answering = {id(layer) for layer in _answering(model)}
     return {
         layer.path: layer
-        for layer in dense[:-1]
-        if layer.compute_dtype == layer.variable_dtype == "float32"
+        for layer in _dense_in(model)
+        if layer.built
+        and layer.compute_dtype == layer.variable_dtype == "float32"
         and math.prod(layer.kernel.shape) >= _FEWEST_NUMBERS
+        and id(layer) not in answering
     }
 
 
@@ -74,7 +74,7 @@ def choose(
     if precision == "bfloat16":
         if not layers:
             raise InputError(
-                f"precision=bfloat16 changes nothing: no dense layer but the last has {_FEWEST_NUMBERS:,} float32 "
+                f"precision=bfloat16 changes nothing: no dense layer before the last has {_FEWEST_NUMBERS:,} float32 "
                 "weights or more; leave it out, or use wider layers"
             )
         return dict.fromkeys(layers, True)
@@ -94,22 +94,71 @@ def choose(
 
 
 def chosen_layers(model: keras.Model, choice: Mapping[str, bool]) -> list[keras.layers.Dense]:
-    """The layers of a choice, by their order: a model that was made anew may have other names."""
+    """The layers of a choice, by their order: a model that was made anew may have other names.
+
+    Raises:
+      InputError: the model has another number of layers that could be chosen.
+    """
     layers = list(dense_layers(model).values()) if choice else []
+    if len(layers) != len(choice):
+        raise InputError(
+            f"the run was started with {len(choice)} dense layers that could compute in bfloat16 "
+            f"({', '.join(choice)}), and this model has {len(layers)}; use the model and the tfmat that it was started "
+            "with, or another workdir"
+        )
     return [layer for layer, chosen in zip(layers, choice.values(), strict=True) if chosen]
 
 
 @contextlib.contextmanager
 def computing_in_bfloat16(layers: Sequence[keras.layers.Layer]) -> Iterator[None]:
-    """What is traced in here has these layers' products in bfloat16, from float32 weights and to float32 gradients."""
+    """What is traced in here has these layers' products in bfloat16, from float32 weights and to float32 gradients.
+
+    Their outputs are float32 too, or a model that adds its inputs to them by itself would fail.
+    """
     policies = [layer.dtype_policy for layer in layers]
     try:
         for layer in layers:
             layer.dtype_policy = keras.DTypePolicy("mixed_bfloat16")
+            layer.call = _giving_float32(layer.call)
         yield
     finally:
         for layer, policy in zip(layers, policies, strict=True):
             layer.dtype_policy = policy
+            vars(layer).pop("call", None)  # that of its class again
+
+
+def _giving_float32(call: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    @functools.wraps(call)
+    def converted(*args: Any, **options: Any) -> tf.Tensor:
+        return tf.cast(call(*args, **options), tf.float32)
+
+    return converted
+
+
+def _dense_in(layer: keras.layers.Layer) -> list[keras.layers.Dense]:
+    """The dense layers in a layer or model, itself included."""
+    return [each for each in layer._flatten_layers() if isinstance(each, keras.layers.Dense)]
+
+
+def _answering(model: keras.Model) -> list[keras.layers.Dense]:
+    """The dense layers from which the outputs come without another dense layer between."""
+    tensors = list(tf.nest.flatten(getattr(model, "outputs", None) or []))
+    if not tensors:
+        return _dense_in(model)[-1:]
+    found: list[keras.layers.Dense] = []
+    seen: set[tuple[int, int]] = set()
+    while tensors:
+        operation, node, _ = tensors.pop()._keras_history
+        last = []
+        if isinstance(operation, keras.Model):
+            last = _answering(operation)
+        elif isinstance(operation, keras.layers.Layer):
+            last = _dense_in(operation)[-1:]
+        found += last
+        if not last and (id(operation), node) not in seen:
+            seen.add((id(operation), node))
+            tensors += operation._inbound_nodes[node].input_tensors
+    return found
 
 
 def _places(layer: keras.layers.Dense) -> int:
@@ -124,7 +173,8 @@ def _places(layer: keras.layers.Dense) -> int:
 def _time_ratio(layer: keras.layers.Dense, rows: int, jit_compile: bool) -> float:
     """The time of the layer's products, forward and backward, in bfloat16 as a fraction of that in float32.
 
-    The two are timed in turns, so that a busy machine slows both.
+    The two are timed in turns, and on processors it is this process's own time that counts, so that what else a busy
+    machine does decides nothing.
     """
     start = tf.random.stateless_normal([rows, layer.kernel.shape[0]], (1, 2))
     kinds = [_passes(layer, half, start, jit_compile) for half in ([], [layer])]
@@ -132,9 +182,10 @@ def _time_ratio(layer: keras.layers.Dense, rows: int, jit_compile: bool) -> floa
         run(tf.constant(1))
     count = max(1, round(_TRIAL_SECONDS / max(_seconds(kinds[0], 1), 1e-6)))
     ratios = []
-    for _ in range(_TRIALS):
-        full, half = (_seconds(run, count) for run in kinds)
-        ratios.append(half / full)
+    for trial in range(_TRIALS):
+        first = trial % 2  # a neighbour of the machine that comes or goes meets both kinds
+        seconds = {i: _seconds(kinds[i], count) for i in (first, 1 - first)}
+        ratios.append(seconds[1] / seconds[0])
     return statistics.median(ratios)
 
 
@@ -153,7 +204,7 @@ def _passes(
             tape.watch([x, *weights])
             # Not `layer.stateless_call`, which leaves the layer's policy out.
             with keras.StatelessScope(zip(variables, weights, strict=True)):
-                outputs = tf.cast(layer(x), tf.float32)
+                outputs = layer(x)
         dx, *gradients = tape.gradient(outputs, [x, *weights], output_gradients=outputs)
         # Nothing but the products takes time, and nothing is left out: each pass waits for the gradients of the last.
         with tf.control_dependencies(gradients):
@@ -172,6 +223,7 @@ def _passes(
 
 
 def _seconds(run: Callable[[tf.Tensor], Any], count: int) -> float:
-    begin = time.perf_counter()
+    clock = time.perf_counter if tf.config.list_logical_devices("GPU") else time.process_time
+    begin = clock()
     run(tf.constant(count)).numpy()  # GPUs are waited for
-    return time.perf_counter() - begin
+    return clock() - begin

@@ -9,7 +9,7 @@ from tfmat.backends import Backend
 from tfmat.backends.batches import rows_of_a_piece
 from tfmat.backends.precision import choose
 from tfmat.data.pipeline import Source
-from tfmat.errors import DivergedError, Interrupted
+from tfmat.errors import DivergedError, InputError, Interrupted
 from tfmat.training.checkpoints import Checkpoint
 from tfmat.training.loop import Loop
 from tfmat.training.meter import Meter
@@ -89,6 +89,11 @@ class Session:
         check_same_everywhere(backend, config)
         if saved:
             total, bfloat16 = saved["total_steps"], saved.get("plan", {}).get("bfloat16")
+            if bfloat16 and plan.precision == "float32":
+                raise InputError(
+                    f"the run in {plan.workdir} was started with another precision than float32; use the same one to "
+                    "go on, or another workdir"
+                )
         else:
             bfloat16 = backend.collectives.broadcast(self._choose_precision(log))
             total = plan.total_steps(source.plan, lambda: self._measure_rate(source, bfloat16), log)
@@ -118,11 +123,12 @@ class Session:
         """Which layers compute in bfloat16, as rank 0 finds it for all; a run that goes on does as it began."""
         if self._backend.rank or self._plan.precision == "float32":
             return {}
+        model = self._task.model
         columns = self._backend.training_columns(self._plan.global_batch_size)
         return choose(
             self._plan.precision,
-            self._task.model,
-            rows_of_a_piece(columns.stop - columns.start, self._backend.options.accumulate),
+            model,
+            rows_of_a_piece(model, columns.stop - columns.start, self._backend.options.accumulate),
             jit_compile=self._plan.jit_compile,
             log=log,
         )

@@ -173,6 +173,7 @@ class Trainer:
             "train_for": train_for,
             "seed": plan.seed,
             **({"batch_growth": batch_growth} if batch_growth else {}),
+            **({"precision": plan.precision} if plan.precision != "float32" else {}),
         }
         return Session(self._task, plan, self._backend).run(config, source, validation)
 

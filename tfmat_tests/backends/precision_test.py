@@ -12,7 +12,9 @@ import tensorflow as tf
 import tfmat
 from tfmat.backends import BackendOptions, make_backend
 from tfmat.backends.precision import chosen_layers, dense_layers
+from tfmat.config import default_config
 from tfmat.errors import InputError, Interrupted
+from tfmat.models import build_model
 
 WIDE, NARROW = "wide", "narrow"
 FIT = {"global_batch_size": 32, "train_for": "2epochs"}
@@ -129,13 +131,82 @@ def test_parts_of_a_batch_sum_in_float32():
     assert np.linalg.norm(changes[0] - changes[1]) < 4e-3 * np.linalg.norm(changes[0])
 
 
+@pytest.mark.parametrize("workers", ["single", "asynchronous"])
+def test_it_begins_and_goes_on_alike_or_not_at_all(tmp_path, workers):
+    """Each backend that sums by itself computes in it; a start with another precision would train another network."""
+    make_trainer("bfloat16", backend=make_backend(workers), workdir=tmp_path).fit(
+        FEATURES, LABELS, **FIT
+    )
+    (tmp_path / "status.json").write_text(json.dumps({"state": "interrupted", "reason": ""}))
+    with pytest.raises(InputError, match="started with another precision than float32"):
+        make_trainer("float32", workdir=tmp_path).fit(FEATURES, LABELS, **FIT)
+    with pytest.raises(InputError, match="started with precision=bfloat16, not auto"):
+        make_trainer("auto", workdir=tmp_path).fit(FEATURES, LABELS, **FIT)
+
+
+def names(model):
+    return [path.rpartition("/")[2] for path in dense_layers(model)]
+
+
+class Residual(keras.Model):
+    """A model that keeps its graph to itself, and adds to its inputs what a dense layer makes of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.same = keras.layers.Dense(64, name="same")
+        self.head = keras.layers.Dense(64, name="head")
+
+    def call(self, inputs):
+        return self.head(inputs + self.same(inputs))
+
+
+def make_residual():
+    model = Residual()
+    model(FEATURES[:1])
+    return model
+
+
+def test_layers_that_give_the_answers_stay_float32():
+    """Several heads, a head within a nested model, a head with something behind it, one without a graph."""
+    curve = keras.Input((64,))
+    features = keras.layers.Dense(64, name="features")(curve)
+    nested = keras.Sequential(
+        [keras.Input((64,)), keras.layers.Dense(64), keras.layers.Dense(64, name="last")]
+    )
+    one = keras.layers.Activation("tanh")(keras.layers.Dense(64, name="one")(features))
+    two = keras.layers.Dense(64, name="two")(features)
+    model = keras.Model(curve, [keras.layers.Concatenate()([one, two]), nested(features)])
+    assert names(model) == ["features", nested.layers[0].name]
+    added = keras.Model(curve, keras.layers.Dense(64, name="next")(features) + features)
+    assert not names(added)
+    assert names(make_residual()) == ["same"]
+
+
+def test_a_model_may_add_its_inputs_to_what_such_a_layer_gives():
+    model = make_residual()
+    before = model.get_weights()
+    tfmat.Trainer(model, precision="bfloat16", quiet=True).fit(FEATURES, FEATURES, **FIT)
+    assert all((a != b).any() for a, b in zip(before, model.get_weights(), strict=True))
+    assert "call" not in vars(model.same) and model.same.dtype_policy.name == "float32"
+
+
+@pytest.mark.parametrize("uncertainty", ["none", "gaussian", "flow"])
+def test_of_our_own_networks_the_hidden_layers_can(uncertainty):
+    config = default_config().model
+    config.uncertainty, config.hidden_units = uncertainty, (2048, 2048)
+    hidden = ["hidden1", "hidden2", *["uncertainty_hidden"] * (uncertainty == "gaussian")]
+    assert names(build_model(config, num_outputs=3)) == hidden
+
+
 def test_what_can_compute_in_it():
-    assert [path.rpartition("/")[2] for path in dense_layers(make_model())] == [WIDE]
+    assert names(make_model()) == [WIDE]
     assert not dense_layers(make_model(dtype="float64"))
     assert chosen_layers(make_model(), {"made/before": False}) == []
+    with pytest.raises(InputError, match="2 dense layers that could .* and this model has 1"):
+        chosen_layers(make_model(), {"made/before": False, "made/too": True})
     answer_alone = keras.Sequential([keras.layers.Input((64,)), keras.layers.Dense(100)])
     for model, precision, message in (
-        (answer_alone, "bfloat16", "changes nothing: no dense layer but the last has 4,096"),
+        (answer_alone, "bfloat16", "changes nothing: no dense layer before the last has 4,096"),
         (make_model(), "bfloat61", "precision is 'bfloat61'; did you mean 'bfloat16'"),
     ):
         with pytest.raises(InputError, match=message):
