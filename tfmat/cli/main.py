@@ -31,6 +31,7 @@ COMMANDS = {
     "lr_range": "learning-rate range test, for one batch or several",
     "batch_sweep": "time and accuracy over batch sizes, at equal epochs and at equal time",
     "noise_scale": "gradient noise scale of a run, and the critical batch that it predicts",
+    "landscape": "the loss around a run's minimum: surfaces, curvature, sharpness",
     "scale": "measure what more workers buy, and where the time goes",
     "report": "a page on a run: verdict, accuracy, pictures, provenance",
     "layouts": "how --backend=dtensor would divide a network over a mesh, and what that costs",

@@ -14,6 +14,7 @@ from tfmat.errors import InputError
 from tfmat.files import make_folder, write_json
 from tfmat.large_batch.figures import noise_figure, save_png_and_svg
 from tfmat.large_batch.noise_scale import NoiseScale, estimate_noise_scale, measure_squares
+from tfmat.large_batch.run_loss import RunLoss
 from tfmat.training.checkpoints import CheckpointFolder
 from tfmat.training.plan import RunPlan
 from tfmat.training.run_folder import find_run_file
@@ -104,7 +105,6 @@ def _part(progress: Progress | None, i: int, parts: int, groups: int) -> Progres
 
 def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callable[[Any], Any]]:
     """The run's model, and rows -> gradients of its mean loss with the model's present weights."""
-    import keras
     import tensorflow as tf
 
     from tfmat.backends.batches import share_or_copy
@@ -112,8 +112,7 @@ def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callab
     from tfmat.workflow.train import losses_and_metrics
 
     model = build_for(config, dataset)
-    losses = losses_and_metrics(config, dataset, model)
-    functions = [losses[name] for name in ("loss", "auxiliary_loss") if name in losses]
+    loss_of = RunLoss(model, losses_and_metrics(config, dataset, model))
     features, labels = share_or_copy(dataset.features), share_or_copy(dataset.labels)
 
     def gradient(rows: Any) -> list[Any]:
@@ -121,11 +120,7 @@ def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callab
         others = [tf.convert_to_tensor(v.value) for v in model.non_trainable_variables]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
-            x, y = tf.gather(features, rows), tf.gather(labels, rows)
-            outputs, _ = model.stateless_call(weights, others, x, training=False)
-            # A loss may call a layer of the model, as that of a density does.
-            with keras.StatelessScope(zip(model.trainable_variables, weights, strict=True)):
-                loss = tf.add_n([tf.reduce_mean(function(y, outputs)) for function in functions])
+            loss = loss_of(weights, others, tf.gather(features, rows), tf.gather(labels, rows))
         return list(
             tape.gradient(loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import keras
 
     from tfmat.backends import Backend
+    from tfmat.backends.collectives import Collectives
     from tfmat.training.run import RunResult
 
 _RECORDS_IN_BLOCK = 512
@@ -89,7 +90,7 @@ def train(
     )
     features = dataset.features
     if front is not None and not _has_ended(plan, backend):
-        features = represented(front, features[: rows[1].stop], backend)
+        features = represented(front, features[: rows[1].stop], backend.collectives)
     elif front is not None:  # nothing trains; only the shape counts
         features = np.broadcast_to(np.float32(0.0), (rows[1].stop, *front.output_shape[1:]))
     training, validation = ((features[part], dataset.labels[part]) for part in rows)
@@ -126,7 +127,9 @@ def parted(model: "keras.Model") -> tuple["keras.Model | None", "keras.Model"]:
     return None, model
 
 
-def represented(front: "keras.Model", features: np.ndarray, backend: "Backend") -> np.ndarray:
+def represented(
+    front: "keras.Model", features: np.ndarray, collectives: "Collectives"
+) -> np.ndarray:
     """What the front makes of records [records, points, channels], [records, ..., numbers]; the ranks share the work.
 
     Blocks are the same however many ranks there are, so that the numbers are too.
@@ -148,7 +151,7 @@ def represented(front: "keras.Model", features: np.ndarray, backend: "Backend") 
         slice(first, first + _RECORDS_IN_BLOCK)
         for first in range(0, len(features), _RECORDS_IN_BLOCK)
     ]
-    ranks, first_rank = len(backend.collectives.gather(None)), backend.rank == 0
+    ranks, first_rank = len(collectives.gather(None)), collectives.rank == 0
     seen = np.empty(shape, np.float32)
 
     def block_of(part: slice) -> np.ndarray:
@@ -161,8 +164,8 @@ def represented(front: "keras.Model", features: np.ndarray, backend: "Backend") 
     ):
         for first in range(0, len(blocks), ranks * threads):
             shared = blocks[first : first + ranks * threads]
-            mine = shared[backend.rank :: ranks]
-            answers = backend.collectives.gather(list(pool.map(block_of, mine)))
+            mine = shared[collectives.rank :: ranks]
+            answers = collectives.gather(list(pool.map(block_of, mine)))
             for rank, answer in enumerate(answers):
                 for part, block in zip(shared[rank::ranks], answer, strict=True):
                     seen[part] = block

@@ -85,7 +85,7 @@ def train(task: Task, clock: Clock, seed: int):
     features = np.asarray(task.features)
     if front is not None:
         with clock.running():
-            features = represented(front, features, backend)
+            features = represented(front, features, backend.collectives)
     timed = Timed(clock, config.optimizer.learning_rate)
     trainer = Trainer(
         trained,
