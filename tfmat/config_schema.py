@@ -4,6 +4,7 @@
 import ast
 import dataclasses
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -155,6 +156,16 @@ def _rising_pair(values: tuple) -> bool:
     return len(values) == 2 and 0 < values[0] <= values[1]
 
 
+def _says_where(text: str) -> bool:
+    """Whether a model's cuts are said in it, see tfmat.models.segments; which layers there are is found out later."""
+    if text.startswith("every:"):
+        return text[6:].isdecimal() and int(text[6:]) > 0
+    try:
+        return all(re.compile(rule) and rule for rule in text.split(","))
+    except re.error:
+        return False
+
+
 def _small_pair(most: float) -> Callable[[Any], bool]:
     return lambda values: _rising_pair(values) and values[1] <= most
 
@@ -237,6 +248,7 @@ _ALL = (
     Option("model.batch_normalization", "none", "str", "none, synchronized (statistics of the whole batch), or local (of each worker's part)", choices=("none", "synchronized", "local")),
     Option("model.ghost_batch_size", None, "int", "examples a ghost batch of local batch normalization (none: a worker's whole part)", "2 or more", lambda v: v >= 2, optional=True),
     Option("model.uncertainty", "none", "str", "none, gaussian: a head that says how far off each answer may be, or flow: the whole joint posterior", choices=("none", "gaussian", "flow")),
+    Option("model.recompute", "none", "str", "where the network is cut, so that training keeps only what goes over the cuts and computes the rest twice (docs/large_networks.md): every:K layers with weights, or regular expressions over names of layers, with commas between them", "none, every:K with K of 1 or more, or regular expressions", _says_where),
     Option("optimizer.name", "adam", "str", "optimizer", choices=("sgd", "adam", "adamw", "nadam", "rmsprop", "adagrad", "lion", "lars", "larc", "novograd", "lamb")),
     Option("optimizer.learning_rate", 1e-3, "float", "peak learning rate", "positive", _positive),
     Option("optimizer.schedule", "cosine", "str", "of the learning rate over the run", choices=("constant", "step", "cosine", "polynomial")),

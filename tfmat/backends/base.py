@@ -47,6 +47,8 @@ class BackendOptions:
       staleness_scaling: asynchronous: `none`, `inverse` or `sqrt`: the weights' step times 1 / (1 + staleness), or its
         root (Zhang et al. 2016, Staleness-aware async-SGD, arXiv:1511.05950).
       accumulate: Horovod, MPI: parts of a local batch that go through one after the other.
+      recompute: where the model is cut (`every:K`, or regular expressions over names of layers), so that a training
+        step keeps only what goes over the cuts, and computes the rest twice; `none` keeps everything.
       timeline: Horovod: whether `start_timeline` will be called.
 
     Raises:
@@ -69,6 +71,7 @@ class BackendOptions:
     quorum: int | None = None
     staleness_scaling: str = "none"
     accumulate: int = 1
+    recompute: str = "none"
     timeline: bool = False
 
     def __post_init__(self) -> None:

@@ -103,6 +103,7 @@ class DTensorBackend(Backend):
             metrics,
             auxiliary_loss,
             gather=gatherer(self.plan, relayout),
+            recompute=options.recompute,
         )
         self._predict_step = tf.function(self._predict, autograph=False)
         self._steps = MeshSteps(

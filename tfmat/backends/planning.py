@@ -55,6 +55,7 @@ def backend_options(config: Config, **others: Any) -> BackendOptions:
         quorum=config.quorum,
         staleness_scaling=config.staleness_scaling,
         accumulate=config.accumulate,
+        recompute=config.model.recompute,
         timeline=config.trace_steps is not None,
         **others,
     )

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfmat.backends.base import Metric
+from tfmat.backends.base import BackendOptions, Metric
 from tfmat.backends.metrics import sums_of
 from tfmat.errors import InputError
 from tfmat.models.normalization import ExampleWeightedBatchNormalization, is_synchronized
@@ -52,6 +52,15 @@ def check_parts(model: keras.Model, num_parts: int) -> None:
                 f"accumulate={num_parts} does not work with layer '{layer.name}', which normalizes the whole batch; "
                 "leave accumulate out, or let it take parts: synchronized=False (model.batch_normalization=local)"
             )
+
+
+def check_memory_options(options: BackendOptions, jit_compile: bool) -> None:
+    """InputError where recomputation does not go with what else is asked for."""
+    if jit_compile and options.recompute != "none":
+        raise InputError(
+            f"jit_compile does not work with recompute={options.recompute}, whose order of operations XLA does not "
+            "keep; leave out one of them"
+        )
 
 
 def check_outputs(outputs: Any) -> None:

@@ -26,7 +26,7 @@ from tfmat.backends.batches import (
 from tfmat.backends.compression import make_exchange
 from tfmat.backends.exchange import Collect, Counted
 from tfmat.backends.local_steps import make_meetings
-from tfmat.backends.refusals import check_parts, check_precision
+from tfmat.backends.refusals import check_memory_options, check_parts, check_precision
 from tfmat.backends.replica import Replica, assign_all, tensors_of
 from tfmat.backends.step import State, Step
 from tfmat.backends.step_times import StepTimes
@@ -75,8 +75,10 @@ class SingleBackend(Backend):
             raise InputError("profile=true does not work with jit_compile; leave out one of them")
         check_precision(model, optimizer)
         check_parts(model, self.options.accumulate)
+        options = self.options
+        check_memory_options(options, jit_compile)
         optimizer.build(model.trainable_variables)
-        options, weights = self.options, State.variables_of(model, optimizer).weights
+        weights = State.variables_of(model, optimizer).weights
         exchange = make_exchange(
             options.compression,
             weights,
@@ -95,6 +97,7 @@ class SingleBackend(Backend):
             worker=self.rank,
             exchange=None if self._meetings else exchange,
             bfloat16=bfloat16,
+            recompute=options.recompute,
         )
         kept, apart = (self._meetings or exchange).kept, self._meetings is not None
         self._replica = Replica(model, optimizer, self.collectives, kept, own_slots=apart)

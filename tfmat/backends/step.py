@@ -1,6 +1,7 @@
 """The training step as a pure function: state and batch in, new state and sums out. Every backend runs this one."""
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -12,6 +13,7 @@ from tfmat.backends.batches import Batch
 from tfmat.backends.exchange import Collect, Exchange, Reduce
 from tfmat.backends.metrics import num_sums, sums_of, weighted_sum
 from tfmat.backends.precision import computing_in_bfloat16
+from tfmat.backends.recomputation import Recomputation
 from tfmat.backends.refusals import check_outputs, check_penalties, connected
 from tfmat.errors import InputError
 from tfmat.models.normalization import batch_context, plain_normalizations
@@ -86,10 +88,12 @@ class Step:
         exchange: Exchange | None = None,
         gather: Callable[[list[Any]], list[Any]] = list,
         bfloat16: Sequence[keras.layers.Layer] = (),
+        recompute: str = "none",
     ):
         self._exchange = exchange or Exchange()
         self._gather = gather
         self._bfloat16 = bfloat16
+        self._recomputation = None if recompute == "none" else Recomputation(model, recompute)
         self._model = model
         self._optimizer = optimizer
         self._loss = loss
@@ -192,17 +196,9 @@ class Step:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(state.weights)
             weights = self._gather(state.weights)
-            with (
-                batch_context(batch.weights, reduce, self._normalizations),
-                computing_in_bfloat16(self._bfloat16),
-            ):
-                outputs, non_trainable, penalties = self._model.stateless_call(
-                    weights,
-                    self._shift_seeds(state.non_trainable, 1),
-                    batch.features,
-                    return_losses=True,
-                    **self._training_argument,
-                )
+            outputs, non_trainable, penalties = self._call(
+                weights, self._shift_seeds(state.non_trainable, 1), batch, reduce
+            )
             check_outputs(outputs)
             with self._scope(weights):
                 loss = self._weighted(self._loss, batch, outputs)
@@ -223,6 +219,30 @@ class Step:
         with self._scope(weights):
             sums = self._sums(loss, batch, outputs)
         return gradients, sums, self._shift_seeds(non_trainable, -1)
+
+    def _call(
+        self, weights: list[Any], non_trainable: list[tf.Tensor], batch: Batch, reduce: Reduce
+    ) -> Any:
+        """Outputs, new non-trainable state and penalties of the model in training."""
+
+        @contextlib.contextmanager
+        def context() -> Iterator[None]:
+            with (
+                batch_context(batch.weights, reduce, self._normalizations),
+                computing_in_bfloat16(self._bfloat16),
+            ):
+                yield
+
+        if self._recomputation:
+            return self._recomputation(weights, non_trainable, batch.features, context)
+        with context():
+            return self._model.stateless_call(
+                weights,
+                non_trainable,
+                batch.features,
+                return_losses=True,
+                **self._training_argument,
+            )
 
     def _shift_seeds(self, non_trainable: list[tf.Tensor], sign: int) -> list[tf.Tensor]:
         """The state with this worker's seeds (sign 1), or the common ones back from them (sign -1)."""

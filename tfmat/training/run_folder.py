@@ -46,6 +46,7 @@ CHANGEABLE = frozenset(
         "layouts",
         "zero_stage",
         "accumulate",
+        "model.recompute",
         "reduction",
         "bucket_mb",
     }

@@ -108,6 +108,12 @@ def _equal_cases(run_all, ranks):
         by_mpi({**cases[0], "name": "buckets", "options": {"bucket_mb": 0.01}}),
         # Moments of the whole batch, as Keras's layer has them on one device; the moving statistics too.
         {**cases[0], **normalized, "name": "normalized"},
+        {
+            **cases[0],
+            **normalized,
+            "name": "normalized again",
+            "options": {"recompute": "every:1"},
+        },
         {**cases[0], "name": "tests", "model": {"tests": 3, "input_scaling": "curve"}},
         # NovoGrad has a step a tensor: Adam makes whole steps of gradients that are nothing but float32's rounding.
         *(

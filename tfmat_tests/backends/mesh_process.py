@@ -1,7 +1,8 @@
-"""One process of a mesh: `[mpirun -np N] python -m THIS MESH PRECISION ZERO_STAGE-OPTIMIZER[-flow] ...`.
+"""One process of a mesh: `[mpirun -np N] python -m THIS MESH PRECISION ZERO_STAGE-OPTIMIZER[-flow|-twice] ...`.
 
 Trains 20 steps of each case and compares every weight with a plain Keras loop, and the state with what another backend
-makes of it. Says for each `HELD CASE`, and the largest share of the weights and slots that a device held.
+makes of it; `twice` computes activations twice. Says for each `HELD CASE`, and the largest share of the weights and
+slots that a device held.
 """
 
 import sys
@@ -104,7 +105,10 @@ def train_and_compare(mesh, precision, case):
 
     stage, name, *head = case.split("-")
     processes = find_processes()
-    with make_backend("dtensor", BackendOptions.on_mesh(mesh, zero_stage=int(stage))) as backend:
+    recompute = "every:1" if "twice" in head else "none"
+    head = [each for each in head if each != "twice"]
+    options = BackendOptions.on_mesh(mesh, zero_stage=int(stage), recompute=recompute)
+    with make_backend("dtensor", options) as backend:
         assert (backend.rank, backend.world_size) == (processes.rank, processes.size)
         random = np.random.default_rng(0)
         features = random.normal(size=(400, 48, 3)).astype(precision)

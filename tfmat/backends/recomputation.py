@@ -1,0 +1,108 @@
+"""Recomputation: a training step keeps what goes from one segment of a model to the next, and computes the rest twice.
+
+Chen et al. 2016, Training deep nets with sublinear memory cost, arXiv:1604.06174.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfmat.errors import InputError
+from tfmat.models.segments import Segment, segments
+
+
+class Recomputation:
+    """A model that is called as in a training step, and whose gradients compute its segments a second time.
+
+    Args:
+      model: built.
+      where: it is cut, see `tfmat.models.segments`.
+
+    Raises:
+      InputError: `where` cannot be read, or the model cannot be cut there, or not at all.
+    """
+
+    def __init__(self, model: keras.Model, where: str):
+        self._parts = segments(model, where, "recompute")
+        if len(self._parts) == 1:
+            raise InputError(
+                f"recompute={where} leaves the model in one piece, of which nothing is computed again; give cuts "
+                "nearer to each other, such as every:2, or leave it out"
+            )
+
+    def __call__(
+        self,
+        weights: Sequence[tf.Tensor],
+        non_trainable: Sequence[tf.Tensor],
+        features: Any,
+        context: Callable[[], AbstractContextManager],
+    ) -> tuple[Any, list[tf.Tensor], list[tf.Tensor]]:
+        """Does as the model's `stateless_call` with training=True and return_losses=True.
+
+        Args:
+          weights, non_trainable: values of the model's variables.
+          features: of the model.
+          context: makes what layers are called within, now and when they are called again.
+        """
+        state, penalties, value = list(non_trainable), [], features
+        for part in self._parts:
+            inputs = (
+                [weights[i] for i in part.trainable_places],
+                [state[i] for i in part.non_trainable_places],
+                value,
+            )
+            if part is self._parts[-1]:  # its gradients come first, while everything is still there
+                with context():
+                    value, new, own = _call(part, *inputs)
+            else:
+                value, new, own = _computed_again(part, inputs, context)
+            penalties += own
+            for i, tensor in zip(part.non_trainable_places, new, strict=True):
+                state[i] = tensor
+        return value, state, penalties
+
+
+def _call(part: Segment, weights: Any, state: Any, value: Any) -> Any:
+    return part.stateless_call(weights, state, value, training=True, return_losses=True)
+
+
+def _computed_again(
+    part: Segment, inputs: Any, context: Callable[[], AbstractContextManager]
+) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
+    """What `_call` gives; nothing within is kept for the gradients.
+
+    Seeds and moving statistics come from the first time. The second time starts from the same ones, so that the masks
+    of dropout are the same, and its own new ones are dropped.
+    """
+    flat = tf.nest.flatten(inputs)
+    moved: list[tf.Tensor] = []
+
+    def forward(*tensors: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        with context():
+            value, state, penalties = _call(part, *tf.nest.pack_sequence_as(inputs, tensors))
+        return [value, *penalties], state
+
+    @tf.custom_gradient
+    def run(*tensors: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape, tape.stop_recording():
+            outputs, state = forward(*tensors)
+        moved.extend(state)
+
+        def gradients(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
+            # Without waiting for what comes from behind, all segments would be computed again at once.
+            with tf.control_dependencies(upstream):
+                starts = [tf.identity(tensor) for tensor in tensors]
+                floats = [start for start in starts if start.dtype.is_floating]
+                with tf.GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch(floats)
+                    again, _ = forward(*starts)
+                found = iter(tape.gradient(again, floats, output_gradients=list(upstream)))
+            return [next(found) if start.dtype.is_floating else None for start in starts]
+
+        return outputs, gradients
+
+    value, *penalties = run(*flat)
+    return value, moved, penalties
