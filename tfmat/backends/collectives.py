@@ -122,6 +122,10 @@ class Collectives:
         """The tensors of all ranks, [size, ...] each, in the order of the ranks; shapes are the same on all of them."""
         return [tensor[None] for tensor in tensors]
 
+    def reduce_scatter(self, tensors: list[Any]) -> list[Any]:
+        """This rank's row of the sums over the ranks of tensors [size, numbers]; shapes are the same on all ranks."""
+        return [tensor[0] for tensor in tensors]
+
     def broadcast_variables(self, variables: Mapping[str, Any]) -> None:
         """Assigns rank 0's values to TensorFlow's variables, which have the same names on every rank."""
 

@@ -1,16 +1,22 @@
 """How the workers' gradients come together: the seam behind which they may travel as less than they are."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+
+if TYPE_CHECKING:
+    from tfmat.backends.collectives import Collectives
+    from tfmat.backends.step import State
 
 Tensors = list[tf.Tensor]
 # Tensors of one worker -> their sums over the workers.
 Reduce = Callable[[Tensors], Tensors]
 # Tensors of one worker -> those of all workers, stacked: [workers, ...].
 Collect = Callable[[Tensors], Tensors]
+# Tensors [workers, numbers] of one worker -> its own rows of their sums over the workers.
+Scatter = Callable[[Tensors], Tensors]
 
 
 class Kept(NamedTuple):
@@ -32,9 +38,11 @@ class Exchange:
 
     Attributes:
       kept: what each worker keeps between two exchanges.
+      num_updating: how often the workers exchange after the optimizer has begun, once a graph is made.
     """
 
     kept: Sequence[Kept] = ()
+    num_updating = 0
 
     def __call__(
         self, gradients: Tensors, others: Tensors, kept: Tensors, reduce: Reduce, collect: Collect
@@ -52,6 +60,31 @@ class Exchange:
         """
         totals = reduce([*gradients, *others])
         return totals[: len(gradients)], totals[len(gradients) :], kept
+
+    def update(
+        self,
+        optimizer: Any,
+        state: "State",
+        gradients: Tensors,
+        sums: tf.Tensor,
+        reduce: Reduce,
+        collect: Collect,
+        scatter: Scatter | None,
+    ) -> tuple[Tensors, Tensors, tf.Tensor, Tensors]:
+        """Has the workers' gradients come together, and the optimizer take a step with them.
+
+        Args:
+          optimizer: functional.
+          state: before the step.
+          gradients, sums: of this worker.
+          reduce, collect, scatter: over the workers.
+
+        Returns:
+          New weights, new slots, the sums over the workers of `sums`, new values of `kept`.
+        """
+        gradients, (sums,), kept = self(gradients, [sums], list(state.kept), reduce, collect)
+        weights, slots = optimizer.stateless_apply(state.slots, gradients, state.weights)
+        return weights, slots, sums, kept
 
 
 class Float16(Exchange):
@@ -95,18 +128,28 @@ def together(*groups: Tensors) -> list[Tensors]:
 
 
 class Counted:
-    """`reduce` and `collect`, with the bytes counted that they have one worker send, while a graph is made of them.
+    """`reduce`, `collect` and `scatter`, with the bytes counted that they have one worker send, while a graph is made.
 
     Each is counted as a ring does it, in which no byte goes twice: a sum over R workers has each send 2 (R - 1) / R
-    times its tensors (Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms), a collection R - 1 times.
+    times its tensors (Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms), a sum of which each keeps a
+    part (R - 1) / R times, a collection R - 1 times.
 
     Attributes:
       bytes: that one worker sends.
     """
 
-    def __init__(self, reduce: Reduce, collect: Collect, workers: int):
+    def __init__(
+        self, reduce: Reduce, collect: Collect, workers: int, scatter: Scatter | None = None
+    ):
         self._reduce, self._collect, self._workers = reduce, collect, workers
+        self._scatter = scatter
         self.bytes = 0.0
+
+    @classmethod
+    def over(cls, collectives: "Collectives") -> "Counted":
+        """Those of a backend."""
+        own = collectives
+        return cls(own.reduce, own.collect, own.size, own.reduce_scatter)
 
     def reduce(self, tensors: Tensors) -> Tensors:
         """See Collectives.reduce."""
@@ -117,6 +160,12 @@ class Counted:
         """See Collectives.collect."""
         self.bytes += (self._workers - 1) * num_bytes(tensors)
         return self._collect(tensors)
+
+    def scatter(self, tensors: Tensors) -> Tensors:
+        """See Collectives.reduce_scatter."""
+        assert self._scatter is not None
+        self.bytes += (self._workers - 1) / self._workers * num_bytes(tensors)
+        return self._scatter(tensors)
 
 
 def num_bytes(tensors: Sequence[Any]) -> int:

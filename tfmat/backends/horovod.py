@@ -15,7 +15,7 @@ import tensorflow as tf
 from tfmat.backends.base import BackendOptions
 from tfmat.backends.collectives import Collectives
 from tfmat.backends.single import SingleBackend
-from tfmat.backends.sums import collect_flat, reduce_flat, repeated_sums
+from tfmat.backends.sums import collect_flat, reduce_flat, repeated_sums, scatter_flat
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.launch.settings import GET_HOROVOD, check_horovod_sees, prepare_horovod
 from tfmat.ranks.ending import start_timer
@@ -148,6 +148,16 @@ class HorovodCollectives(Collectives):
             return super().collect(tensors)
         return collect_flat(
             tensors, lambda row: self.horovod.allgather(row, name=next(self._names))
+        )
+
+    def reduce_scatter(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        """See Collectives.reduce_scatter."""
+        if self.size == 1:
+            return super().reduce_scatter(tensors)
+        horovod = self.horovod
+        return scatter_flat(
+            tensors,
+            lambda rows: horovod.reducescatter(rows, op=horovod.Sum, name=next(self._names))[0],
         )
 
     def sum(self, tensor: tf.Tensor, name: str) -> tf.Tensor:

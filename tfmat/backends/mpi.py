@@ -14,7 +14,7 @@ import tensorflow as tf
 from tfmat.backends.base import BackendOptions
 from tfmat.backends.collectives import Collectives
 from tfmat.backends.single import SingleBackend
-from tfmat.backends.sums import collect_flat, reduce_flat, repeated_sums
+from tfmat.backends.sums import collect_flat, reduce_flat, repeated_sums, scatter_flat
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.ranks.ending import start_timer
 from tfmat.ranks.processes import Processes
@@ -154,6 +154,22 @@ class MpiCollectives(Collectives):
             [rows.view(np.uint8), self._mpi.BYTE],
         )
         return rows
+
+    def reduce_scatter(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+        """See Collectives.reduce_scatter."""
+        if self.size == 1:
+            return super().reduce_scatter(tensors)
+        return scatter_flat(tensors, self._scatter)
+
+    def _scatter(self, rows: tf.Tensor) -> tf.Tensor:
+        part = tf.numpy_function(self._scatter_numbers, [rows], rows.dtype, stateful=True)
+        return tf.ensure_shape(part, rows.shape[1:])
+
+    def _scatter_numbers(self, rows: np.ndarray) -> np.ndarray:
+        part = np.empty(rows.shape[1], rows.dtype)
+        numbers, add = self._summands(np.ascontiguousarray(rows))
+        self._world.Reduce_scatter_block(numbers, self._summands(part)[0], add)
+        return part
 
     def broadcast_variables(self, variables: Mapping[str, Any]) -> None:
         """See Collectives.broadcast_variables."""

@@ -91,6 +91,33 @@ def check_dtensor(config: Config) -> None:
         )
 
 
+def check_zero(options: BackendOptions, backend: str) -> None:
+    """InputError where processes that divide the optimizer's slots are asked for what does not go with that."""
+    if not options.zero_stage or backend not in ("horovod", "mpi"):
+        return
+    if options.zero_stage == 3:
+        raise InputError(
+            f"zero_stage=3 divides the weights too, which --backend={backend} keeps whole; use zero_stage=2, or "
+            "--backend=dtensor"
+        )
+    if options.compression not in ("none", "fp16"):
+        raise InputError(
+            f"compression={options.compression} does not work with zero_stage, where each process receives a part of "
+            "the summed gradients; use fp16 or none, or zero_stage=0"
+        )
+    for key, value, default in (
+        ("reduction", options.reduction, "flat"),
+        ("bucket_mb", options.bucket_mb, None),
+        ("local_steps", options.local_steps, 1),
+    ):
+        if value != default:
+            raise InputError(
+                f"{key}={value} does not work with zero_stage on --backend={backend}; leave it at "
+                f"{str(default).lower()}, or use "
+                "zero_stage=0"
+            )
+
+
 def check_asynchronous(config: Config, options: BackendOptions) -> None:
     """InputError where the config asks for what --backend=asynchronous does not do, before anything starts."""
     from tfmat.backends.asynchronous import check_options

@@ -12,6 +12,7 @@ from tfmat.backends.base import Arrays
 from tfmat.backends.collectives import Collectives
 from tfmat.backends.exchange import Kept
 from tfmat.backends.step import State
+from tfmat.backends.zero import Division
 from tfmat.errors import InputError
 from tfmat.models.normalization import is_synchronized
 
@@ -31,6 +32,8 @@ class Replica:
       collectives: to the other workers.
       kept: between exchanges.
       own_slots: whether the workers' slots differ, as they do with local steps.
+      division: of the weights over the workers, where each holds the slots of its part alone. A checkpoint has them
+        whole, as those of any other number of workers.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class Replica:
         collectives: Collectives,
         kept: Sequence[Kept] = (),
         own_slots: bool = False,
+        division: Division | None = None,
     ):
         self.variables = State.variables_of(model, optimizer)
         self.kept = [tf.Variable(each.initial, trainable=False) for each in kept]
@@ -49,6 +53,13 @@ class Replica:
             f"slots/{i}": variable
             for i, variable in enumerate(self.variables.slots if own_slots else [])
             if variable.shape.rank  # a rate or a product of decays is a function of the step
+        }
+        self._division = division
+        # Name of each slot that is divided -> the weight that it belongs to.
+        self._divided = {
+            f"slots/{i}": owner
+            for i, owner in enumerate(division.owners(optimizer) if division else [])
+            if owner is not None
         }
 
     def common(self) -> Arrays:
@@ -62,7 +73,7 @@ class Replica:
         return {
             name: variable.numpy()
             for name, variable in [*self.variables.named().items(), *self._named_kept(common=True)]
-            if name not in self._own_slots
+            if name not in self._own_slots and name not in self._divided
         }
 
     def digest(self) -> str:
@@ -82,12 +93,35 @@ class Replica:
             arrays |= {name: np.stack([each[name] for each in workers]) for name in own}
             for name in self._own_slots:  # for a run that goes on otherwise
                 arrays[name] = _mean(arrays[_PREFIX + name])
+        return arrays | self._whole_slots()
+
+    def _whole_slots(self) -> Arrays:
+        """Slots that are divided, as one worker alone would have them."""
+        variables, arrays = self.variables.named(), {}
+        self._collectives.begin_graph("slots")
+        for name, weight in self._divided.items():  # one at a time: there may be little memory
+            assert self._division is not None
+            (rows,) = self._collectives.collect([tf.convert_to_tensor(variables[name])])
+            arrays[name] = self._division.whole(rows, weight).numpy()
         return arrays
+
+    def _own_part(self, name: str, array: np.ndarray) -> np.ndarray:
+        """This worker's part of a whole slot."""
+        assert self._division is not None
+        weight = self._divided[name]
+        shape = self._division.shapes[weight]
+        if array.shape != shape:
+            raise InputError(
+                f"the saved state does not fit this model: {name} belongs to a weight of shape {list(shape)}, saved "
+                f"is shape {list(array.shape)}; use the config that the run was started with"
+            )
+        return np.asarray(self._division.part(array, weight))
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
         """See Backend.write; what is kept begins anew where the arrays say nothing of it."""
         kept = [self._saved(each, arrays) for each in self._kept]
-        variables = self.variables.named()
+        parts = {n: self._own_part(n, arrays[n]) for n in self._divided if n in arrays}
+        arrays, variables = {**arrays, **parts}, self.variables.named()
         self.variables.assign(arrays, lambda name, array: variables[name].assign(array))
         for variable, value in zip(self.kept, kept, strict=True):
             variable.assign(value)
@@ -99,9 +133,9 @@ class Replica:
     def synchronize(self) -> None:
         """Rank 0's state on every rank, but for what each keeps for itself."""
         common = {**self.variables.named(), **dict(self._named_kept(common=True))}
-        if self._own_slots:
-            # Each has its own from a checkpoint, or all have the optimizer's first ones.
-            common = {name: v for name, v in common.items() if name not in self._own_slots}
+        # Each has its own slots from a checkpoint, or all have the optimizer's first ones.
+        own = {*self._own_slots, *self._divided}
+        common = {name: variable for name, variable in common.items() if name not in own}
         self._collectives.broadcast_variables(common)
 
     def _named_kept(self, common: bool) -> list[tuple[str, Any]]:

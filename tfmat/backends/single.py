@@ -26,11 +26,13 @@ from tfmat.backends.batches import (
 from tfmat.backends.compression import make_exchange
 from tfmat.backends.exchange import Collect, Counted
 from tfmat.backends.local_steps import make_meetings
+from tfmat.backends.planning import check_zero
 from tfmat.backends.refusals import check_memory_options, check_parts, check_precision
 from tfmat.backends.replica import Replica, assign_all, tensors_of
 from tfmat.backends.step import State, Step
 from tfmat.backends.step_times import StepTimes
 from tfmat.backends.sums import in_buckets
+from tfmat.backends.zero import DividedUpdate, divide
 from tfmat.errors import InputError
 
 
@@ -71,21 +73,22 @@ class SingleBackend(Backend):
     ) -> None:
         """See Backend.build."""
         self.collectives.check_build(jit_compile)
+        check_zero(self.options, self.name)
         if jit_compile and self.timed_calls:
             raise InputError("profile=true does not work with jit_compile; leave out one of them")
         check_precision(model, optimizer)
         check_parts(model, self.options.accumulate)
         options = self.options
         check_memory_options(options, jit_compile)
-        optimizer.build(model.trainable_variables)
-        weights = State.variables_of(model, optimizer).weights
+        division = divide(model, optimizer, options.zero_stage, self.collectives)
         exchange = make_exchange(
             options.compression,
-            weights,
+            [variable.value for variable in model.trainable_variables],
             self.world_size,
             rank=options.compression_rank,
             fraction=options.compression_fraction,
         )
+        self._exchange = exchange = DividedUpdate(division, exchange) if division else exchange
         self._meetings = make_meetings(model, options, self.world_size, exchange)
         self.meets_every = options.local_steps if self._meetings else 1
         self._step = Step(
@@ -100,7 +103,9 @@ class SingleBackend(Backend):
             recompute=options.recompute,
         )
         kept, apart = (self._meetings or exchange).kept, self._meetings is not None
-        self._replica = Replica(model, optimizer, self.collectives, kept, own_slots=apart)
+        self._replica = Replica(
+            model, optimizer, self.collectives, kept, own_slots=apart, division=division
+        )
         self._variables = self._replica.variables
         if not apart:
             self._variables = self._variables._replace(kept=self._replica.kept)
@@ -134,7 +139,7 @@ class SingleBackend(Backend):
         if not self._is_timed_call():
             return self._run(self._train_steps, data, indices, weights, num_examples)
         sums, moments = self._run(self._train_timed_steps, data, indices, weights, num_examples)
-        self.step_times = StepTimes(moments)
+        self.step_times = StepTimes(moments, self._exchange.num_updating)
         return sums
 
     def _is_timed_call(self) -> bool:
@@ -225,7 +230,7 @@ class SingleBackend(Backend):
     def _train_steps(
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
     ) -> tf.Tensor:
-        counted = Counted(self.collectives.reduce, self.collectives.collect, self.world_size)
+        counted = Counted.over(self.collectives)
         reduce = in_buckets(counted.reduce, self.options.bucket_bytes)
         collect: Collect = counted.collect
         meet = None
@@ -239,12 +244,12 @@ class SingleBackend(Backend):
             )
 
         def step(pieces: list[Batch]) -> tf.Tensor:
-            return self._assign(*self._compute(self._read(), pieces, reduce, collect))
+            state = self._read()
+            return self._assign(*self._compute(state, pieces, reduce, collect, counted.scatter))
 
         def step_in_parts(part: Callable[[tf.Tensor], Batch]) -> tf.Tensor:
-            return self._assign(
-                *self._step.compute_in_parts(self._read(), part, num_parts, reduce, collect)
-            )
+            compute, state = self._step.compute_in_parts, self._read()
+            return self._assign(*compute(state, part, num_parts, reduce, collect, counted.scatter))
 
         num_parts = self.options.accumulate
         batches = data, indices, weights, num_examples
@@ -260,10 +265,11 @@ class SingleBackend(Backend):
     ) -> Any:
         def step(pieces: list[Batch], stamps: Stamps) -> tf.Tensor:
             reduce, collect = stamps.around(counted.reduce), stamps.around(counted.collect)
-            state, sums = self._compute(self._read(), pieces, reduce, collect)
+            scatter = stamps.around(counted.scatter)
+            state, sums = self._compute(self._read(), pieces, reduce, collect, scatter)
             return self._assign(state, sums, stamps)
 
-        counted = Counted(self.collectives.reduce, self.collectives.collect, self.world_size)
+        counted = Counted.over(self.collectives)
         self.collectives.begin_graph("train")
         several = self.world_size > 1
         timed = each_timed_batch(

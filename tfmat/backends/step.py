@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfmat.backends.base import Metric, PerExample
 from tfmat.backends.batches import Batch
-from tfmat.backends.exchange import Collect, Exchange, Reduce
+from tfmat.backends.exchange import Collect, Exchange, Reduce, Scatter
 from tfmat.backends.metrics import num_sums, sums_of, weighted_sum
 from tfmat.backends.precision import computing_in_bfloat16
 from tfmat.backends.recomputation import Recomputation
@@ -110,7 +110,12 @@ class Step:
         self._inference_argument = {"training": False} if model._call_has_training_arg else {}
 
     def compute(
-        self, state: State, pieces: Sequence[Batch], reduce: Reduce, collect: Collect = list
+        self,
+        state: State,
+        pieces: Sequence[Batch],
+        reduce: Reduce,
+        collect: Collect = list,
+        scatter: Scatter | None = None,
     ) -> tuple[State, tf.Tensor]:
         """One training step.
 
@@ -122,13 +127,13 @@ class Step:
           state: tensors.
           pieces: this worker's part of the batch, whole or in pieces that may run side by side; several only for
             models without non-trainable state, which would have to go from one piece to the next.
-          reduce, collect: see Exchange; on one worker nothing is summed.
+          reduce, collect, scatter: see Exchange; on one worker nothing is summed.
 
         Returns:
           The new state, and [num_sums] sums over the global batch of loss and metrics.
         """
         gradients, sums, non_trainable = self.gradients(state, pieces, reduce)
-        return self._update(state, gradients, sums, non_trainable, reduce, collect)
+        return self._update(state, gradients, sums, non_trainable, reduce, collect, scatter)
 
     def gradients(
         self, state: State, pieces: Sequence[Batch], reduce: Reduce
@@ -145,11 +150,12 @@ class Step:
         num_parts: int,
         reduce: Reduce,
         collect: Collect = list,
+        scatter: Scatter | None = None,
     ) -> tuple[State, tf.Tensor]:
         """Does as `compute`, with the parts of the batch one after the other: only one is in memory at a time.
 
         Args:
-          state, reduce, collect: as for `compute`.
+          state, reduce, collect, scatter: as for `compute`.
           part: j -> part j of this worker's batch, all of one width.
           num_parts: how many there are.
         """
@@ -172,7 +178,7 @@ class Step:
             (tf.constant(0), [*zeros, zero_sums], list(state.non_trainable)),
             parallel_iterations=1,  # or the activations of several parts are in memory
         )
-        return self._update(state, gradients, sums, non_trainable, reduce, collect)
+        return self._update(state, gradients, sums, non_trainable, reduce, collect, scatter)
 
     def _update(
         self,
@@ -182,11 +188,11 @@ class Step:
         non_trainable: list[tf.Tensor],
         reduce: Reduce,
         collect: Collect,
+        scatter: Scatter | None,
     ) -> tuple[State, tf.Tensor]:
-        gradients, (sums,), kept = self._exchange(
-            gradients, [sums], list(state.kept), reduce, collect
+        weights, slots, sums, kept = self._exchange.update(
+            self._optimizer, state, gradients, sums, reduce, collect, scatter
         )
-        weights, slots = self._optimizer.stateless_apply(state.slots, gradients, state.weights)
         return State(weights, non_trainable, slots, kept), sums
 
     def _gradients(

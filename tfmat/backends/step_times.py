@@ -7,7 +7,9 @@ A step is cut into parts by the moments at which something is complete:
 
 The clock is the machine's own (seconds since 1970, to the microsecond). Where the workers sum more than once in a step
 (batch normalisation over the whole batch; 16-bit gradients and then the sums of the loss), every sum is noted, and
-one begins after the one before it has ended. On one worker nothing is summed: waiting and moving are zero.
+one begins after the one before it has ended. With zero_stage the optimizer exchanges too (norms, and the weights that
+each worker has updated), and what it computes before that is its own. On one worker nothing is summed: waiting and
+moving are zero.
 """
 
 import dataclasses
@@ -26,9 +28,11 @@ class StepTimes:
 
     Attributes:
       moments: float64 [steps, 3 + 2 sums]: start; rows gathered; ready and back of each sum; assigned.
+      num_updating: how many of the last sums are the optimizer's.
     """
 
     moments: NDArray
+    num_updating: int = 0
 
     @property
     def ready(self) -> NDArray:
@@ -48,10 +52,12 @@ class StepTimes:
         """
         start, gathered, back = self.moments[:, 0], self.moments[:, 1], self.moments[:, 3:-1:2]
         before = np.concatenate([gathered[:, None], back[:, :-1]], axis=1)
+        computing = self.ready - before
+        gradients = computing.shape[1] - self.num_updating
         return {
             "input": gathered - start,
-            "forward_backward": (self.ready - before).sum(axis=1),
+            "forward_backward": computing[:, :gradients].sum(axis=1),
             "waiting": (latest - self.ready).sum(axis=1),
             "moving": (back - latest).sum(axis=1),
-            "optimizer": self.moments[:, -1] - back[:, -1],
+            "optimizer": self.moments[:, -1] - back[:, -1] + computing[:, gradients:].sum(axis=1),
         }

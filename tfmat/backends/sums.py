@@ -80,6 +80,26 @@ def collect_flat(
     return _by_type(tensors, collected)
 
 
+def scatter_flat(
+    tensors: Sequence[tf.Tensor], scatter: Callable[[tf.Tensor], tf.Tensor]
+) -> list[tf.Tensor]:
+    """Sums tensors of any types over the workers, and leaves each worker its own rows of the sums.
+
+    Args:
+      tensors: [workers, numbers] each; the same number, shapes (known while the graph is made) and types on every
+        worker.
+      scatter: [workers, numbers] -> this worker's row of its sum over the workers, [numbers]; once for each type.
+
+    Returns:
+      [numbers] of each tensor, in the same order.
+    """
+
+    def scattered(parts: list[tf.Tensor]) -> list[tf.Tensor]:
+        return tf.split(scatter(tf.concat(parts, 1)), [part.shape[1] for part in parts])
+
+    return _by_type(tensors, scattered)
+
+
 def _by_type(
     tensors: Sequence[tf.Tensor], function: Callable[[list[tf.Tensor]], list[tf.Tensor]]
 ) -> list[tf.Tensor]:

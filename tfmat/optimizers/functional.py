@@ -6,6 +6,7 @@ tf.distribute. The class below stands just in front of that one and puts Keras's
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -53,6 +54,9 @@ class _Functional(TFOptimizer):
     """Keras's backend-neutral methods. Behind an optimizer's own (Nadam overrides some), before TFOptimizer's."""
 
     gradient_noise: GradientNoise | None = None
+    # Numbers [any] of this worker -> their sums over the workers, where each of these holds a part of every weight and
+    # gradient: what norms of whole tensors are made by. None where they are whole.
+    sum_of_parts: Callable[[Any], Any] | None = None
     assign = BaseOptimizer.assign
     assign_add = BaseOptimizer.assign_add
     assign_sub = BaseOptimizer.assign_sub
@@ -69,8 +73,27 @@ class _Functional(TFOptimizer):
 
     def _clip_gradients(self, grads: list[Any]) -> list[Any]:
         """The last that Keras does to gradients before it uses them."""
-        grads = super()._clip_gradients(grads)
+        grads = self._clip_parts(grads) if self.sum_of_parts else super()._clip_gradients(grads)
         return self.gradient_noise(grads, self.iterations) if self.gradient_noise else grads
+
+    def _clip_parts(self, grads: list[Any]) -> list[Any]:
+        """Does as Keras's `_clip_gradients` with gradients of which this worker has parts."""
+        limit = self.clipnorm or self.global_clipnorm
+        if not limit:
+            return super()._clip_gradients(grads)
+        assert self.sum_of_parts
+        squares = self.sum_of_parts(tf.stack([tf.reduce_sum(tf.square(grad)) for grad in grads]))
+        if self.global_clipnorm:
+            squares = tf.fill([len(grads)], tf.reduce_sum(squares))
+        norms = tf.sqrt(squares)
+        # The last term is Keras's: NaN where the norm is not finite.
+        scales = limit / tf.maximum(norms, limit) + (norms - norms)
+        return [grad * scale for grad, scale in zip(grads, tf.unstack(scales), strict=True)]
+
+    def save_own_variables(self, store: Any) -> None:
+        """Into a `.keras` file; nothing where a worker has a part of the slots, which no other program could use."""
+        if not self.sum_of_parts:
+            super().save_own_variables(store)
 
 
 @functools.cache

@@ -4,8 +4,9 @@ Norms are of the whole tensor: of all its parts where a mesh divides it. Everyth
 assigned, so that a step is a function (see `make_functional`).
 """
 
+import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import keras
@@ -13,6 +14,10 @@ from keras import ops
 
 # Biases and the scale and shift of normalisation layers: their norms say nothing about the size of an update.
 BIASES_AND_NORMALIZATION = (r"(^|/)(bias|gamma|beta)$",)
+
+
+# Yields tensors, is sent the sum of squares of each, and does the update with them.
+Update = Generator[list[Any], list[Any], None]
 
 
 class LayerwiseOptimizer(keras.optimizers.Optimizer):
@@ -29,6 +34,8 @@ class LayerwiseOptimizer(keras.optimizers.Optimizer):
     slot_names: tuple[str, ...] = ("momentum",)
     # Arguments of the subclass, which are attributes too.
     arguments: tuple[str, ...] = ()
+    # As of functional optimizers (tfmat.optimizers.functional): by which parts of tensors have norms of the whole.
+    sum_of_parts: Callable[[Any], Any] | None = None
 
     def __init__(
         self,
@@ -53,6 +60,30 @@ class LayerwiseOptimizer(keras.optimizers.Optimizer):
         for name in self.slot_names:
             setattr(self, f"_{name}", self.add_optimizer_variables(variables, name))
 
+    def update(self, gradient: Any, variable: Any, learning_rate: Any) -> Update:
+        """One update of one variable: yields tensors, is sent each one's sum of squares, and assigns."""
+        raise NotImplementedError
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """One update of one variable."""
+        update = self.update(gradient, variable, learning_rate)
+        _finish(update, [_square(tensor) for tensor in next(update)])
+
+    def _backend_update_step(self, grads: Any, trainable_variables: Any, learning_rate: Any) -> Any:
+        if self.sum_of_parts is None:
+            return super()._backend_update_step(grads, trainable_variables, learning_rate)
+        updates = [
+            self.update(gradient, variable, learning_rate)
+            for gradient, variable in zip(grads, trainable_variables, strict=True)
+        ]
+        # All of them in one sum over the workers.
+        squares = [[_square(tensor) for tensor in next(update)] for update in updates]
+        own = [square for each in squares for square in each]
+        whole = iter(ops.unstack(self.sum_of_parts(ops.stack(own))) if own else [])
+        for update, each in zip(updates, squares, strict=True):
+            _finish(update, [next(whole) for _ in each])
+        return None
+
     def _apply_weight_decay(self, variables: Any) -> None:
         """Nothing: the decay is a part of the update, and Keras would apply it a second time."""
 
@@ -68,9 +99,13 @@ class LayerwiseOptimizer(keras.optimizers.Optimizer):
         return {**super().get_config(), "exclude": list(self.exclude), **own}
 
 
-def norm(tensor: Any) -> Any:
-    """Euclidean norm of the whole tensor, a scalar."""
-    return ops.sqrt(ops.sum(ops.square(tensor)))
+def _square(tensor: Any) -> Any:
+    return ops.sum(ops.square(tensor))
+
+
+def _finish(update: Update, squares: list[Any]) -> None:
+    with contextlib.suppress(StopIteration):
+        update.send(squares)
 
 
 def ratio_or_one(numerator: Any, denominator: Any, otherwise: Any = 1.0) -> Any:
@@ -110,15 +145,16 @@ class LARS(LayerwiseOptimizer):
         self.trust_coefficient = trust_coefficient
         self.momentum = momentum
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """One update of one variable."""
+    def update(self, gradient: Any, variable: Any, learning_rate: Any) -> Update:
+        """See LayerwiseOptimizer.update."""
         rate = ops.cast(learning_rate, variable.dtype)
         gradient = ops.cast(gradient, variable.dtype)
         index = self._get_variable_index(variable)
         excluded = self._is_excluded[index]
         velocity = self._momentum[index]
+        squares = yield [] if excluded else [variable, gradient]
         if not excluded:
-            rate = self._layer_rate(rate, norm(variable), norm(gradient))
+            rate = self._layer_rate(rate, *map(ops.sqrt, squares))
         update = gradient + self._decay(variable, excluded)
         new_velocity = self.momentum * ops.convert_to_tensor(velocity) + rate * update
         new_variable = ops.convert_to_tensor(variable) - new_velocity
@@ -191,8 +227,8 @@ class LAMB(_MomentsOptimizer):
     ):
         super().__init__(learning_rate, beta_1, beta_2, epsilon, **kwargs)
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """One update of one variable."""
+    def update(self, gradient: Any, variable: Any, learning_rate: Any) -> Update:
+        """See LayerwiseOptimizer.update."""
         dtype = variable.dtype
         rate, gradient = ops.cast(learning_rate, dtype), ops.cast(gradient, dtype)
         index = self._get_variable_index(variable)
@@ -210,8 +246,9 @@ class LAMB(_MomentsOptimizer):
             ops.sqrt(new_velocity / correction_2) + self.epsilon
         )
         update += self._decay(variable, excluded)
+        squares = yield [] if excluded else [variable, update]
         if not excluded:
-            rate *= ratio_or_one(norm(variable), norm(update))
+            rate *= ratio_or_one(*map(ops.sqrt, squares))
         new_variable = ops.convert_to_tensor(variable) - rate * update
         self.assign(momentum, new_momentum)
         self.assign(velocity, new_velocity)
@@ -254,13 +291,13 @@ class NovoGrad(_MomentsOptimizer):
             for i, variable in enumerate(variables)
         ]
 
-    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """One update of one variable."""
+    def update(self, gradient: Any, variable: Any, learning_rate: Any) -> Update:
+        """See LayerwiseOptimizer.update."""
         rate = ops.cast(learning_rate, variable.dtype)
         gradient = ops.cast(gradient, variable.dtype)
         index = self._get_variable_index(variable)
         momentum, second_moment = self._momentum[index], self._second_moment[index]
-        square = ops.sum(ops.square(gradient))
+        (square,) = yield [gradient]
         averaged = self.beta_2 * ops.convert_to_tensor(second_moment) + (1 - self.beta_2) * square
         new_second_moment = ops.where(ops.equal(self.iterations, 0), square, averaged)
         update = gradient / (ops.sqrt(new_second_moment) + self.epsilon)

@@ -88,6 +88,7 @@ def plan_job(
         check_dtensor,
         check_of_asynchronous,
         check_profile,
+        check_zero,
     )
     from tfmat.training.run_folder import check_same_config
 
@@ -95,6 +96,7 @@ def plan_job(
     check_backend(backend)
     options = backend_options(config, folder=workdir, **launched)
     check_profile(config, backend)
+    check_zero(options, backend)
     if backend == "asynchronous":
         check_asynchronous(config, options)
     else:
