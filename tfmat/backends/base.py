@@ -32,7 +32,9 @@ class BackendOptions:
 
     Attributes:
       processes: this process among those of its run; by default what the launcher says.
-      mesh: DTensor: named axes with their devices.
+      mesh: DTensor: named axes with their devices. Horovod, MPI: the axes `batch` and `stage` of the processes.
+      stages, micro_batches, schedule: Horovod, MPI: how a mesh with the axis `stage` divides the network and a batch;
+        see `tfmat.backends.stages.make_stages` and `order_of_work`. No number: four micro-batches for each stage.
       layouts: DTensor: (regular expression over variable paths, layout) in order, the first match wins.
       zero_stage: DTensor: 0 nothing, 1 slots, 2 slots and gradients, 3 those and weights sharded over the batch axis.
       folder: DTensor: one that all processes can see, by which those of several nodes find each other.
@@ -57,6 +59,9 @@ class BackendOptions:
 
     processes: Processes = dataclasses.field(default_factory=find_processes)
     mesh: MeshShape = ONE_DEVICE
+    stages: str = ""
+    micro_batches: int | None = None
+    schedule: str = "1f1b"
     layouts: tuple[tuple[str, str], ...] = ()
     zero_stage: int = 0
     folder: str = "."
@@ -147,6 +152,11 @@ class Backend(abc.ABC):
     def world_size(self) -> int:
         """Workers that share a global batch."""
         return self.collectives.size
+
+    @property
+    def replica(self) -> int:
+        """This worker among those."""
+        return self.rank
 
     def start(self) -> None:
         """Joins the other workers; once, before `build` and after `prepare_tensorflow`."""

@@ -178,10 +178,11 @@ def each_batch_in_parts(
     weights: tf.Tensor,
     num_examples: tf.Tensor,
     then: Callable[[tf.Tensor], None] | None = None,
-) -> tf.Tensor:
+    dtypes: Any = None,
+) -> Any:
     """Does as `each_batch`, for batches larger than memory: `step` gets a function that gathers part `j` of the batch.
 
-    The width of the batch must be a multiple of `num_parts`.
+    The width of the batch must be a multiple of `num_parts`. What `step` returns may be a structure, as `dtypes` is.
     """
     width = indices.shape[1] // num_parts
     indices = tf.reshape(indices, [-1, num_parts, width])
@@ -190,7 +191,7 @@ def each_batch_in_parts(
     def one(i: tf.Tensor) -> tf.Tensor:
         return step(lambda j: Batch.gather(data, indices[i, j], weights[i, j], num_examples[i]))
 
-    return _each(tf.shape(indices)[0], one, then=then)
+    return _each(tf.shape(indices)[0], one, dtypes, then=then)
 
 
 def _cuts(width: int, num_pieces: Callable[[int], int]) -> list[tuple[int, int]]:

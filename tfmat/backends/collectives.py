@@ -103,6 +103,10 @@ class Collectives:
         """Every rank's `value` (small, picklable), in the order of the ranks, on every rank."""
         return [value]
 
+    def hand_over(self, value: Any, source: int) -> Any:
+        """On rank 0 the `value` (picklable) of `source`; None on other ranks."""
+        return value
+
     def maximum(self, number: int) -> int:
         """The largest of the ranks' numbers, on every rank; cheap enough for every block."""
         return max(self.gather(number))
@@ -125,6 +129,33 @@ class Collectives:
     def reduce_scatter(self, tensors: list[Any]) -> list[Any]:
         """This rank's row of the sums over the ranks of tensors [size, numbers]; shapes are the same on all ranks."""
         return [tensor[0] for tensor in tensors]
+
+    def divide(self, groups: Sequence[Sequence[int]]) -> "Collectives":
+        """Those whose `reduce` sums over one group of ranks, that of this one. Every rank is in one; all call it."""
+        return self
+
+    def begin_messages(self) -> None:
+        """Before the first message of a step, while its graph is made."""
+
+    def send(self, tensor: Any, to: int, *, one_at_a_time: bool = False) -> Any:
+        """Sends a tensor to another rank, in a graph; the operation waits for nobody.
+
+        Messages from one rank to another are received in the order in which they were sent.
+
+        Args:
+          tensor: of any shape and type.
+          to: rank that calls `receive`.
+          one_at_a_time: wait until what was sent before has been received.
+        """
+        raise NotImplementedError
+
+    def receive(self, shape: Any, dtype: Any, source: int) -> Any:
+        """The next tensor that `source` sends to this rank, in a graph, of that shape (a tensor) and type."""
+        raise NotImplementedError
+
+    def messages_taken(self) -> list[Any]:
+        """Operations that end when the messages since `begin_messages` are received; none where nobody need wait."""
+        return []
 
     def broadcast_variables(self, variables: Mapping[str, Any]) -> None:
         """Assigns rank 0's values to TensorFlow's variables, which have the same names on every rank."""

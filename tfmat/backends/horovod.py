@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfmat.backends.base import BackendOptions
 from tfmat.backends.collectives import Collectives
+from tfmat.backends.schedule import has_stages
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.sums import collect_flat, reduce_flat, repeated_sums, scatter_flat
 from tfmat.errors import InputError, WorkerLostError
@@ -39,6 +40,7 @@ class HorovodCollectives(Collectives):
         self.processes, self._timeline, self._hierarchical = processes, timeline, hierarchical
         self._node_of_rank: Node | None = None
         self.started = False
+        self.has_process_sets = hierarchical
         self._names: Iterator[str] = iter(())
 
     def start(self) -> None:
@@ -53,7 +55,7 @@ class HorovodCollectives(Collectives):
         os.environ.setdefault("HOROVOD_STALL_CHECK_DISABLE", "1")
         if self._timeline:
             os.environ.setdefault("HOROVOD_TIMELINE", "DYNAMIC")
-        if self._hierarchical:
+        if self.has_process_sets:
             os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
         self.horovod = _load_horovod()
         with start_timer(self.rank):
@@ -240,7 +242,9 @@ class HorovodBackend(SingleBackend):
     def __init__(self, options: BackendOptions | None = None):
         options = options or BackendOptions()
         hierarchical = options.reduction == "hierarchical"
-        super().__init__(options, self.transport(options.processes, options.timeline, hierarchical))
+        collectives = self.transport(options.processes, options.timeline, hierarchical)
+        collectives.has_process_sets = hierarchical or has_stages(options.mesh)
+        super().__init__(options, collectives)
 
 
 def built_libraries() -> list[str]:

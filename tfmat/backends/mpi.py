@@ -3,6 +3,8 @@
 mpi4py is loaded only where there is more than one process: alone, this is the single backend.
 """
 
+import copy
+import functools
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +15,7 @@ import tensorflow as tf
 
 from tfmat.backends.base import BackendOptions
 from tfmat.backends.collectives import Collectives
+from tfmat.backends.outbox import Outbox
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.sums import collect_flat, reduce_flat, repeated_sums, scatter_flat
 from tfmat.errors import InputError, WorkerLostError
@@ -79,6 +82,14 @@ class MpiCollectives(Collectives):
     def gather(self, value: Any) -> list[Any]:
         """See Collectives.gather."""
         return [value] if self.size == 1 else list(self._world.allgather(value))
+
+    def hand_over(self, value: Any, source: int) -> Any:
+        """See Collectives.hand_over."""
+        if source and self.rank == source:
+            self._world.send(value, 0)
+        elif source and self.rank == 0:
+            value = self._world.recv(source=source)
+        return value if self.rank == 0 else None
 
     def maximum(self, number: int) -> int:
         """See Collectives.maximum."""
@@ -170,6 +181,42 @@ class MpiCollectives(Collectives):
         numbers, add = self._summands(np.ascontiguousarray(rows))
         self._world.Reduce_scatter_block(numbers, self._summands(part)[0], add)
         return part
+
+    def divide(self, groups: Sequence[Sequence[int]]) -> "MpiCollectives":
+        """See Collectives.divide."""
+        (mine,) = (i for i, ranks in enumerate(groups) if self.rank in ranks)
+        part = copy.copy(self)
+        part._star, part._node = None, None
+        part._world = self._world.Split(mine, self.rank)
+        part.rank, part.size = part._world.rank, part._world.size
+        return part
+
+    def send(self, tensor: tf.Tensor, to: int, *, one_at_a_time: bool = False) -> tf.Tensor:
+        """See Collectives.send."""
+
+        def put(numbers: np.ndarray) -> np.int32:
+            # A copy, which stays until it has been received; TensorFlow's own does not.
+            contents = numbers.tobytes()
+            if one_at_a_time:
+                self._outbox.wait()
+            self._outbox.add(self._world.Isend([contents, self._mpi.BYTE], to), contents)
+            return np.int32(0)
+
+        return tf.numpy_function(put, [tensor], tf.int32, stateful=True)
+
+    def receive(self, shape: tf.Tensor, dtype: tf.DType, source: int) -> tf.Tensor:
+        """See Collectives.receive."""
+
+        def take(shape: np.ndarray) -> np.ndarray:
+            numbers = np.empty(shape, dtype.as_numpy_dtype)
+            self._world.Recv([numbers.view(np.uint8), self._mpi.BYTE], source)
+            return numbers
+
+        return tf.numpy_function(take, [shape], dtype, stateful=True)
+
+    @functools.cached_property
+    def _outbox(self) -> Outbox:
+        return Outbox()
 
     def broadcast_variables(self, variables: Mapping[str, Any]) -> None:
         """See Collectives.broadcast_variables."""

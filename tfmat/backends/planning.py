@@ -7,7 +7,8 @@ from typing import Any
 
 from tfmat.backends.base import BackendOptions
 from tfmat.backends.layouts import Plan, make_plan, slot_owners, weights_of
-from tfmat.backends.mesh import Spec, parse_rules
+from tfmat.backends.mesh import BATCH, MeshShape, Spec, parse_rules
+from tfmat.backends.schedule import check_mesh, has_stages, micro_batches_of
 from tfmat.config import Config
 from tfmat.durations import RunSteps
 from tfmat.errors import InputError
@@ -42,6 +43,9 @@ def backend_options(config: Config, **others: Any) -> BackendOptions:
     """What the config tells the backends, and `others`; InputError where mesh or rules for layouts cannot be read."""
     return BackendOptions.on_mesh(
         config.mesh,
+        stages=config.stages,
+        micro_batches=config.micro_batches,
+        schedule=config.schedule,
         layouts=parse_rules(config.layouts),
         zero_stage=config.zero_stage,
         compression=config.compression,
@@ -142,6 +146,30 @@ def check_asynchronous(config: Config, options: BackendOptions) -> None:
             raise InputError(f"{key} does not work with --backend=asynchronous; leave it out")
 
 
+def check_stages(config: Config, options: BackendOptions, backend: str) -> None:
+    """InputError where the config asks for stages that cannot be had, or for what does not work with them."""
+    check_mesh(options, backend)
+    if not has_stages(options.mesh):
+        return
+    for key, given in (
+        ("jit_compile", config.jit_compile),
+        ("optimizer.gradient_noise", config.optimizer.gradient_noise),
+        (
+            "model.batch_normalization=synchronized",
+            config.model.batch_normalization == "synchronized",
+        ),
+        ("data.sharding=independent", config.data.sharding == "independent"),
+    ):
+        if given:
+            raise InputError(f"{key} does not work with pipeline stages; leave it out")
+    part = config.global_batch_size // options.mesh.size(BATCH)
+    if part < micro_batches_of(options):
+        raise InputError(
+            f"global_batch_size={config.global_batch_size} gives each worker {part} examples, which cannot go through "
+            f"the stages as micro_batches={micro_batches_of(options)}; use a larger batch or fewer micro_batches"
+        )
+
+
 def check_of_asynchronous(config: Config, backend: str) -> None:
     """InputError for keys of --backend=asynchronous with another backend, which would not heed them."""
     for key, value, default in (
@@ -163,6 +191,7 @@ def check_profile(config: Config, backend: str) -> None:
         ("--backend=asynchronous", backend == "asynchronous"),
         ("accumulate", config.accumulate > 1),
         ("local_steps", config.local_steps > 1),
+        ("pipeline stages", has_stages(MeshShape.parse(config.mesh))),
         ("jit_compile", config.jit_compile),
     ):
         if given:

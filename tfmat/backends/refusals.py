@@ -42,15 +42,15 @@ def check_precision(model: keras.Model, optimizer: keras.optimizers.Optimizer) -
             )
 
 
-def check_parts(model: keras.Model, num_parts: int) -> None:
+def check_parts(model: keras.Model, num_parts: int, key: str = "accumulate") -> None:
     """InputError where a batch that goes through in parts would be normalised part by part."""
     if num_parts == 1:
         return
     for layer in model._flatten_layers(include_self=False):
         if is_synchronized(layer) and layer.trainable:
             raise InputError(
-                f"accumulate={num_parts} does not work with layer '{layer.name}', which normalizes the whole batch; "
-                "leave accumulate out, or let it take parts: synchronized=False (model.batch_normalization=local)"
+                f"{key}={num_parts} does not work with layer '{layer.name}', which normalizes the whole batch; "
+                f"leave {key} out, or let it take parts: synchronized=False (model.batch_normalization=local)"
             )
 
 

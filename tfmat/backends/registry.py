@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping
 
 from tfmat.backends.base import Backend, BackendOptions
+from tfmat.backends.schedule import check_mesh, has_stages
 from tfmat.errors import InputError, nearest
 from tfmat.launch.runtime import make_virtual_devices, prepare_tensorflow
 
@@ -25,10 +26,17 @@ def check_backend(name: str) -> None:
 
 
 def make_backend(name: str, options: BackendOptions | None = None) -> Backend:
-    """The backend called `name`; InputError where there is none."""
+    """The backend called `name`, with pipeline stages where its mesh has them; InputError where there is none."""
     check_backend(name)
+    options = options or BackendOptions()
+    check_mesh(options, name)
     module, backend_class = BACKENDS[name]
-    return getattr(importlib.import_module(module), backend_class)(options)
+    backend: Backend = getattr(importlib.import_module(module), backend_class)(options)
+    if has_stages(options.mesh):
+        from tfmat.backends.pipeline import PipelineBackend
+
+        return PipelineBackend(name, options, backend.collectives)
+    return backend
 
 
 def mesh_backend(

@@ -173,7 +173,7 @@ class SingleBackend(Backend):
                 "use a larger batch or fewer workers"
             )
         start, stop = (
-            global_batch_size * rank // self.world_size for rank in (self.rank, self.rank + 1)
+            global_batch_size * part // self.world_size for part in (self.replica, self.replica + 1)
         )
         return slice(start, stop)
 

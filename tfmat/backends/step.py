@@ -202,34 +202,23 @@ class Step:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(state.weights)
             weights = self._gather(state.weights)
-            outputs, non_trainable, penalties = self._call(
-                weights, self._shift_seeds(state.non_trainable, 1), batch, reduce
+            outputs, non_trainable, penalties = self.forward(
+                weights, state.non_trainable, batch, reduce
             )
-            check_outputs(outputs)
-            with self._scope(weights):
-                loss = self._weighted(self._loss, batch, outputs)
-                objective = loss
-                if self._auxiliary_loss:
-                    objective += self._weighted(self._auxiliary_loss, batch, outputs)
-            objective /= tf.cast(batch.num_examples, objective.dtype)
+            loss, objective = self.objective(weights, batch, outputs)
             if penalties:
-                check_penalties(penalties, self._model.trainable_variables)
-                # Regularisers hold once a batch: each piece adds the share of its examples.
-                share = tf.reduce_sum(batch.weights) / batch.num_examples
-                objective += tf.cast(share, objective.dtype) * tf.add_n(penalties)
+                objective += tf.cast(self.penalty(batch, penalties), objective.dtype)
             objective = self._optimizer.scale_loss(objective)
         gradients = tape.gradient(objective, state.weights)
         gradients = connected(gradients, state.weights, self._model.trainable_variables)
         # Those of embeddings come as rows, some of them twice, which Keras's Adam would square one by one.
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        with self._scope(weights):
-            sums = self._sums(loss, batch, outputs)
-        return gradients, sums, self._shift_seeds(non_trainable, -1)
+        return gradients, self.sums_of(weights, batch, outputs, loss), non_trainable
 
-    def _call(
-        self, weights: list[Any], non_trainable: list[tf.Tensor], batch: Batch, reduce: Reduce
-    ) -> Any:
-        """Outputs, new non-trainable state and penalties of the model in training."""
+    def forward(
+        self, weights: list[Any], non_trainable: list[Any], batch: Batch, reduce: Reduce
+    ) -> tuple[Any, list[Any], list[Any]]:
+        """Outputs in training, the new non-trainable state, and the regularisers' penalties."""
 
         @contextlib.contextmanager
         def context() -> Iterator[None]:
@@ -239,16 +228,41 @@ class Step:
             ):
                 yield
 
+        non_trainable = self._shift_seeds(non_trainable, 1)
         if self._recomputation:
-            return self._recomputation(weights, non_trainable, batch.features, context)
-        with context():
-            return self._model.stateless_call(
-                weights,
-                non_trainable,
-                batch.features,
-                return_losses=True,
-                **self._training_argument,
+            outputs, non_trainable, penalties = self._recomputation(
+                weights, non_trainable, batch.features, context
             )
+        else:
+            with context():
+                outputs, non_trainable, penalties = self._model.stateless_call(
+                    weights,
+                    non_trainable,
+                    batch.features,
+                    return_losses=True,
+                    **self._training_argument,
+                )
+        check_outputs(outputs)
+        if penalties:
+            check_penalties(penalties, self._model.trainable_variables)
+        return outputs, self._shift_seeds(non_trainable, -1), penalties
+
+    def objective(
+        self, weights: list[Any], batch: Batch, outputs: Any
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The sum of the loss over a piece of the batch, and its part of what is minimised but for penalties."""
+        with self._scope(weights):
+            loss = self._weighted(self._loss, batch, outputs)
+            objective = loss
+            if self._auxiliary_loss:
+                objective += self._weighted(self._auxiliary_loss, batch, outputs)
+        return loss, objective / tf.cast(batch.num_examples, objective.dtype)
+
+    def penalty(self, batch: Batch, penalties: list[Any]) -> tf.Tensor:
+        """A piece's part of the penalties, which hold once a batch: the share of its examples."""
+        total = tf.add_n(penalties)
+        share = tf.reduce_sum(batch.weights) / batch.num_examples
+        return tf.cast(share, total.dtype) * total
 
     def _shift_seeds(self, non_trainable: list[tf.Tensor], sign: int) -> list[tf.Tensor]:
         """The state with this worker's seeds (sign 1), or the common ones back from them (sign -1)."""
@@ -263,9 +277,7 @@ class Step:
 
     def _evaluated(self, state: State, batch: Batch) -> tf.Tensor:
         state = state._replace(weights=self._gather(state.weights))
-        outputs = self._predict(state, batch.features)
-        with self._scope(state.weights):
-            return self._sums(self._weighted(self._loss, batch, outputs), batch, outputs)
+        return self.sums_of(state.weights, batch, self._predict(state, batch.features))
 
     def predict(self, state: State, features: Any) -> Any:
         """Outputs in inference mode."""
@@ -280,6 +292,15 @@ class Step:
     def _scope(self, weights: list[Any]) -> keras.StatelessScope:
         """The model's layers have these weights in here: a loss may call them, as that of a density does."""
         return keras.StatelessScope(zip(self._model.trainable_variables, weights, strict=True))
+
+    def sums_of(
+        self, weights: list[Any], batch: Batch, outputs: Any, loss: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """[num_sums] sums over a piece of the batch; `loss` is that of the loss, where it is known."""
+        with self._scope(weights):
+            if loss is None:
+                loss = self._weighted(self._loss, batch, outputs)
+            return self._sums(loss, batch, outputs)
 
     def _sums(self, loss: tf.Tensor, batch: Batch, outputs: Any) -> tf.Tensor:
         self.signature = tf.nest.map_structure(

@@ -74,7 +74,7 @@ def segments(model: keras.Model, where: str, key: str) -> list[Segment]:
     places = possible_cuts(model, key)
     if where.startswith("every:"):
         return cut_model(model, _every(places, where, key))
-    return cut_model(model, _named(places, where, key))
+    return cut_model(model, named_cuts(places, where, key))
 
 
 def cut_model(model: keras.Model, places: Sequence["Cut"]) -> list[Segment]:
@@ -162,7 +162,8 @@ def _every(places: Sequence[Cut], where: str, key: str) -> list[Cut]:
     return chosen
 
 
-def _named(places: Sequence[Cut], where: str, key: str) -> list[Cut]:
+def named_cuts(places: Sequence[Cut], where: str, key: str) -> list[Cut]:
+    """Those of the places that `where` names by regular expressions; see `segments`."""
     chosen = set()
     for rule in where.split(","):
         try:

@@ -57,6 +57,8 @@ class _Functional(TFOptimizer):
     # Numbers [any] of this worker -> their sums over the workers, where each of these holds a part of every weight and
     # gradient: what norms of whole tensors are made by. None where they are whole.
     sum_of_parts: Callable[[Any], Any] | None = None
+    # A number -> its sum over the processes that have the other weights, where this one does not have all.
+    sum_over_weights: Callable[[Any], Any] | None = None
     assign = BaseOptimizer.assign
     assign_add = BaseOptimizer.assign_add
     assign_sub = BaseOptimizer.assign_sub
@@ -73,18 +75,24 @@ class _Functional(TFOptimizer):
 
     def _clip_gradients(self, grads: list[Any]) -> list[Any]:
         """The last that Keras does to gradients before it uses them."""
-        grads = self._clip_parts(grads) if self.sum_of_parts else super()._clip_gradients(grads)
+        is_divided = self.sum_of_parts or (self.sum_over_weights and self.global_clipnorm)
+        grads = self._clip_parts(grads) if is_divided else super()._clip_gradients(grads)
         return self.gradient_noise(grads, self.iterations) if self.gradient_noise else grads
 
     def _clip_parts(self, grads: list[Any]) -> list[Any]:
-        """Does as Keras's `_clip_gradients` with gradients of which this worker has parts."""
+        """Does as Keras's `_clip_gradients` where this worker has parts of the gradients, or some of them."""
         limit = self.clipnorm or self.global_clipnorm
         if not limit:
             return super()._clip_gradients(grads)
-        assert self.sum_of_parts
-        squares = self.sum_of_parts(tf.stack([tf.reduce_sum(tf.square(grad)) for grad in grads]))
-        if self.global_clipnorm:
-            squares = tf.fill([len(grads)], tf.reduce_sum(squares))
+        grads = [tf.convert_to_tensor(grad) for grad in grads]
+        squares = tf.stack([tf.reduce_sum(tf.square(grad)) for grad in grads])
+        if self.sum_of_parts:
+            squares = self.sum_of_parts(squares)
+        if not self.clipnorm:
+            total = tf.reduce_sum(squares)
+            if self.sum_over_weights:
+                total = self.sum_over_weights(total)
+            squares = tf.fill([len(grads)], total)
         norms = tf.sqrt(squares)
         # The last term is Keras's: NaN where the norm is not finite.
         scales = limit / tf.maximum(norms, limit) + (norms - norms)

@@ -124,7 +124,9 @@ class Loop:
             return
         self._backend.collectives.announce("checkpoint", self.position.step)
         state = self._backend.read()
-        if not all(np.isfinite(array).all() for array in state.values()):
+        # A rank may have a part of the state only.
+        bad = not all(np.isfinite(array).all() for array in state.values())
+        if self._backend.collectives.maximum(int(bad)):
             raise self._diverged("the weights are not finite after", self.position.step - 1)
         values, arrays = self._callbacks.state()
         self.position.seconds = time.monotonic() - self._clock

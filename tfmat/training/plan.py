@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tfmat.backends import Backend
+from tfmat.backends.schedule import STAGE
 from tfmat.config import Config
 from tfmat.durations import (
     NO_STEPS,
@@ -135,11 +136,12 @@ class RunPlan:
     def resolved(self, epochs: EpochPlan, total: int, backend: Backend) -> dict[str, Any]:
         """What really happens, for people: the lengths in steps, and where they are done. Part of config.json."""
         steps = self.steps(epochs, total)
-        mesh = dict(backend.options.mesh.axes) if backend.name == "dtensor" else None
+        axes = dict(backend.options.mesh.axes)
+        mesh = axes if backend.name == "dtensor" or STAGE in axes else None
         every = self.checkpoint_every
         return {
             "backend": backend.name,
-            "processes": backend.world_size,
+            "processes": backend.collectives.size,
             **({"mesh": mesh} if mesh else {}),
             "steps": total,
             "epochs": round(epochs.epochs(total), 6),

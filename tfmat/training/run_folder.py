@@ -47,6 +47,9 @@ CHANGEABLE = frozenset(
         "zero_stage",
         "accumulate",
         "model.recompute",
+        "stages",
+        "micro_batches",
+        "schedule",
         "reduction",
         "bucket_mb",
     }

@@ -88,6 +88,7 @@ def plan_job(
         check_dtensor,
         check_of_asynchronous,
         check_profile,
+        check_stages,
         check_zero,
     )
     from tfmat.training.run_folder import check_same_config
@@ -97,6 +98,7 @@ def plan_job(
     options = backend_options(config, folder=workdir, **launched)
     check_profile(config, backend)
     check_zero(options, backend)
+    check_stages(config, options, backend)
     if backend == "asynchronous":
         check_asynchronous(config, options)
     else:
@@ -117,7 +119,13 @@ def plan_job(
     plan = RunPlan.of_config(config, workdir=workdir, **shard_size)
     job = Job(config, plan, backend, options, settings, dataset, folder)
     _check_representation(config, job.form)
-    check_training_fits(config, num_outputs=job.num_outputs, form=job.form, backend=backend)
+    check_training_fits(
+        config,
+        num_outputs=job.num_outputs,
+        form=job.form,
+        backend=backend,
+        stages=options.mesh.size("stage"),
+    )
     num_curves = config.data.num_curves
     _check_lengths(config, plan, dataset.num_train if dataset else num_curves - num_curves // 4)
     # The folder's name tells an edited law file apart.
@@ -161,15 +169,22 @@ def _check_lengths(config: Config, plan: RunPlan, num_train: int) -> None:
 
 
 def check_training_fits(
-    config: Config, *, num_outputs: int, form: RecordForm, backend: str = "single"
+    config: Config,
+    *,
+    num_outputs: int,
+    form: RecordForm,
+    backend: str = "single",
+    stages: int = 1,
 ) -> None:
     """InputError where the network, or one batch, is larger than the machine's memory."""
     parameters = count_parameters(config, num_outputs=num_outputs, form=form)
     copies = 1 if backend == "dtensor" else _COPIES
+    # Each process makes the whole network once, before it keeps its stage.
+    copies = 1 + (copies - 1) / stages
     check_memory(
         f"a network of {parameters:,} parameters (model.hidden_units={_words(config.model.hidden_units)}, "
         f"model.conv_filters={_words(config.model.conv_filters)}, {form.num_points} points)",
-        copies * _FLOAT * parameters,
+        int(copies * _FLOAT * parameters),
         "take a smaller one",
     )
     batch = config.global_batch_size

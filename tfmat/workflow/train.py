@@ -33,6 +33,7 @@ def train(
     config: Config, dataset: PackedDataset, plan: RunPlan, *, backend: "Backend"
 ) -> "RunResult":
     """Trains the config's network on the data set as planned, with the sidecar that gives its numbers a meaning."""
+    from tfmat.backends.schedule import has_stages
     from tfmat.models import build_for
     from tfmat.optimizers import build_optimizer
     from tfmat.training.run import Task
@@ -52,7 +53,8 @@ def train(
                 f"{backend.name}: {backend.world_size} workers {shares} of {config.global_batch_size}"
                 + (f", and meet every {meet} steps" if meet > 1 else "")
             )
-        if backend.name != "dtensor" and backend.options.mesh.num_devices > 1:
+        uses_mesh = backend.name == "dtensor" or has_stages(backend.options.mesh)
+        if not uses_mesh and backend.options.mesh.num_devices > 1:
             log(
                 f"note: mesh={config.mesh} is for --backend=dtensor; {backend.name} does not use it"
             )

@@ -1,0 +1,93 @@
+"""What pipeline stages must reproduce: small networks, trained by stages or by one process."""
+
+import keras
+import numpy as np
+from keras import layers
+
+from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends.losses import per_example_function
+from tfmat.backends.mesh import MeshShape
+from tfmat.data.order import ExampleOrder
+from tfmat.data.pipeline import MemorySource
+from tfmat.durations import EpochPlan
+from tfmat.optimizers import make_functional
+from tfmat_tests.backends.problem import OPTIMIZERS, make_model, set_precision, spans
+
+# The sixth batch of an epoch is a partial one, of which some micro-batches and one of two workers have nothing.
+NUM_EXAMPLES, BATCH, STEPS = 253, 48, 20
+
+
+def make_data():
+    """(features [examples, 48, 3], labels [examples, 2])."""
+    random = np.random.default_rng(0)
+    features = random.normal(size=(NUM_EXAMPLES, 48, 3)).astype(np.float32)
+    labels = np.stack([features[:, :, 0].mean(1), np.tanh(features[:, 5, 1])], 1)
+    return features, labels
+
+
+def residual_model(dropout=0.0):
+    """Blocks with a residual connection, weights with penalties, a layer that is called twice."""
+    keras.utils.set_random_seed(4)
+    x = inputs = layers.Input((48, 3))
+    x = layers.Dense(12, name="first")(layers.Flatten(name="flat")(x))
+    for i in range(3):
+        y = layers.Dense(12, activation="tanh", kernel_regularizer="l2", name=f"inner{i}")(x)
+        x = layers.Add(name=f"sum{i}")([x, layers.Dense(12, name=f"outer{i}")(y)])
+    x = layers.Dropout(dropout, seed=3, name="dropout")(x) if dropout else x
+    return keras.Model(inputs, layers.Dense(2, name="last")(x))
+
+
+def optimizer_of(case):
+    """The case's, which clips where it says so."""
+    optimizer = OPTIMIZERS[case.get("optimizer", "adam")]()
+    optimizer.global_clipnorm = case.get("clip")
+    return optimizer
+
+
+def train(case, data, rank=0):
+    """Weights, slots and sums after 20 steps, what `evaluate` sums and `predict` answers; of rank 0 the whole."""
+    set_precision(case.get("precision", "float32"))
+    model = make_model() if case.get("network") else residual_model(case.get("dropout", 0.0))
+    if rank:  # what rank 0 does not say must not matter
+        model.set_weights([0 * w if w.dtype.kind == "f" else w for w in model.get_weights()])
+    options = dict(case.get("options", {}))
+    mesh = MeshShape.parse(options.pop("mesh", "batch:1"))
+    with make_backend(
+        case.get("backend", "single"), BackendOptions(mesh=mesh, **options)
+    ) as backend:
+        backend.build(
+            model,
+            make_functional(optimizer_of(case)),
+            per_example_function("mse"),
+            {"mae": per_example_function("mean_absolute_error")},
+        )
+        backend.synchronize()
+        source = MemorySource(
+            backend.place(data),
+            ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024),
+            EpochPlan(NUM_EXAMPLES, BATCH),
+            backend.training_columns,
+        )
+        sums, saved = [], None
+        for block in source.blocks(spans(source, [7, 13])):
+            sums.append(backend.train(*block))
+            if case.get("resume") and len(sums) == 1:
+                saved = backend.read()
+        if saved:  # back, and the same again
+            start = backend.collectives.broadcast(saved)
+            backend.write(start if rank == 0 else {n: 0 * a for n, a in start.items()})
+            backend.synchronize()
+            for block, before in zip(
+                list(source.blocks(spans(source, [7, 13])))[1:], sums[1:], strict=True
+            ):
+                np.testing.assert_array_equal(backend.train(*block), before)
+        backend.check_replicas(STEPS)
+        columns = backend.columns(BATCH)
+        rows = np.arange(5 * BATCH, dtype=np.int32).reshape(5, BATCH)[:, columns]
+        ones = np.ones(rows.shape, np.float32)
+        found = {"evaluated": backend.evaluate(backend.place(data), rows, ones, ones.sum(1))}
+        found["predicted"] = backend.predict(data[0][:7])
+        found |= {name.replace("/", "-"): array for name, array in backend.read().items()}
+        backend.sync_model()
+    found["sums"] = np.concatenate(sums)
+    return found | {f"model-{i}": w for i, w in enumerate(model.get_weights() if not rank else [])}
