@@ -202,7 +202,7 @@ _ALL = (
     Option("micro_batches", None, "int", "pipeline stages: parts of a worker's batch that go through the stages one after the other (none: four for each stage)", "1 to 64", lambda v: 1 <= v <= 64, optional=True),
     Option("schedule", "1f1b", "str", "pipeline stages: gpipe: all forward passes, then all backward passes; 1f1b: backward passes as soon as they can begin, with fewer activations in memory", choices=("gpipe", "1f1b")),
     Option("layouts", "", "str", "dtensor: rules REGEX=LAYOUT;... over variable paths before the default, such as hidden/kernel=-,model"),
-    Option("zero_stage", 0, "int", "dtensor: shard over the batch axis 0 nothing, 1 slots, 2 and gradients, 3 and weights", "0, 1, 2 or 3", lambda v: v in (0, 1, 2, 3)),
+    Option("zero_stage", 0, "int", "shard over the batch axis or the processes 0 nothing, 1 slots, 2 and gradients, 3 (dtensor) and weights", "0, 1, 2 or 3", lambda v: v in (0, 1, 2, 3)),
     Option("compression", "none", "str", "horovod, mpi: of the gradients on their way between workers, for slow networks (docs/slow_networks.md)", choices=("none", "fp16", "bf16", "int8", "sign", "topk", "powersgd")),
     Option("compression_rank", 4, "int", "powersgd: rank of the product that a gradient is sent as", "1 or more", _positive),
     Option("compression_fraction", 0.01, "float", "topk: share of a gradient's numbers that is sent", "above 0, up to 0.5", lambda v: 0 < v <= 0.5),

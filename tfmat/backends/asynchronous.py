@@ -251,7 +251,14 @@ class AsynchronousBackend(SingleBackend):
 
 def check_options(options: BackendOptions) -> None:
     """InputError for what this backend does not do, and for a quorum of more workers than there are."""
-    for key in ("compression", "reduction", "bucket_mb", "local_steps", "accumulate"):
+    for key in (
+        "compression",
+        "reduction",
+        "bucket_mb",
+        "local_steps",
+        "accumulate",
+        "zero_stage",
+    ):
         value = getattr(options, key)
         if value != getattr(BackendOptions, key):
             raise InputError(

@@ -37,6 +37,7 @@ class BackendOptions:
         see `tfmat.backends.stages.make_stages` and `order_of_work`. No number: four micro-batches for each stage.
       layouts: DTensor: (regular expression over variable paths, layout) in order, the first match wins.
       zero_stage: DTensor: 0 nothing, 1 slots, 2 slots and gradients, 3 those and weights sharded over the batch axis.
+        Horovod, MPI: 1 and 2 alike: each process has the slots, and receives the summed gradients, of its part.
       folder: DTensor: one that all processes can see, by which those of several nodes find each other.
       compression: Horovod, MPI: what gradients are made of on their way between workers, see `make_exchange`.
       compression_rank, compression_fraction: of `powersgd` and of `topk`.
@@ -234,7 +235,11 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def read(self) -> Arrays:
-        """The whole state as plain arrays: `weights/i`, `non_trainable/i`, `slots/i` in Keras's order."""
+        """The whole state as plain arrays: `weights/i`, `non_trainable/i`, `slots/i` in Keras's order.
+
+        Every worker calls it. Slots of which each worker holds a part (`zero_stage` over processes) are whole on rank 0
+        alone; the others get their own parts, which `write` takes back.
+        """
 
     @abc.abstractmethod
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:

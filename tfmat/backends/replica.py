@@ -84,7 +84,7 @@ class Replica:
         return digest.hexdigest()
 
     def read(self) -> Arrays:
-        """See Backend.read; every worker calls it."""
+        """See Backend.read; every worker calls it. Slots that are divided are whole on rank 0 alone."""
         arrays = self.common()
         own = {_PREFIX + name: variable.numpy() for name, variable in self._own_slots.items()}
         own |= {name: variable.numpy() for name, variable in self._named_kept(common=False)}
@@ -96,18 +96,22 @@ class Replica:
         return arrays | self._whole_slots()
 
     def _whole_slots(self) -> Arrays:
-        """Slots that are divided, as one worker alone would have them."""
+        """Slots that are divided: on rank 0 as one worker alone would have them, elsewhere the own part, to save memory."""
         variables, arrays = self.variables.named(), {}
         self._collectives.begin_graph("slots")
-        for name, weight in self._divided.items():  # one at a time: there may be little memory
+        for name, weight in self._divided.items():
             assert self._division is not None
-            (rows,) = self._collectives.collect([tf.convert_to_tensor(variables[name])])
-            arrays[name] = self._division.whole(rows, weight).numpy()
+            part = tf.convert_to_tensor(variables[name])
+            (rows,) = self._collectives.collect([part])  # one slot at a time
+            alone = self._collectives.rank == 0
+            arrays[name] = (self._division.whole(rows, weight) if alone else part).numpy()
         return arrays
 
     def _own_part(self, name: str, array: np.ndarray) -> np.ndarray:
-        """This worker's part of a whole slot."""
+        """This worker's part of a slot, which is whole or, as `read` has it on other ranks, that part already."""
         assert self._division is not None
+        if self._collectives.rank and array.shape == tuple(self.variables.named()[name].shape):
+            return array
         weight = self._divided[name]
         shape = self._division.shapes[weight]
         if array.shape != shape:

@@ -19,6 +19,7 @@ from tfmat.backends.exchange import Collect, Exchange, Float16, Reduce, Scatter,
 from tfmat.backends.layouts import Plan, slot_owners
 from tfmat.backends.mesh import Spec, Weight
 from tfmat.errors import InputError
+from tfmat.optimizers.functional import exclude_alike
 from tfmat.optimizers.layerwise import LAMB, LARC, LARS, NovoGrad
 
 _ELEMENTWISE = (
@@ -106,6 +107,7 @@ class Division:
         _check(self._variables, optimizer)
         optimizer.sum_of_parts = list  # until a step knows how
         parts = [_Part(*each) for each in zip(self._variables, self._lengths, strict=True)]
+        exclude_alike(optimizer, self._variables, parts)
         optimizer.build(parts)
 
     def owners(self, optimizer: keras.optimizers.Optimizer) -> list[int | None]:
@@ -214,7 +216,8 @@ class _Part(keras.Variable):
         self._path = variable.path
 
     def _initialize_with_initializer(self, initializer: Any) -> None:
-        self._value = tf.zeros([], self._dtype)  # in the place of `length` numbers
+        # One number in the place of `length`; a variable, since Keras makes slots beside it.
+        self._value = tf.Variable(tf.zeros([], self._dtype), trainable=False)
 
 
 def _check(variables: Sequence[keras.Variable], optimizer: keras.optimizers.Optimizer) -> None:
@@ -231,6 +234,10 @@ def _check(variables: Sequence[keras.Variable], optimizer: keras.optimizers.Opti
         raise InputError(
             "optimizer.gradient_noise does not work with zero_stage, where its numbers would depend on how many "
             "processes there are; leave out one of them"
+        )
+    if optimizer.use_ema:
+        raise InputError(
+            "use_ema does not work with zero_stage over processes; leave out one of them"
         )
     for variable in variables:
         if variable.constraint is not None or variable.overwrite_with_gradient:

@@ -4,9 +4,10 @@ Keras 3 raises from `stateless_apply` on the TensorFlow backend because its Tens
 tf.distribute. The class below stands just in front of that one and puts Keras's backend-neutral methods back.
 """
 
+import copy as copying
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -107,6 +108,7 @@ class _Functional(TFOptimizer):
 @functools.cache
 def _functional_class(optimizer_class: type) -> type:
     def build(self: Any, variables: list[keras.Variable]) -> None:
+        exclude_alike(self, variables, variables)
         optimizer_class.build(self, variables)  # type: ignore[attr-defined]
         # Nadam keeps one variable that Keras does not count among the optimizer's: it would never change.
         known = {id(variable) for variable in self.variables}
@@ -115,6 +117,17 @@ def _functional_class(optimizer_class: type) -> type:
                 self._track_variable(value)
 
     return type(optimizer_class.__name__, (optimizer_class, _Functional), {"build": build})
+
+
+def exclude_alike(
+    optimizer: Any, variables: Sequence[keras.Variable], parts: Sequence[keras.Variable]
+) -> None:
+    """Excludes from weight decay those `parts` (of a functional optimizer) whose `variables` are excluded."""
+    excluded = getattr(optimizer, "_exclude_from_weight_decay", set())
+    for variable, part in zip(variables, parts, strict=True) if excluded else ():
+        # The optimizer that was told may have been Keras's own, which has other keys.
+        if {TFOptimizer._var_key(optimizer, variable), optimizer._var_key(variable)} & excluded:
+            excluded.add(optimizer._var_key(part))
 
 
 def check_optimizer(optimizer: Any) -> None:
@@ -184,4 +197,7 @@ def copy_of(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer
     if not isinstance(optimizer, _Functional):
         optimizer_class = _functional_class(optimizer_class)
     copy: keras.optimizers.Optimizer = optimizer_class(**config)
+    for name in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"):
+        if hasattr(optimizer, name):  # Keras leaves them out of the config
+            setattr(copy, name, copying.copy(getattr(optimizer, name)))
     return copy

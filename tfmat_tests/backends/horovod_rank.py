@@ -23,6 +23,8 @@ def build(case, backend):
     from tfmat_tests.backends.problem import OPTIMIZERS, loss_of, make_model, set_precision
 
     set_precision(case["precision"])
+    if case.get("timed"):
+        backend.time_steps()
     model = make_model(**case.get("model", {}))
     loss = per_example_function(loss_of(model))
     backend.build(model, make_functional(OPTIMIZERS[case["optimizer"]]()), loss, {})
@@ -60,7 +62,19 @@ def train(case, backend, data, start):
     sums = [backend.train(*block) for block in source.blocks(spans(source, [5, 9, 6]))]
     assert backend.bytes_per_step or backend.world_size == 1
     backend.check_replicas(20)
+    if case.get("timed") and backend.world_size > 1:
+        check_times(backend.step_times, case["timed"])
     return np.concatenate(sums)
+
+
+def check_times(times, num_updating):
+    """The optimizer exchanges so often in a step: what lies between is its own, and all parts make up the step."""
+    import numpy as np
+
+    assert times.num_updating == num_updating
+    parts, moments = times.parts(times.ready), times.moments
+    np.testing.assert_allclose(sum(parts.values()), moments[:, -1] - moments[:, 0])
+    assert (parts["optimizer"] > 0).all() and (parts["forward_backward"] > 0).all()
 
 
 def what_is_built(case):

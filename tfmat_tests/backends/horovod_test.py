@@ -130,6 +130,7 @@ def _equal_cases(run_all, ranks):
                 ("float32", "novograd", BATCH),
             )
         ),
+        *_divided_cases(cases[0]),
         {
             **cases[0],
             "name": "spectrum",
@@ -137,6 +138,20 @@ def _equal_cases(run_all, ranks):
             "model": {"representation": "plastic_spectrum"},
         },
     ]
+
+
+def _divided_cases(case):
+    """Slots in parts; norms of whole tensors are summed from them."""
+    setups = [
+        ("adamw", "float64", 2, {"options": {"zero_stage": 2, "accumulate": 7}}),
+        ("clipped", "float64", 1, {"model": {"batch_normalization": "synchronized"}, "timed": 2}),
+        ("nesterov", "float32", 2, {"backend": "mpi", "timed": 1}),
+        ("lamb", "float64", 1, {"backend": "mpi"}),
+        ("clipped apart", "float64", 2, {"backend": "mpi"}),
+    ]
+    for optimizer, precision, stage, others in setups:
+        own = {"name": f"divided {optimizer}", "optimizer": optimizer, "precision": precision}
+        yield {**case, "options": {"zero_stage": stage}, **own, **others}
 
 
 def by_mpi(case):
@@ -161,6 +176,7 @@ APART = {
     }.items()
 }
 HALVED = {**BASE, "name": "fp16", "optimizer": "nesterov", "options": {"compression": "fp16"}}
+HALVED_PARTS = {**HALVED, "name": "fp16 parts", "options": {"compression": "fp16", "zero_stage": 2}}
 DIFFERENT = [
     {**BASE, "name": name, "model": model}
     for name, model in {
@@ -181,7 +197,7 @@ def trained(tmp_path_factory, run_all):
             folder = tmp_path_factory.mktemp(f"ranks-{ranks}")
             cases = _equal_cases(run_all, ranks)
             if ranks == 2:
-                apart = [HALVED, *APART.values()]
+                apart = [HALVED, HALVED_PARTS, *APART.values()]
                 cases += [*apart, *map(by_mpi, apart), *DIFFERENT]
             (folder / "cases.json").write_text(json.dumps(cases))
             ended = mpirun(ranks, "-m", "tfmat_tests.backends.horovod_rank", str(folder))
@@ -209,10 +225,11 @@ def test_weights_of_a_plain_keras_loop(ranks, networks, expected, trained, run_a
             _check(trained(ranks)[case["name"]], case, expected)
 
 
+@pytest.mark.parametrize("name", ["fp16", "fp16 parts"])
 @SUFFIXES
-def test_halved_gradients_are_near(by, expected, trained):
+def test_halved_gradients_are_near(by, name, expected, trained):
     """fp16 has 11 bits: the weights' change over 20 steps of momentum is right to about 1e-3."""
-    found = trained(2)[f"fp16{by}"]
+    found = trained(2)[f"{name}{by}"]
     set_precision("float32")
     start = make_model().get_weights()
     reference = expected(HALVED)

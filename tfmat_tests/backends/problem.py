@@ -22,6 +22,9 @@ OPTIMIZERS = {
     "larc": lambda: LARC(0.02, 0.01, weight_decay=1e-3),
     "novograd": lambda: NovoGrad(3e-3, weight_decay=1e-3),
     "lamb": lambda: LAMB(3e-3, weight_decay=0.01),
+    # The norm of all gradients is above 0.1 at first, and those of most tensors above 0.01.
+    "clipped": lambda: keras.optimizers.SGD(0.02, momentum=0.9, global_clipnorm=0.1),
+    "clipped apart": lambda: keras.optimizers.Adam(1e-3, clipnorm=0.01),
 }
 # What runs by default; --all takes all of them.
 SAMPLE = ("nesterov", "adam", "adamw", "lamb")

@@ -31,3 +31,11 @@ def test_parts_of_steps_with_two_meetings():
     assert {name: value.tolist() for name, value in second.parts(latest).items()} == {
         name: [value] for name, value in parts.items()
     }
+
+
+def test_what_lies_between_exchanges_of_the_optimizer_is_its_own():
+    """Gradients are summed from 103 to 108, weights collected from 110 to 115."""
+    times = StepTimes(np.array([[100.0, 101.0, 103.0, 108.0, 110.0, 115.0, 116.0]]), num_updating=1)
+    parts = times.parts(times.ready)
+    assert parts["forward_backward"] == [2.0] and parts["optimizer"] == [2.0 + 1.0]
+    assert parts["moving"] == [5.0 + 5.0] and parts["waiting"] == [0.0]

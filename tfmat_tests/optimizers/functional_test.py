@@ -119,3 +119,18 @@ def test_a_warm_up_longer_than_the_run_is_cut_to_a_tenth_of_it(total_steps, take
     for step in {0, taken // 2, max(taken - 1, 0), total_steps}:
         expected = peak * min(1.0, (step + 1) / max(taken, 1))
         assert float(schedule(step)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_variables_that_weight_decay_leaves_out():
+    """Keras does not say them in an optimizer's config."""
+    stock, own = (keras.optimizers.AdamW(0.01, weight_decay=0.5) for _ in range(2))
+    variables, mine = _variables(), _variables()
+    stock.exclude_from_weight_decay([variables[0]], ["w1"])
+    own.exclude_from_weight_decay([mine[0]], ["w1"])
+    functional = make_functional(own)
+    functional.build(mine)
+    stock.apply([tf.constant(g) for g in GRADIENTS[0]], variables)
+    slots = [tf.convert_to_tensor(variable.value) for variable in functional.variables]
+    weights, _ = functional.stateless_apply(slots, GRADIENTS[0], [tf.constant(w) for w in START])
+    for expected, found in zip(variables, weights, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)

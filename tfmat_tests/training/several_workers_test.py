@@ -68,27 +68,32 @@ def _nothing_is_left(workdir):
 def test_goes_on_with_other_workers(tmp_path):
     """4 ranks, then 2 without Horovod, then the single backend: the same batches, so the same weights as alone.
 
-    The signal comes to the last rank, and stops all of them after the same step.
+    The signal comes to the last rank, and stops all of them after the same step. In run c each rank has a part of the
+    slots, until one has all.
     """
-    ended = _run(4, {"workdir": tmp_path / "a", "signal_at": 10})
+    options = {"a": {}, "c": {"zero_stage": 2}}
+    runs = [{"workdir": tmp_path / run, "options": options[run]} for run in "ca"]
+    ended = _run(4, *({**run, "signal_at": 10} for run in runs))
     assert ended.returncode == 75, ended.stderr
-    assert ended.stderr.count("SIGUSR1 received; saved at step 10 of 30") == 1, ended.stderr
+    assert ended.stderr.count("SIGUSR1 received; saved at step 10 of 30") == 2, ended.stderr
     assert json.loads((tmp_path / "a/status.json").read_text())["state"] == "interrupted"
-    by_mpi = {"workdir": tmp_path / "a", "signal_at": 20, "backend": "mpi"}
-    assert _run(2, by_mpi).returncode == 75
+    by_mpi = [{**run, "signal_at": 20, "backend": "mpi"} for run in runs]
+    assert _run(2, *by_mpi).returncode == 75
     # The last one finds a run that is done, which says so, whoever asks.
-    alone = [{"workdir": tmp_path / run, "backend": "single"} for run in "aba"]
+    alone = [{"workdir": tmp_path / run, "backend": "single"} for run in "caba"]
     ended = _run(0, *alone)
     assert ended.returncode == 0, ended.stderr
-    assert json.loads((tmp_path / "a/status.json").read_text())["resumed_from_steps"] == [10, 20]
-    pairs = zip(_weights(tmp_path / "a", 30), _weights(tmp_path / "b", 30), strict=True)
-    for mine, reference in pairs:
-        assert np.linalg.norm(mine - reference) < 1e-9 * np.linalg.norm(reference)
-    losses = [
-        [json.loads(line)["val_loss"] for line in (tmp_path / run / "metrics.jsonl").open()]
-        for run in "ab"
-    ]
-    np.testing.assert_allclose(*losses, rtol=1e-9)
+    reference = _weights(tmp_path / "b", 30)
+    for run in "ac":
+        status = json.loads((tmp_path / run / "status.json").read_text())
+        assert status["resumed_from_steps"] == [10, 20]
+        for mine, weight in zip(_weights(tmp_path / run, 30), reference, strict=True):
+            assert np.linalg.norm(mine - weight) < 1e-9 * np.linalg.norm(weight)
+        losses = [
+            [json.loads(line)["val_loss"] for line in (tmp_path / name / "metrics.jsonl").open()]
+            for name in (run, "b")
+        ]
+        np.testing.assert_allclose(*losses, rtol=1e-9)
 
 
 def test_what_each_worker_keeps_goes_on_bit_for_bit(tmp_path):
@@ -96,6 +101,7 @@ def test_what_each_worker_keeps_goes_on_bit_for_bit(tmp_path):
     setups = {
         "topk": {"compression": "topk", "compression_fraction": 0.1},
         "local": {"compression": "powersgd", "local_steps": 4},
+        "parts": {"zero_stage": 2},  # of slots, which are whole in a checkpoint
     }
     runs = [
         {"workdir": tmp_path / name, "hidden_units": 100, "options": options}
@@ -108,18 +114,20 @@ def test_what_each_worker_keeps_goes_on_bit_for_bit(tmp_path):
     whole = [{**run, "workdir": f"{run['workdir']}-whole"} for run in runs]
     ended = _run(2, *runs, *whole)
     assert ended.returncode == 0, ended.stderr
-    for name, resumed_from in (("topk", 10), ("local", 8)):
+    for name, resumed_from in (("topk", 10), ("local", 8), ("parts", 10)):
         status = json.loads((tmp_path / name / "status.json").read_text())
         assert status["resumed_from_steps"] == [resumed_from], name
         mine, reference = (
             CheckpointFolder(tmp_path / run / "checkpoints").load(30).arrays
             for run in (name, f"{name}-whole")
         )
-        assert mine.keys() == reference.keys() and any("exchange/" in key for key in mine)
+        assert mine.keys() == reference.keys()
         for key, array in mine.items():
             np.testing.assert_array_equal(array, reference[key], err_msg=f"{name} {key}")
         own = [array for key, array in mine.items() if "residual" in key or "exchange/slots" in key]
-        assert own and all(len(array) == 2 and (array[0] != array[1]).any() for array in own)
+        assert bool(own) == (name != "parts") and all(
+            len(array) == 2 and (array[0] != array[1]).any() for array in own
+        )
     ended = _run(3, {**shared, "signal_at": -1})
     assert ended.returncode == 0, ended.stderr
     losses = [
