@@ -4,7 +4,7 @@ import contextlib
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from tfmat.ranks.processes import Processes
 from tfmat.ranks.rendezvous import ByBroadcast, meet
 from tfmat.ranks.star import Star
 from tfmat.ranks.verdict import AGAIN
+
+if TYPE_CHECKING:
+    from tfmat.backends.messages import Messages
 
 # In these phases a process is by itself, and may take its time.
 _ALONE = frozenset({"simulating curves", "checkpoint"})
@@ -38,11 +41,13 @@ class Collectives:
       rank: this process; rank 0 alone writes files and draws progress.
       size: processes of the run.
       clock: this process's against rank 0's, after `compare_clocks`.
+      messages: from one rank to another, after `connect`.
     """
 
     rank: int = 0
     size: int = 1
     clock = ClockOffset(0.0, 0.0)
+    messages: "Messages"
     # What all processes raise at the same step: each ends by itself, and rank 0 says why.
     alike: ClassVar[tuple[type[BaseException], ...]] = (Interrupted, DivergedError)
 
@@ -134,28 +139,8 @@ class Collectives:
         """Those whose `reduce` sums over one group of ranks, that of this one. Every rank is in one; all call it."""
         return self
 
-    def begin_messages(self) -> None:
-        """Before the first message of a step, while its graph is made."""
-
-    def send(self, tensor: Any, to: int, *, one_at_a_time: bool = False) -> Any:
-        """Sends a tensor to another rank, in a graph; the operation waits for nobody.
-
-        Messages from one rank to another are received in the order in which they were sent.
-
-        Args:
-          tensor: of any shape and type.
-          to: rank that calls `receive`.
-          one_at_a_time: wait until what was sent before has been received.
-        """
-        raise NotImplementedError
-
-    def receive(self, shape: Any, dtype: Any, source: int) -> Any:
-        """The next tensor that `source` sends to this rank, in a graph, of that shape (a tensor) and type."""
-        raise NotImplementedError
-
-    def messages_taken(self) -> list[Any]:
-        """Operations that end when the messages since `begin_messages` are received; none where nobody need wait."""
-        return []
+    def connect(self) -> None:
+        """Prepares `messages`; every rank calls it once."""
 
     def broadcast_variables(self, variables: Mapping[str, Any]) -> None:
         """Assigns rank 0's values to TensorFlow's variables, which have the same names on every rank."""

@@ -3,6 +3,7 @@
 Horovod is loaded only where there is more than one process: alone, this is the single backend.
 """
 
+import copy
 import itertools
 import os
 import platform
@@ -14,6 +15,7 @@ import tensorflow as tf
 
 from tfmat.backends.base import BackendOptions
 from tfmat.backends.collectives import Collectives
+from tfmat.backends.messages import MpiMessages
 from tfmat.backends.schedule import has_stages
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.sums import collect_flat, reduce_flat, repeated_sums, scatter_flat
@@ -42,6 +44,7 @@ class HorovodCollectives(Collectives):
         self.started = False
         self.has_process_sets = hierarchical
         self._names: Iterator[str] = iter(())
+        self._group: Any = None
 
     def start(self) -> None:
         """See Collectives.start."""
@@ -88,6 +91,12 @@ class HorovodCollectives(Collectives):
             return [value]
         return list(self.horovod.allgather_object(value, name="values"))
 
+    def hand_over(self, value: Any, source: int) -> Any:
+        """See Collectives.hand_over; Horovod has no message for one rank alone."""
+        if source and self.size > 1:
+            value = self.horovod.broadcast_object(value, source, name="part")
+        return value if self.rank == 0 else None
+
     def maximum(self, number: int) -> int:
         """See Collectives.maximum."""
         return number if self.size == 1 else int(self._largest([number], tf.int32, "maximum")[0])
@@ -107,7 +116,8 @@ class HorovodCollectives(Collectives):
 
     def begin_graph(self, name: str) -> None:
         """See Collectives.begin_graph: the same names on every rank, whatever else each of them traced before."""
-        self._names = (f"{name}.{i}" for i in itertools.count())
+        prefix = f"{name}.set{self._group.process_set_id}" if self._group else name
+        self._names = (f"{prefix}.{i}" for i in itertools.count())
 
     def reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         """See Collectives.reduce: one flat buffer, one collective, since the model is small and latency is everything.
@@ -164,7 +174,42 @@ class HorovodCollectives(Collectives):
 
     def sum(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
         """One tensor's sum over the ranks; the same name on every rank."""
-        return self.horovod.allreduce(tensor, op=self.horovod.Sum, name=name)
+        if not self.has_process_sets:
+            return self.horovod.allreduce(tensor, op=self.horovod.Sum, name=name)
+        among = {"process_set": self._group} if self._group else {}
+        # Stages have different graphs, in which what is around the operation has different names.
+        return self.horovod.allreduce(
+            tensor, op=self.horovod.Sum, name=name, ignore_name_scope=True, **among
+        )
+
+    def divide(self, groups: Sequence[Sequence[int]]) -> "HorovodCollectives":
+        """See Collectives.divide; Horovod was told beforehand that process sets come."""
+        part = copy.copy(self)
+        part._star = None
+        for ranks in groups:
+            if self.rank in ranks:
+                part.rank, part.size = ranks.index(self.rank), len(ranks)
+            if len(ranks) > 1:  # all ranks make all sets, in the same order
+                made = _process_set(self.horovod, ranks)
+                part._group = made if self.rank in ranks else part._group
+        return part
+
+    def connect(self) -> None:
+        """See Collectives.connect: MPI's messages beside Horovod, whose collectives would wait for their receiver."""
+        from tfmat.backends.mpi import load_mpi4py
+
+        mpi = load_mpi4py("pipeline stages")
+        if mpi.COMM_WORLD.size != self.size:
+            raise InputError(
+                f"pipeline stages need MPI, which sees {mpi.COMM_WORLD.size} of the {self.size} processes; start them "
+                "with mpirun or srun, or use --backend=mpi"
+            )
+        self.messages = MpiMessages(mpi, mpi.COMM_WORLD.Dup())
+
+    def _is_loss(self, error: Exception) -> bool:
+        return isinstance(error, tf.errors.OpError) and any(
+            name in str(error) for name in ("Horovod", "mpi4py.MPI.Exception")
+        )
 
     def broadcast_variables(self, variables: Mapping[str, Any]) -> None:
         """See Collectives.broadcast_variables."""
@@ -187,9 +232,6 @@ class HorovodCollectives(Collectives):
     def stop_timeline(self) -> None:
         """See Collectives.stop_timeline."""
         self.horovod.stop_timeline()
-
-    def _is_loss(self, error: Exception) -> bool:
-        return isinstance(error, tf.errors.OpError) and "Horovod" in str(error)
 
 
 # Ranks -> Horovod's set of them.
@@ -226,10 +268,19 @@ def find_node(horovod: Any, nodes: Sequence[str], rank: int) -> Node | None:
     # Every rank makes all sets, in the same order; Horovod makes none twice, and stays for the life of the process.
     groups = [*ranks_of.values(), [ranks[0] for ranks in ranks_of.values()]]
     for group in map(tuple, groups):
-        if len(group) > 1 and group not in _SETS:
-            _SETS[group] = horovod.add_process_set(group)
+        if len(group) > 1:
+            _process_set(horovod, group)
     mine = tuple(ranks_of[nodes[rank]])
     return Node(mine[0], _SETS.get(mine), _SETS[tuple(groups[-1])])
+
+
+def _process_set(horovod: Any, ranks: Sequence[int]) -> Any:
+    """Horovod's set of some ranks, which it makes once; every rank calls this at the same time."""
+    group = tuple(ranks)
+    if group not in _SETS:
+        everybody = len(group) == horovod.size()
+        _SETS[group] = horovod.global_process_set if everybody else horovod.add_process_set(group)
+    return _SETS[group]
 
 
 class HorovodBackend(SingleBackend):

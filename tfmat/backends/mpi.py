@@ -4,7 +4,6 @@ mpi4py is loaded only where there is more than one process: alone, this is the s
 """
 
 import copy
-import functools
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ import tensorflow as tf
 
 from tfmat.backends.base import BackendOptions
 from tfmat.backends.collectives import Collectives
-from tfmat.backends.outbox import Outbox
+from tfmat.backends.messages import MpiMessages
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.sums import collect_flat, reduce_flat, repeated_sums, scatter_flat
 from tfmat.errors import InputError, WorkerLostError
@@ -191,32 +190,9 @@ class MpiCollectives(Collectives):
         part.rank, part.size = part._world.rank, part._world.size
         return part
 
-    def send(self, tensor: tf.Tensor, to: int, *, one_at_a_time: bool = False) -> tf.Tensor:
-        """See Collectives.send."""
-
-        def put(numbers: np.ndarray) -> np.int32:
-            # A copy, which stays until it has been received; TensorFlow's own does not.
-            contents = numbers.tobytes()
-            if one_at_a_time:
-                self._outbox.wait()
-            self._outbox.add(self._world.Isend([contents, self._mpi.BYTE], to), contents)
-            return np.int32(0)
-
-        return tf.numpy_function(put, [tensor], tf.int32, stateful=True)
-
-    def receive(self, shape: tf.Tensor, dtype: tf.DType, source: int) -> tf.Tensor:
-        """See Collectives.receive."""
-
-        def take(shape: np.ndarray) -> np.ndarray:
-            numbers = np.empty(shape, dtype.as_numpy_dtype)
-            self._world.Recv([numbers.view(np.uint8), self._mpi.BYTE], source)
-            return numbers
-
-        return tf.numpy_function(take, [shape], dtype, stateful=True)
-
-    @functools.cached_property
-    def _outbox(self) -> Outbox:
-        return Outbox()
+    def connect(self) -> None:
+        """See Collectives.connect."""
+        self.messages = MpiMessages(self._mpi, self._world.Dup())
 
     def broadcast_variables(self, variables: Mapping[str, Any]) -> None:
         """See Collectives.broadcast_variables."""
@@ -275,12 +251,10 @@ class MpiBackend(SingleBackend):
         super().__init__(options, MpiCollectives(options.processes, hierarchical))
 
 
-def load_mpi4py() -> Any:
+def load_mpi4py(what: str = "--backend=mpi with several processes") -> Any:
     """mpi4py's MPI, which is started; InputError where it cannot be loaded."""
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # the latter where there is no library of MPI
-        raise InputError(
-            f"--backend=mpi with several processes needs mpi4py ({error}); {GET_MPI4PY}"
-        ) from error
+        raise InputError(f"{what}: mpi4py is needed ({error}); {GET_MPI4PY}") from error
     return MPI

@@ -70,6 +70,7 @@ class PipelineBackend(SingleBackend):
             self._started = True
             self._chain = self.collectives.divide(self._chains)
             self._same = self.collectives.divide(self._peers)
+            self.collectives.connect()
 
     def time_steps(self, one_call_in: int = 1) -> None:
         """See Backend.time_steps."""
@@ -127,7 +128,7 @@ class PipelineBackend(SingleBackend):
         )
         specs = (None, *self.stages.between, None)
         self._stage_step = StageStep(
-            self._step, here, self.collectives, (specs[here.stage], specs[here.stage + 1])
+            self._step, here, self.collectives.messages, (specs[here.stage], specs[here.stage + 1])
         )
         self._replica = Replica(segment, optimizer, self._same)
         self._variables = self._replica.variables

@@ -7,8 +7,8 @@ import keras
 import tensorflow as tf
 
 from tfmat.backends.batches import Batch
-from tfmat.backends.collectives import Collectives
 from tfmat.backends.exchange import num_bytes
+from tfmat.backends.messages import Messages
 from tfmat.backends.refusals import connected
 from tfmat.backends.schedule import Place, Work
 from tfmat.backends.step import State, Step
@@ -57,7 +57,7 @@ class StageStep:
     Args:
       step: of this stage's segment as a model.
       place: of this process.
-      world: all processes.
+      messages: between all processes.
       specs: of what comes from the stage before and goes to the next one, for one example; None at the ends.
 
     Attributes:
@@ -68,10 +68,10 @@ class StageStep:
         self,
         step: Step,
         place: Place,
-        world: Collectives,
+        messages: Messages,
         specs: tuple[tf.TensorSpec | None, tf.TensorSpec | None],
     ):
-        self._step, self._world = step, world
+        self._step, self._messages = step, messages
         before, after = place.stage - 1, place.stage + 1
         self._before, self._after = specs
         self._rank_before = place.chain[before] if self._before else None
@@ -104,7 +104,6 @@ class StageStep:
         sums: list[tf.Tensor] = []
         non_trainable = state.non_trainable
         self.bytes = 0
-        self._world.begin_messages()
         for is_forward, i in work:
             if is_forward:
                 passed[i], non_trainable = self._forward(
@@ -117,9 +116,6 @@ class StageStep:
                 for k, gradient in enumerate(gradients)
             ]
             ordered.end(totals)
-        # No step begins before its messages of the one before are taken, where they go by name.
-        with tf.control_dependencies(self._world.messages_taken()):
-            totals = [tf.identity(total) for total in totals]
         total = tf.add_n(sums) if sums else tf.zeros([self._step.num_sums], keras.backend.floatx())
         waited = tf.add_n(ordered.waited) if ordered.waited else tf.zeros([], tf.float64)
         return totals, total, non_trainable, waited
@@ -188,7 +184,6 @@ class StageStep:
 
     def predicted(self, state: State, features: Any) -> Any:
         """The model's outputs in inference mode on the last stage, what others send on otherwise."""
-        self._world.begin_messages()
         ordered = Ordered()
         inputs = features
         if self._before:
@@ -199,7 +194,7 @@ class StageStep:
         if not self._after:
             return outputs
         sent = self._send(outputs, self._after, self._rank_after, one_at_a_time=True)
-        with tf.control_dependencies([*sent, *self._world.messages_taken()]):
+        with tf.control_dependencies(sent):
             return tf.identity(outputs)
 
     def _inputs(self, batch: Batch, ordered: Ordered) -> Any:
@@ -212,7 +207,7 @@ class StageStep:
     ) -> tf.Tensor:
         assert rank is not None
         shape = [width, *spec.shape]
-        tensor = ordered.receive(lambda: self._world.receive(tf.stack(shape), spec.dtype, rank))
+        tensor = ordered.receive(lambda: self._messages.receive(tf.stack(shape), spec.dtype, rank))
         rows = width if isinstance(width, int) else None
         return tf.ensure_shape(tensor, [rows, *spec.shape])
 
@@ -222,4 +217,4 @@ class StageStep:
         assert rank is not None
         tensor = tf.ensure_shape(tf.cast(tensor, spec.dtype), [None, *spec.shape])
         self.bytes += num_bytes([tensor])
-        return [self._world.send(tensor, rank, one_at_a_time=one_at_a_time)]
+        return [self._messages.send(tensor, rank, one_at_a_time=one_at_a_time)]

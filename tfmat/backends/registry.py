@@ -26,7 +26,7 @@ def check_backend(name: str) -> None:
 
 
 def make_backend(name: str, options: BackendOptions | None = None) -> Backend:
-    """The backend called `name`, with pipeline stages where its mesh has them; InputError where there is none."""
+    """The backend called `name`, in stages where the options' mesh has them; InputError where there is none."""
     check_backend(name)
     options = options or BackendOptions()
     check_mesh(options, name)

@@ -16,7 +16,6 @@ def main(folder):
     """Trains all cases."""
     processes = find_processes()
     prepare_tensorflow(one_thread_an_operation=True, processors=1, gpu=processes.local_rank)
-    import keras
     import numpy as np
 
     from tfmat_tests.backends import pipeline_problem
@@ -26,7 +25,6 @@ def main(folder):
         found = pipeline_problem.train(case, data, processes.rank)
         if processes.rank == 0:
             np.savez(folder / f"{case['name']}.npz", **found)
-    del keras
 
 
 if __name__ == "__main__":
