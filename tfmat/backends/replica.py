@@ -96,7 +96,7 @@ class Replica:
         return arrays | self._whole_slots()
 
     def _whole_slots(self) -> Arrays:
-        """Slots that are divided: on rank 0 as one worker alone would have them, elsewhere the own part."""
+        """Divided slots: whole on rank 0, and elsewhere this rank's part, which takes less memory."""
         variables, arrays = self.variables.named(), {}
         self._collectives.begin_graph("slots")
         for name, weight in self._divided.items():
