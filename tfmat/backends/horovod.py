@@ -167,6 +167,11 @@ class HorovodCollectives(Collectives):
         if self.size == 1:
             return super().reduce_scatter(tensors)
         horovod = self.horovod
+        if not hasattr(horovod, "reducescatter"):
+            raise InputError(
+                "zero_stage needs a Horovod with reducescatter, as 0.28 has it; `./tools/setup horovod` gets one, or "
+                "use zero_stage=0"
+            )
         return scatter_flat(
             tensors,
             lambda rows: horovod.reducescatter(rows, op=horovod.Sum, name=next(self._names))[0],

@@ -17,6 +17,10 @@ NOT_ON_A_MESH = (
     "does not work with --backend=dtensor, whose devices would add up parts of products in bfloat16; leave it at "
     "float32"
 )
+NO_NOISE_IN_PARTS = (
+    "optimizer.gradient_noise does not work with zero_stage, where its numbers would depend on how many processes "
+    "there are; leave out one of them"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +99,7 @@ def check_dtensor(config: Config) -> None:
         )
 
 
-def check_zero(options: BackendOptions, backend: str) -> None:
+def check_zero(options: BackendOptions, backend: str, gradient_noise: float = 0.0) -> None:
     """InputError where processes that divide the optimizer's slots are asked for what does not go with that."""
     if not options.zero_stage or backend not in ("horovod", "mpi"):
         return
@@ -120,6 +124,8 @@ def check_zero(options: BackendOptions, backend: str) -> None:
                 f"{str(default).lower()}, or use "
                 "zero_stage=0"
             )
+    if gradient_noise:
+        raise InputError(NO_NOISE_IN_PARTS)
 
 
 def check_asynchronous(config: Config, options: BackendOptions) -> None:

@@ -102,7 +102,8 @@ class Replica:
         for name, weight in self._divided.items():
             assert self._division is not None
             part = tf.convert_to_tensor(variables[name])
-            (rows,) = self._collectives.collect([part])  # one slot at a time
+            with self._collectives.losses_told():
+                (rows,) = self._collectives.collect([part])  # one slot at a time
             alone = self._collectives.rank == 0
             arrays[name] = (self._division.whole(rows, weight) if alone else part).numpy()
         return arrays

@@ -18,6 +18,7 @@ from tfmat.backends.collectives import Collectives
 from tfmat.backends.exchange import Collect, Exchange, Float16, Reduce, Scatter, Tensors
 from tfmat.backends.layouts import Plan, slot_owners
 from tfmat.backends.mesh import Spec, Weight
+from tfmat.backends.planning import NO_NOISE_IN_PARTS
 from tfmat.errors import InputError
 from tfmat.optimizers.functional import exclude_alike
 from tfmat.optimizers.layerwise import LAMB, LARC, LARS, NovoGrad
@@ -231,10 +232,7 @@ def _check(variables: Sequence[keras.Variable], optimizer: keras.optimizers.Opti
             f"treat as the whole; use one of {', '.join(names)}, or zero_stage=0"
         )
     if optimizer.gradient_noise:
-        raise InputError(
-            "optimizer.gradient_noise does not work with zero_stage, where its numbers would depend on how many "
-            "processes there are; leave out one of them"
-        )
+        raise InputError(NO_NOISE_IN_PARTS)
     if optimizer.use_ema:
         raise InputError(
             "use_ema does not work with zero_stage over processes; leave out one of them"

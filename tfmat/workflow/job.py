@@ -97,7 +97,7 @@ def plan_job(
     check_backend(backend)
     options = backend_options(config, folder=workdir, **launched)
     check_profile(config, backend)
-    check_zero(options, backend)
+    check_zero(options, backend, config.optimizer.gradient_noise)
     check_stages(config, options, backend)
     if backend == "asynchronous":
         check_asynchronous(config, options)

@@ -238,6 +238,12 @@ def test_what_does_not_go_together(backend, options, message):
     check_zero(options, "dtensor")
 
 
+def test_noise_is_refused_before_anything_is_made():
+    with pytest.raises(InputError, match="optimizer.gradient_noise does not work with zero_stage"):
+        check_zero(BackendOptions(zero_stage=1), "mpi", gradient_noise=0.1)
+    check_zero(BackendOptions(), "mpi", gradient_noise=0.1)
+
+
 def test_one_process_has_nothing_to_divide():
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
     optimizer, backend = (

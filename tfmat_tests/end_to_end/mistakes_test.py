@@ -61,6 +61,7 @@ def voce_set(tmp_path_factory: pytest.TempPathFactory) -> PackedDataset:
         (["train", "--law=vocee"], "did you mean 'voce'?"),
         (["train", "--law=none.py:My"], "cannot read law file none.py"),
         (["train", "--backend=horovd"], "unknown backend 'horovd'; did you mean 'horovod'?"),
+        (["train", "--backend=mpi", "--config.zero_stage=3"], "use zero_stage=2, or --backend=dtensor"),
         (["train", "--config=configs/smok.py"], "did you mean 'configs/smoke.py'?"),
         (["generate", "--num_curves=1000000000"], "free some space or choose another folder"),
         (["generate", "--num_curves=1000000000000"], "too many; give at most 2147483647"),
