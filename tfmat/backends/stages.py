@@ -183,7 +183,8 @@ def _cheapest(
                     option.sent + sent[end],
                     (*option.ends, end),
                 )
-                for start, option in best.items()
+                # Of places that cost the same, the last: an activation stays with its layer.
+                for start, option in reversed(best.items())
                 if start < end and weights[end] > weights[start]
             ]
             if options:

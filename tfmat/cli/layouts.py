@@ -1,19 +1,21 @@
-"""shows how --backend=dtensor would lay a config's network out on a mesh, and what its devices must exchange.
+"""shows how a config's network would be laid out on a mesh of devices or in pipeline stages, and what they exchange.
 
 Nothing is trained, and the mesh may be larger than this machine. For each variable: shape, layout (for each dimension
 the axis of the mesh that divides it, - where it is whole), and the bytes of weights, gradients and optimizer slots on
-each device. Below: the exchanges of one training step, by arithmetic. docs/dtensor.md explains both.
+each device. Below: the exchanges of one training step, by arithmetic. docs/dtensor.md explains both. For a mesh with
+the axis `stage` (docs/large_networks.md): the layers of each stage, what a process holds, and what it sends in a step.
 
 Examples:
   tfmat layouts --config.mesh=batch:2,model:2
   tfmat layouts --config=configs/wide.py --config.mesh=model:2
   tfmat layouts --config=configs/wide.py --config.mesh=batch:4 --config.zero_stage=3 --json
+  tfmat layouts --config=configs/wide.py --config.mesh=batch:2,stage:2 --config.micro_batches=8
 """
 
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfmat.cli.flags import FlagValues, config_flags, config_help, read_config, switch
 
@@ -21,9 +23,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from tfmat.backends.base import BackendOptions
     from tfmat.backends.collectives_of_step import Collective
     from tfmat.backends.layouts import Plan
     from tfmat.backends.planning import Footprint
+    from tfmat.config import Config
 
 FLAGS = (
     *config_flags("configs/quickstart.py"),
@@ -38,6 +42,7 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Prints both tables."""
     config = read_config(flag_values)
     from tfmat.backends.planning import backend_options
+    from tfmat.backends.schedule import has_stages
     from tfmat.curves.records import RecordForm
     from tfmat.workflow import curve_settings
 
@@ -47,13 +52,14 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     from tfmat.launch.runtime import prepare_tensorflow
 
     prepare_tensorflow(own_program=True)
+    network = {"num_outputs": num_outputs, "inputs": RecordForm.of(settings).network()}
+    if has_stages(options.mesh):
+        return _show_stages(config, options, network, flag_values.json)
     from tfmat.backends.collectives_of_step import collectives_of_step
     from tfmat.backends.planning import check_dtensor, plan_of_config
 
     check_dtensor(config)
-    plan, footprints = plan_of_config(
-        config, options, num_outputs=num_outputs, inputs=RecordForm.of(settings).network()
-    )
+    plan, footprints = plan_of_config(config, options, **network)
     notices = list(plan.notices)
     if config.layouts:
         notices.append(
@@ -64,6 +70,54 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
         _print_json(plan, footprints, collectives, notices)
     else:
         _print_tables(plan, footprints, collectives, notices, config.global_batch_size)
+    return 0
+
+
+def _show_stages(
+    config: "Config", options: "BackendOptions", network: dict[str, Any], as_json: bool
+) -> int:
+    from tfmat.backends.planning import check_stages
+    from tfmat.backends.stage_planning import plan_stages
+    from tfmat.console import open_console
+
+    # As on a machine with as many processes.
+    processes = dataclasses.replace(options.processes, size=options.mesh.num_devices)
+    check_stages(config, dataclasses.replace(options, processes=processes), "mpi")
+    plan = plan_stages(config, options, **network)
+    if as_json:
+        content = {"mesh": str(options.mesh), **dataclasses.asdict(plan)}
+        print(json.dumps(content, indent=2, ensure_ascii=False))
+        return 0
+    console = open_console(100)
+    console.print(
+        f"mesh {options.mesh}; a batch of {config.global_batch_size} examples in {plan.micro_batches} micro-batches of "
+        f"{plan.micro_batch_size}; bytes in each process:",
+        markup=False,
+    )
+    table = _table(
+        console, ("stage", "right"), ("layers", "left"), *((part, "right") for part in _PARTS),
+        ("activations, gpipe", "right"), ("1f1b", "right"),
+    )  # fmt: skip
+    exchanges = _table(
+        console, ("stage", "right"), ("messages a step", "right"), ("bytes sent", "right"),
+        ("bytes of gradients summed over batch", "right"),
+    )  # fmt: skip
+    for i, stage in enumerate(plan.stages, start=1):
+        held = (getattr(stage, part) for part in _PARTS)
+        numbers = (f"{number:,}" for number in (*held, *stage.activations.values()))
+        table.add_row(str(i), f"{stage.layers[0]} to {stage.layers[-1]}", *numbers)
+        sent = (stage.messages, stage.sent, stage.summed)
+        exchanges.add_row(str(i), *(f"{number:,}" for number in sent))
+    console.print(table)
+    console.print(exchanges)
+    console.print(
+        f"bubble in theory: {100 * plan.bubble:.1f} % of a step, (stages - 1) / (micro_batches + stages - 1), where "
+        "all stages take equally long",
+        markup=False,
+        soft_wrap=True,
+    )
+    for notice in plan.notices:
+        console.print(f"note: {notice}", markup=False, soft_wrap=True)
     return 0
 
 

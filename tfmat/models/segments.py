@@ -22,6 +22,7 @@ class Segment(keras.layers.Layer):
       start, stop: KerasTensors of the model, structures of them at its ends.
 
     Attributes:
+      operations: layers and other operations in it.
       layer_names: of the layers in it, in the order in which they run.
       trainable_places, non_trainable_places: of its variables among the model's, in the order in which
         `stateless_call` takes them.
@@ -30,12 +31,12 @@ class Segment(keras.layers.Layer):
     def __init__(self, model: keras.Model, start: Any, stop: Any, name: str):
         super().__init__(name=name, autocast=False)
         self._function = keras.Function(start, stop)
-        self.parts = [
+        self.operations = [
             each
             for each in self._function.operations
-            if isinstance(each, keras.layers.Layer)
-            and not isinstance(each, keras.layers.InputLayer)
+            if not isinstance(each, keras.layers.InputLayer)
         ]
+        self.parts = [each for each in self.operations if isinstance(each, keras.layers.Layer)]
         self.layer_names = tuple(layer.name for layer in self.parts)
         self.trainable_places = _places(self.trainable_variables, model.trainable_variables)
         self.non_trainable_places = _places(

@@ -9,8 +9,11 @@ from keras import layers
 
 from tfmat.backends import BackendOptions, make_backend
 from tfmat.backends.mesh import MeshShape
+from tfmat.backends.planning import check_profile, check_stages
+from tfmat.backends.refusals import check_parts
 from tfmat.backends.schedule import Place, bubble, check_mesh, most_held, order_of_work
 from tfmat.backends.stages import bytes_of, make_stages, slot_places, slots_of
+from tfmat.config import default_config
 from tfmat.errors import InputError
 from tfmat.optimizers import LAMB, NovoGrad, make_functional
 
@@ -170,3 +173,45 @@ def test_what_stages_cannot_do_is_refused(backend, given, message):
         check_mesh(given, backend)
     with pytest.raises(InputError, match=message):
         make_backend(backend, given)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"jit_compile": True}, "jit_compile does not work with pipeline stages"),
+        ({"optimizer.gradient_noise": 0.1}, "optimizer.gradient_noise does not work"),
+        ({"model.batch_normalization": "synchronized"}, "synchronized does not work"),
+        ({"data.sharding": "independent"}, "data.sharding=independent does not work"),
+        ({"global_batch_size": 7}, "7 examples, which cannot go through"),
+        ({"profile": True}, "profile=true does not work with pipeline stages"),
+    ],
+)
+def test_configs_that_stages_cannot_train_are_refused(changes, message):
+    config = default_config()
+    config.mesh = "stage:2"
+    for name, value in changes.items():
+        section, _, key = name.rpartition(".")
+        setattr(getattr(config, section) if section else config, key, value)
+    check = check_profile if "profile" in changes else check_stages
+    given = () if "profile" in changes else (options("stage:2"),)
+    with pytest.raises(InputError, match=message):
+        check(config, *given, "mpi")
+
+
+def test_models_that_stages_cannot_train_are_refused():
+    normalized = keras.Sequential(
+        [layers.Input((3,)), layers.Dense(4), layers.BatchNormalization(), layers.Dense(2)]
+    )
+    with pytest.raises(InputError, match="micro_batches=8 does not work with layer"):
+        check_parts(normalized, 8, "micro_batches")
+
+    class Own(keras.Model):
+        def call(self, x):
+            return x
+
+    with pytest.raises(InputError, match="stages needs a functional or Sequential model"):
+        make_stages(Own(), 2)
+    shared = deep_model()
+    shared.get_layer("dense4").kernel = shared.get_layer("dense3").kernel
+    with pytest.raises(InputError, match="belongs to"):
+        make_stages(shared, 2, "dense3")

@@ -84,3 +84,29 @@ def test_refusals(arguments, message, capsys):
     assert main(["layouts", *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_stages_of_the_wide_network_by_hand(capsys):
+    found = _json(
+        capsys, f"--config={_WIDE}", "--config.mesh=batch:2,stage:2", "--config.micro_batches=8"
+    )
+    first, last = found["stages"]
+    assert (found["micro_batch_size"], found["bubble"]) == (4, pytest.approx(1 / 9))
+    assert first["layers"][-2:] == ["hidden2", "hidden2_activation"]
+    # hidden3 and the labels: kernels and biases, four bytes a number, two slots of Adam.
+    numbers = 4096**2 + 4096 + 2 * 4096 + 2
+    assert last["weights"] == last["gradients"] == last["summed"] == 4 * numbers
+    assert 8 * numbers <= last["slots"] <= 8 * numbers + 16
+    for stage in (first, last):
+        # 32 examples of 4,096 numbers, one message for each micro-batch.
+        assert (stage["messages"], stage["sent"]) == (8, 4 * 32 * 4096)
+    assert first["activations"]["gpipe"] == 4 * first["activations"]["1f1b"]
+    assert last["activations"]["gpipe"] == 8 * last["activations"]["1f1b"]
+    assert "behind hidden2_activation" in found["notices"][0]
+
+
+def test_stages_in_words(capsys):
+    assert main(["layouts", "--config.mesh=stage:2", "--config.stages=hidden1_activation"]) == 0
+    shown = capsys.readouterr().out
+    assert "bubble in theory: 11.1 % of a step" in shown
+    assert "note" not in shown
