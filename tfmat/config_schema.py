@@ -268,6 +268,7 @@ _ALL = (
     Option("optimizer.trust_coefficient", 0.001, "float", "of LARS and LARC", "positive", _positive),
     Option("optimizer.gradient_noise", 0.0, "float", "variance of noise added to the gradients at the first step (0: none)", "0 or more", _not_negative),
     Option("optimizer.gradient_noise_decay", 0.55, "float", "the noise's variance falls as 1 / (1 + step) to this power", "0 or more", _not_negative),
+    Option("optimizer.sam_rho", None, "float", "sharpness-aware minimisation: the gradient is taken where the loss is about the largest within this distance, such as 0.05; a step takes about twice as long (none: at the weights)", "positive", _positive, optional=True),
     Option("optimizer.clip_norm", None, "float", "clip gradients to this global norm", "positive", _positive, optional=True),
     Option("checkpoint.keep", 3, "int", "checkpoints kept", "1 or more", _positive),
     Option("checkpoint.every", "1epochs", "duration", "a duration between checkpoints: steps, epochs or time"),

@@ -282,7 +282,8 @@ def check_optimizer_of_shards(optimizer: keras.optimizers.Optimizer) -> None:
             "optimizer.clip_norm needs the whole gradient, and --backend=asynchronous divides it over servers; leave "
             "it out, or use another backend"
         )
-    if getattr(optimizer, "gradient_noise", None):
-        raise InputError(
-            "optimizer.gradient_noise does not work with --backend=asynchronous; leave it out"
-        )
+    for name in ("gradient_noise", "sam_rho"):
+        if getattr(optimizer, name, None):
+            raise InputError(
+                f"optimizer.{name} does not work with --backend=asynchronous; leave it out"
+            )

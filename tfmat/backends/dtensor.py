@@ -65,6 +65,8 @@ class DTensorBackend(Backend):
         """See Backend.build. InputError where a layout cannot be followed."""
         if jit_compile:
             raise InputError("jit_compile does not work with --backend=dtensor; leave it out")
+        if optimizer.sam_rho:
+            raise InputError("optimizer.sam_rho does not work with --backend=dtensor; leave it out")
         if bfloat16:
             raise InputError(f"precision {NOT_ON_A_MESH}")
         check_layers_for_mesh(model)

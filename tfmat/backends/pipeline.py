@@ -96,6 +96,8 @@ class PipelineBackend(SingleBackend):
                 "optimizer.gradient_noise does not work with pipeline stages, each of which would draw for itself; "
                 "leave it out"
             )
+        if optimizer.sam_rho:
+            raise InputError("optimizer.sam_rho does not work with pipeline stages; leave it out")
         here = self.place_in_mesh
         self.stages = make_stages(model, here.num_stages, self.options.stages)
         segment = self.stages.segments[here.stage]

@@ -83,8 +83,12 @@ def check_dtensor(config: Config) -> None:
             raise InputError(
                 f"{key}={value} is for --backend=horovod; with --backend=dtensor leave it at {str(default).lower()}"
             )
-    if config.jit_compile:
-        raise InputError("jit_compile does not work with --backend=dtensor; leave it out")
+    for key, given in (
+        ("jit_compile", config.jit_compile),
+        ("optimizer.sam_rho", config.optimizer.sam_rho),
+    ):
+        if given:
+            raise InputError(f"{key} does not work with --backend=dtensor; leave it out")
     if config.precision != "float32":
         raise InputError(f"precision={config.precision} {NOT_ON_A_MESH}")
     if config.model.batch_normalization == "local":
@@ -143,6 +147,7 @@ def check_asynchronous(config: Config, options: BackendOptions) -> None:
         ("jit_compile", config.jit_compile),
         ("optimizer.gradient_noise", config.optimizer.gradient_noise),
         ("optimizer.clip_norm", config.optimizer.clip_norm),
+        ("optimizer.sam_rho", config.optimizer.sam_rho),
         (
             "model.batch_normalization=synchronized",
             several and config.model.batch_normalization == "synchronized",
@@ -160,6 +165,7 @@ def check_stages(config: Config, options: BackendOptions, backend: str) -> None:
     for key, given in (
         ("jit_compile", config.jit_compile),
         ("optimizer.gradient_noise", config.optimizer.gradient_noise),
+        ("optimizer.sam_rho", config.optimizer.sam_rho),
         (
             "model.batch_normalization=synchronized",
             config.model.batch_normalization == "synchronized",

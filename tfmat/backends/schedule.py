@@ -135,6 +135,8 @@ def _check_with_stages(options: BackendOptions) -> None:
         ("zero_stage", 0),
         ("accumulate", 1),
         ("reduction", "flat"),
+        ("bucket_mb", None),
+        ("recompute", "none"),
     ):
         value = getattr(options, key)
         if value != neutral:

@@ -29,7 +29,8 @@ from tfmat.backends.local_steps import make_meetings
 from tfmat.backends.planning import check_zero
 from tfmat.backends.refusals import check_memory_options, check_parts, check_precision
 from tfmat.backends.replica import Replica, assign_all, tensors_of
-from tfmat.backends.step import State, Step
+from tfmat.backends.sharpness_aware import make_step
+from tfmat.backends.step import State
 from tfmat.backends.step_times import StepTimes
 from tfmat.backends.sums import in_buckets
 from tfmat.backends.zero import DividedUpdate, divide
@@ -91,7 +92,7 @@ class SingleBackend(Backend):
         self._exchange = exchange = DividedUpdate(division, exchange) if division else exchange
         self._meetings = make_meetings(model, options, self.world_size, exchange)
         self.meets_every = options.local_steps if self._meetings else 1
-        self._step = Step(
+        self._step = make_step(
             model,
             optimizer,
             loss,

@@ -66,6 +66,10 @@ class State(NamedTuple):
             assign(name, arrays[name])
 
 
+# Gradients, [num_sums] sums and the new non-trainable state of one worker's part of a batch.
+Gradients = tuple[list[tf.Tensor], tf.Tensor, list[tf.Tensor]]
+
+
 class Step:
     """`compute` and `evaluate` for one model, optimizer, loss and set of metrics.
 
@@ -135,10 +139,8 @@ class Step:
         gradients, sums, non_trainable = self.gradients(state, pieces, reduce)
         return self._update(state, gradients, sums, non_trainable, reduce, collect, scatter)
 
-    def gradients(
-        self, state: State, pieces: Sequence[Batch], reduce: Reduce
-    ) -> tuple[list[tf.Tensor], tf.Tensor, list[tf.Tensor]]:
-        """Gradients, [num_sums] sums and the new non-trainable state of this worker's part; see `compute`."""
+    def gradients(self, state: State, pieces: Sequence[Batch], reduce: Reduce) -> Gradients:
+        """Those of this worker's part; see `compute`."""
         results = [self._gradients(state, piece, reduce) for piece in pieces]
         gradients = [_total(list(parts)) for parts in zip(*(r[0] for r in results), strict=True)]
         return gradients, _total([result[1] for result in results]), results[0][2]
@@ -159,6 +161,13 @@ class Step:
           part: j -> part j of this worker's batch, all of one width.
           num_parts: how many there are.
         """
+        gradients, sums, non_trainable = self.gradients_in_parts(state, part, num_parts, reduce)
+        return self._update(state, gradients, sums, non_trainable, reduce, collect, scatter)
+
+    def gradients_in_parts(
+        self, state: State, part: Callable[[tf.Tensor], Batch], num_parts: int, reduce: Reduce
+    ) -> Gradients:
+        """Those of this worker's part; see `compute_in_parts`."""
 
         def add(j: tf.Tensor, totals: Any, non_trainable: Any) -> Any:
             gradients, sums, non_trainable = self._gradients(
@@ -178,7 +187,7 @@ class Step:
             (tf.constant(0), [*zeros, zero_sums], list(state.non_trainable)),
             parallel_iterations=1,  # or the activations of several parts are in memory
         )
-        return self._update(state, gradients, sums, non_trainable, reduce, collect, scatter)
+        return gradients, sums, non_trainable
 
     def _update(
         self,
@@ -195,10 +204,8 @@ class Step:
         )
         return State(weights, non_trainable, slots, kept), sums
 
-    def _gradients(
-        self, state: State, batch: Batch, reduce: Reduce
-    ) -> tuple[list[tf.Tensor], tf.Tensor, list[tf.Tensor]]:
-        """Gradients, [num_sums] sums, and the new non-trainable state of one piece."""
+    def _gradients(self, state: State, batch: Batch, reduce: Reduce) -> Gradients:
+        """Those of one piece."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(state.weights)
             weights = self._gather(state.weights)

@@ -92,7 +92,7 @@ def build_optimizer(
         noise = GradientNoise(
             optimizer_config.gradient_noise, optimizer_config.gradient_noise_decay, seed
         )
-    return make_functional(OPTIMIZER_CLASSES[name](**arguments), noise)
+    return make_functional(OPTIMIZER_CLASSES[name](**arguments), noise, optimizer_config.sam_rho)
 
 
 OPTIMIZER_CLASSES = {

@@ -60,6 +60,7 @@ class _Functional(TFOptimizer):
     sum_of_parts: Callable[[Any], Any] | None = None
     # A number -> its sum over the processes that have the other weights, where this one does not have all.
     sum_over_weights: Callable[[Any], Any] | None = None
+    sam_rho: float | None = None
     assign = BaseOptimizer.assign
     assign_add = BaseOptimizer.assign_add
     assign_sub = BaseOptimizer.assign_sub
@@ -155,13 +156,17 @@ def check_optimizer(optimizer: Any) -> None:
 
 
 def make_functional(
-    optimizer: Any, gradient_noise: GradientNoise | None = None
+    optimizer: Any,
+    gradient_noise: GradientNoise | None = None,
+    sam_rho: float | None = None,
 ) -> keras.optimizers.Optimizer:
     """Returns an optimizer like `optimizer` whose `stateless_apply` works on TensorFlow tensors.
 
     Args:
       optimizer: a Keras optimizer that is not built yet, or its name. A schedule in it is kept.
       gradient_noise: added to the gradients in each step.
+      sam_rho: ρ of sharpness-aware minimisation: training steps take the gradient where the loss is about the largest
+        within this distance of the weights (Foret et al. 2021, arXiv:2010.01412; their default is 0.05).
 
     Returns:
       A new optimizer with the same settings.
@@ -180,7 +185,7 @@ def make_functional(
         return optimizer
     check_optimizer(optimizer)
     functional = copy_of(optimizer)
-    functional.gradient_noise = gradient_noise
+    functional.gradient_noise, functional.sam_rho = gradient_noise, sam_rho
     return functional
 
 

@@ -1,11 +1,14 @@
-"""HTML pages: a template of `templates/` filled with plain data, in one file that loads nothing and runs nothing.
+"""HTML pages: a template of `templates/` filled with plain data, in one file that loads nothing.
 
-Every text is escaped, so that a file or a law may have any name.
+Every text is escaped, so that a file or a law may have any name. A page runs nothing but the one script that its
+template names, if it names one, for what a reader can move.
 """
 
+import base64
 import dataclasses
 import datetime
 import functools
+import hashlib
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -66,7 +69,8 @@ def render_page(template: str, *, guarded: bool = False, **content: Any) -> str:
     """The whole file.
 
     A page's template sets `title`, `subtitle`, `badge` (level and word) and `source` (what the page was made from), and
-    lists its macros, each of which is a section, as `sections`. An empty section is left out.
+    lists its macros, each of which is a section, as `sections`; `script` may name a file of `templates/`.
+    An empty section is left out.
 
     Args:
       template: name of a file in `templates/`.
@@ -75,17 +79,35 @@ def render_page(template: str, *, guarded: bool = False, **content: Any) -> str:
     """
     page: Any = templates().get_template(template).make_module(content)
     first, *others = page.sections
+    script = _script(getattr(page, "script", ""))
     sections = [first(), *(_whole_or_note(each) if guarded else each() for each in others)]
     return (
         templates()
         .get_template("base.html")
         .render(
             page=page,
+            script=script,
+            script_source=_source_of(script),
             sections=[section for section in sections if section.strip()],
             version=tfmat.__version__,
             now=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         )
     )
+
+
+def _script(name: str) -> str:
+    """A script of `templates/`; "" for none."""
+    if not name:
+        return ""
+    return (pathlib.Path(__file__).parent / "templates" / name).read_text("utf-8").strip()
+
+
+def _source_of(script: str) -> str:
+    """What lets the browser run this script and no other (Content Security Policy Level 3, hash sources)."""
+    if not script:
+        return ""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"; script-src 'sha256-{digest}'"
 
 
 def _whole_or_note(section: Any) -> str:

@@ -23,6 +23,52 @@ class Status(TypedDict, total=False):
     resumed_from_steps: list[int]
 
 
+class Estimate(TypedDict):
+    """A number with half the width of its interval."""
+
+    value: float
+    error: float
+
+
+class Curvature(TypedDict):
+    """What a landscape says of the minimum itself."""
+
+    eigenvalues: list[Estimate]
+    trace: Estimate
+    sharpness: Estimate
+    adaptive_sharpness: Estimate
+
+
+class LandscapeSettings(TypedDict):
+    """How a landscape was measured."""
+
+    kind: str
+    runs: list[str]
+    extent: float
+    sam_rho: float
+
+
+class LossesByPart(TypedDict):
+    """[y][x] of each part of a data set."""
+
+    train: list[list[float]]
+    test: list[list[float]]
+
+
+class _Landscape(TypedDict):
+    settings: LandscapeSettings
+    curves: dict[str, Count]
+    x: list[float]
+    y: list[float]
+    loss: LossesByPart
+
+
+class Landscape(_Landscape, total=False):
+    """`landscape.json`."""
+
+    curvature: Curvature
+
+
 class Optimizer(TypedDict, total=False):
     """The part `optimizer` of a config."""
 

@@ -36,6 +36,7 @@ class RunFiles:
       example: the example's answer as `tfmat identify --json` tells it, or {}.
       example_picture: arguments of `answer_figure` for it, or None.
       example_posterior: the corner plot of its posterior's samples, or None.
+      landscape, landscape_between: what `tfmat landscape` measured around the minimum and to another one, or {}.
       running: a process is training in the folder now.
       damaged: files that are there and cannot be used, one line each.
     """
@@ -53,6 +54,8 @@ class RunFiles:
     example_posterior: Corner | None
     running: bool
     damaged: tuple[str, ...] = ()
+    landscape: dict[str, Any] = dataclasses.field(default_factory=dict)
+    landscape_between: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def done(self) -> bool:
@@ -89,6 +92,8 @@ def read_run(workdir: str | os.PathLike) -> RunFiles:
         example_picture=_picture(files),
         example_posterior=_posterior(files),
         running=is_locked(folder),
+        landscape=_landscape(files, "landscape.json"),
+        landscape_between=_landscape(files, "landscape_between.json"),
     )
     return dataclasses.replace(run, damaged=tuple(files.damaged))
 
@@ -152,6 +157,17 @@ def write_example_posterior(workdir: str | os.PathLike, posterior: Mapping[str, 
     """Keeps samples of the example's posterior, arguments of `Corner`, in a run's folder."""
     values = np.asarray(posterior["values"]).tolist()
     write_json(pathlib.Path(workdir) / _POSTERIOR, {**posterior, "values": values})
+
+
+def _landscape(files: _Files, name: str) -> dict[str, Any]:
+    """A landscape whose loss has a number for each point; {} where it is missing or damaged."""
+    content: dict[str, Any] = files.content(name, records.Landscape)
+    if content:
+        shape = (len(content["y"]), len(content["x"]))
+        if any(np.shape(content["loss"][part]) != shape for part in ("train", "test")):
+            files.refuse(name, "its losses are not those of its points")
+            return {}
+    return content
 
 
 def _posterior(files: _Files) -> Corner | None:

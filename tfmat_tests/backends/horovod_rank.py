@@ -27,7 +27,8 @@ def build(case, backend):
         backend.time_steps()
     model = make_model(**case.get("model", {}))
     loss = per_example_function(loss_of(model))
-    backend.build(model, make_functional(OPTIMIZERS[case["optimizer"]]()), loss, {})
+    optimizer = make_functional(OPTIMIZERS[case["optimizer"]](), sam_rho=case.get("sam_rho"))
+    backend.build(model, optimizer, loss, {})
     return model, backend.read()
 
 

@@ -1,0 +1,147 @@
+"""Sharpness-aware steps against algorithm 1 of Foret et al. 2021 as a plain loop with TensorFlow's tape and Keras."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends.losses import per_example_function
+from tfmat.data.order import ExampleOrder
+from tfmat.data.pipeline import MemorySource
+from tfmat.durations import EpochPlan
+from tfmat.errors import InputError
+from tfmat.optimizers import make_functional
+from tfmat_tests.backends.problem import (
+    BATCH,
+    NUM_EXAMPLES,
+    OPTIMIZERS,
+    make_data,
+    make_model,
+    relative_error,
+    set_precision,
+    spans,
+)
+from tfmat_tests.backends.sharpness_aware_rank import CASES
+from tfmat_tests.mpi import mpirun
+
+RHO = 0.05
+TOLERANCE = 1e-9
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    before = keras.config.floatx(), keras.config.dtype_policy()
+    set_precision("float64")
+    yield
+    keras.config.set_floatx(before[0])
+    keras.config.set_dtype_policy(before[1])
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_data()
+
+
+def plain_loop(model, optimizer, data, steps=20, rho=RHO):
+    """All weights after so many steps over the contract's batches."""
+    optimizer.build(model.trainable_variables)
+    order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
+    weights, others = model.trainable_variables, model.non_trainable_variables
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def gradient(x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
+        return tape.gradient(loss, [w.value for w in weights])
+
+    def restore(variables, values):
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+
+    for step in range(steps):
+        epoch, i = divmod(step, -(-NUM_EXAMPLES // BATCH))
+        rows = order.indices(epoch, i * BATCH, min((i + 1) * BATCH, NUM_EXAMPLES))
+        x, y = (tf.constant(array[rows].astype("float64")) for array in data)
+        start, before = [w.numpy() for w in weights], [o.numpy() for o in others]
+        first = [g.numpy() for g in gradient(x, y)]
+        after = [o.numpy() for o in others]
+        length = np.sqrt(sum((g**2).sum() for g in first))
+        restore(weights, [w + rho * g / length for w, g in zip(start, first, strict=True)])
+        restore(others, before)  # the same masks
+        there = gradient(x, y)
+        restore(weights, start)
+        restore(others, after)  # statistics of w, once
+        optimizer.apply(there, weights)
+    return [np.asarray(w) for w in model.get_weights()]
+
+
+def train(model, optimizer, data, steps=(5, 9, 6), pieces=None, rho=RHO, accumulate=1):
+    """The weights that the single backend ends with."""
+    backend = make_backend("single", BackendOptions(accumulate=accumulate))
+    if pieces:
+        backend._num_pieces = lambda width: pieces
+    functional = make_functional(optimizer, sam_rho=rho)
+    backend.build(model, functional, per_example_function("mse"), {})
+    order, epochs = ExampleOrder(NUM_EXAMPLES, 5, 1024), EpochPlan(NUM_EXAMPLES, BATCH)
+    source = MemorySource(backend.place(data), order, epochs)
+    sums = [backend.train(*block) for block in source.blocks(spans(source, steps))]
+    return model.get_weights(), np.concatenate(sums)
+
+
+def check(found, expected, normalized=False):
+    for a, b in zip(found, expected, strict=True):
+        if np.asarray(b).dtype.kind == "f":
+            # As in horovod_test.py: a bias before a normalisation has no gradient but rounding.
+            assert relative_error(a, b, 1e-4 if normalized else 0.0) < TOLERANCE
+        else:
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("optimizer", ["nesterov", "adamw"])
+@pytest.mark.parametrize("how", [{}, {"pieces": 7}, {"accumulate": 3}], ids=str)
+def test_weights_of_a_plain_loop(optimizer, how, data):
+    expected = plain_loop(make_model(), OPTIMIZERS[optimizer](), data)
+    found, _ = train(make_model(), OPTIMIZERS[optimizer](), data, **how)
+    check(found, expected)
+    without, _ = train(make_model(), OPTIMIZERS[optimizer](), data, rho=None)
+    assert max(relative_error(a, b) for a, b in zip(found, without, strict=True)) > 1e-5
+
+
+def test_moving_statistics_move_once(data):
+    options = {"batch_normalization": "synchronized"}
+    expected = plain_loop(make_model(**options), OPTIMIZERS["nesterov"](), data)
+    found, _ = train(make_model(**options), OPTIMIZERS["nesterov"](), data)
+    check(found, expected, normalized=True)
+
+
+def test_both_passes_see_the_same_dropout_masks(data):
+    """Without a padded batch, whose masks Keras draws in another shape."""
+    expected = plain_loop(make_model(dropout=0.3), OPTIMIZERS["nesterov"](), data, steps=8)
+    check(train(make_model(dropout=0.3), OPTIMIZERS["nesterov"](), data, [3, 5])[0], expected)
+
+
+def test_losses_are_those_at_the_weights_themselves(data):
+    model = make_model()
+    rows = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024).indices(0, 0, BATCH)
+    errors = (np.asarray(model(data[0][rows])) - data[1][rows]) ** 2
+    _, sums = train(model, OPTIMIZERS["nesterov"](), data, [1])
+    np.testing.assert_allclose(sums[0, 0], errors.mean(axis=1).sum(), rtol=1e-9)
+
+
+def test_two_ranks_end_with_the_weights_of_the_plain_loop(data, tmp_path):
+    done = mpirun(2, "-m", "tfmat_tests.backends.sharpness_aware_rank", str(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+    for name, case in CASES.items():
+        model = make_model(**case.get("model", {}))
+        expected = plain_loop(model, OPTIMIZERS["nesterov"](), data)
+        with np.load(tmp_path / f"{name}.npz") as saved:
+            check([saved[key] for key in saved.files], expected, "model" in case)
+
+
+@pytest.mark.parametrize("backend", ["asynchronous", "dtensor"])
+def test_backends_that_do_not_do_it_refuse(backend):
+    optimizer = make_functional("sgd", sam_rho=RHO)
+    loss = per_example_function("mse")
+    with make_backend(backend) as made, pytest.raises(InputError, match="sam_rho does not work"):
+        made.build(make_model(), optimizer, loss, {})
