@@ -48,6 +48,8 @@ LONGEST = (
     "tools/benchmark_test.py",
     "tools/cluster_test.py",
     "tuning/search_test.py",
+    "large_batch/landscape_command_test.py",
+    "backends/sharpness_aware_test.py",
     "backends/dtensor_convolution_test.py",
     "tfmat_tests/docs_test.py",
     "training/profile_test.py",

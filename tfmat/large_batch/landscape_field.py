@@ -167,7 +167,7 @@ def _of_part(
         for variable, array in zip(variables, arrays, strict=True):
             variable.assign(array)
     weights, others = (
-        [np.array(variable) for variable in variables]
+        [np.array(variable.numpy()) for variable in variables]
         for variables in (trained.trainable_variables, trained.non_trainable_variables)
     )
     return weights, others

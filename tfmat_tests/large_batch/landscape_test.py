@@ -77,7 +77,7 @@ class Problem:
                     layers.Dense(2),
                 ]
             )
-        self.weights = [np.array(v) + 0.1 for v in self.model.trainable_variables]
+        self.weights = [v.numpy() + 0.1 for v in self.model.trainable_variables]
         self.size = sum(w.size for w in self.weights)
 
     def losses(self):

@@ -29,7 +29,7 @@ for (const box of document.querySelectorAll(".landscape")) {
         const u = i / (size - 1) * (x.length - 1), c = Math.min(Math.floor(u), x.length - 2);
         const mix = line => line[c] + (u - c) * (line[c + 1] - line[c]);
         const value = mix(values[r]) + (v - r) * (mix(values[r + 1]) - mix(values[r]));
-        const level = Math.floor(value * 4);
+        const level = Math.floor(scale === Math.log10 ? 4 * value : 24 * (value - low) / span);
         const edge = (left !== null && left !== level) || (above[i] !== null && above[i] !== level);
         const rgb = colour((value - low) / span), at = 4 * (j * size + i);
         for (let k = 0; k < 3; k++) image.data[at + k] = edge ? 0.55 * rgb[k] + 115 : rgb[k];
@@ -65,7 +65,7 @@ for (const box of document.querySelectorAll(".landscape")) {
   }
 
   function drawCut() {
-    const left = 62, right = 392, top = 12, bottom = 262, j = +row.value;
+    const left = 62, right = 376, top = 12, bottom = 262, j = +row.value;
     const across = value => left + (value - x[0]) / (x[x.length - 1] - x[0]) * (right - left);
     const up = value => bottom - (scale(value) - low) / span * (bottom - top);
     const make = (name, attributes, text) => {
@@ -109,6 +109,6 @@ for (const box of document.querySelectorAll(".landscape")) {
   column.value = nearest(x);
   box.addEventListener("input", draw);
   follow(canvas, 0, 1, true);
-  follow(svg, 62 / 400, 392 / 400, false);
+  follow(svg, 62 / 400, 376 / 400, false);
   draw();
 }
