@@ -26,6 +26,7 @@ from tfmat.backends.parameter_server import (
     flatten,
     unflatten,
 )
+from tfmat.backends.planning import check_options_of_asynchronous
 from tfmat.backends.replica import assign_all
 from tfmat.backends.shards import divide, owners_of_slots
 from tfmat.backends.single import SingleBackend
@@ -41,7 +42,7 @@ class AsynchronousBackend(SingleBackend):
 
     def __init__(self, options: BackendOptions | None = None):
         options = options or BackendOptions()
-        check_options(options)
+        check_options_of_asynchronous(options)
         super().__init__(options, StarCollectives(options.processes, options.folder))
 
     def time_steps(self, one_call_in: int = 1) -> None:
@@ -247,32 +248,6 @@ class AsynchronousBackend(SingleBackend):
         factor = (num_examples / counted).astype(sums.dtype)
         total: np.ndarray = np.sum([each[0] for each in workers], axis=0) * factor[:, None]
         return total
-
-
-def check_options(options: BackendOptions) -> None:
-    """InputError for what this backend does not do, and for a quorum of more workers than there are."""
-    for key in (
-        "compression",
-        "reduction",
-        "bucket_mb",
-        "local_steps",
-        "accumulate",
-        "zero_stage",
-    ):
-        value = getattr(options, key)
-        if value != getattr(BackendOptions, key):
-            raise InputError(
-                f"{key}={value} is for --backend=horovod; leave it out with --backend=asynchronous"
-            )
-    workers = options.processes.size
-    if options.quorum and options.quorum > workers:
-        raise InputError(
-            f"quorum={options.quorum} is more than the workers, of which there are {workers}; give at most {workers}"
-        )
-    if options.quorum and options.staleness_scaling != "none":
-        raise InputError(
-            "staleness_scaling is for gradients of older weights, of which quorum takes none; leave out one of them"
-        )
 
 
 def check_optimizer_of_shards(optimizer: keras.optimizers.Optimizer) -> None:

@@ -47,7 +47,7 @@ class DTensorBackend(Backend):
             value = getattr(self.options, key)
             if value != getattr(BackendOptions, key):
                 raise InputError(
-                    f"{key}={value} is for --backend=horovod; leave it out with --backend=dtensor"
+                    f"{key}={value} is for --backend=horovod and mpi; leave it out with --backend=dtensor"
                 )
         self.plan: Plan | None = None
 

@@ -81,7 +81,8 @@ def check_dtensor(config: Config) -> None:
     ):
         if value != default:
             raise InputError(
-                f"{key}={value} is for --backend=horovod; with --backend=dtensor leave it at {str(default).lower()}"
+                f"{key}={value} is for --backend=horovod and mpi; with --backend=dtensor leave it at "
+                f"{str(default).lower()}"
             )
     for key, given in (
         ("jit_compile", config.jit_compile),
@@ -125,8 +126,7 @@ def check_zero(options: BackendOptions, backend: str, gradient_noise: float = 0.
         if value != default:
             raise InputError(
                 f"{key}={value} does not work with zero_stage on --backend={backend}; leave it at "
-                f"{str(default).lower()}, or use "
-                "zero_stage=0"
+                f"{str(default).lower()}, or use zero_stage=0"
             )
     if gradient_noise:
         raise InputError(NO_NOISE_IN_PARTS)
@@ -134,13 +134,11 @@ def check_zero(options: BackendOptions, backend: str, gradient_noise: float = 0.
 
 def check_asynchronous(config: Config, options: BackendOptions) -> None:
     """InputError where the config asks for what --backend=asynchronous does not do, before anything starts."""
-    from tfmat.backends.asynchronous import check_options
-
-    check_options(options)
+    check_options_of_asynchronous(options)
     if config.data.sharding != "partition":
         raise InputError(
-            f"data.sharding={config.data.sharding} is for --backend=horovod; with --backend=asynchronous leave it at "
-            "partition"
+            f"data.sharding={config.data.sharding} is for --backend=horovod and mpi; with --backend=asynchronous leave "
+            "it at partition"
         )
     several = options.processes.size > 1
     for key, given in (
@@ -179,6 +177,32 @@ def check_stages(config: Config, options: BackendOptions, backend: str) -> None:
         raise InputError(
             f"global_batch_size={config.global_batch_size} gives each worker {part} examples, which cannot go through "
             f"the stages as micro_batches={micro_batches_of(options)}; use a larger batch or fewer micro_batches"
+        )
+
+
+def check_options_of_asynchronous(options: BackendOptions) -> None:
+    """InputError for what --backend=asynchronous does not do, and for a quorum of more workers than there are."""
+    for key in (
+        "compression",
+        "reduction",
+        "bucket_mb",
+        "local_steps",
+        "accumulate",
+        "zero_stage",
+    ):
+        value = getattr(options, key)
+        if value != getattr(BackendOptions, key):
+            raise InputError(
+                f"{key}={value} is for --backend=horovod and mpi; leave it out with --backend=asynchronous"
+            )
+    workers = options.processes.size
+    if options.quorum and options.quorum > workers:
+        raise InputError(
+            f"quorum={options.quorum} is more than the workers, of which there are {workers}; give at most {workers}"
+        )
+    if options.quorum and options.staleness_scaling != "none":
+        raise InputError(
+            "staleness_scaling is for gradients of older weights, of which quorum takes none; leave out one of them"
         )
 
 
