@@ -37,7 +37,7 @@ from tfmat.cli.launcher_flags import (
     wants_slurm,
 )
 from tfmat.errors import InputError
-from tfmat.launch.hosts import parse_hosts
+from tfmat.launch.hosts import missing_hosts, parse_hosts
 from tfmat.launch.site import Site
 from tfmat.launch.slurm_script import SlurmJob
 
@@ -85,6 +85,10 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     hosts = parse_hosts(flag_values.hosts) if flag_values.hosts else ()
     if slurm and hosts:
         raise InputError("--hosts is for mpirun; under SLURM say --nodes")
+    # Or every launch of the study would fail, one after the other.
+    if not flag_values.dry_run:
+        for host, why in missing_hosts(hosts).items():
+            raise InputError(f"--hosts={flag_values.hosts}: {host.name} cannot take workers: {why}")
     if slurm:
         matrix = dataclasses.replace(matrix, share_processes=False)
     scale(

@@ -280,3 +280,15 @@ def test_the_study_fits_the_machine():
     ]  # fmt: skip
     # A verdict wants two rounds at least, and an interval three (tfmat/scaling/scaling_verdict.py).
     assert fitting and all((runs.rounds or matrix.rounds) >= 3 for runs in fitting)
+
+
+def test_hosts_that_take_no_workers_are_refused_before_the_first_launch(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("OMPI_MCA_plm_rsh_agent", raising=False)
+    assert main(["scale", "--hosts=nowhere:2"]) == 2
+    said = "nowhere cannot take workers: there is no ssh : rsh to reach it by"
+    assert said in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
