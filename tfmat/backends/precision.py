@@ -115,16 +115,18 @@ def computing_in_bfloat16(layers: Sequence[keras.layers.Layer]) -> Iterator[None
 
     Their outputs are float32 too, or a model that adds its inputs to them by itself would fail.
     """
-    policies = [layer.dtype_policy for layer in layers]
+    before = [(layer.dtype_policy, vars(layer).get("call")) for layer in layers]
     try:
         for layer in layers:
             layer.dtype_policy = keras.DTypePolicy("mixed_bfloat16")
             layer.call = _giving_float32(layer.call)
         yield
     finally:
-        for layer, policy in zip(layers, policies, strict=True):
+        for layer, (policy, call) in zip(layers, before, strict=True):
             layer.dtype_policy = policy
             vars(layer).pop("call", None)  # that of its class again
+            if call:
+                layer.call = call
 
 
 def _giving_float32(call: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
