@@ -12,7 +12,16 @@ from matplotlib.figure import Figure
 
 from tfmat.files import make_folder, write_text
 from tfmat.large_batch.figures import save_png_and_svg
-from tfmat.report.drawing import COLOURS, MEASURED, MODEL, SECOND, finish, logarithmic, new_figure
+from tfmat.report.drawing import (
+    COLOURS,
+    MEASURED,
+    MODEL,
+    SECOND,
+    finish,
+    logarithmic,
+    new_figure,
+    worker_axis,
+)
 
 _LEVELS = 24
 _NAMES = {"train": "training curves", "test": "test curves"}
@@ -151,9 +160,9 @@ def comparison_figure(contents: Sequence[Mapping[str, Any]], table: pd.DataFrame
         capsize=3,
     )
     finish(right)
-    if len(known) and (known.eigenvalue > 0).all():
-        right.set_xscale("log")
-        logarithmic(right.yaxis)
+    worker_axis(right.xaxis, sorted(table.batch.unique()))
+    if (known.eigenvalue > 0).all():
+        right.set_ylim(0, 1.25 * float(max(known.eigenvalue, default=1.0)))
     right.set_xlabel("global batch")
     right.set_ylabel("largest eigenvalue of the Hessian")
     return figure
