@@ -214,6 +214,8 @@ _ALL = (
     Option("quorum", None, "int", "asynchronous: gradients of the workers that make a step; later ones are dropped (none: each moves the weights at once)", "1 or more", _positive, optional=True),
     Option("staleness_scaling", "none", "str", "asynchronous: the weights' step as it is (none), times 1 / (1 + staleness) (inverse), or its root (sqrt)", choices=("none", "inverse", "sqrt")),
     Option("accumulate", 1, "int", "horovod, mpi: parts of a worker's batch that go through one after the other, for batches larger than memory", "1 or more", _positive),
+    Option("offload", "none", "str", "single: the optimizer's slots are in memory (none), or in a temporary file from which they come block by block (slots), for networks beyond memory", choices=("none", "slots")),
+    Option("offload_dir", None, "str", "folder of that file, on a fast disk of the machine (none: the run's folder)", optional=True),
     Option("data.num_curves", 1_000_000, "int", "curves for training (75 %) and validation (25 %)", "8 or more", lambda v: v >= 8),
     Option("data.num_test", 10_000, "int", "further curves that never train", "1 or more", _positive),
     Option("data.seed", None, "int", "of the curves, if not `seed`", "0 or more", _not_negative, optional=True),

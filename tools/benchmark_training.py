@@ -12,6 +12,7 @@ Or identification: how fast arrays are answered, and whether curves of other law
   tools/benchmark --part=dtensor                        meshes of CPU devices against one: ten minutes a round
   tools/benchmark --part=identify                       curves a second of tfmat.network_answers: half a minute
   tools/benchmark --part=other_laws                     AUROC for other shear laws and false alarms: half a minute
+  tools/benchmark --part=memory                         a network beyond a gigabyte of memory: ten minutes
   tools/benchmark --part=laws                           microseconds a simulated record of every law: two minutes
 
 In each round every variant runs once, one after the other, each in processes of its own; ratios are computed within a
@@ -29,13 +30,15 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks import counters, job, meshes, ranks, step
+from benchmarks import counters, job, memory, meshes, ranks, step
 from benchmarks.rounds import quantities_table
 from tfmat.console import log, open_console
 from tfmat.errors import InputError, TfmatError
 from tfmat.files import write_json
 
-_PARTS = ("step", "job", "identify", "other_laws", "laws", "horovod", "counters", "dtensor")
+_PARTS = (
+    "step", "job", "identify", "other_laws", "laws", "horovod", "counters", "dtensor", "memory"
+)  # fmt: skip
 _PART = flags.DEFINE_enum("part", "step", _PARTS, "what to measure")
 _BATCH_SIZES = flags.DEFINE_list(
     "batch_sizes", ["75", "750"], "examples a step; for job the first one"
@@ -180,6 +183,9 @@ def _measure(folder: pathlib.Path) -> dict[str, Any]:
         timed = (1, 0.1) if quick else (rounds, seconds)
         content = meshes.measure_meshes(folder, networks, *timed)
         console.print(meshes.meshes_table(content["summary"]))
+    elif _PART.value == "memory":
+        content = memory.measure_memory(folder, 1 if quick else rounds, small=quick)
+        console.print(memory.memory_table(content["summary"]))
     elif _PART.value == "counters":
         blocks = (8, 10) if quick else (rounds, 50)
         content = counters.measure_counters(folder, batch_sizes, *blocks)

@@ -52,6 +52,8 @@ class BackendOptions:
       accumulate: Horovod, MPI: parts of a local batch that go through one after the other.
       recompute: where the model is cut (`every:K`, or regular expressions over names of layers), so that a training
         step keeps only what goes over the cuts, and computes the rest twice; `none` keeps everything.
+      offload: single: `slots`: the optimizer's are in a mapped file, and come into memory block by block; `none`.
+      offload_dir: folder of that file; None: `folder`.
       timeline: Horovod: whether `start_timeline` will be called.
 
     Raises:
@@ -78,6 +80,8 @@ class BackendOptions:
     staleness_scaling: str = "none"
     accumulate: int = 1
     recompute: str = "none"
+    offload: str = "none"
+    offload_dir: str | None = None
     timeline: bool = False
 
     def __post_init__(self) -> None:
@@ -129,9 +133,11 @@ class Backend(abc.ABC):
       bytes_per_step: that this worker sends to others in a training step, once one has run; see `Counted`.
       meets_every: steps between two meetings of the workers, whose states differ in between; each call of `train` ends
         with one.
+      note: one line for people on what `build` made, or nothing.
     """
 
     name: str
+    note: str = ""
     timed_calls: int = 0
     step_times: StepTimes | None = None
     bytes_per_step: float = 0.0

@@ -64,13 +64,28 @@ def backend_options(config: Config, **others: Any) -> BackendOptions:
         staleness_scaling=config.staleness_scaling,
         accumulate=config.accumulate,
         recompute=config.model.recompute,
+        offload=config.offload,
+        offload_dir=config.offload_dir,
         timeline=config.trace_steps is not None,
         **others,
     )
 
 
+def check_offload(config: Config, backend: str) -> None:
+    """InputError where slots are to be on disk, and cannot be."""
+    if config.offload == "none":
+        return
+    if backend != "single":
+        raise InputError(
+            f"offload={config.offload} is for --backend=single; with --backend={backend} leave it out"
+        )
+    if config.jit_compile:
+        raise InputError("jit_compile does not work with offload; leave out one of them")
+
+
 def check_dtensor(config: Config) -> None:
     """InputError where the config asks for what --backend=dtensor does not do, with the nearest that it does."""
+    check_offload(config, "dtensor")
     for key, value, default in (
         ("compression", config.compression, "none"),
         ("reduction", config.reduction, "flat"),

@@ -54,13 +54,18 @@ def check_parts(model: keras.Model, num_parts: int, key: str = "accumulate") -> 
             )
 
 
-def check_memory_options(options: BackendOptions, jit_compile: bool) -> None:
-    """InputError where recomputation does not go with what else is asked for."""
-    if jit_compile and options.recompute != "none":
+def check_memory_options(options: BackendOptions, backend: str, jit_compile: bool) -> None:
+    """InputError where recomputation or slots on disk do not go with what else is asked for."""
+    if options.offload != "none" and backend != "single":
         raise InputError(
-            f"jit_compile does not work with recompute={options.recompute}, whose order of operations XLA does not "
-            "keep; leave out one of them"
+            f"offload={options.offload} is for --backend=single; with --backend={backend} leave it out"
         )
+    for key, value in (("recompute", options.recompute), ("offload", options.offload)):
+        if jit_compile and value != "none":
+            raise InputError(
+                f"jit_compile does not work with {key}={value}, whose order of operations XLA does not keep; leave out "
+                "one of them"
+            )
 
 
 def check_outputs(outputs: Any) -> None:

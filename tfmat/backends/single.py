@@ -26,6 +26,7 @@ from tfmat.backends.batches import (
 from tfmat.backends.compression import make_exchange
 from tfmat.backends.exchange import Collect, Counted
 from tfmat.backends.local_steps import make_meetings
+from tfmat.backends.offload import optimizer_on_disk
 from tfmat.backends.planning import check_zero
 from tfmat.backends.refusals import check_memory_options, check_parts, check_precision
 from tfmat.backends.replica import Replica, assign_all, tensors_of
@@ -80,8 +81,11 @@ class SingleBackend(Backend):
         check_precision(model, optimizer)
         check_parts(model, self.options.accumulate)
         options = self.options
-        check_memory_options(options, jit_compile)
-        division = divide(model, optimizer, options.zero_stage, self.collectives)
+        check_memory_options(options, self.name, jit_compile)
+        on_disk = optimizer_on_disk(optimizer, model.trainable_variables, options)
+        division = (
+            None if on_disk else divide(model, optimizer, options.zero_stage, self.collectives)
+        )
         exchange = make_exchange(
             options.compression,
             [variable.value for variable in model.trainable_variables],
@@ -94,7 +98,7 @@ class SingleBackend(Backend):
         self.meets_every = options.local_steps if self._meetings else 1
         self._step = make_step(
             model,
-            optimizer,
+            on_disk or optimizer,
             loss,
             metrics,
             auxiliary_loss,
@@ -108,6 +112,9 @@ class SingleBackend(Backend):
             model, optimizer, self.collectives, kept, own_slots=apart, division=division
         )
         self._variables = self._replica.variables
+        if on_disk:
+            self._variables = self._variables._replace(slots=on_disk.rest(self._variables.slots))
+            self.note = on_disk.note
         if not apart:
             self._variables = self._variables._replace(kept=self._replica.kept)
         compute = self._step.compute

@@ -50,6 +50,8 @@ CHANGEABLE = frozenset(
         "stages",
         "micro_batches",
         "schedule",
+        "offload",
+        "offload_dir",
         "reduction",
         "bucket_mb",
     }

@@ -103,6 +103,8 @@ class Session:
                 resolved["bfloat16"] = bfloat16
             folder.start({**config, "total_steps": total, "plan": resolved}, task.sidecar)
         self._build(total, source, bfloat16)
+        if backend.note:
+            log(backend.note)
         task.model.stop_training = False
         visible = not plan.quiet and backend.rank == 0
         with TrainingProgress(total, visible) as progress:

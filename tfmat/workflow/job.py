@@ -87,6 +87,7 @@ def plan_job(
         check_asynchronous,
         check_dtensor,
         check_of_asynchronous,
+        check_offload,
         check_profile,
         check_stages,
         check_zero,
@@ -99,6 +100,7 @@ def plan_job(
     check_profile(config, backend)
     check_zero(options, backend, config.optimizer.gradient_noise)
     check_stages(config, options, backend)
+    check_offload(config, backend)
     if backend == "asynchronous":
         check_asynchronous(config, options)
     else:
@@ -178,7 +180,7 @@ def check_training_fits(
 ) -> None:
     """InputError where the network, or one batch, is larger than the machine's memory."""
     parameters = count_parameters(config, num_outputs=num_outputs, form=form)
-    copies = 1 if backend == "dtensor" else _COPIES
+    copies: float = 1 if backend == "dtensor" else _COPIES - (config.offload == "slots")
     # Each process makes the whole network once, before it keeps its stage.
     copies = 1 + (copies - 1) / stages
     check_memory(

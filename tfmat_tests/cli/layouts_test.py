@@ -72,6 +72,7 @@ def test_tables(capsys):
         (["--config.mesh=batch"], "'batch' is no axis"),
         (["--config.layouts=hidden/kernl=-,batch"], "matches no variable"),
         (["--config.accumulate=2"], "accumulate=2 is for --backend=horovod"),
+        (["--config.offload=slots"], "offload=slots is for --backend=single"),
         (["--config.data.sharding=independent"], "data.sharding=independent is for --backend=horovod"),
         (["--config.compression=fp16"], "compression=fp16 is for --backend=horovod"),
         (["--config.jit_compile=true"], "jit_compile does not work"),
