@@ -203,13 +203,7 @@ class HorovodCollectives(Collectives):
         """See Collectives.connect: MPI's messages beside Horovod, whose collectives would wait for their receiver."""
         from tfmat.backends.mpi import load_mpi4py
 
-        mpi = load_mpi4py("pipeline stages")
-        if mpi.COMM_WORLD.size != self.size:
-            raise InputError(
-                f"pipeline stages need MPI, which sees {mpi.COMM_WORLD.size} of the {self.size} processes; start them "
-                "with mpirun or srun, or use --backend=mpi"
-            )
-        self.messages = MpiMessages(mpi, mpi.COMM_WORLD.Dup())
+        self.messages = MpiMessages(load_mpi4py("pipeline stages"), self.size)
 
     def _is_loss(self, error: Exception) -> bool:
         return isinstance(error, tf.errors.OpError) and any(

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
+from tfmat.errors import InputError
+
 # Between two looks at what is under way: short beside a message over a network, and nothing for a processor.
 _SECONDS = 0.0005
 
@@ -32,12 +34,21 @@ class MpiMessages:
     """Messages by MPI.
 
     Args:
-      mpi: the module.
-      world: a communicator of all ranks that nothing else uses.
+      mpi: the module; all ranks make this object at the same time.
+      size: how many these are.
+
+    Raises:
+      InputError: MPI does not see them all.
     """
 
-    def __init__(self, mpi: Any, world: Any):
-        self._mpi, self._world, self._outbox = mpi, world, Outbox()
+    def __init__(self, mpi: Any, size: int):
+        world = mpi.COMM_WORLD
+        if world.size != size:
+            raise InputError(
+                f"pipeline stages send by MPI, which sees {world.size} of the {size} processes; start them with mpirun "
+                "or srun, for the MPI that mpi4py was built for"
+            )
+        self._mpi, self._world, self._outbox = mpi, world.Dup(), Outbox()
 
     def send(self, tensor: tf.Tensor, to: int, *, one_at_a_time: bool = False) -> tf.Tensor:
         """See Messages."""

@@ -192,7 +192,7 @@ class MpiCollectives(Collectives):
 
     def connect(self) -> None:
         """See Collectives.connect."""
-        self.messages = MpiMessages(self._mpi, self._world.Dup())
+        self.messages = MpiMessages(self._mpi, self.size)
 
     def broadcast_variables(self, variables: Mapping[str, Any]) -> None:
         """See Collectives.broadcast_variables."""

@@ -267,9 +267,8 @@ class Step:
 
     def penalty(self, batch: Batch, penalties: list[Any]) -> tf.Tensor:
         """A piece's part of the penalties, which hold once a batch: the share of its examples."""
-        total = tf.add_n(penalties)
         share = tf.reduce_sum(batch.weights) / batch.num_examples
-        return tf.cast(share, total.dtype) * total
+        return tf.cast(share, penalties[0].dtype) * tf.add_n(penalties)
 
     def _shift_seeds(self, non_trainable: list[tf.Tensor], sign: int) -> list[tf.Tensor]:
         """The state with this worker's seeds (sign 1), or the common ones back from them (sign -1)."""

@@ -211,7 +211,17 @@ def test_models_that_stages_cannot_train_are_refused():
 
     with pytest.raises(InputError, match="stages needs a functional or Sequential model"):
         make_stages(Own(), 2)
-    shared = deep_model()
-    shared.get_layer("dense4").kernel = shared.get_layer("dense3").kernel
-    with pytest.raises(InputError, match="belongs to"):
-        make_stages(shared, 2, "dense3")
+
+    class Tied(layers.Layer):
+        def __init__(self, other):
+            super().__init__()
+            self.kernel = other.kernel
+
+        def call(self, x):
+            return x @ self.kernel
+
+    first = layers.Dense(3, name="first")
+    x = inputs = layers.Input((3,))
+    x = layers.Dense(3, name="middle")(first(x))
+    with pytest.raises(InputError, match="first/kernel belongs to 2 stages"):
+        make_stages(keras.Model(inputs, Tied(first)(x)), 2, "first")

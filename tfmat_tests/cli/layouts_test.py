@@ -107,7 +107,7 @@ def test_stages_of_the_wide_network_by_hand(capsys):
 
 
 def test_stages_in_words(capsys):
-    assert main(["layouts", "--config.mesh=stage:2", "--config.stages=hidden1_activation"]) == 0
+    assert main(["layouts", "--config.mesh=stage:2", "--config.stages=hidden_activation"]) == 0
     shown = capsys.readouterr().out
     assert "bubble in theory: 11.1 % of a step" in shown
     assert "note" not in shown
