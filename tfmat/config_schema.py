@@ -217,6 +217,7 @@ _ALL = (
     Option("offload", "none", "str", "single: the optimizer's slots are in memory (none), or in a temporary file from which they come block by block (slots), for networks beyond memory", choices=("none", "slots")),
     Option("offload_dir", None, "str", "folder of that file, on a fast disk of the machine (none: the run's folder)", optional=True),
     Option("data.num_curves", 1_000_000, "int", "curves for training (75 %) and validation (25 %)", "8 or more", lambda v: v >= 8),
+    Option("data.num_train", None, "int", "training curves that are used, the first of the data set (none: all)", "1 or more", _positive, optional=True),
     Option("data.num_test", 10_000, "int", "further curves that never train", "1 or more", _positive),
     Option("data.seed", None, "int", "of the curves, if not `seed`", "0 or more", _not_negative, optional=True),
     Option("data.noise_mpa", None, "float", "standard deviation of the stress noise, MPa (none: the law's)", "0 or more", _not_negative, optional=True),

@@ -30,6 +30,7 @@ COMMANDS = {
     "tune": "search hyper-parameters, with one command that can be left alone over night",
     "lr_range": "learning-rate range test, for one batch or several",
     "batch_sweep": "time and accuracy over batch sizes, at equal epochs and at equal time",
+    "learning_curve": "how many curves, and how large a network, a wanted accuracy takes",
     "noise_scale": "gradient noise scale of a run, and the critical batch that it predicts",
     "landscape": "the loss around a run's minimum: surfaces, curvature, sharpness",
     "scale": "measure what more workers buy, and where the time goes",

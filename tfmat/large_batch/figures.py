@@ -1,4 +1,4 @@
-"""The pictures of this room: noise scale, range test, batch sweep."""
+"""The pictures of this room: noise scale, range test, batch sweep, learning curve."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -11,13 +11,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tfmat.large_batch.noise_scale import NoiseScale
+from tfmat.large_batch.power_laws import PowerLaw
 from tfmat.report.drawing import (
     BAND,
+    COLOURS,
     INK,
+    MARKERS,
     MEASURED,
     MODEL,
+    MOST_SERIES,
     SECOND,
     finish,
+    legend_below,
     logarithmic,
     new_figure,
     save_figure,
@@ -156,6 +161,47 @@ def sweep_figure(table: pd.DataFrame, equal: str) -> Figure:
         panel.set_xlabel("global batch")
     if len(runs):
         logarithmic(panels[1, 1].yaxis)
+    return figure
+
+
+def learning_figure(
+    points: Sequence[Mapping[str, Any]],
+    laws: Mapping[str, PowerLaw],
+    quantity: str,
+    wanted: float,
+) -> Figure:
+    """A panel a parameter: the errors of the runs over their training curves, and the fit with its interval.
+
+    Args:
+      points: of learning_curve.json.
+      laws: parameter -> its fit.
+      quantity: what the errors are.
+      wanted: error that is asked for.
+    """
+    figure = new_figure(5.0 * len(laws), 4.4)
+    panels = figure.subplots(1, len(laws), squeeze=False)[0]
+    networks = sorted({point["parameters"] for point in points})
+    most = max(point["curves"] for point in points)
+    curves = np.geomspace(min(point["curves"] for point in points), 10 * most, 60)
+    for panel, (name, law) in zip(panels, laws.items(), strict=True):
+        for i, parameters in enumerate(networks):
+            own = [point for point in points if point["parameters"] == parameters]
+            look = {"color": COLOURS[i % MOST_SERIES], "marker": MARKERS[i % MOST_SERIES]}
+            x, y = ([point["curves"] for point in own], [point["errors"][name] for point in own])
+            panel.plot(x, y, ls="", ms=5, label=f"{parameters:,} parameters", **look)
+            found = [law.error(count, parameters) for count in curves]
+            panel.plot(curves, [each.value for each in found], lw=1.4, color=look["color"])
+            low, high = ([getattr(each, end) for each in found] for end in ("low", "high"))
+            panel.fill_between(curves, low, high, color=look["color"], alpha=0.15, lw=0)
+        panel.axhline(wanted, color=INK, lw=0.9, ls=":", label=f"wanted: {wanted:g}")
+        panel.axvline(most, color=MEASURED, lw=0.9, ls="--", label="beyond: predicted")
+        finish(panel)
+        logarithmic(panel.xaxis)
+        logarithmic(panel.yaxis)
+        panel.set_xlabel("training curves")
+        panel.set_ylabel(quantity)
+        panel.set_title(name, loc="left", fontsize=11, fontweight="bold")
+    legend_below(panels[0])
     return figure
 
 

@@ -12,8 +12,9 @@ from tfmat.config import Config
 from tfmat.durations import RunSteps
 from tfmat.errors import InputError
 from tfmat.files import as_json, make_folder, read_json, write_json, write_text
-from tfmat.large_batch.batch_sweep import at_batch, prepare_data
+from tfmat.large_batch.batch_sweep import at_batch
 from tfmat.large_batch.figures import range_figure, save_png_and_svg
+from tfmat.large_batch.runs import prepare_data
 
 if TYPE_CHECKING:
     from tfmat.data.packed import PackedDataset
@@ -143,7 +144,7 @@ def _test(
     from tfmat.optimizers.schedules import ExponentialRise
     from tfmat.training.plan import RunPlan
     from tfmat.training.sources import make_source
-    from tfmat.workflow.train import losses_and_metrics
+    from tfmat.workflow.train import curves_to_train, losses_and_metrics
 
     backend = make_backend("single")
     model = build_for(config, dataset)
@@ -158,9 +159,10 @@ def _test(
         {},
         auxiliary_loss=per_example_function(auxiliary) if auxiliary else None,
     )
+    num_train = curves_to_train(config, dataset.num_train)
     source = make_source(
-        dataset.features[: dataset.num_train],
-        dataset.labels[: dataset.num_train],
+        dataset.features[:num_train],
+        dataset.labels[:num_train],
         RunPlan.of_config(config, shard_size=dataset.shard_size),
         backend,
     )

@@ -58,6 +58,8 @@ def noise_scale_of_run(
     Raises:
       InputError: where there is no checkpoint, or the sizes do not fit.
     """
+    from tfmat.workflow.train import curves_to_train
+
     config, extra = load_saved_config(find_run_file(workdir, "config.json"))
     if not 1 <= small < big or big % small or groups < 2:
         raise InputError(
@@ -70,16 +72,17 @@ def noise_scale_of_run(
             f"{folder.folder} holds no checkpoint; train first, with --config.checkpoint.keep=10 for more of them"
         )
     dataset = PackedDataset.open(extra["data_dir"], verify=False)
-    if big > dataset.num_train:
-        raise InputError(f"--big={big} is more than the {dataset.num_train} training curves")
-    epochs = RunPlan.of_config(config).epochs(dataset.num_train)
+    num_train = curves_to_train(config, dataset.num_train)
+    if big > num_train:
+        raise InputError(f"--big={big} is more than the {num_train} training curves")
+    epochs = RunPlan.of_config(config).epochs(num_train)
     model, gradient = _gradient_function(config, dataset)
     points = []
     for i, step in enumerate(steps):
         _set_weights(model, folder.load(step).arrays)
         report = _part(progress, i, len(steps), groups)
         squares = measure_squares(
-            gradient, dataset.num_train, small=small, big=big, groups=groups, seed=seed, progress=report
+            gradient, num_train, small=small, big=big, groups=groups, seed=seed, progress=report
         )  # fmt: skip
         scale = estimate_noise_scale(*squares, small=small, big=big, seed=seed)
         points.append((step, epochs.epochs(step), scale))

@@ -18,7 +18,7 @@ from tfmat.errors import InputError
 from tfmat.training.plan import RunPlan
 from tfmat.workflow.dataset import curve_settings, make_dataset, named_dataset, seed_and_counts
 from tfmat.workflow.results import calibrate_run, evaluate_run, identify_example
-from tfmat.workflow.train import train
+from tfmat.workflow.train import curves_to_train, train
 
 if TYPE_CHECKING:
     from tfmat.backends import Backend, BackendOptions
@@ -62,6 +62,12 @@ class Job:
     def form(self) -> RecordForm:
         """What the points and channels of a record are."""
         return self.dataset.form if self.dataset else RecordForm.of(self.settings)
+
+    @property
+    def num_weights(self) -> int:
+        """Trainable numbers of the network, see `count_parameters`; a variance head's too."""
+        outputs = self.num_outputs * (2 if self.config.model.uncertainty == "gaussian" else 1)
+        return count_parameters(self.config, num_outputs=outputs, form=self.form)
 
 
 def plan_job(
@@ -129,9 +135,11 @@ def plan_job(
         stages=options.mesh.size("stage"),
     )
     num_curves = config.data.num_curves
-    _check_lengths(config, plan, dataset.num_train if dataset else num_curves - num_curves // 4)
-    # The folder's name tells an edited law file apart.
-    check_same_config(workdir, {**config.to_dict(), "data_dir": str(folder.resolve())})
+    num_train = dataset.num_train if dataset else num_curves - num_curves // 4
+    _check_lengths(config, plan, curves_to_train(config, num_train))
+    # The data set's identity tells an edited law file, and another set of imported curves, apart.
+    identity = dataset.manifest["id"] if dataset else folder.name.rpartition("-")[2]
+    check_same_config(workdir, {**config.to_dict(), "data_id": identity})
     return job
 
 

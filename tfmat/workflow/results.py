@@ -3,14 +3,14 @@
 import contextlib
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfmat.console import log, open_console
 from tfmat.curves.example import example_curve, write_example_curve, write_example_tests
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
-from tfmat.files import write_json
+from tfmat.files import read_json, write_json
 
 if TYPE_CHECKING:
     from tfmat.curves.measured import MeasuredCurve
@@ -39,18 +39,30 @@ def calibrate_run(workdir: str, dataset: PackedDataset) -> None:
     log(f"the network's intervals are calibrated on {calibration.num_curves:,} validation curves")
 
 
-def evaluate_run(workdir: str, dataset: PackedDataset) -> None:
-    """Accuracy on the test curves, with the reference where that is quick: printed, and kept in the run's folder."""
+def evaluation_of(workdir: str) -> dict[str, Any]:
+    """What evaluation.json says of a run that is done; where there is none yet, the run is calibrated and evaluated.
+
+    Raises:
+      InputError: its data set is not there any more, or holds no test curves.
+    """
+    file = pathlib.Path(workdir) / "evaluation.json"
+    if not file.exists():
+        from tfmat.identification.evaluate import find_test_data
+        from tfmat.launch.runtime import prepare_tensorflow
+
+        dataset = PackedDataset.open(find_test_data(workdir), verify=False)
+        prepare_tensorflow(own_program=True)
+        calibrate_run(workdir, dataset)
+        _evaluate(workdir, dataset)
+    return dict(read_json(file))
+
+
+def _evaluate(workdir: str, dataset: PackedDataset) -> dict[str, Any]:
+    """Writes evaluation.json, with the reference where there is one that is quick, and returns it."""
     from tfmat.identification.evaluate import add_reference, evaluate
     from tfmat.identification.identifier import Identifier
     from tfmat.identification.likelihood import has_unknown_errors
     from tfmat.report.evaluation import write_evaluation
-    from tfmat.report.tables import (
-        coverage_table,
-        evaluation_table,
-        posterior_table,
-        reference_table,
-    )
 
     identifier = Identifier.open(workdir)
     evaluation = evaluate(identifier, dataset)
@@ -61,6 +73,19 @@ def evaluate_run(workdir: str, dataset: PackedDataset) -> None:
             evaluation = add_reference(evaluation, identifier, dataset, REFERENCE_CURVES)
     content = evaluation.to_json()
     write_evaluation(workdir, content, **evaluation.arrays(dataset))
+    return content
+
+
+def evaluate_run(workdir: str, dataset: PackedDataset) -> None:
+    """Accuracy on the test curves, with the reference where that is quick: printed, and kept in the run's folder."""
+    from tfmat.report.tables import (
+        coverage_table,
+        evaluation_table,
+        posterior_table,
+        reference_table,
+    )
+
+    content = _evaluate(workdir, dataset)
     open_console().print(evaluation_table(content))
     if content["coverage"]:
         open_console().print(coverage_table(content))

@@ -42,7 +42,8 @@ def train(
 
     num_outputs = len(dataset.parameters)
     plan = plan.changed(shard_size=dataset.shard_size)
-    epochs = plan.epochs(dataset.num_train)
+    num_train = curves_to_train(config, dataset.num_train)
+    epochs = plan.epochs(num_train)
     model = build_for(config, dataset)
     if backend.rank == 0:
         log(f"network: {model.count_params():,} parameters, {num_outputs} outputs")
@@ -87,7 +88,7 @@ def train(
     )
     session = Session(task, plan, backend)
     rows = (
-        slice(dataset.num_train),
+        slice(num_train),
         slice(dataset.num_train, dataset.num_train + dataset.num_validation),
     )
     features = dataset.features
@@ -102,6 +103,17 @@ def train(
         "data_id": dataset.manifest["id"],
     }
     return session.run(saved, make_source(*training, plan, backend), backend.place(validation))
+
+
+def curves_to_train(config: Config, num_train: int) -> int:
+    """How many of a data set's `num_train` training curves train; InputError where the config wants more."""
+    wanted: int = config.data.num_train or num_train
+    if wanted > num_train:
+        raise InputError(
+            f"data.num_train={wanted} is more than the {num_train} training curves that there are; give fewer, or "
+            "more curves"
+        )
+    return wanted
 
 
 def _has_ended(plan: RunPlan, backend: "Backend") -> bool:

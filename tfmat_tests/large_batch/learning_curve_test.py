@@ -1,0 +1,192 @@
+"""`tfmat learning_curve` as a user calls it, on some hundred curves, and its answers in words."""
+
+import json
+
+import keras
+import numpy as np
+import pandas as pd
+import pytest
+
+from tfmat.cli.learning_curve import lines
+from tfmat.cli.main import main
+from tfmat.config import load_config
+from tfmat.files import read_json, write_json
+from tfmat.large_batch.batch_sweep import at_batch
+from tfmat.large_batch.learning_curve import answers, law_of
+from tfmat.large_batch.runs import prepare_data, run_once
+
+SMALL = [
+    "--config=smoke", "--config.data.num_test=40", "--config.global_batch_size=25", "--config.train_for=4epochs",
+    "--config.model.conv_filters=4", "--config.model.kernel_sizes=5", "--config.model.hidden_units=8",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    folder, data = tmp_path_factory.mktemp("study"), tmp_path_factory.mktemp("data")
+    arguments = [
+        "learning_curve", *SMALL, f"--workdir={folder}", f"--data_dir={data}", "--seeds=1",
+        "--curves=25,50,100,200",
+    ]  # fmt: skip
+    assert main(arguments) == 0
+    return folder, arguments
+
+
+def test_every_point_is_an_ordinary_run(study, capsys):
+    folder, _ = study
+    content = read_json(folder / "learning_curve.json")
+    assert [point["curves"] for point in content["points"]] == [25, 50, 100, 200]
+    for point in content["points"]:
+        run = folder / f"curves-{point['curves']:07d}-width-1-seed-0"
+        config = read_json(run / "config.json")
+        assert config["num_examples"] == point["curves"] and config["train_for"] == "4epochs"
+        etas = read_json(run / "evaluation.json")["reference"]["parameters"]
+        assert point["errors"] == {name: each["eta"] for name, each in etas.items()}
+    # The test curves, and so the best possible, are the same for all.
+    risks = [
+        read_json(run / "evaluation.json")["reference"]["parameters"]["G0"]["bayes_risk"]
+        for run in folder.glob("curves-*")
+    ]
+    np.testing.assert_allclose(risks, risks[0], rtol=1e-6)
+    table = pd.read_csv(folder / "learning_curve.csv")
+    assert table.eta_a.tolist() == [point["errors"]["a"] for point in content["points"]]
+    assert (folder / "learning_curve.png").stat().st_size > 10_000
+    assert list(content["laws"]) == ["G0", "a"]
+
+
+def test_what_is_done_is_not_repeated_and_more_curves_go_on(study, capsys):
+    folder, arguments = study
+    before = {file: file.stat().st_mtime_ns for file in folder.glob("*/metrics.jsonl")}
+    assert len(before) == 4
+    assert main([*arguments, "--curves=25,50,100,200,400"]) == 0
+    shown = capsys.readouterr()
+    assert "5 of 5: 400 curves" in shown.err and "1 of 5" not in shown.err
+    assert {file: file.stat().st_mtime_ns for file in before} == before
+    assert shown.out.startswith("G0: falls as curves^-") and "\na: falls as" in shown.out
+    assert shown.out.endswith("learning_curve.png\n")
+
+
+def test_runs_of_another_config_are_not_mixed_in(study, capsys):
+    _, arguments = study
+    for key, before in (("data.noise_mpa=2", None), ("optimizer.learning_rate=0.01", 0.001)):
+        name, _, value = key.partition("=")
+        assert main([*arguments, f"--config.{key}"]) == 2
+        shown = capsys.readouterr().err
+        assert f"was started with {name}={before}, not {float(value)}" in shown
+        assert shown.count("\n") == 1
+
+
+def test_runs_that_diverged_are_left_out(study, capsys):
+    folder, arguments = study
+    file = folder / "curves-0000025-width-1-seed-0" / "status.json"
+    saved = read_json(file)
+    write_json(file, {**saved, "state": "diverged"})
+    try:
+        assert main([*arguments, "--curves=25,50,100,200,400"]) == 0
+        content = read_json(folder / "learning_curve.json")
+        assert content["diverged"] == ["curves-0000025-width-1-seed-0"]
+        assert len(content["points"]) == 4
+        capsys.readouterr()
+        assert main(arguments) == 3
+        assert "1 of 4 runs diverged, which leaves 3 numbers of curves" in capsys.readouterr().err
+    finally:
+        write_json(file, saved)
+
+
+def test_the_first_curves_of_a_set_are_those_of_a_smaller_set(tmp_path, capsys):
+    """A run on a part of a data set has the weights of a run on a set of that size, bit for bit."""
+    small = {"model__conv_filters": "4", "model__kernel_sizes": "5", "train_for": "2epochs"}
+    weights, data = [], str(tmp_path / "data")
+    for name, size in (
+        ("a", {"data__num_curves": 1600}),
+        ("b", {"data__num_curves": 3000, "data__num_train": 1200}),
+    ):
+        config = at_batch(load_config("smoke"), 400, data__num_test=40, **small, **size)
+        dataset = prepare_data(config, data, 400)
+        run_once(config, dataset, tmp_path / name)
+        assert read_json(tmp_path / name / "config.json")["num_examples"] == 1200
+        weights.append(keras.models.load_model(tmp_path / name / "final.keras").get_weights())
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    capsys.readouterr()
+    arguments = [
+        "learning_curve",
+        *SMALL,
+        f"--data_dir={dataset.folder}",
+        f"--workdir={tmp_path}/c",
+    ]
+    assert main([*arguments, "--curves=500,1000,2000,4000"]) == 2
+    assert "data.num_train=4000 is more than the 2250 training curves" in capsys.readouterr().err
+
+
+def size_of(width):
+    """Parameters of a network of 1,000 numbers and 1,000 more for each of its 100 units."""
+    return 1000 + 1000 * round(100 * width)
+
+
+def content_of(wanted):
+    """A study of G with errors 1 + 0.02 + (curves / 10,000)^-1 + 0.2 (parameters / 101,000)^-1, without scatter."""
+    points = [
+        {"curves": curves, "width": width, "parameters": size_of(width), "errors": {"G": error}}
+        for curves in (5000, 10_000, 20_000, 40_000)
+        for width in (0.5, 1.0, 2.0)
+        for error in [1.02 + 1e4 / curves + 0.2 * 101_000 / size_of(width)]
+    ]
+    laws = {"G": answers(law_of(points, "G", "η"), points, wanted, size_of)}
+    return {"quantity": "η", "wanted": wanted, "points": points, "laws": laws}
+
+
+def test_curves_and_width_for_a_wanted_error():
+    """1.3 takes 10,000 / (0.28 - 0.2) curves at width 1, and 20,200 / (0.28 - 0.25) parameters for 40,000 curves."""
+    content = content_of(1.3)
+    json.dumps(content, allow_nan=False)
+    law = content["laws"]["G"]
+    assert law["networks"][1]["curves"]["value"] == pytest.approx(10_000 / 0.08, rel=0.02)
+    assert law["networks"][0]["limit"]["value"] == pytest.approx(1.02 + 0.2 * 101 / 51, rel=0.01)
+    largest, endless = law["sizes"]
+    assert largest["curves"] == 40_000 and endless["curves"] is None
+    assert largest["parameters"]["value"] == pytest.approx(20_200 / 0.03, rel=0.05)
+    assert largest["width"]["value"] == pytest.approx(20_200 / 0.03 / 1e5, rel=0.05)
+    assert endless["parameters"]["value"] == pytest.approx(20_200 / 0.28, rel=0.05)
+    said = lines("G", law, content)
+    assert said[0].startswith("G: falls as curves^-1.00 (")
+    assert said[1].startswith(
+        "  width 0.5 (51,000 parameters): no number of curves gives η ≤ 1.3; try a longer"
+    )
+    assert said[2].startswith("  width 1 (101,000 parameters): η ≤ 1.3 takes about 1")
+    assert "data.num_curves=1" in said[2] and "guess" not in said[2]
+    assert said[4].startswith("  with 40,000 curves: η ≤ 1.3 takes about width 6.")
+    assert said[5].startswith("  with endless curves: η ≤ 1.3 takes about width 0.7")
+
+
+def test_an_answer_far_away_is_told_to_be_a_guess():
+    content = content_of(1.22 + 1e4 / 1e6)
+    said = lines("G", content["laws"]["G"], content)
+    assert "a guess, more than 10 times the 40,000 curves that were measured" in said[2]
+    content = content_of(1.019)
+    said = lines("G", content["laws"]["G"], content)
+    assert all("no number of curves gives η ≤ 1.019" in line for line in said[1:4])
+    assert said[4:] == [
+        "  with 40,000 curves: no width gives η ≤ 1.019",
+        "  with endless curves: no width gives η ≤ 1.019",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--curves=1000,x"], "--curves=1000,x: give positive whole numbers"),
+        (["--curves=1000,2000,2000,4000"], "--curves has 3 different numbers"),
+        (["--curves=20,2000,3000,4000"], "--curves has 20, fewer than global_batch_size=50"),
+        (["--widths=1,2"], "--widths=1,2: give one positive number, or 3 or more"),
+        (["--widths=1,1.001,2"], "two of them make the same network, model.hidden_units=125"),
+        (["--widths=-1"], "--widths=-1: give positive numbers"),
+        (["--wanted=0"], "--wanted=0: give a positive number"),
+        (["--config.train_for=0.001epochs"], "train_for is '0.001epochs', less than one step"),
+    ],
+)
+def test_mistakes_get_one_line(arguments, line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["learning_curve", "--config=smoke", *arguments]) == 2
+    shown = capsys.readouterr().err
+    assert line in shown and shown.count("\n") == 1
