@@ -112,6 +112,7 @@ def landscape_figure(content: Mapping[str, Any]) -> Figure:
     panels = figure.subplots(1, 2, sharey=True)
     values = np.array([content["loss"][part] for part in _NAMES])
     low, high = float(values.min()), float(values.max())
+    norm: Normalize
     if low > 0:
         levels, norm = np.geomspace(low, high, _LEVELS), LogNorm(low, high)
     else:
