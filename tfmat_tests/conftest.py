@@ -37,6 +37,7 @@ LONGEST = (
     "identification/posterior_test.py",
     "training/features_test.py",
     "backends/equality_test.py",
+    "backends/zero_test.py",
     "identification/classical_test.py",
     "identification/bayes_risk_test.py",
     "end_to_end/stopping_test.py",
