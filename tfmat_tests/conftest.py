@@ -31,6 +31,7 @@ LONGEST = (
     "backends/horovod_test.py",
     "horovod/keras_module_test.py",
     "training/several_workers_test.py",
+    "backends/pipeline_test.py",
     "end_to_end/slurm_test.py",
     "backends/dtensor_clients_test.py",
     "report/training_report_test.py",

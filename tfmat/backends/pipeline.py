@@ -17,7 +17,7 @@ from tfmat.backends.collectives import Collectives
 from tfmat.backends.exchange import Counted
 from tfmat.backends.pipeline_step import StageStep
 from tfmat.backends.refusals import check_parts, check_precision
-from tfmat.backends.replica import Replica
+from tfmat.backends.replica import Replica, place_in_state, put
 from tfmat.backends.schedule import Place, bubble, micro_batches_of, order_of_work
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.stages import Stages, make_stages, slot_places
@@ -40,6 +40,7 @@ class PipelineBackend(SingleBackend):
 
     stages: Stages
     _whole: Arrays | None = None
+    _is_whole = False
 
     def __init__(self, name: str, options: BackendOptions, collectives: Collectives):
         super().__init__(options, collectives)
@@ -89,6 +90,8 @@ class PipelineBackend(SingleBackend):
     ) -> None:
         """See Backend.build; InputError also where the model cannot be cut."""
         self.collectives.check_build(jit_compile)
+        if bfloat16:
+            raise InputError("precision does not work with pipeline stages; leave it at float32")
         check_precision(model, optimizer)
         check_parts(model, self._micro_batches, "micro_batches")
         if optimizer.gradient_noise:
@@ -126,7 +129,6 @@ class PipelineBackend(SingleBackend):
             metrics,
             auxiliary_loss,
             worker=here.replica,
-            bfloat16=bfloat16,
         )
         specs = (None, *self.stages.between, None)
         self._stage_step = StageStep(
@@ -140,6 +142,8 @@ class PipelineBackend(SingleBackend):
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
     ) -> np.ndarray:
         """See Backend.train."""
+        if self._is_whole:
+            self._forget_others()
         missing = -indices.shape[1] % self._micro_batches
         indices, weights = (np.pad(a, ((0, 0), (0, missing))) for a in (indices, weights))
         compiles, started = len(self._functions), time.monotonic()
@@ -202,7 +206,7 @@ class PipelineBackend(SingleBackend):
                 array = self.collectives.hand_over(mine.get(name), rank)
                 if array is not None:
                     found[name] = array
-        return {name: found[name] for name in sorted(found, key=_in_order)} if found else mine
+        return {name: found[name] for name in sorted(found, key=place_in_state)} if found else mine
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
         """See Backend.write; on ranks other than 0 also what `read` returned there."""
@@ -220,7 +224,7 @@ class PipelineBackend(SingleBackend):
         for name in self.collectives.broadcast(list(whole)):
             array = self.collectives.broadcast(whole.get(name))
             if name in mine:
-                _put(mine[name], array)
+                put(mine[name], array)
         self._whole = None
 
     def sync_model(self) -> None:
@@ -228,7 +232,8 @@ class PipelineBackend(SingleBackend):
         found = self.read()
         if self.rank == 0:
             for name, variable in self._all.items():
-                _put(variable.value, found[name])
+                put(variable.value, found[name])
+            self._is_whole = True
 
     def _set_apart(self) -> None:
         """Frees the memory of other stages' weights; rank 0 keeps all for `synchronize`."""
@@ -239,10 +244,16 @@ class PipelineBackend(SingleBackend):
             is_there = tf.shape(value).numpy().tolist() == list(variable.shape)
             if self._whole is not None:
                 self._whole[name] = value.numpy() if is_there else before[name]
+            if name in own and not is_there:  # another backend's stages were others
+                put(value, np.zeros(variable.shape))
+        self._forget_others()
+
+    def _forget_others(self) -> None:
+        own = set(self._names.values())
+        for name, variable in self._all.items():
             if name not in own:
-                _put(value, np.zeros([0]))
-            elif not is_there:  # another backend's stages were others
-                _put(value, np.zeros(variable.shape))
+                put(variable.value, np.zeros([0]))
+        self._is_whole = False
 
     def _train_steps(
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor
@@ -285,14 +296,3 @@ class PipelineBackend(SingleBackend):
     def _predict_stage(self, features: Any) -> Any:
         self.collectives.begin_graph("predict")
         return self._stage_step.predicted(self._read(), features)
-
-
-def _put(variable: tf.Variable, array: np.ndarray) -> None:
-    """Gives a variable's memory other contents, of its own shape or none."""
-    value = tf.cast(tf.convert_to_tensor(array), variable.dtype)
-    tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value, validate_shape=False)
-
-
-def _in_order(name: str) -> tuple[int, int]:
-    part, place = name.split("/")
-    return State._fields.index(part), int(place)

@@ -183,7 +183,7 @@ def check_stages(config: Config, options: BackendOptions, backend: str) -> None:
             "model.batch_normalization=synchronized",
             config.model.batch_normalization == "synchronized",
         ),
-        ("data.sharding=independent", config.data.sharding == "independent"),
+        (f"precision={config.precision}", config.precision != "float32"),
     ):
         if given:
             raise InputError(f"{key} does not work with pipeline stages; leave it out")

@@ -183,6 +183,18 @@ def assign_all(variables: Sequence[Any], values: Sequence[tf.Tensor]) -> list[An
     ]
 
 
+def put(variable: tf.Variable, array: np.ndarray) -> None:
+    """Gives a variable's memory other contents, of the variable's shape or of none."""
+    value = tf.cast(tf.convert_to_tensor(array), variable.dtype)
+    tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value, validate_shape=False)
+
+
+def place_in_state(name: str) -> tuple[int, int]:
+    """By which the names of a state are in its order."""
+    part, place = name.split("/")
+    return State._fields.index(part), int(place)
+
+
 def _mean(stacked: np.ndarray) -> np.ndarray:
     mean: np.ndarray = stacked.mean(axis=0, dtype=np.float64).astype(stacked.dtype)
     return mean

@@ -52,7 +52,10 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     from tfmat.launch.runtime import prepare_tensorflow
 
     prepare_tensorflow(own_program=True)
-    network = {"num_outputs": num_outputs, "inputs": RecordForm.of(settings).network()}
+    network: dict[str, Any] = {
+        "num_outputs": num_outputs,
+        "inputs": RecordForm.of(settings).network(),
+    }
     if has_stages(options.mesh):
         return _show_stages(config, options, network, flag_values.json)
     from tfmat.backends.collectives_of_step import collectives_of_step

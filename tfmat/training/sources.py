@@ -102,7 +102,7 @@ def make_source(
         )
     examples = with_weights(features, labels, sample_weight, class_weight)
     # Each for itself: every worker takes its columns of batches of its own order over the whole set.
-    worker = backend.rank if plan.sharding == "independent" and backend.world_size > 1 else None
+    worker = backend.replica if plan.sharding == "independent" and backend.world_size > 1 else None
     order = ExampleOrder(count, plan.seed, plan.shard_size, worker=worker)
     fits = all(backend.collectives.gather(fits_in_memory(sum(array.nbytes for array in arrays))))
     if plan.reading == "stream" or (plan.reading == "auto" and not fits):

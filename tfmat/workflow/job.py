@@ -6,7 +6,7 @@ It is read from the config and checked before anything is made: here, or for ano
 import dataclasses
 import math
 import pathlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfmat.config import Config, goes_in_pieces
 from tfmat.console import log
@@ -188,7 +188,7 @@ def check_training_fits(
 ) -> None:
     """InputError where the network, or one batch, is larger than the machine's memory."""
     parameters = count_parameters(config, num_outputs=num_outputs, form=form)
-    copies: float = 1 if backend == "dtensor" else _COPIES - (config.offload == "slots")
+    copies = 1.0 if backend == "dtensor" else _COPIES - (config.offload == "slots")
     # Each process makes the whole network once, before it keeps its stage.
     copies = 1 + (copies - 1) / stages
     check_memory(
@@ -250,12 +250,7 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
         dataset = dataset or make_dataset(config, job.settings, data_dir)
     _prepare_tensorflow(job)
     with make_backend(backend, job.options) as workers:
-        if backend == "dtensor":
-            from tfmat.backends.planning import plan_of_config
-
-            plan_of_config(
-                config, job.options, num_outputs=job.num_outputs, inputs=job.form.network()
-            )
+        _check_layout(job)
         dataset = dataset or _dataset_for_all(job, data_dir, workers)
         train(config, dataset, job.plan, backend=workers)
     if workers.rank != 0:
@@ -264,6 +259,20 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
     evaluate_run(workdir, dataset)
     identify_example(workdir, dataset.settings)
     log(f"report: {write_training_report(workdir)}")
+
+
+def _check_layout(job: Job) -> None:
+    """InputError where the network cannot be divided over a mesh or into stages, before anything is simulated."""
+    from tfmat.backends.planning import plan_of_config
+    from tfmat.backends.schedule import has_stages
+
+    network: dict[str, Any] = {"num_outputs": job.num_outputs, "inputs": job.form.network()}
+    if job.backend == "dtensor":
+        plan_of_config(job.config, job.options, **network)
+    elif has_stages(job.options.mesh):
+        from tfmat.backends.stage_planning import plan_stages
+
+        plan_stages(job.config, job.options, **network)
 
 
 def _prepare_tensorflow(job: Job) -> None:

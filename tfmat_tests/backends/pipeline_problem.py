@@ -73,6 +73,7 @@ def train(case, data, rank=0):
             sums.append(backend.train(*block))
             if case.get("resume") and len(sums) == 1:
                 saved = backend.read()
+                backend.sync_model()  # and on with rank 0's memory as before
         if saved:  # back, and the same again
             start = backend.collectives.broadcast(saved)
             backend.write(start if rank == 0 else {n: 0 * a for n, a in start.items()})

@@ -181,7 +181,7 @@ def test_what_stages_cannot_do_is_refused(backend, given, message):
         ({"jit_compile": True}, "jit_compile does not work with pipeline stages"),
         ({"optimizer.gradient_noise": 0.1}, "optimizer.gradient_noise does not work"),
         ({"model.batch_normalization": "synchronized"}, "synchronized does not work"),
-        ({"data.sharding": "independent"}, "data.sharding=independent does not work"),
+        ({"precision": "auto"}, "precision=auto does not work"),
         ({"global_batch_size": 7}, "7 examples, which cannot go through"),
         ({"profile": True}, "profile=true does not work with pipeline stages"),
     ],
