@@ -96,6 +96,12 @@ def lines(name: str, law: dict[str, Any], content: dict[str, Any]) -> list[str]:
         said.append(
             "  note: the error does not surely fall with the curves; add --curves or --seeds"
         )
+    if below := [one for one in law["networks"] if one["reached"] < one["limit"]["value"]]:
+        widths = ", ".join(f"{one['width']:g}" for one in below)
+        said.append(
+            f"  note: width {widths} already came below the limit of the fit, which runs do not follow; do not rely "
+            "on limits and sizes"
+        )
     for network in law["networks"]:
         who = f"width {network['width']:g} ({network['parameters']:,} parameters)"
         answer, limit = _curves(network["curves"], measured["curves"], wanted), network["limit"]

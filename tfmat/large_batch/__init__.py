@@ -1,1 +1,1 @@
-"""Tools for training with large batches: gradient noise scale, learning-rate range test, batch-size sweep."""
+"""Training with large batches, and before long runs: noise scale, range test, batch sweep, learning curve."""

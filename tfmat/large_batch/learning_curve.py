@@ -98,7 +98,7 @@ def learning_curve(
         "wanted": wanted,
         "points": points,
         "diverged": diverged,
-        "laws": {name: answers(law, points, wanted, size_of) for name, law in laws.items()},
+        "laws": {name: answers(law, points, name, wanted, size_of) for name, law in laws.items()},
     }
     save_png_and_svg(learning_figure(points, laws, quantity, wanted), folder / "learning_curve")
     write_json(folder / "learning_curve.json", content)
@@ -107,20 +107,24 @@ def learning_curve(
 
 def law_of(points: Sequence[dict[str, Any]], name: str, quantity: str) -> PowerLaw:
     """The power law of the errors of one parameter."""
-    sizes = [np.array([point[key] for point in points], float) for key in ("curves", "parameters")]
-    errors = np.array([point["errors"][name] for point in points])
-    return fit_power_law(*sizes, errors, floor=1.0 if quantity == ETA else 0.0)
+    return fit_power_law(
+        np.array([point["curves"] for point in points], float),
+        np.array([point["parameters"] for point in points], float),
+        np.array([point["errors"][name] for point in points]),
+        floor=1.0 if quantity == ETA else 0.0,
+    )
 
 
 def answers(
-    law: PowerLaw, points: Sequence[dict[str, Any]], wanted: float, size_of: SizeOf
+    law: PowerLaw, points: Sequence[dict[str, Any]], name: str, wanted: float, size_of: SizeOf
 ) -> dict[str, Any]:
-    """What one law says; every estimate has `value`, `low` and `high` (90 %), None for infinity.
+    """What the law of one parameter says; every estimate has `value`, `low` and `high` (90 %), None for infinity.
 
     Returns:
       `alpha`, `beta` (None with one network), `misfit` (root mean square of the logarithms), `falls` (whether the
       errors surely fall with the curves), `networks`: for each measured one `width`, `parameters`, `limit` (its error
-      with endless curves) and `curves` (that give the wanted error); and `sizes`: for the largest measured number of
+      with endless curves), `reached` (geometric mean of its errors with the most curves) and `curves` (that give the
+      wanted error); and `sizes`: for the largest measured number of
       `curves` and for endless ones (None) the `parameters` and the `width` that give the wanted error.
     """
     counts = [point["curves"] for point in points]
@@ -136,6 +140,7 @@ def answers(
                 "width": width,
                 "parameters": parameters,
                 "limit": law.error(parameters=parameters).to_json(),
+                "reached": _reached(points, name, width),
                 "curves": law.examples_for(wanted, parameters).to_json(),
             }
             for parameters, width in networks
@@ -150,6 +155,13 @@ def answers(
             {"curves": count, "parameters": needed.to_json(), "width": width.to_json()}
         )
     return found
+
+
+def _reached(points: Sequence[dict[str, Any]], name: str, width: float) -> float:
+    own = [point for point in points if point["width"] == width]
+    most = max(point["curves"] for point in own)
+    errors = [point["errors"][name] for point in own if point["curves"] == most]
+    return float(np.exp(np.log(errors).mean()))
 
 
 def _check(

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import least_squares
 
-from tfmat.materials.law import Array
+Array = NDArray[np.floating]
+
 
 # One for each number that limit and term have, and one to spare; two networks would leave the limit open.
 FEWEST_SIZES, FEWEST_NETWORKS = 4, 3
@@ -22,7 +23,7 @@ _LEAST, _MOST = 1e-3, 10.0
 # What is known before any run is seen, as if from one more: seeds differ by some per cent.
 _USUAL_SCATTER, _RUNS_KNOWN = 0.05, 1
 _CONFIDENCE = 0.9
-# Of the sampler; more walkers and rounds than these widen intervals by a hundredth.
+# Of the sampler: its intervals held the truth as often as they say (see the tests).
 _WALKERS_A_NUMBER, _ROUNDS, _SETTLING, _KEPT_OF = 80, 600, 100, 5
 
 

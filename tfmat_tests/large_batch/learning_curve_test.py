@@ -132,7 +132,7 @@ def content_of(wanted):
         for width in (0.5, 1.0, 2.0)
         for error in [1.02 + 1e4 / curves + 0.2 * 101_000 / size_of(width)]
     ]
-    laws = {"G": answers(law_of(points, "G", "η"), points, wanted, size_of)}
+    laws = {"G": answers(law_of(points, "G", "η"), points, "G", wanted, size_of)}
     return {"quantity": "η", "wanted": wanted, "points": points, "laws": laws}
 
 
@@ -170,6 +170,13 @@ def test_an_answer_far_away_is_told_to_be_a_guess():
         "  with 40,000 curves: no width gives η ≤ 1.019",
         "  with endless curves: no width gives η ≤ 1.019",
     ]
+
+
+def test_runs_below_the_limit_of_the_fit_are_told():
+    content = content_of(1.3)
+    content["laws"]["G"]["networks"][0]["reached"] = 1.1
+    said = lines("G", content["laws"]["G"], content)
+    assert said[1].startswith("  note: width 0.5 already came below the limit of the fit")
 
 
 @pytest.mark.parametrize(

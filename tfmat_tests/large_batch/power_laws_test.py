@@ -87,17 +87,17 @@ def test_what_nothing_reaches_is_infinite():
 
 
 def test_errors_that_do_not_fall_are_told():
-    """By chance 5 % seem to fall; at most 3 of 10 is the binomial's 0.999 quantile."""
+    """By chance 5 % seem to fall; at most 2 of 6 is the binomial's 0.99 quantile."""
     curves, networks = runs(NETWORKS[:1], 2)
     seemed = 0
-    for seed in range(10):
+    for seed in range(6):
         scatter = np.exp(0.1 * np.random.default_rng(seed).normal(size=8))
         found = fit_power_law(curves, networks, scatter)
         seemed += found.fall(5e3, 4e4).low > 0.02
         assert found.examples_for(0.3).high == math.inf
         falling = law(curves, 1.6e5, 0.2, 1.0, 0.5, 0.0, 1.0) * scatter**0.5
         assert fit_power_law(curves, networks, falling).fall(5e3, 4e4).low > 0.2
-    assert seemed <= 3
+    assert seemed <= 2
 
 
 def test_too_few_sizes_or_networks_are_no_law():
