@@ -124,7 +124,7 @@ def exclude_alike(
     optimizer: Any, variables: Sequence[keras.Variable], parts: Sequence[keras.Variable]
 ) -> None:
     """Excludes from weight decay those `parts` (of a functional optimizer) whose `variables` are excluded."""
-    excluded = getattr(optimizer, "_exclude_from_weight_decay", set())
+    excluded: set[Any] = getattr(optimizer, "_exclude_from_weight_decay", set())
     for variable, part in zip(variables, parts, strict=True) if excluded else ():
         # The optimizer that was told may have been Keras's own, which has other keys.
         if {TFOptimizer._var_key(optimizer, variable), optimizer._var_key(variable)} & excluded:
