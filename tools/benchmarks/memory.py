@@ -42,10 +42,10 @@ def measure_memory(folder: pathlib.Path, steps: int, small: bool = False) -> dic
       small: a network that only shows that it works.
     """
     sizes = (64, 3, 64) if small else (_WIDTH, _BLOCKS, _BATCH)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, options in VARIANTS.items():
         spec = {"options": {**options, "folder": str(folder)}, "sizes": sizes, "steps": steps}
-        row = {"variant": name, "free": _run(spec, None)}
+        row: dict[str, Any] = {"variant": name, "free": _run(spec, None)}
         with _group(LIMIT) as group:
             row["limited"] = _run(spec, group) if group else None
         log(f"{name}: {row['free']}, in {LIMIT / 2**20:,.0f} MiB {row['limited']}")
