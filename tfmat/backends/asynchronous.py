@@ -14,9 +14,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.base import BackendOptions, Metric, PerExample
+from tfmat.backends.base import Metric, PerExample
 from tfmat.backends.batches import Batch, row_spec
+from tfmat.backends.checks import check_options_of_asynchronous
 from tfmat.backends.local_steps import check_whole_batch
+from tfmat.backends.options import BackendOptions
 from tfmat.backends.parameter_server import (
     Figures,
     RemoteShard,
@@ -26,7 +28,6 @@ from tfmat.backends.parameter_server import (
     flatten,
     unflatten,
 )
-from tfmat.backends.planning import check_options_of_asynchronous
 from tfmat.backends.replica import assign_all
 from tfmat.backends.shards import divide, owners_of_slots
 from tfmat.backends.single import SingleBackend

@@ -13,16 +13,18 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 
-from tfmat.backends.base import Arrays, Backend, BackendOptions, Metric, PerExample
+from tfmat.backends.base import Arrays, Backend, Metric, PerExample
 from tfmat.backends.batches import Batch, share_or_copy
+from tfmat.backends.checks import NOT_ON_A_MESH
 from tfmat.backends.clients import MeshCollectives
 from tfmat.backends.layouts import Plan, make_plan, slot_specs, weights_of
 from tfmat.backends.mesh import BATCH, Spec
 from tfmat.backends.mesh_steps import MeshSteps, steps_a_call
 from tfmat.backends.mesh_tensors import differing_devices, host
-from tfmat.backends.planning import NOT_ON_A_MESH
+from tfmat.backends.options import BackendOptions
 from tfmat.backends.refusals import check_layers_for_mesh, check_precision, explain
-from tfmat.backends.step import State, Step
+from tfmat.backends.state import State
+from tfmat.backends.step import Step
 from tfmat.backends.zero import DividedOptimizer, gatherer
 from tfmat.errors import InputError
 

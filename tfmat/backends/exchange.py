@@ -8,7 +8,7 @@ import tensorflow as tf
 
 if TYPE_CHECKING:
     from tfmat.backends.collectives import Collectives
-    from tfmat.backends.step import State
+    from tfmat.backends.state import State
 
 Tensors = list[tf.Tensor]
 # Tensors of one worker -> their sums over the workers.

@@ -8,14 +8,15 @@ import itertools
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.base import BackendOptions
 from tfmat.backends.collectives import Collectives
 from tfmat.backends.messages import MpiMessages
+from tfmat.backends.options import BackendOptions
+from tfmat.backends.process_sets import Node, find_node, process_set
 from tfmat.backends.schedule import has_stages
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.sums import collect_flat, reduce_flat, repeated_sums, scatter_flat
@@ -195,7 +196,7 @@ class HorovodCollectives(Collectives):
             if self.rank in ranks:
                 part.rank, part.size = ranks.index(self.rank), len(ranks)
             if len(ranks) > 1:  # all ranks make all sets, in the same order
-                made = _process_set(self.horovod, ranks)
+                made = process_set(self.horovod, ranks)
                 part._group = made if self.rank in ranks else part._group
         return part
 
@@ -231,55 +232,6 @@ class HorovodCollectives(Collectives):
     def stop_timeline(self) -> None:
         """See Collectives.stop_timeline."""
         self.horovod.stop_timeline()
-
-
-# Ranks -> Horovod's set of them.
-_SETS: dict[tuple[int, ...], Any] = {}
-
-
-class Node(NamedTuple):
-    """A node as one of its ranks sees it.
-
-    Attributes:
-      first: rank of the node that sums with the other nodes.
-      here: Horovod's set of the node's ranks; None for a rank that has the node to itself.
-      across: that of the nodes' first ranks.
-    """
-
-    first: int
-    here: Any
-    across: Any
-
-
-def find_node(horovod: Any, nodes: Sequence[str], rank: int) -> Node | None:
-    """The node of a rank; None where each rank or all ranks are by themselves, and one sum does it.
-
-    Args:
-      horovod: initialised for process sets that come later. Every rank calls this at the same time.
-      nodes: name of each rank's node, however they are placed.
-      rank: this one.
-    """
-    ranks_of: dict[str, list[int]] = {}
-    for each, name in enumerate(nodes):
-        ranks_of.setdefault(name, []).append(each)
-    if len(ranks_of) in (1, len(nodes)):
-        return None
-    # Every rank makes all sets, in the same order; Horovod makes none twice, and stays for the life of the process.
-    groups = [*ranks_of.values(), [ranks[0] for ranks in ranks_of.values()]]
-    for group in map(tuple, groups):
-        if len(group) > 1:
-            _process_set(horovod, group)
-    mine = tuple(ranks_of[nodes[rank]])
-    return Node(mine[0], _SETS.get(mine), _SETS[tuple(groups[-1])])
-
-
-def _process_set(horovod: Any, ranks: Sequence[int]) -> Any:
-    """Horovod's set of some ranks, which it makes once; every rank calls this at the same time."""
-    group = tuple(ranks)
-    if group not in _SETS:
-        everybody = len(group) == horovod.size()
-        _SETS[group] = horovod.global_process_set if everybody else horovod.add_process_set(group)
-    return _SETS[group]
 
 
 class HorovodBackend(SingleBackend):

@@ -13,8 +13,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.base import BackendOptions
 from tfmat.backends.exchange import Collect, Exchange, Kept, Reduce, Tensors
+from tfmat.backends.options import BackendOptions
 from tfmat.backends.replica import assign_all, tensors_of
 from tfmat.errors import InputError
 from tfmat.models.normalization import is_synchronized

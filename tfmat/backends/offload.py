@@ -17,8 +17,8 @@ import numpy as np
 import tensorflow as tf
 from keras.src.backend.common import global_state
 
-from tfmat.backends.base import BackendOptions
 from tfmat.backends.mapped_slots import BLOCK, MappedFile, SlotOnDisk
+from tfmat.backends.options import BackendOptions
 from tfmat.backends.shards import owners_of_slots
 from tfmat.errors import InputError
 from tfmat.optimizers.functional import copy_of

@@ -11,17 +11,19 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.base import Arrays, BackendOptions, Metric, PerExample
+from tfmat.backends.base import Arrays, Metric, PerExample
 from tfmat.backends.batches import Batch, each_batch, each_batch_in_parts
 from tfmat.backends.collectives import Collectives
 from tfmat.backends.exchange import Counted
+from tfmat.backends.options import BackendOptions
 from tfmat.backends.pipeline_step import StageStep
 from tfmat.backends.refusals import check_parts, check_precision
 from tfmat.backends.replica import Replica, place_in_state, put
 from tfmat.backends.schedule import Place, bubble, micro_batches_of, order_of_work
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.stages import Stages, make_stages, slot_places
-from tfmat.backends.step import State, Step
+from tfmat.backends.state import State
+from tfmat.backends.step import Step
 from tfmat.errors import InputError
 
 

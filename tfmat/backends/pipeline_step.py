@@ -11,7 +11,8 @@ from tfmat.backends.exchange import num_bytes
 from tfmat.backends.messages import Messages
 from tfmat.backends.refusals import connected
 from tfmat.backends.schedule import Place, Work
-from tfmat.backends.step import State, Step
+from tfmat.backends.state import State
+from tfmat.backends.step import Step
 
 
 class Passed(NamedTuple):

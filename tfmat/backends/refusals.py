@@ -11,8 +11,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfmat.backends.base import BackendOptions, Metric
+from tfmat.backends.base import Metric
+from tfmat.backends.checks import check_zero
 from tfmat.backends.metrics import sums_of
+from tfmat.backends.options import BackendOptions
 from tfmat.errors import InputError
 from tfmat.models.normalization import ExampleWeightedBatchNormalization, is_synchronized
 
@@ -54,8 +56,17 @@ def check_parts(model: keras.Model, num_parts: int, key: str = "accumulate") -> 
             )
 
 
-def check_memory_options(options: BackendOptions, backend: str, jit_compile: bool) -> None:
-    """InputError where recomputation or slots on disk do not go with what else is asked for."""
+def check_data_parallel(
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    options: BackendOptions,
+    backend: str,
+    jit_compile: bool,
+) -> None:
+    """InputError where workers that each hold the whole model cannot train it so."""
+    check_zero(options, backend)
+    check_precision(model, optimizer)
+    check_parts(model, options.accumulate)
     if options.offload != "none" and backend != "single":
         raise InputError(
             f"offload={options.offload} is for --backend=single; with --backend={backend} leave it out"

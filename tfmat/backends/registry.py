@@ -4,7 +4,8 @@ import importlib
 import sys
 from collections.abc import Mapping
 
-from tfmat.backends.base import Backend, BackendOptions
+from tfmat.backends.base import Backend
+from tfmat.backends.options import BackendOptions
 from tfmat.backends.schedule import check_mesh, has_stages
 from tfmat.errors import InputError, nearest
 from tfmat.launch.runtime import make_virtual_devices, prepare_tensorflow

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfmat.backends.base import Arrays
 from tfmat.backends.collectives import Collectives
 from tfmat.backends.exchange import Kept
-from tfmat.backends.step import State
+from tfmat.backends.state import State
 from tfmat.backends.zero import Division
 from tfmat.errors import InputError
 from tfmat.models.normalization import is_synchronized

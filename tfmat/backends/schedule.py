@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfmat.backends.base import BackendOptions
 from tfmat.backends.mesh import BATCH, MeshShape
+from tfmat.backends.options import BackendOptions
 from tfmat.errors import InputError
 
 STAGE = "stage"

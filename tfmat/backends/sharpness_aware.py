@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from tfmat.backends.batches import Batch
 from tfmat.backends.exchange import Reduce
-from tfmat.backends.step import Gradients, State, Step
+from tfmat.backends.state import Gradients, State
+from tfmat.backends.step import Step
 
 
 class SharpnessAwareStep(Step):

@@ -27,11 +27,11 @@ from tfmat.backends.compression import make_exchange
 from tfmat.backends.exchange import Collect, Counted
 from tfmat.backends.local_steps import make_meetings
 from tfmat.backends.offload import optimizer_on_disk
-from tfmat.backends.planning import check_zero
-from tfmat.backends.refusals import check_memory_options, check_parts, check_precision
+from tfmat.backends.options import BackendOptions
+from tfmat.backends.refusals import check_data_parallel
 from tfmat.backends.replica import Replica, assign_all, tensors_of
 from tfmat.backends.sharpness_aware import make_step
-from tfmat.backends.step import State
+from tfmat.backends.state import State
 from tfmat.backends.step_times import StepTimes
 from tfmat.backends.sums import in_buckets
 from tfmat.backends.zero import DividedUpdate, divide
@@ -45,15 +45,9 @@ class SingleBackend(Backend):
 
     def time_steps(self, one_call_in: int = 1) -> None:
         """See Backend.time_steps."""
-        if self.options.accumulate > 1:
-            raise InputError("profile=true does not work with accumulate; leave out one of them")
-        if self.options.local_steps > 1:
-            raise InputError("profile=true does not work with local_steps; leave out one of them")
-        if self.options.bucket_bytes:
-            raise InputError(
-                "profile=true does not work with bucket_mb, which leaves no end of the backward pass to note; leave "
-                "out one of them"
-            )
+        for key in ("accumulate", "local_steps", "bucket_mb"):
+            if getattr(self.options, key) != getattr(BackendOptions, key):
+                raise InputError(f"profile=true does not work with {key}; leave out one of them")
         if tf.config.list_logical_devices("GPU"):
             raise InputError(
                 "profile=true does not work on GPUs, which say when work was given to them, not when it was done; "
@@ -75,17 +69,13 @@ class SingleBackend(Backend):
     ) -> None:
         """See Backend.build."""
         self.collectives.check_build(jit_compile)
-        check_zero(self.options, self.name)
         if jit_compile and self.timed_calls:
             raise InputError("profile=true does not work with jit_compile; leave out one of them")
-        check_precision(model, optimizer)
-        check_parts(model, self.options.accumulate)
         options = self.options
-        check_memory_options(options, self.name, jit_compile)
+        check_data_parallel(model, optimizer, options, self.name, jit_compile)
         on_disk = optimizer_on_disk(optimizer, model.trainable_variables, options)
-        division = (
-            None if on_disk else divide(model, optimizer, options.zero_stage, self.collectives)
-        )
+        stage = options.zero_stage
+        division = None if on_disk else divide(model, optimizer, stage, self.collectives)
         exchange = make_exchange(
             options.compression,
             [variable.value for variable in model.trainable_variables],
@@ -117,10 +107,9 @@ class SingleBackend(Backend):
             self.note = on_disk.note
         if not apart:
             self._variables = self._variables._replace(kept=self._replica.kept)
-        compute = self._step.compute
-        self._compute = (
-            tf.function(compute, jit_compile=True, autograph=False) if jit_compile else compute
-        )
+        self._compute: Any = self._step.compute
+        if jit_compile:
+            self._compute = tf.function(self._compute, jit_compile=True, autograph=False)
         self._functions: dict[Any, Any] = {}
         self._num_calls = 0
 

@@ -8,8 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfmat.backends.base import BackendOptions
 from tfmat.backends.mesh import BATCH
+from tfmat.backends.options import BackendOptions
 from tfmat.backends.schedule import (
     SCHEDULES,
     STAGE,

@@ -14,11 +14,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfmat.backends.checks import NO_NOISE_IN_PARTS
 from tfmat.backends.collectives import Collectives
 from tfmat.backends.exchange import Collect, Exchange, Float16, Reduce, Scatter, Tensors
 from tfmat.backends.layouts import Plan, slot_owners
 from tfmat.backends.mesh import Spec, Weight
-from tfmat.backends.planning import NO_NOISE_IN_PARTS
 from tfmat.errors import InputError
 from tfmat.optimizers.functional import exclude_alike
 from tfmat.optimizers.layerwise import LAMB, LARC, LARS, NovoGrad

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from tfmat.backends.base import BackendOptions
     from tfmat.backends.collectives_of_step import Collective
     from tfmat.backends.layouts import Plan
+    from tfmat.backends.options import BackendOptions
     from tfmat.backends.planning import Footprint
     from tfmat.config import Config
 
@@ -41,7 +41,7 @@ _PARTS = ("weights", "gradients", "slots")
 def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Prints both tables."""
     config = read_config(flag_values)
-    from tfmat.backends.planning import backend_options
+    from tfmat.backends.checks import backend_options
     from tfmat.backends.schedule import has_stages
     from tfmat.curves.records import RecordForm
     from tfmat.workflow import curve_settings
@@ -58,8 +58,9 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     }
     if has_stages(options.mesh):
         return _show_stages(config, options, network, flag_values.json)
+    from tfmat.backends.checks import check_dtensor
     from tfmat.backends.collectives_of_step import collectives_of_step
-    from tfmat.backends.planning import check_dtensor, plan_of_config
+    from tfmat.backends.planning import plan_of_config
 
     check_dtensor(config)
     plan, footprints = plan_of_config(config, options, **network)
@@ -79,7 +80,7 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
 def _show_stages(
     config: "Config", options: "BackendOptions", network: dict[str, Any], as_json: bool
 ) -> int:
-    from tfmat.backends.planning import check_stages
+    from tfmat.backends.checks import check_stages
     from tfmat.backends.stage_planning import plan_stages
     from tfmat.console import open_console
 

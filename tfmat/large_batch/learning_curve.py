@@ -13,7 +13,6 @@ import pandas as pd
 
 from tfmat.config import Config, apply_override, check_config
 from tfmat.console import log
-from tfmat.durations import Duration
 from tfmat.errors import DivergedError, InputError
 from tfmat.files import make_folder, write_json, write_text
 from tfmat.large_batch.figures import learning_figure, save_png_and_svg
@@ -25,6 +24,7 @@ from tfmat.large_batch.power_laws import (
     fit_power_law,
 )
 from tfmat.large_batch.runs import StudyRun, run_all, state_of
+from tfmat.training.plan import RunPlan
 
 ETA, RMSE = "η", "error, % of the range"
 # Compilation and evaluation take about as long as the training on so many examples.
@@ -241,14 +241,13 @@ def _study_run(config: Config, count: int, width: float, seed: int, data_dir: st
         about=f"{count:,} curves, {width:g} times the units, seed {seed}",
         config=changed,
         key={"curves": count, "width": width, "seed": seed},
-        work=_BESIDE + count * _passes(config.train_for),
+        work=_BESIDE + count * _passes(RunPlan.of_config(config)),
     )
 
 
-def _passes(train_for: str) -> float:
+def _passes(plan: RunPlan) -> float:
     """Epochs; 0 for runs that are all as long."""
-    duration = Duration.parse(train_for)
-    return duration.value if duration.unit == "epochs" else 0.0
+    return plan.train_for.value if plan.train_for.unit == "epochs" else 0.0
 
 
 def _scores(path: pathlib.Path) -> dict[str, Any]:

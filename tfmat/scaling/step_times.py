@@ -73,7 +73,7 @@ def prepare(spec: dict[str, Any], config: Config, processes: Processes) -> None:
 def make_variant_backend(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) -> Any:
     """The variant's backend, or that of the class in the spec's `backend`, `module:class`."""
     from tfmat.backends import BackendOptions, make_backend
-    from tfmat.backends.planning import backend_options
+    from tfmat.backends.checks import backend_options
 
     if "backend" in spec:
         module, _, name = spec["backend"].partition(":")

@@ -88,31 +88,13 @@ def plan_job(
       InputError.
     """
     from tfmat.backends import check_backend
-    from tfmat.backends.planning import (
-        backend_options,
-        check_asynchronous,
-        check_dtensor,
-        check_of_asynchronous,
-        check_offload,
-        check_profile,
-        check_stages,
-        check_zero,
-    )
+    from tfmat.backends.checks import backend_options, check_config_for
     from tfmat.training.run_folder import check_same_config
 
     launched = {"processes": processes} if processes else {}
     check_backend(backend)
     options = backend_options(config, folder=workdir, **launched)
-    check_profile(config, backend)
-    check_zero(options, backend, config.optimizer.gradient_noise)
-    check_stages(config, options, backend)
-    check_offload(config, backend)
-    if backend == "asynchronous":
-        check_asynchronous(config, options)
-    else:
-        check_of_asynchronous(config, backend)
-    if backend == "dtensor":
-        check_dtensor(config)
+    check_config_for(backend, config, options)
     if config.model.uncertainty == "flow" and config.loss_weights is not None:
         raise InputError(
             "loss_weights weigh squared errors, and model.uncertainty=flow has none; leave them out"

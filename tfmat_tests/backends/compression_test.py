@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.backends.base import BackendOptions
 from tfmat.backends.compression import make_exchange
 from tfmat.backends.exchange import Counted
 from tfmat.backends.local_steps import Meetings
+from tfmat.backends.options import BackendOptions
 from tfmat.errors import InputError
 from tfmat_tests.backends.numpy_exchange import SHAPES, NumpyExchange, some_gradients
 

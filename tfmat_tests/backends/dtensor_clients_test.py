@@ -102,7 +102,7 @@ from tfmat_tests import lean_keras
 import os, sys
 import tensorflow as tf
 from tensorflow.experimental import dtensor
-from tfmat.backends.base import BackendOptions
+from tfmat.backends.options import BackendOptions
 from tfmat.backends.clients import make_mesh
 from tfmat.backends.mesh import MeshShape
 from tfmat.backends.dtensor import DTensorBackend

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tfmat.backends import BackendOptions, make_backend, mapped_slots, offload
+from tfmat.backends.checks import check_offload
 from tfmat.backends.losses import per_example_function
-from tfmat.backends.planning import check_offload
 from tfmat.config import default_config
 from tfmat.errors import InputError
 from tfmat.optimizers import GradientNoise, make_functional

@@ -10,7 +10,8 @@ from tfmat.backends import BackendOptions, make_backend
 from tfmat.backends.batches import Batch
 from tfmat.backends.losses import per_example_function
 from tfmat.backends.precision import chosen_layers
-from tfmat.backends.step import State, Step
+from tfmat.backends.state import State
+from tfmat.backends.step import Step
 from tfmat.errors import InputError
 from tfmat.optimizers import LAMB, make_functional
 from tfmat_tests.backends.problem import OPTIMIZERS, make_model, relative_error, set_precision

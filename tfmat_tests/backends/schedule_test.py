@@ -8,8 +8,8 @@ import pytest
 from keras import layers
 
 from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends.checks import check_profile, check_stages
 from tfmat.backends.mesh import MeshShape
-from tfmat.backends.planning import check_profile, check_stages
 from tfmat.backends.refusals import check_parts
 from tfmat.backends.schedule import Place, bubble, check_mesh, most_held, order_of_work
 from tfmat.backends.stages import bytes_of, make_stages, slot_places, slots_of

@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends.checks import check_zero
 from tfmat.backends.exchange import Counted, Exchange, Float16
-from tfmat.backends.planning import check_zero
-from tfmat.backends.step import State
+from tfmat.backends.state import State
 from tfmat.backends.zero import DividedUpdate, Division
 from tfmat.errors import InputError
 from tfmat.optimizers import LAMB, LARC, LARS, NovoGrad, make_functional

@@ -17,14 +17,15 @@ PACKAGE = pathlib.Path(tfmat.__file__).parent
 # What turns text, or the launcher's environment, into values -> the modules that may call it. The config's schema reads
 # a duration to refuse it where it is given. The command line asks who it is once more, to tell an error only once, and
 # Horovod's own face is for other programs. A scaling study reads its config and what was measured, and each process
-# that it starts asks once who it is.
+# that it starts asks once who it is, as does each of a landscape's.
 READERS = {
     "Duration.parse": {"config_schema.py", "scaling/matrix.py", "training/plan.py"},
     "parse_growth": {"training/plan.py"},
     "EpochPlan": {"training/plan.py", "data/pipeline.py"},
-    "MeshShape.parse": {"backends/base.py", "scaling/matrix.py", "scaling/measurements.py"},
+    "MeshShape.parse": {"backends/options.py", "scaling/matrix.py", "scaling/measurements.py"},
     "find_processes": {
-        "backends/base.py",
+        "backends/options.py",
+        "cli/landscape.py",
         "cli/main.py",
         "cli/mpirun_flags.py",
         "horovod/collectives.py",
