@@ -209,7 +209,9 @@ def check_same_config(
     left_out = {k for k in before.keys() - now.keys() if k.partition(".")[0] not in FREE_SECTIONS}
     if before.get("local_steps") == now.get("local_steps") == 1:
         left_out |= {"outer_learning_rate", "outer_momentum"}  # of meetings that there are not
-    key = first_difference(before, now, CHANGEABLE | left_out)
+    # Other data follow from another law or number of curves, which tell a user more.
+    key = first_difference(before, now, CHANGEABLE | left_out | {"data_id"})
+    key = key or first_difference(before, now, CHANGEABLE | left_out)
     if key is not None:
         raise InputError(
             f"the run in {workdir} was started with {key}={before.get(key)}, not {now.get(key)}; "

@@ -21,7 +21,7 @@ from tfmat.config import load_config
 
 Capture = pytest.CaptureFixture[str]
 
-TAKE_ARGUMENTS = ("identify", "clean", "laws")
+TAKE_ARGUMENTS = ("identify", "clean", "landscape", "laws")
 
 
 def _raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:

@@ -7,20 +7,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfmat.backends import BackendOptions
 from tfmat.backends.exchange import together
 from tfmat.backends.horovod import HorovodBackend, HorovodCollectives
 from tfmat.config import default_config
 from tfmat.data.packed import PackedDataset
 from tfmat.models import build_model
 from tfmat.ranks.processes import Processes
-
-
-class Halves(HorovodBackend):
-    """tfmat's own with --config.compression=fp16."""
-
-    def __init__(self, options: BackendOptions | None = None):
-        super().__init__(BackendOptions(compression="fp16"))
 
 
 class _Silent(HorovodCollectives):

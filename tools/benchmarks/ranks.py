@@ -6,13 +6,13 @@ The baseline is the machine itself: as many processes with nothing to sum. A rat
 import dataclasses
 import importlib.util
 import pathlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from rich.table import Table
 
 from benchmarks import rounds as lab
-from tfmat.config import Config, default_config
+from tfmat.config import Config, apply_override, default_config
 from tfmat.console import log
 from tfmat.data.packed import PackedDataset
 from tfmat.files import as_json
@@ -20,28 +20,56 @@ from tfmat.scaling.laboratory import Launch
 
 _STEPS = "tfmat.scaling.step_times:measure_steps"
 _UNTUNED = {"HOROVOD_CYCLE_TIME": "1", "OMPI_MCA_mpi_yield_when_idle": "0"}
-# What it is for people, the backend that trains (rank_backends.py) or one of tfmat's, and what the libraries are told.
-VARIANTS: dict[str, tuple[str, str, dict[str, str]]] = {
-    "alone": ("processes alone, nothing summed", "single", {}),
-    "mpi": ("--backend=mpi", "mpi", {}),
-    "tfmat": ("tfmat: one flat buffer, its own settings", "horovod", {}),
-    "silent": ("Horovod started, nothing summed", "Silent", {}),
-    "grouped": ("Horovod's grouped_allreduce", "Grouped", {}),
-    "each": ("one collective a variable", "EachVariable", {}),
-    "halves": ("--config.compression=fp16", "Halves", {}),
+
+
+class Variant(NamedTuple):
+    """A way for ranks to train together.
+
+    Attributes:
+      title: for people.
+      backend: one of tfmat's, or a class of rank_backends.py; "" for the textbook's loop.
+      environment: what the libraries are told.
+      keys: of the config, that differ from its defaults.
+    """
+
+    title: str
+    backend: str
+    environment: Mapping[str, str] = {}
+    keys: Mapping[str, str] = {}
+
+
+def _of_config(**keys: str) -> Variant:
+    """tfmat's Horovod with other keys of the config."""
+    title = " ".join(f"--config.{key}={value}" for key, value in keys.items())
+    return Variant(title, "horovod", keys=keys)
+
+
+VARIANTS = {
+    "alone": Variant("processes alone, nothing summed", "single"),
+    "mpi": Variant("--backend=mpi", "mpi"),
+    "tfmat": Variant("tfmat: one flat buffer, its own settings", "horovod"),
+    "silent": Variant("Horovod started, nothing summed", "Silent"),
+    "grouped": Variant("Horovod's grouped_allreduce", "Grouped"),
+    "each": Variant("one collective a variable", "EachVariable"),
+    "halves": _of_config(compression="fp16"),
+    "buckets": _of_config(bucket_mb="0.1"),
+    "zero": _of_config(zero_stage="2"),
+    "stages": _of_config(mesh="stage:{ranks}"),
     **{
-        f"cycle {time}": (f"HOROVOD_CYCLE_TIME={time}", "horovod", {"HOROVOD_CYCLE_TIME": time})
+        f"cycle {time}": Variant(
+            f"HOROVOD_CYCLE_TIME={time}", "horovod", {"HOROVOD_CYCLE_TIME": time}
+        )
         for time in ("0.1", "0.25", "0.5", "1", "2", "10")
     },
-    "no yield": ("without yielding", "horovod", {"OMPI_MCA_mpi_yield_when_idle": "0"}),
-    "untuned": ("Horovod's own settings", "horovod", _UNTUNED),
-    "no cache": ("HOROVOD_CACHE_CAPACITY=0", "horovod", {"HOROVOD_CACHE_CAPACITY": "0"}),
-    "gloo": ("Gloo instead of MPI", "horovod", {"HOROVOD_CPU_OPERATIONS": "GLOO"}),
-    "single thread": (
-        "HOROVOD_MPI_THREADS_DISABLE=1", "horovod", {"HOROVOD_MPI_THREADS_DISABLE": "1"},
+    "no yield": Variant("without yielding", "horovod", {"OMPI_MCA_mpi_yield_when_idle": "0"}),
+    "untuned": Variant("Horovod's own settings", "horovod", _UNTUNED),
+    "no cache": Variant("HOROVOD_CACHE_CAPACITY=0", "horovod", {"HOROVOD_CACHE_CAPACITY": "0"}),
+    "gloo": Variant("Gloo instead of MPI", "horovod", {"HOROVOD_CPU_OPERATIONS": "GLOO"}),
+    "single thread": Variant(
+        "HOROVOD_MPI_THREADS_DISABLE=1", "horovod", {"HOROVOD_MPI_THREADS_DISABLE": "1"}
     ),
-    "textbook": ("Horovod's textbook loop", "", _UNTUNED),
-}  # fmt: skip
+    "textbook": Variant("Horovod's textbook loop", "", _UNTUNED),
+}
 SHORT = ("alone", "mpi", "tfmat", "silent", "untuned", "textbook")
 _CURVES = 20_000
 
@@ -85,14 +113,17 @@ def measure_ranks(
     seconds: float,
 ) -> dict[str, Any]:
     """Samples of every variant, and their summary; see rounds.py."""
-    dataset, config = make_data(folder), default_config()
+    dataset = make_data(folder)
     tasks = [{"batch_a_worker": b, "global_batch_size": b * ranks} for b in sorted(batch_sizes)]
 
     def of_round(number: int) -> list[Launch]:
         found = []
         for name in names:
-            _, backend, environment = VARIANTS[name]
+            _, backend, environment, keys = VARIANTS[name]
             own = not backend or backend[0].isupper()
+            config = default_config()
+            for key, value in keys.items():
+                apply_override(config, key, value.format(ranks=ranks))
             told = steps_spec(
                 config, dataset, seconds, tasks, backend="horovod" if own else backend
             )
@@ -130,7 +161,7 @@ def ranks_table(content: dict[str, Any]) -> Table:
     """One row a batch size and variant."""
     columns = {
         "batch a rank": lambda row: str(row["batch_size"]),
-        "<variant": lambda row: VARIANTS[row["variant"]][0],
+        "<variant": lambda row: VARIANTS[row["variant"]].title.format(ranks=content["ranks"]),
         "ms a step": lab.milliseconds,
         "of the machine's own rate": lambda row: lab.spread(row.get("share")),
         "waiting": lambda row: lab.spread(row.get("waiting")),
