@@ -137,6 +137,7 @@ def _check_with_stages(options: BackendOptions) -> None:
         ("reduction", "flat"),
         ("bucket_mb", None),
         ("recompute", "none"),
+        ("offload", "none"),
     ):
         value = getattr(options, key)
         if value != neutral:

@@ -8,7 +8,7 @@ import pytest
 from keras import layers
 
 from tfmat.backends import BackendOptions, make_backend
-from tfmat.backends.checks import check_profile, check_stages
+from tfmat.backends.checks import check_config_for
 from tfmat.backends.mesh import MeshShape
 from tfmat.backends.refusals import check_parts
 from tfmat.backends.schedule import Place, bubble, check_mesh, most_held, order_of_work
@@ -163,6 +163,9 @@ def options(mesh, size=2, **others):
         ("mpi", options("stage:2", zero_stage=1), "zero_stage=1 does not work"),
         ("mpi", options("stage:2", accumulate=2), "leave it out, use more micro_batches"),
         ("mpi", options("stage:2", reduction="hierarchical"), "reduction=hierarchical does"),
+        ("mpi", options("stage:2", bucket_mb=1.0), "bucket_mb=1.0 does not work"),
+        ("mpi", options("stage:2", recompute="every:1"), "recompute=every:1 does not work"),
+        ("mpi", options("stage:2", offload="slots"), "offload=slots does not work"),
         ("mpi", options("stage:2", schedule="gpip"), "give gpipe or 1f1b"),
         ("mpi", options("stage:2", micro_batches=65), "give 1 to 64"),
         ("mpi", options("batch:2", stages="hidden"), "stages=hidden is for pipeline stages"),
@@ -181,6 +184,7 @@ def test_what_stages_cannot_do_is_refused(backend, given, message):
         ({"jit_compile": True}, "jit_compile does not work with pipeline stages"),
         ({"optimizer.gradient_noise": 0.1}, "optimizer.gradient_noise does not work"),
         ({"model.batch_normalization": "synchronized"}, "synchronized does not work"),
+        ({"optimizer.sam_rho": 0.05}, "optimizer.sam_rho does not work"),
         ({"precision": "auto"}, "precision=auto does not work"),
         ({"global_batch_size": 7}, "7 examples, which cannot go through"),
         ({"profile": True}, "profile=true does not work with pipeline stages"),
@@ -192,10 +196,8 @@ def test_configs_that_stages_cannot_train_are_refused(changes, message):
     for name, value in changes.items():
         section, _, key = name.rpartition(".")
         setattr(getattr(config, section) if section else config, key, value)
-    check = check_profile if "profile" in changes else check_stages
-    given = () if "profile" in changes else (options("stage:2"),)
     with pytest.raises(InputError, match=message):
-        check(config, *given, "mpi")
+        check_config_for("mpi", config, options("stage:2"))
 
 
 def test_models_that_stages_cannot_train_are_refused():
