@@ -42,8 +42,12 @@ class Ordered:
         with tf.control_dependencies([before]):
             tensor = receive()
         with tf.control_dependencies([tensor]):
-            self.waited.append(tf.timestamp() - before)
-        self._last = [tensor, self.waited[-1]]
+            after = tf.timestamp()
+        self.waited.append(after - before)
+        # Or what the tensor is for would be computed first where there is one thread, and counted as waiting.
+        with tf.control_dependencies([after]):
+            tensor = tf.identity(tensor)
+        self._last = [tensor]
         return tensor
 
     def end(self, complete: list[Any]) -> None:

@@ -48,5 +48,5 @@ def process_set(horovod: Any, ranks: Sequence[int]) -> Any:
     group = tuple(ranks)
     if group not in _SETS:
         everybody = len(group) == horovod.size()
-        _SETS[group] = horovod.global_process_set if everybody else horovod.addprocess_set(group)
+        _SETS[group] = horovod.global_process_set if everybody else horovod.add_process_set(group)
     return _SETS[group]
