@@ -35,7 +35,7 @@ COMMANDS = {
     "landscape": "the loss around a run's minimum: surfaces, curvature, sharpness",
     "scale": "measure what more workers buy, and where the time goes",
     "report": "a page on a run: verdict, accuracy, pictures, provenance",
-    "layouts": "how --backend=dtensor would divide a network over a mesh, and what that costs",
+    "layouts": "how a mesh or pipeline stages would divide a network, and what that costs",
     "clean": "list the data sets on the disk, and delete those that are not needed",
     "laws": "the material laws with formulas, units, ranges and sources",
     "doctor": "what this machine can do, and how to get what is missing",
