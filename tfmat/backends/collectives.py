@@ -136,7 +136,7 @@ class Collectives:
         return [tensor[0] for tensor in tensors]
 
     def divide(self, groups: Sequence[Sequence[int]]) -> "Collectives":
-        """Those whose `reduce` sums over one group of ranks, that of this one. Every rank is in one; all call it."""
+        """Collectives whose `reduce` sums over this rank's group. Every rank is in one of the groups; all call it."""
         return self
 
     def connect(self) -> None:

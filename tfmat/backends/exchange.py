@@ -147,7 +147,7 @@ class Counted:
 
     @classmethod
     def over(cls, collectives: "Collectives") -> "Counted":
-        """Those of a backend."""
+        """Counts what a backend's collectives send."""
         own = collectives
         return cls(own.reduce, own.collect, own.size, own.reduce_scatter)
 

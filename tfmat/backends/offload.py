@@ -69,7 +69,7 @@ class OptimizerOnDisk:
     def _make_slots(
         self, owners: Sequence[int | None], folder: pathlib.Path
     ) -> list[list[SlotOnDisk]]:
-        """Those of each weight, which become the values of the optimizer's variables."""
+        """The slots of each weight, which become the values of the optimizer's variables."""
         variables = self._optimizer.variables
         starts, size = [], 0
         for variable, owner in zip(variables, owners, strict=True):
@@ -131,7 +131,7 @@ class OptimizerOnDisk:
         self._slots_of = {id(proxy): slots.get(i, []) for i, proxy in enumerate(proxies)}
 
     def rest(self, slots: Sequence[Any]) -> list[Any]:
-        """Those of all slots that are in memory."""
+        """The slots that are in memory, among all."""
         return [slots[i] for i in self._in_memory]
 
     def scale_loss(self, loss: Any) -> Any:

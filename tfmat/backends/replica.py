@@ -190,7 +190,7 @@ def put(variable: tf.Variable, array: np.ndarray) -> None:
 
 
 def place_in_state(name: str) -> tuple[int, int]:
-    """By which the names of a state are in its order."""
+    """A key that sorts the names of a state into its order."""
     part, place = name.split("/")
     return State._fields.index(part), int(place)
 

@@ -122,7 +122,7 @@ def plan_stages(
 
 
 def _bytes_of_an_example(segment: Segment) -> int:
-    """Of all tensors that the segment's layers give."""
+    """Bytes of all tensors that the segment's layers give."""
     tensors = [
         tensor
         for operation in segment.operations

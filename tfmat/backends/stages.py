@@ -61,7 +61,7 @@ def make_stages(model: keras.Model, num_stages: int, rules: str = "") -> Stages:
 
 
 def bytes_of(variables: Sequence[keras.Variable]) -> int:
-    """Of the variables' numbers."""
+    """Bytes of the variables' numbers."""
     return sum(
         (tf.TensorShape(v.shape).num_elements() or 0) * tf.as_dtype(v.dtype).size for v in variables
     )
