@@ -91,7 +91,7 @@ class Step:
         return self._update(state, gradients, sums, non_trainable, reduce, collect, scatter)
 
     def gradients(self, state: State, pieces: Sequence[Batch], reduce: Reduce) -> Gradients:
-        """Those of this worker's part; see `compute`."""
+        """Gradients, sums and new state of this worker's part; see `compute`."""
         results = [self._gradients(state, piece, reduce) for piece in pieces]
         gradients = [_total(list(parts)) for parts in zip(*(r[0] for r in results), strict=True)]
         return gradients, _total([result[1] for result in results]), results[0][2]
@@ -118,7 +118,7 @@ class Step:
     def gradients_in_parts(
         self, state: State, part: Callable[[tf.Tensor], Batch], num_parts: int, reduce: Reduce
     ) -> Gradients:
-        """Those of this worker's part; see `compute_in_parts`."""
+        """Gradients, sums and new state of this worker's part; see `compute_in_parts`."""
 
         def add(j: tf.Tensor, totals: Any, non_trainable: Any) -> Any:
             gradients, sums, non_trainable = self._gradients(
@@ -156,7 +156,7 @@ class Step:
         return State(weights, non_trainable, slots, kept), sums
 
     def _gradients(self, state: State, batch: Batch, reduce: Reduce) -> Gradients:
-        """Those of one piece."""
+        """Gradients, sums and new state of one piece."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(state.weights)
             weights = self._gather(state.weights)

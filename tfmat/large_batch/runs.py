@@ -107,11 +107,12 @@ def run_once(config: Config, dataset: "PackedDataset", path: pathlib.Path) -> No
     import keras
 
     from tfmat.backends import make_backend
+    from tfmat.backends.checks import backend_options
     from tfmat.workflow.train import train
 
     keras.backend.clear_session()
     make_folder(path)
-    with make_backend("single") as backend:
+    with make_backend("single", backend_options(config, folder=str(path))) as backend:
         try:
             train(config, dataset, RunPlan.of_config(config, workdir=str(path)), backend=backend)
         except DivergedError:

@@ -164,7 +164,7 @@ def _every(places: Sequence[Cut], where: str, key: str) -> list[Cut]:
 
 
 def named_cuts(places: Sequence[Cut], where: str, key: str) -> list[Cut]:
-    """Those of the places that `where` names by regular expressions; see `segments`."""
+    """The places that `where` names by regular expressions; see `segments`."""
     chosen = set()
     for rule in where.split(","):
         try:

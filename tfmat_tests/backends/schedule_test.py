@@ -5,11 +5,13 @@ import itertools
 
 import keras
 import pytest
+import tensorflow as tf
 from keras import layers
 
 from tfmat.backends import BackendOptions, make_backend
 from tfmat.backends.checks import check_config_for
 from tfmat.backends.mesh import MeshShape
+from tfmat.backends.pipeline_step import Ordered
 from tfmat.backends.refusals import check_parts
 from tfmat.backends.schedule import Place, bubble, check_mesh, most_held, order_of_work
 from tfmat.backends.stages import bytes_of, make_stages, slot_places, slots_of
@@ -227,3 +229,13 @@ def test_models_that_stages_cannot_train_are_refused():
     x = layers.Dense(3, name="middle")(first(x))
     with pytest.raises(InputError, match="first/kernel belongs to 2 stages"):
         make_stages(keras.Model(inputs, Tied(first)(x)), 2, "first")
+
+
+def test_nothing_that_a_message_is_for_begins_before_the_wait_for_it_is_noted():
+    """Else computing counts as waiting where TensorFlow has one thread."""
+    with tf.Graph().as_default():
+        ordered = Ordered()
+        tensor = ordered.receive(lambda: tf.constant(1.0))
+        (noted,) = tensor.op.control_inputs
+        after, _before = ordered.waited[0].op.inputs
+        assert noted is after.op and noted.type == "Timestamp"
