@@ -6,7 +6,9 @@
 
 All learn from the same simulated records and are judged on the same 1,000 others: the log score (mean logarithm of the
 posterior density at the true parameters, on the scale of their ranges; higher is better), the energy score (lower is
-better), and how often central 95 % intervals hold the truth. Every training has one thread and is stopped by the same
+better), and how often central 95 % intervals hold the truth. For the first --num_reference of them the exact posterior
+is sampled by tfmat's adaptive sampler, once for each task: how many nats a method loses to it, and the accuracy of a
+classifier that is given draws of both (C2ST; 0.5 is perfect). Every training has one thread and is stopped by the same
 clock of its processor seconds, by which its learning rate falls; what is compiled before the end of the first step is
 not counted and told beside it. Each result is kept as TASK/METHOD-SECONDS-SEED.json in --workdir, beside the log of its
 run, so that a comparison that was interrupted goes on. `table.md` holds all of them. Remove what is to be run again.
@@ -24,11 +26,14 @@ from typing import Any
 
 import numpy as np
 
+from posteriors.exact import exact_posteriors
 from posteriors.frozen import Task
 from tfmat.config import default_config
 from tfmat.console import log
 from tfmat.errors import InputError, TfmatError
 from tfmat.files import atomic_write, make_folder, read_json, write_json
+from tfmat.identification.posterior_comparison import c2st
+from tfmat.identification.weighted_draws import SampledPosterior
 from tfmat.workflow.dataset import curve_settings, make_dataset
 
 # What each task simulates.
@@ -36,6 +41,16 @@ TASKS: dict[str, dict[str, Any]] = {
     "hahn_tsai": {"law": "hahn_tsai"},
     "voce": {"law": "voce"},
     "voce_chaboche": {"law": "voce_chaboche", "data.num_points": 400},
+    # Six cycles of one amplitude, begun in tension or in compression.
+    "voce_chaboche_fixed": {
+        "law": "voce_chaboche",
+        "data.num_points": 400,
+        "test_ranges.amplitude": (0.015, 0.015),
+        "test_ranges.cycles": (6.0, 6.0),
+        "test_ranges.first": (1.0, 1.0),
+        "test_ranges.irregularity": (0.0, 0.0),
+        "test_ranges.mean": (0.0, 0.0),
+    },
     "ogden": {"law": "ogden", "data.num_points": 64, "data.missing_tests": 0.35},
 }
 RECORDS, TESTS = 200_000, 1_000
@@ -45,6 +60,8 @@ REQUIREMENTS = {
     "sbi_npe": ("sbi==0.27.*",),
     "emulator_chains": ("emcee==3.1.*", "scikit-learn==1.*"),
 }
+# Columns of the table that show how far seeds are apart.
+_BETWEEN = {"log_score": ".2f", "energy_score": ".4f", "lost": ".2f", "c2st": ".3f"}
 METHODS = ("tfmat_flow", "bayesflow_npe", "sbi_npe", "laplace")
 
 
@@ -58,6 +75,9 @@ def main() -> int:
         "--seconds", type=float, default=120.0, help="of training, of one processor (120)"
     )
     parser.add_argument("--seeds", default="0", help="of weights and order, such as 0,1,2 (0)")
+    parser.add_argument(
+        "--num_reference", type=int, default=50, help="exact posteriors to compare with (50)"
+    )
     parser.add_argument(
         "--workdir", type=pathlib.Path, default=pathlib.Path("runs/compare_posteriors")
     )
@@ -75,6 +95,7 @@ def main() -> int:
         turns = list(itertools.product(tasks, map(int, given.seeds.split(",")), methods))
         for done, (name, seed, method) in enumerate(turns, start=1):
             folder = frozen_task(given.workdir / name, name)
+            make_reference(folder, given.num_reference)
             found = answered(folder, method, given.seconds, seed)
             log(
                 f"{done} of {len(turns)}: {name}, {method}, seed {seed}: {found['log_score']:.2f} nats"
@@ -139,6 +160,8 @@ def answered(folder: pathlib.Path, method: str, seconds: float, seed: int) -> di
     with np.load(draws) as found:
         about = {"method": method, "task": folder.name, "asked_seconds": seconds, "seed": seed}
         answer = {**about, **scores(found, np.load(folder / "test_labels.npy"))}
+        if (reference := folder / "exact.npz").is_file():
+            answer |= beside_exact(found, np.load(reference))
     if not np.isfinite(answer["log_score"]):
         raise InputError(f"{method} answered no finite density on {folder.name}; see {log_file}")
     write_json(result, answer)
@@ -179,6 +202,36 @@ def scores(found: Mapping[str, np.ndarray], truths: np.ndarray) -> dict[str, Any
     return {name: float(number) for name, number in numbers.items()}
 
 
+def make_reference(folder: pathlib.Path, count: int) -> None:
+    """Writes exact.npz with the exact posteriors of the first test records, if it is not there."""
+    file = folder / "exact.npz"
+    if file.is_file() or not count:
+        return
+    log(f"{folder.name}: sampling {count} exact posteriors")
+    with atomic_write(file, "wb") as out:
+        np.savez(out, **exact_posteriors(folder, count))
+
+
+def beside_exact(
+    found: Mapping[str, np.ndarray], exact: Mapping[str, np.ndarray]
+) -> dict[str, Any]:
+    """What a method loses to the exact posteriors, mean nats and its standard error, and the median C2ST."""
+    records = np.flatnonzero(exact["converged"])
+    lost = exact["log_score"][records] - found["log_score"][records]
+    count = exact["draws"].shape[1]
+    alike = np.full(count, -np.log(count))
+    apart = [
+        c2st(found["draws"][i], SampledPosterior(exact["draws"][i], alike, 0.0, count))
+        for i in records
+    ]
+    return {
+        "num_exact": len(records),
+        "lost": float(lost.mean()),
+        "lost_error": float(lost.std() / np.sqrt(len(lost))),
+        "c2st": float(np.median(apart)),
+    }
+
+
 def energy_scores(draws: np.ndarray, truths: np.ndarray) -> np.ndarray:
     """E|X - t| - E|X - X'| / 2 (Gneiting and Raftery, J. Am. Stat. Assoc. 102 (2007) 359-378), [records].
 
@@ -202,26 +255,27 @@ def table(workdir: pathlib.Path) -> str:
     lines = [
         (
             "| task | method | seeds | training (s) | steps | log score (nats) | its median | energy score | 95 % hold "
-            "| preparing, answering (s) |"
+            "| lost to exact (nats) | C2ST | preparing, answering (s) |"
         ),
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for (task, _, method), group in sorted(groups.items()):
         columns = {
             key: np.array([row[key] for row in group], float)
             for key in group[0]
-            if key not in ("task", "method")
+            if key not in ("task", "method") and all(key in row for row in group)
         }
         mean = {key: column.mean() for key, column in columns.items()}
         between = {
-            key: f"{mean[key]:{form}} ({column.min():{form}} to {column.max():{form}})"
-            for key, form in (("log_score", ".2f"), ("energy_score", ".4f"))
-            for column in [columns[key]]
+            key: f"{mean[key]:{form}} ({columns[key].min():{form}} to {columns[key].max():{form}})"
+            if key in mean
+            else "–"
+            for key, form in _BETWEEN.items()
         }
         lines.append(
             f"| {task} | {method} | {len(group)} | {mean['training_seconds']:.0f} | {mean['steps']:,.0f} "
             f"| {between['log_score']} | {mean['median_log_score']:.2f} | {between['energy_score']} "
-            f"| {100 * mean['coverage_95']:.1f} % "
+            f"| {100 * mean['coverage_95']:.1f} % | {between['lost']} | {between['c2st']} "
             f"| {mean['preparing_seconds']:.0f}, {mean['answering_seconds']:.0f} |"
         )
     with atomic_write(workdir / "table.md", "w") as file:

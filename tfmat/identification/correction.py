@@ -9,26 +9,25 @@ of M. Schmitt et al., Amortized Bayesian workflow, 2024, arXiv:2409.04332.
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.identification.draws import Draws, Samples
+from tfmat.identification.certificate import Certificate, Status
+from tfmat.identification.draws import Draws
 from tfmat.identification.likelihood import Likelihoods
 from tfmat.identification.mode_sampling import sample_about_modes, suits
 from tfmat.identification.posterior_sampling import sample_posteriors
-from tfmat.identification.threads import one_thread_a_product, side_by_side
+from tfmat.identification.side_by_side import in_processes, one_thread_a_product
 from tfmat.identification.weighted_draws import (
     FEWEST_SAMPLES,
     LARGEST_K,
     SampledPosterior,
     effective_number,
+    import_smoothing,
 )
 from tfmat.materials.law import Array
-from tfmat.materials.parameter import Parameter
-
-Status = Literal["amortised", "corrected", "resampled", "do not trust"]
 
 # Draws of the network for each sample that is asked for: few samples are then there twice.
 DRAWS_PER_SAMPLE = 2
@@ -37,95 +36,19 @@ _LEAST_SHARE = 0.3
 # Draws that sampling makes are to be worth this share of the samples: then few samples are there twice.
 _SAMPLED_SHARE = 0.6
 # Draws that are weighted first, and the share of them that has to count for the others to be weighted too.
-_FIRST_DRAWS, _HOPEFUL_SHARE = 256, 0.5 * _LEAST_SHARE / DRAWS_PER_SAMPLE
+_FIRST_DRAWS, _HOPEFUL_SHARE = 64, 0.5 * _LEAST_SHARE / DRAWS_PER_SAMPLE
 # Draws of the network that sampling starts from: those of the largest weights, and others.
 _STARTS = 4
 # Samples that a posterior predictive check takes, and the probability below which no answer is trusted.
 _CHECKED, LEAST_P = 200, 1e-3
 # Labels (0-1) whose posterior is narrower than this are as good as one number.
 _NARROWEST = 1e-7
+# Curves that the adaptive sampler takes together: a few cost nearly as much as many, and each is a process's work.
+_TOGETHER = 12
 # Rows of labels that a law answers together.
 _CHUNK = 512
 
 Progress = Callable[[int, int], None]
-
-
-@dataclasses.dataclass(frozen=True)
-class Certificate:
-    """What the samples of one curve's posterior are worth.
-
-    Attributes:
-      status: `amortised`, the network's own, which are right on average only; `corrected` with the law's likelihood;
-        `resampled` by sampling that went on from them; `do not trust`, then they are the network's own.
-      reason: why they are no better; empty for corrected and resampled ones.
-      pareto_k: of the weights, to be at most 0.7; effective_draws: independent draws that they are worth. None where
-        nothing was weighted.
-      posterior_predictive_p: how probable errors are, given the posterior, that are as unlike those of the likelihood.
-      independent_noise_p: the same where errors are but independent noise of the size that the points show: a small one
-        says that the law does not hold up to its noise, and the intervals are wider for it.
-    """
-
-    status: Status
-    reason: str = ""
-    pareto_k: float | None = None
-    effective_draws: float | None = None
-    posterior_predictive_p: float | None = None
-    independent_noise_p: float | None = None
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the samples are of the law's posterior, as far as its weights tell."""
-        return self.status in ("corrected", "resampled")
-
-    def to_json(self) -> dict[str, Any]:
-        """The attributes by their names."""
-        return dataclasses.asdict(self)
-
-
-@dataclasses.dataclass(frozen=True)
-class Posterior:
-    """The joint posterior of one curve's p identified parameters.
-
-    Attributes:
-      parameters: p.
-      samples: see `Samples`; certificate: what they are worth.
-      mean, std: [p], interval: [p, 2], the shortest that holds 95 %; on the scale of the parameters' ranges, 0-1.
-    """
-
-    parameters: tuple[Parameter, ...]
-    samples: Samples
-    certificate: Certificate
-    mean: Array
-    std: Array
-    interval: Array
-
-    @classmethod
-    def of(
-        cls, draws: Draws, certificate: Certificate, parameters: Sequence[Parameter]
-    ) -> "Posterior":
-        """That of the first of the curves that draws are of."""
-        return cls(
-            tuple(parameters),
-            draws.samples(parameters, 0),
-            certificate,
-            draws.mean[0],
-            draws.std[0],
-            draws.intervals((0.95,))[0, 0],
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """The certificate, and `parameters`: name -> mean, std and shortest 95 % interval of the samples, in units."""
-        values = self.samples.values
-        of_parameters = {
-            parameter.name: {
-                "unit": parameter.unit,
-                "mean": float(values[:, i].mean()),
-                "std": float(values[:, i].std()),
-                "ci95": parameter.from_unit_interval(self.interval[i]).tolist(),
-            }
-            for i, parameter in enumerate(self.parameters)
-        }
-        return {**self.certificate.to_json(), "parameters": of_parameters}
 
 
 def correct(
@@ -146,59 +69,119 @@ def correct(
       seed: of the draw; what is drawn of a curve also depends on its place among the curves.
       progress: called with (done, total) curves.
     """
+    work = _Correction(likelihoods, draws, samples, starts)
     count = len(draws.labels)
-    generators = [np.random.default_rng([seed, i]) for i in range(count)]
-    found: dict[int, SampledPosterior] = {}
+    labels = np.array(draws.labels[:, :samples])
+    density = np.array(draws.log_density[:, :samples])
+    certificates = [Certificate("amortised")] * count
+    left: list[_Left] = []
+
+    def take(curve: int, answer: "_Answer") -> None:
+        certificates[curve] = answer.certificate
+        if answer.labels is not None:
+            labels[curve], density[curve] = answer.labels, answer.log_density
+
+    import_smoothing()  # once, before processes are forked
     with one_thread_a_product():
-        weighted = side_by_side(
-            lambda i: _weighted(likelihoods, draws, i, generators[i]), range(count)
-        )
-        best = np.array(draws.labels[:, -_STARTS:])
-        for i, one in enumerate(weighted):
-            heaviest = one.labels[np.argsort(-one.log_weights)[:_STARTS]]
-            best[i, : len(heaviest)] = heaviest
-            if one.converged and one.effective_samples >= _LEAST_SHARE * samples:
-                found[i] = one
+        begun = [(i, np.random.default_rng([seed, i])) for i in range(count)]
+        for curve, found in enumerate(in_processes(work.begun, begun)):
+            if isinstance(found, _Left):
+                left.append(found)
+            else:
+                take(curve, found)
             if progress:
-                progress(len(found), count)
-        left = [i for i in range(count) if i not in found]
-        begun = np.concatenate([best, draws.labels[:, :_STARTS]], axis=1)
-        begun = begun if starts is None else np.concatenate([starts, begun], axis=1)
-        enough = max(1.5 * FEWEST_SAMPLES, _SAMPLED_SHARE * samples)
-        corrected = set(found)
-        if suits(likelihoods):
-            found |= sample_about_modes(
-                likelihoods,
-                begun,
-                generators,
-                enough,
-                left,
-                progress and (lambda done, _: progress(len(corrected) + done, count)),
-            )
-            left = [i for i in left if i not in found]
-        finished = sample_posteriors(
-            likelihoods,
-            begun,
-            generators,
-            enough=enough,
-            chosen=left,
-            progress=progress and (lambda done, _: progress(count - len(left) + done, count)),
-        )
-        found |= dict(zip(left, finished, strict=True))
-        labels = np.array(draws.labels[:, :samples])
-        density = np.array(draws.log_density[:, :samples])
-        certificates = []
-        for i in range(count):
-            status: Status = "corrected" if i in corrected else "resampled"
-            certificate, drawn = _certified(
-                likelihoods, i, found[i], status, samples, generators[i]
-            )
-            certificates.append(certificate)
-            if certificate.is_exact:
-                labels[i] = found[i].labels[drawn]
-                density[i] = _log_likelihood(likelihoods, i, found[i], drawn)
-                density[i] -= found[i].log_evidence
+                progress(curve + 1 - len(left), count)
+        # Groups are the same whatever the number of processes, and so are the answers to the last digit.
+        groups = [left[i : i + _TOGETHER] for i in range(0, len(left), _TOGETHER)]
+        done = count - len(left)
+        for group, answers in zip(groups, in_processes(work.sampled, groups), strict=True):
+            for one, answer in zip(group, answers, strict=True):
+                take(one.curve, answer)
+            done += len(group)
+            if progress:
+                progress(done, count)
     return Draws(labels, density), certificates
+
+
+@dataclasses.dataclass(frozen=True)
+class _Answer:
+    """What became of one curve.
+
+    Attributes:
+      labels, log_density: of its samples, [samples, p] and [samples]; None where they stay the network's own.
+    """
+
+    certificate: Certificate
+    labels: Array | None = None
+    log_density: Array | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Left:
+    """A curve that is left to the adaptive sampler, with starts [starts, p]."""
+
+    curve: int
+    starts: Array
+    generator: np.random.Generator
+
+
+@dataclasses.dataclass(frozen=True)
+class _Correction:
+    """The work on each curve; see `correct`."""
+
+    likelihoods: Likelihoods
+    draws: Draws
+    samples: int
+    starts: Array | None
+
+    @property
+    def enough(self) -> float:
+        """Independent draws that those of sampling are to be worth."""
+        return max(1.5 * FEWEST_SAMPLES, _SAMPLED_SHARE * self.samples)
+
+    def begun(self, item: tuple[int, np.random.Generator]) -> _Answer | _Left:
+        """Weighs the network's draws of a curve, and samples about the modes where that does not do."""
+        curve, generator = item
+        weighted = _weighted(self.likelihoods, self.draws, curve, generator)
+        if weighted.converged and weighted.effective_samples >= _LEAST_SHARE * self.samples:
+            return self._answer(curve, weighted, "corrected", generator)
+        own = self.draws.labels[curve]
+        heaviest = weighted.labels[np.argsort(-weighted.log_weights)[:_STARTS]]
+        best = np.array(own[-_STARTS:])
+        best[: len(heaviest)] = heaviest
+        given = [] if self.starts is None else [self.starts[curve]]
+        starts = np.concatenate([*given, best, own[:_STARTS]])
+        found = None
+        if suits(self.likelihoods):
+            found = sample_about_modes(self.likelihoods, curve, starts, generator, self.enough)
+        if found is None:
+            return _Left(curve, starts, generator)
+        return self._answer(curve, found, "resampled", generator)
+
+    def sampled(self, group: Sequence[_Left]) -> list[_Answer]:
+        """Adaptive sampling of a few curves at once."""
+        curves = [one.curve for one in group]
+        starts = np.zeros((len(self.likelihoods), *group[0].starts.shape))
+        starts[curves] = [one.starts for one in group]
+        generators = {one.curve: one.generator for one in group}
+        found = sample_posteriors(
+            self.likelihoods, starts, generators, enough=self.enough, chosen=curves
+        )
+        return [
+            self._answer(curve, posterior, "resampled", generators[curve])
+            for curve, posterior in zip(curves, found, strict=True)
+        ]
+
+    def _answer(
+        self, curve: int, found: SampledPosterior, status: Status, generator: np.random.Generator
+    ) -> _Answer:
+        certificate, drawn = _certified(
+            self.likelihoods, curve, found, status, self.samples, generator
+        )
+        if not certificate.is_exact:
+            return _Answer(certificate)
+        density = _log_likelihood(self.likelihoods, curve, found, drawn) - found.log_evidence
+        return _Answer(certificate, found.labels[drawn], density)
 
 
 def _weighted(

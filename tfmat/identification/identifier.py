@@ -16,7 +16,7 @@ from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification.draws import Draws, check_samples, even_normal, independent_normal
 from tfmat.identification.networks import Sidecar, model_files, read_sidecar
-from tfmat.identification.threads import side_by_side
+from tfmat.identification.side_by_side import in_threads
 from tfmat.identification.uncertainty import COVERAGE, Calibration
 from tfmat.materials.law import Array, Law
 from tfmat.materials.parameter import Parameter
@@ -190,7 +190,7 @@ class Identifier:
 
         block = max(1, _DRAWS_PER_CALL // normal.shape[1])
         # TensorFlow lets other threads run while it computes.
-        list(side_by_side(draw, range(0, len(outputs), block)))
+        list(in_threads(draw, range(0, len(outputs), block)))
         return Draws(labels, log_density)
 
     def _drawn(self, outputs: tf.Tensor, normal: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -211,7 +211,7 @@ class Identifier:
             block = np.asarray(features[rows], np.float32)
             outputs[rows] = self._predict(tf.constant(block)).numpy()
 
-        list(side_by_side(answer, range(0, len(features), _BLOCK)))
+        list(in_threads(answer, range(0, len(features), _BLOCK)))
         return outputs
 
     def values(self, labels: Array) -> Array:

@@ -32,7 +32,7 @@ from tfmat.identification.predictions import (
     predict,
     without_unfounded_interval,
 )
-from tfmat.identification.threads import one_thread_a_product
+from tfmat.identification.side_by_side import in_processes, one_thread_a_product
 from tfmat.materials.law import Array, Law
 
 if TYPE_CHECKING:
@@ -78,19 +78,27 @@ def identify(
         what = "a given parameter (--fix)" if fixed else "a law without a network"
         raise InputError(f"{what} needs least squares; leave --noleast_squares out")
     law = None if source.law is None else conditioned(source.law, fixed)
+    steps, warnings = notes_on_fixed(source, fixed)
+
+    def answered(item: tuple[MeasuredCurve, Predicted | None]) -> Identification:
+        curve, predicted = item
+        if law is None:
+            assert network is not None
+            return _without_law(network, curve, predicted)
+        curve = dataclasses.replace(
+            curve, steps=[*curve.steps, *steps], warnings=[*curve.warnings, *warnings]
+        )
+        return _answer(law, source, curve, predicted, least_squares, correct)
+
+    # The network answers in this process, the law in all.
+    given = (
+        (curve, None if network is None else predict(network, curve, least_squares, samples))
+        for curve in curves
+    )
     results: list[Identification] = []
     with one_thread_a_product():
-        for curve in curves:
-            predicted = None if network is None else predict(network, curve, least_squares, samples)
-            if law is None:
-                assert network is not None
-                results.append(_without_law(network, curve, predicted))
-            else:
-                steps, warnings = notes_on_fixed(source, fixed)
-                curve = dataclasses.replace(
-                    curve, steps=[*curve.steps, *steps], warnings=[*curve.warnings, *warnings]
-                )
-                results.append(_answer(law, source, curve, predicted, least_squares, correct))
+        for answer in in_processes(answered, given):
+            results.append(answer)
             if progress:
                 progress(len(results), len(curves))
     return results

@@ -12,6 +12,8 @@ _FREEDOM = 5.0
 # ridge bends away from a long straight one. In standard deviations: 0.29, 0.08, 0.02.
 _PRECISIONS = np.array([12.0, 150.0, 2000.0])
 _WIDENING = 1.2
+# Share of a centre's draws that the longest kernels get, where there are such.
+_WIDE_SHARE = 0.1
 
 
 class Kernels:
@@ -37,7 +39,7 @@ class Kernels:
           wide: a fourth kernel at each centre is so many times as long as the curvature says, for tails that it does
             not know of; None leaves it out.
         """
-        self.centres, self._shares, self._orders = centres, shares, orders
+        self.centres, self._orders = centres, orders
         eigenvalues, vectors = np.linalg.eigh(0.5 * (curvature + np.swapaxes(curvature, 1, 2)))
         known = np.maximum(eigenvalues, 0.0)[:, None]
         inverse_std = np.sqrt(known + _PRECISIONS[:, None]) / _WIDENING
@@ -45,6 +47,11 @@ class Kernels:
             longer = np.sqrt(known / wide**2 + _PRECISIONS[0] / _WIDENING**2)
             inverse_std = np.concatenate([inverse_std, longer], axis=1)
         self._widths = inverse_std.shape[1]
+        of_widths = np.full(self._widths, 1.0 / self._widths)
+        if wide is not None:
+            of_widths[:] = (1.0 - _WIDE_SHARE) / (self._widths - 1)
+            of_widths[-1] = _WIDE_SHARE
+        self._shares = np.outer(shares, of_widths).reshape(-1)
         # [k, widths, q, q]: a draw is centre + root @ t, and whitened = inverse_root @ (draw - centre).
         self._roots = vectors[:, None] / inverse_std[:, :, None, :]
         self._inverse_roots = inverse_std[:, :, :, None] * np.swapaxes(vectors, 1, 2)[:, None]
@@ -53,7 +60,7 @@ class Kernels:
     def draw(self, count: int, generator: np.random.Generator) -> Array:
         """[count, q], not sorted, and not cut to 0-1."""
         widths, labels = self._widths, self.centres.shape[1]
-        sums = np.cumsum(np.repeat(self._shares, widths) / widths)
+        sums = np.cumsum(self._shares)
         places = (np.arange(count) + generator.random(count)) / count
         kernel = np.minimum(np.searchsorted(sums, places * sums[-1]), len(sums) - 1)
         at, width = np.divmod(kernel, widths)
@@ -61,12 +68,27 @@ class Kernels:
         whitened = generator.standard_normal((count, labels)) * spread
         return self.centres[at] + (self._roots[at, width] @ whitened[:, :, None])[:, :, 0]
 
-    def log_density(self, points: Array) -> tuple[Array, tuple[NDArray[np.intp], Array]]:
-        """Logarithm of the density of sorted points [n, q].
+    def log_density(self, points: Array) -> Array:
+        """Logarithm of the density of sorted points [n, q]: [n]."""
+        return self._mixed(self._heights(points))
+
+    def log_density_and_nearest(self, points: Array) -> tuple[Array, NDArray[np.intp], Array]:
+        """The log density, and of each point the centre whose own kernels are the highest there, and how high they are.
 
         Returns:
-          [n]; and for each point the centre whose own kernels are the highest there, [n], and their height's logarithm.
+          [n], [n] and the height's logarithm, [n].
         """
+        count, widths = len(self.centres), self._widths
+        heights = self._heights(points)
+        own = heights[0].reshape(len(points), count, widths)
+        # Width by width: NumPy is slow along a short last axis.
+        highest = np.maximum.reduce([own[:, :, i] for i in range(widths)])
+        nearest = highest.argmax(axis=1)
+        height = highest[np.arange(len(points)), nearest]
+        return self._mixed(heights), nearest, height
+
+    def _heights(self, points: Array) -> list[Array]:
+        """Logarithms of all kernels' densities, up to a constant, for each order of the columns: [n, centres, widths]."""
         count, labels = self.centres.shape
         widths = self._widths
         heights = []
@@ -84,20 +106,20 @@ class Kernels:
             height *= -0.5 * (_FREEDOM + labels)
             height += self._log_determinant.reshape(-1)
             heights.append(height)
-        own = heights[0].reshape(len(points), count, widths).max(axis=2)
-        nearest = own.argmax(axis=1)
-        nearest_height = own[np.arange(len(points)), nearest]
-        shares = np.repeat(self._shares / widths, widths)
+        return heights
+
+    def _mixed(self, heights: list[Array]) -> Array:
+        """Logarithm of the mixture's density, [n]; overwrites the heights."""
+        labels = self.centres.shape[1]
         largest = np.max([height.max(axis=1) for height in heights], axis=0)
-        total = np.zeros(len(points))
+        total = np.zeros(len(largest))
         for height in heights:
             height -= largest[:, None]
-            total += np.exp(height, out=height) @ shares
+            total += np.exp(height, out=height) @ self._shares
         constant = (
             scipy.special.gammaln(0.5 * (_FREEDOM + labels))
             - scipy.special.gammaln(0.5 * _FREEDOM)
             - 0.5 * labels * np.log(_FREEDOM * np.pi)
         )
         with np.errstate(divide="ignore"):
-            mixed = np.log(total) + largest + constant
-        return mixed, (nearest, nearest_height)
+            return np.asarray(np.log(total) + largest + constant)

@@ -24,8 +24,8 @@ _CHUNK = 256
 # Records of tests: a law with memory goes through them point by point, which pays for many of them at once only.
 _CHUNK_OF_TESTS = 2048
 
-# Of steps uphill from labels near a largest density.
-_CLIMBING_DAMPING = 1e-6
+# Of steps uphill from labels near a largest density; they end where none gains as many nats.
+_CLIMBING_DAMPING, _LEAST_GAIN = 1e-6, 1e-3
 
 Flags = NDArray[np.bool_]
 Expansion = tuple[Array, Array, Array]
@@ -216,7 +216,7 @@ def climb(
     steps: int,
     held: Flags | None = None,
 ) -> tuple[Array, Expansion]:
-    """Damped Gauss-Newton steps of many densities inside 0-1, each taken where the density grows.
+    """At most so many damped Gauss-Newton steps of many densities inside 0-1, each taken where the density grows.
 
     Args:
       expand: log density [k], gradient [k, p] and information [k, p, p] of labels, of which `columns` [k, m] move.
@@ -232,12 +232,14 @@ def climb(
         normal, slope = information[:, columns[:, None], columns], -gradient[:, columns]
         trial = np.clip(best + bounded_step(normal, slope, best, damping, held), 0.0, 1.0)
         found = expand(trial)
-        better = found[0] >= density
+        better, gain = found[0] >= density, found[0] - density
         damping = np.where(better, 0.1 * damping, 30.0 * np.maximum(damping, 1e-4))
         best = np.where(better[:, None], trial, best)
         density = np.where(better, found[0], density)
         gradient = np.where(better[:, None], found[1], gradient)
         information = np.where(better[:, None, None], found[2], information)
+        if (better & (gain < _LEAST_GAIN)).all():
+            break
     return best, (density, gradient, information)
 
 

@@ -157,8 +157,7 @@ class Likelihoods:
         The cut and the spread of the noise are left out of the last two.
         """
         valid = self.valid[curves]
-        model = self.law.label_stress(self.strain[curves], labels)
-        jacobian = self.law.label_derivatives(self.strain[curves], labels)
+        model, jacobian = self.law.label_expansion(self.strain[curves], labels)
         if not valid.all():
             jacobian *= valid[:, :, None]
         deviation = self._deviation(model)

@@ -7,8 +7,6 @@ C. P. Robert, Population Monte Carlo, J. Comput. Graph. Statist. 13 (2004) 907-9
 from never depend on these draws themselves.
 """
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +14,6 @@ from tfmat.identification.conditional_draws import Moduli
 from tfmat.identification.kernels import Kernels
 from tfmat.identification.likelihood import PRIOR_VARIANCE, Likelihoods
 from tfmat.identification.start_values import even_labels
-from tfmat.identification.threads import one_thread_a_product, side_by_side
 from tfmat.identification.weighted_draws import (
     LARGEST_K,
     SampledPosterior,
@@ -58,25 +55,19 @@ def suits(likelihoods: Likelihoods) -> bool:
 
 def sample_about_modes(
     likelihoods: Likelihoods,
+    curve: int,
     starts: Array,
-    generators: Sequence[np.random.Generator],
+    generator: np.random.Generator,
     enough: float,
-    chosen: Sequence[int],
-    progress: Callable[[int, int], None] | None = None,
-) -> dict[int, SampledPosterior]:
-    """The posteriors of those of the chosen curves that this does for; see `posterior_sampling.sample_posteriors`."""
+) -> SampledPosterior | None:
+    """The posterior of one curve; None where so few draws of these kernels count that it is not to be relied on.
+
+    Args:
+      starts: labels [starts, p] in or near the posterior's mass.
+      enough: independent draws that the answer's are worth.
+    """
     shapes = Moduli(likelihoods, conditional=False)
-    found: dict[int, SampledPosterior] = {}
-    with one_thread_a_product():
-        sampled = side_by_side(
-            lambda i: _Curve(shapes, i, generators[i]).sampled(starts[i], enough), chosen
-        )
-        for i, one in zip(chosen, sampled, strict=True):
-            if one is not None:
-                found[i] = one
-            if progress:
-                progress(len(found), len(chosen))
-    return found
+    return _Curve(shapes, curve, generator).sampled(starts, enough)
 
 
 class _Curve:
@@ -84,13 +75,13 @@ class _Curve:
         self.shapes, self.index, self.generator = shapes, index, generator
 
     def sampled(self, starts: Array, enough: float) -> SampledPosterior | None:
-        """The posterior, or None where so few draws of these kernels count that it is not to be relied on."""
+        """See `sample_about_modes`."""
         kernels, rounds = self._at_modes(starts), list[Kernels]()
         labels, density = np.empty((0, len(self.shapes.shapes))), np.empty(0)
         for number in range(_MOST_ROUNDS):
             rounds.append(kernels)
             drawn, heights = self._drawn(kernels, _DRAWS)
-            ratios = heights - kernels.log_density(drawn)[0]
+            ratios = heights - kernels.log_density(drawn)
             least = _GOOD_SHARE if number < _PATIENT_ROUNDS else _LEAST_SHARE
             if effective_number(ratios) >= least * _DRAWS:
                 found = self._settled(kernels, drawn, heights, ratios, enough)
@@ -99,7 +90,7 @@ class _Curve:
             labels, density = np.concatenate([labels, drawn]), np.append(density, heights)
             if not np.isfinite(density).any():
                 return None
-            mixture = np.logaddexp.reduce([each.log_density(labels)[0] for each in rounds])
+            mixture = np.logaddexp.reduce([each.log_density(labels) for each in rounds])
             chosen = resampled_places(density - mixture, _KERNELS, _SHARE * _DRAWS, self.generator)
             kernels = self._standing(labels, chosen)
         return None
@@ -114,7 +105,7 @@ class _Curve:
             count = int(np.clip(wanted, _DRAWS // 4, _MOST_DRAWS - proposals))
             more, heights_of_more = self._drawn(kernels, count)
             drawn, heights = np.concatenate([drawn, more]), np.append(heights, heights_of_more)
-            ratios = np.append(ratios, heights_of_more - kernels.log_density(more)[0])
+            ratios = np.append(ratios, heights_of_more - kernels.log_density(more))
             proposals += count
         errors = self.shapes.likelihoods.nuisances
         return SampledPosterior.of(drawn, ratios, proposals, errors, heights)

@@ -18,7 +18,7 @@ from tfmat.identification.further_tests import (
 )
 from tfmat.identification.information_gain import Gain, Gains
 from tfmat.identification.specimen import Known, Specimen, intervals, known_of, specimen_of
-from tfmat.identification.threads import one_thread_a_product
+from tfmat.identification.side_by_side import one_thread_a_product
 from tfmat.materials.history import TestSet
 from tfmat.materials.law import Array, Law
 

@@ -11,7 +11,7 @@ The law answers in blocks of thousands, so that some tens of curves are sampled 
 """
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -41,12 +41,13 @@ _SHARE = 0.15
 _TOGETHER = 48
 
 Progress = Callable[[int, int], None]
+Generators = Sequence[np.random.Generator] | Mapping[int, np.random.Generator]
 
 
 def sample_posteriors(
     likelihoods: Likelihoods,
     starts: Array,
-    generators: Sequence[np.random.Generator],
+    generators: Generators,
     progress: Progress | None = None,
     enough: float = _LAST_ENOUGH,
     chosen: Sequence[int] | None = None,
@@ -97,7 +98,7 @@ class _Curve:
         kernels = Kernels(shapes, solved.curvature, shares, self.moduli.orders)
         self.rounds.append((kernels, solved))
         if len(self.labels):
-            added, _ = kernels.log_density(self.labels[:, self.moduli.shapes])
+            added = kernels.log_density(self.labels[:, self.moduli.shapes])
             self.log_mixture = np.logaddexp(self.log_mixture, added)
 
     def draw(self) -> tuple[Array, Array, Array]:
@@ -114,7 +115,7 @@ class _Curve:
         mixture, nearness = np.full(len(shapes), -np.inf), np.full(len(shapes), -np.inf)
         start = np.empty((len(shapes), len(self.moduli.moduli)))
         for i, (kernels, solved) in enumerate(self.rounds):
-            density, (at, height) = kernels.log_density(shapes)
+            density, at, height = kernels.log_density_and_nearest(shapes)
             if not self.last or i >= _UNSETTLED:
                 mixture = np.logaddexp(mixture, density)
             moved = shapes - kernels.centres[at]
@@ -179,7 +180,7 @@ def _begun(
     moduli: Moduli,
     curves: list[int],
     starts: Array,
-    generators: Sequence[np.random.Generator],
+    generators: Generators,
     enough: float,
 ) -> list[_Curve]:
     """Curves with their first kernels: at their starts, and at labels that fill the ranges of the shapes evenly."""

@@ -13,7 +13,8 @@ from tfmat.curves.records import features_of
 from tfmat.curves.resampling import resample
 from tfmat.errors import InputError
 from tfmat.identification import caveats
-from tfmat.identification.correction import DRAWS_PER_SAMPLE, Certificate, Posterior, correct
+from tfmat.identification.certificate import Certificate, Posterior
+from tfmat.identification.correction import DRAWS_PER_SAMPLE, correct
 from tfmat.identification.draws import Draws, Samples
 from tfmat.identification.measured_likelihood import MeasuredLikelihoods, MeasuredTests
 from tfmat.identification.specimen_likelihood import SpecimenLikelihoods

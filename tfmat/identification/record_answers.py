@@ -32,7 +32,7 @@ from tfmat.identification.record_fit import (
     fit_record,
     rms_percent,
 )
-from tfmat.identification.threads import one_thread_a_product
+from tfmat.identification.side_by_side import in_processes, one_thread_a_product
 from tfmat.materials.law import Law
 
 if TYPE_CHECKING:
@@ -85,17 +85,30 @@ def identify_records(
         what = "a given parameter (--fix)" if fixed else "a law without a network"
         raise InputError(f"{what} needs least squares; leave --noleast_squares out")
     law = conditioned(source.law, fixed)
-    results: list[Identification] = []
     steps, warnings = notes_on_fixed(source, fixed)
+
+    def answered(
+        item: tuple[MeasuredRecord, tuple[Predicted | None, list[Caveat]]],
+    ) -> Identification:
+        return _answer(law, source, *item, least_squares, correct)
+
+    # The network answers in this process, the law in all.
+    noted = (
+        dataclasses.replace(
+            each,
+            own_steps=[*each.own_steps, *steps],
+            own_warnings=[*each.own_warnings, *warnings],
+        )
+        for each in records
+    )
+    given = (
+        (each, (None, []) if network is None else predict_record(network, each, samples))
+        for each in noted
+    )
+    results: list[Identification] = []
     with one_thread_a_product():
-        for each in records:
-            record = dataclasses.replace(
-                each,
-                own_steps=[*each.own_steps, *steps],
-                own_warnings=[*each.own_warnings, *warnings],
-            )
-            predicted = (None, []) if network is None else predict_record(network, record, samples)
-            results.append(_answer(law, source, record, predicted, least_squares, correct))
+        for answer in in_processes(answered, given):
+            results.append(answer)
             if progress:
                 progress(len(results), len(records))
     return results

@@ -6,6 +6,7 @@ largest weights are smoothed by the tail that was fitted.
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import scipy.special
@@ -70,12 +71,9 @@ class SampledPosterior:
         labels, nuisances = np.split(labels, [labels.shape[1] - errors], axis=1)
         if len(labels) < _FEWEST_DRAWS:
             return cls(labels, log_ratios, _HOPELESS, 0.0, np.nan, nuisances, kept)
-        # Takes a second to be imported.
-        from arviz_stats.base import array_stats
-
         # It takes densities that are left out, in cross-validation: the negatives of the logarithms of the weights.
         with np.errstate(all="ignore"):  # a tail without hope, which its k says
-            smoothed, pareto_k = array_stats.psislw(-log_ratios)
+            smoothed, pareto_k = import_smoothing().psislw(-log_ratios)
         smoothed = smoothed - scipy.special.logsumexp(smoothed)
         tail = float(np.nan_to_num(np.minimum(pareto_k, _HOPELESS), nan=_HOPELESS))
         effective = float(np.nan_to_num(1.0 / np.exp(2.0 * smoothed).sum()))
@@ -117,6 +115,13 @@ class SampledPosterior:
         # The squares around the draws' own mean are too small by 1 / effective.
         samples = self.effective_samples
         return np.asarray(squares * samples / max(samples - 1.0, 1e-3))
+
+
+def import_smoothing() -> Any:
+    """ArviZ's statistics of arrays; the first call takes a second."""
+    from arviz_stats.base import array_stats
+
+    return array_stats
 
 
 def log_ratios(likelihoods: Likelihoods, curves: NDArray[np.integer], draws: Draws) -> Array:

@@ -44,21 +44,26 @@ class ElasticPlasticLaw(Law):
 
     def derivatives(self, strain: Array, parameters: Array) -> Array:
         """See `Law.derivatives`; the total differential of σ = H(ε - σ/E)."""
+        return self.stress_and_derivatives(strain, parameters)[1]
+
+    def stress_and_derivatives(self, strain: Array, parameters: Array) -> tuple[Array, Array]:
+        """See `Law.stress_and_derivatives`; stress is the first of the columns that are filled."""
 
         def fill(strain: Array, columns: Array, out: Array) -> None:
             modulus = columns[0]
-            stress, plastic_strain, elastic = self._solve(strain, columns)
-            slope = self.hardening(plastic_strain, columns[1:])[1]
+            stress, slope, plastic_strain, elastic = self._solve(strain, columns)
             share = modulus / (modulus + slope)
-            out[:, :, 0] = np.where(elastic, strain, slope * stress * share / modulus**2)
+            out[:, :, 0] = stress
+            out[:, :, 1] = np.where(elastic, strain, slope * stress * share / modulus**2)
             by_column = self.hardening_derivatives(plastic_strain, columns[1:])
-            for i, derivative in enumerate(by_column, start=1):
+            for i, derivative in enumerate(by_column, start=2):
                 out[:, :, i] = np.where(elastic, 0.0, derivative * share)
 
-        return in_blocks(fill, strain, parameters, (len(self.parameters),))
+        found = in_blocks(fill, strain, parameters, (1 + len(self.parameters),))
+        return found[:, :, 0], found[:, :, 1:]
 
-    def _solve(self, strain: Array, columns: Array) -> tuple[Array, Array, Array]:
-        """Stress, plastic strain, and where the curve is still elastic; each [curves, points].
+    def _solve(self, strain: Array, columns: Array) -> tuple[Array, Array, Array, Array]:
+        """Stress, the hardening curve's slope, plastic strain, and where the curve is still elastic; each [curves, points].
 
         Newton on F(p) = H(p) - E (ε - p) from its upper bound p = ε - H(0)/E. F rises and bends to one side, so
         that after at most one step every iterate lies on the same side of the root and comes nearer. A power so high
@@ -77,8 +82,10 @@ class ElasticPlasticLaw(Law):
             step *= modulus
             step -= flow_stress
             step /= slope + modulus
-            moved = np.maximum(plastic_strain + step, 0.0)
-            converged = np.abs(moved - plastic_strain) <= tolerance
+            step += plastic_strain
+            moved = np.maximum(step, 0.0, out=step)
+            plastic_strain -= moved
+            converged = np.abs(plastic_strain, out=plastic_strain) <= tolerance
             plastic_strain = moved
             if converged.all():
                 break
@@ -89,8 +96,8 @@ class ElasticPlasticLaw(Law):
 
             root = bisected(is_above, total_strain - yield_strain)
             plastic_strain = np.where(converged, plastic_strain, root)
-        flow_stress = self.hardening(plastic_strain, others)[0]
-        return np.where(elastic, modulus * strain, flow_stress), plastic_strain, elastic
+        flow_stress, slope = self.hardening(plastic_strain, others)
+        return np.where(elastic, modulus * strain, flow_stress), slope, plastic_strain, elastic
 
 
 class Voce(ElasticPlasticLaw):

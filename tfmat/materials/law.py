@@ -127,6 +127,10 @@ class Law(abc.ABC):
     def derivatives(self, strain: Array, parameters: Array) -> Array:
         """d stress / d parameter, same arguments as `stress`: [curves, points, len(self.parameters)], MPa per unit."""
 
+    def stress_and_derivatives(self, strain: Array, parameters: Array) -> tuple[Array, Array]:
+        """What `stress` and `derivatives` give; a law that works out one on the way to the other gives both at once."""
+        return self.stress(strain, parameters), self.derivatives(strain, parameters)
+
     def respond(self, history: History, parameters: Array) -> Array:
         """The response of each curve's specimen: stress where the strain is driven, strain where the stress is.
 
@@ -212,6 +216,18 @@ class Law(abc.ABC):
             derivatives = strain.joined(lambda history: self.sensitivities(history, parameters))
         else:
             derivatives = self.derivatives(strain, parameters)
+        return self._by_labels(derivatives, parameters)
+
+    def label_expansion(self, strain: Array | TestSet, labels: Array) -> tuple[Array, Array]:
+        """What `label_stress` and `label_derivatives` give, with the same arguments."""
+        if isinstance(strain, TestSet):
+            return self.label_stress(strain, labels), self.label_derivatives(strain, labels)
+        parameters = self.from_labels(labels)
+        stress, derivatives = self.stress_and_derivatives(strain, parameters)
+        return stress, self._by_labels(derivatives, parameters)
+
+    def _by_labels(self, derivatives: Array, parameters: Array) -> Array:
+        """Derivatives by all parameters, [curves, points, all] -> by labels, [curves, points, identified]."""
         if len(self.identified) < derivatives.shape[2]:
             derivatives = derivatives[:, :, self._columns]
         derivatives *= self.label_slopes(parameters)[:, None, :]

@@ -17,8 +17,9 @@ from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.identification.answers import recommended_method
+from tfmat.identification.certificate import Certificate, Posterior
 from tfmat.identification.classical import ClassicalAnswer, classical_answer
-from tfmat.identification.correction import Certificate, Posterior, correct
+from tfmat.identification.correction import correct
 from tfmat.identification.correlated_errors import correlations
 from tfmat.identification.draws import Draws, independent_normal
 from tfmat.identification.least_squares import fit

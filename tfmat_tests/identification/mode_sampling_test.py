@@ -8,13 +8,18 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.identification.likelihood import Likelihoods
 from tfmat.identification.mode_sampling import sample_about_modes
 from tfmat.identification.posterior_grid import likelihoods, posterior_moments
+from tfmat.identification.side_by_side import one_thread_a_product
 from tfmat_tests.identification.posterior_test import all_simulated
 
 
 def sampled(many, starts, enough=300.0, seed=0):
     """Posteriors of those of all curves that it does for, from starts [curves, starts, p]."""
-    generators = [np.random.default_rng([seed, i]) for i in range(len(starts))]
-    return sample_about_modes(many, starts, generators, enough, range(len(starts)))
+    with one_thread_a_product():
+        found = {
+            i: sample_about_modes(many, i, given, np.random.default_rng([seed, i]), enough)
+            for i, given in enumerate(starts)
+        }
+    return {i: one for i, one in found.items() if one is not None}
 
 
 def by_curve(many):

@@ -37,6 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "hahn_tsai": _CONVOLUTION,
     "voce": _SPECTRUM,
     "voce_chaboche": _SPECTRUM,
+    "voce_chaboche_fixed": _SPECTRUM,
     "ogden": {**_CONVOLUTION, "model.input_scaling": "curve"},
 }
 

@@ -1,0 +1,89 @@
+"""The posterior of one curve, and what its samples are worth. NumPy only."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from tfmat.identification.draws import Draws, Samples
+from tfmat.materials.law import Array
+from tfmat.materials.parameter import Parameter
+
+Status = Literal["amortised", "corrected", "resampled", "do not trust"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Certificate:
+    """What the samples of one curve's posterior are worth.
+
+    Attributes:
+      status: `amortised`, the network's own, which are right on average only; `corrected` with the law's likelihood;
+        `resampled` by sampling that went on from them; `do not trust`, then they are the network's own.
+      reason: why they are no better; empty for corrected and resampled ones.
+      pareto_k: of the weights, to be at most 0.7; effective_draws: independent draws that they are worth. None where
+        nothing was weighted.
+      posterior_predictive_p: how probable errors are, given the posterior, that are as unlike those of the likelihood.
+      independent_noise_p: the same where errors are but independent noise of the size that the points show: a small one
+        says that the law does not hold up to its noise, and the intervals are wider for it.
+    """
+
+    status: Status
+    reason: str = ""
+    pareto_k: float | None = None
+    effective_draws: float | None = None
+    posterior_predictive_p: float | None = None
+    independent_noise_p: float | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the samples are of the law's posterior, as far as its weights tell."""
+        return self.status in ("corrected", "resampled")
+
+    def to_json(self) -> dict[str, Any]:
+        """The attributes by their names."""
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Posterior:
+    """The joint posterior of one curve's p identified parameters.
+
+    Attributes:
+      parameters: p.
+      samples: see `Samples`; certificate: what they are worth.
+      mean, std: [p], interval: [p, 2], the shortest that holds 95 %; on the scale of the parameters' ranges, 0-1.
+    """
+
+    parameters: tuple[Parameter, ...]
+    samples: Samples
+    certificate: Certificate
+    mean: Array
+    std: Array
+    interval: Array
+
+    @classmethod
+    def of(
+        cls, draws: Draws, certificate: Certificate, parameters: Sequence[Parameter]
+    ) -> "Posterior":
+        """That of the first of the curves that draws are of."""
+        return cls(
+            tuple(parameters),
+            draws.samples(parameters, 0),
+            certificate,
+            draws.mean[0],
+            draws.std[0],
+            draws.intervals((0.95,))[0, 0],
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The certificate, and `parameters`: name -> mean, std and shortest 95 % interval of the samples, in units."""
+        values = self.samples.values
+        of_parameters = {
+            parameter.name: {
+                "unit": parameter.unit,
+                "mean": float(values[:, i].mean()),
+                "std": float(values[:, i].std()),
+                "ci95": parameter.from_unit_interval(self.interval[i]).tolist(),
+            }
+            for i, parameter in enumerate(self.parameters)
+        }
+        return {**self.certificate.to_json(), "parameters": of_parameters}
