@@ -20,7 +20,6 @@ from tfmat.backends.checks import check_options_of_asynchronous
 from tfmat.backends.local_steps import check_whole_batch
 from tfmat.backends.options import BackendOptions
 from tfmat.backends.parameter_server import (
-    Figures,
     RemoteShard,
     Served,
     Shard,
@@ -72,24 +71,20 @@ class AsynchronousBackend(SingleBackend):
         """See Backend.build."""
         if jit_compile:
             raise InputError("jit_compile does not work with --backend=asynchronous; leave it out")
-        check_optimizer_of_shards(optimizer)
+        check_optimizer_of_shards(optimizer, whole=self.options.averaging)
         if self.world_size > 1:
             check_whole_batch(model, "--backend=asynchronous")
         super().build(
             model, optimizer, loss, metrics, auxiliary_loss=auxiliary_loss, bfloat16=bfloat16
         )
-        self._figures: list[Figures] = []
+        self._figures: list[Any] = []
         if self.world_size > 1:
+            self._dtype = type_of_weights(model)
             self._make_shards(model, optimizer)
+            self.collectives.barrier()  # nobody asks before all serve
 
     def _make_shards(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
         weights = model.trainable_variables
-        types = {weight.value.dtype for weight in weights}
-        if len(types) > 1:
-            raise InputError(
-                "--backend=asynchronous takes weights of one type; this model has several"
-            )
-        self._dtype = types.pop().as_numpy_dtype
         self._parts = divide([int(np.prod(w.shape)) for w in weights], self.world_size)
         owners = owners_of_slots(optimizer, len(weights))
         slots = self._variables.slots
@@ -98,6 +93,7 @@ class AsynchronousBackend(SingleBackend):
             for part in self._parts
         ]
         self._shards: list[Any] = []
+        self._own: Any = None
         for rank, part in enumerate(self._parts):
             if rank == self.rank:
                 mine = [weights[i] for i in part]
@@ -110,9 +106,8 @@ class AsynchronousBackend(SingleBackend):
             ]
             count = sum(int(np.prod(weights[i].shape)) for i in part)
             self._shards.append(RemoteShard(self._asking[rank], self._dtype, count, specs))
-        if self.rank < len(self._parts):
+        if self._own:
             self._served.shard = self._own
-        self.collectives.barrier()  # nobody asks before all serve
 
     @property
     def hands_out_batches(self) -> bool:
@@ -144,20 +139,23 @@ class AsynchronousBackend(SingleBackend):
         """See Backend.train."""
         if self.world_size == 1:
             return super().train(data, indices, weights, num_examples)
-        num_steps = len(indices)
-        if self.rank < len(self._parts):
-            variables, mine = self._variables, self._parts[self.rank]
-            self._own.begin(
-                [tf.identity(variables.weights[i]) for i in mine],
-                [tf.identity(variables.slots[i]) for i in self._slots_of[self.rank]],
-            )
+        self._begin()
         for shard in self._shards:
             shard.sent = 0
         self.collectives.barrier()
         with self.collectives.losses_told():
             sums, seen = self._work(data, indices, weights, num_examples)
-            self._fetch_state(num_steps)
+            self._fetch_state(len(indices))
         return self._meet(sums, seen, num_examples)
+
+    def _begin(self) -> None:
+        """Has the shard that this worker serves begin a call."""
+        if self._own:
+            variables, mine = self._variables, self._parts[self.rank]
+            self._own.begin(
+                [tf.identity(variables.weights[i]) for i in mine],
+                [tf.identity(variables.slots[i]) for i in self._slots_of[self.rank]],
+            )
 
     def _work(
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
@@ -233,13 +231,14 @@ class AsynchronousBackend(SingleBackend):
             assign_all(variables, values)
             assign_all([self._variables.slots[i] for i in slots], shard.slots())
 
+    def _figures_of_call(self) -> Any:
+        return self._own.figures if self._own else None
+
     def _meet(self, sums: np.ndarray, seen: np.ndarray, num_examples: np.ndarray) -> np.ndarray:
         """The sums over the workers; whatever else differs between them is made equal."""
-        served = self.rank < len(self._parts)
+        figures = self._figures_of_call()
         seeds = [v for v in self._variables.non_trainable if not v.dtype.is_floating]
-        workers = self.collectives.gather(
-            (sums, seen, self._own.figures if served else None, [v.numpy() for v in seeds])
-        )
+        workers = self.collectives.gather((sums, seen, figures, [v.numpy() for v in seeds]))
         self._figures += [each[2] for each in workers if each[2]]
         for i, variable in enumerate(seeds):  # counters, of which each worker made some
             variable.assign(np.max([each[3][i] for each in workers], axis=0))
@@ -251,9 +250,17 @@ class AsynchronousBackend(SingleBackend):
         return total
 
 
-def check_optimizer_of_shards(optimizer: keras.optimizers.Optimizer) -> None:
-    """InputError where a weight's step depends on the other weights, which are another server's."""
-    if optimizer.global_clipnorm:
+def type_of_weights(model: keras.Model) -> Any:
+    """NumPy's type of all the model's weights; InputError where there are several."""
+    types = {weight.value.dtype for weight in model.trainable_variables}
+    if len(types) > 1:
+        raise InputError("--backend=asynchronous takes weights of one type; this model has several")
+    return types.pop().as_numpy_dtype
+
+
+def check_optimizer_of_shards(optimizer: keras.optimizers.Optimizer, whole: bool = False) -> None:
+    """InputError where a weight's step depends on others, which another server has unless all are in one `whole`."""
+    if optimizer.global_clipnorm and not whole:
         raise InputError(
             "optimizer.clip_norm needs the whole gradient, and --backend=asynchronous divides it over servers; leave "
             "it out, or use another backend"

@@ -164,7 +164,7 @@ class Backend(abc.ABC):
 
     @property
     def hands_out_batches(self) -> bool:
-        """Whether each batch is one worker's."""
+        """Whether workers take turns at batches, or at parts of them."""
         return False
 
     def take_figures(self) -> dict[str, float]:

@@ -36,6 +36,7 @@ def backend_options(config: Config, **others: Any) -> BackendOptions:
         outer_learning_rate=config.outer_learning_rate,
         outer_momentum=config.outer_momentum,
         quorum=config.quorum,
+        averaging=config.averaging,
         staleness_scaling=config.staleness_scaling,
         accumulate=config.accumulate,
         recompute=config.model.recompute,
@@ -148,7 +149,7 @@ def check_asynchronous(config: Config, options: BackendOptions) -> None:
     for key, given in (
         ("jit_compile", config.jit_compile),
         ("optimizer.gradient_noise", config.optimizer.gradient_noise),
-        ("optimizer.clip_norm", config.optimizer.clip_norm),
+        ("optimizer.clip_norm", config.optimizer.clip_norm and not config.averaging),
         ("optimizer.sam_rho", config.optimizer.sam_rho),
         (
             "model.batch_normalization=synchronized",
@@ -186,18 +187,21 @@ def check_stages(config: Config, options: BackendOptions, backend: str) -> None:
 
 def check_options_of_asynchronous(options: BackendOptions) -> None:
     """InputError for what --backend=asynchronous does not do, and for a quorum of more workers than there are."""
-    for key in (
-        "compression",
-        "reduction",
-        "bucket_mb",
-        "local_steps",
-        "accumulate",
-        "zero_stage",
-    ):
+    keys = ["compression", "reduction", "bucket_mb", "accumulate", "zero_stage"]
+    keys += ["outer_learning_rate", "outer_momentum"] if options.averaging else ["local_steps"]
+    for key in keys:
         value = getattr(options, key)
         if value != getattr(BackendOptions, key):
             raise InputError(
                 f"{key}={value} is for --backend=horovod and mpi; leave it out with --backend=asynchronous"
+            )
+    for key, given in (
+        ("quorum", options.quorum is not None),
+        ("staleness_scaling", options.staleness_scaling != "none"),
+    ):
+        if given and options.averaging:
+            raise InputError(
+                f"{key} is for gradients that workers send to servers, and averaging has none; leave out one of them"
             )
     workers = options.processes.size
     if options.quorum and options.quorum > workers:
@@ -214,11 +218,12 @@ def check_of_asynchronous(config: Config, backend: str) -> None:
     """InputError for keys of --backend=asynchronous with another backend, which would not heed them."""
     for key, value, default in (
         ("quorum", config.quorum, None),
+        ("averaging", config.averaging, False),
         ("staleness_scaling", config.staleness_scaling, "none"),
     ):
         if value != default:
             raise InputError(
-                f"{key}={value} is for --backend=asynchronous; with --backend={backend} leave it out"
+                f"{key}={str(value).lower()} is for --backend=asynchronous; with --backend={backend} leave it out"
             )
 
 

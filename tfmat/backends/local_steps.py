@@ -128,7 +128,7 @@ def make_meetings(
     Raises:
       InputError: a layer needs the other workers in every step.
     """
-    if workers == 1 or options.local_steps == 1:
+    if workers == 1 or options.local_steps == 1 or options.averaging:
         return None
     check_whole_batch(model, "local_steps")
     weights = [variable.value for variable in model.trainable_variables]

@@ -33,8 +33,10 @@ class BackendOptions:
       bucket_mb: Horovod, MPI: gradients are summed in buckets of at most so many megabytes (10^6 bytes), each as soon
         as it is there; None: all in one.
       local_steps: Horovod, MPI: steps that each worker takes by itself before all meet; 1: they meet in every step.
+        asynchronous with `averaging`: between two averagings that a worker begins.
       outer_learning_rate, outer_momentum: of the weights' step at a meeting; None: see `outer_step`.
       quorum: asynchronous: gradients that make a step; late ones are dropped. None: each moves the weights at once.
+      averaging: asynchronous: each worker trains weights of its own, and averages them with one other at a time.
       staleness_scaling: asynchronous: `none`, `inverse` or `sqrt`: the weights' step times 1 / (1 + staleness), or its
         root (Zhang et al. 2016, Staleness-aware async-SGD, arXiv:1511.05950).
       accumulate: Horovod, MPI: parts of a local batch that go through one after the other.
@@ -65,6 +67,7 @@ class BackendOptions:
     outer_learning_rate: float | None = None
     outer_momentum: float | None = None
     quorum: int | None = None
+    averaging: bool = False
     staleness_scaling: str = "none"
     accumulate: int = 1
     recompute: str = "none"
@@ -83,6 +86,11 @@ class BackendOptions:
     def bucket_bytes(self) -> float | None:
         """`bucket_mb` in bytes."""
         return None if self.bucket_mb is None else 1e6 * self.bucket_mb
+
+    @property
+    def trains_apart(self) -> bool:
+        """Whether each worker takes steps by itself, of which one sees no more of a batch than a worker's part."""
+        return self.averaging or self.local_steps > 1
 
     @property
     def outer_step(self) -> tuple[float, float]:

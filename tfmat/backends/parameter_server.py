@@ -25,7 +25,7 @@ from tfmat.ranks.star import Star
 
 # Kind of request, version, examples of the gradient, examples of its batch.
 _REQUEST, _ANSWER = struct.Struct("<cqdd"), struct.Struct("<q")
-_FETCH, _PUSH, _TICKET, _SLOTS = b"f", b"p", b"t", b"s"
+_FETCH, _PUSH, _TICKET, _SLOTS, _AVERAGE = b"f", b"p", b"t", b"s", b"a"
 
 
 class Figures(NamedTuple):
@@ -188,6 +188,13 @@ class RemoteShard:
         self._connection.send_bytes(gradient.data.cast("B"))
         self.sent += gradient.nbytes
 
+    def average(self, weights: np.ndarray) -> np.ndarray:
+        """See `tfmat.backends.averaging.Peer.average`."""
+        self._connection.send_bytes(_REQUEST.pack(_AVERAGE, 0, 0, 0))
+        self._connection.send_bytes(weights.data.cast("B"))
+        self.sent += weights.nbytes
+        return self._receive((self._num_values,), self._dtype)
+
     def _ask(self, kind: bytes, version: int = 0) -> bytes:
         self._connection.send_bytes(_REQUEST.pack(kind, version, 0, 0))
         return self._connection.recv_bytes()
@@ -206,7 +213,7 @@ class Served:
       shard: that is served; set before anybody asks.
     """
 
-    shard: Shard
+    shard: Any
 
     def __init__(self, asked: dict[int, Connection]):
         for rank, connection in asked.items():
@@ -233,6 +240,10 @@ class Served:
             connection.send_bytes(_ANSWER.pack(version))
             connection.send_bytes(flat.data.cast("B"))
             shard.sent += flat.nbytes
+        elif kind == _AVERAGE:
+            mine = shard.average(np.frombuffer(connection.recv_bytes(), shard.dtype))
+            connection.send_bytes(mine.data.cast("B"))
+            shard.sent += mine.nbytes
         else:
             connection.send_bytes(_ANSWER.pack(0))
             for slot in shard.slots():

@@ -32,6 +32,8 @@ def make_backend(name: str, options: BackendOptions | None = None) -> Backend:
     options = options or BackendOptions()
     check_mesh(options, name)
     module, backend_class = BACKENDS[name]
+    if name == "asynchronous" and options.averaging:
+        module, backend_class = "tfmat.backends.averaging", "AveragingBackend"
     backend: Backend = getattr(importlib.import_module(module), backend_class)(options)
     if has_stages(options.mesh):
         from tfmat.backends.pipeline import PipelineBackend

@@ -31,7 +31,7 @@ class Replica:
       model, optimizer: built.
       collectives: to the other workers.
       kept: between exchanges.
-      own_slots: whether the workers' slots differ, as they do with local steps.
+      own_slots: whether the workers' slots differ, as they do where each takes steps by itself.
       division: of the weights over the workers, where each holds the slots of its part alone. A checkpoint has them
         whole, as those of any other number of workers.
     """
@@ -52,7 +52,7 @@ class Replica:
         self._own_slots = {
             f"slots/{i}": variable
             for i, variable in enumerate(self.variables.slots if own_slots else [])
-            if variable.shape.rank  # a rate or a product of decays is a function of the step
+            if i  # the first is the global step
         }
         self._division = division
         # Name of each slot that is divided -> the weight that it belongs to.

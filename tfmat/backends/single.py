@@ -97,7 +97,8 @@ class SingleBackend(Backend):
             bfloat16=bfloat16,
             recompute=options.recompute,
         )
-        kept, apart = (self._meetings or exchange).kept, self._meetings is not None
+        kept = (self._meetings or exchange).kept
+        apart = self.world_size > 1 and options.trains_apart
         self._replica = Replica(
             model, optimizer, self.collectives, kept, own_slots=apart, division=division
         )
@@ -105,7 +106,7 @@ class SingleBackend(Backend):
         if on_disk:
             self._variables = self._variables._replace(slots=on_disk.rest(self._variables.slots))
             self.note = on_disk.note
-        if not apart:
+        if not self._meetings:
             self._variables = self._variables._replace(kept=self._replica.kept)
         self._compute: Any = self._step.compute
         if jit_compile:

@@ -75,12 +75,17 @@ class StarCollectives(Collectives):
             return tensors
 
         def total(flat: tf.Tensor) -> tf.Tensor:
-            summed = tf.numpy_function(
-                lambda mine: np.sum(self.gather(mine), axis=0, dtype=mine.dtype), [flat], flat.dtype
-            )
+            summed = tf.numpy_function(lambda mine: self._sum(mine), [flat], flat.dtype)
             return tf.ensure_shape(summed, flat.shape)
 
         return reduce_flat(tensors, total)
+
+    def _sum(self, mine: np.ndarray) -> np.ndarray:
+        with self.losses_told():
+            total: np.ndarray = self.star.gather(
+                mine, lambda ranks: np.sum(ranks, axis=0, dtype=mine.dtype)
+            )
+            return total
 
     def broadcast_variables(self, variables: Mapping[str, Any]) -> None:
         """See Collectives.broadcast_variables."""

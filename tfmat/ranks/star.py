@@ -28,6 +28,7 @@ import selectors
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from tfmat.errors import WorkerLostError
@@ -98,13 +99,13 @@ class Star(threading.Thread):
             self._send(self._links.get(other), data)
         return value
 
-    def gather(self, value: Any) -> list[Any]:
-        """Every rank's value, in the order of the ranks, on every rank; see `broadcast`."""
+    def gather(self, value: Any, combine: Callable[[list[Any]], Any] = list) -> Any:
+        """What rank 0's `combine` makes of every rank's value, in the order of the ranks; see `broadcast`."""
         if self.rank:
             self._send(self._links.get(0), pickle.dumps(value))
             return self._receive(0)
         others = [self._receive(other) for other in range(1, self.size)]
-        return self.broadcast([value, *others])
+        return self.broadcast(combine([value, *others]))
 
     def barrier(self) -> None:
         """Returns when all ranks have come."""

@@ -295,5 +295,5 @@ def _optimizer(
     plan = RunPlan.of_config(config).changed(global_batch_size=batch, growth="")
     steps = functools.partial(plan.steps, plan.epochs(num_examples))
     # A local step sees no more of a batch than the worker's own part, as in tfmat.workflow.train.
-    seen = -(-batch // (backend.world_size if backend.options.local_steps > 1 else 1))
+    seen = -(-batch // (backend.world_size if backend.options.trains_apart else 1))
     return lambda total, _: build_optimizer(config.optimizer, steps(total), global_batch_size=seen)

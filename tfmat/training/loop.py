@@ -245,7 +245,13 @@ class Loop:
             f"epoch {epoch + 1}/{self._run.num_epochs}  loss {record['loss']:.4g}{val_loss}  "
             f"{record['curves_per_second']:,.0f} curves/s  {left} left"
         )
-        for name in ("mean_staleness", "max_staleness", "dropped_gradients"):
+        for name in (
+            "mean_staleness",
+            "max_staleness",
+            "dropped_gradients",
+            "averagings_per_step",
+            "consensus_distance",
+        ):
             if name in record["use"]:
                 self._run.log(f"{name.replace('_', ' ')}: {record['use'][name]:g}")
         sent = record["use"].get("bytes_sent_per_step")

@@ -48,12 +48,7 @@ def train(
     if backend.rank == 0:
         log(f"network: {model.count_params():,} parameters, {num_outputs} outputs")
         if backend.world_size > 1:
-            meet = backend.options.local_steps
-            shares = "take turns at batches" if backend.hands_out_batches else "share each batch"
-            log(
-                f"{backend.name}: {backend.world_size} workers {shares} of {config.global_batch_size}"
-                + (f", and meet every {meet} steps" if meet > 1 else "")
-            )
+            log(f"{backend.name}: {_shares(backend, config.global_batch_size)}")
         uses_mesh = backend.name == "dtensor" or has_stages(backend.options.mesh)
         if not uses_mesh and backend.options.mesh.num_devices > 1:
             log(
@@ -69,7 +64,7 @@ def train(
                 f"the warm-up is cut to a tenth of the run (steps: {steps.warmup})"
             )
         # A local step sees no more of a batch than the worker's own part.
-        parts = backend.world_size if backend.options.local_steps > 1 else 1
+        parts = backend.world_size if backend.options.trains_apart else 1
         return build_optimizer(
             config.optimizer,
             steps,
@@ -271,6 +266,18 @@ def losses_and_metrics(
         "auxiliary_loss": likelihood,
         "metrics": {**metrics, "nll": likelihood},
     }
+
+
+def _shares(backend: "Backend", global_batch_size: int) -> str:
+    workers, steps = backend.world_size, backend.options.local_steps
+    every = f" every {steps} steps" if steps > 1 else ""
+    if backend.options.averaging:
+        return (
+            f"{workers} workers take turns at parts of each batch of {global_batch_size}, and average their weights "
+            f"two by two{every}"
+        )
+    shares = "take turns at batches" if backend.hands_out_batches else "share each batch"
+    return f"{workers} workers {shares} of {global_batch_size}" + (every and f", and meet{every}")
 
 
 def _check_loss_weights(weights: tuple[float, ...] | None, count: int) -> None:

@@ -19,14 +19,17 @@ RANKS = 3
 # Seconds in which everything must have ended, TensorFlow's start on shared processors included.
 PATIENCE = 60 + 120
 
-BACKENDS = ("horovod", "mpi", "asynchronous")
+BACKENDS = ("horovod", "mpi", "asynchronous", "averaging")
 FAULTS = ("exception", "SIGKILL", "SIGSTOP")
 PHASES = ("start", "training", "validation", "checkpoint")
+# The one of three workers that the others ask to average with.
+ASKED = ("averaging", "SIGKILL", 1, "training")
 DEFAULT = {
     ("horovod", "exception", RANKS - 1, "training"),
     ("horovod", "SIGKILL", 0, "validation"),
     ("mpi", "SIGKILL", RANKS - 1, "training"),
     ("asynchronous", "exception", 0, "validation"),
+    ASKED,
     ("horovod", "SIGSTOP", RANKS - 1, "checkpoint"),
 }
 
@@ -205,12 +208,14 @@ def lost_runs(tmp_path_factory):
     ("backend", "fault", "rank", "phase"),
     [
         pytest.param(*case, marks=[] if case in DEFAULT else [pytest.mark.large])
-        for case in itertools.product(BACKENDS, FAULTS, (0, RANKS - 1), PHASES)
+        for case in [*itertools.product(BACKENDS, FAULTS, (0, RANKS - 1), PHASES), ASKED]
     ],
 )
 def test_a_lost_worker_ends_all(backend, fault, rank, phase, lost_runs):
     workdir = lost_runs / f"{backend}-{fault}-{rank}-{phase}"
     run = {"workdir": workdir, "backend": backend, "fault": fault, "rank": rank, "phase": phase}
+    if backend == "averaging":
+        run |= {"backend": "asynchronous", "options": {"averaging": True}}
     ended = _run(RANKS, run)
     assert ended.returncode not in (0, 75), ended.stderr
     lines = [line for line in ended.stderr.splitlines() if line.startswith("tfmat: ")]

@@ -1,0 +1,139 @@
+"""One rank of the tests of averaging: `mpirun -np N python -m tfmat_tests.backends.averaging_rank FOLDER`.
+
+Rank 0 saves each case, FOLDER/<name>-<N>.npz: weights, sums, figures, and what the workers did.
+"""
+
+import pathlib
+import sys
+import threading
+import time
+
+from tfmat.launch.runtime import prepare_tensorflow
+from tfmat_tests import lean_keras  # noqa: F401  before Keras
+
+
+def in_turns(backend, calls, exchanges):
+    """Has part k of each call be taken by worker k modulo their number, after all that worker k - 1 did was done.
+
+    `exchanges` receives (call, part, worker, partner) of each averaging.
+    """
+    parts, choose = iter(()), backend._choose_partner
+    call = part = -1
+
+    def next_part():
+        nonlocal parts, call, part
+        backend._end_averaging()
+        while True:
+            part = next(parts, None)
+            if part is None:
+                call += 1
+                parts = iter(range(calls[call] * backend.world_size + 1))
+                continue
+            backend.collectives.barrier()
+            last = part == calls[call] * backend.world_size
+            if last or part % backend.world_size == backend.rank:
+                return part
+
+    def choose_partner():
+        exchanges.append((call, part, backend.rank, choose()))
+        return exchanges[-1][-1]
+
+    backend._next_part, backend._choose_partner = next_part, choose_partner
+
+
+def without_an_answer(backend, folder, last):
+    """Has rank 1 compute and answer nothing before the others have done all that is left; the call has `last` parts."""
+    next_part, answer, may_answer = backend._next_part, backend._own.average, threading.Event()
+
+    def wait_for(*names):
+        deadline = time.monotonic() + 120
+        while not all((folder / name).exists() for name in names):
+            assert time.monotonic() < deadline, names
+            time.sleep(0.01)
+
+    def next_of_slow():
+        part = next_part()
+        (folder / "taken").touch()
+        wait_for("over-0", "over-2")
+        may_answer.set()
+        return part
+
+    def next_of_others():
+        wait_for("taken")
+        part = next_part()
+        if part >= last:
+            (folder / f"over-{backend.rank}").touch()
+        return part
+
+    def late_answer(theirs):
+        may_answer.wait()
+        return answer(theirs)
+
+    backend._next_part = next_of_slow if backend.rank == 1 else next_of_others
+    backend._own.average = late_answer
+
+
+def check_own_slots(backend):
+    """A checkpoint has each worker's slots, which go back to it; the weights and the step are one for all."""
+    import numpy as np
+
+    state = backend.read()
+    own = [name for name in state if name.startswith("exchange/slots/")]
+    assert len(own) == len(backend._variables.slots) - 1
+    assert all(len(state[name]) == backend.world_size for name in own)
+    assert any((state[name][0] != state[name][1]).any() for name in own)
+    backend.write(state)
+    backend.synchronize()
+    for name in own:
+        variable = backend._variables.slots[int(name.rpartition("/")[2])]
+        np.testing.assert_array_equal(variable.numpy(), state[name][backend.rank])
+
+
+def main(folder):
+    """Trains all cases."""
+    prepare_tensorflow(one_thread_an_operation=True, processors=1)
+    import numpy as np
+
+    from tfmat.backends import BackendOptions, make_backend
+    from tfmat.data.order import ExampleOrder
+    from tfmat.data.pipeline import MemorySource
+    from tfmat.durations import EpochPlan
+    from tfmat_tests.backends.horovod_rank import build
+    from tfmat_tests.backends.problem import BATCH, NUM_EXAMPLES, make_data, spans
+
+    cases = {"turns": 1, "every second": 2, "free": 1, "no answer": 1}
+    data = make_data()
+    for name, every in cases.items():
+        options = BackendOptions(averaging=True, local_steps=every)
+        if options.processes.size == 2 and name not in ("turns", "free"):
+            continue
+        with make_backend("asynchronous", options) as backend:
+            model, _ = build({"precision": "float64", "optimizer": "adam"}, backend)
+            backend.synchronize()
+            order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
+            place, epochs = backend.place(data), EpochPlan(NUM_EXAMPLES, BATCH)
+            source = MemorySource(place, order, epochs, backend.training_columns)
+            calls, exchanges = [5, 9, 6], []
+            if name == "no answer":
+                calls = [5]
+                without_an_answer(backend, folder, 5 * backend.world_size)
+            elif name != "free":
+                in_turns(backend, calls, exchanges)
+            sums = [backend.train(*block) for block in source.blocks(spans(source, calls))]
+            backend.check_replicas(sum(calls))
+            check_own_slots(backend)
+            figures, found = backend.take_figures(), backend.collectives.gather(exchanges)
+            if backend.rank == 0:
+                assert backend.bytes_per_step > 0
+                np.savez(
+                    folder / f"{name}-{backend.world_size}.npz",
+                    *model.get_weights(),
+                    sums=np.concatenate(sums),
+                    steps=backend._variables.slots[0].numpy(),
+                    exchanges=np.array(sorted(each for one in found for each in one)),
+                    **{f"figure-{key}": value for key, value in figures.items()},
+                )
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]))
