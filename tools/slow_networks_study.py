@@ -65,6 +65,7 @@ WAYS: dict[str, dict[str, Any]] = {
     # Gradients of all workers but one make a step.
     "quorum": {"backend": "asynchronous", "quorum": -1},
     "asynchronous": {"backend": "asynchronous", "staleness_scaling": "sqrt"},
+    "averaging": {"backend": "asynchronous", "averaging": True},
 }
 # Seconds in which a slow rank runs once.
 _PERIOD = 0.05

@@ -49,10 +49,11 @@ class Replica:
         self.kept = [tf.Variable(each.initial, trainable=False) for each in kept]
         self._kept, self._collectives = kept, collectives
         self._local_statistics = _local_statistics(model)
+        functions_of_step = (optimizer.iterations, optimizer._learning_rate)
         self._own_slots = {
-            f"slots/{i}": variable
-            for i, variable in enumerate(self.variables.slots if own_slots else [])
-            if i  # the first is the global step
+            f"slots/{i}": variable.value
+            for i, variable in enumerate(optimizer.variables if own_slots else [])
+            if not any(variable is each for each in functions_of_step)
         }
         self._division = division
         # Name of each slot that is divided -> the weight that it belongs to.
