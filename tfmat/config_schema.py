@@ -215,7 +215,7 @@ _ALL = (
     Option("averaging", False, "bool", "asynchronous: each worker trains weights of its own, and averages them with those of one other worker at a time, drawn at random (docs/slow_networks.md)"),
     Option("staleness_scaling", "none", "str", "asynchronous: the weights' step as it is (none), times 1 / (1 + staleness) (inverse), or its root (sqrt)", choices=("none", "inverse", "sqrt")),
     Option("accumulate", 1, "int", "horovod, mpi: parts of a worker's batch that go through one after the other, for batches larger than memory", "1 or more", _positive),
-    Option("offload", "none", "str", "single: the optimizer's slots are in memory (none), or in a temporary file from which they come block by block (slots), for networks beyond memory", choices=("none", "slots")),
+    Option("offload", "none", "str", "single, horovod, mpi: the optimizer's slots are in memory (none), or in a temporary file from which they come block by block (slots), for networks beyond memory", choices=("none", "slots")),
     Option("offload_dir", None, "str", "folder of that file, on a fast disk of the machine (none: the run's folder)", optional=True),
     Option("data.num_curves", 1_000_000, "int", "curves for training (75 %) and validation (25 %)", "8 or more", lambda v: v >= 8),
     Option("data.num_train", None, "int", "training curves that are used, the first of the data set (none: all)", "1 or more", _positive, optional=True),

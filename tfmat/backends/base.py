@@ -8,6 +8,7 @@ import numpy as np
 
 from tfmat.backends.collectives import Collectives
 from tfmat.backends.options import BackendOptions
+from tfmat.backends.saved_arrays import SavedArrays, from_rank_0
 from tfmat.backends.step_times import StepTimes
 from tfmat.errors import InputError, WorkerLostError
 
@@ -146,9 +147,20 @@ class Backend(abc.ABC):
         alone; the others get their own parts, which `write` takes back.
         """
 
+    def read_for_file(self) -> SavedArrays:
+        """Does as `read` for a file that is written before the next step; arrays may come into memory as it is."""
+        return self.read()
+
     @abc.abstractmethod
-    def write(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def write(self, arrays: SavedArrays) -> None:
         """Sets the whole state from what any backend's `read` returned; InputError where it does not fit."""
+
+    def restore(self, arrays: SavedArrays) -> None:
+        """Does as `write` with rank 0's arrays, of which each rank has one at a time in memory.
+
+        Every rank calls it, and `synchronize` after it; other ranks' arrays are not looked at.
+        """
+        self.write(from_rank_0(arrays, self.collectives))
 
     @abc.abstractmethod
     def sync_model(self) -> None:
@@ -161,6 +173,11 @@ class Backend(abc.ABC):
     def training_columns(self, global_batch_size: int) -> slice:
         """What `train` is given of each global batch: this worker's part, or all where batches are handed out."""
         return self.columns(global_batch_size)
+
+    @property
+    def parts_of_a_batch(self) -> int:
+        """Parts in which this worker's batch goes through the model, one after the other."""
+        return self.options.accumulate
 
     @property
     def hands_out_batches(self) -> bool:
@@ -206,7 +223,7 @@ class Backend(abc.ABC):
             )
         self._last_compared = step
 
-    def _note_common_state(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def _note_common_state(self, arrays: SavedArrays) -> None:
         """All workers were given this state."""
         if "slots/0" in arrays:  # Keras's `iterations`
-            self._last_compared = int(arrays["slots/0"])
+            self._last_compared = int(np.asarray(arrays["slots/0"]))

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends.exchange import Reduce
+from tfmat.errors import InputError
 
 # Examples in a piece of a batch: beyond the first its activations leave the cache, below the second its operations
 # are too small to be worth starting. Further rounds would only make the graph larger.
@@ -44,6 +45,16 @@ class Batch(NamedTuple):
         for own in self.sample_weights:
             weights *= tf.cast(own, weights.dtype)
         return weights
+
+
+def part_of_batch(global_batch_size: int, worker: int, workers: int) -> slice:
+    """One worker's contiguous part of each global batch; InputError where a worker would have none."""
+    if global_batch_size < workers:
+        raise InputError(
+            f"global_batch_size is {global_batch_size}, fewer than the {workers} workers; use a larger batch or fewer "
+            "workers"
+        )
+    return slice(*(global_batch_size * part // workers for part in (worker, worker + 1)))
 
 
 def num_pieces(width: int) -> int:

@@ -4,7 +4,7 @@ from typing import Any
 
 from tfmat.backends.mesh import BATCH, parse_rules
 from tfmat.backends.options import BackendOptions
-from tfmat.backends.schedule import check_mesh, has_stages, micro_batches_of
+from tfmat.backends.schedule import TRANSPORTS, check_mesh, has_stages, micro_batches_of
 from tfmat.config import Config
 from tfmat.errors import InputError
 
@@ -52,30 +52,49 @@ def check_config_for(backend: str, config: Config, options: BackendOptions) -> N
     check_profile(config, options, backend)
     check_zero(options, backend, config.optimizer.gradient_noise)
     check_stages(config, options, backend)
-    check_offload(config, backend)
+    check_offload(config, options, backend)
     if backend == "asynchronous":
         check_asynchronous(config, options)
     else:
         check_of_asynchronous(config, backend)
     if backend == "dtensor":
-        check_dtensor(config)
+        check_dtensor(config, options)
 
 
-def check_offload(config: Config, backend: str) -> None:
+def check_offload(config: Config, options: BackendOptions, backend: str) -> None:
     """InputError where slots are to be on disk, and cannot be."""
     if config.offload == "none":
         return
-    if backend != "single":
-        raise InputError(
-            f"offload={config.offload} is for --backend=single; with --backend={backend} leave it out"
-        )
+    check_slots_on_disk(options, backend)
     if config.jit_compile:
         raise InputError("jit_compile does not work with offload; leave out one of them")
 
 
-def check_dtensor(config: Config) -> None:
+def check_slots_on_disk(options: BackendOptions, backend: str) -> None:
+    """InputError where processes cannot each have their slots on disk."""
+    if options.offload == "none":
+        return
+    if backend not in ("single", *TRANSPORTS):
+        raise InputError(
+            f"offload={options.offload} is for --backend=single, horovod and mpi; with --backend={backend} leave it out"
+        )
+    if options.processes.size == 1:
+        return
+    if options.zero_stage:
+        raise InputError(
+            "offload does not work with zero_stage, which already has each process keep a part of the slots; leave out "
+            "one of them"
+        )
+    if options.local_steps > 1:
+        raise InputError(
+            "offload does not work with local_steps, whose checkpoints bring the slots of all processes together in "
+            "memory; leave out one of them"
+        )
+
+
+def check_dtensor(config: Config, options: BackendOptions) -> None:
     """InputError where the config asks for what --backend=dtensor does not do, with the nearest that it does."""
-    check_offload(config, "dtensor")
+    check_offload(config, options, "dtensor")
     for key, value, default in (
         ("compression", config.compression, "none"),
         ("reduction", config.reduction, "flat"),
@@ -173,7 +192,6 @@ def check_stages(config: Config, options: BackendOptions, backend: str) -> None:
             "model.batch_normalization=synchronized",
             config.model.batch_normalization == "synchronized",
         ),
-        (f"precision={config.precision}", config.precision != "float32"),
     ):
         if given:
             raise InputError(f"{key} does not work with pipeline stages; leave it out")

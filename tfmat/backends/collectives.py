@@ -3,7 +3,7 @@
 import contextlib
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -142,8 +142,19 @@ class Collectives:
     def connect(self) -> None:
         """Prepares `messages`; every rank calls it once."""
 
-    def broadcast_variables(self, variables: Mapping[str, Any]) -> None:
-        """Assigns rank 0's values to TensorFlow's variables, which have the same names on every rank."""
+    def broadcast_array(
+        self, array: np.ndarray | None, shape: Sequence[int], dtype: Any
+    ) -> np.ndarray:
+        """Rank 0's `array`, of that shape and type, on every rank; other ranks' is not looked at."""
+        found: np.ndarray = self.broadcast(array)
+        return found
+
+    def broadcast_variables(self, variables: Iterable[Any]) -> None:
+        """Assigns rank 0's values to variables, which come in the same order on every rank; one is copied at a time."""
+        for variable in variables if self.size > 1 else ():
+            mine = variable.numpy() if self.rank == 0 else None
+            shape, dtype = tuple(variable.shape), variable.dtype.as_numpy_dtype
+            variable.assign(self.broadcast_array(mine, shape, dtype))
 
     def compare_clocks(self) -> None:
         """Finds `clock`."""

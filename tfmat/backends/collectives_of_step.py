@@ -42,12 +42,12 @@ class Collective:
     """Exchanges of one kind.
 
     Attributes:
-      kind: `all-reduce` or `all-gather`.
+      kind: `all-reduce`, `reduce-scatter` or `all-gather`.
       axis: of the mesh; its devices take part.
       devices: how many these are.
       what: what is exchanged.
       tensors: how many; messages, where DTensor joins none.
-      bytes: of all of them, on each device.
+      bytes: of all of them, on each device; of a reduce-scatter, before it.
     """
 
     kind: str

@@ -22,7 +22,9 @@ from tfmat.backends.mesh import BATCH, Spec
 from tfmat.backends.mesh_steps import MeshSteps, steps_a_call
 from tfmat.backends.mesh_tensors import differing_devices, host
 from tfmat.backends.options import BackendOptions
+from tfmat.backends.recomputation import recomputation_of
 from tfmat.backends.refusals import check_layers_for_mesh, check_precision, explain
+from tfmat.backends.saved_arrays import SavedArrays
 from tfmat.backends.state import State
 from tfmat.backends.step import Step
 from tfmat.backends.zero import DividedOptimizer, gatherer
@@ -107,7 +109,7 @@ class DTensorBackend(Backend):
             metrics,
             auxiliary_loss,
             gather=gatherer(self.plan, relayout),
-            recompute=options.recompute,
+            recomputation=recomputation_of(model, options.recompute),
         )
         self._predict_step = tf.function(self._predict, autograph=False)
         self._steps = MeshSteps(
@@ -163,7 +165,7 @@ class DTensorBackend(Backend):
                 name: self._tensors.whole(found[name].read_value(), specs[name]) for name in found
             }
 
-    def write(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def write(self, arrays: SavedArrays) -> None:
         """See Backend.write."""
         variables, specs = self._variables.named(), self._specs.named()
 

@@ -7,7 +7,7 @@ import copy
 import itertools
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -211,10 +211,17 @@ class HorovodCollectives(Collectives):
             name in str(error) for name in ("Horovod", "mpi4py.MPI.Exception")
         )
 
-    def broadcast_variables(self, variables: Mapping[str, Any]) -> None:
-        """See Collectives.broadcast_variables."""
-        for name, variable in variables.items() if self.size > 1 else ():
-            variable.assign(self.horovod.broadcast(variable, 0, name=name))
+    def broadcast_array(
+        self, array: np.ndarray | None, shape: Sequence[int], dtype: Any
+    ) -> np.ndarray:
+        """See Collectives.broadcast_array: as bytes, whatever the type."""
+        if array is None or self.rank:
+            array = np.empty(shape, dtype)
+        numbers = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        if self.size == 1 or not numbers.size:
+            return array
+        found = self.horovod.broadcast(tf.constant(numbers), 0, name=f"array.{numbers.size}")
+        return array if self.rank == 0 else found.numpy().view(dtype).reshape(shape)
 
     def repeated_sums(self, num_values: int) -> Callable[[int], None]:
         """See Collectives.repeated_sums."""

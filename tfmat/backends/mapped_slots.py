@@ -5,16 +5,20 @@ import mmap
 import os
 import pathlib
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfmat.backends.saved_arrays import SavedArray
 from tfmat.files import make_folder, write_error
 
 # Numbers in a block: its slots, gradient, weights and what is computed from them take some 40 MB together.
 BLOCK = 2**20
+# Slots of no more numbers are copied in memory.
+_SMALL = 2**14
 
 
 class MappedFile:
@@ -84,17 +88,33 @@ class SlotOnDisk:
 
     def numpy(self) -> np.ndarray:
         """A copy of the values: of a large slot in a file of its own, so that it takes no memory."""
-        if len(self.flat) <= BLOCK:
-            copy = self.flat.copy()
-        else:
-            file = MappedFile(self._file.folder, self.flat.nbytes)
-            copy = file.array(0, len(self.flat), self.flat.dtype)
-            self._copy(self.flat, copy)
-            file.release(0, copy.nbytes)
+        if len(self.flat) <= _SMALL:
+            return self.whole()
+        file = MappedFile(self._file.folder, self.flat.nbytes)
+        copy = file.array(0, len(self.flat), self.flat.dtype)
+        self._copy(self.flat, copy)
+        file.release(0, copy.nbytes)
         return copy.reshape(tuple(self.shape))
 
+    def whole(self) -> np.ndarray:
+        """A copy of the values in memory."""
+        copy = np.empty(self.flat.shape, self.flat.dtype)
+        self._copy(self.flat, copy)
+        return copy.reshape(tuple(self.shape))
+
+    def saved(self) -> SavedArray:
+        """The values as they are when `np.asarray` asks for them."""
+        return SavedArray(tuple(self.shape), self.flat.dtype, self.whole)
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """The values [numbers], a block at a time; each leaves the process's memory when the next one is asked for."""
+        for start in range(0, len(self.flat), BLOCK):
+            stop = min(start + BLOCK, len(self.flat))
+            yield self.flat[start:stop]
+            self.release(start, stop)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(self.numpy(), dtype)
+        return np.asarray(self.whole(), dtype)
 
     def assign(self, value: Any) -> None:
         """Sets the values."""

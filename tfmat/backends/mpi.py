@@ -6,7 +6,7 @@ mpi4py is loaded only where there is more than one process: alone, this is the s
 import copy
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -194,10 +194,16 @@ class MpiCollectives(Collectives):
         """See Collectives.connect."""
         self.messages = MpiMessages(self._mpi, self.size)
 
-    def broadcast_variables(self, variables: Mapping[str, Any]) -> None:
-        """See Collectives.broadcast_variables."""
-        for variable in variables.values() if self.size > 1 else ():
-            variable.assign(self._world.bcast(variable.numpy() if self.rank == 0 else None, 0))
+    def broadcast_array(
+        self, array: np.ndarray | None, shape: Sequence[int], dtype: Any
+    ) -> np.ndarray:
+        """See Collectives.broadcast_array: without a copy."""
+        if array is None or self.rank:
+            array = np.empty(shape, dtype)
+        if self.size > 1:
+            array = np.ascontiguousarray(array).reshape(shape)
+            self._world.Bcast([array.reshape(-1).view(np.uint8), self._mpi.BYTE], 0)
+        return array
 
     def repeated_sums(self, num_values: int) -> Callable[[int], None]:
         """See Collectives.repeated_sums."""

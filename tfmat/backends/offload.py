@@ -85,7 +85,7 @@ class OptimizerOnDisk:
         file = MappedFile(folder, size)
         self.note = (
             f"offload=slots: {size / 2**20:,.0f} MiB of the optimizer's slots are in a temporary file in "
-            f"{folder.resolve()}; a checkpoint takes as much there for a moment"
+            f"{folder.resolve()}"
         )
         found: list[list[SlotOnDisk]] = [[] for _ in self._weights]
         for variable, owner, start in zip(variables, owners, starts, strict=True):

@@ -42,7 +42,8 @@ class BackendOptions:
       accumulate: Horovod, MPI: parts of a local batch that go through one after the other.
       recompute: where the model is cut (`every:K`, or regular expressions over names of layers), so that a training
         step keeps only what goes over the cuts, and computes the rest twice; `none` keeps everything.
-      offload: single: `slots`: the optimizer's are in a mapped file, and come into memory block by block; `none`.
+      offload: single, Horovod, MPI: `slots`: each process has its optimizer's in a mapped file, from which they come
+        into memory block by block; `none`.
       offload_dir: folder of that file; None: `folder`.
       timeline: Horovod: whether `start_timeline` will be called.
 

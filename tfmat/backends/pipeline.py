@@ -15,16 +15,21 @@ from tfmat.backends.base import Arrays, Metric, PerExample
 from tfmat.backends.batches import Batch, each_batch, each_batch_in_parts
 from tfmat.backends.collectives import Collectives
 from tfmat.backends.exchange import Counted
+from tfmat.backends.offload import optimizer_on_disk
 from tfmat.backends.options import BackendOptions
 from tfmat.backends.pipeline_step import StageStep
+from tfmat.backends.recomputation import Recomputation, recomputation_of_stage
 from tfmat.backends.refusals import check_parts, check_precision
-from tfmat.backends.replica import Replica, place_in_state, put
+from tfmat.backends.replica import Replica
+from tfmat.backends.saved_arrays import SavedArrays
 from tfmat.backends.schedule import Place, bubble, micro_batches_of, order_of_work
 from tfmat.backends.single import SingleBackend
+from tfmat.backends.stage_state import StageState
 from tfmat.backends.stages import Stages, make_stages, slot_places
 from tfmat.backends.state import State
 from tfmat.backends.step import Step
 from tfmat.errors import InputError
+from tfmat.models.segments import Segment
 
 
 class PipelineBackend(SingleBackend):
@@ -41,8 +46,7 @@ class PipelineBackend(SingleBackend):
     """
 
     stages: Stages
-    _whole: Arrays | None = None
-    _is_whole = False
+    _state: StageState
 
     def __init__(self, name: str, options: BackendOptions, collectives: Collectives):
         super().__init__(options, collectives)
@@ -60,6 +64,11 @@ class PipelineBackend(SingleBackend):
     def world_size(self) -> int:
         """See Backend.world_size: the stages of a replica are one worker together."""
         return self.place_in_mesh.num_replicas
+
+    @property
+    def parts_of_a_batch(self) -> int:
+        """See Backend.parts_of_a_batch."""
+        return self._micro_batches
 
     @property
     def replica(self) -> int:
@@ -92,8 +101,6 @@ class PipelineBackend(SingleBackend):
     ) -> None:
         """See Backend.build; InputError also where the model cannot be cut."""
         self.collectives.check_build(jit_compile)
-        if bfloat16:
-            raise InputError("precision does not work with pipeline stages; leave it at float32")
         check_precision(model, optimizer)
         check_parts(model, self._micro_batches, "micro_batches")
         if optimizer.gradient_noise:
@@ -106,46 +113,54 @@ class PipelineBackend(SingleBackend):
         here = self.place_in_mesh
         self.stages = make_stages(model, here.num_stages, self.options.stages)
         segment = self.stages.segments[here.stage]
-        self._names = {
-            **{f"weights/{i}": f"weights/{k}" for i, k in enumerate(segment.trainable_places)},
-            **{
-                f"non_trainable/{i}": f"non_trainable/{k}"
-                for i, k in enumerate(segment.non_trainable_places)
-            },
-        }
         slots = slot_places(optimizer, model.trainable_variables, segment.trainable_places)
-        self._names |= {f"slots/{i}": f"slots/{k}" for i, k in enumerate(slots)}
-        self._all = {
-            **{f"weights/{i}": v for i, v in enumerate(model.trainable_variables)},
-            **{f"non_trainable/{i}": v for i, v in enumerate(model.non_trainable_variables)},
-        }
-        self._set_apart()
-        optimizer.build(segment.trainable_variables)
-        self._optimizer, self._segment = optimizer, segment
+        before = getattr(self, "_state", None)
+        self._state = StageState(model, segment, slots, self.collectives, before)
+        on_disk = optimizer_on_disk(optimizer, segment.trainable_variables, self.options)
+        if on_disk:
+            self.note = on_disk.note
+        else:
+            optimizer.build(segment.trainable_variables)
+        self._optimizer, self._segment = on_disk or optimizer, segment
         if optimizer.global_clipnorm:
             optimizer.sum_over_weights = lambda number: self._chain.reduce([number])[0]
+        own = {id(layer) for layer in segment._flatten_layers()}
         self._step = Step(
             segment,
-            optimizer,
+            self._optimizer,
             loss,
             metrics,
             auxiliary_loss,
             worker=here.replica,
+            bfloat16=[layer for layer in bfloat16 if id(layer) in own],
+            recomputation=self._recomputation(model, segment),
         )
         specs = (None, *self.stages.between, None)
         self._stage_step = StageStep(
             self._step, here, self.collectives.messages, (specs[here.stage], specs[here.stage + 1])
         )
-        self._replica = Replica(segment, optimizer, self._same)
+        self._replica = self._state.replica = Replica(segment, optimizer, self._same)
         self._variables = self._replica.variables
+        if on_disk:
+            self._variables = self._variables._replace(slots=on_disk.rest(self._variables.slots))
         self._functions: dict[Any, Any] = {}
+
+    def _recomputation(self, model: keras.Model, segment: Segment) -> Recomputation | None:
+        here = self.place_in_mesh
+        is_last = here.stage + 1 == here.num_stages
+        return recomputation_of_stage(
+            segment,
+            model,
+            self.options.recompute,
+            gradients_follow=is_last and self.options.schedule == "1f1b",
+        )
 
     def train(
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
     ) -> np.ndarray:
         """See Backend.train."""
-        if self._is_whole:
-            self._forget_others()
+        if self._state.is_whole:
+            self._state.forget_others()
         missing = -indices.shape[1] % self._micro_batches
         indices, weights = (np.pad(a, ((0, 0), (0, missing))) for a in (indices, weights))
         compiles, started = len(self._functions), time.monotonic()
@@ -199,63 +214,30 @@ class PipelineBackend(SingleBackend):
 
     def read(self) -> Arrays:
         """See Backend.read; the whole state on rank 0 only, on other ranks that of their stage."""
-        mine = {self._names[name]: array for name, array in self._replica.common().items()}
-        first = self.place_in_mesh.replica == 0
-        names = self.collectives.gather(list(mine) if first else [])
-        found: Arrays = {}
-        for rank, theirs in enumerate(names):
-            for name in theirs:
-                array = self.collectives.hand_over(mine.get(name), rank)
-                if array is not None:
-                    found[name] = array
-        return {name: found[name] for name in sorted(found, key=place_in_state)} if found else mine
+        return self._state.read(first=self.place_in_mesh.replica == 0)
 
-    def write(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def read_for_file(self) -> SavedArrays:
+        """See Backend.read_for_file: rank 0 has all of it in memory."""
+        return self.read()
+
+    def write(self, arrays: SavedArrays) -> None:
         """See Backend.write; on ranks other than 0 also what `read` returned there."""
-        variables = self._variables.named()
-        mine = {name: arrays[there] for name, there in self._names.items() if there in arrays}
-        self._variables.assign(mine, lambda name, array: variables[name].assign(array))
-        if self.rank == 0:
-            self._whole = dict(arrays)
+        self._state.write(arrays)
         self._note_common_state(arrays)
+
+    def restore(self, arrays: SavedArrays) -> None:
+        """See Backend.restore; what is other processes' follows at `synchronize`."""
+        if self.rank == 0:
+            self.write(arrays)
 
     def synchronize(self) -> None:
         """See Backend.synchronize: each process is handed its stage's state by rank 0."""
-        whole = self._whole or {}
-        mine = {name: self._variables.named()[own] for own, name in self._names.items()}
-        for name in self.collectives.broadcast(list(whole)):
-            array = self.collectives.broadcast(whole.get(name))
-            if name in mine:
-                put(mine[name], array)
-        self._whole = None
+        self._state.hand_out()
+        self._note_common_state({"slots/0": self._variables.slots[0].numpy()})
 
     def sync_model(self) -> None:
-        """See Backend.sync_model; on rank 0 only, since other processes have no room for the whole network."""
-        found = self.read()
-        if self.rank == 0:
-            for name, variable in self._all.items():
-                put(variable.value, found[name])
-            self._is_whole = True
-
-    def _set_apart(self) -> None:
-        """Frees the memory of other stages' weights; rank 0 keeps all for `synchronize`."""
-        own, before = set(self._names.values()), self._whole or {}
-        self._whole = {} if self.rank == 0 else None
-        for name, variable in self._all.items():
-            value = variable.value
-            is_there = tf.shape(value).numpy().tolist() == list(variable.shape)
-            if self._whole is not None:
-                self._whole[name] = value.numpy() if is_there else before[name]
-            if name in own and not is_there:  # another backend's stages were others
-                put(value, np.zeros(variable.shape))
-        self._forget_others()
-
-    def _forget_others(self) -> None:
-        own = set(self._names.values())
-        for name, variable in self._all.items():
-            if name not in own:
-                put(variable.value, np.zeros([0]))
-        self._is_whole = False
+        """See Backend.sync_model; on rank 0 only."""
+        self._state.fill_model(self.read())
 
     def _train_steps(
         self, data: Any, indices: tf.Tensor, weights: tf.Tensor, num_examples: tf.Tensor

@@ -5,8 +5,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from tfmat.backends.collectives_of_step import Collective
 from tfmat.backends.layouts import Plan, make_plan, slot_owners, weights_of
-from tfmat.backends.mesh import Spec
+from tfmat.backends.mesh import BATCH, Spec
 from tfmat.backends.options import BackendOptions
 from tfmat.config import Config
 from tfmat.durations import RunSteps
@@ -14,7 +15,7 @@ from tfmat.durations import RunSteps
 
 @dataclasses.dataclass(frozen=True)
 class Footprint:
-    """What one device of the mesh holds of a variable.
+    """What one device of the mesh, or one process, holds of a variable.
 
     Attributes:
       path, shape: of the variable.
@@ -57,6 +58,70 @@ def plan_of_config(
     optimizer.build(model.trainable_variables)
     plan = make_plan(weights_of(model), options.mesh, options.layouts, options.zero_stage)
     return plan, _footprints(model, optimizer, plan)
+
+
+def plan_processes(
+    config: Config,
+    options: BackendOptions,
+    workers: int,
+    *,
+    num_outputs: int,
+    inputs: Mapping[str, Any],
+) -> tuple[tuple[Footprint, ...], tuple[Collective, ...]]:
+    """What each of some processes that share batches holds, and the exchanges of a step; ZeRO divides slots over them.
+
+    Slots are those of the optimizer that the backend would build, so that padding is in them. Gradients are those of
+    a process's own examples, which are whole before they are summed.
+
+    Args:
+      config: checked for `--backend=horovod` or `mpi`; with `compression` none or fp16.
+      options: with the ZeRO stage.
+      workers: how many processes.
+      num_outputs, inputs: as for `plan_of_config`.
+
+    Raises:
+      InputError: see `tfmat.backends.zero.Division.build`.
+    """
+    from tfmat.backends.zero import Division
+    from tfmat.models import build_model
+    from tfmat.optimizers import build_optimizer
+
+    model = build_model(config.model, num_outputs=num_outputs, **inputs)
+    optimizer = build_optimizer(
+        config.optimizer, RunSteps(1), global_batch_size=config.global_batch_size
+    )
+    variables = model.trainable_variables
+    is_divided = options.zero_stage > 0 and workers > 1
+    division = Division(variables, workers if is_divided else 1, 0)
+    if is_divided:
+        division.build(optimizer)
+    else:
+        optimizer.build(variables)
+    slots = list(zip(optimizer.variables, division.owners(optimizer), strict=True))
+
+    def footprint(variable: Any, path: str, weights: int, gradients: int, slots: int) -> Footprint:
+        whole = (None,) * len(variable.shape)
+        return Footprint(path, tuple(variable.shape), whole, whole, weights, gradients, slots)
+
+    found = [
+        footprint(v, v.path, _bytes(v), _bytes(v), sum(_bytes(s) for s, of in slots if of == i))
+        for i, v in enumerate(variables)
+    ]
+    found += [footprint(v, v.path, _bytes(v), 0, 0) for v in model.non_trainable_variables]
+    counters = [slot for slot, owner in slots if owner is None]
+    found += [footprint(v, f"optimizer/{v.name}", 0, 0, _bytes(v)) for v in counters]
+    numbers = sum(division.padded_sizes)
+    count, size = len(variables), variables[0].value.dtype.size
+    of_gradients = numbers * (2 if options.compression == "fp16" else size)
+    if workers == 1:
+        return tuple(found), ()
+    if not is_divided:
+        summed = Collective("all-reduce", BATCH, workers, "gradients", count, of_gradients)
+        return tuple(found), (summed,)
+    return tuple(found), (
+        Collective("reduce-scatter", BATCH, workers, "gradients", count, of_gradients),
+        Collective("all-gather", BATCH, workers, "weights, after the step", count, numbers * size),
+    )
 
 
 def _footprints(model: Any, optimizer: Any, plan: Plan) -> tuple[Footprint, ...]:

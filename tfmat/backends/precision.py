@@ -15,6 +15,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfmat.backends.base import Backend
+from tfmat.backends.batches import rows_of_a_piece
 from tfmat.errors import InputError, nearest
 
 PRECISIONS = ("float32", "bfloat16", "auto")
@@ -91,6 +93,26 @@ def choose(
         f"precision=auto: bfloat16 where it takes at most {_PAYS:.2f} of float32's time; {told or 'no layer can'}"
     )
     return {path: ratio <= _PAYS for path, ratio in found.items()}
+
+
+def choose_for(
+    backend: Backend, precision: str, model: keras.Model, global_batch_size: int, **options: Any
+) -> dict[str, bool]:
+    """Which layers compute in bfloat16, as rank 0 finds it for all; every rank calls it, before `build`.
+
+    Args:
+      backend: started.
+      precision, model, options: see `choose`.
+      global_batch_size: of the steps.
+    """
+    choice: dict[str, bool] = {}
+    if precision != "float32" and backend.rank == 0:
+        columns = backend.training_columns(global_batch_size)
+        width = columns.stop - columns.start
+        rows = rows_of_a_piece(model, width, backend.parts_of_a_batch)
+        choice = choose(precision, model, rows, **options)
+    found: dict[str, bool] = backend.collectives.broadcast(choice)
+    return found
 
 
 def chosen_layers(model: keras.Model, choice: Mapping[str, bool]) -> list[keras.layers.Dense]:

@@ -11,27 +11,20 @@ import keras
 import tensorflow as tf
 
 from tfmat.errors import InputError
-from tfmat.models.segments import Segment, segments
+from tfmat.models.segments import Segment, segments, segments_of_stage
 
 
 class Recomputation:
     """A model that is called as in a training step, and whose gradients compute its segments a second time.
 
     Args:
-      model: built.
-      where: it is cut, see `tfmat.models.segments`.
-
-    Raises:
-      InputError: `where` cannot be read, or the model cannot be cut there, or not at all.
+      parts: of the model, in the order in which they run.
+      gradients_follow: whether its gradients are computed before anything else, so that the last part need not be
+        computed again.
     """
 
-    def __init__(self, model: keras.Model, where: str):
-        self._parts = segments(model, where, "recompute")
-        if len(self._parts) == 1:
-            raise InputError(
-                f"recompute={where} leaves the model in one piece, of which nothing is computed again; give cuts "
-                "nearer to each other, such as every:2, or leave it out"
-            )
+    def __init__(self, parts: Sequence[Segment], gradients_follow: bool = True):
+        self._parts, self._kept = parts, parts[-1] if gradients_follow else None
 
     def __call__(
         self,
@@ -54,7 +47,7 @@ class Recomputation:
                 [state[i] for i in part.non_trainable_places],
                 value,
             )
-            if part is self._parts[-1]:  # its gradients come first, while everything is still there
+            if part is self._kept:  # its gradients come first, while everything is still there
                 with context():
                     value, new, own = _call(part, *inputs)
             else:
@@ -63,6 +56,44 @@ class Recomputation:
             for i, tensor in zip(part.non_trainable_places, new, strict=True):
                 state[i] = tensor
         return value, state, penalties
+
+
+def recomputation_of(model: keras.Model, where: str) -> Recomputation | None:
+    """The recomputation of a built model that is cut as `where` says, see `tfmat.models.segments`; `none`: None.
+
+    Raises:
+      InputError: `where` cannot be read, or the model cannot be cut there, or not at all.
+    """
+    if where == "none":
+        return None
+    parts = segments(model, where, "recompute")
+    if len(parts) == 1:
+        raise InputError(
+            f"recompute={where} leaves the model in one piece, of which nothing is computed again; give cuts "
+            "nearer to each other, such as every:2, or leave it out"
+        )
+    return Recomputation(parts)
+
+
+def recomputation_of_stage(
+    stage: Segment, model: keras.Model, where: str, gradients_follow: bool
+) -> Recomputation | None:
+    """The recomputation of a pipeline stage, which computes also its last part again, or a stage in one piece.
+
+    Other micro-batches come between a stage's forward and backward pass (Huang et al. 2019, arXiv:1811.06965, 2.3).
+
+    Args:
+      stage: of the model.
+      model: in which `where` names layers, of this stage or of others.
+      where: the model is cut; `none`: nothing is computed again.
+      gradients_follow: whether no micro-batch comes between.
+
+    Raises:
+      InputError: see `recomputation_of`; a stage may be in one piece.
+    """
+    if where == "none":
+        return None
+    return Recomputation(segments_of_stage(stage, model, where, "recompute"), gradients_follow)
 
 
 def _call(part: Segment, weights: Any, state: Any, value: Any) -> Any:

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from tfmat.backends.base import Metric
-from tfmat.backends.checks import check_zero
+from tfmat.backends.checks import check_slots_on_disk, check_zero
 from tfmat.backends.metrics import sums_of
 from tfmat.backends.options import BackendOptions
 from tfmat.errors import InputError
@@ -67,16 +67,25 @@ def check_data_parallel(
     check_zero(options, backend)
     check_precision(model, optimizer)
     check_parts(model, options.accumulate)
-    if options.offload != "none" and backend != "single":
-        raise InputError(
-            f"offload={options.offload} is for --backend=single; with --backend={backend} leave it out"
-        )
+    check_slots_on_disk(options, backend)
     for key, value in (("recompute", options.recompute), ("offload", options.offload)):
         if jit_compile and value != "none":
             raise InputError(
                 f"jit_compile does not work with {key}={value}, whose order of operations XLA does not keep; leave out "
                 "one of them"
             )
+
+
+def check_timing(options: BackendOptions) -> None:
+    """InputError where the parts of steps cannot be timed."""
+    for key in ("accumulate", "local_steps", "bucket_mb"):
+        if getattr(options, key) != getattr(BackendOptions, key):
+            raise InputError(f"profile=true does not work with {key}; leave out one of them")
+    if tf.config.list_logical_devices("GPU"):
+        raise InputError(
+            "profile=true does not work on GPUs, which say when work was given to them, not when it was done; leave it "
+            "out and use trace_steps"
+        )
 
 
 def check_outputs(outputs: Any) -> None:

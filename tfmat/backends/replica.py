@@ -1,7 +1,7 @@
 """One worker's copy of what training changes, and what the worker keeps for itself: as tensors, and in checkpoints."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -11,6 +11,8 @@ import tensorflow as tf
 from tfmat.backends.base import Arrays
 from tfmat.backends.collectives import Collectives
 from tfmat.backends.exchange import Kept
+from tfmat.backends.mapped_slots import SlotOnDisk
+from tfmat.backends.saved_arrays import SavedArray, SavedArrays
 from tfmat.backends.state import State
 from tfmat.backends.zero import Division
 from tfmat.errors import InputError
@@ -65,28 +67,42 @@ class Replica:
 
     def common(self) -> Arrays:
         """What must be the same on every worker; statistics that each keeps for itself are averaged first."""
+        return {name: variable.numpy() for name, variable in self._common()}
+
+    def _common(self) -> Iterator[tuple[str, Any]]:
+        """The variables behind `common`, by name."""
         workers = self._collectives.size
         if workers > 1 and self._local_statistics:
             self._collectives.begin_graph("statistics")
             for variable in self._local_statistics:
                 (total,) = self._collectives.reduce([tf.convert_to_tensor(variable)])
                 variable.assign(total / workers)
-        return {
-            name: variable.numpy()
-            for name, variable in [*self.variables.named().items(), *self._named_kept(common=True)]
-            if name not in self._own_slots and name not in self._divided
-        }
+        for name, variable in [*self.variables.named().items(), *self._named_kept(common=True)]:
+            if name not in self._own_slots and name not in self._divided:
+                yield name, variable
 
     def digest(self) -> str:
-        """A hash of `common`."""
+        """A hash of `common`, of which one array is in memory at a time."""
         digest = hashlib.blake2b(digest_size=16)
-        for array in self.common().values():
-            digest.update(np.ascontiguousarray(array).data)
+        for _, variable in self._common():
+            on_disk = isinstance(variable, SlotOnDisk)
+            for array in variable.blocks() if on_disk else [variable.numpy()]:
+                digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
     def read(self) -> Arrays:
         """See Backend.read; every worker calls it. Slots that are divided are whole on rank 0 alone."""
-        arrays = self.common()
+        return self._with_own(self.common())
+
+    def read_for_file(self) -> dict[str, Any]:
+        """See Backend.read_for_file: slots on disk come into memory one at a time."""
+        found = {
+            name: variable.saved() if isinstance(variable, SlotOnDisk) else variable.numpy()
+            for name, variable in self._common()
+        }
+        return self._with_own(found)
+
+    def _with_own(self, arrays: dict[str, Any]) -> dict[str, Any]:
         own = {_PREFIX + name: variable.numpy() for name, variable in self._own_slots.items()}
         own |= {name: variable.numpy() for name, variable in self._named_kept(common=False)}
         if own:
@@ -109,32 +125,35 @@ class Replica:
             arrays[name] = (self._division.whole(rows, weight) if alone else part).numpy()
         return arrays
 
-    def _own_part(self, name: str, array: np.ndarray) -> np.ndarray:
+    def _own_part(self, name: str, array: np.ndarray | SavedArray) -> np.ndarray | SavedArray:
         """This worker's part of a slot, which is whole or, as `read` has it on other ranks, that part already."""
-        assert self._division is not None
-        if self._collectives.rank and array.shape == tuple(self.variables.named()[name].shape):
+        division, weight = self._division, self._divided[name]
+        assert division is not None
+        own, shape = tuple(self.variables.named()[name].shape), division.shapes[weight]
+        if self._collectives.rank and array.shape == own:
             return array
-        weight = self._divided[name]
-        shape = self._division.shapes[weight]
         if array.shape != shape:
             raise InputError(
                 f"the saved state does not fit this model: {name} belongs to a weight of shape {list(shape)}, saved "
                 f"is shape {list(array.shape)}; use the config that the run was started with"
             )
-        return np.asarray(self._division.part(array, weight))
+        return SavedArray(
+            own, array.dtype, lambda: np.asarray(division.part(np.asarray(array), weight))
+        )
 
-    def write(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def write(self, arrays: SavedArrays) -> None:
         """See Backend.write; what is kept begins anew where the arrays say nothing of it."""
-        kept = [self._saved(each, arrays) for each in self._kept]
+        for each in self._kept:
+            self._check_saved(each, arrays)
         parts = {n: self._own_part(n, arrays[n]) for n in self._divided if n in arrays}
         arrays, variables = {**arrays, **parts}, self.variables.named()
         self.variables.assign(arrays, lambda name, array: variables[name].assign(array))
-        for variable, value in zip(self.kept, kept, strict=True):
-            variable.assign(value)
+        for variable, each in zip(self.kept, self._kept, strict=True):
+            variable.assign(self._saved(each, arrays))
         for name, variable in self._own_slots.items():
             stacked = arrays.get(_PREFIX + name)
-            if stacked is not None and len(stacked) == self._collectives.size:
-                variable.assign(stacked[self._collectives.rank])
+            if stacked is not None and stacked.shape[0] == self._collectives.size:
+                variable.assign(np.asarray(stacked)[self._collectives.rank])
 
     def synchronize(self) -> None:
         """Rank 0's state on every rank, but for what each keeps for itself."""
@@ -142,7 +161,7 @@ class Replica:
         # Each has its own slots from a checkpoint, or all have the optimizer's first ones.
         own = {*self._own_slots, *self._divided}
         common = {name: variable for name, variable in common.items() if name not in own}
-        self._collectives.broadcast_variables(common)
+        self._collectives.broadcast_variables(common.values())
 
     def _named_kept(self, common: bool) -> list[tuple[str, Any]]:
         return [
@@ -151,23 +170,29 @@ class Replica:
             if each.common == common
         ]
 
-    def _saved(self, kept: Kept, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    def _check_saved(self, kept: Kept, arrays: SavedArrays) -> None:
         saved = arrays.get(_PREFIX + kept.name)
         if saved is None:
-            return kept.initial
+            return
         shape = saved.shape if kept.common else saved.shape[1:]
         if shape != kept.initial.shape:
             raise InputError(
                 f"the saved state does not fit: {_PREFIX}{kept.name} is of shape {list(shape)}, expected is "
                 f"{list(kept.initial.shape)}; use the config that the run was started with"
             )
+
+    def _saved(self, kept: Kept, arrays: SavedArrays) -> np.ndarray:
+        if _PREFIX + kept.name not in arrays:
+            return kept.initial
+        saved = np.asarray(arrays[_PREFIX + kept.name])
         if kept.common:
             return saved
         workers = self._collectives.size
         if len(saved) == workers:
             mine: np.ndarray = saved[self._collectives.rank]
             return mine
-        return saved.sum(axis=0) / workers
+        total: np.ndarray = saved.sum(axis=0)
+        return total / workers
 
 
 def tensors_of(variables: Sequence[Any]) -> list[tf.Tensor]:

@@ -136,8 +136,6 @@ def _check_with_stages(options: BackendOptions) -> None:
         ("accumulate", 1),
         ("reduction", "flat"),
         ("bucket_mb", None),
-        ("recompute", "none"),
-        ("offload", "none"),
     ):
         value = getattr(options, key)
         if value != neutral:

@@ -20,6 +20,7 @@ from tfmat.backends.batches import (
     each_batch_in_parts,
     each_timed_batch,
     num_pieces,
+    part_of_batch,
     row_spec,
     share_or_copy,
 )
@@ -27,9 +28,10 @@ from tfmat.backends.compression import make_exchange
 from tfmat.backends.exchange import Collect, Counted
 from tfmat.backends.local_steps import make_meetings
 from tfmat.backends.offload import optimizer_on_disk
-from tfmat.backends.options import BackendOptions
-from tfmat.backends.refusals import check_data_parallel
+from tfmat.backends.recomputation import recomputation_of
+from tfmat.backends.refusals import check_data_parallel, check_timing
 from tfmat.backends.replica import Replica, assign_all, tensors_of
+from tfmat.backends.saved_arrays import SavedArrays
 from tfmat.backends.sharpness_aware import make_step
 from tfmat.backends.state import State
 from tfmat.backends.step_times import StepTimes
@@ -45,14 +47,7 @@ class SingleBackend(Backend):
 
     def time_steps(self, one_call_in: int = 1) -> None:
         """See Backend.time_steps."""
-        for key in ("accumulate", "local_steps", "bucket_mb"):
-            if getattr(self.options, key) != getattr(BackendOptions, key):
-                raise InputError(f"profile=true does not work with {key}; leave out one of them")
-        if tf.config.list_logical_devices("GPU"):
-            raise InputError(
-                "profile=true does not work on GPUs, which say when work was given to them, not when it was done; "
-                "leave it out and use trace_steps"
-            )
+        check_timing(self.options)
         self.timed_calls = one_call_in
         self.collectives.compare_clocks()
 
@@ -95,7 +90,7 @@ class SingleBackend(Backend):
             worker=self.rank,
             exchange=None if self._meetings else exchange,
             bfloat16=bfloat16,
-            recompute=options.recompute,
+            recomputation=recomputation_of(model, options.recompute),
         )
         kept = (self._meetings or exchange).kept
         apart = self.world_size > 1 and options.trains_apart
@@ -165,15 +160,7 @@ class SingleBackend(Backend):
 
     def columns(self, global_batch_size: int) -> slice:
         """See Backend.columns."""
-        if global_batch_size < self.world_size:
-            raise InputError(
-                f"global_batch_size is {global_batch_size}, fewer than the {self.world_size} workers; "
-                "use a larger batch or fewer workers"
-            )
-        start, stop = (
-            global_batch_size * part // self.world_size for part in (self.replica, self.replica + 1)
-        )
-        return slice(start, stop)
+        return part_of_batch(global_batch_size, self.replica, self.world_size)
 
     def synchronize(self) -> None:
         """See Backend.synchronize."""
@@ -192,7 +179,12 @@ class SingleBackend(Backend):
         """See Backend.read."""
         return self._replica.read()
 
-    def write(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def read_for_file(self) -> SavedArrays:
+        """See Backend.read_for_file."""
+        in_memory = self.options.offload == "none"
+        return self.read() if in_memory else self._replica.read_for_file()
+
+    def write(self, arrays: SavedArrays) -> None:
         """See Backend.write."""
         self._replica.write(arrays)
         self._note_common_state(arrays)

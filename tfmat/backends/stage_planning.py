@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -21,7 +21,7 @@ from tfmat.backends.schedule import (
 from tfmat.backends.stages import bytes_of, make_stages, slots_of
 from tfmat.config import Config
 from tfmat.durations import RunSteps
-from tfmat.models.segments import Segment
+from tfmat.models.segments import Segment, segments_of_stage
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,8 @@ class StageFootprint:
       layers: in it, in the order in which they run.
       weights, gradients, slots: that it holds.
       activations: that it holds at most, by schedule: what all of its layers give for each micro-batch that waits for
-        its backward pass. TensorFlow keeps less where a layer's outputs are not needed.
+        its backward pass; with recomputation what its parts give for each, and once what all layers of the largest
+        part give. TensorFlow keeps less where a layer's outputs are not needed.
       messages, sent: to other stages in a step.
       summed: gradients that it sums over the axis `batch` in a step; 0 where it is alone.
     """
@@ -96,14 +97,14 @@ def plan_stages(
             schedule: most_held(order_of_work(schedule, i, num_stages, micro_batches))
             for schedule in SCHEDULES
         }
-        each = size * _bytes_of_an_example(segment)
+        kept, once = _activations(segment, model, options.recompute)
         footprints.append(
             StageFootprint(
                 segment.layer_names,
                 weights + bytes_of(segment.non_trainable_variables),
                 weights,
                 sum(slot for _, slot in slots_of(optimizer, segment.trainable_variables)),
-                {schedule: count * each for schedule, count in held.items()},
+                {schedule: size * (count * kept + once) for schedule, count in held.items()},
                 micro_batches * len(neighbours),
                 sum(neighbours),
                 weights if replicas > 1 else 0,
@@ -121,14 +122,27 @@ def plan_stages(
     )
 
 
-def _bytes_of_an_example(segment: Segment) -> int:
-    """Bytes of all tensors that the segment's layers give."""
-    tensors = [
+def _activations(stage: Segment, model: keras.Model, recompute: str) -> tuple[int, int]:
+    """Bytes that an example keeps until its backward pass, and those that are there once, in the backward pass."""
+    if recompute == "none":
+        return _bytes(_outputs(stage)), 0
+    parts = segments_of_stage(stage, model, recompute, "recompute")
+    kept = sum(_bytes(keras.tree.flatten(part.outputs)) for part in parts)
+    return kept, max(_bytes(_outputs(part)) for part in parts)
+
+
+def _outputs(segment: Segment) -> list[Any]:
+    """All tensors that the segment's layers give."""
+    return [
         tensor
         for operation in segment.operations
         for node in operation._inbound_nodes[:1]
         for tensor in node.output_tensors
     ]
+
+
+def _bytes(tensors: Sequence[Any]) -> int:
+    """Bytes of an example."""
     return sum(
         math.prod(size or 1 for size in tensor.shape[1:])
         * tf.as_dtype(keras.backend.standardize_dtype(tensor.dtype)).size

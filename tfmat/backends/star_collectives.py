@@ -1,7 +1,6 @@
 """Collectives by the house's own link to rank 0, without MPI or Horovod: for what is small, or seldom."""
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -86,11 +85,6 @@ class StarCollectives(Collectives):
                 mine, lambda ranks: np.sum(ranks, axis=0, dtype=mine.dtype)
             )
             return total
-
-    def broadcast_variables(self, variables: Mapping[str, Any]) -> None:
-        """See Collectives.broadcast_variables."""
-        for variable in variables.values() if self.size > 1 else ():
-            variable.assign(self.broadcast(variable.numpy() if self.rank == 0 else None))
 
     def _is_loss(self, error: Exception) -> bool:
         return isinstance(error, WorkerLostError | OSError | EOFError)

@@ -1,12 +1,13 @@
 """All that training changes, as one value: what a step takes and gives."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfmat.backends.saved_arrays import SavedArrays
 from tfmat.errors import InputError
 
 
@@ -38,10 +39,11 @@ class State(NamedTuple):
             for i, value in enumerate(values)
         }
 
-    def assign(
-        self, arrays: Mapping[str, np.ndarray], assign: Callable[[str, np.ndarray], None]
-    ) -> None:
-        """Calls `assign(name, array)` for each variable; InputError before that where one has another shape."""
+    def assign(self, arrays: SavedArrays, assign: Callable[[str, np.ndarray], None]) -> None:
+        """Calls `assign(name, array)` for each variable; InputError before that where one has another shape.
+
+        One array is in memory at a time, where the arrays are not there already.
+        """
         for name, variable in self.named().items():
             array = arrays.get(name)
             if array is None or array.shape != tuple(variable.shape):
@@ -51,7 +53,7 @@ class State(NamedTuple):
                     f"{list(variable.shape)}, saved is {saved}; use the config that the run was started with"
                 )
         for name in self.named():
-            assign(name, arrays[name])
+            assign(name, np.asarray(arrays[name]))
 
 
 # Gradients, [num_sums] sums and the new non-trainable state of one worker's part of a batch.

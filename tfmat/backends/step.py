@@ -43,12 +43,12 @@ class Step:
         exchange: Exchange | None = None,
         gather: Callable[[list[Any]], list[Any]] = list,
         bfloat16: Sequence[keras.layers.Layer] = (),
-        recompute: str = "none",
+        recomputation: Recomputation | None = None,
     ):
         self._exchange = exchange or Exchange()
         self._gather = gather
         self._bfloat16 = bfloat16
-        self._recomputation = None if recompute == "none" else Recomputation(model, recompute)
+        self._recomputation = recomputation
         self._model = model
         self._optimizer = optimizer
         self._loss = loss

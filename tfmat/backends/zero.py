@@ -103,6 +103,11 @@ class Division:
         self._sizes = [math.prod(shape) for shape in self.shapes]
         self._lengths = [-(-size // workers) for size in self._sizes]
 
+    @property
+    def padded_sizes(self) -> list[int]:
+        """Numbers of all parts of each weight together."""
+        return [length * self._workers for length in self._lengths]
+
     def build(self, optimizer: keras.optimizers.Optimizer) -> None:
         """Builds a functional optimizer that has slots for this worker's parts alone; InputError where it cannot."""
         _check(self._variables, optimizer)

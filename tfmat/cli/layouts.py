@@ -1,15 +1,18 @@
-"""shows how a config's network would be laid out on a mesh of devices or in pipeline stages, and what they exchange.
+"""shows how a config's network would lie on a mesh of devices, in stages or over processes, and what is exchanged.
 
 Nothing is trained, and the mesh may be larger than this machine. For each variable: shape, layout (for each dimension
 the axis of the mesh that divides it, - where it is whole), and the bytes of weights, gradients and optimizer slots on
 each device. Below: the exchanges of one training step, by arithmetic. docs/dtensor.md explains both. For a mesh with
 the axis `stage` (docs/large_networks.md): the layers of each stage, what a process holds, and what it sends in a step.
+With --backend=horovod or mpi, which share batches over as many processes as the axis `batch` says: the same for each
+process, with config.zero_stage.
 
 Examples:
   tfmat layouts --config.mesh=batch:2,model:2
   tfmat layouts --config=configs/wide.py --config.mesh=model:2
   tfmat layouts --config=configs/wide.py --config.mesh=batch:4 --config.zero_stage=3 --json
   tfmat layouts --config=configs/wide.py --config.mesh=batch:2,stage:2 --config.micro_batches=8
+  tfmat layouts --config=configs/wide.py --backend=mpi --config.mesh=batch:4 --config.zero_stage=2
 """
 
 import dataclasses
@@ -17,7 +20,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tfmat.cli.flags import FlagValues, config_flags, config_help, read_config, switch
+from tfmat.cli.flags import FlagValues, choice, config_flags, config_help, read_config, switch
+from tfmat.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 
 FLAGS = (
     *config_flags("configs/quickstart.py"),
+    choice("backend", ("dtensor", "horovod", "mpi"), "whose devices or processes these are"),
     switch("json", False, "print JSON instead of tables"),
 )
 NO_ARGUMENT = "; flags look like --config.mesh=batch:2,model:2"
@@ -58,11 +63,13 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     }
     if has_stages(options.mesh):
         return _show_stages(config, options, network, flag_values.json)
+    if flag_values.backend != "dtensor":
+        return _show_processes(config, options, flag_values.backend, network, flag_values.json)
     from tfmat.backends.checks import check_dtensor
     from tfmat.backends.collectives_of_step import collectives_of_step
     from tfmat.backends.planning import plan_of_config
 
-    check_dtensor(config)
+    check_dtensor(config, options)
     plan, footprints = plan_of_config(config, options, **network)
     notices = list(plan.notices)
     if config.layouts:
@@ -125,6 +132,62 @@ def _show_stages(
     return 0
 
 
+def _show_processes(
+    config: "Config",
+    options: "BackendOptions",
+    backend: str,
+    network: dict[str, Any],
+    as_json: bool,
+) -> int:
+    from tfmat.backends.checks import check_config_for
+    from tfmat.backends.mesh import BATCH
+    from tfmat.backends.planning import plan_processes
+    from tfmat.console import open_console
+
+    mesh = options.mesh
+    workers = mesh.size(BATCH)
+    if mesh.num_devices != workers:
+        raise InputError(
+            f"mesh {mesh}: the processes of --backend={backend} share batches, and stages; give {BATCH}:NUMBER, or "
+            "use --backend=dtensor"
+        )
+    if config.compression not in ("none", "fp16"):
+        raise InputError(
+            f"compression={config.compression} is not planned, since what it sends depends on the gradients' shapes; "
+            "metrics.jsonl of a run tells bytes_sent_per_step"
+        )
+    # As on a machine with as many processes.
+    processes = dataclasses.replace(options.processes, size=workers)
+    check_config_for(backend, config, dataclasses.replace(options, processes=processes))
+    footprints, collectives = plan_processes(config, options, workers, **network)
+    notices = []
+    if config.local_steps > 1:
+        notices.append(f"the workers exchange once in {config.local_steps} steps")
+    if config.offload != "none":
+        notices.append("the slots are on the disk of each process, not in its memory")
+    if config.model.batch_normalization == "synchronized" and workers > 1:
+        notices.append("the sums of batch normalisation over the processes are left out")
+    if as_json:
+        content = {
+            "backend": backend,
+            "processes": workers,
+            "zero_stage": config.zero_stage,
+            **_contents(footprints, collectives, notices),
+        }
+        print(json.dumps(content, indent=2, ensure_ascii=False))
+        return 0
+    console = open_console(100)
+    console.print(
+        f"{workers} process{'es' if workers > 1 else ''} of --backend={backend}, zero_stage={config.zero_stage}; bytes "
+        "in each process:",
+        markup=False,
+        soft_wrap=True,
+    )
+    _print_variables(console, footprints)
+    _print_exchanges(console, collectives, notices, config.global_batch_size, "process")
+    return 0
+
+
 def _print_json(
     plan: "Plan",
     footprints: Sequence["Footprint"],
@@ -134,6 +197,15 @@ def _print_json(
     content = {
         "mesh": str(plan.mesh),
         "zero_stage": plan.zero_stage,
+        **_contents(footprints, collectives, notices),
+    }
+    print(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def _contents(
+    footprints: Sequence["Footprint"], collectives: Sequence["Collective"], notices: list[str]
+) -> dict[str, Any]:
+    return {
         "variables": [dataclasses.asdict(footprint) for footprint in footprints],
         "collectives": [
             {**dataclasses.asdict(collective), "sent_in_ring": collective.sent_in_ring}
@@ -141,7 +213,6 @@ def _print_json(
         ],
         "notices": notices,
     }
-    print(json.dumps(content, indent=2, ensure_ascii=False))
 
 
 def _print_tables(
@@ -160,8 +231,18 @@ def _print_tables(
         "bytes on each device:",
         markup=False,
     )
-    _print_variables(console, plan, footprints)
-    console.print(f"\nexchanges of one step of {batch_size} examples, bytes on each device:")
+    _print_variables(console, footprints, plan)
+    _print_exchanges(console, collectives, notices, batch_size, "device")
+
+
+def _print_exchanges(
+    console: "Console",
+    collectives: Sequence["Collective"],
+    notices: list[str],
+    batch_size: int,
+    place: str,
+) -> None:
+    console.print(f"\nexchanges of one step of {batch_size} examples, bytes on each {place}:")
     if collectives:
         _print_collectives(console, collectives)
     else:
@@ -170,25 +251,29 @@ def _print_tables(
         console.print(f"note: {notice}", markup=False, soft_wrap=True)
 
 
-def _print_variables(console: "Console", plan: "Plan", footprints: Sequence["Footprint"]) -> None:
+def _print_variables(
+    console: "Console", footprints: Sequence["Footprint"], plan: "Plan | None" = None
+) -> None:
+    """A row for each; with layouts where there is a plan of them."""
     from tfmat.backends.layouts import format_spec
 
-    zero = [("slots' layout", "left")] if plan.zero_stage else []
+    headings = ["layout"] if plan else []
+    if plan and plan.zero_stage:
+        headings.append("slots' layout")
     table = _table(
         console,
-        ("variable", "left"), ("shape", "left"), ("layout", "left"), *zero,
+        *((heading, "left") for heading in ("variable", "shape", *headings)),
         *((part, "right") for part in _PARTS),
-    )  # fmt: skip
+    )
     for footprint in footprints:
         table.add_row(
             footprint.path.removeprefix("curve_to_parameters/"),
             " × ".join(map(str, footprint.shape)) or "number",
-            format_spec(footprint.layout),
-            *([format_spec(footprint.slots_layout)] if zero else []),
+            *[format_spec(footprint.layout), format_spec(footprint.slots_layout)][: len(headings)],
             *(f"{getattr(footprint, part):,}" for part in _PARTS),
         )
     sums = (f"{sum(getattr(footprint, part) for footprint in footprints):,}" for part in _PARTS)
-    table.add_row("together", "", "", *([""] if zero else []), *sums)
+    table.add_row("together", "", *[""] * len(headings), *sums)
     console.print(table)
 
 

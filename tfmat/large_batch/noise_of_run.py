@@ -3,11 +3,12 @@
 import dataclasses
 import math
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tfmat.backends.saved_arrays import SavedArrays
 from tfmat.config import load_saved_config
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
@@ -131,7 +132,7 @@ def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callab
     return model, gradient
 
 
-def _set_weights(model: Any, arrays: Mapping[str, np.ndarray]) -> None:
+def _set_weights(model: Any, arrays: SavedArrays) -> None:
     for part, variables in (
         ("weights", model.trainable_variables),
         ("non_trainable", model.non_trainable_variables),
@@ -142,7 +143,7 @@ def _set_weights(model: Any, arrays: Mapping[str, np.ndarray]) -> None:
                 raise InputError(
                     "the run's checkpoints do not fit its config.json; is the folder complete?"
                 )
-            variable.assign(array)
+            variable.assign(np.asarray(array))
 
 
 def describe_noise(found: NoiseOfRun) -> str:

@@ -24,11 +24,12 @@ class Segment(keras.layers.Layer):
     Attributes:
       operations: layers and other operations in it.
       layer_names: of the layers in it, in the order in which they run.
+      outputs: KerasTensors that it gives.
       trainable_places, non_trainable_places: of its variables among the model's, in the order in which
         `stateless_call` takes them.
     """
 
-    def __init__(self, model: keras.Model, start: Any, stop: Any, name: str):
+    def __init__(self, model: "keras.Model | Segment", start: Any, stop: Any, name: str):
         super().__init__(name=name, autocast=False)
         self._function = keras.Function(start, stop)
         self.operations = [
@@ -36,6 +37,7 @@ class Segment(keras.layers.Layer):
             for each in self._function.operations
             if not isinstance(each, keras.layers.InputLayer)
         ]
+        self.outputs = self._function.outputs
         self.parts = [each for each in self.operations if isinstance(each, keras.layers.Layer)]
         self.layer_names = tuple(layer.name for layer in self.parts)
         self.trainable_places = _places(self.trainable_variables, model.trainable_variables)
@@ -78,7 +80,24 @@ def segments(model: keras.Model, where: str, key: str) -> list[Segment]:
     return cut_model(model, named_cuts(places, where, key))
 
 
-def cut_model(model: keras.Model, places: Sequence["Cut"]) -> list[Segment]:
+def segments_of_stage(stage: Segment, model: keras.Model, where: str, key: str) -> list[Segment]:
+    """The segments of one segment of a model: `every:K` counts anew in it; names may be those of layers elsewhere.
+
+    Args:
+      stage: one or more layers of the model.
+      model, where, key: as for `segments`.
+
+    Raises:
+      InputError: as `segments` does.
+    """
+    places = possible_cuts(stage, key)
+    if where.startswith("every:"):
+        return cut_model(stage, _every(places, where, key))
+    names = {cut.layer_name for cut in named_cuts(possible_cuts(model, key), where, key)}
+    return cut_model(stage, [place for place in places if place.layer_name in names])
+
+
+def cut_model(model: keras.Model | Segment, places: Sequence["Cut"]) -> list[Segment]:
     """The segments between some of the model's possible cuts, which are in the order of `possible_cuts`."""
     graph = _graph(model)
     ends = [graph._inputs_struct, *(place.tensor for place in places), graph._outputs_struct]
@@ -107,7 +126,7 @@ class Cut(NamedTuple):
         return any(layer.weights for layer in self.layers)
 
 
-def possible_cuts(model: keras.Model, key: str) -> list[Cut]:
+def possible_cuts(model: keras.Model | Segment, key: str) -> list[Cut]:
     """Every place where the model can be cut, in the order in which its layers run; see `segments`."""
     graph = _graph(model)
     if not isinstance(graph, keras.Function):
@@ -124,7 +143,7 @@ def possible_cuts(model: keras.Model, key: str) -> list[Cut]:
         for tensor in node.arguments.keras_tensors:
             last_use[id(tensor)] = max(i, last_use.get(id(tensor), i))
     found: list[Cut] = []
-    alive: dict[int, Any] = {}
+    alive = {id(tensor): tensor for tensor in graph.inputs}
     layers: list[keras.layers.Layer] = []
     called_until = 0
     for i, node in enumerate(nodes):
@@ -145,7 +164,9 @@ def possible_cuts(model: keras.Model, key: str) -> list[Cut]:
     return found
 
 
-def _graph(model: keras.Model) -> Any:
+def _graph(model: keras.Model | Segment) -> Any:
+    if isinstance(model, Segment):
+        return model._function
     return model._functional if isinstance(model, keras.Sequential) else model
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfmat.backends.saved_arrays import SavedArrays
 from tfmat.errors import InputError
 
 _REFUSED = {
@@ -74,7 +75,7 @@ class Callbacks:
                     arrays |= {f"{key}/{j}": array for j, array in enumerate(value)}
         return values, arrays
 
-    def restore(self, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    def restore(self, values: Mapping[str, Any], arrays: SavedArrays) -> None:
         """Undoes what `on_train_begin` reset."""
         members = {
             f"{i}:{type(callback).__name__}": callback
@@ -83,7 +84,7 @@ class Callbacks:
         lists: dict[tuple[str, str], list[np.ndarray]] = {}
         for key in sorted(arrays, key=lambda key: int(key.rsplit("/", 1)[1])):
             _, member, name, _ = key.split("/")
-            lists.setdefault((member, name), []).append(arrays[key])
+            lists.setdefault((member, name), []).append(np.asarray(arrays[key]))
         plain = {tuple(key.split("/")[1:]): value for key, value in values.items()}
         for (member, name), value in (plain | lists).items():
             if member in members:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tfmat.backends.saved_arrays import from_rank_0
 from tfmat.console import clock_text
 from tfmat.data.pipeline import Span
 from tfmat.errors import DivergedError, Interrupted
@@ -49,14 +50,12 @@ class Loop:
         self._sent_told = False
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Takes up the state, the position and the callbacks' memory of a checkpoint."""
-        state = {
-            name: array for name, array in checkpoint.arrays.items() if name[:10] != "callbacks/"
-        }
-        self._backend.write(state)
+        """Takes up the state, the position and the callbacks' memory of a checkpoint, whose arrays rank 0 has."""
+        arrays = checkpoint.arrays
+        own = {name: array for name, array in arrays.items() if name[:10] == "callbacks/"}
+        self._backend.restore({name: a for name, a in arrays.items() if name not in own})
         self._callbacks.restore(
-            checkpoint.meta["callbacks"],
-            {name: a for name, a in checkpoint.arrays.items() if name not in state},
+            checkpoint.meta["callbacks"], from_rank_0(own, self._backend.collectives)
         )
         self.position = Position(**checkpoint.meta["position"])
         self._last_saved_step = self.first_step = self.position.step
@@ -123,9 +122,9 @@ class Loop:
         if not self._keeps or self._last_saved_step == self.position.step:
             return
         self._backend.collectives.announce("checkpoint", self.position.step)
-        state = self._backend.read()
+        state = self._backend.read_for_file()
         # A rank may have a part of the state only.
-        bad = not all(np.isfinite(array).all() for array in state.values())
+        bad = not all(np.isfinite(np.asarray(array)).all() for array in state.values())
         if self._backend.collectives.maximum(int(bad)):
             raise self._diverged("the weights are not finite after", self.position.step - 1)
         values, arrays = self._callbacks.state()

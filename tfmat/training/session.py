@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tfmat.backends import Backend
-from tfmat.backends.batches import rows_of_a_piece
-from tfmat.backends.precision import choose
+from tfmat.backends.precision import choose_for
 from tfmat.data.pipeline import Source
 from tfmat.errors import DivergedError, InputError, Interrupted
 from tfmat.training.checkpoints import Checkpoint
@@ -95,7 +94,14 @@ class Session:
                     "go on, or another workdir"
                 )
         else:
-            bfloat16 = backend.collectives.broadcast(self._choose_precision(log))
+            bfloat16 = choose_for(
+                backend,
+                plan.precision,
+                task.model,
+                plan.global_batch_size,
+                jit_compile=plan.jit_compile,
+                log=log,
+            )
             total = plan.total_steps(source.plan, lambda: self._measure_rate(source, bfloat16), log)
         if folder and not saved:
             resolved = plan.resolved(source.plan, total, backend)
@@ -121,20 +127,6 @@ class Session:
             bfloat16=bfloat16,
         )
 
-    def _choose_precision(self, log: Callable[[str], None]) -> dict[str, bool]:
-        """Which layers compute in bfloat16, as rank 0 finds it for all; a run that goes on does as it began."""
-        if self._backend.rank or self._plan.precision == "float32":
-            return {}
-        model = self._task.model
-        columns = self._backend.training_columns(self._plan.global_batch_size)
-        return choose(
-            self._plan.precision,
-            model,
-            rows_of_a_piece(model, columns.stop - columns.start, self._backend.options.accumulate),
-            jit_compile=self._plan.jit_compile,
-            log=log,
-        )
-
     def _measure_rate(self, source: Source, bfloat16: Mapping[str, bool] | None) -> float:
         """Steps per second."""
         # For the trial the run is as good as endless: no schedule may find it too short.
@@ -150,7 +142,7 @@ class Session:
         if self._backend.rank == 0:
             model.optimizer = None  # or Keras would look for its slots in the file
             model.load_weights(pathlib.Path(workdir or "") / "final.keras")
-        model.set_weights(self._backend.collectives.broadcast(model.get_weights()))
+        self._backend.collectives.broadcast_variables(v.value for v in model.variables)
         self._show(f"the run in {workdir} is done: {status['reason']}")
         return RunResult(
             status["reason"], status["step"], saved["total_steps"], {}, status["last_record"]
@@ -175,7 +167,7 @@ class _Turn:
 
     def take(self) -> RunResult:
         run = self._run
-        checkpoint = run.backend.collectives.broadcast(self._latest_checkpoint())
+        checkpoint = self._latest_checkpoint()
         run.callbacks.call("on_train_begin")
         self._resume(checkpoint)
         try:
@@ -194,12 +186,15 @@ class _Turn:
             raise
 
     def _latest_checkpoint(self) -> Checkpoint | None:
-        if self._run.folder is None:
-            return None
-        checkpoint, complaints = self._run.folder.checkpoints.load_latest()
-        for complaint in complaints:
-            self._run.log(f"warning: {complaint}")
-        return checkpoint
+        """The newest one; its arrays are rank 0's, and too much to tell all others at once."""
+        run, checkpoint = self._run, None
+        if run.folder:
+            checkpoint, complaints = run.folder.checkpoints.load_latest()
+            for complaint in complaints:
+                run.log(f"warning: {complaint}")
+        mine: Any = (checkpoint.step, {}, checkpoint.meta) if checkpoint else None
+        told: Any = run.backend.collectives.broadcast(mine)
+        return checkpoint or (Checkpoint(*told) if told else None)
 
     def _resume(self, checkpoint: Checkpoint | None) -> None:
         if checkpoint:

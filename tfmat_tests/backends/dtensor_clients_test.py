@@ -47,7 +47,7 @@ def _train(ranks, workdir, *earlier, **settings):
 
 def _weights(workdir, step):
     arrays = CheckpointFolder(workdir / "checkpoints").load(step).arrays
-    return [array for name, array in sorted(arrays.items()) if name.startswith("weights/")]
+    return [np.asarray(arrays[name]) for name in sorted(arrays) if name.startswith("weights/")]
 
 
 def _kill(rank, workdir):

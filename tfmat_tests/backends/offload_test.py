@@ -1,5 +1,6 @@
 """Slots on disk: the same training as with slots in memory, in less memory."""
 
+import dataclasses
 import errno
 import os
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from tfmat.backends import BackendOptions, make_backend, mapped_slots, offload
-from tfmat.backends.checks import check_offload
+from tfmat.backends.checks import backend_options, check_offload, check_slots_on_disk
 from tfmat.backends.losses import per_example_function
 from tfmat.config import default_config
 from tfmat.errors import InputError
@@ -105,6 +106,41 @@ def test_it_takes_less_memory(programs, tmp_path):
     assert on_disk - start < 0.75 * (plain - start)
 
 
+CHECKPOINT = """
+import pathlib, resource, sys
+import keras, numpy as np
+from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends.losses import per_example_function
+from tfmat.optimizers import make_functional
+from tfmat.training.checkpoints import CheckpointFolder
+def peak():
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+layers = [keras.layers.Input((8,)), *(keras.layers.Dense(1024) for _ in range(13)), keras.layers.Dense(1)]
+backend = make_backend("single", BackendOptions(offload="slots", offload_dir=sys.argv[1]))
+backend.build(keras.Sequential(layers), make_functional("adam"), per_example_function("mse"), {})
+folder = CheckpointFolder(pathlib.Path(sys.argv[1]))
+values = {name: i for i, name in enumerate(backend.read())}
+if sys.argv[2] == "save":
+    backend.write({name: np.full(v.shape, values[name]) for name, v in backend._replica.variables.named().items()})
+start = peak()
+if sys.argv[2] == "save":
+    folder.save(7, backend.read_for_file(), {})
+else:
+    backend.restore(folder.load(7).arrays)
+print(peak() - start)
+for name, array in backend.read().items():
+    assert (array == values[name]).all(), name
+"""
+
+
+def test_a_checkpoint_takes_less_memory_than_it_holds(programs, tmp_path):
+    """It has 150 MiB, 50 of them weights, and its largest array 4: slots go and come one after the other."""
+    for what, most in (("save", 0.6), ("go on", 0.25)):
+        taken = int(programs.python("-c", CHECKPOINT, str(tmp_path), what))
+        (path,) = tmp_path.glob("step-*.npz")
+        assert taken < most * path.stat().st_size, what
+
+
 def test_a_full_disk_is_said_before_anything_is_trained(monkeypatch, tmp_path):
     def full(*arguments):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -133,7 +169,21 @@ def test_refused(optimizer, options, message, tmp_path):
 def test_other_backends_refuse_it():
     config = default_config()
     config.offload = "slots"
-    check_offload(config, "single")
-    for backend in ("horovod", "mpi", "dtensor", "asynchronous"):
+    options = backend_options(config)
+    for backend in ("single", "horovod", "mpi"):
+        check_offload(config, options, backend)
+    for backend in ("dtensor", "asynchronous"):
         with pytest.raises(InputError, match=f"with --backend={backend} leave it out"):
-            check_offload(config, backend)
+            check_offload(config, options, backend)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"zero_stage": 2}, "with zero_stage"), ({"local_steps": 4}, "with local_steps")],
+)
+def test_what_does_not_go_together_on_several_processes(options, message):
+    alone = BackendOptions(offload="slots", **options)
+    check_slots_on_disk(alone, "mpi")
+    several = dataclasses.replace(alone.processes, size=2)
+    with pytest.raises(InputError, match=message):
+        check_slots_on_disk(dataclasses.replace(alone, processes=several), "mpi")

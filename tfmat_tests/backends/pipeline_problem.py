@@ -7,6 +7,7 @@ from keras import layers
 from tfmat.backends import BackendOptions, make_backend
 from tfmat.backends.losses import per_example_function
 from tfmat.backends.mesh import MeshShape
+from tfmat.backends.precision import dense_layers
 from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import MemorySource
 from tfmat.durations import EpochPlan
@@ -25,14 +26,14 @@ def make_data():
     return features, labels
 
 
-def residual_model(dropout=0.0):
+def residual_model(dropout=0.0, width=12):
     """Blocks with a residual connection, weights with penalties, a layer that is called twice."""
     keras.utils.set_random_seed(4)
     x = inputs = layers.Input((48, 3))
-    x = layers.Dense(12, name="first")(layers.Flatten(name="flat")(x))
+    x = layers.Dense(width, name="first")(layers.Flatten(name="flat")(x))
     for i in range(3):
-        y = layers.Dense(12, activation="tanh", kernel_regularizer="l2", name=f"inner{i}")(x)
-        x = layers.Add(name=f"sum{i}")([x, layers.Dense(12, name=f"outer{i}")(y)])
+        y = layers.Dense(width, activation="tanh", kernel_regularizer="l2", name=f"inner{i}")(x)
+        x = layers.Add(name=f"sum{i}")([x, layers.Dense(width, name=f"outer{i}")(y)])
     x = layers.Dropout(dropout, seed=3, name="dropout")(x) if dropout else x
     return keras.Model(inputs, layers.Dense(2, name="last")(x))
 
@@ -47,7 +48,8 @@ def optimizer_of(case):
 def train(case, data, rank=0):
     """Weights, slots and sums after 20 steps, what `evaluate` sums and `predict` answers; of rank 0 the whole."""
     set_precision(case.get("precision", "float32"))
-    model = make_model() if case.get("network") else residual_model(case.get("dropout", 0.0))
+    shape = {key: case[key] for key in ("dropout", "width") if key in case}
+    model = make_model() if case.get("network") else residual_model(**shape)
     if rank:  # what rank 0 does not say must not matter
         model.set_weights([0 * w if w.dtype.kind == "f" else w for w in model.get_weights()])
     options = dict(case.get("options", {}))
@@ -60,6 +62,7 @@ def train(case, data, rank=0):
             make_functional(optimizer_of(case)),
             per_example_function("mse"),
             {"mae": per_example_function("mean_absolute_error")},
+            bfloat16=list(dense_layers(model).values()) if case.get("bfloat16") else (),
         )
         backend.synchronize()
         source = MemorySource(

@@ -10,6 +10,8 @@ from tfmat.backends import BackendOptions, make_backend
 from tfmat.backends.batches import Batch
 from tfmat.backends.losses import per_example_function
 from tfmat.backends.precision import chosen_layers
+from tfmat.backends.recomputation import recomputation_of, recomputation_of_stage
+from tfmat.backends.stages import make_stages
 from tfmat.backends.state import State
 from tfmat.backends.step import Step
 from tfmat.errors import InputError
@@ -89,6 +91,32 @@ def test_a_network_of_a_config(float64):
     check_equal(found, expected)
 
 
+@pytest.mark.parametrize(
+    ("where", "gradients_follow", "times"),
+    [("none", True, 1), ("every:100", True, 1), ("every:100", False, 2), ("sum2", False, 2)],
+)
+def test_a_pipeline_stage_is_computed_again_where_others_come_between(
+    where, gradients_follow, times
+):
+    """Counted in the graph: its two layers with a tanh, for the stage in one piece and with a cut of another stage."""
+    model = residual_model(normalize=False)
+    stage = make_stages(model, 2, "sum1").segments[0]
+    recomputation = recomputation_of_stage(stage, model, where, gradients_follow)
+    step = Step(stage, make_functional("adam"), MSE, {}, recomputation=recomputation)
+    weights = [tf.constant(v.numpy()) for v in stage.trainable_variables]
+    features = tf.ones((4, 8), weights[0].dtype)
+    batch = Batch(features, features, tf.ones(4), tf.constant(4.0))
+
+    def gradients():
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            outputs, _, _ = step.forward(weights, [], batch, list)
+        return tape.gradient(outputs, weights)
+
+    graph = tf.function(gradients, autograph=False).get_concrete_function().graph
+    assert [each.type for each in graph.get_operations()].count("Tanh") == 2 * times
+
+
 @pytest.mark.parametrize("parts", [1, 3])
 def test_parts_of_a_batch(parts, float64):
     expected = trained(residual_model(normalize=False), keras.optimizers.SGD(0.1))
@@ -118,7 +146,7 @@ def test_pieces_side_by_side(float64):
     for where in ("none", "every:1"):
         optimizer = make_functional("adam")
         optimizer.build(model.trainable_variables)
-        step = Step(model, optimizer, MSE, {}, recompute=where)
+        step = Step(model, optimizer, MSE, {}, recomputation=recomputation_of(model, where))
         state = State(
             *([tf.identity(v) for v in p] for p in State.variables_of(model, optimizer)[:3])
         )
@@ -187,4 +215,4 @@ def test_a_subclassed_model_is_refused():
             return inputs
 
     with pytest.raises(InputError, match="recompute needs a functional or Sequential model"):
-        Step(Own(), make_functional("adam"), MSE, {}, recompute="every:1")
+        recomputation_of(Own(), "every:1")

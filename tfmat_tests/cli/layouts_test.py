@@ -1,11 +1,22 @@
 """`tfmat layouts`: both tables, JSON, and what is refused."""
 
 import json
+import math
 import pathlib
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
+from tfmat.backends import BackendOptions
+from tfmat.backends.collectives import Collectives
+from tfmat.backends.losses import per_example_function
+from tfmat.backends.single import SingleBackend
 from tfmat.cli.main import main
+from tfmat.config import default_config
+from tfmat.durations import RunSteps
+from tfmat.models import build_model
+from tfmat.optimizers import build_optimizer
 
 _WIDE = str(pathlib.Path(__file__).parents[2] / "configs" / "wide.py")
 
@@ -54,6 +65,52 @@ def test_zero_divides_slots_then_gradients_then_weights(capsys):
     ]
 
 
+class Three(Collectives):
+    """The first of three processes, of which the others do as it does."""
+
+    size = 3
+
+    def reduce(self, tensors):
+        return [3 * tensor for tensor in tensors]
+
+    def collect(self, tensors):
+        return [tf.stack([tensor] * 3) for tensor in tensors]
+
+    def reduce_scatter(self, tensors):
+        return [3 * tensor[0] for tensor in tensors]
+
+
+@pytest.mark.parametrize("stage", [0, 2])
+def test_processes_hold_and_send_what_the_backend_counts(stage, capsys):
+    """What each sends of its loss the plan leaves out."""
+    arguments = ("--config=configs/smoke.py", "--config.mesh=batch:3", "--backend=mpi")
+    found = _json(capsys, *arguments, f"--config.zero_stage={stage}")
+    assert (found["backend"], found["processes"], found["zero_stage"]) == ("mpi", 3, stage)
+    config = default_config()
+    model = build_model(config.model, num_outputs=2)
+    backend = SingleBackend(BackendOptions(zero_stage=stage), Three())
+    optimizer = build_optimizer(config.optimizer, RunSteps(1), global_batch_size=50)
+    backend.build(model, optimizer, per_example_function("mse"), {})
+    data = backend.place((np.ones((6, *model.input_shape[1:]), "f"), np.ones((6, 2), "f")))
+    backend.train(
+        data, np.arange(6, dtype=np.int32)[None], np.ones((1, 6), "f"), np.full(1, 6, "f")
+    )
+    sent = sum(one["sent_in_ring"] for one in found["collectives"])
+    of_loss = 4 * 2 * (1 if stage else 2 / 3)
+    assert sent == pytest.approx(backend.bytes_per_step - of_loss, abs=1)
+    for part, variables in (("weights", model.variables), ("slots", optimizer.variables)):
+        held = sum(math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in variables)
+        assert sum(v[part] for v in found["variables"]) == held
+
+
+def test_processes_in_words(capsys):
+    arguments = ("--config.mesh=batch:2", "--backend=horovod", "--config.zero_stage=2")
+    assert main(["layouts", *arguments, "--config.offload=none"]) == 0
+    shown = capsys.readouterr().out
+    assert "2 processes of --backend=horovod, zero_stage=2; bytes in each process:" in shown
+    assert "reduce-scatter  batch:2  gradients" in shown and "layout" not in shown
+
+
 def test_tables(capsys):
     assert (
         main(["layouts", "--config.mesh=batch:2,model:2", "--config.model.uncertainty=none"]) == 0
@@ -75,6 +132,9 @@ def test_tables(capsys):
         (["--config.offload=slots"], "offload=slots is for --backend=single"),
         (["--config.data.sharding=independent"], "data.sharding=independent is for --backend=horovod"),
         (["--config.compression=fp16"], "compression=fp16 is for --backend=horovod"),
+        (["--backend=mpi", "--config.mesh=batch:2,model:2"], "mesh batch:2,model:2: the processes of"),
+        (["--backend=mpi", "--config.mesh=batch:2", "--config.zero_stage=3"], "zero_stage=3 divides"),
+        (["--backend=mpi", "--config.compression=topk"], "compression=topk is not planned"),
         (["--config.jit_compile=true"], "jit_compile does not work"),
         (["--config.precision=auto"], "precision=auto does not work"),
         (["--config.model.batch_normalization=local"], "use synchronized"),
@@ -104,6 +164,18 @@ def test_stages_of_the_wide_network_by_hand(capsys):
     assert first["activations"]["gpipe"] == 4 * first["activations"]["1f1b"]
     assert last["activations"]["gpipe"] == 8 * last["activations"]["1f1b"]
     assert "behind hidden2_activation" in found["notices"][0]
+
+
+def test_stages_that_are_computed_again_and_slots_on_disk(capsys):
+    """Of each micro-batch what the stage gives is kept, 4 examples of 4,096 numbers; the rest is there once."""
+    arguments = (f"--config={_WIDE}", "--config.mesh=batch:2,stage:2", "--config.micro_batches=8")
+    whole, again = (
+        _json(capsys, *arguments, f"--config.model.recompute={where}")["stages"][0]["activations"]
+        for where in ("none", "every:100")
+    )
+    assert whole["gpipe"] == 8 * whole["1f1b"] / 2
+    assert again["gpipe"] - again["1f1b"] == (8 - 2) * 4 * 4 * 4096
+    assert again["1f1b"] == 2 * 4 * 4 * 4096 + whole["1f1b"] / 2
 
 
 def test_stages_in_words(capsys):
