@@ -104,7 +104,7 @@ def lr_range(
         table = _finished(path, settings)
         if table is None:
             report = None if progress is None else _part(progress, i, len(set(batches)), steps)
-            table = _test(at_batch(config, batch), dataset, low, high, steps, report)
+            table = _test(at_batch(config, batch), dataset, workdir, low, high, steps, report)
             write_text(path, table.to_csv(index=False))
             write_json(path.with_suffix(".json"), settings)
         tables[batch] = table
@@ -130,14 +130,16 @@ def _part(progress: Progress, i: int, parts: int, steps: int) -> Progress:
 def _test(
     config: Config,
     dataset: "PackedDataset",
+    workdir: str,
     low: float,
     high: float,
     steps: int,
     progress: Progress | None,
 ) -> pd.DataFrame:
     """`step`, `learning_rate`, `loss`, `smoothed_loss` of one batch's test."""
-    from tfmat.backends import make_backend
+    from tfmat.backends import BackendOptions, make_backend
     from tfmat.backends.losses import per_example_function
+    from tfmat.backends.precision import choose_for, chosen_layers
     from tfmat.data.pipeline import Span
     from tfmat.models import build_for
     from tfmat.optimizers import build_optimizer
@@ -146,11 +148,20 @@ def _test(
     from tfmat.training.sources import make_source
     from tfmat.workflow.train import curves_to_train, losses_and_metrics
 
-    backend = make_backend("single")
+    # What changes how a step is computed; how workers share it is for runs of several.
+    options = BackendOptions(
+        accumulate=config.accumulate,
+        recompute=config.model.recompute,
+        offload=config.offload,
+        offload_dir=config.offload_dir,
+        folder=workdir,
+    )
+    backend = make_backend("single", options)
     model = build_for(config, dataset)
     losses = losses_and_metrics(config, dataset, model)
     rise = ExponentialRise(low, high, steps)
     optimizer = build_optimizer(config.optimizer, RunSteps(steps), schedule=rise)
+    bfloat16 = choose_for(backend, config.precision, model, config.global_batch_size)
     auxiliary = losses.get("auxiliary_loss")
     backend.build(
         model,
@@ -158,6 +169,7 @@ def _test(
         per_example_function(losses["loss"]),
         {},
         auxiliary_loss=per_example_function(auxiliary) if auxiliary else None,
+        bfloat16=chosen_layers(model, bfloat16),
     )
     num_train = curves_to_train(config, dataset.num_train)
     source = make_source(

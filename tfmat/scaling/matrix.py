@@ -269,7 +269,25 @@ def load_matrix(
     matrix = call_config_function(file, "get_scaling", Matrix, wanted)
     for name in matrix.models:
         config_of_model(config, matrix, name)
+    _check_step(config, matrix)
     return config, matrix
+
+
+def _check_step(config: Config, matrix: Matrix) -> None:
+    """InputError where a backend of the study would take its steps in another way than the config says."""
+    backends = {backend for runs in matrix.runs for backend in runs.values("backend")}
+    for key, value, default, heeding in (
+        ("accumulate", config.accumulate, 1, ("single", "horovod")),
+        ("model.recompute", config.model.recompute, "none", ("single", "horovod", "dtensor")),
+        ("offload", config.offload, "none", ("single", "horovod")),
+        ("precision", config.precision, "float32", ("single", "horovod")),
+    ):
+        others = sorted(backends.difference(heeding))
+        if value != default and others:
+            raise InputError(
+                f"{key}={value} is not heeded by {', '.join(others)}, whose steps would be compared with others of "
+                f"another kind; leave it at {default}, or these out of get_scaling()"
+            )
 
 
 def config_of_model(config: Config, matrix: Matrix, name: str) -> Config:

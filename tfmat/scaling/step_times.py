@@ -78,13 +78,16 @@ def make_variant_backend(spec: dict[str, Any], processes: Processes, folder: pat
     if "backend" in spec:
         module, _, name = spec["backend"].partition(":")
         return getattr(importlib.import_module(module), name)()
-    variant = spec["variant"]
+    variant, config = spec["variant"], check_config(Config(spec["config"]))
     if not variant["mesh"]:
-        config = check_config(Config(spec["config"]))
-        return make_backend(variant["backend"], backend_options(config, processes=processes))
-    stage, where = variant["zero_stage"], str(folder)
+        options = backend_options(config, processes=processes, folder=str(folder))
+        return make_backend(variant["backend"], options)
     options = BackendOptions.on_mesh(
-        variant["mesh"], processes=processes, zero_stage=stage, folder=where
+        variant["mesh"],
+        processes=processes,
+        zero_stage=variant["zero_stage"],
+        folder=str(folder),
+        recompute=config.model.recompute,
     )
     return make_backend(variant["backend"], options)
 
@@ -138,6 +141,7 @@ class _Bench:
     def _build(self, task: dict[str, Any]) -> Any:
         """A new network on the backend; its source of batches."""
         from tfmat.backends.losses import per_example_function
+        from tfmat.backends.precision import choose_for, chosen_layers
         from tfmat.models import build_for
         from tfmat.optimizers import make_functional
         from tfmat.training.plan import RunPlan
@@ -153,7 +157,10 @@ class _Bench:
         source = make_source(features, labels, plan, self.backend)
         optimizer = make_functional(_optimizer(self.config, batch, size, self.backend)(2**30, 0))
         model = build_for(self.config, self.dataset)
-        self.backend.build(model, optimizer, per_example_function("mean_squared_error"), {})
+        choice = choose_for(self.backend, self.config.precision, model, batch)
+        half = {"bfloat16": chosen_layers(model, choice)} if choice else {}
+        mse = per_example_function("mean_squared_error")
+        self.backend.build(model, optimizer, mse, {}, **half)
         self.backend.synchronize()
         return source
 
@@ -199,6 +206,7 @@ def measure_training(
             workdir=str(run),
             seed=config.seed,
             checkpoint_every="1000epochs",
+            precision=config.precision,
             quiet=True,
         )
         trainer.fit(

@@ -78,6 +78,34 @@ def test_range_test_of_two_batches(tmp_path, data_dir, capsys):
     assert (tmp_path / "batch-000050.csv").stat().st_mtime_ns == written
 
 
+def test_a_range_test_takes_its_steps_as_a_run_does(tmp_path, data_dir, capsys):
+    """In parts, computed again and with slots on disk the losses are the same; in bfloat16 others, and near."""
+    common = [
+        "lr_range",
+        *SMALL,
+        f"--data_dir={data_dir}",
+        "--batches=60",
+        "--steps=20",
+        "--high=1e-2",
+    ]
+    slow = ["--config.accumulate=3", "--config.model.recompute=every:1", "--config.offload=slots"]
+    losses = {}
+    for name, how in (("plain", []), ("slow", slow), ("half", ["--config.precision=bfloat16"])):
+        assert main([*common, f"--workdir={tmp_path / name}", *how]) == 0
+        losses[name] = pd.read_csv(tmp_path / name / "batch-000060.csv").loss
+    np.testing.assert_allclose(losses["slow"], losses["plain"], rtol=1e-4)
+    np.testing.assert_allclose(losses["half"], losses["plain"], rtol=0.05)
+    assert (losses["half"] != losses["plain"]).any()
+    capsys.readouterr()
+    for how, line in (
+        (["--config.accumulate=3", "--config.model.batch_normalization=synchronized"], "accumulate=3"),
+        (["--config.model.recompute=every:100"], "recompute=every:100 leaves the model in one piece"),
+        (["--config.offload=slots", "--config.optimizer.name=sgd", "--config.optimizer.momentum=0"], "has no slots"),
+    ):  # fmt: skip
+        assert main([*common, f"--workdir={tmp_path / 'refused'}", *how]) == 2
+        assert line in capsys.readouterr().err
+
+
 def test_a_range_test_of_a_posterior_stays_above_zero(tmp_path, data_dir, capsys):
     arguments = [
         "lr_range", *SMALL, f"--workdir={tmp_path}", f"--data_dir={data_dir}", "--batches=300",
