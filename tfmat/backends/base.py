@@ -32,7 +32,7 @@ class Backend(abc.ABC):
       step_times: of the last `train`, where that was one of them.
       bytes_per_step: that this worker sends to others in a training step, once one has run; see `Counted`.
       meets_every: steps between two meetings of the workers, whose states differ in between; each call of `train` ends
-        with one.
+        with one, or with the weights of the one before where meetings overlap with local steps, see `settle`.
       note: one line for people on what `build` made, or nothing.
     """
 
@@ -173,6 +173,9 @@ class Backend(abc.ABC):
     def training_columns(self, global_batch_size: int) -> slice:
         """What `train` is given of each global batch: this worker's part, or all where batches are handed out."""
         return self.columns(global_batch_size)
+
+    def settle(self) -> None:  # noqa: B027
+        """Has the workers agree, at the end of an epoch, on all that they have learned; every worker calls it."""
 
     @property
     def parts_of_a_batch(self) -> int:

@@ -85,6 +85,18 @@ def rows_of_a_piece(model: keras.Model, width: int, num_parts: int) -> int:
     return width if model.non_trainable_variables else -(-width // num_pieces(width))
 
 
+class Rounds(NamedTuple):
+    """Steps that go together.
+
+    Attributes:
+      steps: in a round; the last one has what is left.
+      run: takes a function that runs a round's steps in the graph, and returns what that returns.
+    """
+
+    steps: int
+    run: Callable[[Callable[[], Any]], Any]
+
+
 def each_batch(
     step: Callable[[list[Batch]], tf.Tensor],
     num_pieces: Callable[[int], int],
@@ -92,9 +104,9 @@ def each_batch(
     indices: tf.Tensor,
     weights: tf.Tensor,
     num_examples: tf.Tensor,
-    then: Callable[[tf.Tensor], None] | None = None,
+    rounds: Rounds | None = None,
 ) -> tf.Tensor:
-    """Runs `step` on one batch after the other, in the graph, and `then(i)` after step i.
+    """Runs `step` on one batch after the other, in the graph, in `rounds` where they are given.
 
     What `step` returns is returned stacked: [steps, ...].
     """
@@ -106,7 +118,7 @@ def each_batch(
     return _each(
         tf.shape(indices)[0],
         lambda i: step([piece(i, *cut) for cut in cuts]),
-        then=then,
+        rounds=rounds,
     )
 
 
@@ -188,7 +200,7 @@ def each_batch_in_parts(
     indices: tf.Tensor,
     weights: tf.Tensor,
     num_examples: tf.Tensor,
-    then: Callable[[tf.Tensor], None] | None = None,
+    rounds: Rounds | None = None,
     dtypes: Any = None,
 ) -> Any:
     """Does as `each_batch`, for batches larger than memory: `step` gets a function that gathers part `j` of the batch.
@@ -202,7 +214,7 @@ def each_batch_in_parts(
     def one(i: tf.Tensor) -> tf.Tensor:
         return step(lambda j: Batch.gather(data, indices[i, j], weights[i, j], num_examples[i]))
 
-    return _each(tf.shape(indices)[0], one, dtypes, then=then)
+    return _each(tf.shape(indices)[0], one, dtypes, rounds=rounds)
 
 
 def _cuts(width: int, num_pieces: Callable[[int], int]) -> list[tuple[int, int]]:
@@ -215,21 +227,25 @@ def _each(
     num_steps: tf.Tensor,
     step: Callable[[tf.Tensor], Any],
     dtypes: Any = None,
-    then: Callable[[tf.Tensor], None] | None = None,
+    rounds: Rounds | None = None,
 ) -> Any:
     """`step(i)` for i = 0, 1, ... one after the other, stacked; a structure where `dtypes` is one."""
 
-    def body(i: tf.Tensor, records: list[tf.TensorArray]) -> tuple[tf.Tensor, list[tf.TensorArray]]:
+    def one(i: tf.Tensor, records: list[tf.TensorArray]) -> tuple[tf.Tensor, list[tf.TensorArray]]:
         values = tf.nest.flatten(step(i))
-        if then:
-            then(i)
         return i + 1, [
             record.write(i, tf.cast(value, record.dtype))
             for record, value in zip(records, values, strict=True)
         ]
 
+    def several(i: tf.Tensor, records: list[tf.TensorArray]) -> Any:
+        assert rounds is not None
+        stop = tf.minimum(i + rounds.steps, num_steps)
+        return rounds.run(lambda: tf.while_loop(lambda i, _: i < stop, one, [i, records]))
+
     dtypes = dtypes or keras.backend.floatx()
     records = [tf.TensorArray(dtype, size=num_steps) for dtype in tf.nest.flatten(dtypes)]
+    body = several if rounds else one
     _, records = tf.while_loop(lambda i, _: i < num_steps, body, [tf.constant(0), records])
     return tf.nest.pack_sequence_as(dtypes, [record.stack() for record in records])
 

@@ -35,6 +35,7 @@ def backend_options(config: Config, **others: Any) -> BackendOptions:
         local_steps=config.local_steps,
         outer_learning_rate=config.outer_learning_rate,
         outer_momentum=config.outer_momentum,
+        overlap_meetings=config.overlap_meetings,
         quorum=config.quorum,
         averaging=config.averaging,
         staleness_scaling=config.staleness_scaling,
@@ -206,7 +207,11 @@ def check_stages(config: Config, options: BackendOptions, backend: str) -> None:
 def check_options_of_asynchronous(options: BackendOptions) -> None:
     """InputError for what --backend=asynchronous does not do, and for a quorum of more workers than there are."""
     keys = ["compression", "reduction", "bucket_mb", "accumulate", "zero_stage"]
-    keys += ["outer_learning_rate", "outer_momentum"] if options.averaging else ["local_steps"]
+    keys += (
+        ["outer_learning_rate", "outer_momentum", "overlap_meetings"]
+        if options.averaging
+        else ["local_steps"]
+    )
     for key in keys:
         value = getattr(options, key)
         if value != getattr(BackendOptions, key):

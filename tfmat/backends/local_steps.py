@@ -4,6 +4,13 @@ At a meeting the mean of how far the workers have moved is taken as a gradient b
 momentum, which moves the weights from where all were at the meeting before: DiLoCo (Douillard et al. 2023,
 arXiv:2311.08105).
 With outer rate 1 and momentum 0 that is the mean of the workers' weights (local SGD; Stich 2019, arXiv:1805.09767).
+
+What the workers moved may also come together while they take the next local steps, so that nobody waits for a network
+that needs less time than a round. A meeting then brings the mean of the round before. Each worker goes on from where
+it is now, and moves by what the mean was off from where it was itself at the end of that round, times a share below 1:
+the whole of it, a round late, would have the workers swing about their mean without end (delayed averaging, DaSGD, Zhou
+et al. 2020, arXiv:2006.00441; Streaming DiLoCo, Douillard et al. 2025, arXiv:2501.18512, section 2.3, mixes with a
+share, too). That leaves their mean as it is; on top comes what the outer step of that round goes beyond it.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,11 +20,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfmat.backends.batches import Rounds
 from tfmat.backends.exchange import Collect, Exchange, Kept, Reduce, Tensors
 from tfmat.backends.options import BackendOptions
 from tfmat.backends.replica import assign_all, tensors_of
 from tfmat.errors import InputError
 from tfmat.models.normalization import is_synchronized
+
+# Of how far a worker was from the mean a round ago. Measured beside 0.5 and 1 (docs/slow_networks.md).
+_PULL = 0.7
 
 
 def check_whole_batch(model: keras.Model, key: str) -> None:
@@ -57,57 +68,56 @@ class Meetings:
         self._workers, self._every, self._rate, self._momentum = workers, every, rate, momentum
         self._weights, self._exchange = weights, exchange
         self._anchors = [tf.Variable(weight, trainable=False) for weight in weights]
-        velocities = [
-            Kept(f"velocity/{i}", np.zeros(weight.shape, weight.dtype.as_numpy_dtype), common=True)
-            for i, weight in enumerate(weights)
-        ]
-        self.kept = [*velocities, *exchange.kept]
+        self.kept = [*self._zeros("velocity", common=True), *exchange.kept]
 
-    def begin(
-        self, num_steps: tf.Tensor, kept: Sequence[Any], reduce: Reduce, collect: Collect
-    ) -> Callable[[tf.Tensor], None]:
+    def begin(self, kept: Sequence[Any], reduce: Reduce, collect: Collect) -> Rounds:
         """Begins some steps, in a graph, where the workers have the same weights.
 
         Args:
-          num_steps: a meeting comes after the last of them, too.
           kept: variables of `self.kept`.
           reduce, collect: over the workers.
 
         Returns:
-          What is to be called after step i: has the workers meet, where that is due.
+          The rounds of local steps in which the steps are to be taken; `end` comes after the last of them.
         """
         assign_all(self._anchors, tensors_of(self._weights))
 
-        def meet() -> tf.Tensor:
-            weights, values = self.outer_step(
-                tensors_of(self._anchors),
-                tensors_of(self._weights),
-                tensors_of(kept),
-                reduce,
-                collect,
-            )
+        def run(steps: Callable[[], Any]) -> Any:
+            results = steps()
+            anchors, values = tensors_of(self._anchors), tensors_of(kept)
+            moved = self._shares(anchors, tensors_of(self._weights))
+            weights, values = self.outer_step(anchors, moved, values, reduce, collect)
             assign_all([*self._weights, *self._anchors, *kept], [*weights, *weights, *values])
-            return tf.constant(True)
+            return results
 
-        def after(i: tf.Tensor) -> None:
-            due = tf.equal((i + 1) % self._every, 0) | tf.equal(i + 1, num_steps)
-            tf.cond(due, meet, lambda: tf.constant(False))
+        return Rounds(self._every, run)
 
-        return after
+    def end(self) -> None:
+        """Ends the steps, in a graph: the workers have the same weights again."""
+
+    def settle(self, kept: Sequence[Any], reduce: Reduce, collect: Collect) -> None:
+        """Has the workers agree on all that they moved, in a graph, after `end`."""
 
     def outer_step(
-        self, anchors: Tensors, weights: Tensors, kept: Tensors, reduce: Reduce, collect: Collect
+        self, anchors: Tensors, moved: Tensors, kept: Tensors, reduce: Reduce, collect: Collect
     ) -> tuple[Tensors, Tensors]:
         """The weights from which all workers go on, and new values of `self.kept`.
 
         Args:
-          anchors: weights of the meeting before.
-          weights: of this worker.
+          anchors: weights from which the workers moved, in the mean.
+          moved: this worker's share of the mean of how far they moved.
           kept: values of `self.kept`.
           reduce, collect: over the workers.
         """
-        moved = [(a - w) / self._workers for a, w in zip(anchors, weights, strict=True)]
-        memory = kept[len(weights) :]
+        weights, _, kept = self._outer_step(anchors, moved, kept, reduce, collect)
+        return weights, kept
+
+    def _outer_step(
+        self, anchors: Tensors, moved: Tensors, kept: Tensors, reduce: Reduce, collect: Collect
+    ) -> tuple[Tensors, Tensors, Tensors]:
+        """As `outer_step`, with the mean of how far the workers moved between its results."""
+        num, num_memory = len(anchors), len(self._exchange.kept)
+        memory, rest = kept[num : num + num_memory], kept[num + num_memory :]
         gradients, _, memory = self._exchange(moved, [], memory, reduce, collect)
         velocities = [
             self._momentum * velocity + gradient
@@ -117,7 +127,112 @@ class Meetings:
             anchor - self._rate * (gradient + self._momentum * velocity)
             for anchor, gradient, velocity in zip(anchors, gradients, velocities, strict=True)
         ]
-        return weights, [*velocities, *memory]
+        return weights, gradients, [*velocities, *memory, *rest]
+
+    def _shares(self, begun: Tensors, weights: Tensors) -> Tensors:
+        """This worker's share of the mean of how far the workers moved, from `begun` to `weights`."""
+        return [(b - w) / self._workers for b, w in zip(begun, weights, strict=True)]
+
+    def _zeros(self, name: str, common: bool = False) -> list[Kept]:
+        return [
+            Kept(f"{name}/{i}", np.zeros(weight.shape, weight.dtype.as_numpy_dtype), common)
+            for i, weight in enumerate(self._weights)
+        ]
+
+
+class OverlappedMeetings(Meetings):
+    """Meetings that are under way while the workers take the next local steps; see the head of this file.
+
+    Between two calls the model has the weights from which the round whose moves are under way began, in the mean over
+    the workers.
+
+    Args:
+      **arguments: as for `Meetings`.
+
+    Attributes:
+      kept: also what goes beyond the mean since then, which is the same on all workers; in shares of `1 / workers` how
+        far this worker moved in that round, and how far it is from the model's weights now; and whether anything is
+        under way.
+    """
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self.kept += [
+            *self._zeros("beyond", common=True),
+            *self._zeros("moved"),
+            *self._zeros("ahead"),
+            Kept("is_under_way", np.zeros([], bool), common=True),
+        ]
+
+    def begin(self, kept: Sequence[Any], reduce: Reduce, collect: Collect) -> Rounds:
+        """See Meetings.begin."""
+        assign_all(self._anchors, tensors_of(self._weights))
+        assign_all(self._weights, self._own(tensors_of(self._anchors), tensors_of(kept)))
+
+        def run(steps: Callable[[], Any]) -> Any:
+            anchors, before = tensors_of(self._anchors), tensors_of(kept)
+            outer, mean, values = self._arrived(anchors, before, reduce, collect)
+            results = steps()  # needs nothing of what arrives, so both are under way at once
+            _, beyond, moved, _, _ = self._parts(before)
+            begun = [a - m + b for a, m, b in zip(anchors, mean, beyond, strict=True)]
+            new_beyond = [o - (a - m) for o, a, m in zip(outer, anchors, mean, strict=True)]
+            weights = tensors_of(self._weights)
+            ahead = self._shares(
+                begun,
+                [
+                    w + _PULL * (self._workers * m - g) + b
+                    for w, m, g, b in zip(weights, moved, mean, new_beyond, strict=True)
+                ],
+            )
+            first, *_ = self._parts(values)
+            moved = self._shares(begun, weights)
+            values = [*first, *new_beyond, *moved, *ahead, tf.constant(True)]
+            own = self._own(begun, values)
+            assign_all([*self._weights, *self._anchors, *kept], [*own, *begun, *values])
+            return results
+
+        return Rounds(self._every, run)
+
+    def end(self) -> None:
+        """See Meetings.end."""
+        assign_all(self._weights, tensors_of(self._anchors))
+
+    def settle(self, kept: Sequence[Any], reduce: Reduce, collect: Collect) -> None:
+        """See Meetings.settle."""
+        before = tensors_of(kept)
+        outer, _, values = self._arrived(tensors_of(self._weights), before, reduce, collect)
+        first, *_ = self._parts(values)
+        _, beyond, *_ = self._parts(before)
+        weights = [o + b for o, b in zip(outer, beyond, strict=True)]
+        nothing = [tf.zeros_like(value) for value in values[len(first) :]]
+        assign_all([*self._weights, *kept], [*weights, *first, *nothing])
+
+    def _arrived(
+        self, anchors: Tensors, kept: Tensors, reduce: Reduce, collect: Collect
+    ) -> tuple[Tensors, Tensors, Tensors]:
+        """`_outer_step` by what is under way; no step where nothing is."""
+
+        def step() -> tuple[Tensors, Tensors, Tensors]:
+            return self._outer_step(anchors, self._parts(kept)[2], kept, reduce, collect)
+
+        def none() -> tuple[Tensors, Tensors, Tensors]:
+            return anchors, [tf.zeros_like(anchor) for anchor in anchors], kept
+
+        return tf.cond(kept[-1], step, none)
+
+    def _own(self, anchors: Tensors, kept: Tensors) -> Tensors:
+        """This worker's weights."""
+        ahead = self._parts(kept)[3]
+        return [anchor - self._workers * a for anchor, a in zip(anchors, ahead, strict=True)]
+
+    def _parts(self, kept: Tensors) -> tuple[Tensors, Tensors, Tensors, Tensors, tf.Tensor]:
+        """What other meetings keep, too; beyond; moved; ahead; whether anything is under way."""
+        num = len(self._weights)
+        start = len(kept) - 1 - 3 * num
+        beyond, moved, ahead = (
+            list(kept[start + i * num : start + (i + 1) * num]) for i in range(3)
+        )
+        return list(kept[:start]), beyond, moved, ahead, kept[-1]
 
 
 def make_meetings(
@@ -133,4 +248,5 @@ def make_meetings(
     check_whole_batch(model, "local_steps")
     weights = [variable.value for variable in model.trainable_variables]
     rate, momentum = options.outer_step
-    return Meetings(weights, workers, options.local_steps, rate, momentum, exchange)
+    kind = OverlappedMeetings if options.overlap_meetings else Meetings
+    return kind(weights, workers, options.local_steps, rate, momentum, exchange)

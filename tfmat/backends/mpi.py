@@ -6,6 +6,7 @@ mpi4py is loaded only where there is more than one process: alone, this is the s
 import copy
 import os
 import platform
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ from tfmat.errors import InputError, WorkerLostError
 from tfmat.ranks.ending import start_timer
 from tfmat.ranks.processes import Processes
 
+# Seconds after which a patient collective looks for messages again: far less than a slow network takes for one.
+_PAUSE = 1e-4
 GET_MPI4PY = "`./tools/setup mpi` installs it, and the MPI is the system's; `tfmat doctor` tells what is missing"
 
 
@@ -31,13 +34,15 @@ class MpiCollectives(Collectives):
       processes: this one among those of the run.
       hierarchical: whether tensors are summed within each node first, then between the nodes' first ranks, which hand
         the sums back: no byte crosses the network twice, however the ranks are placed.
+      patient: whether sums and collections in a graph leave the processor to others while they wait. MPI itself looks
+        for messages without a pause.
     """
 
     # MPI ends with the process, since it cannot be started twice in one: nothing to leave in order.
     alike = (*Collectives.alike, WorkerLostError)
 
-    def __init__(self, processes: Processes, hierarchical: bool = False):
-        self.processes, self._hierarchical = processes, hierarchical
+    def __init__(self, processes: Processes, hierarchical: bool = False, patient: bool = False):
+        self.processes, self._hierarchical, self._patient = processes, hierarchical, patient
         self._node: _Node | None = None
         self.started = False
 
@@ -125,17 +130,26 @@ class MpiCollectives(Collectives):
         total = part.copy()
         numbers, add = self._summands(total)
         if self._node is None:
-            self._world.Allreduce(self._mpi.IN_PLACE, numbers, add)
+            self._do(self._world, "allreduce", self._mpi.IN_PLACE, numbers, add)
             return total
         here, across = self._node
         # The ranks of a node sum among themselves; its first sums with the other nodes' and hands the sum back.
         if here.rank == 0:
-            here.Reduce(self._mpi.IN_PLACE, numbers, add, 0)
-            across.Allreduce(self._mpi.IN_PLACE, numbers, add)
+            self._do(here, "reduce", self._mpi.IN_PLACE, numbers, add, 0)
+            self._do(across, "allreduce", self._mpi.IN_PLACE, numbers, add)
         else:
-            here.Reduce(numbers, None, add, 0)
-        here.Bcast(numbers, 0)
+            self._do(here, "reduce", numbers, None, add, 0)
+        self._do(here, "bcast", numbers, 0)
         return total
+
+    def _do(self, ranks: Any, collective: str, *arguments: Any) -> None:
+        """Calls a collective of the communicator `ranks`, and returns when it is done."""
+        if not self._patient:
+            getattr(ranks, collective.capitalize())(*arguments)
+            return
+        request = getattr(ranks, f"I{collective}")(*arguments)
+        while not request.Test():
+            time.sleep(_PAUSE)
 
     def _summands(self, numbers: np.ndarray) -> tuple[Any, Any]:
         """Numbers as MPI takes them, and what adds them: it has no half precision of its own."""
@@ -159,7 +173,9 @@ class MpiCollectives(Collectives):
 
     def _collect_numbers(self, row: np.ndarray) -> np.ndarray:
         rows = np.empty((self.size, row.shape[1]), row.dtype)
-        self._world.Allgather(
+        self._do(
+            self._world,
+            "allgather",
             [np.ascontiguousarray(row).view(np.uint8), self._mpi.BYTE],
             [rows.view(np.uint8), self._mpi.BYTE],
         )
@@ -254,7 +270,8 @@ class MpiBackend(SingleBackend):
     def __init__(self, options: BackendOptions | None = None):
         options = options or BackendOptions()
         hierarchical = options.reduction == "hierarchical"
-        super().__init__(options, MpiCollectives(options.processes, hierarchical))
+        collectives = MpiCollectives(options.processes, hierarchical, options.overlap_meetings)
+        super().__init__(options, collectives)
 
 
 def load_mpi4py(what: str = "--backend=mpi with several processes") -> Any:

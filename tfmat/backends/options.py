@@ -35,6 +35,7 @@ class BackendOptions:
       local_steps: Horovod, MPI: steps that each worker takes by itself before all meet; 1: they meet in every step.
         asynchronous with `averaging`: between two averagings that a worker begins.
       outer_learning_rate, outer_momentum: of the weights' step at a meeting; None: see `outer_step`.
+      overlap_meetings: local steps: what the workers moved comes together while they take the next local steps.
       quorum: asynchronous: gradients that make a step; late ones are dropped. None: each moves the weights at once.
       averaging: asynchronous: each worker trains weights of its own, and averages them with one other at a time.
       staleness_scaling: asynchronous: `none`, `inverse` or `sqrt`: the weights' step times 1 / (1 + staleness), or its
@@ -48,7 +49,8 @@ class BackendOptions:
       timeline: Horovod: whether `start_timeline` will be called.
 
     Raises:
-      InputError: an outer momentum with fewer than 16 local steps, with which training would diverge.
+      InputError: an outer momentum with fewer than 16 local steps, with which training would diverge; meetings that
+        overlap with local steps, of which there are none.
     """
 
     processes: Processes = dataclasses.field(default_factory=find_processes)
@@ -67,6 +69,7 @@ class BackendOptions:
     local_steps: int = 1
     outer_learning_rate: float | None = None
     outer_momentum: float | None = None
+    overlap_meetings: bool = False
     quorum: int | None = None
     averaging: bool = False
     staleness_scaling: str = "none"
@@ -77,6 +80,10 @@ class BackendOptions:
     timeline: bool = False
 
     def __post_init__(self) -> None:
+        if self.overlap_meetings and self.local_steps == 1:
+            raise InputError(
+                "overlap_meetings needs steps between two meetings; give local_steps=16, or leave it out"
+            )
         if self.outer_momentum and 1 < self.local_steps < _FEWEST_STEPS_FOR_MOMENTUM:
             raise InputError(
                 f"outer_momentum={self.outer_momentum:g} with local_steps={self.local_steps} diverges; give at least "
@@ -98,11 +105,15 @@ class BackendOptions:
         """Learning rate and momentum of the step at a meeting.
 
         Where neither is given they follow the number of local steps: 1 and 0 (plain averaging) below 16, 0.7 and 0.9 up
-        to 25, 1 and 0.5 beyond.
+        to 25, 1 and 0.5 beyond and with `overlap_meetings`.
         """
         rate, momentum = self.outer_learning_rate, self.outer_momentum
         several = self.local_steps >= _FEWEST_STEPS_FOR_MOMENTUM
-        few = several and self.local_steps <= _MOST_STEPS_FOR_LARGE_MOMENTUM
+        few = (
+            several
+            and self.local_steps <= _MOST_STEPS_FOR_LARGE_MOMENTUM
+            and not self.overlap_meetings
+        )
         if few and rate is None and momentum is None:
             return 0.7, 0.9
         if momentum is None:

@@ -135,6 +135,22 @@ class SingleBackend(Backend):
         self.step_times = StepTimes(moments, self._exchange.num_updating)
         return sums
 
+    def settle(self) -> None:
+        """See Backend.settle."""
+        if not self._meetings or not self.options.overlap_meetings:
+            return
+
+        def settle() -> None:
+            own = self.collectives
+            own.begin_graph("settle")
+            assert self._meetings is not None
+            self._meetings.settle(self._replica.kept, own.reduce, own.collect)
+
+        if "settle" not in self._functions:
+            self._functions["settle"] = tf.function(settle, autograph=False)
+        with self.collectives.losses_told():
+            self._functions["settle"]()
+
     def _is_timed_call(self) -> bool:
         """The same on every rank, since all make the same calls."""
         number, every = self._num_calls, self.timed_calls
@@ -223,15 +239,13 @@ class SingleBackend(Backend):
         counted = Counted.over(self.collectives)
         reduce = in_buckets(counted.reduce, self.options.bucket_bytes)
         collect: Collect = counted.collect
-        meet = None
+        rounds = None
         self.collectives.begin_graph("train")
         if self._meetings:
             reduce, collect = list, list
             # Each worker's loss is a mean over its own examples.
             num_examples = tf.maximum(tf.reduce_sum(weights, 1), 1.0)
-            meet = self._meetings.begin(
-                tf.shape(indices)[0], self._replica.kept, counted.reduce, counted.collect
-            )
+            rounds = self._meetings.begin(self._replica.kept, counted.reduce, counted.collect)
 
         def step(pieces: list[Batch]) -> tf.Tensor:
             state = self._read()
@@ -244,9 +258,11 @@ class SingleBackend(Backend):
         num_parts = self.options.accumulate
         batches = data, indices, weights, num_examples
         if num_parts > 1:
-            sums = each_batch_in_parts(step_in_parts, num_parts, *batches, then=meet)
+            sums = each_batch_in_parts(step_in_parts, num_parts, *batches, rounds=rounds)
         else:
-            sums = each_batch(step, self._num_pieces, *batches, then=meet)
+            sums = each_batch(step, self._num_pieces, *batches, rounds=rounds)
+        if self._meetings:
+            self._meetings.end()
         self.bytes_per_step = counted.bytes / self.meets_every
         return self.collectives.reduce([sums])[0] if self._meetings else sums
 

@@ -15,6 +15,7 @@ def prepare_tensorflow(
     *,
     one_thread_an_operation: bool = False,
     processors: int | None = None,
+    waiting: int = 0,
     gpu: int | None = None,
     virtual_devices: int = 1,
     start: bool = True,
@@ -27,6 +28,8 @@ def prepare_tensorflow(
         spread each one over all. A training step that comes in pieces (see SingleBackend) is then up to 1.7 times
         faster on a CPU. Without effect where TensorFlow has started already.
       processors: how many to use; None for all that this process may use.
+      waiting: operations that may wait for other processes at the same time; each has a thread beside those of the
+        processors, where an operation has one.
       gpu: the one to use (its memory is taken as it is needed), where several processes share a node's; None for all.
       virtual_devices: how many CPU devices TensorFlow is to see; for meshes (fixed once it has started).
       start: False where it may not start yet: the processes of a mesh must join before it does.
@@ -51,7 +54,9 @@ def prepare_tensorflow(
         if one_thread_an_operation:
             tf.config.threading.set_intra_op_parallelism_threads(1)
             available = len(os.sched_getaffinity(0))
-            tf.config.threading.set_inter_op_parallelism_threads(processors or available)
+            tf.config.threading.set_inter_op_parallelism_threads(
+                waiting + (processors or available)
+            )
         elif processors:
             tf.config.threading.set_intra_op_parallelism_threads(processors)
         if gpu is not None:

@@ -4,7 +4,8 @@
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from tfmat.backends.layouts import Weight
 from tfmat.config import Config, apply_override, check_config, default_config
@@ -12,7 +13,7 @@ from tfmat.errors import InputError, nearest
 
 KEYS = (
     "compression", "compression_rank", "compression_fraction", "reduction", "bucket_mb", "local_steps",
-    "outer_learning_rate", "outer_momentum", "optimizer.learning_rate",
+    "outer_learning_rate", "outer_momentum", "overlap_meetings", "optimizer.learning_rate",
 )  # fmt: skip
 # As in tfmat.backends.compression, which loads TensorFlow: smaller gradients travel as they are.
 _SMALLEST = 4_096
@@ -37,17 +38,40 @@ def with_exchange(config: Config, text: str) -> Config:
     return check_config(changed)
 
 
-def messages(text: str, weights: Sequence[Weight], workers: int) -> tuple[list[float], int]:
-    """The messages of one meeting of the workers, and the steps between two meetings. Pure arithmetic.
+class Meeting(NamedTuple):
+    """What one meeting of the workers sends.
+
+    Attributes:
+      sizes: bytes of each all-reduce, one after the other, even where some are summed while the backward pass computes;
+        a collection counts as the all-reduce in a ring that has each worker send as much.
+      every: steps between two meetings.
+      overlaps: whether it is under way while the next steps are taken.
+    """
+
+    sizes: list[float]
+    every: int
+    overlaps: bool
+
+    def seconds(self, alone: float, beyond: float, all_reduce: Callable[[float], float]) -> float:
+        """Seconds per step.
+
+        Args:
+          alone: seconds of a step of workers that exchange nothing.
+          beyond: seconds of a meeting that are no message's.
+          all_reduce: bytes -> seconds.
+        """
+        exchange = sum(map(all_reduce, self.sizes)) / self.every
+        waits = max(alone, exchange) if self.overlaps else alone + exchange
+        return waits + beyond / self.every
+
+
+def messages(text: str, weights: Sequence[Weight], workers: int) -> Meeting:
+    """The messages of one meeting of the workers, by pure arithmetic.
 
     Args:
       text: see `with_exchange`.
       weights: of the network.
       workers: that exchange.
-
-    Returns:
-      Bytes of each all-reduce, one after the other, even where some are summed while the backward pass computes; a
-      collection counts as the all-reduce in a ring that has each worker send as much.
     """
     config = with_exchange(default_config(), text)
     numbers = [math.prod(weight.shape) for weight in weights]
@@ -66,7 +90,7 @@ def messages(text: str, weights: Sequence[Weight], workers: int) -> tuple[list[f
         ],
         "powersgd": _of_powersgd(weights, config.compression_rank, whole),
     }
-    return found[config.compression], config.local_steps
+    return Meeting(found[config.compression], config.local_steps, config.overlap_meetings)
 
 
 def _of_powersgd(weights: Sequence[Weight], rank: int, whole: float) -> list[float]:

@@ -4,6 +4,10 @@ A step of workers that meet every H steps, in each meeting with messages of n1, 
 
     T = I + (c + t(n1) + t(n2) + …) / H
 
+or, where a meeting is under way while the next H steps are taken,
+
+    T = max(I, (t(n1) + t(n2) + …) / H) + c / H
+
 I is a step of as many processes at once that exchange nothing, t(n) an all-reduce of n bytes as measured on that
 network, and c what a meeting costs beyond that: what exact sums in every step took more than I and theirs.
 Written down before the first measurement: a predicted step is within 20 % of the measured one.
@@ -134,22 +138,19 @@ def _ways(
     # What the outer optimizer does changes no message.
     measured = {traffic(each.point.exchange): each for each in others}
 
-    def exchange_seconds(text: str) -> float:
-        sizes, every = messages(text, point.model.weights, point.workers)
-        return sum(map(line.seconds, sizes)) / every
-
-    beyond = max(seconds - alone - exchange_seconds(""), 0.0)
+    exact_sums = messages("", point.model.weights, point.workers)
+    beyond = max(seconds - exact_sums.seconds(alone, 0.0, line.seconds), 0.0)
     found = []
     for text in dict.fromkeys(["", *LOSS, *(each.point.exchange for each in others)]):
-        sizes, every = messages(text, point.model.weights, point.workers)
-        predicted = alone + beyond / every + exchange_seconds(text)
+        meeting = messages(text, point.model.weights, point.workers)
+        predicted = meeting.seconds(alone, beyond, line.seconds)
         of_text = measured.get(traffic(text))
         took = of_text.step_seconds.value if of_text is not None else None
         found.append(
             Way(
                 of_text.point if of_text is not None else point,
                 text,
-                ring_bytes(sum(sizes), point.workers) / every,
+                ring_bytes(sum(meeting.sizes), point.workers) / meeting.every,
                 predicted if text else None,
                 took if text else seconds,
                 seconds / (took or predicted) if text else 1.0,

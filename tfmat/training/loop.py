@@ -192,6 +192,7 @@ class Loop:
         position = self.position
         logs = self._epoch_logs()
         with self.meter.time("agreement"):
+            self._backend.settle()
             self._backend.check_replicas(position.step)
         if self._run.validation is not None:
             self._backend.collectives.announce("validation", position.step)

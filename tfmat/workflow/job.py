@@ -266,6 +266,7 @@ def _prepare_tensorflow(job: Job) -> None:
     prepare_tensorflow(
         one_thread_an_operation=goes_in_pieces(job.config.model),
         processors=processors_per_rank(processes) if several else None,
+        waiting=int(job.backend == "mpi" and several and job.options.overlap_meetings),
         gpu=processes.local_rank if several and not on_mesh else None,
         virtual_devices=job.options.mesh.devices_per_process(processes.size) if on_mesh else 1,
         start=not (several and on_mesh),

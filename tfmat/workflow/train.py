@@ -277,7 +277,9 @@ def _shares(backend: "Backend", global_batch_size: int) -> str:
             f"two by two{every}"
         )
     shares = "take turns at batches" if backend.hands_out_batches else "share each batch"
-    return f"{workers} workers {shares} of {global_batch_size}" + (every and f", and meet{every}")
+    meet = every and f", and meet{every}"
+    beside = ", while they take the next" if backend.options.overlap_meetings else ""
+    return f"{workers} workers {shares} of {global_batch_size}{meet}{beside}"
 
 
 def _check_loss_weights(weights: tuple[float, ...] | None, count: int) -> None:

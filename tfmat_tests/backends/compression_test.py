@@ -180,8 +180,8 @@ def test_an_outer_step_is_nesterov_on_the_mean(name):
         kept = [tf.constant(each.initial) for each in meetings.kept]
         anchors = [tf.constant(value) for value in start]
         for step in moved:
-            weights = [a - m for a, m in zip(anchors, step[rank], strict=True)]
-            anchors, kept = meetings.outer_step(anchors, weights, kept, reduce, collect)
+            own = [tf.constant(m / WORKERS) for m in step[rank]]
+            anchors, kept = meetings.outer_step(anchors, own, kept, reduce, collect)
         return [anchor.numpy() for anchor in anchors]
 
     found = Threads(WORKERS).run(work)

@@ -160,6 +160,7 @@ def by_mpi(case):
 
 
 BASE = {"optimizer": "adam", "precision": "float32", "num_examples": NUM_EXAMPLES}
+LOCAL_STEPS = {"compression": "powersgd", "local_steps": 4, "outer_learning_rate": 0.7}
 # In the hidden layer there is enough to compress.
 APART = {
     name: {
@@ -172,7 +173,9 @@ APART = {
     }
     for name, options in {
         "powersgd": {"compression": "powersgd"},
-        "local steps": {"compression": "powersgd", "local_steps": 4, "outer_learning_rate": 0.7},
+        "local steps": LOCAL_STEPS,
+        "overlapped": {**LOCAL_STEPS, "overlap_meetings": True},
+        "overlapped momentum": {"local_steps": 16, "overlap_meetings": True},
     }.items()
 }
 HALVED = {**BASE, "name": "fp16", "optimizer": "nesterov", "options": {"compression": "fp16"}}
@@ -277,21 +280,66 @@ def test_local_steps_are_those_of_workers_that_are_alone(by, trained):
     plain, sums = PlainWorkers(), []
     anchors = plain.models[0].get_weights()
     for step in range(STEPS):
-        gradients, total = plain.gradients(step, alone=True)
-        for worker in range(2):
-            plain.apply(worker, gradients[worker])
-        sums.append(total)
+        sums.append(plain.step_alone(step))
         if step + 1 in (4, 5, 9, 13, 14, 18, 20):
-            moved = [
-                [(a - w) / 2 for a, w in zip(anchors, model.get_weights(), strict=True)]
-                for model in plain.models
-            ]
-            mean = plain.exchange.sum(moved)
+            mean = plain.mean(plain.moved([anchors, anchors]))
             anchors = [anchor - 0.7 * m for anchor, m in zip(anchors, mean, strict=True)]
             for model in plain.models:
                 model.set_weights(anchors)
-    found = trained(2)[f"local steps{by}"]
-    for i, weight in enumerate(anchors):
+    _check_alone(trained(2)[f"local steps{by}"], anchors, sums)
+
+
+@SUFFIXES
+@pytest.mark.parametrize("name", ["overlapped", "overlapped momentum"])
+def test_overlapped_meetings_bring_the_round_before(by, name, trained):
+    """By flat vectors in NumPy; after the second call and after the last one, as after an epoch, the workers settle.
+
+    With w what a worker has and m the mean over the workers, both at the end of the round before: each adds 0.7 (m - w)
+    to what it has now. On top comes what Nesterov's step goes beyond the mean's own way d: d - rate (d + momentum v).
+    """
+    several = name == "overlapped"
+    rate, momentum = (0.7, 0.0) if several else (1.0, 0.5)
+    plain, sums = PlainWorkers(), []
+    begun = plain.models[0].get_weights()
+    zero = [0.0 * weight for weight in begun]
+    velocity, beyond, under_way = zero, zero, None
+
+    def combined(function, *lists):
+        return [function(*each) for each in zip(*lists, strict=True)]
+
+    for step in range(STEPS):
+        sums.append(plain.step_alone(step))
+        if step + 1 not in ((4, 5, 9, 13, 14, 18, 20) if several else (5, 14, 20)):
+            continue
+        at = [model.get_weights() for model in plain.models]
+        way, further = zero, zero
+        if under_way:
+            way = plain.mean(under_way, compressed=several)
+            velocity = combined(lambda v, d: momentum * v + d, velocity, way)
+            further = combined(lambda d, v: d - rate * (d + momentum * v), way, velocity)
+            own = [combined(lambda u, d: 0.7 * (u - d), each, way) for each in under_way]
+        else:
+            own = [zero, zero]
+        begun = combined(lambda b, d, s: b - d + s, begun, way, beyond)
+        under_way = plain.moved([begun, begun])
+        at = [
+            combined(lambda w, o, s: w + o + s, w, o, further) for w, o in zip(at, own, strict=True)
+        ]
+        beyond = further
+        if step + 1 in (14, 20):
+            way = plain.mean(under_way, compressed=several)
+            velocity = combined(lambda v, d: momentum * v + d, velocity, way)
+            begun = combined(
+                lambda b, d, v, s: b - rate * (d + momentum * v) + s, begun, way, velocity, beyond
+            )
+            at, beyond, under_way = [begun, begun], zero, None
+        for model, weights in zip(plain.models, at, strict=True):
+            model.set_weights(weights)
+    _check_alone(trained(2)[f"{name}{by}"], begun, sums)
+
+
+def _check_alone(found, weights, sums):
+    for i, weight in enumerate(weights):
         assert relative_error(found[f"arr_{i}"], weight) < 1e-9, i
     np.testing.assert_allclose(found["sums"][:, 0], sums, rtol=1e-9)
 

@@ -132,6 +132,27 @@ class PlainWorkers:
         """One step of a worker's optimizer."""
         self._optimizers[worker].apply(gradients, self.models[worker].trainable_variables)
 
+    def step_alone(self, step):
+        """Each takes a step by itself; the sum of the loss over the global batch."""
+        gradients, total = self.gradients(step, alone=True)
+        for worker in range(2):
+            self.apply(worker, gradients[worker])
+        return total
+
+    def moved(self, begun):
+        """How far each worker is from `begun`."""
+        return [
+            [b - w for b, w in zip(weights, model.get_weights(), strict=True)]
+            for weights, model in zip(begun, self.models, strict=True)
+        ]
+
+    def mean(self, moved, compressed=True):
+        """Over the workers, as PowerSGD brings it together, or exactly."""
+        halves = [[part / 2 for part in own] for own in moved]
+        if compressed:
+            return self.exchange.sum(halves)
+        return [sum(parts) for parts in zip(*halves, strict=True)]
+
 
 def spans(source, calls):
     """Spans of as many steps as `calls` says, cut where an epoch ends."""

@@ -20,6 +20,7 @@ WHOLE, LARGE, ROWS, COLUMNS = 613_764, 150_000, 1_200, 125
     ("exchange", "sizes", "every"),
     [
         ("", [WHOLE], 1),
+        ("local_steps=16,overlap_meetings=true", [WHOLE], 16),
         ("compression=fp16", [WHOLE / 2], 1),
         (
             "compression=bf16",
@@ -33,7 +34,8 @@ WHOLE, LARGE, ROWS, COLUMNS = 613_764, 150_000, 1_200, 125
     ],
 )
 def test_messages_are_counted_by_hand(exchange, sizes, every):
-    assert messages(exchange, WEIGHTS, 4) == (sizes, every)
+    overlaps = "overlap" in exchange
+    assert messages(exchange, WEIGHTS, 4) == (sizes, every, overlaps)
 
 
 # A slow network, and one that is none.

@@ -109,6 +109,7 @@ def test_what_each_worker_keeps_goes_on_bit_for_bit(tmp_path):
     setups = {
         "topk": {"compression": "topk", "compression_fraction": 0.1},
         "local": {"compression": "powersgd", "local_steps": 4},
+        "overlapped": {"compression": "fp16", "local_steps": 4, "overlap_meetings": True},
         "parts": {"zero_stage": 2},  # of slots, which are whole in a checkpoint
         "disk": {"offload": "slots", "offload_dir": str(tmp_path)},
     }
@@ -116,14 +117,16 @@ def test_what_each_worker_keeps_goes_on_bit_for_bit(tmp_path):
         {"workdir": tmp_path / name, "hidden_units": 100, "options": options}
         for name, options in setups.items()
     ]
-    # The calls of one setup are of five steps, those of the other of four: both have met at step 8 or 10.
+    # Calls are of five steps, or of four between two meetings: all have met at step 8 or 10.
     stopped = [{**run, "signal_at": 8} for run in runs]
     shared = {**stopped[0], "workdir": tmp_path / "shared"}
     assert _run(2, *stopped, shared).returncode == 75
     whole = [{**run, "workdir": f"{run['workdir']}-whole"} for run in runs]
     ended = _run(2, *runs, *whole)
     assert ended.returncode == 0, ended.stderr
-    for name, resumed_from in (("topk", 10), ("local", 8), ("parts", 10), ("disk", 10)):
+    resumed = {"local": 8, "overlapped": 8}
+    for name in setups:
+        resumed_from = resumed.get(name, 10)
         status = json.loads((tmp_path / name / "status.json").read_text())
         assert status["resumed_from_steps"] == [resumed_from], name
         mine, reference = (
