@@ -109,12 +109,8 @@ def check_dtensor(config: Config, options: BackendOptions) -> None:
                 f"{key}={value} is for --backend=horovod and mpi; with --backend=dtensor leave it at "
                 f"{str(default).lower()}"
             )
-    for key, given in (
-        ("jit_compile", config.jit_compile),
-        ("optimizer.sam_rho", config.optimizer.sam_rho),
-    ):
-        if given:
-            raise InputError(f"{key} does not work with --backend=dtensor; leave it out")
+    if config.jit_compile:
+        raise InputError("jit_compile does not work with --backend=dtensor; leave it out")
     if config.precision != "float32":
         raise InputError(f"precision={config.precision} {NOT_ON_A_MESH}")
     if config.model.batch_normalization == "local":

@@ -25,8 +25,8 @@ from tfmat.backends.options import BackendOptions
 from tfmat.backends.recomputation import recomputation_of
 from tfmat.backends.refusals import check_layers_for_mesh, check_precision, explain
 from tfmat.backends.saved_arrays import SavedArrays
+from tfmat.backends.sharpness_aware import make_step
 from tfmat.backends.state import State
-from tfmat.backends.step import Step
 from tfmat.backends.zero import DividedOptimizer, gatherer
 from tfmat.errors import InputError
 
@@ -69,8 +69,6 @@ class DTensorBackend(Backend):
         """See Backend.build. InputError where a layout cannot be followed."""
         if jit_compile:
             raise InputError("jit_compile does not work with --backend=dtensor; leave it out")
-        if optimizer.sam_rho:
-            raise InputError("optimizer.sam_rho does not work with --backend=dtensor; leave it out")
         if bfloat16:
             raise InputError(f"precision {NOT_ON_A_MESH}")
         check_layers_for_mesh(model)
@@ -102,7 +100,7 @@ class DTensorBackend(Backend):
             )
         )
         relayout = self._tensors.relayout
-        self._step = Step(
+        self._step = make_step(
             model,
             DividedOptimizer(optimizer, self.plan, self._specs.slots, relayout),
             loss,

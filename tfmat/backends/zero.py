@@ -59,6 +59,7 @@ class DividedOptimizer:
         self._plan = plan
         self._slots = slots
         self._relayout = relayout
+        self.sam_rho = optimizer.sam_rho
 
     def scale_loss(self, loss: Any) -> Any:
         """See keras.optimizers.Optimizer.scale_loss."""

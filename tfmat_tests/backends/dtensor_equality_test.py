@@ -13,9 +13,13 @@ STEPS_A_CALL = {
 STAGES = (0, 1, 2, 3)
 OPTIMIZERS = ("nesterov", "adam", "adamw", "lars", "larc", "novograd", "lamb")
 SAMPLE = [
-    ("batch:2,model:2", "float64", ["0-nesterov", "3-adam", "2-lars-twice", "3-adam-flow"]),
+    (
+        "batch:2,model:2",
+        "float64",
+        ["0-nesterov", "3-adam", "2-lars-twice", "2-nesterov-sharp", "3-adam-flow"],
+    ),
     ("batch:4,model:2", "float64", ["1-adamw"]),
-    ("batch:2", "float32", ["2-adam", "0-novograd-flow"]),
+    ("batch:2", "float32", ["2-adam", "0-nesterov-sharp", "0-novograd-flow"]),
 ]
 MATRIX = [
     (mesh, precision, [f"{stage}-{optimizer}" for optimizer in OPTIMIZERS])

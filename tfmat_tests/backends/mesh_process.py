@@ -1,8 +1,8 @@
-"""One process of a mesh: `[mpirun -np N] python -m THIS MESH PRECISION ZERO_STAGE-OPTIMIZER[-flow|-twice] ...`.
+"""One process of a mesh: `[mpirun -np N] python -m THIS MESH PRECISION ZERO_STAGE-OPTIMIZER[-flow|-twice|-sharp] ...`.
 
 Trains 20 steps of each case and compares every weight with a plain Keras loop, and the state with what another backend
-makes of it; `twice` computes activations twice. Says for each `HELD CASE`, and the largest share of the weights and
-slots that a device held.
+makes of it; `twice` computes activations twice, `sharp` takes sharpness-aware steps. Says for each `HELD CASE`, and the
+largest share of the weights and slots that a device held.
 """
 
 import sys
@@ -11,6 +11,8 @@ from tfmat.backends.mesh import MeshShape
 from tfmat.launch.runtime import prepare_tensorflow
 from tfmat.ranks.processes import find_processes
 from tfmat_tests import lean_keras  # noqa: F401  before Keras
+
+RHO = 0.05  # of sharpness-aware steps
 
 
 def make_optimizer(name):
@@ -39,6 +41,33 @@ def plain_keras_loop(model, name, data, indices, weights):
     for rows, row_weights in zip(indices, weights, strict=True):
         rows = rows[row_weights > 0]
         model.train_on_batch(data[0][rows], data[1][rows])
+    return model
+
+
+def plain_sharpness_aware_loop(model, name, data, indices, weights):
+    """Foret et al. 2021, arXiv:2010.01412, algorithm 1, with TensorFlow's tape."""
+    import tensorflow as tf
+
+    optimizer, variables = make_optimizer(name), model.trainable_variables
+    optimizer.build(variables)
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def gradients(x, y):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
+        return tape.gradient(loss, [variable.value for variable in variables])
+
+    for rows, row_weights in zip(indices, weights, strict=True):
+        batch = [tf.constant(array[rows[row_weights > 0]]) for array in data]
+        start = [variable.numpy() for variable in variables]
+        first = gradients(*batch)
+        length = tf.linalg.global_norm(first)
+        for variable, gradient in zip(variables, first, strict=True):
+            variable.assign_add(RHO * gradient / length)
+        there = gradients(*batch)
+        for variable, value in zip(variables, start, strict=True):
+            variable.assign(value)
+        optimizer.apply(there, variables)
     return model
 
 
@@ -106,7 +135,9 @@ def train_and_compare(mesh, precision, case):
     stage, name, *head = case.split("-")
     processes = find_processes()
     recompute = "every:1" if "twice" in head else "none"
-    head = [each for each in head if each != "twice"]
+    rho = RHO if "sharp" in head else None
+    plain_loop = plain_sharpness_aware_loop if rho else plain_keras_loop
+    head = [each for each in head if each not in ("twice", "sharp")]
     options = BackendOptions.on_mesh(mesh, zero_stage=int(stage), recompute=recompute)
     with make_backend("dtensor", options) as backend:
         assert (backend.rank, backend.world_size) == (processes.rank, processes.size)
@@ -118,7 +149,7 @@ def train_and_compare(mesh, precision, case):
         weights[13, 60:] = 0  # a partial batch; and 75 divides by no even axis
         # What rank 0 does not say must not matter.
         ours = make_model(3 + backend.rank, *head)
-        optimizer = make_functional(make_optimizer(name))
+        optimizer = make_functional(make_optimizer(name), sam_rho=rho)
         backend.build(ours, optimizer, per_example_function(loss_of(ours)), {})
         backend.synchronize()
         data = backend.place((features, labels))
@@ -126,7 +157,7 @@ def train_and_compare(mesh, precision, case):
             backend.train(data, indices[part], weights[part], weights[part].sum(axis=1))
         backend.check_replicas(20)
         backend.sync_model()
-        plain = plain_keras_loop(make_model(3, *head), name, (features, labels), indices, weights)
+        plain = plain_loop(make_model(3, *head), name, (features, labels), indices, weights)
         check(backend, name, ours, plain, features, precision, *head)
         assert backend.collectives.broadcast(("said by", backend.rank)) == ("said by", 0)
         assert backend.collectives.gather(backend.rank) == list(range(backend.world_size))

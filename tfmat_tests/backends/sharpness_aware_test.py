@@ -139,9 +139,12 @@ def test_two_ranks_end_with_the_weights_of_the_plain_loop(data, tmp_path):
             check([saved[key] for key in saved.files], expected, "model" in case)
 
 
-@pytest.mark.parametrize("backend", ["asynchronous", "dtensor"])
-def test_backends_that_do_not_do_it_refuse(backend):
+def test_the_backend_that_does_not_do_it_refuses():
+    """On a mesh: `dtensor_equality_test.py`."""
     optimizer = make_functional("sgd", sam_rho=RHO)
     loss = per_example_function("mse")
-    with make_backend(backend) as made, pytest.raises(InputError, match="sam_rho does not work"):
+    with (
+        make_backend("asynchronous") as made,
+        pytest.raises(InputError, match="sam_rho does not work"),
+    ):
         made.build(make_model(), optimizer, loss, {})
