@@ -185,12 +185,16 @@ def _slowed(mpirun: int, args: argparse.Namespace, workdir: pathlib.Path) -> Ite
     ended = threading.Event()
 
     def slow() -> None:
-        while not (workdir / "metrics.jsonl").exists():
-            if ended.wait(0.02):
-                return
         name, last = "OMPI_COMM_WORLD_RANK", str(args.ranks - 1)
-        (rank,) = (r for r in psutil.Process(mpirun).children() if r.environ().get(name) == last)
         with contextlib.suppress(psutil.NoSuchProcess):
+            ranks: list[psutil.Process] = []
+            # A run that goes on has an epoch before it has ranks.
+            while not (ranks and (workdir / "metrics.jsonl").exists()):
+                if ended.wait(0.02):
+                    return
+                children = psutil.Process(mpirun).children()
+                ranks = [each for each in children if each.environ().get(name) == last]
+            (rank,) = ranks
             while not ended.wait(_PERIOD / args.slow):
                 rank.suspend()
                 ended.wait(_PERIOD * (1 - 1 / args.slow))

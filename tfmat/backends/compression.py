@@ -21,6 +21,7 @@ from tfmat.backends.exchange import (
     Tensors,
     together,
 )
+from tfmat.backends.low_rank import narrow_product, orthonormal_rows
 from tfmat.errors import InputError
 
 _SMALLEST = 4_096
@@ -250,20 +251,20 @@ class PowerSGD(_WithFeedback):
         self, wanted: Tensors, whole: Tensors, memory: Tensors, reduce: Reduce, collect: Collect
     ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
         matrices = [tf.reshape(each, [-1, each.shape[-1]]) for each in wanted]
-        products = [m @ factor for m, factor in zip(matrices, memory, strict=True)]
+        products = [narrow_product(m, factor) for m, factor in zip(matrices, memory, strict=True)]
         reduced = reduce([*products, *whole])
-        bases = [tf.linalg.qr(product).q for product in reduced[: len(products)]]
-        own = [
-            tf.matmul(m, basis, transpose_a=True) for m, basis in zip(matrices, bases, strict=True)
-        ]
+        bases = [orthonormal_rows(product) for product in reduced[: len(products)]]
+        # A wide product, of which TensorFlow makes four times as many a second as of its transpose.
+        own = [basis @ m for m, basis in zip(matrices, bases, strict=True)]
         factors = reduce(own) if own else []
 
         def product(basis: tf.Tensor, factor: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-            return tf.reshape(tf.matmul(basis, factor, transpose_b=True), like.shape)
+            return tf.reshape(tf.matmul(basis, factor, transpose_a=True), like.shape)
 
         totals = [product(*each) for each in zip(bases, factors, wanted, strict=True)]
         sent = [product(*each) for each in zip(bases, own, wanted, strict=True)]
-        return totals, sent, reduced[len(products) :], factors
+        memory = [tf.transpose(factor) for factor in factors]
+        return totals, sent, reduced[len(products) :], memory
 
 
 def _type_of(weight: Any) -> np.dtype:
