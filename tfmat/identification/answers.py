@@ -10,8 +10,8 @@ from tfmat.curves.cleaning import Caveat, MeasuredCurve, reasons_not_to_use
 from tfmat.curves.measured_tests import MeasuredRecord
 from tfmat.curves.settings import CurveSettings
 from tfmat.identification.cards import card
-from tfmat.identification.classical import ClassicalAnswer
 from tfmat.identification.certificate import Posterior
+from tfmat.identification.classical import ClassicalAnswer
 from tfmat.identification.draws import Samples
 from tfmat.identification.next_test import NextTests, next_tests_of
 from tfmat.identification.predictions import Interval, Predicted, interval_of, network_errors

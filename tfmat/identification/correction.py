@@ -35,8 +35,9 @@ DRAWS_PER_SAMPLE = 2
 _LEAST_SHARE = 0.3
 # Draws that sampling makes are to be worth this share of the samples: then few samples are there twice.
 _SAMPLED_SHARE = 0.6
-# Draws that are weighted first, and the share of them that has to count for the others to be weighted too.
-_FIRST_DRAWS, _HOPEFUL_SHARE = 64, 0.5 * _LEAST_SHARE / DRAWS_PER_SAMPLE
+# Draws that are weighted first, too few for a tail to be fitted, and the share of them that has to count for the others
+# to be weighted too.
+_FIRST_DRAWS, _HOPEFUL_SHARE = 48, 0.5 * _LEAST_SHARE / DRAWS_PER_SAMPLE
 # Draws of the network that sampling starts from: those of the largest weights, and others.
 _STARTS = 4
 # Samples that a posterior predictive check takes, and the probability below which no answer is trusted.

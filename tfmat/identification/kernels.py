@@ -13,7 +13,7 @@ _FREEDOM = 5.0
 _PRECISIONS = np.array([12.0, 150.0, 2000.0])
 _WIDENING = 1.2
 # Share of a centre's draws that the longest kernels get, where there are such.
-_WIDE_SHARE = 0.1
+_WIDE_SHARE = 0.15
 
 
 class Kernels:
@@ -88,7 +88,7 @@ class Kernels:
         return self._mixed(heights), nearest, height
 
     def _heights(self, points: Array) -> list[Array]:
-        """Logarithms of all kernels' densities, up to a constant, for each order of the columns: [n, centres, widths]."""
+        """Logarithms of all kernels' densities, up to a constant, for each order of columns: [n, centres * widths]."""
         count, labels = self.centres.shape
         widths = self._widths
         heights = []

@@ -232,13 +232,14 @@ def climb(
         normal, slope = information[:, columns[:, None], columns], -gradient[:, columns]
         trial = np.clip(best + bounded_step(normal, slope, best, damping, held), 0.0, 1.0)
         found = expand(trial)
-        better, gain = found[0] >= density, found[0] - density
+        better = found[0] >= density
+        settled = better & (found[0] < density + _LEAST_GAIN)
         damping = np.where(better, 0.1 * damping, 30.0 * np.maximum(damping, 1e-4))
         best = np.where(better[:, None], trial, best)
         density = np.where(better, found[0], density)
         gradient = np.where(better[:, None], found[1], gradient)
         information = np.where(better[:, None, None], found[2], information)
-        if (better & (gain < _LEAST_GAIN)).all():
+        if settled.all():
             break
     return best, (density, gradient, information)
 

@@ -17,8 +17,8 @@ from tfmat.identification.further_tests import (
     predictions,
 )
 from tfmat.identification.information_gain import Gain, Gains
-from tfmat.identification.specimen import Known, Specimen, intervals, known_of, specimen_of
 from tfmat.identification.side_by_side import one_thread_a_product
+from tfmat.identification.specimen import Known, Specimen, intervals, known_of, specimen_of
 from tfmat.materials.history import TestSet
 from tfmat.materials.law import Array, Law
 

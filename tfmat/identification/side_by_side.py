@@ -55,7 +55,7 @@ def in_threads(work: Callable[[_Item], _Answer], items: Iterable[_Item]) -> Iter
 
 
 def in_processes(work: Callable[[_Item], _Answer], items: Iterable[_Item]) -> Iterator[_Answer]:
-    """The same by forks of this process, one a processor, for work that holds the interpreter, as NumPy's short calls do.
+    """The same by forks of this process, one per processor, for work that holds the interpreter (short NumPy calls).
 
     A fork knows all that this process does, so that only items and answers are copied; an item is taken when a fork is
     free. The work must not call TensorFlow, whose threads a fork lacks. Where the generator is left, by Ctrl-C, say,

@@ -63,7 +63,7 @@ class ElasticPlasticLaw(Law):
         return found[:, :, 0], found[:, :, 1:]
 
     def _solve(self, strain: Array, columns: Array) -> tuple[Array, Array, Array, Array]:
-        """Stress, the hardening curve's slope, plastic strain, and where the curve is still elastic; each [curves, points].
+        """Stress, the hardening curve's slope, plastic strain, and where the curve is elastic; each [curves, points].
 
         Newton on F(p) = H(p) - E (ε - p) from its upper bound p = ε - H(0)/E. F rises and bends to one side, so
         that after at most one step every iterate lies on the same side of the root and comes nearer. A power so high
@@ -122,8 +122,13 @@ class Voce(ElasticPlasticLaw):
     def hardening(self, plastic_strain: Array, columns: Array) -> tuple[Array, Array]:
         """See `ElasticPlasticLaw.hardening`."""
         first_yield, gain, rate = columns
-        share = np.expm1(-rate * plastic_strain)
-        return first_yield - gain * share, (gain * rate) * (1.0 + share)
+        # In place: laying out memory anew takes longer than the arithmetic.
+        share = plastic_strain * -rate
+        np.expm1(share, out=share)
+        slope = share + 1.0
+        slope *= gain * rate
+        share *= gain
+        return np.subtract(first_yield, share, out=share), slope
 
     def hardening_derivatives(self, plastic_strain: Array, columns: Array) -> tuple[Array, ...]:
         """See `ElasticPlasticLaw.hardening_derivatives`."""

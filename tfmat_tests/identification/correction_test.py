@@ -16,6 +16,7 @@ from tfmat.curves.records import observed
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
+from tfmat.identification import correction, side_by_side
 from tfmat.identification.answers import recommended_method
 from tfmat.identification.certificate import Certificate, Posterior
 from tfmat.identification.classical import ClassicalAnswer, classical_answer
@@ -73,6 +74,28 @@ def test_hopeless_draws_are_sampled_anew_and_say_so():
     assert [one.status for one in certificates] == ["resampled", "resampled"]
     near, _ = correct(many, guesses(fitted), 300)
     np.testing.assert_allclose(found.mean, near.mean, atol=5 * near.std.max() / 10)
+
+
+@pytest.mark.parametrize("about_modes", [True, False])
+def test_the_number_of_processes_changes_no_digit(monkeypatch, about_modes):
+    """Neither of sampling about the modes, nor where groups of curves are left to the adaptive sampler."""
+    many, fitted, _, _ = simulated(7)
+    monkeypatch.setattr(correction, "suits", lambda _: about_modes)
+    monkeypatch.setattr(correction, "_TOGETHER", 2)
+    told, answers = [], []
+    for number in (1, 3):
+        monkeypatch.setattr(side_by_side, "processors", lambda number=number: number)
+        answers.append(
+            correct(
+                many, guesses(fitted, 300, 30.0), 150, progress=lambda *done: told.append(done)
+            )
+        )
+    (alone, certificates), (together, others) = answers
+    np.testing.assert_array_equal(alone.labels, together.labels)
+    np.testing.assert_array_equal(alone.log_density, together.log_density)
+    assert certificates == others and "resampled" in {one.status for one in others}
+    assert told[: len(told) // 2] == told[len(told) // 2 :] and told[-1] == (7, 7)
+    assert told == sorted(told[: len(told) // 2]) * 2
 
 
 def test_what_cannot_be_trusted_is_said():
