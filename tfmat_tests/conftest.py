@@ -12,7 +12,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
-    from tfmat_tests.end_to_end.processes import ForkServer
+    from tfmat_tests.processes import ForkServer
     from tfmat_tests.report.browser import Browser
 
 # Before anything imports TensorFlow or matplotlib: its banner drowns the report, and there may be no screen.
@@ -138,12 +138,11 @@ def real_curves() -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[ForkServer]":
+def programs() -> "ForkServer":
     """Starts `tfmat ...` and `python ...` without the seconds that TensorFlow takes to load."""
-    from tfmat_tests.end_to_end.processes import fork_server
+    from tfmat_tests.processes import fork_server
 
-    with fork_server(tmp_path_factory.mktemp("programs")) as server:
-        yield server
+    return fork_server()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import os
 import pathlib
 import shutil
 import subprocess
-import sys
 import tempfile
 
 import pytest
@@ -61,10 +60,12 @@ def need_mpirun():
 
 
 def command(ranks, *arguments, hosts=None):
-    """The mpirun command line of `python ARGUMENTS`."""
+    """The mpirun command line of `python ARGUMENTS`, whose ranks have TensorFlow loaded already."""
+    from tfmat_tests.processes import forked_python
+
     need_mpirun()
     where = ["-H", hosts] if hosts else ["--oversubscribe"]
-    return ["mpirun", "-np", str(ranks), *where, "--bind-to", "none", sys.executable, *arguments]
+    return ["mpirun", "-np", str(ranks), *where, "--bind-to", "none", forked_python(), *arguments]
 
 
 def mpirun(ranks, *arguments, timeout=540, environment=(), hosts=None):

@@ -41,8 +41,7 @@ def _train(ranks, workdir, *earlier, **settings):
     """A run in `workdir`, after others in the same processes; each of those is its settings."""
     runs = [*earlier, {"workdir": str(workdir), **settings}]
     arguments = [json.dumps({"hidden_units": 24, "total_steps": STEPS, **run}) for run in runs]
-    environment = {"TFMAT_WORKER_TIMEOUT": "10"}
-    return mpirun(ranks, "-m", RUN, *arguments, timeout=PATIENCE, environment=environment)
+    return mpirun(ranks, "-m", RUN, *arguments, timeout=PATIENCE)
 
 
 def _weights(workdir, step):

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tfmat_tests.end_to_end.conftest import Refuse
-from tfmat_tests.end_to_end.processes import ForkServer
 from tfmat_tests.end_to_end.runs import SMALL_RUN, status
+from tfmat_tests.processes import ForkServer
 
 
 def _mount(*arguments: str) -> bool:

@@ -8,8 +8,8 @@ import shutil
 import numpy as np
 import pytest
 
-from tfmat_tests.end_to_end.processes import PROJECT, Ended, ForkServer
 from tfmat_tests.end_to_end.runs import leftovers, status
+from tfmat_tests.processes import PROJECT, Ended, ForkServer
 from tfmat_tests.simulators.bar import AREA, END, LENGTH, MODULUS, bar_folder
 
 SHORT = (

@@ -14,6 +14,7 @@ import pytest
 
 from tfmat_tests.end_to_end.runs import assert_same_weights, metrics, status
 from tfmat_tests.mpi import is_running, need_mpirun, rank_environment
+from tfmat_tests.processes import FORK, forked_python
 
 PATIENCE = 180.0  # seconds; two cores may be shared
 STEPS = 1200
@@ -52,14 +53,16 @@ exec sh -c "$*"
 class Supervised:
     """A running `tfmat train --launcher=mpirun`, and its ranks."""
 
-    def __init__(self, folder: pathlib.Path, *arguments: str, **environment: str):
+    def __init__(
+        self, folder: pathlib.Path, *arguments: str, python: str | None = None, **environment: str
+    ):
         need_mpirun()
         self.folder, self.run = folder, folder / "run"
         folder.mkdir(exist_ok=True)
         self._err = folder / "err.txt"
         with open(self._err, "wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tfmat", *RUN, *arguments,
+                [python or forked_python(), "-m", "tfmat", *RUN, *arguments,
                  f"--workdir={self.run}", f"--data_dir={folder.parent / 'data'}"],
                 stdout=subprocess.DEVNULL, stderr=err, env={**rank_environment(), **environment},
             )  # fmt: skip
@@ -83,11 +86,15 @@ class Supervised:
         return ended
 
     def processes(self) -> dict[str, dict[str, str]]:
-        """What lives of this run but the supervisor: number -> environment."""
+        """What lives of this run but the supervisor: number -> environment.
+
+        A fork is not counted: it ends with the process that stands for it.
+        """
         found = {}
         for entry in pathlib.Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                ours = str(self.run).encode() in (entry / "cmdline").read_bytes()
+                line = (entry / "cmdline").read_bytes()
+                ours = str(self.run).encode() in line and not line.startswith(FORK)
                 if ours and int(entry.name) != self.process.pid and is_running(entry.name):
                     words = (entry / "environ").read_text(errors="replace").split("\0")
                     found[entry.name] = dict(word.partition("=")[::2] for word in words)
@@ -251,7 +258,9 @@ def make_agent(folder: pathlib.Path, text: str) -> dict[str, str]:
 
 def test_ctrl_c_does_not_wait_for_a_silent_host(folder: pathlib.Path) -> None:
     environment = make_agent(folder / "agent_of_silent", AGENT)
-    run = Supervised(folder / "silent", "--hosts=localhost:1,otherhost:1", **environment)
+    # Ranks that are no forks, which would go on while the processes that stand for them are silent.
+    hosts = "--hosts=localhost:1,otherhost:1"
+    run = Supervised(folder / "silent", hosts, python=sys.executable, **environment)
     run.wait_for(run.has_saved)
     rank = run.ranks()[1]
     daemon = int(pathlib.Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[1])

@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tfmat_tests.end_to_end.processes import ForkServer, Program
 from tfmat_tests.end_to_end.runs import (
     SMALL_RUN,
     TOTAL_STEPS,
@@ -23,6 +22,7 @@ from tfmat_tests.end_to_end.runs import (
     metrics,
     status,
 )
+from tfmat_tests.processes import PATIENCE, ForkServer, Program
 
 
 @pytest.fixture(scope="session")
@@ -210,13 +210,15 @@ def test_an_impatient_ctrl_c(
     """Again and again: it leaves at once, saved or not, and the run goes on all the same."""
     program = programs.start(*SMALL_RUN, cwd=tmp_path)
     _first_checkpoint(program, tmp_path)
-    started = time.monotonic()
+    deadline = time.monotonic() + PATIENCE
     while program.running():
         program.kill(signal.SIGINT)
         time.sleep(pause)
-    assert time.monotonic() - started < 10
+        assert time.monotonic() < deadline
     ended = program.wait()
-    assert ended.status == 75 and "Traceback" not in ended.err
+    assert (
+        ended.status == 75 and "Traceback" not in ended.err
+    )  # not that of a run that came to its end
     assert ended.err.splitlines()[-1].endswith("start the same command again to go on")
     assert not leftovers(tmp_path)
     _finish(programs, tmp_path)

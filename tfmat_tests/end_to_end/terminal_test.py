@@ -14,8 +14,8 @@ import pytest
 
 from tfmat import __version__
 from tfmat.cli.main import COMMANDS
-from tfmat_tests.end_to_end.processes import PATIENCE, PROJECT
 from tfmat_tests.end_to_end.runs import SMALL_RUN, leftovers, status
+from tfmat_tests.processes import PATIENCE, PROJECT
 
 ENVIRONMENT = {
     name: value

@@ -3,8 +3,6 @@
 import contextlib
 import pathlib
 import signal
-import subprocess
-import sys
 import time
 
 import psutil
@@ -15,19 +13,24 @@ from tfmat.scaling.measurement_files import FILE, Assumptions, is_study, read_me
 from tfmat.scaling.measurements import Measurements
 from tfmat.scaling.scaling_verdict import judge
 from tfmat_tests import mpi
+from tfmat_tests.processes import ForkServer, Program
 from tfmat_tests.scaling.studies import write_config
 
 PATIENCE = 600.0  # seconds; two cores may be shared
 
 
-def start(folder: pathlib.Path, *flags: str) -> subprocess.Popen:
+def start(programs: ForkServer, folder: pathlib.Path, *flags: str) -> Program:
+    """`tfmat scale`, whose processes are forks, too."""
+    environment = {**mpi.rank_environment(), "PYTHONPATH": str(mpi.PROJECT)}
     config = write_config(folder)
-    command = [sys.executable, "-P", "-m", "tfmat", "scale", f"--config={config}", *flags]
-    return subprocess.Popen(
-        [*command, "--workdir=study"],
-        cwd=folder, env={**mpi.rank_environment(), "PYTHONPATH": str(mpi.PROJECT)},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+    return programs.start(
+        "scale",
+        f"--config={config}",
+        *flags,
+        "--workdir=study",
+        cwd=folder,
+        environment=environment,
+    )
 
 
 def results(study: pathlib.Path) -> int:
@@ -36,14 +39,6 @@ def results(study: pathlib.Path) -> int:
         return 0
     found = read_measurements(study)
     return len(found.repetitions) + len(found.allreduces)
-
-
-def wait_for(condition, process: subprocess.Popen) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert process.poll() is None, process.stdout and process.stdout.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def workers_of(study: pathlib.Path) -> list[psutil.Process]:
@@ -63,13 +58,13 @@ def parent(process: psutil.Process) -> int | None:
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def study(programs: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The folder of a study that was killed, interrupted, and gone on with."""
     mpi.need_mpirun()
     folder = tmp_path_factory.mktemp("scale")
     path = folder / "study"
-    first = start(folder)
-    wait_for(lambda: results(path) and workers_of(path / "launches"), first)
+    first = start(programs, folder)
+    first.wait_for(lambda: results(path) and workers_of(path / "launches"))
     first.kill()
     first.wait()
     (folder / "before.jsonl").write_bytes((path / FILE).read_bytes())
@@ -77,17 +72,16 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     while workers_of(path / "launches"):  # they notice by themselves
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    second = start(folder)
+    second = start(programs, folder)
     # One of its own: what the first had just begun when it was killed may show only now, and end by itself.
-    wait_for(lambda: second.pid in map(parent, workers_of(path / "launches")), second)
-    second.send_signal(signal.SIGINT)
-    said, _ = second.communicate(timeout=PATIENCE)
-    assert second.returncode == 75, said
+    second.wait_for(lambda: second.pid in map(parent, workers_of(path / "launches")))
+    second.kill(signal.SIGINT)
+    ended = second.wait(PATIENCE)
+    assert ended.status == 75, ended
     assert not workers_of(path / "launches")
-    third = start(folder, "--price_per_hour=2")
-    said, _ = third.communicate(timeout=PATIENCE)
-    assert third.returncode == 0, said
-    (folder / "said.txt").write_text(said)
+    ended = start(programs, folder, "--price_per_hour=2").wait(PATIENCE)
+    assert ended.status == 0, ended
+    (folder / "said.txt").write_text(ended.out)
     return path
 
 
@@ -110,20 +104,18 @@ def test_nothing_is_lost_and_nothing_is_repeated(study: pathlib.Path) -> None:
     assert not any((study / "launches").iterdir())
 
 
-def test_another_run_has_nothing_to_do(study: pathlib.Path) -> None:
+def test_another_run_has_nothing_to_do(programs: ForkServer, study: pathlib.Path) -> None:
     before = lines(study / FILE)
-    process = start(study.parent)
-    said, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, said
-    assert "everything is measured already" in said
+    ended = start(programs, study.parent).wait(PATIENCE)
+    assert ended.status == 0, ended
+    assert "everything is measured already" in ended.out + ended.err
     assert lines(study / FILE) == before
 
 
-def test_another_config_is_refused(study: pathlib.Path) -> None:
-    process = start(study.parent, "--config.optimizer.learning_rate=0.5")
-    said, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 2
-    assert "optimizer.learning_rate=0.001, now it is 0.5" in said
+def test_another_config_is_refused(programs: ForkServer, study: pathlib.Path) -> None:
+    ended = start(programs, study.parent, "--config.optimizer.learning_rate=0.5").wait(PATIENCE)
+    assert ended.status == 2
+    assert "optimizer.learning_rate=0.001, now it is 0.5" in ended.err
 
 
 def test_the_report_is_written_with_its_verdict(study: pathlib.Path) -> None:

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tfmat.errors import InputError
+from tfmat_tests.processes import forked_python
 from tfmat_tests.tools.conftest import TOOLS
 
 
@@ -103,7 +104,7 @@ assert "tensorflow" not in sys.modules and "keras" not in sys.modules
 
 def test_a_quick_run(tmp_path):
     path = tmp_path / "benchmark.json"
-    command = [sys.executable, str(TOOLS / "benchmark_training.py"), "--quick", f"--json={path}"]
+    command = [forked_python(), str(TOOLS / "benchmark_training.py"), "--quick", f"--json={path}"]
     command += ["--variants=ours,fit,matmul", "--batch_sizes=50", "--num_curves=2000"]
     done = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}

@@ -4,11 +4,11 @@ import importlib.util
 import json
 import pathlib
 import subprocess
-import sys
 
 import pytest
 
 from tfmat_tests import mpi
+from tfmat_tests.processes import forked_python
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "tools" / "slow_networks_study.py"
 
@@ -16,7 +16,7 @@ SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "tools" / "slow_networks_
 def _study(out, *ways):
     return subprocess.run(
         [
-            *(sys.executable, SCRIPT, f"--out={out}", "--ranks=2", "--batch=20", "--steps=150"),
+            *(forked_python(), SCRIPT, f"--out={out}", "--ranks=2", "--batch=20", "--steps=150"),
             *("--seeds=1", "--ways", *ways),
         ],
         capture_output=True,

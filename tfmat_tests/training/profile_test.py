@@ -3,13 +3,13 @@
 import gzip
 import json
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from tfmat.backends.step_times import PARTS
 from tfmat_tests.mpi import PROJECT, mpirun
+from tfmat_tests.processes import forked_python
 from tfmat_tests.training.profile_rank import CALL
 
 MODULE = "tfmat_tests.training.profile_rank"
@@ -34,7 +34,7 @@ def run(folder, backend, cases, ranks=1):
         done = mpirun(ranks, "-m", MODULE, text)
     else:
         done = subprocess.run(
-            [sys.executable, "-m", MODULE, text],
+            [forked_python(), "-m", MODULE, text],
             capture_output=True,
             text=True,
             cwd=PROJECT,

@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 import time
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 
 from tfmat.training.checkpoints import CheckpointFolder
 from tfmat_tests.mpi import PROJECT, mpirun
+from tfmat_tests.processes import forked_python
 
 MODULE = "tfmat_tests.training.rank_of_run"
 RANKS = 3
@@ -34,13 +34,12 @@ DEFAULT = {
 }
 
 
-def _run(ranks, *runs, hosts=None):
+def _run(ranks, *runs, hosts=None, environment=()):
     """These runs, one after the other; without mpirun where `ranks` is 0."""
     arguments = ("-m", MODULE, *(json.dumps(run, default=str) for run in runs))
     if ranks:
-        environment = {"TFMAT_WORKER_TIMEOUT": "6"}
         return mpirun(ranks, *arguments, timeout=PATIENCE, environment=environment, hosts=hosts)
-    command = [sys.executable, *arguments]
+    command = [forked_python(), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=PROJECT)
 
 
@@ -227,7 +226,9 @@ def test_a_lost_worker_ends_all(backend, fault, rank, phase, lost_runs):
     run = {"workdir": workdir, "backend": backend, "fault": fault, "rank": rank, "phase": phase}
     if backend == "averaging":
         run |= {"backend": "asynchronous", "options": {"averaging": True}}
-    ended = _run(RANKS, run)
+    # That is awaited where a rank is silent, and no shorter than what a busy machine may keep one waiting.
+    environment = {"TFMAT_WORKER_TIMEOUT": "12"}
+    ended = _run(RANKS, run, environment=environment)
     assert ended.returncode not in (0, 75), ended.stderr
     lines = [line for line in ended.stderr.splitlines() if line.startswith("tfmat: ")]
     assert len(lines) == 1, ended.stderr

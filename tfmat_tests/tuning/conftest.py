@@ -14,36 +14,32 @@ import pytest
 from tfmat.files import make_folder, write_text
 from tfmat.tuning.lock import is_dead
 from tfmat.tuning.state import SearchState, read_state
-from tfmat_tests.end_to_end.processes import PATIENCE, Ended, ForkServer, Program, fork_server
+from tfmat_tests.processes import PATIENCE, Ended, ForkServer, Program
 
 HERE = pathlib.Path(__file__).resolve().parent
-
-
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
-    """Starts `tfmat tune` without the seconds that keras-tuner takes to load."""
-    with fork_server(tmp_path_factory.mktemp("tune"), ["tfmat.tuning.oracle"]) as started:
-        yield started
 
 
 class Search:
     """`tfmat tune` in one folder, with synthetic trials."""
 
-    def __init__(self, server: ForkServer, workdir: pathlib.Path, config: pathlib.Path):
-        self.workdir, self._server, self._config = workdir, server, config
+    def __init__(self, programs: ForkServer, workdir: pathlib.Path, config: pathlib.Path):
+        self.workdir, self._programs, self._config = workdir, programs, config
 
     def start(self, *flags: str, num_workers: int = 2, epoch: float = 0.15) -> Program:
         """Starts the command; `epoch` is the length of one, in seconds."""
         python = shlex.quote(sys.executable)
         trial = f"{python} -S -E {HERE / 'synthetic_trial.py'} {{config}} {{workdir}} {epoch}"
-        return self._server.start(
+        return self.tune(f"--num_workers={num_workers}", f"--trial_command={trial}", *flags)
+
+    def tune(self, *flags: str) -> Program:
+        """Starts it without the seconds that keras-tuner takes to load."""
+        return self._programs.start(
             "tune",
             f"--config={self._config}",
             f"--workdir={self.workdir}",
-            f"--num_workers={num_workers}",
-            f"--trial_command={trial}",
             *flags,
             cwd=self.workdir.parent,
+            load=["tfmat.tuning.oracle"],
         )
 
     def finish(self, program: Program) -> Ended:
@@ -117,13 +113,13 @@ class Search:
 
 
 @pytest.fixture
-def search(server: ForkServer, tmp_path: pathlib.Path) -> Search:
+def search(programs: ForkServer, tmp_path: pathlib.Path) -> Search:
     """A search in a folder of its own."""
-    return Search(server, tmp_path / "search", HERE / "space.py")
+    return Search(programs, tmp_path / "search", HERE / "space.py")
 
 
 @pytest.fixture
-def make_search(server: ForkServer, tmp_path: pathlib.Path):
+def make_search(programs: ForkServer, tmp_path: pathlib.Path):
     """Makes one with other settings of space.py: `NAME="value"` replaces what it reads from the environment."""
 
     def make(name: str, **settings: str) -> Search:
@@ -131,6 +127,6 @@ def make_search(server: ForkServer, tmp_path: pathlib.Path):
         config = tmp_path / f"{name}.py"
         text = (HERE / "space.py").read_text().replace("import os\n", f"import os\n{lines}", 1)
         config.write_text(text)
-        return Search(server, tmp_path / name, config)
+        return Search(programs, tmp_path / name, config)
 
     return make

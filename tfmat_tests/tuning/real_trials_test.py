@@ -38,25 +38,18 @@ class RealSearch(Search):
 
     def start(self, *flags: str, **ignored: object):
         """Starts the command with one worker."""
-        return self._server.start(
-            "tune",
-            f"--config={self._config}",
-            f"--workdir={self.workdir}",
-            f"--data_dir={self.workdir.parent / 'data'}",
-            *flags,
-            cwd=self.workdir.parent,
-        )
+        return self.tune(f"--data_dir={self.workdir.parent / 'data'}", *flags)
 
 
 @pytest.fixture
-def real(server, tmp_path: pathlib.Path, monkeypatch):
+def real(programs, tmp_path: pathlib.Path, monkeypatch):
     """Makes a search of an algorithm; trials are processes of their own and must find tfmat."""
 
     def make(algorithm: str, max_trials: int | None) -> RealSearch:
         config = tmp_path / "space.py"
         text = SPACE.replace("ALGORITHM", algorithm).replace("MAX_TRIALS", str(max_trials))
         config.write_text(text)
-        return RealSearch(server, tmp_path / "search", config)
+        return RealSearch(programs, tmp_path / "search", config)
 
     return make
 

@@ -1,0 +1,209 @@
+"""`tfmat ...` or `python ...` as processes that can be killed, started from one that has TensorFlow loaded already.
+
+Loading TensorFlow costs several seconds of two cores; a process forked right after that costs none of it, and is as
+real as any other: own memory, own signals, own exit status. What a program or mpirun starts itself is forked, too,
+where it is given `forked_python()` in the place of `sys.executable`. All forks share one seed of hashes, which
+processes of their own would not.
+"""
+
+import atexit
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import resource
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tfmat_tests.mpi import rank_environment
+
+PROJECT = pathlib.Path(__file__).resolve().parents[1]
+PATIENCE = 120.0  # seconds; two cores may be shared
+FORK = b"python\0"
+"""With that the command line of a fork begins, and no other's here."""
+_ROOM_FOR_COMMAND_LINE = 4096  # characters
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a program ended: exit status (minus the signal's number where one killed it), and what it said."""
+
+    status: int
+    out: str
+    err: str
+
+
+class Program:
+    """One running program."""
+
+    def __init__(self, connection: socket.socket, out: pathlib.Path, err: pathlib.Path):
+        self._connection, self._out, self._err = connection, out, err
+        self._answers = connection.makefile("r")
+        self._status: int | None = None
+        self.pid: int = self._answer(PATIENCE)["pid"]
+
+    def _answer(self, patience: float) -> dict[str, int]:
+        readable, _, _ = select.select([self._connection], [], [], patience)
+        assert readable, f"no answer within {patience} s: {self.said()[-2000:]}"
+        return json.loads(self._answers.readline())
+
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        if self._status is None and select.select([self._connection], [], [], 0)[0]:
+            self._status = self._answer(0)["status"]
+        return self._status is None
+
+    def wait_for(self, condition: Callable[[], Any]) -> None:
+        """Returns as soon as `condition()` is true; fails where the program ends before."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert self.running(), f"ended too early: {self._err.read_text()[-2000:]}"
+            assert time.monotonic() < deadline, f"never came: {self._err.read_text()[-2000:]}"
+            time.sleep(0.0005)
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """Sends a signal; without effect where it has ended."""
+        if self.running():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def wait(self, patience: float = PATIENCE) -> Ended:
+        """Waits for its end."""
+        if self._status is None:
+            self._status = self._answer(patience)["status"]
+            self._answers.close()
+            self._connection.close()
+        return Ended(self._status, self._out.read_text(errors="replace"), self.said())
+
+    def said(self) -> str:
+        """Standard error so far."""
+        return self._err.read_text()
+
+
+class ForkServer:
+    """Starts programs; see the module. One for all tests of a process: `fork_server()`."""
+
+    def __init__(self) -> None:
+        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="tfmat-"))
+        self._count = 0
+        self._address = str(self._folder / "socket")
+        environment = {
+            **rank_environment(),
+            "MPLBACKEND": "Agg",
+        }  # what ranks need when they are loaded
+        module = "tfmat_tests.fork_server"
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", module, self._address, "-" * _ROOM_FOR_COMMAND_LINE],
+            cwd=PROJECT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        stub = self._folder / "python"
+        text = pathlib.Path(__file__).with_name("forked_python.py").read_text("utf-8")
+        stub.write_text(f"#!{sys.executable} -IS\n{text}", "utf-8")
+        stub.chmod(0o755)
+        self.python_command = str(stub)
+        while not os.path.exists(self._address):
+            assert self._server.poll() is None, "the server ended at once"
+            time.sleep(0.01)
+
+    def start(
+        self,
+        *arguments: object,
+        cwd: pathlib.Path,
+        file_limit: int | None = None,
+        die_at: int | None = None,
+        load: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> Program:
+        """Starts `tfmat ARGUMENTS` in the folder `cwd`.
+
+        Args:
+          arguments: of the command line.
+          cwd: current folder of the program.
+          file_limit: largest file that it may write, bytes.
+          die_at: it kills itself with SIGKILL right before its file operation of this number in `cwd` (opening for
+            writing, renaming, removing; from 1).
+          load: modules that every later program finds loaded.
+          environment: variables beside this process's own.
+        """
+        limits = {} if file_limit is None else {int(resource.RLIMIT_FSIZE): file_limit}
+        command = ("-P", "-m", "tfmat", *arguments)
+        how = {"limits": limits, "die_at": die_at, "load": list(load)}
+        return self._start(command, cwd, environment or {}, **how)
+
+    def python(self, *arguments: object, **environment: str) -> str:
+        """What `python ARGUMENTS` prints: `-c PROGRAM ...`, `-m MODULE ...` or `FILE ...`, in the project's folder."""
+        ended = self._start(arguments, PROJECT, environment).wait(patience=600.0)
+        assert ended.status == 0, ended.out + ended.err[-3000:]
+        return ended.out
+
+    def _start(
+        self,
+        arguments: Sequence[object],
+        cwd: pathlib.Path,
+        environment: Mapping[str, str],
+        **how: Any,
+    ) -> Program:
+        self._count += 1
+        out, err = (self._folder / f"{self._count}.{name}" for name in ("out", "err"))
+        request = {
+            **how,
+            "arguments": list(map(str, arguments)),
+            "cwd": str(cwd),
+            "environment": {**os.environ, **environment},
+            "processors": sorted(os.sched_getaffinity(0)),
+            "executable": self.python_command,
+        }
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(self._address)
+        with open(os.devnull, "rb") as nothing, open(out, "wb") as first, open(err, "wb") as second:
+            send_request(connection, request, [each.fileno() for each in (nothing, first, second)])
+        return Program(connection, out, err)
+
+    def run(self, *arguments: object, cwd: pathlib.Path, **options: Any) -> Ended:
+        """Starts a program and waits for its end."""
+        return self.start(*arguments, cwd=cwd, **options).wait()
+
+    def close(self) -> None:
+        """Ends the server; programs that still run are killed."""
+        assert self._server.stdin is not None
+        self._server.stdin.close()
+        self._server.wait(PATIENCE)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def send_request(
+    connection: socket.socket, request: dict[str, Any], descriptors: Sequence[int]
+) -> None:
+    """Asks for a program; `descriptors` become its standard input, output and error."""
+    data = json.dumps(request).encode()
+    data = struct.pack("!I", len(data)) + data
+    sent = socket.send_fds(connection, [data], descriptors)
+    connection.sendall(data[sent:])
+
+
+@functools.cache
+def fork_server() -> ForkServer:
+    """Starts at the first call, and ends with this process."""
+    server = ForkServer()
+    atexit.register(server.close)
+    return server
+
+
+def forked_python() -> str:
+    """A command that stands for `sys.executable`, and starts without the seconds that TensorFlow takes to load."""
+    return fork_server().python_command
