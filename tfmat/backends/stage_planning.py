@@ -117,6 +117,8 @@ def plan_stages(
             f"the cuts (behind {cuts}) make the largest stage as small as possible in bytes of weights; a stage's time "
             "may be another matter: choose with stages=LAYER,LAYER"
         )
+    if options.offload != "none":
+        notices.append("the slots are on the disk of each process, not in its memory")
     return PipelinePlan(
         micro_batches, size, bubble(num_stages, micro_batches), tuple(footprints), tuple(notices)
     )

@@ -184,7 +184,7 @@ def _show_processes(
         soft_wrap=True,
     )
     _print_variables(console, footprints)
-    _print_exchanges(console, collectives, notices, config.global_batch_size, "process")
+    _print_exchanges(console, collectives, notices, config.global_batch_size, "in each process")
     return 0
 
 
@@ -232,7 +232,7 @@ def _print_tables(
         markup=False,
     )
     _print_variables(console, footprints, plan)
-    _print_exchanges(console, collectives, notices, batch_size, "device")
+    _print_exchanges(console, collectives, notices, batch_size, "on each device")
 
 
 def _print_exchanges(
@@ -242,7 +242,7 @@ def _print_exchanges(
     batch_size: int,
     place: str,
 ) -> None:
-    console.print(f"\nexchanges of one step of {batch_size} examples, bytes on each {place}:")
+    console.print(f"\nexchanges of one step of {batch_size} examples, bytes {place}:")
     if collectives:
         _print_collectives(console, collectives)
     else:

@@ -170,6 +170,7 @@ class _Turn:
         checkpoint = self._latest_checkpoint()
         run.callbacks.call("on_train_begin")
         self._resume(checkpoint)
+        del checkpoint  # which has its file open
         try:
             with StopRequest() as stop:
                 reason = self._loop.run(stop)

@@ -14,7 +14,7 @@ from tfmat.scaling.measurements import AllReduce, Measurements, Model, Repetitio
 from tfmat.scaling.planning import TRAINING_ROUNDS_FROM, Study, unavailable
 from tfmat.scaling.summary import summarise
 from tfmat.scaling.variants import Task, Variant, expand
-from tfmat_tests.scaling.studies import LOCAL, START, write_config
+from tfmat_tests.scaling.studies import LOCAL, write_config
 
 MODELS = {"default": Model("default", 1000, 4000), "large": Model("large", 9000, 36000)}
 
@@ -266,28 +266,6 @@ def test_an_override_of_the_config_is_checked(tmp_path: pathlib.Path) -> None:
     assert config.optimizer.learning_rate == 0.5
     with pytest.raises(InputError, match="unknown config key"):
         load_matrix(path, [("optimizer.rate", "0.5")])
-
-
-def test_steps_that_not_all_backends_of_a_study_would_take_are_refused(
-    tmp_path: pathlib.Path,
-) -> None:
-    """Numbers of steps of two kinds would stand side by side."""
-    path = tmp_path / "study.py"
-    for runs, key, value, backends in (
-        ("Runs('mirrored', global_batch_size=75)", "precision", "auto", "mirrored"),
-        ("Runs('parameter_server', global_batch_size=75)", "model.recompute", "every:1", "parameter_server"),
-        ("Runs('dtensor', mesh='batch:2', global_batch_size=75)", "offload", "slots", "dtensor"),
-        ("Runs(('single', 'dtensor'), mesh='batch:2', global_batch_size=75)", "accumulate", "3", "dtensor"),
-    ):  # fmt: skip
-        path.write_text(START + f"Matrix(runs=[{runs}])\n")
-        with pytest.raises(InputError, match=f"{key}={value} is not heeded by {backends},"):
-            load_matrix(path, [(key, value)])
-    path.write_text(
-        START + "Matrix(runs=[Runs('dtensor', mesh='batch:2', global_batch_size=75)])\n"
-    )
-    load_matrix(path, [("model.recompute", "every:1")])
-    path.write_text(START + "Matrix(runs=[Runs(('single', 'horovod'), global_batch_size=75)])\n")
-    load_matrix(path, [("precision", "auto"), ("offload", "slots"), ("accumulate", "3")])
 
 
 def test_the_study_fits_the_machine():

@@ -3,12 +3,16 @@
 import types
 
 import numpy as np
+import pytest
 
 from tfmat.config import default_config
 from tfmat.curves.records import RecordForm
+from tfmat.errors import InputError
 from tfmat.ranks.processes import find_processes
+from tfmat.scaling.matrix import load_matrix
 from tfmat.scaling.step_times import _Bench, make_variant_backend
 from tfmat.workflow import curve_settings
+from tfmat_tests.scaling.studies import START
 
 
 def test_a_launch_heeds_how_steps_are_computed(tmp_path):
@@ -42,3 +46,23 @@ def test_a_launch_heeds_how_steps_are_computed(tmp_path):
         ).options.recompute
         == "every:1"
     )
+
+
+def test_steps_that_not_all_backends_of_a_study_would_take_are_refused(tmp_path):
+    """Numbers of steps of two kinds would stand side by side."""
+    path = tmp_path / "study.py"
+    for runs, key, value, backends in (
+        ("Runs('mirrored', global_batch_size=75)", "precision", "auto", "mirrored"),
+        ("Runs('parameter_server', global_batch_size=75)", "model.recompute", "every:1", "parameter_server"),
+        ("Runs('dtensor', mesh='batch:2', global_batch_size=75)", "offload", "slots", "dtensor"),
+        ("Runs(('single', 'dtensor'), mesh='batch:2', global_batch_size=75)", "accumulate", "3", "dtensor"),
+    ):  # fmt: skip
+        path.write_text(START + f"Matrix(runs=[{runs}])\n")
+        with pytest.raises(InputError, match=f"{key}={value} is not heeded by {backends},"):
+            load_matrix(path, [(key, value)])
+    path.write_text(
+        START + "Matrix(runs=[Runs('dtensor', mesh='batch:2', global_batch_size=75)])\n"
+    )
+    load_matrix(path, [("model.recompute", "every:1")])
+    path.write_text(START + "Matrix(runs=[Runs(('single', 'horovod'), global_batch_size=75)])\n")
+    load_matrix(path, [("precision", "auto"), ("offload", "slots"), ("accumulate", "3")])

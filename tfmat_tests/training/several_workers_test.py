@@ -71,27 +71,30 @@ def test_goes_on_with_other_workers(tmp_path):
     """4 ranks, then 2 without Horovod, then the single backend: the same batches, so the same weights as alone.
 
     The signal comes to the last rank, and stops all of them after the same step. In run c each rank has a part of the
-    slots, until one has all; in run d they are on disk.
+    slots, until one has all; in run d they are on disk, and in run e also each rank has a part of the network.
     """
     options = {
         "a": {},
         "c": {"zero_stage": 2},
         "d": {"offload": "slots", "offload_dir": str(tmp_path / "slots")},
     }
-    runs = [{"workdir": tmp_path / run, "options": options[run]} for run in "cda"]
+    options["e"] = {**options["d"], "micro_batches": 2, "recompute": "every:1"}
+    runs = [{"workdir": tmp_path / run, "options": options[run]} for run in "cdea"]
+    runs[2]["mesh"] = "batch:2,stage:2"
     ended = _run(4, *({**run, "signal_at": 10} for run in runs))
     assert ended.returncode == 75, ended.stderr
-    assert ended.stderr.count("SIGUSR1 received; saved at step 10 of 30") == 3, ended.stderr
+    assert ended.stderr.count("SIGUSR1 received; saved at step 10 of 30") == 4, ended.stderr
     assert not list((tmp_path / "slots").iterdir())
     assert json.loads((tmp_path / "a/status.json").read_text())["state"] == "interrupted"
+    runs[2]["mesh"] = "stage:2"
     by_mpi = [{**run, "signal_at": 20, "backend": "mpi"} for run in runs]
     assert _run(2, *by_mpi).returncode == 75
     # The last one finds a run that is done, which says so, whoever asks.
-    alone = [{"workdir": tmp_path / run, "backend": "single"} for run in "cdaba"]
+    alone = [{"workdir": tmp_path / run, "backend": "single"} for run in "cdeaba"]
     ended = _run(0, *alone)
     assert ended.returncode == 0, ended.stderr
     reference = _weights(tmp_path / "b", 30)
-    for run in "acd":
+    for run in "acde":
         status = json.loads((tmp_path / run / "status.json").read_text())
         assert status["resumed_from_steps"] == [10, 20]
         for mine, weight in zip(_weights(tmp_path / run, 30), reference, strict=True):
