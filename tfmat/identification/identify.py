@@ -32,7 +32,7 @@ from tfmat.identification.predictions import (
     predict,
     without_unfounded_interval,
 )
-from tfmat.identification.side_by_side import in_processes, one_thread_a_product
+from tfmat.identification.side_by_side import all_in_processes
 from tfmat.materials.law import Array, Law
 
 if TYPE_CHECKING:
@@ -69,14 +69,9 @@ def identify(
         to draw from.
     """
     fixed = dict(fixed or {})
-    if samples:
-        check_samples(source.uncertainty, samples, fixed=bool(fixed))
-    network = None if isinstance(source, Sidecar) else source
     if source.law is None and fixed:
         raise InputError("the network is of no known law; nothing can be fixed")
-    if not least_squares and (fixed or network is None):
-        what = "a given parameter (--fix)" if fixed else "a law without a network"
-        raise InputError(f"{what} needs least squares; leave --noleast_squares out")
+    network = network_of(source, fixed, least_squares, samples)
     law = None if source.law is None else conditioned(source.law, fixed)
     steps, warnings = notes_on_fixed(source, fixed)
 
@@ -95,13 +90,20 @@ def identify(
         (curve, None if network is None else predict(network, curve, least_squares, samples))
         for curve in curves
     )
-    results: list[Identification] = []
-    with one_thread_a_product():
-        for answer in in_processes(answered, given):
-            results.append(answer)
-            if progress:
-                progress(len(results), len(curves))
-    return results
+    return all_in_processes(answered, given, len(curves), progress)
+
+
+def network_of(
+    source: "Identifier | Sidecar", fixed: Mapping[str, float], least_squares: bool, samples: int
+) -> "Identifier | None":
+    """The network that answers, if there is one; InputError where nothing answers what is asked for."""
+    if samples:
+        check_samples(source.uncertainty, samples, fixed=bool(fixed))
+    network = None if isinstance(source, Sidecar) else source
+    if not least_squares and (fixed or network is None):
+        what = "a given parameter (--fix)" if fixed else "a law without a network"
+        raise InputError(f"{what} needs least squares; leave --noleast_squares out")
+    return network
 
 
 def _without_law(

@@ -19,8 +19,7 @@ from tfmat.identification.classical import (
     conditioned,
     labels_of_others,
 )
-from tfmat.identification.draws import check_samples
-from tfmat.identification.identify import identify, notes_on_fixed
+from tfmat.identification.identify import identify, network_of, notes_on_fixed
 from tfmat.identification.networks import Sidecar
 from tfmat.identification.open_answers import open_caveats
 from tfmat.identification.other_laws import BETTER
@@ -32,7 +31,7 @@ from tfmat.identification.record_fit import (
     fit_record,
     rms_percent,
 )
-from tfmat.identification.side_by_side import in_processes, one_thread_a_product
+from tfmat.identification.side_by_side import all_in_processes
 from tfmat.materials.law import Law
 
 if TYPE_CHECKING:
@@ -76,23 +75,11 @@ def identify_records(
       InputError: as `identify`.
     """
     fixed = dict(fixed or {})
-    if samples:
-        check_samples(source.uncertainty, samples, fixed=bool(fixed))
-    network = None if isinstance(source, Sidecar) else source
     if source.law is None:
         raise InputError("the network is of no known law, and tests need one")
-    if not least_squares and (fixed or network is None):
-        what = "a given parameter (--fix)" if fixed else "a law without a network"
-        raise InputError(f"{what} needs least squares; leave --noleast_squares out")
+    network = network_of(source, fixed, least_squares, samples)
     law = conditioned(source.law, fixed)
     steps, warnings = notes_on_fixed(source, fixed)
-
-    def answered(
-        item: tuple[MeasuredRecord, tuple[Predicted | None, list[Caveat]]],
-    ) -> Identification:
-        return _answer(law, source, *item, least_squares, correct)
-
-    # The network answers in this process, the law in all.
     noted = (
         dataclasses.replace(
             each,
@@ -101,17 +88,17 @@ def identify_records(
         )
         for each in records
     )
+    # The network answers in this process, the law in all.
     given = (
         (each, (None, []) if network is None else predict_record(network, each, samples))
         for each in noted
     )
-    results: list[Identification] = []
-    with one_thread_a_product():
-        for answer in in_processes(answered, given):
-            results.append(answer)
-            if progress:
-                progress(len(results), len(records))
-    return results
+    return all_in_processes(
+        lambda item: _answer(law, source, *item, least_squares, correct),
+        given,
+        len(records),
+        progress,
+    )
 
 
 def _answer(

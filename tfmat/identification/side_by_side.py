@@ -96,6 +96,22 @@ def in_processes(work: Callable[[_Item], _Answer], items: Iterable[_Item]) -> It
             link.close()
 
 
+def all_in_processes(
+    work: Callable[[_Item], _Answer],
+    items: Iterable[_Item],
+    total: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[_Answer]:
+    """All answers of `in_processes`, products in one thread; after each `progress` is called with (done, total)."""
+    found: list[_Answer] = []
+    with one_thread_a_product():
+        for answer in in_processes(work, items):
+            found.append(answer)
+            if progress:
+                progress(len(found), total)
+    return found
+
+
 def _forked(work: Callable[[Any], Any]) -> tuple[Connection, BaseProcess]:
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()

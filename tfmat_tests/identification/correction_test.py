@@ -86,9 +86,7 @@ def test_the_number_of_processes_changes_no_digit(monkeypatch, about_modes):
     for number in (1, 3):
         monkeypatch.setattr(side_by_side, "processors", lambda number=number: number)
         answers.append(
-            correct(
-                many, guesses(fitted, 300, 30.0), 150, progress=lambda *done: told.append(done)
-            )
+            correct(many, guesses(fitted, 300, 30.0), 150, progress=lambda *done: told.append(done))
         )
     (alone, certificates), (together, others) = answers
     np.testing.assert_array_equal(alone.labels, together.labels)

@@ -4,7 +4,7 @@ import numpy as np
 import scipy.integrate
 import scipy.stats
 
-from tfmat.identification.kernels import _FREEDOM, _PRECISIONS, _WIDENING, Kernels
+from tfmat.identification.kernels import _FREEDOM, _PRECISIONS, _WIDE_SHARE, _WIDENING, Kernels
 
 CENTRES = np.array([[0.3, 0.6], [0.5, 0.2]])
 CURVATURE = np.array([[[400.0, 100.0], [100.0, 90.0]], [[0.0, 0.0], [0.0, 2500.0]]])
@@ -35,11 +35,11 @@ def test_long_kernels_stand_beside_the_others():
     order = [np.array([0, 1])]
     points = np.random.default_rng(0).random((20, 2))
     short = np.exp(Kernels(CENTRES, CURVATURE, SHARES, order).log_density(points))
-    expected = 0.75 * short
+    expected = (1.0 - _WIDE_SHARE) * short
     for centre, curvature, share in zip(CENTRES, CURVATURE, SHARES, strict=True):
         precision = curvature / 9.0 + _PRECISIONS[0] * np.eye(2) / _WIDENING**2
         density = scipy.stats.multivariate_t(centre, np.linalg.inv(precision), _FREEDOM)
-        expected += share / 4 * density.pdf(points)
+        expected += share * _WIDE_SHARE * density.pdf(points)
     found = Kernels(CENTRES, CURVATURE, SHARES, order, 3.0).log_density(points)
     np.testing.assert_allclose(found, np.log(expected), rtol=1e-10)
 

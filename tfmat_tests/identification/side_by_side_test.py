@@ -90,10 +90,25 @@ def test_a_fork_that_is_killed_is_told_in_one_line(three):
 
 
 def test_forks_end_where_their_answers_are_no_longer_wanted(three):
-    """As Ctrl-C leaves it: the forks wait for a pipe that nobody writes to."""
+    """Those that still work are not waited for."""
     answers = in_processes(lambda i: i if i < 4 else signal.pause(), range(9))
     assert next(answers) == 0 and len(multiprocessing.active_children()) == 3
     answers.close()
+    assert not multiprocessing.active_children()
+
+
+def test_ctrl_c_ends_the_forks_and_then_the_work(three):
+    """Pressed when all are forked: Python swallows what comes in the midst of a fork."""
+
+    def work(i):
+        if i < 3:
+            return i
+        if i == 3:
+            os.kill(os.getppid(), signal.SIGINT)
+        return signal.pause()
+
+    with pytest.raises(KeyboardInterrupt):
+        list(in_processes(work, range(9)))
     assert not multiprocessing.active_children()
 
 

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import multivariate_normal, norm
 
 from tfmat.files import read_json
 
@@ -58,6 +58,36 @@ def test_least_squares_is_scored_on_a_task_of_its_own_and_not_twice(tool, tmp_pa
     table = tool.table(tmp_path)
     assert "| voce | laplace | 1 |" in table
     assert (tmp_path / "table.md").read_text() == table + "\n"
+
+
+def test_exact_posteriors_lose_nothing_and_cannot_be_told_from_themselves(
+    tool, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tool, "RECORDS", 400)
+    monkeypatch.setattr(tool, "TESTS", 50)
+    folder = tool.frozen_task(tmp_path / "hahn_tsai", "hahn_tsai")
+    tool.make_reference(folder, 5)
+    exact = np.load(folder / "exact.npz")
+    assert exact["draws"].shape == (5, 1000, 2) and exact["converged"].all()
+    # The mean of -log density at the truth is near that at draws: the entropy of a nearly normal posterior.
+    entropy = [multivariate_normal(cov=np.cov(draws.T)).entropy() for draws in exact["draws"]]
+    assert np.mean(exact["log_score"] + entropy) == pytest.approx(0.0, abs=4 / np.sqrt(5))
+    itself = {"draws": exact["draws"][:, ::5], "log_score": exact["log_score"]}
+    beside = tool.beside_exact(itself, exact)
+    assert beside["num_exact"] == 5 and beside["lost"] == 0.0 and beside["c2st"] < 0.6
+    even = {"draws": np.random.default_rng(0).random((5, 199, 2)), "log_score": np.zeros(5)}
+    beside = tool.beside_exact(even, exact)
+    assert beside["lost"] == pytest.approx(exact["log_score"].mean()) and beside["c2st"] > 0.95
+
+
+def test_one_history_of_a_task_is_the_same_for_all_records(tool, tmp_path, monkeypatch):
+    monkeypatch.setattr(tool, "RECORDS", 40)
+    monkeypatch.setattr(tool, "TESTS", 20)
+    folder = tool.frozen_task(tmp_path / "voce_chaboche_fixed", "voce_chaboche_fixed")
+    strain = np.load(folder / "test_features.npy")[:, :, 0]
+    assert len(np.unique(np.abs(strain), axis=0)) == 1  # begun in tension or compression
+    turns = (np.diff(np.sign(np.diff(strain[0]))) != 0).sum()
+    assert turns == 11 and np.abs(strain).max() == pytest.approx(0.015)
 
 
 def test_a_clock_counts_from_the_end_of_the_first_step_and_lets_the_rate_fall_to_nothing(
