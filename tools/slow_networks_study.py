@@ -35,6 +35,8 @@ import psutil
 
 from tfmat.files import write_json
 
+# MPI's collectives leave the processor to the steps meanwhile.
+OVERLAP = {"backend": "mpi", "local_steps": 16, "overlap_meetings": True}
 WAYS: dict[str, dict[str, Any]] = {
     "none": {},
     "hierarchical": {"reduction": "hierarchical"},
@@ -62,34 +64,14 @@ WAYS: dict[str, dict[str, Any]] = {
         "compression_rank": 16,
     },
     "local-50-fp16": {"local_steps": 50, "compression": "fp16"},
-    "local-16-overlap": {"local_steps": 16, "overlap_meetings": True},
-    "local-16-overlap-fp16": {
-        "local_steps": 16,
-        "overlap_meetings": True,
-        "compression": "fp16",
-    },
+    "local-16-overlap": OVERLAP,
+    "local-16-overlap-fp16": {**OVERLAP, "compression": "fp16"},
     "local-16-overlap-powersgd-16": {
-        "local_steps": 16,
-        "overlap_meetings": True,
+        **OVERLAP,
         "compression": "powersgd",
         "compression_rank": 16,
     },
-    "local-16-overlap-outer-1-0.5": {
-        "local_steps": 16,
-        "overlap_meetings": True,
-        "outer_learning_rate": 1.0,
-        "outer_momentum": 0.5,
-    },
-    "local-16-overlap-averaged": {
-        "local_steps": 16,
-        "overlap_meetings": True,
-        "outer_momentum": 0.0,
-    },
-    "local-50-overlap-fp16": {
-        "local_steps": 50,
-        "overlap_meetings": True,
-        "compression": "fp16",
-    },
+    "local-50-overlap-fp16": {**OVERLAP, "local_steps": 50, "compression": "fp16"},
     # Gradients of all workers but one make a step.
     "quorum": {"backend": "asynchronous", "quorum": -1},
     "asynchronous": {"backend": "asynchronous", "staleness_scaling": "sqrt"},

@@ -105,17 +105,13 @@ class BackendOptions:
         """Learning rate and momentum of the step at a meeting.
 
         Where neither is given they follow the number of local steps: 1 and 0 (plain averaging) below 16, 0.7 and 0.9 up
-        to 25, 1 and 0.5 beyond and with `overlap_meetings`.
+        to 25, or 0.5 and 0.8 with `overlap_meetings`, 1 and 0.5 beyond.
         """
         rate, momentum = self.outer_learning_rate, self.outer_momentum
         several = self.local_steps >= _FEWEST_STEPS_FOR_MOMENTUM
-        few = (
-            several
-            and self.local_steps <= _MOST_STEPS_FOR_LARGE_MOMENTUM
-            and not self.overlap_meetings
-        )
+        few = several and self.local_steps <= _MOST_STEPS_FOR_LARGE_MOMENTUM
         if few and rate is None and momentum is None:
-            return 0.7, 0.9
+            return (0.5, 0.8) if self.overlap_meetings else (0.7, 0.9)
         if momentum is None:
             momentum = 0.5 if several else 0.0
         return 1.0 if rate is None else rate, momentum

@@ -209,12 +209,19 @@ def test_an_outer_step_is_nesterov_on_the_mean(name):
         (25, {}, (0.7, 0.9)),
         (26, {}, (1.0, 0.5)),
         (16, {"outer_momentum": 0.0}, (1.0, 0.0)),
+        (16, {"overlap_meetings": True}, (0.5, 0.8)),
+        (50, {"overlap_meetings": True}, (1.0, 0.5)),
         (16, {"outer_learning_rate": 0.8}, (0.8, 0.5)),
         (50, {"outer_momentum": 0.9}, (1.0, 0.9)),
     ],
 )
 def test_the_outer_step_follows_the_number_of_local_steps(steps, asked, expected):
     assert BackendOptions(local_steps=steps, **asked).outer_step == expected
+
+
+def test_meetings_overlap_with_nothing_where_there_are_no_local_steps():
+    with pytest.raises(InputError, match="overlap_meetings needs steps between two meetings"):
+        BackendOptions(overlap_meetings=True)
 
 
 def test_momentum_with_few_local_steps_is_refused():
