@@ -74,9 +74,12 @@ class Peer(Shard):
             ]
             self._slots, flat = self._move(slots, gradient, self._flat)
             self._flat = flat.numpy()
-            steps, staleness, largest, *others = self.done
-            old = self.version - version
-            self.done = Averagings(steps + 1, staleness + old, max(largest, old), *others)
+            done, staleness = self.done, self.version - version
+            self.done = done._replace(
+                steps=done.steps + 1,
+                staleness=done.staleness + staleness,
+                largest=max(done.largest, staleness),
+            )
 
     def average(self, theirs: np.ndarray) -> np.ndarray:
         """Moves half way to another worker's weights [numbers]; returns those that this worker had before."""
@@ -233,7 +236,8 @@ def _in_background(call: Callable[[], None]) -> "concurrent.futures.Future[None]
 
     def run() -> None:
         try:
-            future.set_result(call())
+            call()
+            future.set_result(None)
         except BaseException as error:
             future.set_exception(error)
 
