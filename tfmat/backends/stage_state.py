@@ -57,7 +57,7 @@ class StageState:
             **{f"non_trainable/{i}": v for i, v in enumerate(model.non_trainable_variables)},
         }
         self.is_whole = False
-        # On rank 0: what `hand_out` tells all.
+        # What `hand_out` tells all processes; empty on all ranks but 0.
         self._whole: dict[str, Any] = {}
         self._set_apart(before._whole if before else {})
 

@@ -148,7 +148,7 @@ def _test(
     from tfmat.training.sources import make_source
     from tfmat.workflow.train import curves_to_train, losses_and_metrics
 
-    # What changes how a step is computed; how workers share it is for runs of several.
+    # Only what changes how a step is computed: a range test has one worker.
     options = BackendOptions(
         accumulate=config.accumulate,
         recompute=config.model.recompute,
