@@ -4,11 +4,11 @@ import importlib.util
 import os
 import pathlib
 import subprocess
-import sys
 
 import pytest
 
 from tfmat_tests.end_to_end.runs import SMALL_RUN, assert_same_weights, status
+from tfmat_tests.processes import forked_python
 from tfmat_tests.slurm import trial_slurm, wait_for
 
 __all__ = ["trial_slurm"]
@@ -27,7 +27,7 @@ def tfmat(*arguments, cwd):
     """`tfmat ARGUMENTS` on the login node."""
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     return subprocess.run(
-        [sys.executable, "-m", "tfmat", *arguments],
+        [forked_python(), "-m", "tfmat", *arguments],
         cwd=cwd,
         env=environment,
         capture_output=True,

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from tfmat.launch.slurm_job import job_states
+from tfmat_tests.processes import forked_python
 from tfmat_tests.slurm import PROJECT, trial_slurm, wait_for
 from tfmat_tests.tuning.conftest import HERE, Search
 
@@ -24,7 +25,7 @@ class SubmittedSearch(Search):
         python = shlex.quote(sys.executable)
         trial = f"{python} -S -E {HERE / 'synthetic_trial.py'} {{config}} {{workdir}} 0.15"
         command = [
-            *(sys.executable, "-m", "tfmat", "tune", "--launcher=slurm", "--num_workers=2"),
+            *(forked_python(), "-m", "tfmat", "tune", "--launcher=slurm", "--num_workers=2"),
             *(f"--config={HERE / 'space.py'}", f"--workdir={self.workdir}"),
             *(f"--trial_command={trial}", "--time_limit=30", "--lease=5s", *flags),
         ]
