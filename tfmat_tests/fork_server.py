@@ -191,11 +191,11 @@ def _take_surroundings(request: dict[str, Any]) -> None:
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     os.environ.update(environment)
-    encoding = {"encoding": "utf-8", "closefd": False}
+    encoding: Any = {"encoding": "utf-8", "closefd": False}
     line_by_line = os.isatty(1) or bool(os.environ.get("PYTHONUNBUFFERED"))
-    sys.stdin = sys.__stdin__ = os.fdopen(0, **encoding)
-    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", buffering=1 if line_by_line else -1, **encoding)
-    sys.stderr = sys.__stderr__ = os.fdopen(2, "w", 1, errors="backslashreplace", **encoding)
+    sys.stdin = os.fdopen(0, **encoding)
+    sys.stdout = os.fdopen(1, "w", buffering=1 if line_by_line else -1, **encoding)
+    sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", **encoding)
     sys.executable = request["executable"]
     for number, limit in request.get("limits", {}).items():
         resource.setrlimit(int(number), (limit, limit))
@@ -214,9 +214,7 @@ def _run(arguments: list[str]) -> None:
     first, *sys.argv = arguments[safe:]
     place = {"-c": "", "-m": os.getcwd()}.get(first, os.path.dirname(os.path.abspath(first)))
     added = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    rest = [
-        path for path in sys.path[1:] if path not in added
-    ]  # the first is the server's own folder
+    rest = [path for path in sys.path[1:] if path not in added]  # without the server's own folder
     sys.path[:] = [*([] if safe else [place]), *added, *rest]
     if first == "-c":
         program, sys.argv[0] = sys.argv[0], "-c"
@@ -258,9 +256,8 @@ def _die_at_file_operation(number: int, folder: str) -> None:
 def _load() -> None:
     """Everything that takes long to import, and no TensorFlow operation: its threads would not survive a fork."""
     for name in LOADED:
-        with contextlib.suppress(
-            ImportError
-        ):  # no Horovod, or in Bazel's sandbox a part of tfmat only
+        # There may be no Horovod, and in Bazel's sandbox a part of tfmat only.
+        with contextlib.suppress(ImportError):
             importlib.import_module(name)
     # No fork writes into pages of memory, and so gets a copy of them, only to look for garbage.
     gc.collect()

@@ -99,10 +99,8 @@ class ForkServer:
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="tfmat-"))
         self._count = 0
         self._address = str(self._folder / "socket")
-        environment = {
-            **rank_environment(),
-            "MPLBACKEND": "Agg",
-        }  # what ranks need when they are loaded
+        # What ranks need already when they are loaded.
+        environment = {**rank_environment(), "MPLBACKEND": "Agg"}
         module = "tfmat_tests.fork_server"
         self._server = subprocess.Popen(
             [sys.executable, "-m", module, self._address, "-" * _ROOM_FOR_COMMAND_LINE],
