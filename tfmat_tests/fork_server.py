@@ -15,6 +15,7 @@ import os
 import resource
 import runpy
 import selectors
+import shutil
 import signal
 import socket
 import struct
@@ -265,7 +266,7 @@ def _load() -> None:
 
 
 def main(address: str) -> None:
-    """Serves at that address."""
+    """Serves at that address, whose folder goes with the server."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{address}.new")
         listener.listen(64)
@@ -276,6 +277,7 @@ def main(address: str) -> None:
             server.serve()
         finally:
             server.end()
+            shutil.rmtree(os.path.dirname(address), ignore_errors=True)
 
 
 if __name__ == "__main__":

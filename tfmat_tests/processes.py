@@ -15,7 +15,6 @@ import os
 import pathlib
 import resource
 import select
-import shutil
 import signal
 import socket
 import struct
@@ -182,7 +181,6 @@ class ForkServer:
         assert self._server.stdin is not None
         self._server.stdin.close()
         self._server.wait(PATIENCE)
-        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def send_request(
