@@ -28,8 +28,7 @@ from typing import Any
 from tfmat_tests.mpi import rank_environment
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
-PATIENCE = 120.0  # seconds; two cores may be shared
-_TO_LOAD = 500.0  # seconds for all that takes long to import, where many share them
+PATIENCE = 500.0  # seconds; two cores may be shared by many, and pytest ends a test after 600
 FORK = b"python\0"
 """With that the command line of a fork begins, and no other's here."""
 _ROOM_FOR_COMMAND_LINE = 4096  # characters
@@ -51,7 +50,7 @@ class Program:
         self._connection, self._out, self._err = connection, out, err
         self._answers = connection.makefile("r")
         self._status: int | None = None
-        self.pid: int = self._answer(_TO_LOAD)["pid"]
+        self.pid: int = self._answer(PATIENCE)["pid"]
 
     def _answer(self, patience: float) -> dict[str, int]:
         readable, _, _ = select.select([self._connection], [], [], patience)
