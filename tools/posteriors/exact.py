@@ -1,6 +1,7 @@
 """Exact posteriors of frozen records: tfmat's adaptive sampler with the likelihood that the records were drawn from."""
 
 import pathlib
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ DRAWS, ENOUGH = 1000, 1000.0
 _TOGETHER = 10
 
 
-def exact_posteriors(folder: pathlib.Path, count: int) -> dict[str, np.ndarray]:
+def exact_posteriors(folder: pathlib.Path, count: int) -> dict[str, Any]:
     """Those of the first test records of a frozen task; sampling starts from the truth, so that no mode is missed.
 
     Returns:
