@@ -40,6 +40,7 @@ LONGEST = (
     "backends/equality_test.py",
     "backends/zero_test.py",
     "identification/classical_test.py",
+    "backends/averaging_test.py",
     "identification/bayes_risk_test.py",
     "end_to_end/stopping_test.py",
     "identification/record_likelihood_test.py",
