@@ -137,19 +137,17 @@ class SingleBackend(Backend):
 
     def settle(self) -> None:
         """See Backend.settle."""
-        if not self._meetings or not self.options.overlap_meetings:
-            return
+        if self.options.overlap_meetings and self._meetings:
+            if "settle" not in self._functions:
+                self._functions["settle"] = tf.function(self._settle, autograph=False)
+            with self.collectives.losses_told():
+                self._functions["settle"]()
 
-        def settle() -> None:
-            own = self.collectives
-            own.begin_graph("settle")
-            assert self._meetings is not None
-            self._meetings.settle(self._replica.kept, own.reduce, own.collect)
-
-        if "settle" not in self._functions:
-            self._functions["settle"] = tf.function(settle, autograph=False)
-        with self.collectives.losses_told():
-            self._functions["settle"]()
+    def _settle(self) -> None:
+        assert self._meetings
+        self.collectives.begin_graph("settle")
+        kept, own = self._replica.kept, self.collectives
+        self._meetings.settle(kept, own.reduce, own.collect)
 
     def _is_timed_call(self) -> bool:
         """The same on every rank, since all make the same calls."""
