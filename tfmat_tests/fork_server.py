@@ -166,6 +166,9 @@ def _become_program(request: dict[str, Any], descriptors: list[int]) -> NoReturn
         with contextlib.suppress(Exception):
             threading._shutdown()  # type: ignore[attr-defined]
             atexit._run_exitfuncs()
+            mpi = sys.modules.get("mpi4py.MPI")
+            if mpi and mpi.Is_initialized() and not mpi.Is_finalized():
+                mpi.Finalize()
         with contextlib.suppress(Exception):
             sys.stdout.flush()
         with contextlib.suppress(Exception):

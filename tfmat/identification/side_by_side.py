@@ -83,8 +83,8 @@ def in_processes(work: Callable[[_Item], _Answer], items: Iterable[_Item]) -> It
                 place, answer = _received(link, forks[link])
                 found[place] = answer
                 busy -= 1
-                if (numbered := next(waiting, None)) is not None:
-                    link.send(numbered)
+                if (another := next(waiting, None)) is not None:
+                    link.send(another)
                     busy += 1
             while wanted in found:
                 yield found.pop(wanted)

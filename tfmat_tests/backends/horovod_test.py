@@ -298,7 +298,7 @@ def test_overlapped_meetings_bring_the_round_before(by, name, trained):
     to what it has now. On top comes what Nesterov's step goes beyond the mean's own way d: d - rate (d + momentum v).
     """
     several = name == "overlapped"
-    rate, momentum = (0.7, 0.0) if several else (1.0, 0.5)
+    rate, momentum = (0.7, 0.0) if several else (0.5, 0.8)
     plain, sums = PlainWorkers(), []
     begun = plain.models[0].get_weights()
     zero = [0.0 * weight for weight in begun]
