@@ -29,7 +29,7 @@ _FETCH, _PUSH, _TICKET, _SLOTS, _AVERAGE = b"f", b"p", b"t", b"s", b"a"
 
 
 class Figures(NamedTuple):
-    """Of a call: updates, staleness (sum and largest, in updates), gradients that were dropped."""
+    """What happened in a call: updates, staleness (sum and largest, in updates), gradients that were dropped."""
 
     updates: int = 0
     staleness: int = 0

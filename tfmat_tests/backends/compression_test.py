@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from tfmat.backends.compression import make_exchange
-from tfmat.backends.exchange import Counted
-from tfmat.backends.local_steps import Meetings
+from tfmat.backends.exchange import Counted, Exchange
+from tfmat.backends.local_steps import Meetings, OverlappedMeetings
 from tfmat.backends.options import BackendOptions
 from tfmat.errors import InputError
 from tfmat_tests.backends.numpy_exchange import SHAPES, NumpyExchange, some_gradients
@@ -217,6 +217,33 @@ def test_an_outer_step_is_nesterov_on_the_mean(name):
 )
 def test_the_outer_step_follows_the_number_of_local_steps(steps, asked, expected):
     assert BackendOptions(local_steps=steps, **asked).outer_step == expected
+
+
+def test_an_overlapped_exchange_is_under_way_while_steps_are_taken():
+    """Each waits for the other to begin, so that one after the other would break the barrier."""
+    both = threading.Barrier(2)
+
+    def meet(value):
+        both.wait(30)
+        return value
+
+    def waiting(tensor):
+        return tf.ensure_shape(tf.numpy_function(meet, [tensor], tensor.dtype), tensor.shape)
+
+    weights = [tf.Variable([1.0, 2.0])]
+    meetings = OverlappedMeetings(weights, 2, 1, 1.0, 0.0, Exchange())
+    kept = [tf.Variable(each.initial) for each in meetings.kept]
+    kept[-1].assign(True)
+
+    @tf.function(autograph=False)
+    def run():
+        rounds = meetings.begin(kept, lambda tensors: list(map(waiting, tensors)), list)
+        # In a loop, as the steps of a round are: TensorFlow keeps Python's functions side by side in their order.
+        step = lambda i, _: (i + 1, waiting(tf.convert_to_tensor(weights[0])))  # noqa: E731
+        start = [tf.constant(0), tf.zeros([2])]
+        return rounds.run(lambda: tf.while_loop(lambda i, _: i < 1, step, start)[1])
+
+    np.testing.assert_array_equal(run(), [1.0, 2.0])
 
 
 def test_meetings_overlap_with_nothing_where_there_are_no_local_steps():

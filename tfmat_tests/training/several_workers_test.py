@@ -123,8 +123,12 @@ def test_what_each_worker_keeps_goes_on_bit_for_bit(tmp_path):
     ]
     # Calls are of five steps, or of four between two meetings: all have met at step 8 or 10.
     stopped = [{**run, "signal_at": 8} for run in runs]
-    shared = {**stopped[0], "workdir": tmp_path / "shared"}
-    assert _run(2, *stopped, shared).returncode == 75
+    shared = [
+        {**run, "workdir": tmp_path / f"shared {name}"}
+        for name, run in zip(setups, stopped, strict=True)
+        if name in ("topk", "overlapped")
+    ]
+    assert _run(2, *stopped, *shared).returncode == 75
     whole = [{**run, "workdir": f"{run['workdir']}-whole"} for run in runs]
     ended = _run(2, *runs, *whole)
     assert ended.returncode == 0, ended.stderr
@@ -146,13 +150,14 @@ def test_what_each_worker_keeps_goes_on_bit_for_bit(tmp_path):
         assert bool(own) == (name in ("topk", "local", "overlapped")) and all(
             len(array) == 2 and (array[0] != array[1]).any() for array in own
         )
-    ended = _run(3, {**shared, "signal_at": -1})
+    ended = _run(3, *({**run, "signal_at": -1} for run in shared))
     assert ended.returncode == 0, ended.stderr
-    losses = [
-        json.loads((tmp_path / run / "metrics.jsonl").read_text().splitlines()[-1])["val_loss"]
-        for run in ("shared", "topk")
-    ]
-    np.testing.assert_allclose(*losses, rtol=0.2)
+    for name in ("topk", "overlapped"):
+        losses = [
+            json.loads((tmp_path / run / "metrics.jsonl").read_text().splitlines()[-1])["val_loss"]
+            for run in (f"shared {name}", name)
+        ]
+        np.testing.assert_allclose(*losses, rtol=0.2)
 
 
 @pytest.fixture(scope="module")
