@@ -11,7 +11,6 @@ from tfmat.errors import InputError
 
 if TYPE_CHECKING:
     from tfmat.curves.programme import Programme
-    from tfmat.curves.settings import CurveSettings
 
 FEWEST_POINTS = 8
 _MOST_MEASURED = 10_000
@@ -91,21 +90,21 @@ def checked_observation(given: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
-def contradiction(settings: "CurveSettings", programmes: "Sequence[Programme]") -> str | None:
-    """What options of the observation model say against each other or against the tests; None where nothing."""
-    if settings.noise_told and not programmes:
+def contradiction(given: Mapping[str, Any], programmes: "Sequence[Programme]") -> str | None:
+    """What the settings of a simulation say against each other or against the tests; None where nothing."""
+    if given["noise_told"] and not programmes:
         return "--config.data.noise_told is for tests; a curve of rising strain has no channel for it: leave it out"
-    if settings.noise_told and settings.noise_of_maximum is None:
+    if given["noise_told"] and given["noise_of_maximum"] is None:
         return (
             "--config.data.noise_told has nothing to tell, since the noise of all records is of one size; draw it with "
             "--config.data.noise_of_maximum=0.0005,0.005"
         )
-    is_silent = settings.noise_mpa == 0 and not settings.noise_relative
-    is_silent &= settings.noise_of_maximum is None
-    if settings.noise_correlation is not None and is_silent:
+    is_silent = given["noise_mpa"] == 0 and not given["noise_relative"]
+    is_silent &= given["noise_of_maximum"] is None
+    if given["noise_correlation"] is not None and is_silent:
         return "--config.data.noise_correlation is of noise, and there is none; leave it out, or noise_mpa=0"
-    if settings.toe is not None and programmes:
-        points = settings.num_points
+    if given["toe"] is not None and programmes:
+        points = given["num_points"]
         drawn = (
             one.draw(np.random.default_rng(0), _LOOKED_AT, points).strain for one in programmes
         )

@@ -146,7 +146,7 @@ class CurveSettings:
         programmes = self.programmes()
         if programmes:
             self._check_tests(law, programmes)
-        if (wrong := contradiction(self, programmes)) is not None:
+        if (wrong := contradiction(vars(self), programmes)) is not None:
             raise InputError(wrong)
 
     def _checked_observation(self) -> dict[str, Any]:
