@@ -19,18 +19,12 @@ from tfmat.backends.batches import Batch, row_spec
 from tfmat.backends.checks import check_options_of_asynchronous
 from tfmat.backends.local_steps import check_whole_batch
 from tfmat.backends.options import BackendOptions
-from tfmat.backends.parameter_server import (
-    RemoteShard,
-    Served,
-    Shard,
-    connect_all,
-    flatten,
-    unflatten,
-)
+from tfmat.backends.parameter_server import RemoteShard, Served, Shard, connect_all
 from tfmat.backends.replica import assign_all
 from tfmat.backends.shards import divide, owners_of_slots
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.star_collectives import StarCollectives
+from tfmat.backends.sums import flatten, unflatten
 from tfmat.errors import InputError
 
 

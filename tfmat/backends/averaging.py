@@ -18,8 +18,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends.asynchronous import AsynchronousBackend
-from tfmat.backends.parameter_server import RemoteShard, Shard, flatten, unflatten
+from tfmat.backends.parameter_server import RemoteShard, Shard
+from tfmat.backends.parts_ahead import PartsAhead
 from tfmat.backends.replica import assign_all
+from tfmat.backends.sums import flatten, unflatten
 
 
 class Averagings(NamedTuple):
@@ -124,6 +126,8 @@ class AveragingBackend(AsynchronousBackend):
             rank: RemoteShard(connection, self._dtype, sum(sizes), [])
             for rank, connection in self._asking.items()
         }
+        # Nobody averages with rank 0, which asks by itself, so that its answers are all numbers of parts.
+        self._parts_ahead = PartsAhead(self._peers[0]) if self.rank else None
         self._peers[self.rank] = self._own
         self._shards = list(self._peers.values())
         asks = self.rank % 2 == 0
@@ -173,6 +177,8 @@ class AveragingBackend(AsynchronousBackend):
         gradients = self._gradients_function(data, rows.shape[2])
         sums = np.zeros((num_steps, self._step.num_sums), keras.backend.floatx())
         seen, own = np.zeros(num_steps), self._own
+        if self._parts_ahead:
+            self._parts_ahead.begin(num_steps // 4)
         for count in itertools.count(1):
             step, part = divmod(self._next_part(), workers)
             if step >= num_steps:
@@ -188,11 +194,13 @@ class AveragingBackend(AsynchronousBackend):
                 self._begin_averaging()
             sums[step] += found.numpy()
             seen[step] += examples
+        if self._parts_ahead:
+            self._parts_ahead.end()
         return sums, seen
 
     def _next_part(self) -> int:
         """The number of the next part of a batch that nobody has taken, in this call."""
-        return int(self._peers[0].ticket())
+        return self._parts_ahead.take() if self._parts_ahead else self._own.ticket()
 
     def _begin_averaging(self) -> None:
         """Averages with a partner while this worker goes on, unless it waits for the partner before."""

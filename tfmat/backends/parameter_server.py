@@ -20,6 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfmat.backends.sums import flatten, unflatten
 from tfmat.optimizers.functional import copy_of
 from tfmat.ranks.star import Star
 
@@ -175,7 +176,16 @@ class RemoteShard:
 
     def ticket(self) -> int:
         """See Shard.ticket."""
-        return int(_ANSWER.unpack(self._ask(_TICKET))[0])
+        self.ask_for_ticket()
+        return self.asked_ticket()
+
+    def ask_for_ticket(self) -> None:
+        """Asks for one that `asked_ticket` returns, in the order of the questions; nothing else is asked in between."""
+        self._connection.send_bytes(_REQUEST.pack(_TICKET, 0, 0, 0))
+
+    def asked_ticket(self) -> int:
+        """The answer to the first question for a ticket that has none yet."""
+        return int(_ANSWER.unpack(self._connection.recv_bytes())[0])
 
     def slots(self) -> list[np.ndarray]:
         """See Shard.slots."""
@@ -286,14 +296,3 @@ def _without_delay(connection: Connection) -> Connection:
     with socket.socket(fileno=os.dup(connection.fileno())) as same:
         same.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
-
-
-def flatten(tensors: Sequence[Any]) -> tf.Tensor:
-    """[numbers] of tensors of one type."""
-    return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
-
-
-def unflatten(flat: tf.Tensor, shapes: Sequence[tuple[int, ...]]) -> list[tf.Tensor]:
-    """The tensors that `flatten` was given."""
-    parts = tf.split(flat, [int(np.prod(shape)) for shape in shapes])
-    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]

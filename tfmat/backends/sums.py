@@ -10,6 +10,17 @@ import tensorflow as tf
 from tfmat.backends.exchange import Reduce, Tensors, num_bytes, together
 
 
+def flatten(tensors: Sequence[Any]) -> tf.Tensor:
+    """[numbers] of tensors of one type."""
+    return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
+
+
+def unflatten(flat: tf.Tensor, shapes: Sequence[tuple[int, ...]]) -> list[tf.Tensor]:
+    """The tensors that `flatten` was given."""
+    parts = tf.split(flat, [int(np.prod(shape)) for shape in shapes])
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
 def reduce_flat(
     tensors: Sequence[tf.Tensor], reduce: Callable[[tf.Tensor], tf.Tensor]
 ) -> list[tf.Tensor]:
@@ -23,7 +34,7 @@ def reduce_flat(
     Returns:
       The reduced tensors, in the same order.
     """
-    return _by_type(tensors, lambda parts: _split(reduce(_flat(parts)), parts))
+    return _by_type(tensors, lambda parts: _split(reduce(flatten(parts)), parts))
 
 
 def in_buckets(reduce: Reduce, most_bytes: float | None) -> Reduce:
@@ -72,7 +83,7 @@ def collect_flat(
     """
 
     def collected(parts: list[tf.Tensor]) -> list[tf.Tensor]:
-        split = tf.split(collect(_flat(parts)[None]), [p.shape.num_elements() for p in parts], 1)
+        split = tf.split(collect(flatten(parts)[None]), [p.shape.num_elements() for p in parts], 1)
         return [
             tf.reshape(piece, [-1, *part.shape]) for piece, part in zip(split, parts, strict=True)
         ]
@@ -114,10 +125,6 @@ def _by_type(
     # Where there are several, whatever comes after one of them comes after all: the next step must not begin one under
     # the same name before.
     return together(found)[0] if len(places) > 1 else found
-
-
-def _flat(parts: Sequence[tf.Tensor]) -> tf.Tensor:
-    return tf.concat([tf.reshape(part, [-1]) for part in parts], 0)
 
 
 def _split(flat: tf.Tensor, parts: Sequence[tf.Tensor]) -> list[tf.Tensor]:

@@ -73,6 +73,24 @@ def without_an_answer(backend, folder, last):
     backend._own.average = late_answer
 
 
+def asks_ahead(backend, calls, taken):
+    """Has each worker ask for three parts more than it computes; `taken` receives (call, part) of those it computes."""
+    next_part, call = backend._next_part, 0
+    if backend.rank:
+        backend._parts_ahead._ahead = lambda: 3
+
+    def next_and_note():
+        nonlocal call
+        part = next_part()
+        if part >= calls[call] * backend.world_size:
+            call += 1
+        else:
+            taken.append((call, part))
+        return part
+
+    backend._next_part = next_and_note
+
+
 def check_own_slots(backend):
     """A checkpoint has each worker's slots, which go back to it; the weights and the step are one for all."""
     import numpy as np
@@ -101,11 +119,11 @@ def main(folder):
     from tfmat_tests.backends.horovod_rank import build
     from tfmat_tests.backends.problem import BATCH, NUM_EXAMPLES, make_data, spans
 
-    cases = {"turns": 1, "every second": 2, "free": 1, "no answer": 1}
+    cases = {"turns": 1, "every second": 2, "free": 1, "no answer": 1, "ahead": 1}
     data = make_data()
     for name, every in cases.items():
         options = BackendOptions(averaging=True, local_steps=every)
-        if options.processes.size == 2 and name not in ("turns", "free"):
+        if options.processes.size == 2 and name in ("every second", "no answer"):
             continue
         with make_backend("asynchronous", options) as backend:
             model, _ = build({"precision": "float64", "optimizer": "adam"}, backend)
@@ -117,6 +135,8 @@ def main(folder):
             if name == "no answer":
                 calls = [5]
                 without_an_answer(backend, folder, 5 * backend.world_size)
+            elif name == "ahead":
+                asks_ahead(backend, calls, exchanges)
             elif name != "free":
                 in_turns(backend, calls, exchanges)
             sums = [backend.train(*block) for block in source.blocks(spans(source, calls))]

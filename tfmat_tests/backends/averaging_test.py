@@ -237,6 +237,15 @@ def test_nobody_waits_for_a_worker_that_does_not_answer(found):
     assert run["steps"] == 5
 
 
+@pytest.mark.parametrize("workers", [2, 3])
+def test_parts_that_are_asked_for_ahead_are_each_computed_once(workers, found):
+    """In each of three calls, though each worker asks for three parts beyond the call's end."""
+    run = found["ahead", workers]
+    expected = [(call, part) for call, n in enumerate([5, 9, 6]) for part in range(n * workers)]
+    assert [tuple(each) for each in run["exchanges"]] == expected
+    assert run["steps"] == STEPS
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
