@@ -23,11 +23,13 @@ from tfmat.materials.parameter import Parameter
 _MOST_POINTS = 400
 # Labels tried on a few points of the curve, and how many of them start a short search.
 _TRIED, _TRIED_ONE, _TRIED_POINTS, _STARTS = 1024, 64, 40, 64
-# How many of the minima found so start a full search; minima whose labels all differ by less are one.
+# How many of the minima found so start full searches; minima whose labels all differ by less are one.
 _FULL_STARTS, _SAME_MINIMUM = 10, 0.01
-# Where fewer than half of these find the best minimum again, each of its parameters is moved to so many places of its
-# range, and all are searched for anew, until that finds nothing better by this share (at most so many times).
+# Where fewer than half of these find the best minimum again, each of its parameters is moved to so many places, and all
+# are searched for anew, until that finds nothing better by this share (at most so many times).
 _HOPS, _WORTH_A_ROUND, MOST_ROUNDS = 12, 1e-4, 4
+# Of slow laws, which take no rounds: when short and full searches give up (`rivalry` of `minimise`).
+_FAR, _NEAR = (10.0, 12), (1.5, 30)
 _AS_GOOD = 1.05  # Another law counts where parameters beyond their ranges may stand at their ends, but for this.
 # How far beyond its range a parameter is looked for: the ends of a logarithmic range times or over the first; those
 # of a positive linear one times or over the others. Factors, so that signs are kept.
@@ -42,7 +44,7 @@ class BestFit:
 
     Attributes:
       values, std: [p], in the parameters' units; interval: [p, 2], 95 %.
-      labels: [p], on the scale of the law's ranges: below 0 or above 1 the value lies beyond its range.
+      labels: [p], on the scale of the law's ranges: below 0 or above 1 lies beyond.
       label_covariance: [p, p], on the same scale, widened as the intervals are.
       at_bound: [p], the value stands at the end of what was searched, far beyond its range.
       unidentifiable: [p], the interval is as wide as the range.
@@ -80,11 +82,7 @@ class ClassicalAnswer:
 def classical_answer(
     law: Law, curve: MeasuredCurve, labels: Array | None = None
 ) -> ClassicalAnswer:
-    """Least squares of a curve.
-
-    Args:
-      labels: the network's answer [p], one more start; None where there is no network.
-    """
+    """Least squares of a curve; `labels`, one more start, is the network's answer [p], None where there is none."""
     points = grouped_points(curve)
     # Far from the answer a law may overflow; such labels are not taken.
     with np.errstate(all="ignore"):
@@ -98,10 +96,10 @@ def classical_answer(
 def best_fit(law: Law, strain: Array, stress: Array, *, start: Array | None = None) -> BestFit:
     """The global minimum of the sum of squares, as far as many starts can tell.
 
-    Labels that fill the law's ranges evenly are compared on a few points; the best of them start short searches, and
-    the best distinct minima of those full ones. The place of a kink (first yield) between two points makes many local
-    minima close by, so that each parameter of the best minimum is then moved through its range and searched for anew.
-    All searches may leave the law's ranges (see `widened`).
+    Labels that fill the law's ranges evenly are compared on a few points; the best start short searches, and the best
+    distinct minima of those full ones. The place of a kink (first yield) between two points makes many local minima
+    close by: each parameter of the best one is then moved through its range and searched for anew. All searches may
+    leave the law's ranges (see `widened`).
 
     Args:
       strain, stress: [points], - and MPa.
@@ -109,12 +107,12 @@ def best_fit(law: Law, strain: Array, stress: Array, *, start: Array | None = No
     """
     wide = widened(law)
     with np.errstate(all="ignore"):
-        labels = minima(_curve(law, strain, stress), wide, start)[0][0]
+        labels = minima(_points(law, strain, stress), wide, start)[0][0]
         found = fit(wide, strain[None], stress[None], start=labels[None], correlated=True)
     return within(law, wide, found)
 
 
-def _curve(law: Law, strain: Array, stress: Array) -> Residuals:
+def _points(law: Law, strain: Array, stress: Array) -> Residuals:
     return Residuals(law, strain[None], stress[None], np.ones((1, len(strain))))
 
 
@@ -127,7 +125,7 @@ def minima(
       curve: one curve, or the tests of one material, and their law.
       wide: the law with the ranges to search.
       start: labels [p] of one more start.
-      rounds: how often the parameters of the best minimum are moved through their ranges, at the most.
+      rounds: how often the parameters of the best minimum are moved through their ranges, at most; 0: see `_FAR`.
 
     Returns:
       Labels [minima, p] on the scale of the wide law, and half the sum of squares at each.
@@ -140,8 +138,9 @@ def minima(
         starts = np.concatenate([starts, start[None]])
     wide_curve = dataclasses.replace(curve, law=wide)
     starts = wide.to_labels(law.from_labels(starts))
-    coarse = coarse_minimum(repeated(wide_curve, len(starts)), starts)
-    found = [_searched(wide_curve, _distinct(coarse.labels, coarse.cost))]
+    far, near = (None, None) if rounds else (_FAR, _NEAR)
+    coarse = coarse_minimum(repeated(wide_curve, len(starts)), starts, far)
+    found = [_searched(wide_curve, _distinct(coarse.labels, coarse.cost), near)]
     agreed = np.median(found[0][1]) <= found[0][1][0] * (1.0 + _WORTH_A_ROUND)
     for _ in range(0 if agreed else rounds):
         best, cost_of_best = found[-1][0][0], found[-1][1][0]
@@ -167,9 +166,11 @@ def _tried(curve: Residuals, tried: Array) -> Array:
     return np.where(np.isfinite(cost), cost, np.inf)
 
 
-def _searched(curve: Residuals, starts: Array) -> tuple[Array, Array]:
+def _searched(
+    curve: Residuals, starts: Array, rivalry: tuple[float, int] | None = None
+) -> tuple[Array, Array]:
     """Labels [starts, p] and cost of the minima of one curve that full searches find, the best first."""
-    minimum = minimise(repeated(curve, len(starts)), starts)
+    minimum = minimise(repeated(curve, len(starts)), starts, rivalry=rivalry)
     cost = np.where(np.isnan(minimum.cost), np.inf, minimum.cost)
     order = np.argsort(cost, kind="stable")
     return minimum.labels[order], cost[order]
@@ -236,8 +237,8 @@ def _widened(parameter: Parameter) -> tuple[float, float]:
 
 
 def _better_law(law: Law, best: BestFit, points: tuple[Array, Array]) -> tuple[str, float] | None:
-    """A registered law of the same measures that fits clearly better with parameters inside its ranges, or None."""
-    own, count, curve = np.array([best.rmse_mpa]), np.array([len(points[0])]), _curve(law, *points)
+    """A registered law of the same measures that fits clearly better inside its ranges, or None."""
+    own, count, curve = np.array([best.rmse_mpa]), np.array([len(points[0])]), _points(law, *points)
     return compare_laws(law, own, count, lambda other: error_within(other, curve)).better()[0]
 
 
@@ -257,11 +258,7 @@ def error_within(law: Law, curve: Residuals, rounds: int = MOST_ROUNDS) -> Array
 
 
 def grouped_points(curve: MeasuredCurve) -> tuple[Array, Array]:
-    """The measured points as they are, not resampled, or means of neighbours where there are very many.
-
-    Returns:
-      strain (-) and stress (MPa), [points].
-    """
+    """Strain (-) and stress (MPa) as measured, or means of neighbours where points are very many: [points]."""
     group = -(-len(curve.strain) // _MOST_POINTS)
     starts = np.arange(0, len(curve.strain), group)
     count = np.diff([*starts, len(curve.strain)])

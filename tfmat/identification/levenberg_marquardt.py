@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.materials.history import TestSet
+from tfmat.materials.history import Solver, TestSet
 from tfmat.materials.law import Array, Law
 
 # A step that promises to lower the sum of squares by less than this fraction is the last one. It is still taken,
@@ -38,12 +38,15 @@ class Residuals:
     Attributes:
       strain, stress: [curves, points], - and MPa; or a test set, and its responses.
       weights: [curves, points], 0 where padded, otherwise 1 / standard deviation (or 1).
+      solvers: of all tests, for searches, where the law has them; see `searched`.
     """
 
     law: Law
     strain: Array | TestSet
     stress: Array
     weights: Array
+    solvers: tuple[Solver, ...] = ()
+    _found: tuple[Array, Array] | None = None  # labels, and the derivatives of the residuals there
 
     def __post_init__(self) -> None:
         # Nothing to multiply by where every point counts alike; that saves a tenth of the time.
@@ -54,11 +57,27 @@ class Residuals:
 
     def rows(self, rows: NDArray[np.integer] | Flags | slice) -> "Residuals":
         """Some of the curves."""
-        return Residuals(self.law, self.strain[rows], self.stress[rows], self.weights[rows])
+        solvers = tuple(solver.rows(rows) for solver in self.solvers)
+        found = self._found and (self._found[0][rows], self._found[1][rows])
+        given = (self.strain[rows], self.stress[rows], self.weights[rows])
+        return Residuals(self.law, *given, solvers, found)
+
+    def searched(self) -> "Residuals":
+        """The same, for answers at many labels one after the other, with the law's solvers where it has them."""
+        if not isinstance(self.strain, TestSet):
+            return self
+        solvers = [self.law.solver(history) for history in self.strain.histories]
+        return dataclasses.replace(
+            self, solvers=tuple(each for each in solvers if each is not None)
+        )
 
     def values(self, labels: Array) -> Array:
         """Residuals at labels [curves, identified]: [curves, points]."""
-        values = self.law.label_stress(self.strain, labels)
+        if self.solvers:
+            values, jacobian = self.law.label_expansion(self.strain, labels, self.solvers)
+            self._found = labels, self._weighted(jacobian)
+        else:
+            values = self.law.label_stress(self.strain, labels)
         values -= self.stress
         if not self._plain:
             values *= self.weights
@@ -68,11 +87,17 @@ class Residuals:
         """JᵀJ [curves, p, p] and Jᵀr [curves, p] with J = d residual / d label; `values` are the residuals there."""
         if values is None:
             values = self.values(labels)
-        jacobian = self.law.label_derivatives(self.strain, labels)
-        if not self._plain:
-            jacobian *= self.weights[:, :, None]
+        if self._found is not None and np.array_equal(self._found[0], labels):
+            jacobian = self._found[1]
+        else:
+            jacobian = self._weighted(self.law.label_derivatives(self.strain, labels))
         transposed = np.swapaxes(jacobian, 1, 2)
         return transposed @ jacobian, (transposed @ values[:, :, None])[:, :, 0]
+
+    def _weighted(self, jacobian: Array) -> Array:
+        if not self._plain:
+            jacobian *= self.weights[:, :, None]
+        return jacobian
 
 
 @dataclasses.dataclass
@@ -101,30 +126,30 @@ def minimise(
     tolerance: float = TOLERANCE,
     held: Flags | None = None,
     max_taken: int | None = None,
+    rivalry: tuple[float, int] | None = None,
 ) -> Minimum:
     """Least squares from labels `start` [curves, p] (clipped to 0-1); each curve stops by itself.
 
     `held` [curves, p]: labels that stay as they are. `max_taken`: steps that lower the cost, after which a curve stops.
+    `rivalry`, of searches for one minimum: give up above (factor) times the least that has converged, after (steps).
     """
     held = np.zeros(start.shape, np.bool_) if held is None else held
     curves, parameters = start.shape
-    found = Minimum(
-        np.clip(np.asarray(start, np.float64), 0.0, 1.0),
-        np.empty(curves),
-        np.empty((curves, parameters, parameters)),
-        np.zeros(curves, np.int64),
-        np.zeros(curves, np.bool_),
-    )
+    labels = np.clip(np.asarray(start, np.float64), 0.0, 1.0)
+    cost, normal = np.empty(curves), np.empty((curves, parameters, parameters))
+    iterations, converged = np.zeros(curves, np.int64), np.zeros(curves, np.bool_)
+    found = Minimum(labels, cost, normal, iterations, converged)
     chunk = _CHUNK_OF_TESTS if isinstance(residuals.strain, TestSet) else _CHUNK
     for first in range(0, curves, chunk):
         rows = slice(first, first + chunk)
         _minimise(
-            residuals.rows(rows),
+            residuals.rows(rows).searched(),
             Minimum(*(array[rows] for array in vars(found).values())),
             max_iterations,
             tolerance,
             held[rows],
             max_iterations if max_taken is None else max_taken,
+            rivalry,
         )
     return found
 
@@ -136,6 +161,7 @@ def _minimise(
     tolerance: float,
     held: Flags,
     max_taken: int,
+    rivalry: tuple[float, int] | None,
 ) -> None:
     """Works on `found` in place."""
     values = residuals.values(found.labels)
@@ -144,15 +170,14 @@ def _minimise(
     damping = np.full(len(found.cost), _FIRST_DAMPING)
     num_taken = np.zeros(len(found.cost), np.int64)
     active, part = np.arange(len(found.cost)), residuals
-    for _ in range(max_iterations):
+    for step_number in range(1, max_iterations + 1):
         labels, normal, slope = found.labels[active], found.normal[active], gradient[active]
         step = bounded_step(normal, slope, labels, damping[active], held[active])
         trial = np.clip(labels + step, 0.0, 1.0)
         values = part.values(trial)
         cost = _half_square(values)
         promised = -((slope + 0.5 * (normal @ step[:, :, None])[:, :, 0]) * step).sum(axis=1)
-        # A NaN from an overflowing law compares false: such a step is never taken.
-        better = cost <= found.cost[active]
+        better = cost <= found.cost[active]  # false for NaN of an overflowing law
         gain = (found.cost[active] - cost) / np.maximum(promised, 1e-250)
         last = promised <= tolerance * found.cost[active]
         taken = active[better]
@@ -163,6 +188,8 @@ def _minimise(
         found.converged[active] = last
         goes_on = ~last & (damping[active] < _MOST_DAMPING)
         stays = goes_on & (num_taken[active] < max_taken)
+        if rivalry is not None and step_number >= rivalry[1] and found.converged.any():
+            stays &= found.cost[active] <= rivalry[0] * found.cost[found.converged].min()
         moved = better & goes_on
         if moved.any():
             rows = active[moved]
@@ -173,7 +200,7 @@ def _minimise(
         if not len(active):
             break
         if not stays.all():
-            part = residuals.rows(active)
+            part = part.rows(stays)
 
 
 def bounded_step(normal: Array, slope: Array, labels: Array, damping: Array, held: Flags) -> Array:

@@ -128,9 +128,11 @@ def group_means(
     return summed(strain * square) / divisor, summed(stress * square) / divisor, np.sqrt(total)
 
 
-def coarse_minimum(residuals: Residuals, labels: Array) -> Minimum:
-    """A short search from labels [curves, parameters]."""
-    return minimise(residuals, labels, _COARSE_ITERATIONS, _COARSE_TOLERANCE)
+def coarse_minimum(
+    residuals: Residuals, labels: Array, rivalry: tuple[float, int] | None = None
+) -> Minimum:
+    """A short search from labels [curves, parameters]; `rivalry` as of `minimise`."""
+    return minimise(residuals, labels, _COARSE_ITERATIONS, _COARSE_TOLERANCE, rivalry=rivalry)
 
 
 def _best_tried(coarse: Residuals, tried: Array, count: int) -> Array:

@@ -1,8 +1,8 @@
 """What is done to a specimen: how it is loaded, and the strain or the stress that it is driven through."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,16 @@ class History:
         return dataclasses.replace(self, **arrays)
 
 
+class Solver(Protocol):
+    """What answers one history many times, for parameters that change little from one time to the next."""
+
+    def rows(self, chosen: Any) -> "Solver":
+        """That of some of the specimens: an index array or a slice."""
+
+    def expand(self, parameters: Array) -> tuple[Array, Array]:
+        """What `Law.respond` and `Law.sensitivities` give."""
+
+
 @dataclasses.dataclass(frozen=True)
 class TestSet:
     """The tests of each material: histories whose points stand one test after the other.
@@ -92,7 +102,17 @@ class TestSet:
 
     def joined(self, answer: Callable[[History], Array]) -> Array:
         """What `answer` gives for each test, [materials, points of the test, ...], joined along the points."""
-        joined = np.concatenate([answer(history) for history in self.histories], axis=1)
+        return self._in_units(np.concatenate([answer(each) for each in self.histories], axis=1))
+
+    def expanded(self, solvers: Sequence[Solver], parameters: Array) -> tuple[Array, Array]:
+        """Responses and sensitivities of all tests by their solvers, joined along the points."""
+        answers = [solver.expand(parameters) for solver in solvers]
+        response, sensitivities = (
+            self._in_units(np.concatenate(parts, axis=1)) for parts in zip(*answers, strict=True)
+        )
+        return response, sensitivities
+
+    def _in_units(self, joined: Array) -> Array:
         unit = np.asarray(self.unit)
         if unit.ndim:
             unit = unit.reshape(*unit.shape, *[1] * (joined.ndim - 2))

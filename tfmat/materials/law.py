@@ -2,14 +2,14 @@
 
 import abc
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tfmat.errors import InputError, nearest
-from tfmat.materials.history import Array, History, Mode, TestSet
+from tfmat.materials.history import Array, History, Mode, Solver, TestSet
 from tfmat.materials.parameter import Parameter, Scale, adjusted
 
 # Relative step of central differences: their error, of its square and of rounding over it, is about 1e-10.
@@ -147,6 +147,10 @@ class Law(abc.ABC):
         """d response / d parameter, same arguments as `respond`: [curves, points, len(self.parameters)]."""
         return self.derivatives(history.driven, parameters)
 
+    def solver(self, history: History) -> Solver | None:
+        """What answers a fit's many questions sooner than `respond` does; None where the law has none."""
+        return None
+
     def sorted_labels(self, labels: Array) -> Array:
         """The unique form of labels [curves, identified]: interchangeable terms in falling order."""
         columns = self.label_columns_of_terms
@@ -218,11 +222,16 @@ class Law(abc.ABC):
             derivatives = self.derivatives(strain, parameters)
         return self._by_labels(derivatives, parameters)
 
-    def label_expansion(self, strain: Array | TestSet, labels: Array) -> tuple[Array, Array]:
-        """What `label_stress` and `label_derivatives` give, with the same arguments."""
+    def label_expansion(
+        self, strain: Array | TestSet, labels: Array, solvers: Sequence[Solver] = ()
+    ) -> tuple[Array, Array]:
+        """What `label_stress` and `label_derivatives` give; of a test set by the `solvers` of its tests, if given."""
+        parameters = self.from_labels(labels)
+        if isinstance(strain, TestSet) and solvers:
+            response, derivatives = strain.expanded(solvers, parameters)
+            return response, self._by_labels(derivatives, parameters)
         if isinstance(strain, TestSet):
             return self.label_stress(strain, labels), self.label_derivatives(strain, labels)
-        parameters = self.from_labels(labels)
         stress, derivatives = self.stress_and_derivatives(strain, parameters)
         return stress, self._by_labels(derivatives, parameters)
 

@@ -10,6 +10,7 @@ from tfmat.materials.history import Array, History
 from tfmat.materials.laboratories import HELD_METAL
 from tfmat.materials.law import HistoryLaw
 from tfmat.materials.parameter import Parameter
+from tfmat.materials.viscoplastic_histories import Histories
 from tfmat.materials.viscoplastic_steps import Specimens
 
 # The parameters that the equations have, in the order of their columns.
@@ -64,9 +65,13 @@ class Perzyna(HistoryLaw):
         """See `Law.sensitivities`; exact derivatives of every step."""
         return self._stepped(history, parameters, True)
 
+    def solver(self, history: History) -> Histories:
+        """See `Law.solver`."""
+        self._told(history)
+        return Histories(history, self._columns_of, len(_NAMES))
+
     def _stepped(self, history: History, parameters: Array, differentiate: bool) -> Array:
-        if history.time is None:
-            raise InputError(f"law {self.name} asks for the time of every point of a test")
+        self._told(history)
         chosen = list(self._columns_of)
         trailing = (len(chosen),) if differentiate else ()
 
@@ -76,6 +81,10 @@ class Perzyna(HistoryLaw):
             return Specimens(columns, history.strain is not None, chosen if differentiate else None)
 
         return in_steps(specimens, history, parameters, trailing)
+
+    def _told(self, history: History) -> None:
+        if history.time is None:
+            raise InputError(f"law {self.name} asks for the time of every point of a test")
 
 
 class Norton(Perzyna):

@@ -9,7 +9,6 @@ from tfmat.materials.history import Array
 
 # Newton's steps converge quadratically: after one of this relative size the error is below rounding.
 _LAST_STEP = 1e-7
-_MOST_STEPS = 100
 # The fraction of a step that each of two stages is implicit over: 1 - 1/√2 makes them of second order and L-stable.
 _STAGE = 1.0 - 0.5**0.5
 # What is driven is held where it moves by no more than this share of its value.
@@ -17,7 +16,14 @@ _HELD = 1e-6
 
 
 class Specimens:
-    """The state of specimens side by side, and its derivatives by the parameters."""
+    """The state of specimens side by side, and its derivatives by the parameters.
+
+    Attributes:
+      most_steps: of Newton's method for one implicit step.
+      last_change: what the last of them changed, [specimens].
+    """
+
+    most_steps = 100
 
     def __init__(self, columns: Array, drives_strain: bool, differentiate: list[int] | None):
         """Columns are those of the equations, [6, specimens]; derivatives are by those in `differentiate`."""
@@ -27,20 +33,16 @@ class Specimens:
         self._drives_strain = drives_strain
         self._plastic = np.zeros(columns.shape[1])
         self._path = np.zeros(columns.shape[1])  # length of the plastic strain's path, p
-        self._log_speed = np.full(columns.shape[1], np.inf)  # where the search begins
+        # Where the searches begin; None leaves it to the equation.
+        self._log_speed: Array = np.full(columns.shape[1], np.inf)
+        self._log_growth: Array | None = None
+        self.last_change: Array = np.zeros(columns.shape[1])
         self._derivatives = np.zeros((2, *columns.shape)) if differentiate else None
 
     def advance(self, increment: Array, duration: Array) -> Array:
         """See `tfmat.materials.blocks.Specimens`; the stress or the strain, or its derivatives."""
-        modulus = self._columns[0]
-        driven = self._driven + increment
-        held = np.abs(increment) <= _HELD * np.abs(driven)
-        in_two = ~held & self._is_loaded(driven, duration)
-        if in_two.any():
-            between = self._driven + _STAGE * (driven - self._driven)
-            self._grow(between, np.where(in_two, _STAGE * duration, 0.0), held, 1.0 / _STAGE - 1.0)
-        self._grow(driven, np.where(in_two, _STAGE * duration, duration), held, 1.0)
-        self._driven = driven
+        self.move(increment, duration)
+        driven, modulus = self._driven, self._columns[0]
         if self._derivatives is None:
             if self._drives_strain:
                 return np.asarray(modulus * (driven - self._plastic))
@@ -53,8 +55,33 @@ class Specimens:
             by_parameter[0] -= driven / modulus**2
         return by_parameter[self._chosen]
 
+    def move(self, increment: Array, duration: Array) -> None:
+        """Takes the specimens on by a further `increment` of what is driven, in `duration` seconds."""
+        driven = self._driven + increment
+        held = is_held(increment, driven)
+        in_two = ~held & self._is_loaded(driven, duration)
+        if in_two.any():
+            between = self._driven + _STAGE * (driven - self._driven)
+            self._grow(between, np.where(in_two, _STAGE * duration, 0.0), held, 1.0 / _STAGE - 1.0)
+        self._grow(driven, np.where(in_two, _STAGE * duration, duration), held, 1.0)
+        self._driven = driven
+
+    @property
+    def state(self) -> Array:
+        """Path of the plastic strain, and the plastic strain: [2, specimens]."""
+        return np.stack([self._path, self._plastic])
+
+    @state.setter
+    def state(self, state: Array) -> None:
+        self._path, self._plastic = state
+
     def _is_loaded(self, driven: Array, duration: Array) -> NDArray[np.bool_]:
         """Whether the specimen is loaded faster than it flows now: only then two stages cannot overshoot."""
+        flow, rise = self._flow_and_rise(driven, duration)
+        return np.asarray(flow <= rise)
+
+    def _flow_and_rise(self, driven: Array, duration: Array) -> tuple[Array, Array]:
+        """What stress flow as now would take in this time, and what the driven value adds, MPa."""
         modulus, first_yield, gain, saturation, drag, exponent = self._columns
         stress, rise = self._driven, driven - self._driven
         stiffness = np.zeros_like(modulus)
@@ -63,7 +90,7 @@ class Specimens:
         left = gain * np.exp(-saturation * self._path)
         over = np.maximum(np.abs(stress) - (first_yield + gain - left), 0.0)
         flow = (over / drag) ** exponent * duration * (stiffness + left * saturation)
-        return np.asarray(flow <= np.where(stress == 0.0, np.abs(rise), np.sign(stress) * rise))
+        return flow, np.where(stress == 0.0, np.abs(rise), np.sign(stress) * rise)
 
     def _grow(self, driven: Array, duration: Array, held: NDArray[np.bool_], times: float) -> None:
         """Adds `times` the growth of one implicit step to the state, and likewise its derivatives."""
@@ -73,13 +100,13 @@ class Specimens:
         self._path = self._path + times * step.growth
         self._plastic = self._plastic + times * step.sign * step.growth
 
-    def _step(self, driven: Array, duration: Array, held: NDArray[np.bool_]) -> "_Step":
+    def _step(self, driven: Array, duration: Array, held: NDArray[np.bool_]) -> "Step":
         modulus, first_yield, gain, saturation, _, exponent = self._columns
         tried = modulus * (driven - self._plastic) if self._drives_strain else driven
         left = gain * np.exp(-saturation * self._path)
         over = np.abs(tried) - (first_yield + gain - left)
         flows = (over > 0.0) & (duration > 0.0)
-        step = _Step(
+        step = Step(
             sign=np.sign(tried),
             flows=flows,
             holds=held,
@@ -98,7 +125,7 @@ class Specimens:
         step.flows = step.growth > 0.0
         return step
 
-    def _euler(self, step: "_Step") -> Array:
+    def _euler(self, step: "Step") -> Array:
         """ln x, where x^n is the rate at the end of the step: K x + M w + R(p + w) - R(p) = f with w = x^n duration.
 
         f is the overstress that an elastic step would leave, and M the modulus, or 0 where the stress is driven.
@@ -115,7 +142,7 @@ class Specimens:
             np.log(each / np.maximum(stiffness, left * saturation * duration)) / exponent,
         )
         tried = np.clip(self._log_speed, low, high)
-        for _ in range(_MOST_STEPS):
+        for _ in range(self.most_steps):
             viscous, power = drag * np.exp(tried), np.exp(exponent * tried)
             rest = np.exp(-saturation * duration * power)
             total = viscous + stiffness * power + left * (1.0 - rest)
@@ -130,9 +157,10 @@ class Specimens:
             tried = moved
             if (change <= _LAST_STEP).all():
                 break
+        self.last_change = change
         return tried
 
-    def _decayed(self, step: "_Step") -> Array:
+    def _decayed(self, step: "Step") -> Array:
         """ln w of a hold: the overstress s follows ds/dt = -M (s/K)^n from f, with the step's mean M.
 
         In closed form w = duration (f/K)^n ψ(A), A = (n - 1) M duration f^(n-1)/K^n and
@@ -141,8 +169,8 @@ class Specimens:
         """
         drag, exponent = self._columns[4:]
         first = np.log(step.duration) + exponent * np.log(step.over / drag)
-        tried = first
-        for _ in range(_MOST_STEPS):
+        tried = first if self._log_growth is None else np.minimum(self._log_growth, first)
+        for _ in range(self.most_steps):
             growth = np.exp(tried)
             mean, change, scale = self._mean_stiffness(step, growth)
             logarithm, by_share, _ = _mean_rate(scale * mean, exponent - 1.0)
@@ -151,9 +179,10 @@ class Specimens:
             tried = moved
             if (np.abs(error) <= _LAST_STEP).all():
                 break
+        self.last_change = np.abs(error)
         return np.asarray(tried)
 
-    def _mean_stiffness(self, step: "_Step", growth: Array) -> tuple[Array, Array, Array]:
+    def _mean_stiffness(self, step: "Step", growth: Array) -> tuple[Array, Array, Array]:
         """M of a step that grows by w, the same at its end, and A/M."""
         saturation, drag, exponent = self._columns[3:]
         gained = -step.left * np.expm1(-saturation * growth)
@@ -162,7 +191,7 @@ class Specimens:
         mean = step.stiffness + np.where(growth > 0.0, gained / growth, step.left * saturation)
         return mean, end, (exponent - 1.0) * step.duration * power
 
-    def _differentiate(self, driven: Array, step: "_Step", times: float) -> None:
+    def _differentiate(self, driven: Array, step: "Step", times: float) -> None:
         """The step's total differential by the parameters, from those of the state before it."""
         assert self._derivatives is not None
         modulus, _, _, saturation, drag, exponent = self._columns
@@ -196,7 +225,7 @@ class Specimens:
         path_by += change
         plastic_by += step.sign * change
 
-    def _differentiated_hold(self, step: "_Step", over_by: Array, taken_by: Array) -> Array:
+    def _differentiated_hold(self, step: "Step", over_by: Array, taken_by: Array) -> Array:
         """d ln w / d parameter of a hold, from the equation of `_decayed`."""
         drag, exponent = self._columns[4:]
         mean, end, scale = self._mean_stiffness(step, step.growth)
@@ -216,7 +245,7 @@ class Specimens:
 
 
 @dataclasses.dataclass
-class _Step:
+class Step:
     """One step of specimens side by side, [specimens] each.
 
     Attributes:
@@ -238,6 +267,11 @@ class _Step:
     stiffness: Array
     left: Array
     growth: Array = dataclasses.field(default_factory=lambda: np.zeros(0))
+
+
+def is_held(increment: Array, driven: Array) -> NDArray[np.bool_]:
+    """Whether what is driven, to `driven` by `increment`, is held."""
+    return np.asarray(np.abs(increment) <= _HELD * np.abs(driven))
 
 
 def _mean_rate(share: Array, power: Array) -> tuple[Array, Array, Array]:

@@ -1,5 +1,7 @@
 """Least squares, likelihood and Bayes risk of records of several tests, against scipy and integrals on a grid."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import scipy.optimize
@@ -10,6 +12,7 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.identification.bayes_risk import bayes_risk
 from tfmat.identification.least_squares import fit, fit_with_noise
+from tfmat.identification.levenberg_marquardt import Residuals, minimise
 from tfmat.identification.likelihood import NoiseModel
 from tfmat.identification.posterior_grid import CurveLikelihood, likelihoods
 from tfmat.materials import History, HistoryLaw, Parameter, find_law
@@ -146,3 +149,33 @@ def test_three_tests_of_a_real_rubber_end_at_the_best_known_minimum(
     found = fit(law, tests, response[None])
     residuals = law.label_stress(tests, found.labels)[0] - response
     assert (residuals**2).sum() <= 1.002 * squares
+
+
+def test_searches_that_solve_whole_histories_end_where_others_do():
+    """Relaxation of Norton's law: with and without a solver, and by scipy from the truth."""
+
+    class PointByPoint(type(find_law("norton"))):
+        def solver(self, history):
+            return None
+
+    law, truth = find_law("norton"), np.array([[150e3, 2000.0, 5.0]])
+    time = np.concatenate([np.linspace(0.0, 10.0, 8), 10.0 + np.geomspace(1.0, 1e5, 16)])
+    tests = TestSet((History(strain=0.002 * np.minimum(time / 10.0, 1.0)[None], time=time[None]),))
+    noise = np.random.default_rng(1).normal(0.0, 1.0, (1, len(time)))
+    stress = law.label_stress(tests, law.to_labels(truth)) + noise
+    start = np.clip(law.to_labels(truth) + np.linspace(-0.3, 0.3, 7)[:, None], 0.0, 1.0)
+    points = Residuals(law, tests, np.repeat(stress, 7, axis=0), np.ones((7, len(time))))
+    found = minimise(points, start)
+    slow = minimise(dataclasses.replace(points, law=PointByPoint()), start)
+    np.testing.assert_allclose(found.labels, slow.labels, atol=1e-6)
+    expected = scipy.optimize.least_squares(
+        lambda labels: law.label_stress(tests, labels[None])[0] - stress[0],
+        law.to_labels(truth)[0],
+        xtol=1e-12,
+        ftol=1e-12,
+    )
+    np.testing.assert_allclose(found.labels[found.cost.argmin()], expected.x, atol=1e-5)
+    # Those that are far above the best when it has converged give up; the best stays the best.
+    given_up = minimise(points, start, rivalry=(1.5, 3))
+    assert given_up.iterations.sum() < found.iterations.sum()
+    np.testing.assert_allclose(given_up.cost.min(), found.cost.min(), rtol=1e-9)
