@@ -15,8 +15,9 @@ import tensorflow as tf
 
 from tfmat.backends.collectives import Collectives
 from tfmat.backends.messages import MpiMessages
+from tfmat.backends.mpi import load_mpi4py, world_of
+from tfmat.backends.mpi_sums import MpiSums
 from tfmat.backends.options import BackendOptions
-from tfmat.backends.process_sets import Node, find_node, process_set
 from tfmat.backends.schedule import has_stages
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.sums import collect_flat, reduce_flat, repeated_sums, scatter_flat
@@ -25,6 +26,9 @@ from tfmat.launch.settings import GET_HOROVOD, check_horovod_sees, prepare_horov
 from tfmat.ranks.ending import start_timer
 from tfmat.ranks.processes import Processes
 
+# Ranks -> Horovod's set of them.
+_SETS: dict[tuple[int, ...], Any] = {}
+
 
 class HorovodCollectives(Collectives):
     """Collectives by Horovod, over MPI, Gloo or NCCL.
@@ -32,18 +36,25 @@ class HorovodCollectives(Collectives):
     Args:
       processes: this one among those of the run.
       timeline: whether `start_timeline` will be called.
-      hierarchical: whether tensors are summed within each node first, then between the nodes' first ranks, which hand
-        the sums back: no byte crosses the network twice, however the ranks are placed.
+      hierarchical: whether tensors are summed by nodes, see MpiSums, which does it beside Horovod. With Horovod's own
+        process sets all ranks agree before each of the three parts, which on a slow network takes as long as the sums.
+      patient: whether sums by nodes leave the processor to others while they wait.
     """
 
     # Horovod itself ends with the process, since it cannot be started twice in one: nothing to leave in order.
     alike = (*Collectives.alike, WorkerLostError)
 
-    def __init__(self, processes: Processes, timeline: bool = False, hierarchical: bool = False):
-        self.processes, self._timeline, self._hierarchical = processes, timeline, hierarchical
-        self._node_of_rank: Node | None = None
-        self.started = False
-        self.has_process_sets = hierarchical
+    def __init__(
+        self,
+        processes: Processes,
+        timeline: bool = False,
+        hierarchical: bool = False,
+        patient: bool = False,
+    ):
+        self.processes, self._timeline = processes, timeline
+        self._hierarchical, self._patient = hierarchical, patient
+        self._by_nodes: MpiSums | None = None
+        self.started = self.has_process_sets = False
         self._names: Iterator[str] = iter(())
         self._group: Any = None
 
@@ -67,8 +78,18 @@ class HorovodCollectives(Collectives):
         check_horovod_sees(processes, self.horovod.rank(), self.horovod.size())
         self.watch_others(processes)
         if self._hierarchical:
-            nodes = self.gather(platform.node())
-            self._node_of_rank = find_node(self.horovod, nodes, self.rank)
+            self._by_nodes = self._sums_by_nodes()
+
+    def _sums_by_nodes(self) -> MpiSums:
+        what = "reduction=hierarchical"
+        mpi = load_mpi4py(what)
+        world = world_of(mpi, self.processes)
+        if mpi.Query_thread() < mpi.THREAD_MULTIPLE:
+            raise InputError(
+                f"{what} sums by MPI beside Horovod's thread, which HOROVOD_MPI_THREADS_DISABLE forbids; unset that, "
+                "or leave it at flat"
+            )
+        return MpiSums(mpi, world.Dup(), self.gather(platform.node()), self._patient)
 
     def check_build(self, jit_compile: bool) -> None:
         """See Collectives.check_build."""
@@ -127,33 +148,9 @@ class HorovodCollectives(Collectives):
         """
         if self.size == 1:
             return tensors
-        return reduce_flat(tensors, self._sum_by_nodes if self._node_of_rank else self._sum)
-
-    def _sum(self, flat: tf.Tensor) -> tf.Tensor:
-        return self.sum(flat, next(self._names))
-
-    def _sum_by_nodes(self, flat: tf.Tensor) -> tf.Tensor:
-        node, horovod = self._node_of_rank, self.horovod
-        assert node is not None
-
-        # Horovod's own gradient of a broadcast is an average (0.28.1); that of a sum is the sum of the gradients.
-        @tf.custom_gradient
-        def summed(part: tf.Tensor) -> Any:
-            names = [next(self._names) for _ in range(3)]
-            total = part
-            if node.here:
-                total = horovod.allreduce(
-                    total, op=horovod.Sum, name=names[0], process_set=node.here
-                )
-            if self.rank == node.first:
-                total = horovod.allreduce(
-                    total, op=horovod.Sum, name=names[1], process_set=node.across
-                )
-            if node.here:
-                total = horovod.broadcast(total, node.first, name=names[2], process_set=node.here)
-            return total, summed
-
-        return summed(flat)
+        if self._by_nodes:
+            return reduce_flat(tensors, self._by_nodes.sum)
+        return reduce_flat(tensors, lambda flat: self.sum(flat, next(self._names)))
 
     def collect(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         """See Collectives.collect."""
@@ -191,19 +188,17 @@ class HorovodCollectives(Collectives):
     def divide(self, groups: Sequence[Sequence[int]]) -> "HorovodCollectives":
         """See Collectives.divide; Horovod was told beforehand that process sets come."""
         part = copy.copy(self)
-        part._star = None
+        part._star, part._by_nodes = None, None
         for ranks in groups:
             if self.rank in ranks:
                 part.rank, part.size = ranks.index(self.rank), len(ranks)
             if len(ranks) > 1:  # all ranks make all sets, in the same order
-                made = process_set(self.horovod, ranks)
+                made = _process_set(self.horovod, ranks)
                 part._group = made if self.rank in ranks else part._group
         return part
 
     def connect(self) -> None:
         """See Collectives.connect: MPI's messages beside Horovod, whose collectives would wait for their receiver."""
-        from tfmat.backends.mpi import load_mpi4py
-
         self.messages = MpiMessages(load_mpi4py("pipeline stages"), self.size)
 
     def _is_loss(self, error: Exception) -> bool:
@@ -251,9 +246,20 @@ class HorovodBackend(SingleBackend):
     def __init__(self, options: BackendOptions | None = None):
         options = options or BackendOptions()
         hierarchical = options.reduction == "hierarchical"
-        collectives = self.transport(options.processes, options.timeline, hierarchical)
-        collectives.has_process_sets = hierarchical or has_stages(options.mesh)
+        collectives = self.transport(
+            options.processes, options.timeline, hierarchical, options.overlap_meetings
+        )
+        collectives.has_process_sets = has_stages(options.mesh)
         super().__init__(options, collectives)
+
+
+def _process_set(horovod: Any, ranks: Sequence[int]) -> Any:
+    """Horovod's set of some ranks, which it makes once; every rank calls this at the same time."""
+    group = tuple(ranks)
+    if group not in _SETS:
+        everybody = len(group) == horovod.size()
+        _SETS[group] = horovod.global_process_set if everybody else horovod.add_process_set(group)
+    return _SETS[group]
 
 
 def built_libraries() -> list[str]:

@@ -17,13 +17,31 @@ _WAKES = "+wakes"
 GET_HOROVOD = "`./tools/setup horovod` builds it, `tfmat doctor` tells what is missing"
 
 
+# Bytes up to which a message over TCP is sent at once. Beyond its limit, by default 64 kB, Open MPI asks the receiver
+# first: a round trip more for each message of a sum, which on a link of 5 ms takes as long as the bytes do.
+_SENT_AT_ONCE = str(1 << 20)
+
+
+def prepare_mpi(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Sets what measures best with Open MPI, where the user has not said otherwise; call it before MPI starts.
+
+    docs/horovod.md and docs/slow_networks.md have the measurements.
+    """
+    # A thread that waits lets the computing one go first where they share a processor.
+    environment.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
+    limits = [
+        f"OMPI_MCA_btl_tcp_{name}" for name in ("eager_limit", "rndv_eager_limit", "max_send_size")
+    ]
+    if not any(limit in environment for limit in limits):  # they must fit each other
+        environment.update(dict.fromkeys(limits, _SENT_AT_ONCE))
+
+
 def prepare_horovod(environment: MutableMapping[str, str] = os.environ) -> None:
     """Sets what measures best, where the user has not said otherwise; call it before Horovod's `init`.
 
     docs/horovod.md has the measurements.
     """
-    # A thread that waits lets the computing one go first where they share a processor.
-    environment.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
+    prepare_mpi(environment)
     # Milliseconds that Horovod's thread sleeps between two looks: as long as it likes where a tensor wakes it.
     environment.setdefault("HOROVOD_CYCLE_TIME", "10" if _wakes() else "0.5")
 

@@ -4,7 +4,7 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat.errors import InputError
-from tfmat.launch.settings import check_settings, seconds_setting
+from tfmat.launch.settings import check_settings, prepare_mpi, seconds_setting
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,15 @@ def test_a_command_refuses_it_before_anything_is_made(tmp_path, monkeypatch, cap
     said = capsys.readouterr().err
     assert said == "tfmat: HOROVOD_CYCLE_TIME is 'fast'; give a number, 0 or more, or unset it\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_user_says_to_open_mpi_stays():
+    """The three limits of messages over TCP belong together."""
+    limits = {f"OMPI_MCA_btl_tcp_{name}" for name in ("eager_limit", "rndv_eager_limit", "max_send_size")}  # fmt: skip
+    environment = {}
+    prepare_mpi(environment)
+    assert limits < set(environment) and {environment[name] for name in limits} == {"1048576"}
+    given = {"OMPI_MCA_btl_tcp_eager_limit": "70000", "OMPI_MCA_mpi_yield_when_idle": "0"}
+    environment = dict(given)
+    prepare_mpi(environment)
+    assert environment == given
