@@ -8,6 +8,7 @@ killed; where this process's own standard input ends, all of them are.
 import atexit
 import contextlib
 import ctypes
+import faulthandler
 import gc
 import importlib
 import json
@@ -38,6 +39,10 @@ LOADED = (
     "tfmat.workflow",
 )
 LENGTH = struct.Struct("!I")  # of a request in JSON, before it
+# Seconds after which a program says on standard error where each of its threads is; tests wait longer for one.
+TOLD_AFTER = 450.0
+# Seconds for the end of a program that has done all, also of a rank that waits for others; then it says so and fails.
+END_AFTER = 240.0
 
 
 class _Server:
@@ -152,6 +157,7 @@ def _become_program(request: dict[str, Any], descriptors: list[int]) -> NoReturn
             os.dup2(descriptor, number)
             os.close(descriptor)
         _take_surroundings(request)
+        faulthandler.dump_traceback_later(TOLD_AFTER)
         _run(request["arguments"])
         status = 0
     except SystemExit as error:
@@ -163,6 +169,7 @@ def _become_program(request: dict[str, Any], descriptors: list[int]) -> NoReturn
         sys.excepthook(*sys.exc_info())
     finally:
         # As at the end of Python itself, but for taking its modules apart.
+        faulthandler.dump_traceback_later(END_AFTER, exit=True)
         with contextlib.suppress(Exception):
             threading._shutdown()  # type: ignore[attr-defined]
             atexit._run_exitfuncs()

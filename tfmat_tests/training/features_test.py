@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from tfmat_tests import mpi
+from tfmat_tests.processes import forked_python
 from tfmat_tests.training import features
 from tfmat_tests.training.features import FEATURES, RANKS
 
@@ -38,9 +38,8 @@ def outcomes(tmp_path_factory, plain):
     folder = tmp_path_factory.mktemp("features")
     program = ["-m", "tfmat_tests.training.features_process", str(folder)]
     commands = {
-        # Not forks: one with a mesh once had its results and did not end.
-        "mesh": [sys.executable, *program, "mesh"],
-        "single": [sys.executable, *program, "single"],
+        "mesh": [forked_python(), *program, "mesh"],
+        "single": [forked_python(), *program, "single"],
         "horovod": mpi.command(RANKS, *program, "horovod"),
     }
     environment = mpi.rank_environment()
