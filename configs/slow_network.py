@@ -19,6 +19,13 @@ EXCHANGES = (
     "local_steps=50",
     "local_steps=50,compression=fp16",
 )
+# Meetings that nobody waits for: MPI leaves the processor to the steps meanwhile.
+OVERLAPPED = (
+    "local_steps=16,overlap_meetings=true",
+    "local_steps=16,overlap_meetings=true,compression=fp16",
+    "local_steps=16,overlap_meetings=true,compression=powersgd,compression_rank=16",
+    "local_steps=50,overlap_meetings=true,compression=fp16",
+)
 
 
 def get_config() -> Config:
@@ -53,11 +60,25 @@ def get_scaling() -> Matrix:
                 batch_a_worker=75,
                 exchange=EXCHANGES,
             ),
+            Runs(
+                "mpi",
+                workers=WORKERS,
+                placement="spread",
+                batch_a_worker=75,
+                exchange=("", *OVERLAPPED),
+            ),
+            Runs(
+                "asynchronous",
+                workers=WORKERS,
+                placement="spread",
+                batch_a_worker=75,
+                exchange="averaging=true",
+            ),
         ],
         allreduces=[
             # Beyond a megabyte a message takes seconds on such a network.
             AllReduces(
-                "mpi",
+                ("mpi", "bare mpi"),
                 workers=WORKERS,
                 placement="spread",
                 sizes=[KILOBYTE * 2**power for power in range(0, 11, 2)],

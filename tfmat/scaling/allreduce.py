@@ -9,6 +9,7 @@ import numpy as np
 
 from tfmat.backends.collectives import Collectives
 from tfmat.config import Config, check_config
+from tfmat.launch.settings import prepare_mpi
 from tfmat.ranks.processes import Processes
 from tfmat.scaling.step_times import make_variant_backend, prepare
 
@@ -24,6 +25,7 @@ class BareMpi(Collectives):
     """MPI_Allreduce through mpi4py, without Horovod."""
 
     def start(self) -> None:
+        prepare_mpi()
         from mpi4py import MPI
 
         self.world = MPI.COMM_WORLD

@@ -1,5 +1,6 @@
 """Pictures of synchronisation and of the model: all-reduces, exchanges, checks, predictions up to 1,024 workers."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -43,7 +44,9 @@ def exchange_pictures(analysis: Analysis) -> Iterator[Picture]:
         yield picture("sync_over_workers", text, draw_sync_over_workers, **data, model=model)
     if analysis.ways:
         text = "steps a second by how gradients are exchanged"
-        yield picture("exchanges", text, draw_ways, group=analysis.ways[-1])
+        most = analysis.ways[-1]
+        drawn = picture("exchanges", text, draw_ways, group=most)
+        yield dataclasses.replace(drawn, height=max(drawn.height, 0.4 * len(most)))
     text = "exchanges in an epoch over the batch a worker"
     data = {"summaries": analysis.summaries, "dataset_size": point.dataset_size}
     yield picture("syncs_an_epoch", text, draw_syncs_an_epoch, **data)
@@ -116,10 +119,9 @@ def draw_syncs_an_epoch(panel: Axes, summaries: Sequence[PointSummary], dataset_
 def draw_ways(panel: Axes, group: Sequence[Way]) -> None:
     """Steps a second of each way to exchange gradients, measured as bars and predicted as marks."""
     # Ways that send the same messages are as fast as each other.
-    group = list({traffic(way.exchange): way for way in reversed(group)}.values())[::-1]
-    names = [traffic(way.exchange).replace(",", "\n") or "exact sums" for way in group]
-    places = bars(panel, names, "steps a second")
-    panel.set_yticks(places, names, fontsize=8)
+    group = list({(w.backend, traffic(w.exchange)): w for w in reversed(group)}.values())[::-1]
+    places = bars(panel, [way.short_name for way in group], "steps a second")
+    panel.tick_params(axis="y", labelsize=7)
     measured = [1 / way.measured if way.measured else 0.0 for way in group]
     panel.barh(places, measured, height=0.6, color=COLOURS[0], alpha=0.6, label="measured")
     marks = [

@@ -3,18 +3,24 @@
 `local_steps=50,compression=fp16` says what `--config.local_steps=50 --config.compression=fp16` says to `tfmat train`.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from tfmat.backends.checks import backend_options, check_config_for
 from tfmat.backends.layouts import Weight
 from tfmat.config import Config, apply_override, check_config, default_config
 from tfmat.errors import InputError, nearest
+from tfmat.ranks.processes import Processes
 
 KEYS = (
     "compression", "compression_rank", "compression_fraction", "reduction", "bucket_mb", "local_steps",
     "outer_learning_rate", "outer_momentum", "overlap_meetings", "optimizer.learning_rate",
+    "averaging", "quorum", "staleness_scaling",
 )  # fmt: skip
+# What exchanges in one of these ways, as `--backend=NAME`.
+EXCHANGING = ("horovod", "mpi", "asynchronous")
 # As in tfmat.backends.compression, which loads TensorFlow: smaller gradients travel as they are.
 _SMALLEST = 4_096
 
@@ -36,6 +42,19 @@ def with_exchange(config: Config, text: str) -> Config:
             raise InputError(f"exchange='{text}' has '{part}'{nearest(key, KEYS)}")
         apply_override(changed, key, value)
     return check_config(changed)
+
+
+def check_exchange(text: str, backends: Sequence[str], workers: Sequence[int]) -> None:
+    """InputError where workers of one of the backends, or one of these numbers of them, cannot exchange in that way."""
+    config = with_exchange(default_config(), text)
+    for backend, size in itertools.product(backends, workers):
+        if backend not in EXCHANGING or size == 1:
+            continue
+        try:
+            options = backend_options(config, processes=Processes(size=size, local_size=size))
+            check_config_for(backend, config, options)
+        except InputError as error:
+            raise InputError(f"exchange='{text}' of {size} workers: {error}") from error
 
 
 class Meeting(NamedTuple):
@@ -65,8 +84,8 @@ class Meeting(NamedTuple):
         return waits + beyond / self.every
 
 
-def messages(text: str, weights: Sequence[Weight], workers: int) -> Meeting:
-    """The messages of one meeting of the workers, by pure arithmetic.
+def messages(text: str, weights: Sequence[Weight], workers: int) -> Meeting | None:
+    """The messages of one meeting of the workers, by pure arithmetic; None where they never all meet.
 
     Args:
       text: see `with_exchange`.
@@ -74,6 +93,8 @@ def messages(text: str, weights: Sequence[Weight], workers: int) -> Meeting:
       workers: that exchange.
     """
     config = with_exchange(default_config(), text)
+    if config.averaging or config.quorum or config.staleness_scaling != "none":
+        return None
     numbers = [math.prod(weight.shape) for weight in weights]
     whole = sum(n * weight.itemsize for n, weight in zip(numbers, weights, strict=True))
     large = [n for n in numbers if n >= _SMALLEST]

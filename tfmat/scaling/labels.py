@@ -29,8 +29,9 @@ def variant_name(point: Point) -> str:
         kind += f" ZeRO {point.zero_stage}"
     if point.exchange:
         kind += f" {point.exchange.replace(',', ' ')}"
+    library = "" if point.backend == "mpi" else point.collectives
     joint = " " if point.backend == "horovod" else ", "
-    return joint.join(part for part in (kind, point.collectives) if part)
+    return joint.join(part for part in (kind, library) if part)
 
 
 class Labels:

@@ -11,17 +11,16 @@ from tfmat.config import (
     apply_override,
     call_config_function,
     check_config,
-    default_config,
     find_config_file,
     load_config,
 )
 from tfmat.durations import Duration
 from tfmat.errors import InputError, nearest
-from tfmat.scaling.exchanges import with_exchange
+from tfmat.scaling.exchanges import EXCHANGING, check_exchange
 
 # TensorFlow's own tf.distribute, to be compared with.
 BASELINES = ("parameter_server", "mirrored", "multi_worker_mirrored")
-BACKENDS = ("single", "horovod", "dtensor", *BASELINES)
+BACKENDS = ("single", *EXCHANGING, "dtensor", *BASELINES)
 COLLECTIVES = ("mpi", "gloo", "nccl")
 # What sums by itself; "tensorflow" are the collectives of a mesh, "bare mpi" is mpi4py without Horovod.
 LIBRARIES = (*COLLECTIVES, "tensorflow", "bare mpi")
@@ -71,14 +70,14 @@ class Runs(_Combinations):
 
     Attributes:
       backend: `single` (several workers of it: as many processes at once that have nothing to do with each other, the
-        machine's own limit), `horovod`, `dtensor`; or `parameter_server`, `mirrored`, `multi_worker_mirrored`
-        (baselines for comparison: TensorFlow's own tf.distribute).
+        machine's own limit), `horovod`, `mpi`, `asynchronous`, `dtensor`; or `parameter_server`, `mirrored`,
+        `multi_worker_mirrored` (baselines for comparison: TensorFlow's own tf.distribute).
       workers: of dtensor they follow from the mesh.
       batch_a_worker: weak scaling; global_batch_size: strong scaling.
       collectives: of horovod: `mpi`, `gloo`, `nccl`. transport: "" for what the library chooses, `tcp`, `rdma`.
       mesh, zero_stage: of dtensor.
-      exchange: of horovod: keys of the config with commas between, as `local_steps=50,compression=fp16`, which say how
-        gradients travel (docs/slow_networks.md); "" as the config says.
+      exchange: of horovod, mpi, asynchronous: keys of the config with commas between, which say how gradients travel
+        (docs/slow_networks.md), as `local_steps=50,compression=fp16`; "" as the config says.
       updates: of parameter_server: `asynchronous`, `synchronous`.
       model: names out of the matrix' `models`.
       dataset_size: training examples; none for the matrix' own.
@@ -110,9 +109,9 @@ class Runs(_Combinations):
                 raise InputError(
                     "Runs with backend='dtensor' has no mesh; give one, such as mesh='batch:2'"
                 )
-            if self.train_for and backend not in ("single", "horovod"):
+            if self.train_for and backend not in ("single", "horovod", "mpi"):
                 raise InputError(
-                    f"Runs with train_for and backend='{backend}'; give single or horovod"
+                    f"Runs with train_for and backend='{backend}'; give single, horovod or mpi"
                 )
             if self.train_for and backend == "single" and set(self.values("workers")) != {1}:
                 raise InputError("Runs with train_for and backend='single' has one worker")
@@ -120,7 +119,7 @@ class Runs(_Combinations):
             raise InputError("Runs has no batch; give batch_a_worker (weak) or global_batch_size")
         _ = self.meshes
         for exchange in self.values("exchange"):
-            with_exchange(default_config(), exchange)
+            check_exchange(exchange, self.values("backend"), self.values("workers"))
         if self.train_for:
             Duration.parse(self.train_for)
         if any(stage > 3 for stage in self.values("zero_stage")):
@@ -233,7 +232,7 @@ def _is_for_quick(runs: Runs) -> bool:
     return (
         not runs.train_for
         and runs.values("model")[0] == "default"
-        and not set(runs.values("backend")) <= set(BASELINES)
+        and not set(runs.values("backend")) <= {"asynchronous", *BASELINES}
         and fewest <= (1 if "single" in runs.values("backend") else 2)
         and "mpi" in runs.values("collectives")
     )
@@ -277,10 +276,10 @@ def _check_step(config: Config, matrix: Matrix) -> None:
     """InputError where a backend of the study would take its steps in another way than the config says."""
     backends = {backend for runs in matrix.runs for backend in runs.values("backend")}
     for key, value, default, heeding in (
-        ("accumulate", config.accumulate, 1, ("single", "horovod")),
-        ("model.recompute", config.model.recompute, "none", ("single", "horovod", "dtensor")),
-        ("offload", config.offload, "none", ("single", "horovod")),
-        ("precision", config.precision, "float32", ("single", "horovod")),
+        ("accumulate", config.accumulate, 1, ("single", "horovod", "mpi")),
+        ("model.recompute", config.model.recompute, "none", ("single", *EXCHANGING, "dtensor")),
+        ("offload", config.offload, "none", ("single", "horovod", "mpi")),
+        ("precision", config.precision, "float32", ("single", *EXCHANGING)),
     ):
         others = sorted(backends.difference(heeding))
         if value != default and others:

@@ -249,7 +249,7 @@ def unavailable(variant: Variant, matrix: Matrix, machine: Machine) -> str | Non
         return "Gloo needs horovodrun, which is not started under SLURM or over several machines"
     if variant.collectives == "nccl" and not machine.gpus:
         return "nccl sums on GPUs, and there is none"
-    if variant.backend == "mpi4py" and "mpi4py" not in machine.sums_with:
+    if variant.backend in ("mpi4py", "mpi") and "mpi4py" not in machine.sums_with:
         return "mpi4py is not installed"
     if variant.transport == "rdma" and not machine.infiniband:
         return "there is no InfiniBand or RoCE device"

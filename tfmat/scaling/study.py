@@ -72,7 +72,9 @@ def combinations(summaries: Sequence[PointSummary]) -> list[Combination]:
         point = summary.point
         # What one step costs with another exchange, slow_links.py says.
         exchanges = (
-            not point.exchange and point.backend not in BASELINES and not point.exchanges_nothing
+            not point.exchange
+            and point.backend not in ("asynchronous", *BASELINES)
+            and not point.exchanges_nothing
         )
         if point.workers > 1 and exchanges and point.axes == (BATCH,) and not point.oversubscribed:
             variant = point.backend, point.collectives, point.transport, point.zero_stage

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Iterator
 
 from tfmat.backends.mesh import BATCH
+from tfmat.scaling.exchanges import EXCHANGING
 from tfmat.scaling.matrix import BASELINES, AllReduces, Matrix, Runs
 
 _TRAINING_ROUNDS = 2
@@ -35,7 +36,8 @@ class Variant:
     def __str__(self) -> str:
         what = "all-reduce" if self.kind == "allreduce" else self.backend.replace("_", " ")
         what = "independent processes" if what == "single" and self.workers > 1 else what
-        parts = [what, self.updates, self.collectives, self.transport, self.mesh, self.exchange]
+        library = "" if what == "mpi" else self.collectives
+        parts = [what, self.updates, library, self.transport, self.mesh, self.exchange]
         parts += [f"ZeRO {self.zero_stage}"] if self.zero_stage else []
         parts += ["1 worker" if self.workers == 1 else f"{self.workers} workers"]
         parts += [f"model {self.model}"] if self.model != "default" else []
@@ -60,7 +62,7 @@ class Variant:
         """What messages go over; "" where only the library knows, as between nodes."""
         if self.transport:
             return self.transport
-        speaks_tcp = self.backend in ("parameter_server", "multi_worker_mirrored")
+        speaks_tcp = self.backend in ("asynchronous", "parameter_server", "multi_worker_mirrored")
         return "tcp" if "gloo" in self.collectives or speaks_tcp else ""
 
 
@@ -101,6 +103,8 @@ class Group:
 _DIFFER = {
     "single": ("workers",),
     "horovod": ("workers", "collectives", "transport", "exchange"),
+    "mpi": ("workers", "transport", "exchange"),
+    "asynchronous": ("workers", "exchange"),
     "dtensor": ("mesh", "zero_stage"),
     "parameter_server": ("workers", "updates"),
     "mirrored": ("workers",),
@@ -161,8 +165,10 @@ def _combinations(runs: Runs, matrix: Matrix) -> Iterator[tuple[Variant, _Batche
                 shape = runs.meshes[given["mesh"]]
                 workers, parts = shape.num_devices, shape.size(BATCH)
                 given["collectives"] = "tensorflow"
-            if backend in ("horovod", *BASELINES[1:]) and workers == 1:
+            if backend in (*EXCHANGING, *BASELINES[1:]) and workers == 1:
                 continue
+            if backend == "mpi":
+                given["collectives"] = "bare mpi"  # as AllReduces has it
             given |= {"workers": workers, "train_for": runs.train_for}
             variant = Variant(kind, backend, **given)
             for batch in values["batch_a_worker"]:

@@ -6,27 +6,14 @@ import pathlib
 import pytest
 
 from tfmat.cli.main import main
-from tfmat.config import default_config
 from tfmat.errors import InputError
 from tfmat.launch.hosts import parse_hosts
 from tfmat.scaling.matrix import AllReduces, Matrix, Runs, load_matrix, worker_counts
-from tfmat.scaling.measurements import AllReduce, Measurements, Model, Repetition
-from tfmat.scaling.planning import TRAINING_ROUNDS_FROM, Study, unavailable
+from tfmat.scaling.measurements import AllReduce, Measurements, Repetition
+from tfmat.scaling.planning import TRAINING_ROUNDS_FROM, unavailable
 from tfmat.scaling.summary import summarise
 from tfmat.scaling.variants import Task, Variant, expand
-from tfmat_tests.scaling.studies import LOCAL, write_config
-
-MODELS = {"default": Model("default", 1000, 4000), "large": Model("large", 9000, 36000)}
-
-
-def study(matrix: Matrix) -> Study:
-    return Study(default_config(), matrix, LOCAL, MODELS, pathlib.Path("/data"))
-
-
-def points(matrix: Matrix) -> list:
-    about = study(matrix)
-    groups, _ = about.groups()
-    return [about.point(group.variant, task) for group in groups for task in group.tasks]
+from tfmat_tests.scaling.studies import LOCAL, points, study, write_config
 
 
 def test_every_point_has_a_baseline_on_the_same_hardware_and_data() -> None:
@@ -84,6 +71,8 @@ def test_what_cannot_be_had_is_left_out_with_the_reason() -> None:
     )
     _, left_out = study(matrix).groups()
     reasons = [each.reason for each in left_out]
+    by_mpi = expand(Matrix(runs=[Runs("mpi", workers=2, batch_a_worker=75)]))
+    assert "mpi4py is not installed" in [unavailable(g.variant, matrix, LOCAL) for g in by_mpi]
     for word in (
         "nccl is not built",
         "InfiniBand",
@@ -123,20 +112,6 @@ def test_over_several_hosts_workers_fill_them_or_spread() -> None:
     }
     _, (left_out,) = about.groups()
     assert left_out.reason == "needs 4 nodes of 2 workers; --hosts has 2"
-
-
-@pytest.mark.parametrize(
-    ("exchange", "message"),
-    [
-        ("local_step=50", "'local_step=50'"),
-        ("compression=zip", "zip"),
-        ("local_steps=0", "local_steps"),
-        ("train_for=1s", "train_for"),
-    ],
-)
-def test_an_exchange_that_does_not_exist_is_refused(exchange: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        Runs("horovod", workers=2, batch_a_worker=75, exchange=exchange)
 
 
 def test_without_mpirun_one_process_is_left() -> None:

@@ -7,7 +7,7 @@ import pytest
 from tfmat.scaling.analysis import analyse
 from tfmat.scaling.exchanges import messages
 from tfmat.scaling.measurement_files import Assumptions
-from tfmat.scaling.measurements import Measurements, Repetition
+from tfmat.scaling.measurements import Measurements, RankUse, Repetition
 from tfmat.scaling.slow_links import LOSS, recommend
 from tfmat.scaling.study import GOAL
 from tfmat_tests.scaling.synthetic import WEIGHTS, Truth, study
@@ -35,6 +35,7 @@ WHOLE, LARGE, ROWS, COLUMNS = 613_764, 150_000, 1_200, 125
 )
 def test_messages_are_counted_by_hand(exchange, sizes, every):
     overlaps = "overlap" in exchange
+    assert messages("averaging=true", WEIGHTS, 4) is None
     assert messages(exchange, WEIGHTS, 4) == (sizes, every, overlaps)
 
 
@@ -59,7 +60,8 @@ def test_a_way_is_predicted_from_messages_and_what_is_left_of_exact_sums():
     analysis = analyse(with_local_steps(SLOW, 50), Assumptions())
     (group,) = analysis.ways
     of = {way.exchange: way for way in group}
-    assert set(of) == set(LOSS)
+    # Nothing is predicted by MPI, whose sums were not measured.
+    assert set(of) == {text for text in LOSS if "overlap" not in text}
     assert abs(of["local_steps=50"].error) < 0.02 < GOAL
     # Half the bytes: the same messages in a ring of four, at half the time for bytes.
     step = SLOW.alone(75) + SLOW.ring(4, WHOLE // 2) + SLOW.own
@@ -67,6 +69,83 @@ def test_a_way_is_predicted_from_messages_and_what_is_left_of_exact_sums():
     text = recommend(group)
     assert "--config.local_steps=16 makes" in text
     assert "--config.local_steps=50 --config.compression=fp16" in text and "13 % more" in text
+
+
+OVERLAP = "local_steps=16,overlap_meetings=true"
+# Beside Horovod's: MPI starts a message in half the time.
+MPI = dataclasses.replace(SLOW, latency=2.5e-3)
+
+
+def with_other_backends():
+    """The study with exact sums and overlapped meetings over MPI, and averaging, by the formulas of their times."""
+    found = with_local_steps(SLOW, 16)
+    point = next(e.point for e in found.repetitions if e.point.exchange)
+    exact = dataclasses.replace(point, backend="mpi", collectives="bare mpi", exchange="")
+    alone, sums = SLOW.alone(75), MPI.ring(4, WHOLE)
+    times = {
+        exact: alone + sums + 0.3e-3,
+        dataclasses.replace(exact, exchange=OVERLAP): max(alone, sums / 16) + 0.3e-3 / 16,
+        dataclasses.replace(
+            exact,
+            backend="asynchronous",
+            collectives="",
+            transport="tcp",
+            exchange="averaging=true",
+        ): alone,
+    }
+    sent = (RankUse(0, bytes_sent_per_step=1000), RankUse(1, bytes_sent_per_step=3000))
+    repetitions = [
+        Repetition(each, i, 100, 100 * step, ranks=sent)
+        for each, step in times.items()
+        for i in range(3)
+    ]
+    lines = [
+        dataclasses.replace(
+            line,
+            library="bare mpi",
+            **dict.fromkeys(
+                ("median_seconds", "low_seconds", "high_seconds"), MPI.ring(4, line.bytes)
+            ),
+        )
+        for line in found.allreduces
+    ]
+    return Measurements((*found.repetitions, *repetitions), (*found.allreduces, *lines)), times
+
+
+def test_mpi_is_predicted_from_its_own_sums_and_averaging_is_not():
+    measurements, times = with_other_backends()
+    (group,) = analyse(measurements, Assumptions()).ways
+    of = {(way.backend, way.exchange): way for way in group}
+    assert group[0] is of["horovod", ""] and group[0].times_faster == 1
+    by_mpi, overlapped = of["mpi", ""], of["mpi", OVERLAP]
+    assert by_mpi.predicted is None and by_mpi.loss_ratio == 1
+    assert by_mpi.times_faster == pytest.approx(group[0].measured / by_mpi.measured)
+    assert abs(overlapped.error) < 0.02
+    # Of MPI's sums and steps alone, with half the bytes: not measured, so predicted.
+    half = of["mpi", OVERLAP + ",compression=fp16"]
+    step = max(SLOW.alone(75), MPI.ring(4, WHOLE // 2) / 16)
+    assert half.measured is None and half.predicted == pytest.approx(step, rel=0.05)
+    averaging = of["asynchronous", "averaging=true"]
+    assert (averaging.predicted, averaging.loss_ratio, averaging.bytes_per_step) == (
+        None,
+        None,
+        2000,
+    )
+    assert averaging.times_faster == pytest.approx(
+        group[0].measured / list(times.values())[-1], rel=1e-6
+    )
+    text = recommend(group)
+    assert "--backend=horovod --config.local_steps=16 makes" in text
+    assert "--backend=mpi --config.local_steps=16 --config.overlap_meetings=true makes" in text
+    assert "averaging" not in text  # its loss is not known
+
+
+def test_where_only_mpi_was_measured_its_sums_are_what_others_are_compared_with():
+    measurements, _ = with_other_backends()
+    of_mpi = [e for e in measurements.repetitions if e.point.backend in ("single", "mpi")]
+    (group,) = analyse(dataclasses.replace(measurements, repetitions=tuple(of_mpi)), Assumptions()).ways  # fmt: skip
+    assert (group[0].backend, group[0].exchange, group[0].times_faster) == ("mpi", "", 1)
+    assert next(way for way in group if way.exchange == OVERLAP).times_faster > 5
 
 
 def test_where_the_network_costs_nothing_sums_stay_exact():

@@ -2,7 +2,10 @@
 
 import pathlib
 
-from tfmat.scaling.planning import Machine
+from tfmat.config import default_config
+from tfmat.scaling.matrix import Matrix
+from tfmat.scaling.measurements import Model
+from tfmat.scaling.planning import Machine, Study
 
 START = """
 from tfmat.config import default_config
@@ -32,3 +35,18 @@ def write_config(folder: pathlib.Path, matrix: str = TINY) -> pathlib.Path:
     path = folder / "study.py"
     path.write_text(START + matrix)
     return path
+
+
+MODELS = {"default": Model("default", 1000, 4000), "large": Model("large", 9000, 36000)}
+
+
+def study(matrix: Matrix) -> Study:
+    """That matrix on this machine."""
+    return Study(default_config(), matrix, LOCAL, MODELS, pathlib.Path("/data"))
+
+
+def points(matrix: Matrix) -> list:
+    """What it measures here."""
+    about = study(matrix)
+    groups, _ = about.groups()
+    return [about.point(group.variant, task) for group in groups for task in group.tasks]

@@ -61,16 +61,21 @@ def test_mpirun_trains_on_two_nodes_as_it_is_written(nodes, tmp_path):
         assert after[node]["processes"] == 0
 
 
-# Two workers on a node each: exact sums, local steps, and what a message takes.
+# Two workers on a node each: exact sums, local steps, meetings that overlap with them over MPI, averaging, and what a
+# message takes.
 STUDY = """
 from tfmat.config import default_config as get_config
 from tfmat.scaling.matrix import AllReduces, Matrix, Runs
 
 
 def get_scaling():
-    local = Runs("horovod", workers=2, placement="spread", batch_a_worker=75, exchange=("", "local_steps=10"))
+    where = dict(workers=2, placement="spread", batch_a_worker=75)
+    local = Runs("horovod", exchange=("", "local_steps=10"), **where)
+    overlap = Runs("mpi", exchange="local_steps=10,overlap_meetings=true", **where)
+    averaging = Runs("asynchronous", exchange="averaging=true", **where)
     sums = AllReduces("mpi", workers=2, placement="spread", sizes=[1024, 1 << 20])
-    return Matrix(rounds=1, seconds=0.2, split_rounds=0, dataset_size=1500, runs=[local], allreduces=[sums])
+    runs = [local, overlap, averaging]
+    return Matrix(rounds=1, seconds=0.2, split_rounds=0, dataset_size=1500, runs=runs, allreduces=[sums])
 """
 
 
@@ -86,8 +91,14 @@ def test_a_scaling_study_measures_over_two_nodes(nodes, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     found = read_measurements(tmp_path / "study")
-    places = {(each.point.workers, each.point.nodes, each.point.exchange) for each in found.repetitions}  # fmt: skip
-    assert places == {(1, 1, ""), (2, 2, ""), (2, 2, "local_steps=10")}
+    points = [each.point for each in found.repetitions]
+    assert {(each.backend, each.workers, each.nodes, each.exchange) for each in points} == {
+        ("single", 1, 1, ""),
+        ("horovod", 2, 2, ""),
+        ("horovod", 2, 2, "local_steps=10"),
+        ("mpi", 2, 2, "local_steps=10,overlap_meetings=true"),
+        ("asynchronous", 2, 2, "averaging=true"),
+    }
     assert {(line.nodes, line.ranks_per_node) for line in found.allreduces} == {(2, 1)}
     # Of two workers each sends its gradients once: 4 bytes a number and step, or a tenth of that, and sums of losses.
     sent = {
@@ -97,12 +108,14 @@ def test_a_scaling_study_measures_over_two_nodes(nodes, tmp_path):
     }
     assert sent[""] == {4 * 153_441 + 4}
     assert sent["local_steps=10"] == {round(4 * 153_441 / 10)}
+    assert sent["local_steps=10,overlap_meetings=true"] == sent["local_steps=10"]
+    assert min(sent["averaging=true"]) > 0
     # The kernel counted at least those of the timed steps.
     (exact,) = (e for e in found.repetitions if e.point.workers == 2 and not e.point.exchange)
     for node, after in nodes.status().items():
         assert after["sent_bytes"] - before[node]["sent_bytes"] > 4 * 153_441 * exact.steps
     page = (tmp_path / "study" / "scaling_report.html").read_text("utf-8")
-    assert "What pays on this network" in page
+    assert "What pays on this network" in page and "averaging=true by asynchronous" in page
 
 
 # With these mpirun does not wait for its daemon on a node that is silent; without them the ranks end alone.
