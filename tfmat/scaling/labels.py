@@ -28,7 +28,7 @@ def variant_name(point: Point) -> str:
     if point.zero_stage:
         kind += f" ZeRO {point.zero_stage}"
     if point.exchange:
-        kind += f" {point.exchange.replace(',', ' ')}"
+        kind += f" {point.exchange.replace(',', ', ')}"
     library = "" if point.backend == "mpi" else point.collectives
     joint = " " if point.backend == "horovod" else ", "
     return joint.join(part for part in (kind, library) if part)

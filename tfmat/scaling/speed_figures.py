@@ -76,7 +76,12 @@ def _bars(name: str, description: str, draw: Callable[..., None], rows: Sequence
 
 def step_bars(analysis: Analysis) -> list[PointSummary]:
     """Points whose steps were split, the headline's and their baselines first, no more than fit in a picture."""
-    split = [each for each in analysis.summaries if parts_of(each)]
+    # Ways to exchange have a picture of their own; here belong those of which more is known than the whole step.
+    split = [
+        each
+        for each in analysis.summaries
+        if "moving" in parts_of(each) or (parts_of(each) and not each.point.exchange)
+    ]
     first = {each.point for each in analysis.shown} | {each.baseline for each in analysis.shown}
     return sorted(split, key=lambda each: each.point not in first)[:MOST_BARS]
 
