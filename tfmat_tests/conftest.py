@@ -30,6 +30,7 @@ WORKER_MEMORY = 3 << 30
 LONGEST = (
     "backends/horovod_test.py",
     "horovod/keras_module_test.py",
+    "backends/workers_apart_test.py",
     "training/several_workers_test.py",
     "backends/pipeline_test.py",
     "end_to_end/slurm_test.py",

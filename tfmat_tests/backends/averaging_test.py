@@ -25,18 +25,8 @@ from tfmat_tests.backends.problem import (
     make_model,
     plain_keras_loop,
     relative_error,
-    set_precision,
 )
 from tfmat_tests.mpi import mpirun
-
-
-@pytest.fixture
-def float64():
-    before = keras.config.floatx(), keras.config.dtype_policy()
-    set_precision("float64")
-    yield
-    keras.config.set_floatx(before[0])
-    keras.config.set_dtype_policy(before[1])
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from tfmat_tests.backends.problem import (
     OPTIMIZERS,
     SAMPLE,
     STEPS,
+    keeping_precision,
     make_data,
     make_model,
     plain_keras_loop,
@@ -32,11 +33,9 @@ EVERY_OPTIMIZER = [
 
 @pytest.fixture(params=["float32", "float64"])
 def precision(request):
-    before = keras.config.floatx(), keras.config.dtype_policy()
-    set_precision(request.param)
-    yield request.param
-    keras.config.set_floatx(before[0])
-    keras.config.set_dtype_policy(before[1])
+    with keeping_precision():
+        set_precision(request.param)
+        yield request.param
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
-"""One rank of the tests of several processes: `mpirun -np N python -m tfmat_tests.backends.horovod_rank FOLDER`.
+"""One rank of the tests of several processes, `mpirun -np N python -m THIS FOLDER [BACKEND ...]`, and what starts them.
 
-Trains every case of FOLDER/cases.json for the contract's 20 steps; rank 0 saves the weights, FOLDER/<name>.npz.
+Trains every case of FOLDER/cases.json for the contract's 20 steps; rank 0 saves the weights, FOLDER/<name>.npz. Of each
+BACKEND the exchanges of gradients run alone, FOLDER/exchange-<backend>.npz.
 """
 
 import itertools
@@ -14,6 +15,23 @@ from tfmat.launch.runtime import prepare_tensorflow
 from tfmat.ranks.processes import find_processes
 from tfmat_tests import lean_keras  # noqa: F401  before Keras
 from tfmat_tests.backends.numpy_exchange import SHAPES, some_gradients
+from tfmat_tests.mpi import mpirun
+
+
+def train_cases(ranks, cases, folder, *backends):
+    """Name of a case, and `exchange-<backend>` -> arrays of rank 0, after one mpirun for all of them."""
+    import numpy as np
+
+    (folder / "cases.json").write_text(json.dumps(cases))
+    ended = mpirun(ranks, "-m", "tfmat_tests.backends.horovod_rank", str(folder), *backends)
+    assert ended.returncode == 0, ended.stderr
+    names = [*(case["name"] for case in cases), *(f"exchange-{backend}" for backend in backends)]
+    return {name: np.load(folder / f"{name}.npz") for name in names}
+
+
+def by_mpi(case):
+    """The same without Horovod."""
+    return {**case, "name": f"{case['name']}, mpi", "backend": "mpi"}
 
 
 def build(case, backend):
@@ -128,7 +146,7 @@ def exchange(backend, folder):
         np.savez(folder / f"exchange-{backend.name}.npz", **found)
 
 
-def main(folder):
+def main(folder, *backends):
     """Trains all cases."""
     from tfmat.backends import BackendOptions, make_backend
 
@@ -143,12 +161,11 @@ def main(folder):
 
     from tfmat_tests.backends.problem import make_data
 
-    if processes.size == 2:
-        # MPI's collectives as they are beside local steps; alone they are those of the cases.
-        overlapped = BackendOptions(local_steps=2, overlap_meetings=True)
-        for name, options in (("horovod", BackendOptions()), ("mpi", overlapped)):
-            with make_backend(name, options) as backend:
-                exchange(backend, folder)
+    # MPI's collectives as they are beside local steps; alone they are those of the cases.
+    overlapped = BackendOptions(local_steps=2, overlap_meetings=True)
+    for name in backends:
+        with make_backend(name, overlapped if name == "mpi" else BackendOptions()) as backend:
+            exchange(backend, folder)
     data, cases = make_data(), json.loads((folder / "cases.json").read_text())
     # Tracing takes seconds, the steps a fraction of one.
     for _, alike in itertools.groupby(cases, what_is_built):
@@ -163,4 +180,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]))
+    main(pathlib.Path(sys.argv[1]), *sys.argv[2:])

@@ -3,39 +3,30 @@
 import itertools
 import json
 
-import keras
 import numpy as np
 import pytest
 
-from tfmat_tests.backends.numpy_exchange import SHAPES, NumpyExchange, some_gradients
+from tfmat_tests.backends.horovod_rank import by_mpi, train_cases
 from tfmat_tests.backends.problem import (
     BATCH,
     NUM_EXAMPLES,
+    ONE_PIECE,
     OPTIMIZERS,
     SAMPLE,
-    STEPS,
     TOLERANCE,
     PlainKerasLoop,
-    PlainWorkers,
+    keeping_precision,
     make_data,
     make_model,
     relative_error,
     set_precision,
 )
-from tfmat_tests.mpi import mpirun
 
 # Ranks that run by default; --all takes the others too.
 RANKS = [
     pytest.param(ranks, marks=[] if ranks in (2, 3) else [pytest.mark.large])
     for ranks in (1, 2, 3, 4, 8)
 ]
-
-BACKENDS = ("horovod", "mpi")
-# What a case of `by_mpi` is called after.
-SUFFIXES = pytest.mark.parametrize("by", ["", ", mpi"], ids=BACKENDS)
-
-# Two ranks take it in one piece each, so that a network of many operations is traced once; BATCH goes in two pieces.
-ONE_PIECE = 480
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +46,8 @@ def expected():
             known[key] = loops[kind].train(examples, key[-1])
         return known[key]
 
-    before = keras.config.floatx(), keras.config.dtype_policy()
-    yield weights
-    keras.config.set_floatx(before[0])
-    keras.config.set_dtype_policy(before[1])
+    with keeping_precision():
+        yield weights
 
 
 def _check(found, case, expected):
@@ -90,8 +79,13 @@ def _equal_cases(run_all, ranks):
         }
         for optimizer, precision, count in _matrix(run_all, ranks)
     ]
-    hierarchical = {**cases[0], "options": {"reduction": "hierarchical"}}
-    normalized = {"num_examples": 7_800, "model": {"batch_normalization": "synchronized"}}
+    one = {**cases[0], "batch": ONE_PIECE}
+    hierarchical = {**one, "options": {"reduction": "hierarchical"}}
+    normalized = {
+        "num_examples": 7_800,
+        "batch": BATCH,
+        "model": {"batch_normalization": "synchronized"},
+    }
     # The ranks are in turns on two nodes: from three on a node has several.
     by_nodes = [
         {**hierarchical, "name": "by nodes"},
@@ -102,40 +96,35 @@ def _equal_cases(run_all, ranks):
         *map(by_mpi, by_nodes if ranks > 2 else []),
         {**cases[0], "name": "stream", "stream": True},
         *cases,
-        by_mpi(cases[0]),
-        {**cases[0], "name": "parts", "options": {"accumulate": 7}},
-        {**cases[0], "name": "buckets", "options": {"bucket_mb": 0.01}},
-        by_mpi({**cases[0], "name": "buckets", "options": {"bucket_mb": 0.01}}),
+        by_mpi(one),
         # Moments of the whole batch, as Keras's layer has them on one device; the moving statistics too.
-        {**cases[0], **normalized, "name": "normalized"},
-        {
-            **cases[0],
-            **normalized,
-            "name": "normalized again",
-            "options": {"recompute": "every:1"},
-        },
-        *_divided_cases(cases[0]),
-        *(_cases_of_networks(cases[0]) if run_all or ranks == 2 else []),
+        {**one, **normalized, "name": "normalized"},
+        *_divided_cases(one),
+        *(_cases_of_any_rank(one, normalized) if run_all or ranks == 2 else []),
     ]
 
 
-def _cases_of_networks(case):
-    """Whose layers do the same on each of any number of ranks."""
+def _cases_of_any_rank(case, normalized):
+    """What each rank does by itself, whatever their number."""
     setups = {
-        "tests": {"model": {"tests": 3, "input_scaling": "curve"}},
+        "parts": {"options": {"accumulate": 7}},
+        "buckets": {"options": {"bucket_mb": 0.01}},
+        "buckets, mpi": {"options": {"bucket_mb": 0.01}, "backend": "mpi"},
+        "normalized again": {**normalized, "options": {"recompute": "every:1"}},
+        "tests": {"batch": BATCH, "model": {"tests": 3, "input_scaling": "curve"}},
         "posterior-float64": {
             "optimizer": "adam",
             "precision": "float64",
-            "batch": ONE_PIECE,
             "model": {"uncertainty": "flow"},
         },
         # NovoGrad has a step a tensor: Adam makes whole steps of gradients that are nothing but float32's rounding.
         "posterior-float32": {
+            "batch": BATCH,
             "optimizer": "novograd",
             "precision": "float32",
             "model": {"uncertainty": "flow"},
         },
-        "spectrum": {"batch": ONE_PIECE, "model": {"representation": "plastic_spectrum"}},
+        "spectrum": {"model": {"representation": "plastic_spectrum"}},
     }
     return [{**case, **setup, "name": name} for name, setup in setups.items()]
 
@@ -154,31 +143,14 @@ def _divided_cases(case):
         yield {**case, "options": {"zero_stage": stage}, **own, **others}
 
 
-def by_mpi(case):
-    """The same without Horovod."""
-    return {**case, "name": f"{case['name']}, mpi", "backend": "mpi"}
-
-
 BASE = {"optimizer": "adam", "precision": "float32", "num_examples": NUM_EXAMPLES}
-LOCAL_STEPS = {"compression": "powersgd", "local_steps": 4, "outer_learning_rate": 0.7}
-# In the hidden layer there is enough to compress.
-APART = {
-    name: {
-        **BASE,
-        "name": name,
-        "precision": "float64",
-        "optimizer": "nesterov",
-        "model": {"hidden_units": (100,)},
-        "options": options,
-    }
-    for name, options in {
-        "powersgd": {"compression": "powersgd"},
-        "local steps": LOCAL_STEPS,
-        "overlapped": {**LOCAL_STEPS, "overlap_meetings": True},
-        "overlapped momentum": {"local_steps": 16, "overlap_meetings": True},
-    }.items()
+HALVED = {
+    **BASE,
+    "name": "fp16",
+    "optimizer": "nesterov",
+    "batch": ONE_PIECE,
+    "options": {"compression": "fp16"},
 }
-HALVED = {**BASE, "name": "fp16", "optimizer": "nesterov", "options": {"compression": "fp16"}}
 HALVED_PARTS = {**HALVED, "name": "fp16 parts", "options": {"compression": "fp16", "zero_stage": 2}}
 DIFFERENT = [
     {**BASE, "name": name, "model": model}
@@ -200,14 +172,9 @@ def trained(tmp_path_factory, run_all):
             folder = tmp_path_factory.mktemp(f"ranks-{ranks}")
             cases = _equal_cases(run_all, ranks)
             if ranks == 2:
-                apart = [HALVED, HALVED_PARTS, *APART.values()]
-                cases += [*apart, *map(by_mpi, apart), *DIFFERENT]
-            (folder / "cases.json").write_text(json.dumps(cases))
-            ended = mpirun(ranks, "-m", "tfmat_tests.backends.horovod_rank", str(folder))
-            assert ended.returncode == 0, ended.stderr
-            names = [c["name"] for c in cases]
-            names += [f"exchange-{backend}" for backend in BACKENDS] if ranks == 2 else []
-            known[ranks] = {name: np.load(folder / f"{name}.npz") for name in names}
+                halved = [HALVED, HALVED_PARTS]
+                cases += [*halved, *map(by_mpi, halved), *DIFFERENT]
+            known[ranks] = train_cases(ranks, cases, folder)
         return known[ranks]
 
     return train
@@ -229,7 +196,7 @@ def test_weights_of_a_plain_keras_loop(ranks, networks, expected, trained, run_a
 
 
 @pytest.mark.parametrize("name", ["fp16", "fp16 parts"])
-@SUFFIXES
+@pytest.mark.parametrize("by", ["", ", mpi"], ids=["horovod", "mpi"])
 def test_halved_gradients_are_near(by, name, expected, trained):
     """fp16 has 11 bits: the weights' change over 20 steps of momentum is right to about 1e-3."""
     found = trained(2)[f"{name}{by}"]
@@ -241,107 +208,6 @@ def test_halved_gradients_are_near(by, name, expected, trained):
         for i, (weight, begin) in enumerate(zip(reference, start, strict=True))
     ]
     assert 1e-6 < max(errors) < 1e-2, errors
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", ["fp16", "bf16", "int8", "sign", "topk", "powersgd"])
-def test_exchanges_over_the_wire(name, backend, trained):
-    """Four of them one after the other, against NumPy; every rank has the same sums, as each has checked."""
-    gradients, found = some_gradients(4, workers=2), trained(2)[f"exchange-{backend}"]
-    exact = name in ("fp16", "bf16")
-    reference = NumpyExchange(name, SHAPES[:0] if exact else SHAPES, workers=2)
-    for step, own in enumerate(gradients):
-        for i, expected in enumerate(reference.sum(own)):
-            # Each number is rounded once, and an fp16 sum once more.
-            most = {"fp16": 2**-10, "bf16": 2**-8}.get(name, 1e-9)
-            bound = most * sum(abs(worker[i]) for worker in own) + 1e-7 * exact + 1e-9
-            assert (abs(found[f"{name}-{i}"][step] - expected) <= bound).all(), (step, i)
-
-
-@SUFFIXES
-def test_compressed_training_is_that_of_the_paper(by, trained):
-    """Twenty steps over two ranks, a batch among them of which the second rank has no example."""
-    plain, sums = PlainWorkers(), []
-    for step in range(STEPS):
-        gradients, total = plain.gradients(step, alone=False)
-        totals = plain.exchange.sum(gradients)
-        for worker in range(2):
-            plain.apply(worker, totals)
-        sums.append(total)
-    found = trained(2)[f"powersgd{by}"]
-    for i, weight in enumerate(plain.models[0].get_weights()):
-        assert relative_error(found[f"arr_{i}"], weight) < 1e-9, i
-    np.testing.assert_allclose(found["sums"][:, 0], sums, rtol=1e-9)
-
-
-@SUFFIXES
-def test_local_steps_are_those_of_workers_that_are_alone(by, trained):
-    """They meet after every fourth step of a call, and at its end: calls are of 5, 9 and 6 steps."""
-    plain, sums = PlainWorkers(), []
-    anchors = plain.models[0].get_weights()
-    for step in range(STEPS):
-        sums.append(plain.step_alone(step))
-        if step + 1 in (4, 5, 9, 13, 14, 18, 20):
-            mean = plain.mean(plain.moved([anchors, anchors]))
-            anchors = [anchor - 0.7 * m for anchor, m in zip(anchors, mean, strict=True)]
-            for model in plain.models:
-                model.set_weights(anchors)
-    _check_alone(trained(2)[f"local steps{by}"], anchors, sums)
-
-
-@SUFFIXES
-@pytest.mark.parametrize("name", ["overlapped", "overlapped momentum"])
-def test_overlapped_meetings_bring_the_round_before(by, name, trained):
-    """By flat vectors in NumPy; after the second call and after the last one, as after an epoch, the workers settle.
-
-    With w what a worker has and m the mean over the workers, both at the end of the round before: each adds 0.7 (m - w)
-    to what it has now. On top comes what Nesterov's step goes beyond the mean's own way d: d - rate (d + momentum v).
-    """
-    several = name == "overlapped"
-    rate, momentum = (0.7, 0.0) if several else (0.5, 0.8)
-    plain, sums = PlainWorkers(), []
-    begun = plain.models[0].get_weights()
-    zero = [0.0 * weight for weight in begun]
-    velocity, beyond, under_way = zero, zero, None
-
-    def combined(function, *lists):
-        return [function(*each) for each in zip(*lists, strict=True)]
-
-    for step in range(STEPS):
-        sums.append(plain.step_alone(step))
-        if step + 1 not in ((4, 5, 9, 13, 14, 18, 20) if several else (5, 14, 20)):
-            continue
-        at = [model.get_weights() for model in plain.models]
-        way, further = zero, zero
-        if under_way:
-            way = plain.mean(under_way, compressed=several)
-            velocity = combined(lambda v, d: momentum * v + d, velocity, way)
-            further = combined(lambda d, v: d - rate * (d + momentum * v), way, velocity)
-            own = [combined(lambda u, d: 0.7 * (u - d), each, way) for each in under_way]
-        else:
-            own = [zero, zero]
-        begun = combined(lambda b, d, s: b - d + s, begun, way, beyond)
-        under_way = plain.moved([begun, begun])
-        at = [
-            combined(lambda w, o, s: w + o + s, w, o, further) for w, o in zip(at, own, strict=True)
-        ]
-        beyond = further
-        if step + 1 in (14, 20):
-            way = plain.mean(under_way, compressed=several)
-            velocity = combined(lambda v, d: momentum * v + d, velocity, way)
-            begun = combined(
-                lambda b, d, v, s: b - rate * (d + momentum * v) + s, begun, way, velocity, beyond
-            )
-            at, beyond, under_way = [begun, begun], zero, None
-        for model, weights in zip(plain.models, at, strict=True):
-            model.set_weights(weights)
-    _check_alone(trained(2)[f"{name}{by}"], begun, sums)
-
-
-def _check_alone(found, weights, sums):
-    for i, weight in enumerate(weights):
-        assert relative_error(found[f"arr_{i}"], weight) < 1e-9, i
-    np.testing.assert_allclose(found["sums"][:, 0], sums, rtol=1e-9)
 
 
 def test_dropout_and_local_statistics(trained):

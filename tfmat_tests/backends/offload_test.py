@@ -15,12 +15,7 @@ from tfmat.config import default_config
 from tfmat.errors import InputError
 from tfmat.optimizers import GradientNoise, make_functional
 from tfmat_tests.backends.problem import OPTIMIZERS
-from tfmat_tests.backends.recomputation_test import (
-    check_equal,
-    float64,  # noqa: F401  a fixture
-    residual_model,
-    trained,
-)
+from tfmat_tests.backends.recomputation_test import check_equal, residual_model, trained
 
 CASES = {
     **{name: OPTIMIZERS[name] for name in ("nesterov", "lamb", "novograd")},

@@ -2,14 +2,13 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
 
 from tfmat.backends import make_backend
 from tfmat.optimizers import make_functional
 from tfmat_tests.backends import pipeline_problem
-from tfmat_tests.backends.problem import OPTIMIZERS, TOLERANCE, relative_error
+from tfmat_tests.backends.problem import OPTIMIZERS, TOLERANCE, keeping_precision, relative_error
 from tfmat_tests.mpi import mpirun
 
 CASES = {
@@ -87,10 +86,8 @@ CASES = {
 
 @pytest.fixture(scope="module", autouse=True)
 def precision():
-    before = keras.config.floatx(), keras.config.dtype_policy()
-    yield
-    keras.config.set_floatx(before[0])
-    keras.config.set_dtype_policy(before[1])
+    with keeping_precision():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,8 @@
 """A small problem with its answer from a plain Keras loop: what every backend must reproduce."""
 
+import contextlib
+from collections.abc import Iterator
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -14,6 +17,8 @@ from tfmat_tests.backends.numpy_exchange import NumpyExchange
 
 # Nothing divides 7,919; batch 600 makes the 14th batch of an epoch a partial one, so 20 steps meet it.
 NUM_EXAMPLES, BATCH, STEPS = 7_919, 600, 20
+# Two ranks take such a batch in one piece each, and BATCH in two, of which a graph takes twice as long to make.
+ONE_PIECE = 480
 OPTIMIZERS = {
     "nesterov": lambda: keras.optimizers.SGD(0.02, momentum=0.9, nesterov=True),
     "adam": lambda: keras.optimizers.Adam(1e-3),
@@ -37,6 +42,17 @@ def set_precision(name):
     """Everything that Keras makes from now on is of this type."""
     keras.config.set_floatx(name)
     keras.config.set_dtype_policy(name)
+
+
+@contextlib.contextmanager
+def keeping_precision() -> Iterator[None]:
+    """After it, Keras makes things of the type that it made before."""
+    before = keras.config.floatx(), keras.config.dtype_policy()
+    try:
+        yield
+    finally:
+        keras.config.set_floatx(before[0])
+        keras.config.set_dtype_policy(before[1])
 
 
 def make_data():
@@ -114,11 +130,11 @@ class PlainWorkers:
 
         And the sum of the loss over the global batch.
         """
-        epoch, i = divmod(step, -(-NUM_EXAMPLES // BATCH))
-        rows = self._order.indices(epoch, i * BATCH, min((i + 1) * BATCH, NUM_EXAMPLES))
+        epoch, i = divmod(step, -(-NUM_EXAMPLES // ONE_PIECE))
+        rows = self._order.indices(epoch, i * ONE_PIECE, min((i + 1) * ONE_PIECE, NUM_EXAMPLES))
         found, total = [], 0.0
         for worker, model in enumerate(self.models):
-            mine = rows[worker * BATCH // 2 : (worker + 1) * BATCH // 2]
+            mine = rows[worker * ONE_PIECE // 2 : (worker + 1) * ONE_PIECE // 2]
             features, labels = (array[mine].astype("float64") for array in self._data)
             with tf.GradientTape() as tape:
                 loss = tf.reduce_sum(tf.reduce_mean((model(features) - labels) ** 2, axis=1))

@@ -16,19 +16,10 @@ from tfmat.backends.state import State
 from tfmat.backends.step import Step
 from tfmat.errors import InputError
 from tfmat.optimizers import LAMB, make_functional
-from tfmat_tests.backends.problem import OPTIMIZERS, make_model, relative_error, set_precision
+from tfmat_tests.backends.problem import OPTIMIZERS, make_model, relative_error
 
 STEPS, EXAMPLES = 4, 12
 MSE = per_example_function("mse")
-
-
-@pytest.fixture
-def float64():
-    before = keras.config.floatx(), keras.config.dtype_policy()
-    set_precision("float64")
-    yield
-    keras.config.set_floatx(before[0])
-    keras.config.set_dtype_policy(before[1])
 
 
 def residual_model(normalize=True, width=6):

@@ -1,6 +1,5 @@
 """Sharpness-aware steps against algorithm 1 of Foret et al. 2021 as a plain loop with TensorFlow's tape and Keras."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -19,7 +18,6 @@ from tfmat_tests.backends.problem import (
     make_data,
     make_model,
     relative_error,
-    set_precision,
     spans,
 )
 from tfmat_tests.backends.sharpness_aware_rank import CASES
@@ -28,14 +26,7 @@ from tfmat_tests.mpi import mpirun
 RHO = 0.05
 TOLERANCE = 1e-9
 
-
-@pytest.fixture(autouse=True)
-def float64():
-    before = keras.config.floatx(), keras.config.dtype_policy()
-    set_precision("float64")
-    yield
-    keras.config.set_floatx(before[0])
-    keras.config.set_dtype_policy(before[1])
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 @pytest.fixture(scope="module")

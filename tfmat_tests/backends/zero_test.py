@@ -28,6 +28,8 @@ SUMS = [RANDOM.normal(size=3) for _ in range(4)]
 
 optimizers = keras.optimizers
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 
 def adamw():
     optimizer = optimizers.AdamW(0.01, weight_decay=0.1)
@@ -56,14 +58,6 @@ OPTIMIZERS = {
 }
 # What the norms of whole tensors cost in collectives, beside the two of every step.
 NORMS = {"scaled": 1, "clipped": 1, "clipped apart": 1, "lars": 1, "larc": 2, "lamb": 1, "novograd": 1}  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def float64():
-    before = keras.config.floatx()
-    keras.config.set_floatx("float64")
-    yield
-    keras.config.set_floatx(before)
 
 
 class Workers:
