@@ -76,12 +76,13 @@ class Meeting(NamedTuple):
 
         Args:
           alone: seconds of a step of workers that exchange nothing.
-          beyond: seconds of a meeting that are no message's.
+          beyond: seconds that a sum takes in a step beyond those by itself; negative where it takes less.
           all_reduce: bytes -> seconds.
         """
-        exchange = sum(map(all_reduce, self.sizes)) / self.every
+        less, more = min(beyond, 0.0), max(beyond, 0.0)
+        exchange = sum(max(all_reduce(size) + less, 0.0) for size in self.sizes) / self.every
         waits = max(alone, exchange) if self.overlaps else alone + exchange
-        return waits + beyond / self.every
+        return waits + more * len(self.sizes) / self.every
 
 
 def messages(text: str, weights: Sequence[Weight], workers: int) -> Meeting | None:

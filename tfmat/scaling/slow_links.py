@@ -2,15 +2,16 @@
 
 A step of workers that meet every H steps, in each meeting with messages of n1, n2 … bytes, takes
 
-    T = I + (c + t(n1) + t(n2) + …) / H
+    T = I + (t(n1) + c + t(n2) + c + …) / H
 
 or, where a meeting is under way while the next H steps are taken,
 
-    T = max(I, (t(n1) + t(n2) + …) / H) + c / H
+    T = max(I, (t(n1) + t(n2) + …) / H) + (c + c + …) / H
 
 I is a step of as many processes at once that exchange nothing, t(n) an all-reduce of n bytes by the same library as
-measured on that network, and c what a meeting costs beyond that: what exact sums in every step took more than I and
-theirs. Workers that never all meet (averaging, a quorum) are measured and not predicted.
+measured on that network, and c what a sum costs in a step beyond that: what exact sums in every step took more than I
+and theirs. It is negative where a library's processes agree on a sum while they compute, which they cannot between sums
+by themselves, and then belongs to t. Workers that never all meet (averaging, a quorum) are measured and not predicted.
 Written down before the first measurement: a predicted step is within 20 % of the measured one.
 """
 
@@ -195,7 +196,7 @@ def _ways(
             return None
         # Of the library's own exact sums, where they were measured.
         took = measured.get((backend, ""), exact).step_seconds.value
-        beyond = max(took - sums.seconds(alone, 0.0, line.seconds), 0.0)
+        beyond = took - sums.seconds(alone, 0.0, line.seconds)
         return meeting.seconds(alone, beyond, line.seconds)
 
     def way(backend: str, text: str) -> Way | None:

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from tfmat.scaling.analysis import analyse
-from tfmat.scaling.exchanges import messages
+from tfmat.scaling.exchanges import Meeting, messages
 from tfmat.scaling.measurement_files import Assumptions
 from tfmat.scaling.measurements import Measurements, RankUse, Repetition
 from tfmat.scaling.slow_links import LOSS, recommend
@@ -69,6 +69,17 @@ def test_a_way_is_predicted_from_messages_and_what_is_left_of_exact_sums():
     text = recommend(group)
     assert "--config.local_steps=16 makes" in text
     assert "--config.local_steps=50 --config.compression=fp16" in text and "13 % more" in text
+
+
+def test_what_a_sum_costs_in_a_step_is_counted_for_each_sum():
+    """A sum of n bytes takes n seconds by itself: more or less in a step, never less than nothing, by hand."""
+    two, alone = Meeting([3.0, 1.0], 1, False), 10.0
+    assert two.seconds(alone, 0.5, float) == 10 + 3.5 + 1.5
+    assert two.seconds(alone, -0.5, float) == 10 + 2.5 + 0.5
+    assert two.seconds(alone, -2.0, float) == 10 + 1
+    overlapped = Meeting([30.0], 2, True)
+    assert overlapped.seconds(alone, 1.0, float) == 15 + 0.5
+    assert overlapped.seconds(alone, -12.0, float) == 10
 
 
 OVERLAP = "local_steps=16,overlap_meetings=true"
