@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 
 import pytest
@@ -59,19 +60,27 @@ def need_mpirun():
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
 
 
-def command(ranks, *arguments, hosts=None):
-    """The mpirun command line of `python ARGUMENTS`, whose ranks have TensorFlow loaded already."""
+# Each rank's strings have hashes of their own, and so a set of them an order of its own.
+_OWN_HASHES = ("sh", "-c", 'PYTHONHASHSEED=$OMPI_COMM_WORLD_RANK exec "$@"', "sh", sys.executable)
+
+
+def command(ranks, *arguments, hosts=None, own_hashes=False):
+    """The mpirun command line of `python ARGUMENTS`, whose ranks have TensorFlow loaded already.
+
+    Such ranks share one seed of hashes. With `own_hashes` they are as a user's are: real Pythons, seeds of their own.
+    """
     from tfmat_tests.processes import forked_python
 
     need_mpirun()
     where = ["-H", hosts] if hosts else ["--oversubscribe"]
-    return ["mpirun", "-np", str(ranks), *where, "--bind-to", "none", forked_python(), *arguments]
+    python = _OWN_HASHES if own_hashes else [forked_python()]
+    return ["mpirun", "-np", str(ranks), *where, "--bind-to", "none", *python, *arguments]
 
 
-def mpirun(ranks, *arguments, timeout=540, environment=(), hosts=None):
-    """A finished `mpirun -np RANKS python ARGUMENTS`: returncode, stdout, stderr."""
+def mpirun(ranks, *arguments, timeout=540, environment=(), **how):
+    """A finished `mpirun -np RANKS python ARGUMENTS`: returncode, stdout, stderr; `how` is as of `command`."""
     return subprocess.run(
-        command(ranks, *arguments, hosts=hosts),
+        command(ranks, *arguments, **how),
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -2,8 +2,10 @@
 
 Loading TensorFlow costs several seconds of two cores; a process forked right after that costs none of it, and is as
 real as any other: own memory, own signals, own exit status. What a program or mpirun starts itself is forked, too,
-where it is given `forked_python()` in the place of `sys.executable`. All forks share one seed of hashes, which
-processes of their own would not.
+where it is given `forked_python()` in the place of `sys.executable`.
+
+All forks share one seed of hashes, which a user's processes do not: ranks that went through a set of strings would do
+so in one order here, and each in another on a cluster. For that `mpi.command(..., own_hashes=True)` starts real ones.
 """
 
 import atexit
