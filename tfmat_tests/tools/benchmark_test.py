@@ -141,6 +141,6 @@ def test_a_quick_run(tmp_path):
     ],
 )
 def test_a_wrong_flag_is_refused_at_once(flag, message):
-    command = [sys.executable, str(TOOLS / "benchmark_training.py"), flag]
+    command = [forked_python(), str(TOOLS / "benchmark_training.py"), flag]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr

@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 from tfmat.files import read_json
+from tfmat_tests.processes import forked_python
 
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 
@@ -132,7 +133,7 @@ def test_tests_of_a_record_stand_side_by_side_for_networks_of_one_series(tool, t
 def test_a_method_that_is_not_known_is_refused_in_one_line(tmp_path):
     ended = subprocess.run(
         [
-            sys.executable,
+            forked_python(),
             str(TOOLS / "compare_posteriors.py"),
             "--methods=mcmc",
             f"--workdir={tmp_path}",

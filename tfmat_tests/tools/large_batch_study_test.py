@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tfmat.tuning.definition import load_search
+from tfmat_tests.processes import forked_python
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = PROJECT / "tools" / "large_batch_study.py"
@@ -75,7 +76,7 @@ def test_the_table_counts_a_seed_that_missed_the_target_with_all_of_its_time(too
 )
 def test_a_wrong_argument_is_refused_at_once(arguments, message):
     done = subprocess.run(
-        [sys.executable, str(TOOL), *arguments], capture_output=True, text=True, cwd=PROJECT
+        [forked_python(), str(TOOL), *arguments], capture_output=True, text=True, cwd=PROJECT
     )
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
 

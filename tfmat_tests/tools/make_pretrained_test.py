@@ -5,11 +5,11 @@ import json
 import pathlib
 import shutil
 import subprocess
-import sys
 
 import pytest
 
 from tfmat.identification.networks import find_network, pretrained_laws
+from tfmat_tests.processes import forked_python
 
 TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "make_pretrained.py"
 
@@ -72,5 +72,5 @@ def test_every_network_that_comes_with_tfmat_can_be_made_again(tool):
     ],
 )
 def test_a_wrong_argument_is_refused_at_once(argument, message):
-    done = subprocess.run([sys.executable, str(TOOL), argument], capture_output=True, text=True)
+    done = subprocess.run([forked_python(), str(TOOL), argument], capture_output=True, text=True)
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
