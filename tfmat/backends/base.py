@@ -108,9 +108,13 @@ class Backend(abc.ABC):
     def place(self, data: Any) -> Any:
         """Puts a structure of NumPy arrays where steps read it best (device memory; on CPUs without a copy)."""
 
-    @abc.abstractmethod
     def host_tensors(self, data: Any) -> Any:
         """Tensors in host memory over a structure of NumPy arrays, mapped files included: no copy where possible."""
+        import tensorflow as tf
+
+        from tfmat.backends.batches import share_or_copy
+
+        return tf.nest.map_structure(share_or_copy, data)
 
     @abc.abstractmethod
     def train(

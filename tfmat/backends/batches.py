@@ -1,7 +1,7 @@
 """What the backends share: one batch after the other inside a graph, stamps of its times, arrays without a copy."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -248,6 +248,28 @@ def _each(
     body = several if rounds else one
     _, records = tf.while_loop(lambda i, _: i < num_steps, body, [tf.constant(0), records])
     return tf.nest.pack_sequence_as(dtypes, [record.stack() for record in records])
+
+
+def compiled(
+    function: Callable[..., Any], data: Any, shape: Sequence[int | None], *more: Any
+) -> Any:
+    """`function(data, indices, weights, num_examples, ...)` as one graph for all such data of any number of rows.
+
+    Args:
+      function: of rows as in `Backend.train`.
+      data: a structure of tensors.
+      shape: of indices and weights: [steps, batch], or [batch] of one step.
+      more: specs of further arguments.
+    """
+    signature = [
+        tf.nest.map_structure(row_spec, data),
+        tf.TensorSpec(shape, tf.int32),
+        tf.TensorSpec(shape, tf.float32),
+        tf.TensorSpec(shape[:-1], tf.float32),
+        *more,
+    ]
+    # No autograph: the loop is written out, and nothing is left in the folder of temporary files.
+    return tf.function(function, input_signature=signature, autograph=False)
 
 
 def row_spec(tensor: tf.Tensor) -> tf.TensorSpec:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 
 from tfmat.backends.base import Arrays, Backend, Metric, PerExample
-from tfmat.backends.batches import Batch, share_or_copy
+from tfmat.backends.batches import Batch
 from tfmat.backends.checks import NOT_ON_A_MESH
 from tfmat.backends.clients import MeshCollectives
 from tfmat.backends.layouts import Plan, make_plan, slot_specs, weights_of
@@ -122,10 +122,6 @@ class DTensorBackend(Backend):
     def place(self, data: Any) -> Any:
         """See Backend.place: whole on every device; virtual devices of a CPU share one copy."""
         return tf.nest.map_structure(self.collectives.tensors.replicate, data)
-
-    def host_tensors(self, data: Any) -> Any:
-        """See Backend.host_tensors."""
-        return tf.nest.map_structure(share_or_copy, data)
 
     def train(
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray

@@ -16,13 +16,13 @@ from tfmat.backends.base import Arrays, Backend, Metric, PerExample
 from tfmat.backends.batches import (
     Batch,
     Stamps,
+    compiled,
     each_batch,
     each_batch_in_parts,
     each_timed_batch,
     num_pieces,
     part_of_batch,
     row_spec,
-    share_or_copy,
 )
 from tfmat.backends.compression import make_exchange
 from tfmat.backends.exchange import Collect, Counted
@@ -116,10 +116,6 @@ class SingleBackend(Backend):
             with tf.device("GPU:0"):
                 return tf.nest.map_structure(tf.identity, tensors)
         return tensors
-
-    def host_tensors(self, data: Any) -> Any:
-        """See Backend.host_tensors."""
-        return tf.nest.map_structure(share_or_copy, data)
 
     def train(
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
@@ -216,17 +212,9 @@ class SingleBackend(Backend):
     ) -> Any:
         """Runs `steps`, compiled once for each kind of rows and width of batch, whatever the number of steps."""
         width = indices.shape[1]
-        rows = tf.nest.map_structure(row_spec, data)
-        key = (steps.__name__, width, str(rows))
+        key = (steps.__name__, width, str(tf.nest.map_structure(row_spec, data)))
         if key not in self._functions:
-            signature = [
-                rows,
-                tf.TensorSpec([None, width], tf.int32),
-                tf.TensorSpec([None, width], tf.float32),
-                tf.TensorSpec([None], tf.float32),
-            ]
-            # No autograph: the loop is written out, and nothing is left in the folder of temporary files.
-            self._functions[key] = tf.function(steps, input_signature=signature, autograph=False)
+            self._functions[key] = compiled(steps, data, [None, width])
         with self.collectives.losses_told():
             results = self._functions[key](data, indices, weights, num_examples)
             return tf.nest.map_structure(lambda result: result.numpy(), results)

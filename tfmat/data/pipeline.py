@@ -57,8 +57,6 @@ class MemorySource:
       columns: this worker's part of a global batch, or of one of a given size; None for all of it.
     """
 
-    max_steps = np.iinfo(np.int32).max
-
     def __init__(
         self,
         data: tuple[Any, ...],
@@ -72,6 +70,11 @@ class MemorySource:
         self.plan = epochs
         self.steps_per_epoch = self.plan.steps_in(0)
         self.num_examples = order.num_examples
+
+    @property
+    def max_steps(self) -> int:
+        """The most steps of one block."""
+        return int(np.iinfo(np.int32).max)
 
     def blocks(self, spans: Iterable[Span]) -> Iterator[Block]:
         """The rows of each span, in order."""
@@ -92,18 +95,14 @@ class StreamSource(MemorySource):
       columns: this worker's part of a global batch, or of one of a given size; no other row is read.
     """
 
-    def __init__(
-        self,
-        data: tuple[Any, ...],
-        order: ExampleOrder,
-        epochs: EpochPlan,
-        columns: Columns = None,
-    ):
-        super().__init__(data, order, epochs, columns)
+    @property
+    def max_steps(self) -> int:
+        """As many as are gathered at once."""
         row_bytes = sum(
-            tensor.dtype.size * int(np.prod(tensor.shape[1:])) for tensor in tf.nest.flatten(data)
+            tensor.dtype.size * int(np.prod(tensor.shape[1:]))
+            for tensor in tf.nest.flatten(self._data)
         )
-        self.max_steps = max(1, STREAM_BLOCK_BYTES // (row_bytes * epochs.global_batch_size))
+        return max(1, STREAM_BLOCK_BYTES // (row_bytes * self.plan.global_batch_size))
 
     def blocks(self, spans: Iterable[Span]) -> Iterator[Block]:
         """The rows of each span, in order, read ahead."""

@@ -10,10 +10,8 @@ import os
 import pathlib
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
-
-import numpy as np
 
 from tfmat.config import Config, check_config, goes_in_pieces
 from tfmat.errors import InputError
@@ -224,6 +222,8 @@ def measure_training(
 
 def _answers_of_run(run: pathlib.Path) -> list[dict[str, Any]]:
     """The answers of all ranks, from profile.json and metrics.jsonl."""
+    from tfmat.scaling.time_to_accuracy import training_lines
+
     ranks = read_json(run / "profile.json")["ranks"]
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
     answers = []
@@ -240,35 +240,6 @@ def _answers_of_run(run: pathlib.Path) -> list[dict[str, Any]]:
         answer["use"] |= sent_bytes(records[-1]["use"].get("bytes_sent_per_step", 0))
     answers[0]["training"] = training_lines(records, untimed, slowest)
     return answers
-
-
-def training_lines(
-    records: Sequence[dict[str, Any]], untimed_steps: int, step_seconds: float
-) -> list[dict[str, Any]]:
-    """Losses against seconds without compiling: of the calls that compile, the work of their steps counts.
-
-    Args:
-      records: of metrics.jsonl.
-      untimed_steps: in the calls that compile; each counts as a step of the other calls does: the median over
-        records without compiling, else the mean of all timed steps.
-      step_seconds: that mean.
-    """
-    compiling = np.array([record["use"]["first_call_seconds"] for record in records])
-    seconds = np.array([record["training_seconds"] for record in records])
-    steps = np.diff([record["step"] for record in records], prepend=0)
-    later = (compiling == 0) & (steps > 0)
-    if later.any():
-        step_seconds = float(np.median(np.diff(seconds, prepend=0.0)[later] / steps[later]))
-    # Nearly always it is one call, in the first record.
-    work = untimed_steps * step_seconds * np.cumsum(compiling) / max(compiling.sum(), 1e-9)
-    counted = np.maximum(seconds - np.cumsum(compiling), 0.0) + work
-    return [
-        {
-            "seconds": round(float(each), 6),
-            **{name: record.get(name) for name in ("epoch", "loss", "val_loss")},
-        }
-        for record, each in zip(records, counted, strict=True)
-    ]
 
 
 def rank_use(use: dict[str, Any]) -> dict[str, Any]:

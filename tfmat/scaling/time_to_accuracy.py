@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -52,6 +53,35 @@ class Cost:
         return cls(
             point, name, seconds, epochs, hours, energy, None if price is None else price * hours
         )
+
+
+def training_lines(
+    records: Sequence[dict[str, Any]], untimed_steps: int, step_seconds: float
+) -> list[dict[str, Any]]:
+    """Losses against seconds without compiling: of the calls that compile, the work of their steps counts.
+
+    Args:
+      records: of metrics.jsonl.
+      untimed_steps: in the calls that compile; each counts as a step of the other calls does: the median over
+        records without compiling, else the mean of all timed steps.
+      step_seconds: that mean.
+    """
+    compiling = np.array([record["use"]["first_call_seconds"] for record in records])
+    seconds = np.array([record["training_seconds"] for record in records])
+    steps = np.diff([record["step"] for record in records], prepend=0)
+    later = (compiling == 0) & (steps > 0)
+    if later.any():
+        step_seconds = float(np.median(np.diff(seconds, prepend=0.0)[later] / steps[later]))
+    # Nearly always it is one call, in the first record.
+    work = untimed_steps * step_seconds * np.cumsum(compiling) / max(compiling.sum(), 1e-9)
+    counted = np.maximum(seconds - np.cumsum(compiling), 0.0) + work
+    return [
+        {
+            "seconds": round(float(each), 6),
+            **{name: record.get(name) for name in ("epoch", "loss", "val_loss")},
+        }
+        for record, each in zip(records, counted, strict=True)
+    ]
 
 
 def target_of(summaries: Sequence[PointSummary], assumptions: Assumptions) -> float | None:
