@@ -215,7 +215,7 @@ def _measure_identification(curves: Any) -> dict[str, Any]:
         return measure_laws(curves(4_096, 1_024), 1 if _QUICK.value else _ROUNDS.value)
     if _PART.value == "other_laws":
         return measure_other_laws(curves(4_000, 1_000))
-    prepare_tensorflow()
+    prepare_tensorflow(one_thread_an_operation=True)
     workdir = pathlib.Path(_WORKDIR.value) if _WORKDIR.value else None
     return measure_rate(curves(100_000, 5_000), _ROUNDS.value, workdir)
 

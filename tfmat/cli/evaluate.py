@@ -60,7 +60,8 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
         flag_values.workdir
     )  # a run that is not there is named before TensorFlow is loaded
 
-    prepare_tensorflow()
+    # Blocks of curves are answered side by side.
+    prepare_tensorflow(one_thread_an_operation=True)
     from tfmat.console import open_console, progress_bar
     from tfmat.data.packed import PackedDataset
     from tfmat.files import write_json

@@ -18,7 +18,7 @@ from a network's answer, with 95 % intervals that the misfit between law and cur
 tell a parameter and the network follows the curve as closely, the network's. The network is that of --workdir, of
 runs/quickstart, or one that comes with tfmat; for a law without a network least squares alone answers. "use" says NO
 where an answer must not be used, and every kind of warning is explained once, with its files. --details shows the
-network's answer, the polished one (two steps of least squares from it) and the best fit side by side.
+network's answer, the polished one (two steps of least squares from it, of tests six) and the best fit side by side.
 
 A tension test of a metal also gets what needs no law: chord modulus, Rp0.2, Rm and uniform elongation. Temperature,
 direction, rate and specimen are taken from the heads and names of the files.
@@ -202,7 +202,7 @@ def _identify(
     if network is not None:
         from tfmat.launch.runtime import prepare_tensorflow
 
-        prepare_tensorflow()
+        prepare_tensorflow(one_thread_an_operation=True)
         from tfmat.identification.identifier import Identifier
 
         source = Identifier.open(network)

@@ -35,7 +35,7 @@ class Value:
       std, ci95: standard deviation (to first order, where the scale is logarithmic) and 95 % interval of `value`.
       network, network_ci95: the network's own answer; its calibrated interval where the network gives one, and the
         curve follows the law as closely as the curves that it was calibrated on.
-      polished: two steps of least squares from the network's answer.
+      polished: two steps (of tests: six) of least squares from the network's answer.
       least_squares, least_squares_ci95: the best fit.
     """
 

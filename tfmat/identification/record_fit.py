@@ -31,6 +31,8 @@ _SEARCHED_POINTS = 400
 _RIVAL = 1.5
 # Costs that differ by less are one minimum's.
 _ALIKE = 1e-5
+# Steps from a network's answer: means of parameters that trade against each other fit no test, and are mended in few.
+_POLISHING = 6
 # Student's t of 95 % for many points.
 _QUANTILE = 2.0
 
@@ -41,7 +43,7 @@ class RecordFit:
 
     Attributes:
       best: see `BestFit`; its rmse_mpa is over the deviation of the points where they have one.
-      polished: [p], two steps from the network's answer within the law's ranges; None without a network.
+      polished: [p], a few steps from the network's answer within the law's ranges; None without a network.
       rivals: labels [rivals, p] of other minima that fit nearly as well, on the scale of the law's ranges, the best
         first; cost: half their sum of squares on the searched points, [rivals].
       searched: the residuals that they belong to.
@@ -80,7 +82,7 @@ def fit_record(law: Law, record: MeasuredRecord, start: Array | None = None) -> 
         found = fit(wide, *given, start=labels[:1], deviation=deviation, correlated=True)
         polished = None
         if start is not None:
-            polished = polish(law, *given, start[None], deviation=deviation)
+            polished = polish(law, *given, start[None], steps=_POLISHING, deviation=deviation)
         found = _with_open_ends(wide, points, found)
     near = cost <= _RIVAL * cost[0]
     return RecordFit(

@@ -1,5 +1,6 @@
 """The networks that come with tfmat, and which one answers when nobody says."""
 
+import dataclasses
 import json
 import shutil
 
@@ -8,6 +9,8 @@ import pytest
 
 import tfmat
 from tfmat.config import load_config
+from tfmat.curves.arrays_of_tests import measured_records
+from tfmat.curves.cleaning import CleaningOptions
 from tfmat.curves.measured import load_file
 from tfmat.curves.reading import ReadingOptions
 from tfmat.curves.records import features_of
@@ -17,6 +20,7 @@ from tfmat.curves.simulate import Simulator
 from tfmat.errors import InputError
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.networks import find_network, is_pretrained, pretrained_laws
+from tfmat.identification.predictions import predict_record
 from tfmat.identification.scores import COVERAGES, coverage, rmse_percent
 from tfmat.workflow import curve_settings
 
@@ -126,3 +130,27 @@ def test_arrays_are_answered_before_any_training(empty):
     assert shear.values["G0"] == pytest.approx(4000, rel=0.1)
     with pytest.raises(InputError, match="no network for law tanh_shear comes with tfmat"):
         tfmat.network_answers(strain, stress, law="tanh_shear")
+
+
+def test_tests_beyond_a_networks_places_make_its_answer_better():
+    """Pairs of simulated cyclic tests, of which the network takes one at a time."""
+    network = Identifier.open(find_network(None, "voce_chaboche"))
+    law, points = network.law, network.form.points
+    settings = dataclasses.replace(network.settings, tests=("cyclic", "cyclic"))
+    curves = Simulator(settings, seed=99).curves(0, 80)
+    reading = ReadingOptions(strain_measure="true", stress_measure="true")
+    errors, held = [], []
+    for features, labels in zip(curves.features.astype(float), curves.labels, strict=True):
+        pair = [features[part, :2].T for part in (slice(points), slice(points, None))]
+        given = {"cyclic": [tuple(each) for each in pair]}
+        (record,) = measured_records(given, None, law, reading, CleaningOptions())
+        first = dataclasses.replace(record, tests=record.tests[:1])
+        both, alone = (predict_record(network, each, samples=10)[0] for each in (record, first))
+        errors.append([np.square(each.labels - labels) for each in (both, alone)])
+        held.append((both.interval[:, 0] <= labels) & (labels <= both.interval[:, 1]))
+        assert both.draws.labels.shape == alone.draws.labels.shape == (1, 10, 8)
+    both, alone = np.mean(errors, axis=0)
+    # With 1,500 pairs 0.28 and 0.22 of the squared error for E and sigma0, 0.74 to 0.95 for the others.
+    assert (both[:2] < 0.6 * alone[:2]).all()
+    assert both[2:].sum() < alone[2:].sum()
+    assert np.mean(held) > 0.93
