@@ -9,6 +9,7 @@ Or identification: how fast arrays are answered, and whether curves of other law
   tools/benchmark --part=horovod --with_mpi4py          two ranks against two processes alone: ten minutes
   tools/benchmark --part=horovod --ranks=4              the same with four
   tools/benchmark --part=counters --rounds=300          what measuring itself adds to a step: some minutes
+  tools/benchmark --part=heads --batch_sizes=150        what a head adds to a step: two minutes
   tools/benchmark --part=dtensor                        meshes of CPU devices against one: ten minutes a round
   tools/benchmark --part=identify                       curves a second of tfmat.network_answers: half a minute
   tools/benchmark --part=other_laws                     AUROC for other shear laws and false alarms: half a minute
@@ -30,14 +31,15 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks import counters, job, memory, meshes, ranks, step
+from benchmarks import counters, heads, job, memory, meshes, ranks, step
 from benchmarks.rounds import quantities_table
 from tfmat.console import log, open_console
 from tfmat.errors import InputError, TfmatError
 from tfmat.files import write_json
 
 _PARTS = (
-    "step", "job", "identify", "other_laws", "laws", "horovod", "counters", "dtensor", "memory"
+    "step", "job", "identify", "other_laws", "laws", "horovod", "counters", "heads", "dtensor",
+    "memory",
 )  # fmt: skip
 _PART = flags.DEFINE_enum("part", "step", _PARTS, "what to measure")
 _BATCH_SIZES = flags.DEFINE_list(
@@ -190,6 +192,10 @@ def _measure(folder: pathlib.Path) -> dict[str, Any]:
         blocks = (8, 10) if quick else (rounds, 50)
         content = counters.measure_counters(folder, batch_sizes, *blocks)
         console.print(counters.counters_table(content["summary"]))
+    elif _PART.value == "heads":
+        blocks = (2, 10) if quick else (8 * rounds, 50)
+        content = heads.measure_heads(folder, batch_sizes, *blocks)
+        console.print(heads.heads_table(content["summary"]))
     elif _PART.value == "job":
         content = job.measure_job(
             num_curves=curves(1_000_000, 20_000),

@@ -9,7 +9,6 @@ import math
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from keras import ops
 
 # The splines bend between these ends, where z is nearly always, and change nothing beyond.
@@ -32,19 +31,8 @@ class RationalQuadraticSpline:
     def __init__(self, bins: int):
         self.columns = 3 * bins - 1
         self._bins = bins
-        places, identity = np.arange(bins), np.eye(bins)
-        room = 2.0 * _END * (1.0 - bins * _LEAST_SHARE)
-        # Shares [bins] of widths or heights -> where each bin begins, and its width or height.
-        sums = room * np.concatenate([np.tri(bins, bins, -1).T, identity], axis=1)
-        begins = _END * (2.0 * _LEAST_SHARE * places - 1.0)
-        least = np.concatenate([begins, np.full(bins, 2.0 * _END * _LEAST_SHARE)])
-        # Slopes [bins - 1] at the knots between -> at each bin's beginning, and how much more and the sum at its end.
-        first, last = identity[1:], identity[:-1]
-        slopes = np.concatenate([first, last - first, first + last], axis=1)
-        ends = identity[0], identity[-1] - identity[0], identity[0] + identity[-1]
-        end_slopes = np.concatenate(ends) + _LEAST_SLOPE * slopes.sum(axis=0)
-        self._product = scipy.linalg.block_diag(sums, sums, slopes)
-        self._constant = np.concatenate([least, least, end_slopes])[None]
+        # Sizes [bins] of widths or heights -> where each bin begins.
+        self._before = np.triu(np.ones((bins, bins)), 1)
         # softplus of this is a slope of 1.
         self.straight = math.log(math.expm1(1.0 - _LEAST_SLOPE))
 
@@ -55,11 +43,16 @@ class RationalQuadraticSpline:
           [splines, 7, bins]: beginning and width, in z and in value; slope at the beginning, how much more it is at
           the end, and the sum of both.
         """
-        shares = ops.reshape(ops.softmax(shares), (-1, 2 * self._bins))
-        raw = ops.concatenate([shares, ops.softplus(slopes)], axis=1)
-        table = ops.matmul(raw, ops.cast(self._product, raw.dtype))
-        table = table + ops.cast(self._constant, raw.dtype)
-        return ops.reshape(table, (-1, 7, self._bins))
+        least = 2.0 * _END * _LEAST_SHARE
+        sizes = least + (2.0 * _END - self._bins * least) * ops.softmax(shares)
+        begins = ops.matmul(sizes, ops.cast(self._before, sizes.dtype)) - _END
+        lengths = ops.reshape(ops.stack([begins, sizes], axis=1), (-1, 4, self._bins))
+        slopes = _LEAST_SLOPE + ops.softplus(slopes)
+        outside = ops.ones_like(slopes[:, :1])
+        first = ops.concatenate([outside, slopes], axis=1)
+        last = ops.concatenate([slopes, outside], axis=1)
+        bends = ops.stack([first, last - first, first + last], axis=1)
+        return ops.concatenate([lengths, bends], axis=1)
 
     def __call__(self, z: Any, table: Any) -> tuple[Any, Any]:
         """The splines' values at z [splines, 1], and the logarithms of their slopes: [splines, 1] each."""
@@ -72,7 +65,7 @@ class RationalQuadraticSpline:
         share = mean_slope * ops.reciprocal(mean_slope + excess)
         value = low + (width * share) * (t * (mean_slope * t + slope * rest))
         log_slope = ops.log((slope + rise * t - excess) * ops.square(share))
-        return value + (z - inside), log_slope
+        return ops.where(ops.equal(z, inside), value, z), log_slope
 
     def inverse(self, values: Any, table: Any) -> tuple[Any, Any]:
         """Where the splines have these values [splines, 1], and the logarithms of their slopes there."""
@@ -89,13 +82,13 @@ class RationalQuadraticSpline:
         excess = excess * (t * (1.0 - t))
         share = mean_slope / (mean_slope + excess)
         log_slope = ops.log((slope + rise * t - excess) * ops.square(share))
-        return left + t * width + (values - inside), log_slope
+        at = left + t * width
+        return ops.where(ops.equal(values, inside), at, values), log_slope
 
     def _bin(self, inside: Any, table: Any, row: int) -> list[Any]:
         """The rows of the table, [splines, 1] each, for the bin that each number [splines, 1] is in by that row."""
         above = ops.cast(inside >= table[:, row, :], table.dtype)
         # 1 up to the bin and 0 beyond -> 1 in the bin alone.
-        last = np.eye(self._bins) - np.eye(self._bins, k=-1)
-        chosen = ops.matmul(above, ops.cast(last, table.dtype))
+        chosen = above - ops.pad(above[:, 1:], ((0, 0), (0, 1)))
         ends = ops.sum(table * chosen[:, None, :], axis=2)
         return ops.split(ends, 7, axis=1)

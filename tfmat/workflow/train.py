@@ -77,7 +77,7 @@ def train(
         trained,
         whole=model,
         optimizer=make_optimizer,
-        **losses_and_metrics(config, dataset, model),
+        **losses_and_metrics(config, dataset, model, compiled=compiles_loss(config, backend)),
         callbacks=_callbacks(config, plan, backend),
         sidecar=sidecar(config, dataset),
     )
@@ -238,12 +238,21 @@ def sidecar(config: Config, dataset: PackedDataset) -> dict[str, Any]:
     }
 
 
+def compiles_loss(config: Config, backend: "Backend") -> bool:
+    """Whether XLA compiles the loss of a posterior: not on a mesh, on GPUs, or where it compiles the whole step."""
+    import tensorflow as tf
+
+    on_cpu = not tf.config.list_logical_devices("GPU")
+    return on_cpu and backend.name != "dtensor" and not config.jit_compile
+
+
 def losses_and_metrics(
-    config: Config, dataset: PackedDataset, model: "keras.Model"
+    config: Config, dataset: PackedDataset, model: "keras.Model", *, compiled: bool = False
 ) -> dict[str, Any]:
     """The Trainer's: the mean squared error, one more a parameter where there are several, and `nll` of a variance.
 
-    A model with a posterior head has one loss: the mean of minus the logarithm of the density of the labels.
+    A model with a posterior head has one loss: the mean of minus the logarithm of the density of the labels, which can
+    be compiled by itself.
     """
     from tfmat.models.flow import POSTERIOR
     from tfmat.models.uncertainty import negative_log_likelihood, squared_error_of_mean
@@ -256,7 +265,8 @@ def losses_and_metrics(
         metrics = {f"mse_{p.name}": squared_error(i) for i, p in enumerate(dataset.parameters)}
     _check_loss_weights(config.loss_weights, count)
     if config.model.uncertainty == "flow":
-        return {"loss": model.get_layer(POSTERIOR).loss}
+        flow = model.get_layer(POSTERIOR)
+        return {"loss": flow.compiled_loss() if compiled else flow.loss}
     loss = squared_error_of_mean(count, config.loss_weights)
     if config.model.uncertainty == "none":
         return {"loss": loss, "metrics": metrics}

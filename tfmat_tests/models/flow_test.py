@@ -68,6 +68,73 @@ def test_the_density_of_samples_is_that_of_their_jacobian(num_labels):
     )
 
 
+def test_the_compiled_loss_has_the_gradients_of_its_differences():
+    """Central differences of the loss that is not compiled, along a line through all of its arguments at once."""
+    num_labels = 2
+    flow, _ = _flow(num_labels, seed=num_labels)
+    random = np.random.default_rng(4)
+    labels = tf.constant(random.uniform(0.1, 0.9, (30, num_labels)))
+    outputs = tf.Variable(random.normal(0, 0.4, (30, flow.columns)))
+    shares = tf.constant(random.uniform(size=30))  # of an example in the loss of a batch
+    variables = [outputs, *(weight.value for weight in flow.weights)]
+
+    def gradients(loss):
+        with tf.GradientTape() as tape:
+            each = loss(labels, outputs)
+        return each, tape.gradient(each, variables, output_gradients=shares)
+
+    plain, of_plain = gradients(flow.loss)
+    compiled, of_compiled = tf.function(lambda: gradients(flow.compiled_loss()), autograph=False)()
+    np.testing.assert_allclose(compiled, plain, rtol=1e-12)
+    for found, expected in zip(of_compiled, of_plain, strict=True):
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-11 * scale)
+    line = [tf.constant(random.normal(size=variable.shape)) for variable in variables]
+    ends, step = [], 1e-6
+    for sign in (1, -2):
+        for variable, direction in zip(variables, line, strict=True):
+            variable.assign_add(sign * step * direction)
+        ends.append(np.sum(shares * flow.loss(labels, outputs)))
+    expected = (ends[0] - ends[1]) / (2 * step)
+    found = sum(np.sum(a * b) for a, b in zip(of_compiled, line, strict=True))
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_in_single_precision_the_compiled_loss_errs_no_more_than_the_other():
+    """Both beside double precision; narrow densities have few digits left in single precision."""
+    random, (double, _) = np.random.default_rng(5), _flow(4, seed=5)
+    single = PosteriorFlow(4, dtype="float32")
+    single.build((None, single.columns))
+    for weight, exact in zip(single.weights, double.weights, strict=True):
+        weight.assign(np.asarray(exact, np.float32))
+        exact.assign(np.asarray(weight, np.float64))
+    labels = random.uniform(0.05, 0.95, (600, 4)).astype("float32")
+    outputs = random.normal(0, 0.4, (600, single.columns)).astype("float32")
+    exact = np.array(double.loss(labels.astype(float), outputs.astype(float)))
+    compiled = tf.function(single.compiled_loss(), autograph=False)(labels, outputs)
+    errors = [np.abs(found - exact) for found in (np.array(compiled), single.loss(labels, outputs))]
+    assert np.median(errors[0]) < 1e-6 * np.median(np.abs(exact))
+    assert np.sqrt(np.mean(np.square(errors[0]))) < 2 * np.sqrt(np.mean(np.square(errors[1])))
+
+
+def test_a_spread_widens_the_normal_distribution_that_the_density_is_bent_of():
+    flow, outputs = _flow(3, seed=6)
+    normal = np.random.default_rng(6).normal(size=(50, 3))
+    outputs = np.repeat(outputs, len(normal), axis=0)
+    labels, density = flow.sample(outputs, normal, 1.3)
+    same, of_one = flow.sample(outputs, 1.3 * normal)
+    np.testing.assert_array_equal(labels, same)
+    at = scipy.stats.norm(scale=[[1.3], [1.0]])
+    expected = np.diff(at.logpdf(np.array(1.3 * normal)[:, None]).sum(axis=2), axis=1)[:, 0]
+    np.testing.assert_allclose(np.array(of_one) - density, expected, rtol=1e-9, atol=1e-9)
+    inside = ((np.array(labels) > 1e-4) & (np.array(labels) < 1 - 1e-4)).all(axis=1)
+    again = flow.log_density(labels, outputs, 1.3)
+    np.testing.assert_allclose(np.array(again)[inside], np.array(density)[inside], atol=1e-7)
+    np.testing.assert_allclose(
+        np.array(flow.standardized(labels, outputs))[inside], 1.3 * normal[inside], atol=1e-7
+    )
+
+
 @pytest.mark.parametrize("num_labels", [1, 2])
 def test_the_density_holds_all_and_samples_follow_it(num_labels):
     flow, outputs = _flow(num_labels, seed=7, bent=0.05)

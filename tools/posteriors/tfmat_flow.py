@@ -17,7 +17,7 @@ from tfmat.identification.networks import Sidecar
 from tfmat.models import build_for
 from tfmat.optimizers import build_optimizer
 from tfmat.training.trainer import Trainer
-from tfmat.workflow.train import losses_and_metrics, parted, represented
+from tfmat.workflow.train import compiles_loss, losses_and_metrics, parted, represented
 
 _SHORT = {"global_batch_size": 300, "optimizer.learning_rate": 4e-3, "model.activation": "gelu"}
 _SPECTRUM = {
@@ -90,7 +90,7 @@ def train(task: Task, clock: Clock, seed: int):
     timed = Timed(clock, config.optimizer.learning_rate)
     trainer = Trainer(
         trained,
-        **losses_and_metrics(config, dataset, model),
+        **losses_and_metrics(config, dataset, model, compiled=compiles_loss(config, backend)),
         optimizer=build_optimizer(config.optimizer, RunSteps(1), schedule=timed.schedule),
         backend=backend,
         jit_compile=config.jit_compile,
