@@ -241,6 +241,8 @@ def test_a_posterior_is_trained_and_judged(tmp_path: pathlib.Path) -> None:
     main_job(config, workdir=str(folder), data_dir=str(tmp_path / "data"))
     content = json.loads((folder / "model.json").read_text())
     assert content["format"] == 3 and content["uncertainty"] == "flow"
+    # All validation curves, the test curves never.
+    assert content["spread"]["num_curves"] == 400 and content["spread"]["value"] > 0
     record = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
     evaluation = json.loads((folder / "evaluation.json").read_text())
     found = evaluation["posterior"]

@@ -11,7 +11,7 @@ from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
-from tfmat.identification.uncertainty import Calibration
+from tfmat.identification.uncertainty import Calibration, Spread
 from tfmat.materials.law import Law
 from tfmat.materials.parameter import Parameter
 from tfmat.materials.registry import DEFAULT_LAW, law_class
@@ -34,6 +34,7 @@ class Sidecar:
       target: the form of the measured curves that the model takes; of one test where its records have several.
       calibration: of the standard deviations that the model answers beside the labels, or None where it answers none.
       uncertainty: the model's head: `none`, `gaussian` or `flow`.
+      spread: of the posteriors of a `flow`.
     """
 
     file: pathlib.Path | None
@@ -43,6 +44,7 @@ class Sidecar:
     target: CurveTarget
     calibration: Calibration | None = None
     uncertainty: str = "none"
+    spread: Spread = dataclasses.field(default_factory=Spread)
 
     @property
     def form(self) -> RecordForm:
@@ -88,6 +90,7 @@ def read_sidecar(workdir: str | os.PathLike) -> Sidecar:
         settings = CurveSettings.from_json(content["curves"]) if content["curves"] else None
         uncertainty = str(content.get("uncertainty", "none"))
         calibration = _calibration(content, [parameter.name for parameter in parameters])
+        spread = Spread.from_json(content["spread"]) if "spread" in content else Spread()
     except InputError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -103,15 +106,19 @@ def read_sidecar(workdir: str | os.PathLike) -> Sidecar:
         )
     if law and [p.name for p in law.identified] != [p.name for p in parameters]:
         raise InputError(f"{file}: its parameters are not those of law {law.name}; train again")
-    return Sidecar(file, parameters, settings, law, target, calibration, uncertainty)
+    return Sidecar(file, parameters, settings, law, target, calibration, uncertainty, spread)
 
 
-def write_calibration(workdir: str | os.PathLike, calibration: Calibration) -> None:
+def write_calibration(workdir: str | os.PathLike, found: Calibration | Spread) -> None:
     """Adds the calibration of a run's best model to its sidecar."""
     file = model_files(workdir)[1]
     names = [parameter.name for parameter in read_sidecar(workdir).parameters]
     content: Any = read_json(file)
-    write_json(file, {**content, "calibration": calibration.to_json(names)})
+    if isinstance(found, Spread):
+        added = {"spread": found.to_json()}
+    else:
+        added = {"calibration": found.to_json(names)}
+    write_json(file, {**content, **added})
 
 
 def _calibration(content: Mapping[str, Any], names: list[str]) -> Calibration | None:

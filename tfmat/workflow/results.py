@@ -27,8 +27,10 @@ def calibrate_run(workdir: str, dataset: PackedDataset) -> None:
     """Makes the best model's intervals true on validation curves, once; on rank 0 and after the training."""
     from tfmat.identification.identifier import Identifier, calibrate
     from tfmat.identification.networks import read_sidecar, write_calibration
+    from tfmat.identification.uncertainty import Spread
 
-    known = read_sidecar(workdir).calibration
+    about = read_sidecar(workdir)
+    known = about.spread if about.uncertainty == "flow" else about.calibration
     if known is None or known.num_curves:
         return
     calibration = calibrate(Identifier.open(workdir), dataset)
@@ -36,6 +38,12 @@ def calibrate_run(workdir: str, dataset: PackedDataset) -> None:
         log("too few validation curves to calibrate the network's intervals")
         return
     write_calibration(workdir, calibration)
+    if isinstance(calibration, Spread):
+        log(
+            f"the network's posteriors are taken {calibration.value:.3f} times as wide, as {calibration.num_curves:,} "
+            "validation curves show"
+        )
+        return
     log(f"the network's intervals are calibrated on {calibration.num_curves:,} validation curves")
 
 

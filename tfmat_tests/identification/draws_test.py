@@ -143,6 +143,28 @@ def test_answers_carry_samples(posterior_run, uncertain_run, trained_run):
         tfmat.identify(str(path), workdir=posterior_run, samples=-1)
 
 
+def test_a_spread_widens_draws_and_belongs_to_their_density(posterior_run, trained_run, tmp_path):
+    """Of an older network without one, and of one that is taken to be twice as wide."""
+    content = json.loads((posterior_run / "model.json").read_text())
+    content.pop("spread", None)
+    features = np.array(trained_run.dataset.features[:20])
+    (tmp_path / "model.keras").write_bytes((posterior_run / "model.keras").read_bytes())
+    draws = []
+    for spread in ({}, {"spread": {"num_curves": 100, "value": 2.0}}):
+        (tmp_path / "model.json").write_text(json.dumps({**content, **spread}))
+        identifier = Identifier.open(tmp_path)
+        draws.append(identifier.draws(features, 1000, seed=2))
+        z = identifier.standardized(
+            np.repeat(features, 1000, axis=0), draws[-1].labels.reshape(-1, 2)
+        )
+        assert np.std(z) == pytest.approx(spread.get("spread", {"value": 1.0})["value"], rel=0.02)
+    assert (draws[1].std > draws[0].std).all()
+    for damaged in ({"num_curves": 1}, {"num_curves": 1, "value": 0}, 3):
+        (tmp_path / "model.json").write_text(json.dumps({**content, "spread": damaged}))
+        with pytest.raises(InputError, match="is damaged"):
+            Identifier.open(tmp_path)
+
+
 def test_a_damaged_posterior_is_refused_in_one_line(posterior_run, trained_run, tmp_path):
     content = json.loads((posterior_run / "model.json").read_text())
     (tmp_path / "model.json").write_text(json.dumps(content))
