@@ -7,7 +7,7 @@ all ranks fetch weights and slots, so that validation, checkpoints and the repli
 synchronous steps.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends.base import Metric, PerExample
-from tfmat.backends.batches import Batch, row_spec
+from tfmat.backends.batches import Batch, compiled, row_spec
 from tfmat.backends.checks import check_options_of_asynchronous
 from tfmat.backends.local_steps import check_whole_batch
 from tfmat.backends.options import BackendOptions
@@ -58,9 +58,8 @@ class AsynchronousBackend(SingleBackend):
         loss: PerExample,
         metrics: Mapping[str, Metric],
         *,
-        auxiliary_loss: PerExample | None = None,
         jit_compile: bool = False,
-        bfloat16: Sequence[keras.layers.Layer] = (),
+        **options: Any,
     ) -> None:
         """See Backend.build."""
         if jit_compile:
@@ -68,9 +67,7 @@ class AsynchronousBackend(SingleBackend):
         check_optimizer_of_shards(optimizer, whole=self.options.averaging)
         if self.world_size > 1:
             check_whole_batch(model, "--backend=asynchronous")
-        super().build(
-            model, optimizer, loss, metrics, auxiliary_loss=auxiliary_loss, bfloat16=bfloat16
-        )
+        super().build(model, optimizer, loss, metrics, **options)
         self._figures: list[Any] = []
         if self.world_size > 1:
             self._dtype = type_of_weights(model)
@@ -183,16 +180,10 @@ class AsynchronousBackend(SingleBackend):
             sums[step], seen[step] = found.numpy(), examples
 
     def _gradients_function(self, data: Any, width: int) -> Any:
-        rows = tf.nest.map_structure(row_spec, data)
-        key = "gradients", width, str(rows)
+        key = "gradients", width, str(tf.nest.map_structure(row_spec, data))
         if key not in self._functions:
             flats = [tf.TensorSpec([None], self._dtype) for _ in self._parts]
-            specs = [rows, tf.TensorSpec([width], tf.int32), tf.TensorSpec([width], tf.float32)]
-            self._functions[key] = tf.function(
-                self._gradients,
-                input_signature=[*specs, tf.TensorSpec([], tf.float32), flats],
-                autograph=False,
-            )
+            self._functions[key] = compiled(self._gradients, data, [width], flats)
         return self._functions[key]
 
     def _gradients(
