@@ -43,28 +43,37 @@ class MpiSums:
 
     def _sum(self, part: np.ndarray) -> np.ndarray:
         total = part.copy()
-        numbers, add = self._summands(total)
         if self._node is None:
-            self._do(self._ranks, "allreduce", self._mpi.IN_PLACE, numbers, add)
+            self._add_up(self._ranks, total, swaps=self._patient)
             return total
         here, across = self._node
+        numbers, add = self._summands(total)
         # The ranks of a node sum among themselves; its first sums with the other nodes' and hands the sum back.
         if here.rank == 0:
             self._do(here, "reduce", self._mpi.IN_PLACE, numbers, add, 0)
-            if across.size == 2 and not self._patient:
-                self._swap(total, across)
-            else:
-                self._do(across, "allreduce", self._mpi.IN_PLACE, numbers, add)
+            self._add_up(across, total, swaps=True)
         else:
             self._do(here, "reduce", numbers, None, add, 0)
         self._do(here, "bcast", numbers, 0)
         return total
 
-    def _swap(self, total: np.ndarray, across: Any) -> None:
+    def _add_up(self, ranks: Any, total: np.ndarray, swaps: bool) -> None:
+        """Puts the sum over the ranks in place of each one's numbers; two ranks may swap theirs instead."""
+        if swaps and ranks.size == 2:
+            self._swap(total, ranks)
+            return
+        numbers, add = self._summands(total)
+        given: Any = self._mpi.IN_PLACE
+        if self._patient:
+            # A sum that MPI begins at once and makes in place goes up a tree and down again, each time with all bytes.
+            given, _ = self._summands(total.copy())
+        self._do(ranks, "allreduce", given, numbers, add)
+
+    def _swap(self, total: np.ndarray, two: Any) -> None:
         """Adds the other one's numbers: a message each way, where MPI's own sum has two with half of the bytes."""
-        other, partner = np.empty_like(total), 1 - across.rank
-        both = [[each.view(np.uint8), self._mpi.BYTE] for each in (total, other)]
-        across.Sendrecv(both[0], partner, 0, both[1], partner, 0)
+        other, partner = np.empty_like(total), 1 - two.rank
+        sent, got = ([each.view(np.uint8), self._mpi.BYTE] for each in (total, other))
+        self._wait([two.Irecv(got, partner, 0), two.Isend(sent, partner, 0)])
         np.add(total, other, out=total)
 
     def _do(self, ranks: Any, collective: str, *arguments: Any) -> None:
@@ -72,8 +81,14 @@ class MpiSums:
         if not self._patient:
             getattr(ranks, collective.capitalize())(*arguments)
             return
-        request = getattr(ranks, f"I{collective}")(*arguments)
-        while not request.Test():
+        self._wait([getattr(ranks, f"I{collective}")(*arguments)])
+
+    def _wait(self, requests: list[Any]) -> None:
+        """Returns when these are done."""
+        if not self._patient:
+            self._mpi.Request.Waitall(requests)
+            return
+        while not self._mpi.Request.Testall(requests):
             time.sleep(_PAUSE)
 
     def _summands(self, numbers: np.ndarray) -> tuple[Any, Any]:
