@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # Up to this many parameters the Bayes risk is integrated: 4 s of one processor for 2,000 curves, once a data set. The
 # sampled risk of more parameters takes a minute or so; `tfmat evaluate` adds it.
 _QUICK_REFERENCE, REFERENCE_CURVES = 2, 2000
+# Posteriors of a network that are taken wider than that tell little of its records.
+_DOUBTFUL_SPREAD = 1.5
 # Of the example's posterior, for its picture.
 _EXAMPLE_SAMPLES = 1000
 
@@ -39,9 +41,14 @@ def calibrate_run(workdir: str, dataset: PackedDataset) -> None:
         return
     write_calibration(workdir, calibration)
     if isinstance(calibration, Spread):
+        doubt = ""
+        if calibration.value > _DOUBTFUL_SPREAD:
+            doubt = (
+                "; one that is so sure of what it does not know needs more curves, or more steps"
+            )
         log(
             f"the network's posteriors are taken {calibration.value:.3f} times as wide, as {calibration.num_curves:,} "
-            "validation curves show"
+            f"validation curves show{doubt}"
         )
         return
     log(f"the network's intervals are calibrated on {calibration.num_curves:,} validation curves")

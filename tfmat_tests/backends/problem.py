@@ -115,7 +115,6 @@ class PlainWorkers:
     """Two workers in one process: their gradients by TensorFlow's tape, their sums in NumPy, Keras's optimizer."""
 
     def __init__(self):
-        set_precision("float64")
         self._data = make_data()
         self._order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
         self.models = [make_model(hidden_units=(100,)) for _ in range(2)]

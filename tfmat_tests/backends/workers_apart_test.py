@@ -15,6 +15,8 @@ from tfmat_tests.backends.problem import (
 
 BACKENDS = ("horovod", "mpi")
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 LOCAL_STEPS = {"compression": "powersgd", "local_steps": 4, "outer_learning_rate": 0.7}
 # In the hidden layer there is enough to compress.
 APART = {
