@@ -66,10 +66,10 @@ class Residuals:
         """The same, for answers at many labels one after the other, with the law's solvers where it has them."""
         if not isinstance(self.strain, TestSet):
             return self
-        solvers = [self.law.solver(history) for history in self.strain.histories]
-        return dataclasses.replace(
-            self, solvers=tuple(each for each in solvers if each is not None)
-        )
+        found = [self.law.solver(history) for history in self.strain.histories]
+        solvers = tuple(each for each in found if each is not None)
+        # They answer all tests together, or none.
+        return dataclasses.replace(self, solvers=solvers) if len(solvers) == len(found) else self
 
     def values(self, labels: Array) -> Array:
         """Residuals at labels [curves, identified]: [curves, points]."""

@@ -254,7 +254,7 @@ def _log_normal(z: Any) -> Any:
 
 
 def _log_density(z: Any, logs: list[Any]) -> Any:
-    """Of what becomes standard normal numbers z [batch, p], with the logarithms of their slopes: [batch]."""
+    """The logarithm of the density of what becomes z [batch, p], given the logarithms of its slopes: [batch]."""
     return ops.sum(ops.concatenate([*logs, _log_normal(z)], axis=1), axis=1)
 
 

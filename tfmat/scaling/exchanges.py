@@ -5,7 +5,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple
 
 from tfmat.backends.checks import backend_options, check_config_for
@@ -55,6 +55,22 @@ def check_exchange(text: str, backends: Sequence[str], workers: Sequence[int]) -
             check_config_for(backend, config, options)
         except InputError as error:
             raise InputError(f"exchange='{text}' of {size} workers: {error}") from error
+
+
+def check_step(config: Config, backends: Set[str]) -> None:
+    """InputError where one of a study's backends would take its steps in another way than the config says."""
+    for key, value, default, heeding in (
+        ("accumulate", config.accumulate, 1, ("single", "horovod", "mpi")),
+        ("model.recompute", config.model.recompute, "none", ("single", *EXCHANGING, "dtensor")),
+        ("offload", config.offload, "none", ("single", "horovod", "mpi")),
+        ("precision", config.precision, "float32", ("single", *EXCHANGING)),
+    ):
+        others = sorted(backends - set(heeding))
+        if value != default and others:
+            raise InputError(
+                f"{key}={value} is not heeded by {', '.join(others)}, whose steps would be compared with others of "
+                f"another kind; leave it at {default}, or these out of get_scaling()"
+            )
 
 
 class Meeting(NamedTuple):

@@ -16,7 +16,7 @@ from tfmat.config import (
 )
 from tfmat.durations import Duration
 from tfmat.errors import InputError, nearest
-from tfmat.scaling.exchanges import EXCHANGING, check_exchange
+from tfmat.scaling.exchanges import EXCHANGING, check_exchange, check_step
 
 # TensorFlow's own tf.distribute, to be compared with.
 BASELINES = ("parameter_server", "mirrored", "multi_worker_mirrored")
@@ -268,25 +268,8 @@ def load_matrix(
     matrix = call_config_function(file, "get_scaling", Matrix, wanted)
     for name in matrix.models:
         config_of_model(config, matrix, name)
-    _check_step(config, matrix)
+    check_step(config, {each for runs in matrix.runs for each in runs.values("backend")})
     return config, matrix
-
-
-def _check_step(config: Config, matrix: Matrix) -> None:
-    """InputError where a backend of the study would take its steps in another way than the config says."""
-    backends = {backend for runs in matrix.runs for backend in runs.values("backend")}
-    for key, value, default, heeding in (
-        ("accumulate", config.accumulate, 1, ("single", "horovod", "mpi")),
-        ("model.recompute", config.model.recompute, "none", ("single", *EXCHANGING, "dtensor")),
-        ("offload", config.offload, "none", ("single", "horovod", "mpi")),
-        ("precision", config.precision, "float32", ("single", *EXCHANGING)),
-    ):
-        others = sorted(backends.difference(heeding))
-        if value != default and others:
-            raise InputError(
-                f"{key}={value} is not heeded by {', '.join(others)}, whose steps would be compared with others of "
-                f"another kind; leave it at {default}, or these out of get_scaling()"
-            )
 
 
 def config_of_model(config: Config, matrix: Matrix, name: str) -> Config:

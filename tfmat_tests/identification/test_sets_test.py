@@ -179,3 +179,19 @@ def test_searches_that_solve_whole_histories_end_where_others_do():
     given_up = minimise(points, start, rivalry=(1.5, 3))
     assert given_up.iterations.sum() < found.iterations.sum()
     np.testing.assert_allclose(given_up.cost.min(), found.cost.min(), rtol=1e-9)
+
+
+def test_tests_of_which_one_has_no_solver_are_answered_by_the_law():
+    class SolverOfLongTests(type(find_law("norton"))):
+        def solver(self, history):
+            return super().solver(history) if history.time.shape[1] > 20 else None
+
+    law, histories = SolverOfLongTests(), []
+    for points in (12, 24):
+        time = np.linspace(0.0, 10.0, points)[None]
+        histories.append(History(strain=2e-4 * time, time=time))
+    tests = TestSet(tuple(histories))
+    residuals = Residuals(law, tests, np.zeros((1, 36)), np.ones((1, 36))).searched()
+    assert residuals.solvers == ()
+    both = dataclasses.replace(residuals, law=find_law("norton")).searched()
+    assert len(both.solvers) == 2
