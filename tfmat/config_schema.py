@@ -245,7 +245,7 @@ _ALL = (
     Option("data.reading", "auto", "str", "memory, stream, or auto: memory where the set fits", choices=("auto", "memory", "stream")),
     Option("data.sharding", "partition", "str", "horovod: workers share each global batch (partition), or each draws for itself from the whole set (independent)", choices=("partition", "independent")),
     Option("model.input_scaling", "data_set", "str", "of strain and stress: data_set (divided by the largest of the set), or curve (by each curve's own, whose logarithms are inputs then)", choices=("data_set", "curve")),
-    Option("model.representation", "points", "str", "of a record for the dense layers: points (through convolutions), or plastic_spectrum (moduli, plastic path and a spectrum of hardening, of metals whose strain is driven, once or to and fro; no convolutions then)", choices=("points", "plastic_spectrum")),
+    Option("model.representation", "points", "str", "of a record for the dense layers: points (through convolutions); plastic_spectrum (moduli, plastic path and a spectrum of hardening, of metals whose strain is driven, once or to and fro); or fit (the parameters that fit the record best, how well they are known, and what is left: any law; the network answers around them). No convolutions with the last two", choices=("points", "plastic_spectrum", "fit")),
     Option("model.conv_filters", (16, 24), "ints", "filters of each convolution", "positive", _all_positive),
     Option("model.kernel_sizes", (7, 7), "ints", "kernel of each convolution, points", "positive", _all_positive),
     Option("model.convolution", "direct", "str", "direct, or unfolded: as a matrix product, which dtensor can divide over channels (slower on one device)", choices=("direct", "unfolded")),

@@ -13,7 +13,7 @@ LAYERS = {
     "curves": ["materials"],
     "data": ["config", "curves", "materials"],
     "simulators": ["config", "curves", "data", "materials"],
-    "models": ["config"],
+    "models": ["config", "curves", "materials"],
     "optimizers": ["config"],
     "ranks": [],
     "launch": ["config", "ranks"],

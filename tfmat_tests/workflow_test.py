@@ -174,6 +174,29 @@ def test_what_has_no_weights_runs_once_and_is_saved_with_the_rest(
     assert "is done" in said and "prepared" not in said
 
 
+def test_a_network_around_fits_starts_where_they_end(tmp_path: pathlib.Path) -> None:
+    """Forty steps over 300 curves, after which means are nearly the best possible; the loss is that of the saved file."""
+    config = _config(
+        model__representation="fit", model__uncertainty="flow", train_for="40steps",
+        optimizer__learning_rate="1e-3", data__num_test="400",
+    )  # fmt: skip
+    main_job(config, workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))
+    evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    for found in evaluation["reference"]["parameters"].values():
+        assert found["eta"] < 1.3
+    assert found["eta"] < found["least_squares_eta"]
+    (record,) = (
+        line for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1:]
+    )
+    model = keras.saving.load_model(tmp_path / "run" / "final.keras", compile=False)
+    (manifest,) = (tmp_path / "data").glob("*/manifest.json")
+    dataset = PackedDataset.open(manifest.parent)
+    rows = slice(dataset.num_train, dataset.num_train + config.data.num_validation)
+    outputs = model.predict(dataset.features[rows], verbose=0)
+    density = model.get_layer("posterior").log_density(dataset.labels[rows], outputs)
+    assert json.loads(record)["val_loss"] == pytest.approx(-np.mean(density), rel=1e-4)
+
+
 def test_a_named_data_set_replaces_the_settings(finished: pathlib.Path) -> None:
     config = json.loads((finished / "config.json").read_text())
     assert config["law"] == "voce" and config["data"]["num_curves"] == 800

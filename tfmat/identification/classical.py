@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from tfmat.curves.cleaning import MeasuredCurve
 from tfmat.errors import InputError
 from tfmat.identification.least_squares import LeastSquaresFit, fit, polish
-from tfmat.identification.levenberg_marquardt import Residuals, minimise
 from tfmat.identification.other_laws import compare_laws
 from tfmat.identification.start_values import coarse_minimum, even_labels, tried_costs
 from tfmat.materials.history import TestSet
 from tfmat.materials.law import Array, Law
+from tfmat.materials.levenberg_marquardt import Residuals, minimise
 from tfmat.materials.parameter import Parameter
 
 # A longer curve is averaged in groups of neighbours: the fit is the same, and it stays fast.

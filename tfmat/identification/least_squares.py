@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from tfmat.identification.correlated_errors import correlated_errors
 from tfmat.identification.cramer_rao import covariance_of
-from tfmat.identification.levenberg_marquardt import Minimum, Residuals, minimise
 from tfmat.identification.start_values import start_labels
 from tfmat.materials.history import TestSet, driven_where
 from tfmat.materials.law import Array, Law
+from tfmat.materials.levenberg_marquardt import Minimum, Residuals, minimise
 
 COVERAGE = 0.95
 # Tests that leave a direction nearly open have long, bent valleys.

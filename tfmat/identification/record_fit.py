@@ -20,9 +20,9 @@ from tfmat.identification.classical import (
     within,
 )
 from tfmat.identification.least_squares import LeastSquaresFit, fit, polish
-from tfmat.identification.levenberg_marquardt import Residuals
 from tfmat.identification.other_laws import compare_laws
 from tfmat.materials.law import Array, Law
+from tfmat.materials.levenberg_marquardt import Residuals
 from tfmat.materials.registry import LAWS
 
 # Points of all tests together that searches from many starts see; the last search sees all.

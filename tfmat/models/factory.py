@@ -1,6 +1,6 @@
 """Makes of the config's `model` section a plain Keras 3 model, curve [points, 3] -> scaled parameters."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -11,6 +11,7 @@ from tfmat.config import Config, check_layers
 from tfmat.models.convolution import ReshapedMaxPooling1D, UnfoldedConvolution1D
 from tfmat.models.curve_scaling import CurveExtent, CurveShape
 from tfmat.models.flow import with_posterior
+from tfmat.models.law_fit import AroundFit, LawFit, num_numbers
 from tfmat.models.normalization import ExampleWeightedBatchNormalization
 from tfmat.models.plastic_spectrum import PlasticSpectrum, numbers_of
 from tfmat.models.test_sets import PoolTests, SeenTests, SettingChannels, SplitTests, TestTokens
@@ -25,7 +26,11 @@ _NON_DECREASING = {"relu", "leaky_relu", "elu", "selu", "softplus", "tanh", "sig
 
 def build_for(config: Config, dataset: Any) -> keras.Model:
     """The config's network for a data set (`PackedDataset`), with seeded initial weights; see `build_model`."""
-    spread = None
+    spread = fit = None
+    if config.model.representation == "fit":
+        train = slice(dataset.num_train)
+        records, labels = dataset.features[train], dataset.labels[train]
+        fit = LawFit.learned(dataset.settings, records, labels, dataset.input_scale, name="fit")
     if config.model.representation == "plastic_spectrum":
         tests = np.asarray(dataset.features[: min(dataset.num_train, _RECORDS_FOR_SPREAD)])
         tests = tests.reshape(-1, dataset.form.points, tests.shape[2])
@@ -36,6 +41,7 @@ def build_for(config: Config, dataset: Any) -> keras.Model:
         **dataset.form.network(),
         input_scale=dataset.input_scale,
         spread=spread,
+        fit=fit,
         seed=config.seed,
     )
 
@@ -49,6 +55,7 @@ def build_model(
     channels: Sequence[str] = ("strain", "stress", "flag"),
     tokens: Sequence[Sequence[float]] = (),
     spread: tuple[Sequence[float], Sequence[float]] | None = None,
+    fit: LawFit | None = None,
     seed: int = 0,
 ) -> keras.Model:
     """Builds the network with seeded initial weights.
@@ -69,6 +76,7 @@ def build_model(
       channels: their names, where there are more than those three: `time`, `rate`, `temperature`.
       tokens: what kind each test is, [tests, token]; fewer than two are one test.
       spread: mean and standard deviation of the numbers of a plastic spectrum, see `PlasticSpectrum`.
+      fit: of the law to each record, with `model.representation="fit"`; None where only the network's shapes matter.
       seed: of the initial weights and of dropout.
 
     Returns:
@@ -95,7 +103,14 @@ def build_model(
             name = f"hidden{suffix}_dropout"
             hidden.append(layers.Dropout(model_config.dropout, seed=seed + i, name=name))
     labels = layers.Dense(num_outputs, name="labels")
-    if num_tests > 1:
+    mode = None
+    if model_config.representation == "fit":
+        with keras.name_scope("curve_to_parameters"):
+            fitted = (fit or LawFit(None, num_outputs, name="fit"))(curve)
+            features, mode = fitted[:, : num_numbers(num_outputs)], fitted[:, -2 * num_outputs :]
+            for layer in hidden:
+                features = layer(features)
+    elif num_tests > 1:
         features = _pooled(model_config, curve, channels, encoder, hidden, input_scale, tokens)
     elif model_config.input_scaling == "curve":
         told = _told(curve, channels)
@@ -113,12 +128,20 @@ def build_model(
         curve, features = body.inputs[0], body.outputs[0]
     with keras.name_scope("curve_to_parameters"):  # as in a Sequential model's paths
         if model_config.uncertainty == "flow":
-            outputs = with_posterior(features, num_outputs)
+            outputs = with_posterior(features, num_outputs, _around(mode, "posterior"))
         else:
-            outputs = labels(features)
+            outputs = _around(mode, "labels")(labels(features))
         if model_config.uncertainty == "gaussian":
-            outputs = with_log_variance(features, outputs, model_config.activation)
+            told = _around(mode, "log_variances")
+            outputs = with_log_variance(features, outputs, model_config.activation, told)
     return keras.Model(curve, outputs, name="curve_to_parameters")
+
+
+def _around(mode: Any, kind: str) -> Callable[[Any], Any]:
+    """How a head tells its outputs: around the mode of a fit where there is one, and else as they are."""
+    if mode is None:
+        return lambda outputs: outputs
+    return lambda outputs: AroundFit(kind, name=f"{kind}_around_fit")(outputs, mode)
 
 
 def _encoder(

@@ -24,14 +24,17 @@ _COUPLINGS, _UNITS, _BINS = 6, 32, 8
 # Labels closer to an end of their range count as so far away from it.
 _EDGE = 1e-6
 # The logarithm of the Gaussian's scale stays between plus and minus this.
-_MOST_LOG_SCALE = 10.0
+MOST_LOG_SCALE = 10.0
 POSTERIOR = "posterior"
 
 
-def with_posterior(features: Any, num_labels: int) -> Any:
-    """The model's output: what `PosteriorFlow` knows of a record, from its features [batch, units]."""
+def with_posterior(features: Any, num_labels: int, told: Callable[[Any], Any]) -> Any:
+    """The model's output: what `PosteriorFlow` knows of a record, from its features [batch, units].
+
+    `told` is called on what a dense layer makes of the features, and gives the inputs of the flow.
+    """
     flow = PosteriorFlow(num_labels, name=POSTERIOR)
-    return flow(layers.Dense(flow.columns, name="posterior_parameters")(features))
+    return flow(told(layers.Dense(flow.columns, name="posterior_parameters")(features)))
 
 
 @keras.saving.register_keras_serializable(package="tfmat")
@@ -201,7 +204,7 @@ class PosteriorFlow(layers.Layer):
     def _parts(self, outputs: Any) -> tuple[Any, Any, Any, list[Any]]:
         """Mean, logarithm of the scale [batch, p], p(p - 1)/2 correlations, and hidden units of each coupling."""
         p, end = self.num_labels, self._gaussian
-        log_scale = _MOST_LOG_SCALE * ops.tanh(outputs[:, p : 2 * p] / _MOST_LOG_SCALE)
+        log_scale = MOST_LOG_SCALE * ops.tanh(outputs[:, p : 2 * p] / MOST_LOG_SCALE)
         hidden = ops.split(outputs[:, end:], self.couplings, axis=1)
         return outputs[:, :p], log_scale, outputs[:, 2 * p : end], hidden
 

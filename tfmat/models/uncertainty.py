@@ -19,17 +19,18 @@ PerExample = Callable[[Any, Any], Any]
 _UNITS = 32
 
 
-def with_log_variance(features: Any, mean: Any, activation: str) -> Any:
+def with_log_variance(features: Any, mean: Any, activation: str, told: Callable[[Any], Any]) -> Any:
     """The model's output [batch, 2n]: n means (labels scaled 0-1), then the logarithms of n variances.
 
     Args:
       features: [batch, units], of the last hidden layer.
       mean: [batch, n].
       activation: of the head's hidden layer.
+      told: called on what the head makes of the features, and gives the logarithms of the variances.
     """
     seen = ops.stop_gradient(features)
     hidden = layers.Dense(_UNITS, activation=activation, name="uncertainty_hidden")(seen)
-    log_variance = layers.Dense(mean.shape[-1], name="log_variance")(hidden)
+    log_variance = told(layers.Dense(mean.shape[-1], name="log_variance")(hidden))
     return layers.Concatenate(name="labels_and_log_variances")([mean, log_variance])
 
 

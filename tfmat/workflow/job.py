@@ -108,7 +108,7 @@ def plan_job(
     shard_size = {"shard_size": dataset.shard_size} if dataset else {}
     plan = RunPlan.of_config(config, workdir=workdir, **shard_size)
     job = Job(config, plan, backend, options, settings, dataset, folder)
-    _check_representation(config, job.form)
+    _check_representation(config, job.form, dataset)
     check_training_fits(
         config,
         num_outputs=job.num_outputs,
@@ -136,9 +136,14 @@ def _check_processes(backend: str, options: "BackendOptions") -> None:
         options.mesh.devices_per_process(processes.size)
 
 
-def _check_representation(config: Config, form: RecordForm) -> None:
+def _check_representation(config: Config, form: RecordForm, dataset: PackedDataset | None) -> None:
     representation, channels = config.model.representation, form.channels[3:]
-    if representation == "points":
+    if representation == "fit" and dataset and not dataset.settings:
+        raise InputError(
+            "model.representation=fit needs the law that made the records, and imported curves name none; give "
+            "--config.model.representation=points"
+        )
+    if representation in ("points", "fit"):
         return
     if channels or any(programme.drives == "stress" for programme in form.programmes):
         what = f"records that tell {' and '.join(channels)}" if channels else "driven stress"
@@ -197,7 +202,10 @@ def count_parameters(config: Config, *, num_outputs: int, form: RecordForm) -> i
     inputs *= points
     if model.representation == "plastic_spectrum":
         count, inputs = 0, _SPECTRUM_NUMBERS
-    if form.num_tests > 1:  # the tests' own dense layer, which sees their tokens too
+    if model.representation == "fit":
+        pairs = num_outputs * (num_outputs - 1) // 2
+        count, inputs = 0, 2 * num_outputs + pairs + 3
+    elif form.num_tests > 1:  # the tests' own dense layer, which sees their tokens too
         units = model.hidden_units[0]
         count += (inputs + form.modes.shape[1] + 1) * units
         inputs = units

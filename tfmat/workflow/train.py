@@ -1,32 +1,25 @@
 """The network of a config, trained on a data set into a run's folder."""
 
-import concurrent.futures
-import contextlib
-import math
 import pathlib
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfmat.config import Config
-from tfmat.console import log, progress_bar
-from tfmat.data.memory import available_threads, check_memory
+from tfmat.console import log
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
 from tfmat.files import make_folder, read_json, write_json
 from tfmat.training.plan import RunPlan
 from tfmat.training.run_folder import ENDED
+from tfmat.workflow.fronts import parted, represented
 
 if TYPE_CHECKING:
     import keras
 
     from tfmat.backends import Backend
-    from tfmat.backends.collectives import Collectives
     from tfmat.training.run import RunResult
-
-_RECORDS_IN_BLOCK = 512
 
 
 def train(
@@ -116,73 +109,6 @@ def _has_ended(plan: RunPlan, backend: "Backend") -> bool:
     file = pathlib.Path(plan.workdir or ".") / "status.json"
     ended = backend.rank == 0 and file.is_file() and read_json(file).get("state") in ENDED
     return bool(backend.collectives.broadcast(ended))
-
-
-def parted(model: "keras.Model") -> tuple["keras.Model | None", "keras.Model"]:
-    """The network's front that has no weights and takes most of its time, where it has one, and what trains behind it.
-
-    The same record gives the same numbers in every epoch, so they are computed once. The parts share their layers.
-    """
-    import keras
-
-    from tfmat.models.plastic_spectrum import PlasticSpectrum
-    from tfmat.models.test_sets import SeenTests
-
-    for layer in model.layers:
-        alone = isinstance(layer, PlasticSpectrum) and layer.input is model.inputs[0]
-        if alone or isinstance(layer, SeenTests):
-            front = keras.Model(model.inputs[0], layer.output)
-            return front, keras.Model(layer.output, model.outputs[0], name=model.name)
-    return None, model
-
-
-def represented(
-    front: "keras.Model", features: np.ndarray, collectives: "Collectives"
-) -> np.ndarray:
-    """What the front makes of records [records, points, channels], [records, ..., numbers]; the ranks share the work.
-
-    Blocks are the same however many ranks there are, so that the numbers are too.
-    """
-    import tensorflow as tf
-
-    shape = (len(features), *front.output_shape[1:])
-    numbers = math.prod(shape[1:])
-    check_memory(
-        f"what a network sees of {len(features):,} records, {numbers} numbers each,",
-        len(features) * numbers * 4,
-        "take fewer records",
-    )
-    see = tf.function(front, autograph=False).get_concrete_function(
-        tf.TensorSpec([None, *features.shape[1:]])
-    )
-    threads = available_threads()
-    blocks = [
-        slice(first, first + _RECORDS_IN_BLOCK)
-        for first in range(0, len(features), _RECORDS_IN_BLOCK)
-    ]
-    ranks, first_rank = len(collectives.gather(None)), collectives.rank == 0
-    seen = np.empty(shape, np.float32)
-
-    def block_of(part: slice) -> np.ndarray:
-        return np.asarray(see(tf.constant(features[part])))
-
-    started = time.monotonic()
-    with (
-        concurrent.futures.ThreadPoolExecutor(threads) as pool,
-        progress_bar("preparing", "records") if first_rank else contextlib.nullcontext() as show,
-    ):
-        for first in range(0, len(blocks), ranks * threads):
-            shared = blocks[first : first + ranks * threads]
-            mine = shared[collectives.rank :: ranks]
-            answers = collectives.gather(list(pool.map(block_of, mine)))
-            for rank, answer in enumerate(answers):
-                for part, block in zip(shared[rank::ranks], answer, strict=True):
-                    seen[part] = block
-            if show is not None:
-                show(min(shared[-1].stop, len(features)), len(features))
-    if first_rank:
-        log(f"prepared {len(features):,} records in {time.monotonic() - started:.1f} s")
-    return seen
 
 
 def _callbacks(config: Config, plan: RunPlan, backend: "Backend") -> list[Any]:

@@ -12,7 +12,7 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.identification.bayes_risk import bayes_risk
 from tfmat.identification.least_squares import fit, fit_with_noise
-from tfmat.identification.levenberg_marquardt import Residuals, minimise
+from tfmat.materials.levenberg_marquardt import Residuals, minimise
 from tfmat.identification.likelihood import NoiseModel
 from tfmat.identification.posterior_grid import CurveLikelihood, likelihoods
 from tfmat.materials import History, HistoryLaw, Parameter, find_law

@@ -1,5 +1,6 @@
 """The size of a network before it is built, against Keras; sizes that cannot be, on the command line."""
 
+import numpy as np
 import pytest
 
 from tfmat.cli.main import main
@@ -17,6 +18,7 @@ from tfmat.workflow.job import count_parameters
         {"model.conv_filters": "4", "model.kernel_sizes": "3", "model.pool_size": "3"},
         {"model.pool_size": "1"},
         {"model.representation": "plastic_spectrum"},
+        {"model.representation": "fit"},
     ],
 )
 def test_parameters_are_as_many_as_keras_makes(changes):
@@ -69,3 +71,25 @@ def test_a_plastic_spectrum_is_for_driven_strain_alone(changes, message, capsys,
     assert main(["train", *changes, spectrum, *folders]) == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_fit_needs_the_law_of_the_records(tmp_path, capsys):
+    modulus = np.random.default_rng(0).uniform(1.0, 2.0, (40, 1))
+    strain, data = np.linspace(0.0, 0.05, 20), tmp_path / "own.npz"
+    np.savez(
+        data,
+        strain=strain,
+        stress=1e3 * strain * modulus,
+        parameters=modulus,
+        names=["K"],
+        units=["MPa"],
+        scale=["linear"],
+    )
+    assert main(["generate", f"--from={data}", f"--data_dir={tmp_path / 'data'}"]) == 0
+    (folder,) = (tmp_path / "data").iterdir()
+    capsys.readouterr()
+    flags = [f"--workdir={tmp_path / 'run'}", f"--data_dir={folder}"]
+    assert main(["train", "--config.model.representation=fit", *flags]) == 2
+    said = capsys.readouterr().err
+    assert "needs the law that made the records" in said and said.count("\n") == 1
+    assert not (tmp_path / "run").exists()

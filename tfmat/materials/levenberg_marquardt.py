@@ -60,7 +60,7 @@ class Residuals:
         solvers = tuple(solver.rows(rows) for solver in self.solvers)
         found = self._found and (self._found[0][rows], self._found[1][rows])
         given = (self.strain[rows], self.stress[rows], self.weights[rows])
-        return Residuals(self.law, *given, solvers, found)
+        return type(self)(self.law, *given, solvers, found)
 
     def searched(self) -> "Residuals":
         """The same, for answers at many labels one after the other, with the law's solvers where it has them."""

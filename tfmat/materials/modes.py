@@ -1,0 +1,150 @@
+"""Modes of the posteriors of a law's parameters, and how sharp they are, for many records at once. NumPy only.
+
+The search takes place in y = logit(label), where ranges have no ends, and where the prior of a label, which is uniform,
+is that of a logistic distribution: a parameter that a record does not tell stays in the middle, as wide as its range.
+"""
+
+import math
+
+import numpy as np
+
+from tfmat.materials.law import Array
+from tfmat.materials.levenberg_marquardt import Minimum, Residuals, minimise
+
+# The logits that the search may take, as one unit of its box, and when it ends: steps, promised share of the cost.
+_WIDTH = 16.0
+_MOST_STEPS, _TOLERANCE = 40, 2e-3
+# By how many standard deviations more than its expectation a sum of squares makes for another search, and for a third;
+# labels that are tried before each.
+_MOST_LEFT, _TRIES, _EDGE = (0.5, 2.0), 16, 0.01
+# Records whose derivatives are in memory at a time.
+_TOGETHER = 512
+# Of records whose law has overflowed.
+_NO_FIT = 1e12
+_TINY = 1e-9
+
+
+class LogitResiduals(Residuals):
+    """Residuals over logits y = 16 (u - 1/2) of labels, u in the unit box, and one more for each label: its prior.
+
+    Labels are uniform, so that y has the density of a logistic distribution. Half the square of the residual of y is
+    minus its logarithm, but for a constant: the least sum of squares is the mode of the posterior of y.
+    """
+
+    def values(self, labels: Array) -> Array:
+        """See `Residuals`; [curves, points + labels]."""
+        residuals = super().values(labels_at(labels))
+        return np.concatenate([residuals, _prior(_WIDTH * (labels - 0.5))[0]], axis=1)
+
+    def normal_equations(self, labels: Array, values: Array | None = None) -> tuple[Array, Array]:
+        """See `Residuals`."""
+        values = self.values(labels) if values is None else values
+        known, count = labels_at(labels), labels.shape[1]
+        normal, gradient = super().normal_equations(known, values[:, :-count])
+        slopes = _WIDTH * known * (1.0 - known)
+        prior, rise = _prior(_WIDTH * (labels - 0.5))
+        rise = _WIDTH * rise
+        normal = normal * slopes[:, :, None] * slopes[:, None, :]
+        np.einsum("cii->ci", normal)[:] += rise**2
+        return normal, gradient * slopes + rise * prior
+
+
+def labels_at(places: Array) -> Array:
+    """Labels of places u in the box of `LogitResiduals`."""
+    return 1.0 / (1.0 + np.exp(-_WIDTH * (places - 0.5)))
+
+
+def _prior(logits: Array) -> tuple[Array, Array]:
+    """The residual of a logit's prior, and its slope."""
+    half = np.abs(logits) / 2.0
+    log_cosh = half + np.log1p(np.exp(-2.0 * half)) - math.log(2.0)
+    residual = np.sign(logits) * np.sqrt(4.0 * log_cosh)
+    near = half < 1e-4
+    slope = np.where(near, math.sqrt(0.5), np.tanh(logits / 2.0) / np.where(near, 1.0, residual))
+    return residual, slope
+
+
+def _place(labels: Array) -> Array:
+    return 0.5 + np.log(labels / (1.0 - labels)) / _WIDTH
+
+
+def likely_modes(
+    residuals: LogitResiduals, start: Array, spread: Array
+) -> tuple[Array, Array, Array]:
+    """The modes that searches find, interchangeable terms in their order, and Laplace's approximation about them.
+
+    Where more is left than noise leaves, searches begin anew at the best of some labels about the start and the mode:
+    a kink between two points, or two terms that stand for one, make modes of little probability. On a long, bent ridge
+    a search may end a nat below the top.
+
+    Args:
+      residuals: in units of the noise, so that the sum of squares of a right fit is known.
+      start: labels [n, p] inside 0-1.
+      spread: standard deviation of their errors, [p].
+
+    Returns:
+      Logits [n, p], their covariances [n, p, p], and the sums of squares that are left, [n].
+    """
+    with np.errstate(all="ignore"):
+        found = _mode(residuals, start)
+        points = (residuals.weights > 0).sum(axis=1)
+        for most in _MOST_LEFT:
+            left = 2.0 * found.cost - points + start.shape[1]
+            wrong = np.flatnonzero(~(left <= most * np.sqrt(2.0 * points)))
+            if not len(wrong):
+                break
+            part = residuals.rows(wrong)
+            tried = _best_about(part, start[wrong], labels_at(found.labels[wrong]), spread)
+            again = _mode(part, tried)
+            better = again.cost < found.cost[wrong]
+            for name, value in vars(again).items():
+                getattr(found, name)[wrong[better]] = value[better]
+        # A search has the curvature at its last place but one.
+        for first in range(0, len(start), _TOGETHER):
+            part = slice(first, first + _TOGETHER)
+            found.normal[part] = residuals.rows(part).normal_equations(found.labels[part])[0]
+    return _laplace(found)
+
+
+def _best_about(residuals: LogitResiduals, start: Array, mode: Array, spread: Array) -> Array:
+    """The best of some labels about others, [n, p]; the same ones whatever the other records are."""
+    # The one generator of NumPy whose numbers stay the same in every version.
+    normal = np.random.RandomState(0).standard_normal((_TRIES, start.shape[1]))
+    best, least = start, np.full(len(start), np.inf)
+    for i, step in enumerate(normal * spread):
+        tried = np.clip((start if i % 2 else mode) + step, _EDGE, 1.0 - _EDGE)
+        tried = residuals.law.sorted_labels(tried)
+        cost = np.square(residuals.values(_place(tried))).sum(axis=1)
+        best = np.where((cost < least)[:, None], tried, best)
+        least = np.fmin(cost, least)
+    return best
+
+
+def _mode(residuals: LogitResiduals, labels: Array) -> Minimum:
+    """Where a search from labels [n, p] ends."""
+    found = minimise(
+        residuals, _place(residuals.law.sorted_labels(labels)), _MOST_STEPS, _TOLERANCE
+    )
+    labels = labels_at(found.labels)
+    unique = residuals.law.sorted_labels(labels)
+    swapped = np.flatnonzero((unique != labels).any(axis=1))
+    if len(swapped):
+        inside = np.clip(unique[swapped], _TINY, 1.0 - _TINY)
+        again = minimise(residuals.rows(swapped), _place(inside), 3, _TOLERANCE)
+        for name, value in vars(again).items():
+            getattr(found, name)[swapped] = value
+    return found
+
+
+def _laplace(found: Minimum) -> tuple[Array, Array, Array]:
+    """See `likely_modes`; where a law has overflowed it is the prior, with a sum of squares that nothing else has."""
+    logits = _WIDTH * (found.labels - 0.5)
+    normal = found.normal / _WIDTH**2
+    failed = ~(np.isfinite(normal).all(axis=(1, 2)) & np.isfinite(found.cost))
+    logits[failed], normal[failed] = 0.0, 0.5 * np.eye(logits.shape[1])
+    found.cost[failed] = _NO_FIT
+    scale = 1.0 / np.sqrt(np.einsum("cii->ci", normal))
+    over = scale[:, :, None] * scale[:, None, :]
+    regular = normal * over + 1e-10 * np.eye(logits.shape[1])
+    left = 2.0 * found.cost - np.square(_prior(logits)[0]).sum(axis=1)
+    return logits, np.linalg.inv(regular) * over, left

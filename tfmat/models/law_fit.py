@@ -1,0 +1,287 @@
+"""What a law's own fit tells of a record, before any weight, and a network's answer told around it.
+
+The mode of the posterior, how sharply it is known and what it leaves are nearly all that a record tells (quasi maximum
+likelihood estimates as summaries: J. Alsing, B. Wandelt, Generalized massive optimal data compression, MNRAS Letters
+476 (2018), arXiv:1712.00012). A network that answers around the mode, in units of its standard deviations, begins with
+the Laplace approximation and learns where that fails: bent and leaning posteriors, modes that the search has missed,
+errors that are more than noise.
+"""
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from tfmat.curves.records import RecordForm, observed
+from tfmat.curves.settings import CurveSettings
+from tfmat.materials.law import Array, Law
+from tfmat.materials.modes import LogitResiduals, likely_modes
+from tfmat.models.flow import MOST_LOG_SCALE
+from tfmat.models.plastic_spectrum import NUMBERS, PlasticSpectrum, numbers_of
+from tfmat.models.test_sets import SplitTests
+
+# Records that a start is learnt of, and of these those that judge it; records that scale the numbers.
+_RECORDS_FOR_START, _RECORDS_FOR_SCALES = 10_000, 512
+_JUDGES = 0.2
+# The start's regression: groups of a record's points, random hidden units, ridge; a label's distance from its ends.
+_GROUPS, _UNITS, _RIDGE, _EDGE = 48, 256, 1e-4, 0.01
+# By how much errors must be smaller for a spectrum to be worth its time.
+_WORTH = 0.8
+# Standard deviations of the numbers, factors e of a standard deviation, and its share of a label's range.
+_FARTHEST, _MOST_CHANGE, _WIDEST = 6.0, 6.0, 0.3
+_TINY = 1e-9
+
+
+def num_numbers(num_labels: int) -> int:
+    """How many numbers of a fit the dense layers see; behind them stand as many logits and logarithms as labels."""
+    return 2 * num_labels + num_labels * (num_labels - 1) // 2 + 3
+
+
+@keras.saving.register_keras_serializable(package="tfmat")
+class LawFit(keras.layers.Layer):
+    """The fit of a law to each record: [batch, points, channels] -> [batch, numbers + 2 labels].
+
+    The numbers are the mode's logits, their precisions (logarithms of 1 / standard deviation) and correlations
+    (Fisher's z), the root mean square residual in units of the noise, points and largest response. They are told as
+    deviations from a mean in units of a standard deviation, none beyond six. Behind them stand logits and precisions as
+    they are, for `AroundFit`. NumPy fits, and holds the interpreter: give `fits` many records in several processes.
+
+    Args:
+      settings: of the simulated records (`CurveSettings.to_json`); None, like `start`, of a network of which only the
+        shapes matter.
+      num_labels: parameters that are identified.
+      start: of the regression that gives the labels where a search begins, [inputs, labels].
+      spread: standard deviation of its errors, [labels].
+      spectrum: None, or arguments of the `PlasticSpectrum` of each test that the regression sees too.
+      mean, deviation: of the numbers; None leaves them as they are.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any] | None,
+        num_labels: int,
+        start: Sequence[Sequence[float]] | None = None,
+        spread: Sequence[float] | None = None,
+        spectrum: Sequence[Sequence[float]] | None = None,
+        mean: Sequence[float] | None = None,
+        deviation: Sequence[float] | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.settings = None if settings is None else dict(settings)
+        self.num_labels, self.start, self.spread = num_labels, start, spread
+        self.spectrum = spectrum
+        self.mean, self.deviation = mean, deviation
+        self._spectrum = PlasticSpectrum(*spectrum) if spectrum else None
+
+    @classmethod
+    def learned(
+        cls,
+        settings: CurveSettings,
+        features: Any,
+        labels: Any,
+        input_scale: Sequence[float],
+        **kwargs: Any,
+    ) -> "LawFit":
+        """The fit whose starts and scales are those of training records [n, points, channels], labels [n, p]."""
+        count = min(len(features), _RECORDS_FOR_START)
+        records = np.asarray(features[:count])
+        labels = np.asarray(labels[:count], np.float64)
+        content, p = settings.to_json(), labels.shape[1]
+        form = RecordForm.of(settings)
+        given: list[Any] = [None]
+        if len(form.channels) == 3 and all(each.drives == "strain" for each in form.programmes):
+            tests = records.reshape(-1, form.points, 3)
+            given.append([list(input_scale), *numbers_of(tests[:2048], input_scale)])
+        learnt = []
+        judges = max(1, int(_JUDGES * count))
+        for spectrum in given:
+            layer = cls(content, p, spectrum=spectrum)
+            seen = layer._inputs_of_start(records, np.asarray(layer.spectra_of(records)))
+            wrong = seen[:judges] @ _ridge(seen[judges:], labels[judges:]) - labels[:judges]
+            spread = np.sqrt(np.mean(wrong**2, axis=0))
+            learnt.append((_rounded(_ridge(seen, labels)), _rounded(spread), spectrum))
+        without, by_spectrum = learnt[0], learnt[-1]
+        is_worth = np.linalg.norm(by_spectrum[1]) < _WORTH * np.linalg.norm(without[1])
+        chosen = by_spectrum if is_worth else without
+        plain = cls(content, p, *chosen)
+        first = records[:_RECORDS_FOR_SCALES]
+        numbers = plain.fits(first, np.asarray(plain.spectra_of(first)))[:, : num_numbers(p)]
+        mean, deviation = numbers.mean(axis=0), np.maximum(numbers.std(axis=0), 1e-2)
+        return cls(content, p, *chosen, _rounded(mean), _rounded(deviation), **kwargs)
+
+    @functools.cached_property
+    def _known(self) -> tuple[CurveSettings, Law, RecordForm]:
+        settings = CurveSettings.from_json(self.settings or {}).resolved()
+        return settings, settings.build_law(), RecordForm.of(settings)
+
+    def call(self, inputs: Any) -> Any:
+        """See the class."""
+        import tensorflow as tf
+
+        fitted = tf.numpy_function(
+            lambda records, spectra: self.fits(records, spectra).astype(np.float32),
+            [inputs, self.spectra_of(inputs)],
+            tf.float32,
+        )
+        fitted.set_shape(self.compute_output_shape(inputs.shape))
+        return fitted
+
+    def spectra_of(self, records: Any) -> Any:
+        """What `fits` must know of records [n, points, channels] besides, by TensorFlow: [n, numbers], often none."""
+        if self._spectrum is None:
+            return records[:, :0, 0]
+        num_tests = self._known[2].num_tests
+        tests = SplitTests(num_tests)(records)
+        there = 1.0 - ops.min(tests[:, :, 2], axis=1, keepdims=True)
+        return ops.reshape(self._spectrum(tests) * there, (-1, num_tests * NUMBERS))
+
+    def fits(self, records: np.ndarray, spectra: np.ndarray) -> np.ndarray:
+        """What `call` gives, by NumPy alone: records [n, points, channels] and their `spectra_of`."""
+        settings, law, _ = self._known
+        residuals = _residuals(settings, law, records)
+        labels = self._inputs_of_start(records, spectra) @ np.asarray(self.start)
+        logits, covariance, left = likely_modes(
+            residuals, np.clip(labels, _EDGE, 1.0 - _EDGE), np.asarray(self.spread)
+        )
+        std = np.sqrt(np.einsum("cii->ci", covariance))
+        points = np.maximum((residuals.weights > 0).sum(axis=1), 1)
+        left = 0.5 * np.log(np.clip(left / points, 1e-4, 1e12))
+        # Errors larger than the noise that was meant, or smaller, are taken for its true size.
+        precision = -np.log(std) - left[:, None]
+        upper = np.tril_indices(self.num_labels, -1)
+        correlations = (covariance / (std[:, :, None] * std[:, None, :]))[:, *upper]
+        largest = np.log(np.abs(residuals.stress).max(axis=1, initial=0.0) + 1.0)
+        numbers = np.concatenate(
+            [
+                logits,
+                precision,
+                np.arctanh(np.clip(correlations, -1.0, 1.0) * 0.9999),
+                np.stack([left, np.log(points), largest], axis=1),
+            ],
+            axis=1,
+        )
+        if self.mean is not None and self.deviation is not None:
+            numbers = (numbers - self.mean) / self.deviation
+            numbers = np.clip(numbers, -_FARTHEST, _FARTHEST)
+        return np.concatenate([numbers, logits, precision], axis=1)
+
+    def _inputs_of_start(self, records: np.ndarray, spectra: np.ndarray) -> Array:
+        """What the regression of the start sees, [n, inputs]: group means, extents, spectra, and functions of these."""
+        described = np.concatenate([_described(records), spectra], axis=1)
+        # The one generator of NumPy whose numbers stay the same in every version.
+        random = np.random.RandomState(0)
+        kernel = random.standard_normal((described.shape[1], _UNITS)) / math.sqrt(
+            described.shape[1]
+        )
+        hidden = np.tanh(described @ kernel + random.standard_normal(_UNITS))
+        return np.concatenate([described, hidden, np.ones((len(records), 1))], axis=1)
+
+    def build(self, input_shape: Any) -> None:
+        """There are no weights."""
+        self.built = True
+
+    def compute_output_shape(self, input_shape: Sequence[Any]) -> tuple[Any, ...]:
+        """See keras.layers.Layer."""
+        return (input_shape[0], num_numbers(self.num_labels) + 2 * self.num_labels)
+
+    def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
+        """See keras.layers.Layer; nothing is fitted."""
+        return keras.KerasTensor(self.compute_output_shape(inputs.shape), "float32")
+
+    def get_config(self) -> dict[str, Any]:
+        """See keras.layers.Layer."""
+        names = ("settings", "num_labels", "start", "spread", "spectrum", "mean", "deviation")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+@keras.saving.register_keras_serializable(package="tfmat")
+class AroundFit(keras.layers.Layer):
+    """A head's outputs [batch, n], told around a fit [batch, 2 labels], which are the last columns of `LawFit`.
+
+    Args:
+      kind: `labels`: from the mode's labels, in their standard deviations; `log_variances`: over those of the fit;
+        `posterior`: means and scales of a `PosteriorFlow` in the same way, and all the rest as it is.
+    """
+
+    def __init__(self, kind: str, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.kind = kind
+
+    def call(self, outputs: Any, fit: Any) -> Any:
+        """See the class."""
+        logits, precision = ops.split(fit, 2, axis=1)
+        if self.kind == "posterior":
+            p = logits.shape[1]
+            mean, scale, rest = ops.split(outputs, [p, 2 * p], axis=1)
+            scale = precision + _MOST_CHANGE * ops.tanh(scale / _MOST_CHANGE)
+            # A flow bends its logarithms of scales by this function's inverse, so that none is too large.
+            scale = ops.arctanh(ops.clip(scale / MOST_LOG_SCALE, -0.99, 0.99)) * MOST_LOG_SCALE
+            return ops.concatenate([logits + ops.exp(-precision) * mean, scale, rest], axis=1)
+        labels = ops.sigmoid(logits)
+        std = ops.clip(ops.exp(-precision) * labels * (1.0 - labels), 1e-6, _WIDEST)
+        if self.kind == "labels":
+            return labels + std * outputs
+        return outputs + 2.0 * ops.log(std)
+
+    def compute_output_shape(self, input_shape: tuple[Any, ...], *_: Any) -> tuple[Any, ...]:
+        """See keras.layers.Layer."""
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        """See keras.layers.Layer."""
+        return {**super().get_config(), "kind": self.kind}
+
+
+def _residuals(settings: CurveSettings, law: Law, records: np.ndarray) -> LogitResiduals:
+    """The records in units of their noise, as near as it is known."""
+    driven, response, valid = observed(settings, records)
+    response = np.where(valid, response, 0.0)
+    if RecordForm.of(settings).programmes:
+        noise = np.ones_like(response)
+    else:
+        driven = np.where(valid, driven, 0.0)
+        largest = np.abs(response).max(axis=1, keepdims=True)
+        drawn = math.sqrt(math.prod(settings.noise_of_maximum or (0.0, 0.0)))
+        noise = np.broadcast_to(
+            np.hypot(settings.noise_mpa or 0.0, drawn * largest), response.shape
+        )
+    noise = np.hypot(noise, settings.noise_relative * response)
+    least = 1e-3 * np.abs(response).max(axis=1, keepdims=True) + _TINY
+    noise = np.where(noise > 0.0, noise, least)
+    return LogitResiduals(law, driven, response, np.where(valid, 1.0 / noise, 0.0))
+
+
+def _described(records: np.ndarray) -> Array:
+    """Means of groups of neighbouring points of each channel, extents and steepest slopes: [n, inputs], of order 1."""
+    there = 1.0 - records[:, :, 2:3]
+    values = np.asarray(records, np.float64) * there
+    values[:, :, 2] = records[:, :, 2]
+    extents = np.abs(values).max(axis=1) + _TINY
+    shown = values / extents[:, None, :]
+    count, points, channels = records.shape
+    groups = min(_GROUPS, points)
+    ends = np.arange(groups + 1) * points // groups
+    means = np.add.reduceat(shown, ends[:-1], axis=1) / np.diff(ends)[None, :, None]
+    steps = np.abs(np.diff(shown[:, :, :2], axis=1))
+    slopes = np.sort(steps[:, :, 1] / (steps[:, :, 0] + 3e-3), axis=1)
+    steepest = slopes[:, [-1 - min(place, points - 2) for place in (0, 4, 14, 39)]]
+    logs = np.log(np.concatenate([steepest + 1e-2, extents], axis=1)) / 3.0
+    return np.concatenate([means.reshape(count, groups * channels), logs], axis=1)
+
+
+def _ridge(inputs: Array, labels: Array) -> Array:
+    square = inputs.T @ inputs
+    square[np.diag_indices(len(square))] += _RIDGE * len(inputs)
+    return np.linalg.solve(square, inputs.T @ labels)
+
+
+def _rounded(values: Array) -> list[Any]:
+    """Four digits, alike everywhere, as lists."""
+    if np.ndim(values) == 2:
+        return [_rounded(row) for row in values]
+    return [float(f"{value:.4g}") for value in values]

@@ -1,0 +1,115 @@
+"""The part of a network that has no weights and takes most of its time, computed once, before the first step."""
+
+import concurrent.futures
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tfmat.console import log, progress_bar
+from tfmat.data.memory import available_threads, check_memory
+
+if TYPE_CHECKING:
+    import keras
+
+    from tfmat.backends.collectives import Collectives
+
+_RECORDS_IN_BLOCK, _BLOCKS_A_THREAD = 512, 4
+
+
+def parted(model: "keras.Model") -> tuple["keras.Model | None", "keras.Model"]:
+    """The network's front that has no weights and takes most of its time, where it has one, and what trains behind it.
+
+    The same record gives the same numbers in every epoch, so they are computed once. The parts share their layers.
+    """
+    import keras
+
+    from tfmat.models.law_fit import LawFit
+    from tfmat.models.plastic_spectrum import PlasticSpectrum
+    from tfmat.models.test_sets import SeenTests
+
+    for layer in model.layers:
+        alone = isinstance(layer, PlasticSpectrum | LawFit) and layer.input is model.inputs[0]
+        if alone or isinstance(layer, SeenTests):
+            front = keras.Model(model.inputs[0], layer.output)
+            return front, keras.Model(layer.output, model.outputs[0], name=model.name)
+    return None, model
+
+
+def represented(
+    front: "keras.Model", features: np.ndarray, collectives: "Collectives"
+) -> np.ndarray:
+    """What the front makes of records [records, points, channels], [records, ..., numbers]; the ranks share the work.
+
+    Blocks are the same however many ranks there are, so that the numbers are too.
+    """
+    shape = (len(features), *front.output_shape[1:])
+    numbers = math.prod(shape[1:])
+    check_memory(
+        f"what a network sees of {len(features):,} records, {numbers} numbers each,",
+        len(features) * numbers * 4,
+        "take fewer records",
+    )
+    threads = available_threads()
+    blocks = [
+        slice(first, first + _RECORDS_IN_BLOCK)
+        for first in range(0, len(features), _RECORDS_IN_BLOCK)
+    ]
+    ranks, first_rank = len(collectives.gather(None)), collectives.rank == 0
+    seen = np.empty(shape, np.float32)
+    started = time.monotonic()
+    together = _BLOCKS_A_THREAD * ranks * threads
+    with (
+        _seeing(front, features, threads, alone=ranks == 1) as see,
+        progress_bar("preparing", "records") if first_rank else contextlib.nullcontext() as show,
+    ):
+        for first in range(0, len(blocks), together):
+            shared = blocks[first : first + together]
+            answers = collectives.gather(list(see(shared[collectives.rank :: ranks])))
+            for rank, answer in enumerate(answers):
+                for part, block in zip(shared[rank::ranks], answer, strict=True):
+                    seen[part] = block
+            if show is not None:
+                show(min(shared[-1].stop, len(features)), len(features))
+    if first_rank:
+        log(f"prepared {len(features):,} records in {time.monotonic() - started:.1f} s")
+    return seen
+
+
+@contextlib.contextmanager
+def _seeing(
+    front: "keras.Model", features: np.ndarray, threads: int, *, alone: bool
+) -> Iterator[Callable[[list[slice]], Iterable[np.ndarray]]]:
+    """What the front makes of some blocks, by threads of TensorFlow's.
+
+    The fit of a law is NumPy, which threads would only wait for: forks do it where this process is alone. Several ranks
+    keep the processors busy as they are.
+    """
+    import tensorflow as tf
+
+    from tfmat.identification.side_by_side import in_processes, one_thread_a_product
+    from tfmat.models.law_fit import LawFit
+
+    record = tf.TensorSpec([None, *features.shape[1:]])
+    fit = front.layers[-1]
+    if isinstance(fit, LawFit):
+        spectra = tf.function(fit.spectra_of, autograph=False).get_concrete_function(record)
+
+        def fits(given: tuple[slice, np.ndarray]) -> np.ndarray:
+            return fit.fits(features[given[0]], given[1]).astype(np.float32)
+
+        def see(parts: list[slice]) -> Iterable[np.ndarray]:
+            given = [(part, np.asarray(spectra(tf.constant(features[part])))) for part in parts]
+            return in_processes(fits, given) if alone else map(fits, given)
+
+        with one_thread_a_product():
+            yield see
+        return
+    graph = tf.function(front, autograph=False).get_concrete_function(record)
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        yield lambda parts: pool.map(
+            lambda part: np.asarray(graph(tf.constant(features[part]))), parts
+        )

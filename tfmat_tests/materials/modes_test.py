@@ -1,0 +1,135 @@
+"""Modes of posteriors against scipy's minimiser and the logistic distribution."""
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.stats
+
+from tfmat.materials import find_law
+from tfmat.materials.history import History, TestSet
+from tfmat.materials.modes import LogitResiduals, likely_modes
+
+STRAIN = np.linspace(0.0, 0.04, 120)[None]
+
+
+def _logit(labels):
+    return np.log(labels / (1.0 - labels))
+
+
+def _records(law, count, noise=1.0, strain=STRAIN, seed=0):
+    random = np.random.default_rng(seed)
+    labels = random.uniform(0.1, 0.9, (count, len(law.identified)))
+    labels = law.sorted_labels(labels)
+    stress = law.label_stress(strain, labels)
+    stress = stress + noise * random.standard_normal(stress.shape)
+    weights = np.full(stress.shape, 1.0 / noise)
+    if not isinstance(strain, TestSet):
+        strain = np.repeat(strain, count, axis=0)
+    return labels, LogitResiduals(law, strain, stress, weights)
+
+
+def test_half_the_square_of_the_prior_s_residual_is_the_logistic_distribution():
+    law = find_law("voce")
+    _, residuals = _records(law, 1)
+    places = np.linspace(0.02, 0.98, 33)[:, None] * np.ones(4)
+    many = residuals.rows(np.zeros(33, int))
+    found = many.values(places)[:, -4:]
+    logits = 16.0 * (places - 0.5)
+    expected = scipy.stats.logistic.logpdf(0.0) - scipy.stats.logistic.logpdf(logits)
+    np.testing.assert_allclose(0.5 * found**2, expected, atol=1e-12)
+    # The derivatives of all residuals, by differences.
+    step = 1e-6
+    normal, gradient = many.normal_equations(places)
+    for i in range(4):
+        above, below = places.copy(), places.copy()
+        above[:, i] += step
+        below[:, i] -= step
+        half = 0.5 * (many.values(above) ** 2).sum(axis=1)
+        half -= 0.5 * (many.values(below) ** 2).sum(axis=1)
+        np.testing.assert_allclose(gradient[:, i], half / (2 * step), rtol=1e-3, atol=10.0)
+        slope = (many.values(above) - many.values(below)) / (2 * step)
+        np.testing.assert_allclose(normal[:, i, i], (slope**2).sum(axis=1), rtol=1e-3)
+
+
+@pytest.mark.parametrize(("name", "scale"), [("hahn_tsai", 1.0), ("voce", 20.0)])
+def test_a_mode_is_that_of_scipy_and_its_covariance_that_of_the_curvature(name, scale):
+    law = find_law(name)
+    labels, residuals = _records(law, 5, noise=scale)
+    spread = np.full(labels.shape[1], 0.1)
+    logits, covariance, left = likely_modes(residuals, np.clip(labels + 0.05, 0.01, 0.99), spread)
+
+    def minus_log_posterior(y, row):
+        label = 1.0 / (1.0 + np.exp(-y))
+        misfit = (law.label_stress(STRAIN, label[None]) - residuals.stress[row])[0] / scale
+        return 0.5 * misfit @ misfit - scipy.stats.logistic.logpdf(y).sum()
+
+    for row in range(len(labels)):
+        best = scipy.optimize.minimize(
+            minus_log_posterior, _logit(labels[row]), (row,), "Nelder-Mead",
+            options={"xatol": 1e-7, "fatol": 1e-9, "maxiter": 8000, "maxfev": 8000},
+        )  # fmt: skip
+        ours = minus_log_posterior(logits[row], row)
+        # Never less likely than from the truth on but for the search's tolerance, half a share of 2e-3 of the cost.
+        assert ours <= best.fun + 0.15
+        std = np.sqrt(np.diag(covariance[row]))
+        if ours > best.fun - 0.01:
+            assert np.abs((logits[row] - best.x) / std).max() < 0.5
+        label = 1.0 / (1.0 + np.exp(-logits[row]))
+        slopes = (law.label_derivatives(STRAIN, label[None])[0] / scale) * (label * (1 - label))
+        information = slopes.T @ slopes + np.diag(_squared_slope(logits[row]))
+        np.testing.assert_allclose(std, np.sqrt(np.diag(np.linalg.inv(information))), rtol=1e-5)
+        misfit = law.label_stress(STRAIN, label[None])[0] - residuals.stress[row]
+        assert left[row] == pytest.approx((misfit**2).sum() / scale**2, rel=1e-6)
+
+
+def _squared_slope(y):
+    residual = np.sign(y) * np.sqrt(4.0 * np.log(np.cosh(y / 2.0)))
+    return (np.tanh(y / 2.0) / residual) ** 2
+
+
+def test_what_a_record_does_not_tell_stays_in_the_middle_as_wide_as_its_range():
+    law = find_law("voce")
+    _, residuals = _records(law, 3, noise=1e6)
+    logits, covariance, _ = likely_modes(residuals, np.full((3, 4), 0.8), np.full(4, 0.1))
+    np.testing.assert_allclose(logits, 0.0, atol=0.05)
+    # The curvature of the logistic distribution at its mode is a half.
+    np.testing.assert_allclose(np.einsum("cii->ci", covariance), 2.0, rtol=0.01)
+
+
+def test_searches_that_end_at_a_wrong_mode_begin_anew():
+    """Starts all over the ranges: a search by itself ends elsewhere for many of these records."""
+    law = find_law("voce")
+    labels, residuals = _records(law, 100, strain=0.08 * np.linspace(0.0, 1.0, 150)[None] ** 2)
+    start = np.random.default_rng(1).uniform(0.1, 0.9, labels.shape)
+    _, _, left = likely_modes(residuals, start, np.full(4, 0.3))
+    # Twice the expected sum of squares is 17 standard deviations.
+    assert (left > 2.0 * 150).mean() < 0.1
+    alone, _, _ = likely_modes(residuals.rows(slice(7, 8)), start[7:8], np.full(4, 0.3))
+    together, _, _ = likely_modes(residuals, start, np.full(4, 0.3))
+    np.testing.assert_allclose(alone[0], together[7], rtol=1e-6, atol=1e-6)
+
+
+def test_terms_that_can_change_places_are_in_their_order():
+    law = find_law("voce_chaboche")
+    strain = 0.02 * np.interp(np.linspace(0, 6, 200), range(7), [0, 1, -1, 1, -1, 1, -1])
+    tests = TestSet((History("uniaxial", strain=strain[None]),))
+    labels, residuals = _records(law, 20, strain=tests)
+    names = [parameter.name for parameter in law.identified]
+    swapped = labels.copy()
+    for one, other in (("C1", "C2"), ("gamma1", "gamma2")):
+        swapped[:, [names.index(one), names.index(other)]] = labels[
+            :, [names.index(other), names.index(one)]
+        ]
+    logits, covariance, _ = likely_modes(residuals, swapped, np.full(8, 0.1))
+    assert (logits[:, names.index("gamma1")] >= logits[:, names.index("gamma2")]).all()
+    assert (np.linalg.eigvalsh(covariance) > 0.0).all()
+
+
+def test_a_law_that_overflows_has_its_prior_for_an_answer():
+    law = find_law("voce")
+    _, residuals = _records(law, 2)
+    residuals.stress[1] = np.nan
+    logits, covariance, left = likely_modes(residuals, np.full((2, 4), 0.4), np.full(4, 0.1))
+    assert np.isfinite(logits).all() and np.isfinite(covariance).all()
+    assert left[1] > 1e9 and left[0] < 1e3
+    np.testing.assert_array_equal(logits[1], 0.0)
