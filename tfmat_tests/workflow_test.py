@@ -175,7 +175,7 @@ def test_what_has_no_weights_runs_once_and_is_saved_with_the_rest(
 
 
 def test_a_network_around_fits_starts_where_they_end(tmp_path: pathlib.Path) -> None:
-    """Forty steps over 300 curves, after which means are nearly the best possible; the loss is that of the saved file."""
+    """After forty steps over 300 curves means are nearly the best possible; the loss is that of the saved file."""
     config = _config(
         model__representation="fit", model__uncertainty="flow", train_for="40steps",
         optimizer__learning_rate="1e-3", data__num_test="400",

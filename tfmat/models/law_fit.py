@@ -7,6 +7,7 @@ the Laplace approximation and learns where that fails: bent and leaning posterio
 errors that are more than noise.
 """
 
+import contextlib
 import functools
 import math
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import threadpoolctl
 from keras import ops
 
 from tfmat.curves.records import RecordForm, observed
@@ -24,9 +26,9 @@ from tfmat.models.flow import MOST_LOG_SCALE
 from tfmat.models.plastic_spectrum import NUMBERS, PlasticSpectrum, numbers_of
 from tfmat.models.test_sets import SplitTests
 
-# Records that a start is learnt of, and of these those that judge it; records that scale the numbers.
-_RECORDS_FOR_START, _RECORDS_FOR_SCALES = 10_000, 512
-_JUDGES = 0.2
+# Records that a start is learnt of, and of these those that judge it; records and tests that scale the numbers.
+_RECORDS_FOR_START, _JUDGES = 10_000, 0.2
+_RECORDS_FOR_SCALES, _TESTS_FOR_SCALES = 512, 2048
 # The start's regression: groups of a record's points, random hidden units, ridge; a label's distance from its ends.
 _GROUPS, _UNITS, _RIDGE, _EDGE = 48, 256, 1e-4, 0.01
 # By how much errors must be smaller for a spectrum to be worth its time.
@@ -38,7 +40,7 @@ _TINY = 1e-9
 
 def num_numbers(num_labels: int) -> int:
     """How many numbers of a fit the dense layers see; behind them stand as many logits and logarithms as labels."""
-    return 2 * num_labels + num_labels * (num_labels - 1) // 2 + 3
+    return num_labels * (num_labels + 3) // 2 + 3
 
 
 @keras.saving.register_keras_serializable(package="tfmat")
@@ -91,23 +93,23 @@ class LawFit(keras.layers.Layer):
         count = min(len(features), _RECORDS_FOR_START)
         records = np.asarray(features[:count])
         labels = np.asarray(labels[:count], np.float64)
-        content, p = settings.to_json(), labels.shape[1]
-        form = RecordForm.of(settings)
+        content, p, form = settings.to_json(), labels.shape[1], RecordForm.of(settings)
         given: list[Any] = [None]
         if len(form.channels) == 3 and all(each.drives == "strain" for each in form.programmes):
-            tests = records.reshape(-1, form.points, 3)
-            given.append([list(input_scale), *numbers_of(tests[:2048], input_scale)])
+            tests = records.reshape(-1, form.points, 3)[:_TESTS_FOR_SCALES]
+            given.append([list(input_scale), *numbers_of(tests, input_scale)])
         learnt = []
         judges = max(1, int(_JUDGES * count))
         for spectrum in given:
             layer = cls(content, p, spectrum=spectrum)
-            seen = layer._inputs_of_start(records, np.asarray(layer.spectra_of(records)))
-            wrong = seen[:judges] @ _ridge(seen[judges:], labels[judges:]) - labels[:judges]
-            spread = np.sqrt(np.mean(wrong**2, axis=0))
-            learnt.append((_rounded(_ridge(seen, labels)), _rounded(spread), spectrum))
-        without, by_spectrum = learnt[0], learnt[-1]
-        is_worth = np.linalg.norm(by_spectrum[1]) < _WORTH * np.linalg.norm(without[1])
-        chosen = by_spectrum if is_worth else without
+            spectra = np.asarray(layer.spectra_of(records))
+            with _one_thread():
+                seen = layer._inputs_of_start(records, spectra)
+                wrong = seen[:judges] @ _ridge(seen[judges:], labels[judges:]) - labels[:judges]
+                start = _rounded(_ridge(seen, labels))
+            learnt.append((start, _rounded(np.sqrt(np.mean(wrong**2, axis=0))), spectrum))
+        errors = [np.linalg.norm(spread) for _, spread, _ in learnt]
+        chosen = learnt[-1 if errors[-1] < _WORTH * errors[0] else 0]
         plain = cls(content, p, *chosen)
         first = records[:_RECORDS_FOR_SCALES]
         numbers = plain.fits(first, np.asarray(plain.spectra_of(first)))[:, : num_numbers(p)]
@@ -142,6 +144,10 @@ class LawFit(keras.layers.Layer):
 
     def fits(self, records: np.ndarray, spectra: np.ndarray) -> np.ndarray:
         """What `call` gives, by NumPy alone: records [n, points, channels] and their `spectra_of`."""
+        with _one_thread():
+            return self._fits(records, spectra)
+
+    def _fits(self, records: np.ndarray, spectra: np.ndarray) -> np.ndarray:
         settings, law, _ = self._known
         residuals = _residuals(settings, law, records)
         labels = self._inputs_of_start(records, spectra) @ np.asarray(self.start)
@@ -151,7 +157,7 @@ class LawFit(keras.layers.Layer):
         std = np.sqrt(np.einsum("cii->ci", covariance))
         points = np.maximum((residuals.weights > 0).sum(axis=1), 1)
         left = 0.5 * np.log(np.clip(left / points, 1e-4, 1e12))
-        # Errors larger than the noise that was meant, or smaller, are taken for its true size.
+        # What is left, more or less than the noise that was meant, is taken for its size.
         precision = -np.log(std) - left[:, None]
         upper = np.tril_indices(self.num_labels, -1)
         correlations = (covariance / (std[:, :, None] * std[:, None, :]))[:, *upper]
@@ -166,15 +172,13 @@ class LawFit(keras.layers.Layer):
             axis=1,
         )
         if self.mean is not None and self.deviation is not None:
-            numbers = (numbers - self.mean) / self.deviation
-            numbers = np.clip(numbers, -_FARTHEST, _FARTHEST)
+            numbers = np.clip((numbers - self.mean) / self.deviation, -_FARTHEST, _FARTHEST)
         return np.concatenate([numbers, logits, precision], axis=1)
 
     def _inputs_of_start(self, records: np.ndarray, spectra: np.ndarray) -> Array:
         """What the regression of the start sees, [n, inputs]: group means, extents, spectra, and functions of these."""
         described = np.concatenate([_described(records), spectra], axis=1)
-        # The one generator of NumPy whose numbers stay the same in every version.
-        random = np.random.RandomState(0)
+        random = np.random.RandomState(0)  # the one generator that is the same in every version
         kernel = random.standard_normal((described.shape[1], _UNITS)) / math.sqrt(
             described.shape[1]
         )
@@ -237,6 +241,16 @@ class AroundFit(keras.layers.Layer):
         return {**super().get_config(), "kind": self.kind}
 
 
+@functools.cache
+def _libraries() -> threadpoolctl.ThreadpoolController:
+    return threadpoolctl.ThreadpoolController()
+
+
+def _one_thread() -> contextlib.AbstractContextManager[Any]:
+    """Products in one thread: small ones are sooner done so, and their rounding is that of every rank."""
+    return _libraries().limit(limits=1, user_api="blas")
+
+
 def _residuals(settings: CurveSettings, law: Law, records: np.ndarray) -> LogitResiduals:
     """The records in units of their noise, as near as it is known."""
     driven, response, valid = observed(settings, records)
@@ -282,6 +296,5 @@ def _ridge(inputs: Array, labels: Array) -> Array:
 
 def _rounded(values: Array) -> list[Any]:
     """Four digits, alike everywhere, as lists."""
-    if np.ndim(values) == 2:
-        return [_rounded(row) for row in values]
-    return [float(f"{value:.4g}") for value in values]
+    digits = [float(f"{value:.4g}") for value in np.ravel(values)]
+    return np.reshape(digits, np.shape(values)).tolist()

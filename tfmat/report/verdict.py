@@ -22,6 +22,8 @@ STILL_FALLING, OVERFITTED = 0.1, 1.5
 CLEARLY_WORSE = 1.5
 # Percentage points by which the network's intervals may hold the truth more or less often than they say.
 COVERAGE_GOOD = 2.0
+# A loss of so many nats is as bad as any.
+_MOST_NATS = 700.0
 START = "A good start, but take the least-squares values:"
 
 RULES = (
@@ -216,7 +218,9 @@ def _squares(run: RunFiles) -> list[dict[str, Any]]:
     count = max(len(run.evaluation.get("parameters", {})), 1)
     return [
         {
-            key: math.exp(2 * value / count) if key in ("loss", "val_loss") and value else value
+            key: math.exp(min(2 * value / count, _MOST_NATS))
+            if key in ("loss", "val_loss") and value
+            else value
             for key, value in line.items()
         }
         for line in run.metrics

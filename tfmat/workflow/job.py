@@ -203,8 +203,7 @@ def count_parameters(config: Config, *, num_outputs: int, form: RecordForm) -> i
     if model.representation == "plastic_spectrum":
         count, inputs = 0, _SPECTRUM_NUMBERS
     if model.representation == "fit":
-        pairs = num_outputs * (num_outputs - 1) // 2
-        count, inputs = 0, 2 * num_outputs + pairs + 3
+        count, inputs = 0, num_outputs * (num_outputs + 3) // 2 + 3
     elif form.num_tests > 1:  # the tests' own dense layer, which sees their tokens too
         units = model.hidden_units[0]
         count += (inputs + form.modes.shape[1] + 1) * units

@@ -28,9 +28,10 @@ from tfmat.backends.losses import per_example_function
 from tfmat.config import default_config
 from tfmat.models import build_model
 from tfmat.optimizers import make_functional
+from tfmat.workflow.fronts import parted
 from tfmat_tests.backends.exchanges import exchanges
 random = np.random.default_rng(0)
-features = random.normal(size=(100, 50, 3)).astype("f")
+features = random.normal(size=(100, 12) if "fit" in sys.argv else (100, 50, 3)).astype("f")
 if "tests" in sys.argv or "spectrum" in sys.argv:
     features[:, :, 2] = 0.0
     features[::3, 25:] = [0.0, 0.0, 1.0]
@@ -42,8 +43,10 @@ def model(convolution):
     config = default_config().model
     config.conv_filters, config.hidden_units, config.convolution = (4, 6), (24,), convolution
     config.input_scaling = "curve" if tests and "spectrum" not in sys.argv else "data_set"
-    config.representation = "plastic_spectrum" if "spectrum" in sys.argv else "points"
-    return build_model(config, num_outputs=2, num_points=50, tokens=tests, seed=3)
+    kinds = {"spectrum": "plastic_spectrum", "fit": "fit"}
+    config.representation = next((kinds[kind] for kind in kinds if kind in sys.argv), "points")
+    model = build_model(config, num_outputs=2, num_points=50, tokens=tests, seed=3)
+    return parted(model)[1] if "fit" in sys.argv else model
 plain = model("direct")
 plain.compile(keras.optimizers.Adam(1e-3), loss="mse")
 for rows in indices:
@@ -88,6 +91,10 @@ def test_records_of_several_tests_train_as_on_one_device(mesh, programs):
 )
 def test_a_plastic_spectrum_trains_as_on_one_device(mesh, tests, programs):
     assert "COUNTS" in programs.python("-c", EQUALITY, mesh, "spectrum", *tests)
+
+
+def test_what_stands_behind_fits_trains_as_on_one_device(programs):
+    assert "COUNTS" in programs.python("-c", EQUALITY, "batch:2", "fit")
 
 
 DIRECT = (

@@ -12,11 +12,11 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.identification.bayes_risk import bayes_risk
 from tfmat.identification.least_squares import fit, fit_with_noise
-from tfmat.materials.levenberg_marquardt import Residuals, minimise
 from tfmat.identification.likelihood import NoiseModel
 from tfmat.identification.posterior_grid import CurveLikelihood, likelihoods
 from tfmat.materials import History, HistoryLaw, Parameter, find_law
 from tfmat.materials.history import TestSet
+from tfmat.materials.levenberg_marquardt import Residuals, minimise
 
 
 def _records(count=12, **options):
