@@ -1,6 +1,6 @@
 """The whole posterior of any law, told around the law's own fit of each record.
 
-    tfmat train --config=configs/posterior.py --law=voce
+    tfmat train --config=configs/posterior.py
     tfmat train --config=configs/posterior.py --law=ogden --config.data.num_points=64 --config.data.missing_tests=0.35
 
 Each record is fitted once before the first step: a curve takes half a millisecond to a millisecond of a processor, a

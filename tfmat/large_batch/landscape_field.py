@@ -121,7 +121,8 @@ def build_field(
     """
     from tfmat.large_batch.loss_at_weights import LossAtWeights, load_curves, pick_rows
     from tfmat.models import build_for
-    from tfmat.workflow.train import losses_and_metrics, parted
+    from tfmat.workflow.fronts import parted
+    from tfmat.workflow.train import losses_and_metrics
 
     dataset = PackedDataset.open(run.data_dir, verify=False)
     model = build_for(run.config, dataset)

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import pathlib
+import resource
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -90,23 +91,30 @@ class Clock:
       seconds: that the training may take."""
 
     def __init__(self, seconds: float):
-        self._seconds, self._before = seconds, 0.0
+        self.seconds, self._before = seconds, 0.0
         self._start: float | None = None
         self._end: float | None = None
         self.steps = 0
 
+    @staticmethod
+    def now() -> float:
+        """Processor seconds of this process and of its forks that have ended."""
+        forks = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return time.process_time() + forks.ru_utime + forks.ru_stime
+
     def step_is_over(self, steps: int = 1) -> bool:
         """Called after each step, or after a few at once; whether there is no time for another."""
         if self._start is None:
-            self._start = time.process_time()
+            self._start = self.now()
         self.steps += steps
-        if self.spent >= self._seconds:
-            self._end = time.process_time()
+        if self.spent >= self.seconds:
+            self._end = self.now()
         return self._end is not None
 
     def rate(self, peak: float) -> float:
         """The learning rate, alike for all: it rises from a tenth of its peak, then falls by half a cosine to zero."""
-        share = min(1.0, self.spent / self._seconds)
+        before = min(self._before, 0.99 * self.seconds)
+        share = min(1.0, (self.spent - before) / (self.seconds - before))
         if share < _WARMUP:
             return peak * (0.1 + 0.9 * share / _WARMUP)
         return 0.5 * peak * (1.0 + math.cos(math.pi * (share - _WARMUP) / (1.0 - _WARMUP)))
@@ -114,16 +122,16 @@ class Clock:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Counts what is done within it before the first step."""
-        start = time.process_time()
+        start = self.now()
         yield
-        self._before += time.process_time() - start
+        self._before += self.now() - start
 
     @property
     def spent(self) -> float:
         """Processor seconds so far."""
         if self._start is None:
             return self._before
-        return self._before + (self._end or time.process_time()) - self._start
+        return self._before + (self._end or self.now()) - self._start
 
 
 def main(train: Callable[[Task, Clock, int], Callable[[], Answer]]) -> None:
@@ -138,16 +146,16 @@ def main(train: Callable[[Task, Clock, int], Callable[[], Answer]]) -> None:
     parser.add_argument("seconds", type=float)
     parser.add_argument("seed", type=int)
     given = parser.parse_args()
-    start = time.process_time()
+    start = Clock.now()
     task, clock = Task.open(given.task), Clock(given.seconds)
     answer = train(task, clock, given.seed)
-    trained = time.process_time()
+    trained = Clock.now()
     print(f"{clock.steps:,} steps in {clock.spent:.1f} processor seconds", flush=True)
     found = answer()
     seconds = {
         "training": clock.spent,
         "preparing": trained - start - clock.spent,
-        "answering": time.process_time() - trained,
+        "answering": Clock.now() - trained,
     }
     numbers: dict[str, Any] = {f"{name}_seconds": value for name, value in seconds.items()}
     numbers |= {"draws": np.asarray(found.draws, np.float32), "log_score": found.log_score}
