@@ -109,6 +109,7 @@ def command(args: argparse.Namespace, way: str, seed: int, workdir: pathlib.Path
         "train_for": f"{args.steps}steps",
         "steps_per_call": 50,  # the first call compiles, and its time does not count
         "data.num_curves": -(-args.batch * args.ranks * args.steps * 4 // (3 * args.epochs)),
+        "data.num_test": 100,  # the table has validation losses only
         "data.seed": 0,
         "seed": seed,
         "optimizer.name": "lamb",

@@ -105,10 +105,12 @@ def test_a_clock_counts_from_the_end_of_the_first_step_and_lets_the_rate_fall_to
     assert not clock.step_is_over()
     assert clock.spent == 1.0
     # BayesFlow's: a tenth of the peak at first, a cosine after 5 % of the time.
-    assert frozen.Clock(10.0).rate(2.0) == pytest.approx(0.2)
-    share = (0.1 - 0.05) / 0.95
+    assert frozen.Clock(10.0).rate(2.0) == clock.rate(2.0) == pytest.approx(0.2)
+    now[0] += 3.0
+    # What was prepared is spent, but no step had a rate then: a third of the nine seconds that are left.
+    share = (3.0 / 9.0 - 0.05) / 0.95
     assert clock.rate(2.0) == pytest.approx(1.0 + np.cos(np.pi * share))
-    now[0] += 9.0
+    now[0] += 6.0
     assert clock.step_is_over(4)
     now[0] += 5.0
     assert (clock.spent, clock.steps, clock.rate(2.0)) == (10.0, 5, 0.0)
