@@ -7,6 +7,7 @@ out stops at the bound, and the others are solved for again.
 
 import dataclasses
 from collections.abc import Callable
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,7 @@ from tfmat.materials.law import Array, Law
 # A step that promises to lower the sum of squares by less than this fraction is the last one. It is still taken,
 # and convergence is nearly quadratic: what remains is far smaller.
 TOLERANCE = 1e-8
-_FIRST_DAMPING = 1e-3
-_LEAST_DAMPING, _MOST_DAMPING = 1e-9, 1e12
+_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 1e-3, 1e-9, 1e12
 # Curves that are worked on together: their derivatives stay in the cache.
 _CHUNK = 256
 # Records of tests: a law with memory goes through them point by point, which pays for many of them at once only.
@@ -55,7 +55,7 @@ class Residuals:
     def __len__(self) -> int:
         return len(self.stress)
 
-    def rows(self, rows: NDArray[np.integer] | Flags | slice) -> "Residuals":
+    def rows(self, rows: NDArray[np.integer] | Flags | slice) -> Self:
         """Some of the curves."""
         solvers = tuple(solver.rows(rows) for solver in self.solvers)
         found = self._found and (self._found[0][rows], self._found[1][rows])

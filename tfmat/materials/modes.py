@@ -101,8 +101,8 @@ def likely_modes(
                 getattr(found, name)[wrong[better]] = value[better]
         # A search has the curvature at its last place but one.
         for first in range(0, len(start), _TOGETHER):
-            part = slice(first, first + _TOGETHER)
-            found.normal[part] = residuals.rows(part).normal_equations(found.labels[part])[0]
+            few = slice(first, first + _TOGETHER)
+            found.normal[few] = residuals.rows(few).normal_equations(found.labels[few])[0]
     return _laplace(found)
 
 

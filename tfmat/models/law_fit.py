@@ -20,6 +20,7 @@ from keras import ops
 
 from tfmat.curves.records import RecordForm, observed
 from tfmat.curves.settings import CurveSettings
+from tfmat.materials.history import TestSet
 from tfmat.materials.law import Array, Law
 from tfmat.materials.modes import LogitResiduals, likely_modes
 from tfmat.models.flow import MOST_LOG_SCALE
@@ -112,7 +113,9 @@ class LawFit(keras.layers.Layer):
         chosen = learnt[-1 if errors[-1] < _WORTH * errors[0] else 0]
         plain = cls(content, p, *chosen)
         first = records[:_RECORDS_FOR_SCALES]
-        numbers = plain.fits(first, np.asarray(plain.spectra_of(first)))[:, : num_numbers(p)]
+        spectra = np.asarray(plain.spectra_of(first))
+        with _one_thread():
+            numbers = plain.fits(first, spectra)[:, : num_numbers(p)]
         mean, deviation = numbers.mean(axis=0), np.maximum(numbers.std(axis=0), 1e-2)
         return cls(content, p, *chosen, _rounded(mean), _rounded(deviation), **kwargs)
 
@@ -144,10 +147,6 @@ class LawFit(keras.layers.Layer):
 
     def fits(self, records: np.ndarray, spectra: np.ndarray) -> np.ndarray:
         """What `call` gives, by NumPy alone: records [n, points, channels] and their `spectra_of`."""
-        with _one_thread():
-            return self._fits(records, spectra)
-
-    def _fits(self, records: np.ndarray, spectra: np.ndarray) -> np.ndarray:
         settings, law, _ = self._known
         residuals = _residuals(settings, law, records)
         labels = self._inputs_of_start(records, spectra) @ np.asarray(self.start)
@@ -241,23 +240,17 @@ class AroundFit(keras.layers.Layer):
         return {**super().get_config(), "kind": self.kind}
 
 
-@functools.cache
-def _libraries() -> threadpoolctl.ThreadpoolController:
-    return threadpoolctl.ThreadpoolController()
-
-
 def _one_thread() -> contextlib.AbstractContextManager[Any]:
-    """Products in one thread: small ones are sooner done so, and their rounding is that of every rank."""
-    return _libraries().limit(limits=1, user_api="blas")
+    """Products in one thread, whose rounding is that of every rank."""
+    return threadpoolctl.threadpool_limits(1, "blas")
 
 
 def _residuals(settings: CurveSettings, law: Law, records: np.ndarray) -> LogitResiduals:
     """The records in units of their noise, as near as it is known."""
     driven, response, valid = observed(settings, records)
     response = np.where(valid, response, 0.0)
-    if RecordForm.of(settings).programmes:
-        noise = np.ones_like(response)
-    else:
+    noise = np.ones_like(response)  # of tests, whose responses are in units of it
+    if not isinstance(driven, TestSet):
         driven = np.where(valid, driven, 0.0)
         largest = np.abs(response).max(axis=1, keepdims=True)
         drawn = math.sqrt(math.prod(settings.noise_of_maximum or (0.0, 0.0)))
