@@ -46,6 +46,7 @@ LONGEST = (
     "end_to_end/stopping_test.py",
     "identification/record_likelihood_test.py",
     "tfmat_tests/workflow_test.py",
+    "tfmat_tests/workflow/fronts_test.py",
     "tfmat_tests/older_files_test.py",
     "identification/record_answers_test.py",
     "scaling/study_test.py",

@@ -1,0 +1,71 @@
+"""What has no weights runs once, before the first step, and is saved with what trains behind it."""
+
+import json
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+
+from tfmat.config import apply_override, default_config
+from tfmat.data.packed import PackedDataset
+from tfmat.workflow import main_job
+
+
+def _config(**changes: str):
+    config = default_config()
+    small = {"data.num_curves": "400", "data.num_test": "20", "data.num_validation": "50"}
+    small |= {"global_batch_size": "50", "train_for": "2epochs"}
+    for key, text in {**small, **{k.replace("__", "."): v for k, v in changes.items()}}.items():
+        apply_override(config, key, text)
+    return config
+
+
+@pytest.mark.parametrize(
+    "simulated",
+    [
+        {"law": "voce"},
+        {"law": "voce_chaboche_1"},
+        {"law": "voce_chaboche_1", "tests": "cyclic,cyclic", "data__missing_tests": "0.3"},
+    ],
+)
+def test_what_has_no_weights_runs_once_and_is_saved_with_the_rest(
+    simulated: dict[str, str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = _config(data__num_points="64", model__representation="plastic_spectrum", **simulated)
+    main_job(config, workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))
+    last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    model = keras.saving.load_model(tmp_path / "run" / "final.keras", compile=False)
+    (manifest,) = (tmp_path / "data").glob("*/manifest.json")
+    dataset = PackedDataset.open(manifest.parent)
+    rows = slice(dataset.num_train, dataset.num_train + config.data.num_validation)
+    error = model.predict(dataset.features[rows], verbose=0) - dataset.labels[rows]
+    assert last["val_loss"] == pytest.approx(np.mean(error**2), rel=1e-4)
+    assert "prepared 400 records" in capsys.readouterr().err
+    # The run is done: nothing is left to prepare for.
+    main_job(config, workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))
+    said = capsys.readouterr().err
+    assert "is done" in said and "prepared" not in said
+
+
+def test_a_network_around_fits_starts_where_they_end(tmp_path: pathlib.Path) -> None:
+    """After forty steps over 300 curves means are nearly the best possible; the loss is that of the saved file."""
+    config = _config(
+        model__representation="fit", model__uncertainty="flow", train_for="40steps",
+        optimizer__learning_rate="1e-3", data__num_test="200",
+    )  # fmt: skip
+    main_job(config, workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))
+    evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    for found in evaluation["reference"]["parameters"].values():
+        assert found["eta"] < 1.3
+    assert found["eta"] < found["least_squares_eta"]
+    (record,) = (
+        line for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1:]
+    )
+    model = keras.saving.load_model(tmp_path / "run" / "final.keras", compile=False)
+    (manifest,) = (tmp_path / "data").glob("*/manifest.json")
+    dataset = PackedDataset.open(manifest.parent)
+    rows = slice(dataset.num_train, dataset.num_train + config.data.num_validation)
+    outputs = model.predict(dataset.features[rows], verbose=0)
+    density = model.get_layer("posterior").log_density(dataset.labels[rows], outputs)
+    assert json.loads(record)["val_loss"] == pytest.approx(-np.mean(density), rel=1e-4)
