@@ -13,10 +13,12 @@ from tfmat.materials.levenberg_marquardt import Minimum, Residuals, minimise
 
 # The logits that the search may take, as one unit of its box, and when it ends: steps, promised share of the cost.
 _WIDTH = 16.0
-_MOST_STEPS, _TOLERANCE = 40, 2e-3
-# By how many standard deviations more than its expectation a sum of squares makes for another search, and for a third;
-# labels that are tried before each.
-_MOST_LEFT, _TRIES, _EDGE = (0.5, 2.0), 16, 0.01
+_MOST_STEPS, _TOLERANCE = 40, 3e-4
+# By how many standard deviations more than its expectation a sum of squares makes for another search, and from where on
+# two others must end alike, within so many nats, in place of one; how many searches there are at most.
+_MORE_LEFT, _FAR_MORE_LEFT, _ALIKE, _SEARCHES = 0.5, 3.0, 0.2, 6
+# Labels that are tried before each, and how far inside their ranges.
+_TRIES, _EDGE = 4, 0.01
 # Records whose derivatives are in memory at a time.
 _TOGETHER = 512
 # Of records whose law has overflowed.
@@ -39,6 +41,11 @@ class LogitResiduals(Residuals):
     def normal_equations(self, labels: Array, values: Array | None = None) -> tuple[Array, Array]:
         """See `Residuals`."""
         values = self.values(labels) if values is None else values
+        if len(labels) > _TOGETHER:
+            parts = [slice(i, i + _TOGETHER) for i in range(0, len(labels), _TOGETHER)]
+            found = [self.rows(part).normal_equations(labels[part], values[part]) for part in parts]
+            normals, gradients = zip(*found, strict=True)
+            return np.concatenate(normals), np.concatenate(gradients)
         known, count = labels_at(labels), labels.shape[1]
         normal, gradient = super().normal_equations(known, values[:, :-count])
         slopes = _WIDTH * known * (1.0 - known)
@@ -73,9 +80,9 @@ def likely_modes(
 ) -> tuple[Array, Array, Array]:
     """The modes that searches find, interchangeable terms in their order, and Laplace's approximation about them.
 
-    Where more is left than noise leaves, searches begin anew at the best of some labels about the start and the mode:
-    a kink between two points, or two terms that stand for one, make modes of little probability. On a long, bent ridge
-    a search may end a nat below the top.
+    Where more is left than noise leaves, searches begin anew, each at the best of a few labels, some about the start,
+    some about the mode and some from anywhere, until another one or two have ended alike: a kink between two points, or
+    two terms that stand for one, make modes of little probability. More labels would choose the same valley each time.
 
     Args:
       residuals: in units of the noise, so that the sum of squares of a right fit is known.
@@ -87,32 +94,41 @@ def likely_modes(
     """
     with np.errstate(all="ignore"):
         found = _mode(residuals, start)
-        points = (residuals.weights > 0).sum(axis=1)
-        for most in _MOST_LEFT:
-            left = 2.0 * found.cost - points + start.shape[1]
-            wrong = np.flatnonzero(~(left <= most * np.sqrt(2.0 * points)))
-            if not len(wrong):
-                break
-            part = residuals.rows(wrong)
-            tried = _best_about(part, start[wrong], labels_at(found.labels[wrong]), spread)
-            again = _mode(part, tried)
-            better = again.cost < found.cost[wrong]
-            for name, value in vars(again).items():
-                getattr(found, name)[wrong[better]] = value[better]
+        _search_again(residuals, found, start, spread)
         # A search has the curvature at its last place but one.
-        for first in range(0, len(start), _TOGETHER):
-            few = slice(first, first + _TOGETHER)
-            found.normal[few] = residuals.rows(few).normal_equations(found.labels[few])[0]
+        found.normal = residuals.normal_equations(found.labels)[0]
     return _laplace(found)
 
 
-def _best_about(residuals: LogitResiduals, start: Array, mode: Array, spread: Array) -> Array:
-    """The best of some labels about others, [n, p]; the same ones whatever the other records are."""
+def _search_again(residuals: LogitResiduals, found: Minimum, start: Array, spread: Array) -> None:
+    """Puts better modes into `found` where more is left there than the noise leaves; see `likely_modes`."""
+    points, count = (residuals.weights > 0).sum(axis=1), start.shape[1]
+    alike = np.zeros(len(start), np.int64)
     # The one generator of NumPy whose numbers stay the same in every version.
-    normal = np.random.RandomState(0).standard_normal((_TRIES, start.shape[1]))
-    best, least = start, np.full(len(start), np.inf)
-    for i, step in enumerate(normal * spread):
-        tried = np.clip((start if i % 2 else mode) + step, _EDGE, 1.0 - _EDGE)
+    generator = np.random.RandomState(0)
+    for _ in range(1, _SEARCHES):
+        left = (2.0 * found.cost - points + count) / np.sqrt(2.0 * points)
+        wrong = np.flatnonzero(~((left <= _MORE_LEFT) | (alike > (left > _FAR_MORE_LEFT))))
+        if not len(wrong):
+            return
+        part, before = residuals.rows(wrong), found.cost[wrong]
+        tried = list(generator.uniform(size=(_TRIES, 1, count)))
+        for place in (start[wrong], labels_at(found.labels[wrong])):
+            tried.extend(place + spread * generator.standard_normal((_TRIES, 1, count)))
+        again = _mode(part, _best(part, tried))
+        better = again.cost < before
+        for name, value in vars(again).items():
+            getattr(found, name)[wrong[better]] = value[better]
+        # What is left is the size of the noise where nobody has told it.
+        nat = np.maximum(2.0 * found.cost[wrong] / points[wrong], 1.0)
+        alike[wrong] += np.abs(again.cost - before) <= _ALIKE * nat
+
+
+def _best(residuals: LogitResiduals, labels: list[Array]) -> Array:
+    """The best of some labels, each [n, p] or [1, p]: [n, p]."""
+    best, least = np.empty((len(residuals), labels[0].shape[1])), np.full(len(residuals), np.inf)
+    for each in labels:
+        tried = np.broadcast_to(np.clip(each, _EDGE, 1.0 - _EDGE), best.shape)
         tried = residuals.law.sorted_labels(tried)
         cost = np.square(residuals.values(_place(tried))).sum(axis=1)
         best = np.where((cost < least)[:, None], tried, best)
@@ -125,14 +141,8 @@ def _mode(residuals: LogitResiduals, labels: Array) -> Minimum:
     found = minimise(
         residuals, _place(residuals.law.sorted_labels(labels)), _MOST_STEPS, _TOLERANCE
     )
-    labels = labels_at(found.labels)
-    unique = residuals.law.sorted_labels(labels)
-    swapped = np.flatnonzero((unique != labels).any(axis=1))
-    if len(swapped):
-        inside = np.clip(unique[swapped], _TINY, 1.0 - _TINY)
-        again = minimise(residuals.rows(swapped), _place(inside), 3, _TOLERANCE)
-        for name, value in vars(again).items():
-            getattr(found, name)[swapped] = value
+    unique = residuals.law.sorted_labels(labels_at(found.labels))
+    found.labels = _place(np.clip(unique, _TINY, 1.0 - _TINY))
     return found
 
 

@@ -109,7 +109,7 @@ class LawFit(keras.layers.Layer):
                 wrong = seen[:judges] @ _ridge(seen[judges:], labels[judges:]) - labels[:judges]
                 start = _rounded(_ridge(seen, labels))
             learnt.append((start, _rounded(np.sqrt(np.mean(wrong**2, axis=0))), spectrum))
-        errors = [np.linalg.norm(spread) for _, spread, _ in learnt]
+        errors = [np.exp(np.mean(np.log(spread))) for _, spread, _ in learnt]
         chosen = learnt[-1 if errors[-1] < _WORTH * errors[0] else 0]
         plain = cls(content, p, *chosen)
         first = records[:_RECORDS_FOR_SCALES]

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from tfmat.backends.collectives import Collectives
 
-_RECORDS_IN_BLOCK, _BLOCKS_A_THREAD = 512, 4
+# Short NumPy calls pay for many records at once; still there is work for several processes, and progress to tell.
+_RECORDS_IN_BLOCK, _MOST_IN_BLOCK, _BLOCKS = 512, 4096, 16
+_BLOCKS_A_THREAD = 4
 
 
 def parted(model: "keras.Model") -> tuple["keras.Model | None", "keras.Model"]:
@@ -46,6 +48,8 @@ def represented(
 
     Blocks are the same however many ranks there are, so that the numbers are too.
     """
+    from tfmat.models.law_fit import LawFit
+
     shape = (len(features), *front.output_shape[1:])
     numbers = math.prod(shape[1:])
     check_memory(
@@ -54,14 +58,15 @@ def represented(
         "take fewer records",
     )
     threads = available_threads()
-    blocks = [
-        slice(first, first + _RECORDS_IN_BLOCK)
-        for first in range(0, len(features), _RECORDS_IN_BLOCK)
-    ]
+    fitted = isinstance(front.layers[-1], LawFit)
+    size, in_turn = _RECORDS_IN_BLOCK, _BLOCKS_A_THREAD
+    if fitted:
+        size, in_turn = min(max(size, len(features) // _BLOCKS), _MOST_IN_BLOCK), 1
+    blocks = [slice(first, first + size) for first in range(0, len(features), size)]
     ranks, first_rank = len(collectives.gather(None)), collectives.rank == 0
     seen = np.empty(shape, np.float32)
     started = time.monotonic()
-    together = _BLOCKS_A_THREAD * ranks * threads
+    together = in_turn * ranks * threads
     with (
         _seeing(front, features, threads, alone=ranks == 1) as see,
         progress_bar("preparing", "records") if first_rank else contextlib.nullcontext() as show,
