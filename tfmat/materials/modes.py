@@ -16,7 +16,7 @@ _WIDTH = 16.0
 _MOST_STEPS, _TOLERANCE = 40, 3e-4
 # By how many standard deviations more than its expectation a sum of squares makes for another search, and from where on
 # two others must end alike, within so many nats, in place of one; how many searches there are at most.
-_MORE_LEFT, _FAR_MORE_LEFT, _ALIKE, _SEARCHES = 0.5, 3.0, 0.2, 6
+_MORE_LEFT, _FAR_MORE_LEFT, _ALIKE, _SEARCHES = 0.5, 3.0, 0.2, 4
 # Labels that are tried before each, and how far inside their ranges.
 _TRIES, _EDGE = 4, 0.01
 # Records whose derivatives are in memory at a time.

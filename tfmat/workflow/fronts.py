@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tfmat.backends.collectives import Collectives
 
 # Short NumPy calls pay for many records at once; still there is work for several processes, and progress to tell.
-_RECORDS_IN_BLOCK, _MOST_IN_BLOCK, _BLOCKS = 512, 4096, 16
+_RECORDS_IN_BLOCK, _LEAST_IN_BLOCK, _MOST_IN_BLOCK, _BLOCKS = 512, 1024, 4096, 16
 _BLOCKS_A_THREAD = 4
 
 
@@ -61,7 +61,7 @@ def represented(
     fitted = isinstance(front.layers[-1], LawFit)
     size, in_turn = _RECORDS_IN_BLOCK, _BLOCKS_A_THREAD
     if fitted:
-        size, in_turn = min(max(size, len(features) // _BLOCKS), _MOST_IN_BLOCK), 1
+        size, in_turn = min(max(_LEAST_IN_BLOCK, len(features) // _BLOCKS), _MOST_IN_BLOCK), 1
     blocks = [slice(first, first + size) for first in range(0, len(features), size)]
     ranks, first_rank = len(collectives.gather(None)), collectives.rank == 0
     seen = np.empty(shape, np.float32)

@@ -88,10 +88,11 @@ class Clock:
     """Processor seconds of a training, of all threads, from the end of its first step on: compilation is not counted.
 
     Args:
-      seconds: that the training may take."""
+      seconds: that the training may take.
+      steps: after which it ends all the same; None is as many as there is time for."""
 
-    def __init__(self, seconds: float):
-        self.seconds, self._before = seconds, 0.0
+    def __init__(self, seconds: float, steps: int | None = None):
+        self.seconds, self._before, self.most_steps = seconds, 0.0, steps
         self._start: float | None = None
         self._end: float | None = None
         self.steps = 0
@@ -107,7 +108,7 @@ class Clock:
         if self._start is None:
             self._start = self.now()
         self.steps += steps
-        if self.spent >= self.seconds:
+        if self.spent >= self.seconds or (self.most_steps and self.steps >= self.most_steps):
             self._end = self.now()
         return self._end is not None
 
@@ -115,6 +116,8 @@ class Clock:
         """The learning rate, alike for all: it rises from a tenth of its peak, then falls by half a cosine to zero."""
         before = min(self._before, 0.99 * self.seconds)
         share = min(1.0, (self.spent - before) / (self.seconds - before))
+        if self.most_steps:
+            share = max(share, min(1.0, self.steps / self.most_steps))
         if share < _WARMUP:
             return peak * (0.1 + 0.9 * share / _WARMUP)
         return 0.5 * peak * (1.0 + math.cos(math.pi * (share - _WARMUP) / (1.0 - _WARMUP)))
