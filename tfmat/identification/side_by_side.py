@@ -115,7 +115,7 @@ def all_in_processes(
 def _forked(work: Callable[[Any], Any]) -> tuple[Connection, BaseProcess]:
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
-    fork = context.Process(target=_serve, args=(theirs, work), daemon=True)
+    fork = context.Process(target=_serve, args=(ours, theirs, work), daemon=True)
     with warnings.catch_warnings():
         # Python 3.12 warns of locks that other threads of this process may hold; NumPy takes none of them.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -124,10 +124,13 @@ def _forked(work: Callable[[Any], Any]) -> tuple[Connection, BaseProcess]:
     return ours, fork
 
 
-def _serve(link: Connection, work: Callable[[Any], Any]) -> None:
+def _serve(ours: Connection, link: Connection, work: Callable[[Any], Any]) -> None:
     """Works on the items that come, until this process's parent is gone or ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # Nothing would end a link whose other end is open here as well. A fork has copies of those of earlier forks, which
+    # end after it.
+    ours.close()
     with contextlib.suppress(EOFError, OSError):
         while True:
             place, item = link.recv()

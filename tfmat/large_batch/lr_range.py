@@ -1,6 +1,7 @@
 """Learning-rate range test (Smith 2015, arXiv:1506.01186, 3.3): the rate rises until the loss does."""
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from tfmat.files import as_json, make_folder, read_json, write_json, write_text
 from tfmat.large_batch.batch_sweep import at_batch
 from tfmat.large_batch.figures import range_figure, save_png_and_svg
 from tfmat.large_batch.runs import prepare_data
+from tfmat.workflow.train import curves_to_train
 
 if TYPE_CHECKING:
     from tfmat.data.packed import PackedDataset
@@ -24,6 +26,8 @@ Progress = Callable[[int, int], None]
 _STEPS_A_CALL = 10
 # The test ends where the smoothed loss is so many times the lowest.
 _TOO_MUCH = 4.0
+# The logarithm of the largest width that tells one posterior from another, where a label's range is 1.
+_WIDEST = 3.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,12 +103,22 @@ def lr_range(
     dataset = prepare_data(config, data_dir, max(batches))
     settings = {"low": low, "high": high, "steps": steps, "config": config.to_dict()}
     tables, found = {}, []
+
+    @functools.cache
+    def seen() -> np.ndarray:
+        from tfmat.models import build_for
+        from tfmat.workflow.fronts import trained_part
+
+        rows = slice(curves_to_train(config, dataset.num_train))
+        return trained_part(build_for(config, dataset), dataset.features[rows])[1]
+
     for i, batch in enumerate(sorted(set(batches))):
         path = folder / f"batch-{batch:06d}.csv"
         table = _finished(path, settings)
         if table is None:
             report = None if progress is None else _part(progress, i, len(set(batches)), steps)
-            table = _test(at_batch(config, batch), dataset, workdir, low, high, steps, report)
+            changed = at_batch(config, batch)
+            table = _test(changed, dataset, seen(), workdir, low, high, steps, report)
             write_text(path, table.to_csv(index=False))
             write_json(path.with_suffix(".json"), settings)
         tables[batch] = table
@@ -130,13 +144,14 @@ def _part(progress: Progress, i: int, parts: int, steps: int) -> Progress:
 def _test(
     config: Config,
     dataset: "PackedDataset",
+    features: np.ndarray,
     workdir: str,
     low: float,
     high: float,
     steps: int,
     progress: Progress | None,
 ) -> pd.DataFrame:
-    """`step`, `learning_rate`, `loss`, `smoothed_loss` of one batch's test."""
+    """`step`, `learning_rate`, `loss`, `smoothed_loss` of one batch's test; `features` of all training curves."""
     from tfmat.backends import BackendOptions, make_backend
     from tfmat.backends.losses import per_example_function
     from tfmat.backends.precision import choose_for, chosen_layers
@@ -146,7 +161,8 @@ def _test(
     from tfmat.optimizers.schedules import ExponentialRise
     from tfmat.training.plan import RunPlan
     from tfmat.training.sources import make_source
-    from tfmat.workflow.train import curves_to_train, losses_and_metrics
+    from tfmat.workflow.fronts import parted
+    from tfmat.workflow.train import losses_and_metrics
 
     # Only what changes how a step is computed: a range test has one worker.
     options = BackendOptions(
@@ -157,8 +173,8 @@ def _test(
         folder=workdir,
     )
     backend = make_backend("single", options)
-    model = build_for(config, dataset)
-    losses = losses_and_metrics(config, dataset, model)
+    whole = build_for(config, dataset)
+    losses, (_, model) = losses_and_metrics(config, dataset, whole), parted(whole)
     rise = ExponentialRise(low, high, steps)
     optimizer = build_optimizer(config.optimizer, RunSteps(steps), schedule=rise)
     bfloat16 = choose_for(backend, config.precision, model, config.global_batch_size)
@@ -171,10 +187,9 @@ def _test(
         auxiliary_loss=per_example_function(auxiliary) if auxiliary else None,
         bfloat16=chosen_layers(model, bfloat16),
     )
-    num_train = curves_to_train(config, dataset.num_train)
     source = make_source(
-        dataset.features[:num_train],
-        dataset.labels[:num_train],
+        features,
+        dataset.labels[: len(features)],
         RunPlan.of_config(config, shard_size=dataset.shard_size),
         backend,
     )
@@ -189,7 +204,8 @@ def _test(
         mean = backend.train(*block)[:, 0] / block.num_examples
         if config.model.uncertainty == "flow":
             # Minus a log density may be negative; the squares of the widths that it means fall as other losses do.
-            mean = np.exp(2.0 * mean / len(dataset.parameters))
+            # It may begin at thousands around fits that nothing has widened yet: no such width is a number.
+            mean = np.exp(2.0 * np.minimum(mean / len(dataset.parameters), _WIDEST))
         found.extend(mean.tolist())
         if progress:
             progress(len(found), steps)

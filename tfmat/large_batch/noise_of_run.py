@@ -108,16 +108,19 @@ def _part(progress: Progress | None, i: int, parts: int, groups: int) -> Progres
 
 
 def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callable[[Any], Any]]:
-    """The run's model, and rows -> gradients of its mean loss with the model's present weights."""
+    """What trains of the run's model, and rows -> gradients of its mean loss with the present weights."""
     import tensorflow as tf
 
     from tfmat.backends.batches import share_or_copy
     from tfmat.models import build_for
-    from tfmat.workflow.train import losses_and_metrics
+    from tfmat.workflow.fronts import trained_part
+    from tfmat.workflow.train import curves_to_train, losses_and_metrics
 
-    model = build_for(config, dataset)
-    loss_of = RunLoss(model, losses_and_metrics(config, dataset, model))
-    features, labels = share_or_copy(dataset.features), share_or_copy(dataset.labels)
+    train = slice(curves_to_train(config, dataset.num_train))
+    whole = build_for(config, dataset)
+    model, seen = trained_part(whole, dataset.features[train])
+    loss_of = RunLoss(model, losses_and_metrics(config, dataset, whole))
+    features, labels = share_or_copy(seen), share_or_copy(dataset.labels[train])
 
     def gradient(rows: Any) -> list[Any]:
         weights = [tf.convert_to_tensor(v.value) for v in model.trainable_variables]

@@ -73,6 +73,19 @@ def check_step(config: Config, backends: Set[str]) -> None:
             )
 
 
+def check_network(model: Config) -> None:
+    """InputError for a network whose steps a study does not take as a run does."""
+    for key, timed, why in (
+        ("representation", ("points", "plastic_spectrum"), "which is computed once, before the first step,"),
+        ("uncertainty", ("none",), "which has another loss,"),
+    ):  # fmt: skip
+        if model[key] not in timed:
+            raise InputError(
+                f"model.{key}={model[key]}, {why} does not work with tfmat scale, whose steps are those of whole "
+                f"networks with the mean squared error; leave it at {timed[0]}"
+            )
+
+
 class Meeting(NamedTuple):
     """What one meeting of the workers sends.
 

@@ -16,7 +16,7 @@ from tfmat.config import (
 )
 from tfmat.durations import Duration
 from tfmat.errors import InputError, nearest
-from tfmat.scaling.exchanges import EXCHANGING, check_exchange, check_step
+from tfmat.scaling.exchanges import EXCHANGING, check_exchange, check_network, check_step
 
 # TensorFlow's own tf.distribute, to be compared with.
 BASELINES = ("parameter_server", "mirrored", "multi_worker_mirrored")
@@ -266,8 +266,8 @@ def load_matrix(
     check_config(config)
     wanted = "tfmat.scaling.matrix.Matrix(...)"
     matrix = call_config_function(file, "get_scaling", Matrix, wanted)
-    for name in matrix.models:
-        config_of_model(config, matrix, name)
+    for name in ("default", *matrix.models):
+        check_network(config_of_model(config, matrix, name).model)
     check_step(config, {each for runs in matrix.runs for each in runs.values("backend")})
     return config, matrix
 

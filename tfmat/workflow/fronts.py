@@ -41,6 +41,14 @@ def parted(model: "keras.Model") -> tuple["keras.Model | None", "keras.Model"]:
     return None, model
 
 
+def trained_part(model: "keras.Model", features: np.ndarray) -> tuple["keras.Model", np.ndarray]:
+    """What trains of a network, and what that sees of records; by one process that is alone."""
+    from tfmat.backends.collectives import Collectives
+
+    front, trained = parted(model)
+    return trained, features if front is None else represented(front, features, Collectives())
+
+
 def represented(
     front: "keras.Model", features: np.ndarray, collectives: "Collectives"
 ) -> np.ndarray:

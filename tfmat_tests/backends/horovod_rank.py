@@ -44,7 +44,7 @@ def build(case, backend):
     if case.get("timed"):
         backend.time_steps()
     model = make_model(**case.get("model", {}))
-    loss = per_example_function(loss_of(model))
+    loss = per_example_function(loss_of(model, case.get("compiled", False)))
     optimizer = make_functional(OPTIMIZERS[case["optimizer"]](), sam_rho=case.get("sam_rho"))
     backend.build(model, optimizer, loss, {})
     return model, backend.read()

@@ -117,6 +117,12 @@ def _cases_of_any_rank(case, normalized):
             "precision": "float64",
             "model": {"uncertainty": "flow"},
         },
+        "posterior-compiled": {
+            "optimizer": "adam",
+            "precision": "float64",
+            "compiled": True,
+            "model": {"uncertainty": "flow", "representation": "fit"},
+        },
         # NovoGrad has a step a tensor: Adam makes whole steps of gradients that are nothing but float32's rounding.
         "posterior-float32": {
             "batch": BATCH,

@@ -1,8 +1,8 @@
-"""One process of a mesh: `[mpirun -np N] python -m THIS MESH PRECISION ZERO_STAGE-OPTIMIZER[-flow|-twice|-sharp] ...`.
+"""One process of a mesh: `[mpirun -np N] python -m THIS MESH PRECISION STAGE-OPTIMIZER[-flow[-fit]|-twice|-sharp] ...`.
 
 Trains 20 steps of each case and compares every weight with a plain Keras loop, and the state with what another backend
-makes of it; `twice` computes activations twice, `sharp` takes sharpness-aware steps. Says for each `HELD CASE`, and the
-largest share of the weights and slots that a device held.
+makes of it; `fit` is what trains behind fits, `twice` computes activations twice, `sharp` takes sharpness-aware steps.
+Says for each `HELD CASE`, and the largest share of the weights and slots that a device held.
 """
 
 import sys
@@ -22,15 +22,17 @@ def make_optimizer(name):
     return OPTIMIZERS[name]()
 
 
-def make_model(seed, uncertainty="none"):
+def make_model(seed, uncertainty="none", representation="points"):
     """Its layers divide by 2."""
     from tfmat.config import default_config
     from tfmat.models import build_model
+    from tfmat_tests.backends.problem import means_for_fit
 
     config = default_config().model
     config.conv_filters, config.hidden_units = (4, 6), (24,)
-    config.uncertainty = uncertainty
-    return build_model(config, num_outputs=2, num_points=48, seed=seed)
+    config.uncertainty, config.representation = uncertainty, representation
+    fit = means_for_fit(representation)
+    return build_model(config, num_outputs=2, num_points=48, fit=fit, seed=seed)
 
 
 def plain_keras_loop(model, name, data, indices, weights):

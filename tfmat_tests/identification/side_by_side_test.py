@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -110,6 +112,22 @@ def test_ctrl_c_ends_the_forks_and_then_the_work(three):
     with pytest.raises(KeyboardInterrupt):
         list(in_processes(work, range(9)))
     assert not multiprocessing.active_children()
+
+
+KILLED = """
+import os, signal
+from tfmat.identification import side_by_side
+side_by_side.processors = lambda: 3
+answers = side_by_side.in_processes(lambda _: os.getpid(), range(9))
+next(answers)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_forks_end_with_a_process_that_is_killed():
+    """It has no time to end them; they have its output too, which ends when the last of them does."""
+    ended = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, timeout=60)
+    assert ended.returncode == -signal.SIGKILL
 
 
 def test_a_fork_ignores_ctrl_c_and_has_no_forks_of_its_own(three):

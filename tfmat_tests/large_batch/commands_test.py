@@ -115,6 +115,30 @@ def test_a_range_test_of_a_posterior_stays_above_zero(tmp_path, data_dir, capsys
     assert (pd.read_csv(tmp_path / "batch-000300.csv").loss > 0).all()
 
 
+def test_a_range_test_around_fits_begins_at_losses_of_thousands(tmp_path, data_dir, capsys):
+    arguments = [
+        "lr_range", *SMALL, f"--workdir={tmp_path}", f"--data_dir={data_dir}", "--batches=300",
+        "--steps=20", "--low=1e-6", "--high=1e-4", "--config.law=voce", "--config.model.hidden_units=5",
+        "--config.model.representation=fit", "--config.model.uncertainty=flow",
+    ]  # fmt: skip
+    assert main(arguments) == 0
+    assert capsys.readouterr().err.count("prepared 900 records") == 1
+    losses = pd.read_csv(tmp_path / "batch-000300.csv").loss
+    assert len(losses) == 20 and (losses > 0).all() and np.isfinite(losses).all()
+
+
+def test_the_noise_scale_of_a_network_around_fits(tmp_path, data_dir, capsys):
+    arguments = ["train", *SMALL, f"--workdir={tmp_path}", f"--data_dir={data_dir}"]
+    assert main([*arguments, "--config.train_for=9steps", "--config.model.representation=fit"]) == 0
+    capsys.readouterr()
+    assert (
+        main(["noise_scale", f"--workdir={tmp_path}", "--small=9", "--big=90", "--groups=8"]) == 0
+    )
+    assert "prepared 900 records" in capsys.readouterr().err
+    (point,) = json.loads((tmp_path / "noise_scale.json").read_text())["points"]
+    assert point["step"] == 9 and point["variance"] > 0
+
+
 def test_rates_of_a_loss_with_a_known_minimum():
     """log loss = (log10 rate + 2)² - 3: lowest at 0.01, steepest at the first rate that counts."""
     rates = np.geomspace(1e-5, 1.0, 501)
