@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from tfmat.files import atomic_write
 from tfmat.report.formatting import format_power, unbroken
+from tfmat.report.panel_layout import lay_out_panel, place_panel, room
 
 Array = NDArray[np.floating]
 
@@ -40,12 +41,6 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 MOST_SERIES = len(COLOURS)
 _LEGEND_ROW = 0.19  # inches
 _PNG_DPI = 144
-# Inches between text and the figure's edge.
-_PAD = 0.04
-Margins = tuple[float, float, float, float]  # left, right, bottom, top; inches
-# Near what most panels need.
-_GUESS: Margins = (0.7, 0.1, 0.5, 0.1)
-_MOST_PASSES = 3
 # Letters beside each other: of a legend, also in a font wider than the picture was laid out with; and beside a bar.
 _LEGEND_WIDTH, _BAR_WIDTH = 52, 34
 
@@ -104,7 +99,7 @@ def save_grid(rows: Sequence[Sequence[Picture]], path: str | os.PathLike) -> Non
 
     Panels above each other begin and end at one place, as do those beside each other. The last row may have fewer.
     """
-    margins = [[_room(each.figure) for each in row] for row in rows]
+    margins = [[room(each.figure) for each in row] for row in rows]
     sides = [
         np.max([row[j][:2] for row in margins if j < len(row)], axis=0) for j in range(len(rows[0]))
     ]
@@ -112,7 +107,7 @@ def save_grid(rows: Sequence[Sequence[Picture]], path: str | os.PathLike) -> Non
     for row, found in zip(rows, margins, strict=True):
         ends = np.max([each[2:] for each in found], axis=0)
         for each, side in zip(row, sides, strict=False):
-            _place(each.figure, (*side, *ends))
+            place_panel(each.figure, (*side, *ends))
         lines.append(np.concatenate([_pixels(each.figure) for each in row], axis=1))
     width = lines[0].shape[1]
     lines = [
@@ -139,52 +134,9 @@ def _lay_out(figure: Figure) -> None:
         return
     figure.set_layout_engine(None)
     if len(figure.axes) == 1 and not figure.legends and not figure.get_suptitle():
-        _lay_out_panel(figure)
+        lay_out_panel(figure)
     else:
         engine.execute(figure)
-
-
-def _lay_out_panel(figure: Figure) -> None:
-    """As the constrained layout does with one panel, in less than half of the time: text is measured once, not twice.
-
-    Only where the panel has other ticks in its new place can its text need another room.
-    """
-    ticks = _place(figure, _GUESS)
-    for _ in range(_MOST_PASSES):
-        before, ticks = ticks, _place(figure, _margins(figure))
-        if ticks == before:
-            return
-
-
-def _place(figure: Figure, margins: Margins) -> list[list[float]]:
-    """Puts the only panel between these margins; returns its ticks there."""
-    (panel,) = figure.axes
-    left, right, bottom, top = margins
-    width, height = figure.get_size_inches()
-    size = (width - left - right) / width, (height - bottom - top) / height
-    panel.set_position((left / width, bottom / height, *size))
-    panel.apply_aspect()
-    axes = (panel.xaxis, panel.yaxis)
-    return [list(axis.get_ticklocs(minor=minor)) for axis in axes for minor in (False, True)]
-
-
-def _room(figure: Figure) -> Margins:
-    """Inches around the only panel."""
-    (panel,) = figure.axes
-    place = panel.get_position(original=True)
-    width, height = figure.get_size_inches()
-    return place.x0 * width, (1 - place.x1) * width, place.y0 * height, (1 - place.y1) * height
-
-
-def _margins(figure: Figure) -> Margins:
-    """Inches that the text of the only panel needs around it."""
-    (panel,) = figure.axes
-    text = panel.get_tightbbox(for_layout_only=True)
-    assert text is not None
-    box = panel.bbox
-    pixels = (box.x0 - text.x0, text.x1 - box.x1, box.y0 - text.y0, text.y1 - box.y1)
-    left, right, bottom, top = (one / figure.dpi + _PAD for one in pixels)
-    return left, right, bottom, top
 
 
 def _pixels(figure: Figure) -> NDArray[np.uint8]:
