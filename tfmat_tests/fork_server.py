@@ -35,6 +35,7 @@ LOADED = (
     "tfmat.models",
     "tfmat.report.figures",
     "tfmat.report.tables",
+    "tfmat.report.training_report",
     "tfmat.training.trainer",
     "tfmat.workflow",
 )
@@ -270,6 +271,11 @@ def _load() -> None:
         # There may be no Horovod, and in Bazel's sandbox a part of tfmat only.
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    # Every finished run fills these, and would compile them first.
+    with contextlib.suppress(ImportError):
+        page = importlib.import_module("tfmat.report.page")
+        for name in ("run.html", "parts.html", "base.html"):
+            page.templates().get_template(name)
     # No fork writes into pages of memory, and so gets a copy of them, only to look for garbage.
     gc.collect()
     gc.freeze()

@@ -20,11 +20,13 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.image import imsave
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
 from tfmat.files import atomic_write
 from tfmat.report.formatting import format_power, unbroken
+from tfmat.report.panel_layout import lay_out_panel, place_panel, room
 
 Array = NDArray[np.floating]
 
@@ -92,16 +94,30 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def grid_figure(rows: Sequence[Sequence[Picture]]) -> Figure:
-    """Rows of panels in one figure; every row has as many."""
-    figure = new_figure(
-        sum(picture.width for picture in rows[0]), sum(row[0].height for row in rows)
-    )
-    panels = figure.subplots(len(rows), len(rows[0]), squeeze=False)
-    for row, pictures in zip(panels, rows, strict=True):
-        for panel, picture in zip(row, pictures, strict=True):
-            picture.draw(panel)
-    return figure
+def save_grid(rows: Sequence[Sequence[Picture]], path: str | os.PathLike) -> None:
+    """Writes rows of pictures as one PNG, from the figures that a page shows too; see `save_figure`.
+
+    Panels above each other begin and end at one place, as do those beside each other. The last row may have fewer.
+    """
+    margins = [[room(each.figure) for each in row] for row in rows]
+    sides = [
+        np.max([row[j][:2] for row in margins if j < len(row)], axis=0) for j in range(len(rows[0]))
+    ]
+    lines = []
+    for row, found in zip(rows, margins, strict=True):
+        ends = np.max([each[2:] for each in found], axis=0)
+        for each, side in zip(row, sides, strict=False):
+            place_panel(each.figure, (*side, *ends))
+        lines.append(np.concatenate([_pixels(each.figure) for each in row], axis=1))
+    width = lines[0].shape[1]
+    lines = [
+        np.pad(line, ((0, 0), (0, width - line.shape[1]), (0, 0)), constant_values=255)
+        for line in lines
+    ]
+    image = io.BytesIO()
+    imsave(image, np.concatenate(lines), format="png", dpi=_PNG_DPI)
+    with atomic_write(path) as file:
+        file.write(image.getvalue())
 
 
 def save_figure(figure: Figure, path: str | os.PathLike) -> None:
@@ -114,9 +130,21 @@ def save_figure(figure: Figure, path: str | os.PathLike) -> None:
 def _lay_out(figure: Figure) -> None:
     """Gives every panel its place for good: savefig would draw all once more, and lay it out twice."""
     engine = figure.get_layout_engine()
-    if engine is not None:
+    if engine is None:
+        return
+    figure.set_layout_engine(None)
+    if len(figure.axes) == 1 and not figure.legends and not figure.get_suptitle():
+        lay_out_panel(figure)
+    else:
         engine.execute(figure)
-        figure.set_layout_engine(None)
+
+
+def _pixels(figure: Figure) -> NDArray[np.uint8]:
+    """[height, width, 3]: red, green and blue."""
+    figure.set_dpi(_PNG_DPI)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3]
 
 
 def _png(figure: Figure) -> bytes:

@@ -4,17 +4,17 @@ import dataclasses
 import functools
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
 
 from tfmat.files import atomic_write, make_folder
-from tfmat.report.drawing import Picture, grid_figure, inline_svg, save_figure
+from tfmat.report.drawing import Picture, inline_svg, save_figure, save_grid
 from tfmat.report.figures import curve_figure
 from tfmat.report.page import SENSELESS, Finding, render_page
 from tfmat.report.record_figures import answer_figure, draw_tests, groups_of_tests
-from tfmat.report.run_figures import FIGURES
+from tfmat.report.run_figures import FIGURES, Rows
 from tfmat.report.run_files import RunFiles, read_run
 from tfmat.report.run_numbers import coverage_gap, more_accurate
 from tfmat.report.tables import exact_lines
@@ -27,6 +27,9 @@ from tfmat.report.verdict import (
     worst_eta,
 )
 
+# Name -> what makes its panels, as in `FIGURES`.
+Figures = dict[str, Callable[[], Rows]]
+
 
 def write_training_report(workdir: str | os.PathLike) -> pathlib.Path:
     """Writes report.html, and its pictures as PNG into figures/, into a run's folder; returns the page's path.
@@ -35,19 +38,21 @@ def write_training_report(workdir: str | os.PathLike) -> pathlib.Path:
       InputError: the folder is no run's, or cannot be written.
     """
     run = read_run(workdir)
-    page = training_page(run)
+    figures = _figures(run)
+    page = training_page(run, figures)
     folder = make_folder(run.workdir / "figures")
-    draw_all: dict[str, Any] = {name: functools.partial(_grid, name) for name in FIGURES}
-    draw_all |= {"example": _example, "example_posterior": _corner}
-    for name, draw in draw_all.items():
+    save_all: dict[str, Callable[[pathlib.Path], bool]] = {
+        name: functools.partial(_save_grid, rows) for name, rows in figures.items()
+    }
+    save_all["example"] = functools.partial(_save_example, run)
+    save_all["example_posterior"] = functools.partial(_save_corner, run)
+    for name, save in save_all.items():
         path = folder / f"{name}.png"
         try:
-            figure = draw(run)
-            if figure is not None:
-                save_figure(figure, path)
+            saved = save(path)
         except SENSELESS:  # the page says so in its place
-            figure = None
-        if figure is None:
+            saved = False
+        if not saved:
             path.unlink(missing_ok=True)  # an earlier one would belong to other numbers
     path = run.workdir / "report.html"
     with atomic_write(path, "w") as file:
@@ -55,30 +60,42 @@ def write_training_report(workdir: str | os.PathLike) -> pathlib.Path:
     return path
 
 
-def _grid(name: str, run: RunFiles) -> Any:
-    rows = FIGURES[name](run)
-    return grid_figure(rows) if rows else None
+def _figures(run: RunFiles) -> Figures:
+    """Each is drawn when it is first asked for, once for the page and for its file."""
+    return {name: functools.cache(functools.partial(make, run)) for name, make in FIGURES.items()}
 
 
-def _example(run: RunFiles) -> Any:
-    return answer_figure(run.example_picture) if run.example_picture else None
+def _save_grid(make: Callable[[], Rows], path: pathlib.Path) -> bool:
+    rows = make()
+    if rows:
+        save_grid(rows, path)
+    return bool(rows)
 
 
-def _corner(run: RunFiles) -> Any:
-    return run.example_posterior.figure if run.example_posterior else None
+def _save_example(run: RunFiles, path: pathlib.Path) -> bool:
+    if run.example_picture:
+        save_figure(answer_figure(run.example_picture), path)
+    return bool(run.example_picture)
 
 
-def training_page(run: RunFiles) -> str:
+def _save_corner(run: RunFiles, path: pathlib.Path) -> bool:
+    if run.example_posterior:
+        save_figure(run.example_posterior.figure, path)
+    return run.example_posterior is not None
+
+
+def training_page(run: RunFiles, figures: Figures | None = None) -> str:
     """The page on a run; without its evaluation where that is of the right type and still tells nothing."""
     try:
-        return _page(run)
+        return _page(run, figures or _figures(run))
     except SENSELESS as error:
         note = f"{run.workdir / 'evaluation.json'} is damaged ({type(error).__name__}: {error})"
         damaged = (*run.damaged, note)
-        return _page(dataclasses.replace(run, evaluation={}, answers=None, damaged=damaged))
+        bare = dataclasses.replace(run, evaluation={}, answers=None, damaged=damaged)
+        return _page(bare, _figures(bare))
 
 
-def _page(run: RunFiles) -> str:
+def _page(run: RunFiles, figures: Figures) -> str:
     verdict = judge(run)
     return render_page(
         "run.html",
@@ -87,7 +104,7 @@ def _page(run: RunFiles) -> str:
         verdict=verdict,
         findings=[*(Finding("warn", f"Left out: {w}.") for w in run.damaged), *verdict.findings],
         rules=RULES,
-        figures=FIGURES,
+        figures=figures,
         panels=_panels(run),
         coverage_gap=coverage_gap,
         coverage_good=COVERAGE_GOOD,
