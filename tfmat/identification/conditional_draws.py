@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tfmat.identification.likelihood import PRIOR_VARIANCE, Likelihoods
 from tfmat.materials.law import Array
-from tfmat.materials.levenberg_marquardt import Expansion, climb
+from tfmat.materials.modes import Expansion, climb
 
 # Rows that are worked on together: their derivatives are some tens of MB.
 _CHUNK = 2048

@@ -12,7 +12,6 @@ the step would carry out stops at the bound, and the others are solved for again
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Self
 
 import numpy as np
@@ -31,11 +30,7 @@ _CHUNK = 256
 # Records of tests: a law with memory goes through them point by point, which pays for many of them at once only.
 _CHUNK_OF_TESTS = 4096
 
-# Of steps uphill from labels near a largest density; they end where none gains as many nats.
-_CLIMBING_DAMPING, _LEAST_GAIN = 1e-6, 1e-3
-
 Flags = NDArray[np.bool_]
-Expansion = tuple[Array, Array, Array]
 
 
 @dataclasses.dataclass
@@ -244,42 +239,6 @@ def bounded_step(normal: Array, slope: Array, labels: Array, damping: Array, hel
         step = np.where(outside, np.where(step < 0.0, -labels, 1.0 - labels), step)
         held |= outside
     return step
-
-
-def climb(
-    expand: Callable[[Array], Expansion],
-    start: Array,
-    columns: NDArray[np.intp],
-    steps: int,
-    held: Flags | None = None,
-) -> tuple[Array, Expansion]:
-    """At most so many damped Gauss-Newton steps of many densities inside 0-1, each taken where the density grows.
-
-    Args:
-      expand: log density [k], gradient [k, p] and information [k, p, p] of labels, of which `columns` [k, m] move.
-      held: [k, m], those that do not move all the same.
-
-    Returns:
-      The columns where the steps end, and the expansion there.
-    """
-    best, (density, gradient, information) = start, expand(start)
-    damping = np.full(len(best), _CLIMBING_DAMPING)
-    held = np.zeros(best.shape, np.bool_) if held is None else held
-    for _ in range(steps):
-        normal, slope = information[:, columns[:, None], columns], -gradient[:, columns]
-        damped = damping[:, None] * _norms(normal) ** 2
-        trial = np.clip(best + bounded_step(normal, slope, best, damped, held), 0.0, 1.0)
-        found = expand(trial)
-        better = found[0] >= density
-        settled = better & (found[0] < density + _LEAST_GAIN)
-        damping = np.where(better, 0.1 * damping, 30.0 * np.maximum(damping, 1e-4))
-        best = np.where(better[:, None], trial, best)
-        density = np.where(better, found[0], density)
-        gradient = np.where(better[:, None], found[1], gradient)
-        information = np.where(better[:, None, None], found[2], information)
-        if settled.all():
-            break
-    return best, (density, gradient, information)
 
 
 def _solve(system: Array, right: Array) -> Array:

@@ -5,11 +5,13 @@ is that of a logistic distribution: a parameter that a record does not tell stay
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tfmat.materials.law import Array
-from tfmat.materials.levenberg_marquardt import Minimum, Residuals, minimise
+from tfmat.materials.levenberg_marquardt import Flags, Minimum, Residuals, bounded_step, minimise
 
 # The logits that the search may take, as one unit of its box, and when it ends: steps, promised share of the cost.
 _WIDTH = 16.0
@@ -24,6 +26,10 @@ _TOGETHER = 512
 # Of records whose law has overflowed.
 _NO_FIT = 1e12
 _TINY = 1e-9
+# Of steps uphill from labels near a largest density; they end where none gains as many nats.
+_CLIMBING_DAMPING, _LEAST_GAIN = 1e-6, 1e-3
+
+Expansion = tuple[Array, Array, Array]
 
 
 class LogitResiduals(Residuals):
@@ -126,7 +132,10 @@ def _search_again(residuals: LogitResiduals, found: Minimum, start: Array, sprea
 
 def _best(residuals: LogitResiduals, labels: list[Array]) -> Array:
     """The best of some labels, each [n, p] or [1, p]: [n, p]."""
-    best, least = np.empty((len(residuals), labels[0].shape[1])), np.full(len(residuals), np.inf)
+    best, least = (
+        np.full((len(residuals), labels[0].shape[1]), 0.5),
+        np.full(len(residuals), np.inf),
+    )
     for each in labels:
         tried = np.broadcast_to(np.clip(each, _EDGE, 1.0 - _EDGE), best.shape)
         tried = residuals.law.sorted_labels(tried)
@@ -158,3 +167,39 @@ def _laplace(found: Minimum) -> tuple[Array, Array, Array]:
     regular = normal * over + 1e-10 * np.eye(logits.shape[1])
     left = 2.0 * found.cost - np.square(_prior(logits)[0]).sum(axis=1)
     return logits, np.linalg.inv(regular) * over, left
+
+
+def climb(
+    expand: Callable[[Array], Expansion],
+    start: Array,
+    columns: NDArray[np.intp],
+    steps: int,
+    held: Flags | None = None,
+) -> tuple[Array, Expansion]:
+    """At most so many damped Gauss-Newton steps of many densities inside 0-1, each taken where the density grows.
+
+    Args:
+      expand: log density [k], gradient [k, p] and information [k, p, p] of labels, of which `columns` [k, m] move.
+      held: [k, m], those that do not move all the same.
+
+    Returns:
+      The columns where the steps end, and the expansion there.
+    """
+    best, (density, gradient, information) = start, expand(start)
+    damping = np.full(len(best), _CLIMBING_DAMPING)
+    held = np.zeros(best.shape, np.bool_) if held is None else held
+    for _ in range(steps):
+        normal, slope = information[:, columns[:, None], columns], -gradient[:, columns]
+        damped = damping[:, None] * np.einsum("cii->ci", normal)
+        trial = np.clip(best + bounded_step(normal, slope, best, damped, held), 0.0, 1.0)
+        found = expand(trial)
+        better = found[0] >= density
+        settled = better & (found[0] < density + _LEAST_GAIN)
+        damping = np.where(better, 0.1 * damping, 30.0 * np.maximum(damping, 1e-4))
+        best = np.where(better[:, None], trial, best)
+        density = np.where(better, found[0], density)
+        gradient = np.where(better[:, None], found[1], gradient)
+        information = np.where(better[:, None, None], found[2], information)
+        if settled.all():
+            break
+    return best, (density, gradient, information)
