@@ -1,5 +1,6 @@
 """A trained network that answers: curves -> labels -> values; and its intervals made true after the training."""
 
+import hashlib
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -21,11 +22,14 @@ from tfmat.identification.uncertainty import COVERAGE, Calibration, Spread
 from tfmat.materials.law import Array, Law
 from tfmat.materials.parameter import Parameter
 from tfmat.models.flow import POSTERIOR
+from tfmat.models.law_fit import LawFit
 
 # What callers with very many curves hand over at a time: large enough to keep the cores busy, small in memory.
 CURVES_PER_CALL = 4096
 # A thread's share of a call: what a block's operations leave for each other stays in the processor's cache.
 _BLOCK = 1024
+# Blocks whose outputs a network around fits keeps.
+_MOST_KEPT = 64
 # Of each curve, for the mean, std and intervals of a whole posterior; the same ones for every curve.
 _EVEN_DRAWS = 512
 # Drawn in one call: small enough for a processor's cache.
@@ -84,6 +88,8 @@ class Identifier:
                 f"the model maps {found[0]} to {found[1]}, but {sidecar.file} describes "
                 f"{expected[0]} to {expected[1]}; train again"
             )
+        self._kept: dict[bytes, Array] = {}
+        self._keeps = any(isinstance(each, LawFit) for each in model.layers)
         # One traced function for any number of curves; a direct call would run op by op.
         self._predict = tf.function(
             lambda features: model(features, training=False),
@@ -217,16 +223,31 @@ class Identifier:
         shape = [curves, samples]
         return tf.reshape(labels, [*shape, columns]), tf.reshape(log_density, shape)
 
+    def forget(self) -> None:
+        """Forgets the answers that were kept, so that the next ones take their time."""
+        self._kept.clear()
+
     def _outputs(self, features: np.ndarray) -> Array:
         outputs = np.empty((len(features), self._columns))
 
         def answer(start: int) -> None:
             rows = slice(start, start + _BLOCK)
-            block = np.asarray(features[rows], np.float32)
-            outputs[rows] = self._predict(tf.constant(block)).numpy()
+            outputs[rows] = self._block_outputs(np.ascontiguousarray(features[rows], np.float32))
 
         list(in_threads(answer, range(0, len(features), _BLOCK)))
         return outputs
+
+    def _block_outputs(self, block: np.ndarray) -> Array:
+        """What the network says of a block; around fits once, since means, draws and densities ask for the same."""
+        key = hashlib.blake2b(block.data).digest() if self._keeps else b""
+        found = self._kept.get(key)
+        if found is None:
+            found = self._predict(tf.constant(block)).numpy()
+            if self._keeps:
+                while len(self._kept) >= _MOST_KEPT:
+                    self._kept.pop(next(iter(self._kept)), None)
+                self._kept[key] = found
+        return found
 
     def values(self, labels: Array) -> Array:
         """Labels [curves, identified parameters] -> values in the parameters' units, same shape."""

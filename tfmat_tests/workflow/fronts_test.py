@@ -9,6 +9,8 @@ import pytest
 
 from tfmat.config import apply_override, default_config
 from tfmat.data.packed import PackedDataset
+from tfmat.identification.identifier import Identifier
+from tfmat.models.law_fit import LawFit
 from tfmat.workflow import main_job
 
 
@@ -48,7 +50,9 @@ def test_what_has_no_weights_runs_once_and_is_saved_with_the_rest(
     assert "is done" in said and "prepared" not in said
 
 
-def test_a_network_around_fits_starts_where_they_end(tmp_path: pathlib.Path) -> None:
+def test_a_network_around_fits_starts_where_they_end(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After forty steps over 300 curves means are nearly the best possible; the loss is that of the saved file."""
     config = _config(
         model__representation="fit", model__uncertainty="flow", train_for="40steps",
@@ -69,3 +73,28 @@ def test_a_network_around_fits_starts_where_they_end(tmp_path: pathlib.Path) -> 
     outputs = model.predict(dataset.features[rows], verbose=0)
     density = model.get_layer("posterior").log_density(dataset.labels[rows], outputs)
     assert json.loads(record)["val_loss"] == pytest.approx(-np.mean(density), rel=1e-4)
+    _check_that_records_are_fitted_once(tmp_path / "run", dataset, monkeypatch)
+
+
+def _check_that_records_are_fitted_once(
+    run: pathlib.Path, dataset: PackedDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much is asked of the answers to them."""
+    fitted: list[int] = []
+    fits = LawFit.fits
+
+    def counted(self: LawFit, records: np.ndarray, spectra: np.ndarray) -> np.ndarray:
+        fitted.append(len(records))
+        return fits(self, records, spectra)
+
+    monkeypatch.setattr(LawFit, "fits", counted)
+    network = Identifier.open(run)
+    features, labels = dataset.features[:40], dataset.labels[:40]
+    density, draws = network.log_density(features, labels), network.draws(features, 5)
+    np.testing.assert_array_equal(network.log_density(features, labels), density)
+    assert fitted == [40]
+    network.predict(features[:30])
+    assert fitted == [40, 30]
+    network.forget()
+    np.testing.assert_array_equal(network.draws(features, 5).labels, draws.labels)
+    assert fitted == [40, 30, 40]
