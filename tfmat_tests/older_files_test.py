@@ -79,8 +79,10 @@ def test_a_finished_run_answers_and_is_reported(older, capsys):
     for name, parameter in theirs["parameters"].items():
         # What the network says was the headline then.
         assert ours["parameters"][name]["network"] == pytest.approx(parameter["value"], rel=1e-4)
-        for key in ("polished", "least_squares"):
-            assert ours["parameters"][name][key] == pytest.approx(parameter[key], rel=1e-3)
+        best = ours["parameters"][name]["least_squares"]
+        assert best == pytest.approx(parameter["least_squares"], rel=1e-3)
+        # Two steps of least squares come nearer now than they did then.
+        assert abs(ours["parameters"][name]["polished"] - best) <= abs(parameter["polished"] - best)
     call(capsys, "report", "--workdir=finished")
     page = (older / "finished" / "report.html").read_text()
     assert EXAMPLE in page and "hahn_tsai" in page
