@@ -23,7 +23,7 @@ from tfmat.materials.law import Array, Law
 # A step that promises to lower the sum of squares by less than this fraction is the last one. It is still taken,
 # and convergence is nearly quadratic: what remains is far smaller.
 TOLERANCE = 1e-8
-_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 0.1, 1e-9, 1e12
+_FIRST_DAMPING, _LEAST_DAMPING, _MOST_DAMPING = 0.03, 1e-9, 1e12
 _FIRST_RISE = 2.0
 # Curves that are worked on together: their derivatives stay in the cache.
 _CHUNK = 256
@@ -268,7 +268,7 @@ def _next_damping(damping: Array, rise: Array, gain: Array, better: Flags) -> tu
 
 
 def _norms(normal: Array) -> Array:
-    """Of the columns of J, from JᵀJ [curves, p, p]: [curves, p]."""
+    """The norms of the columns of J, [curves, p], from JᵀJ [curves, p, p]."""
     return np.sqrt(np.einsum("cii->ci", normal))
 
 

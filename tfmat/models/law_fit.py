@@ -32,7 +32,7 @@ _RECORDS_FOR_START, _JUDGES = 10_000, 0.2
 _RECORDS_FOR_SCALES, _TESTS_FOR_SCALES = 512, 2048
 # The start's regression: groups of a record's points, random hidden units, ridge; a label's distance from its ends.
 _GROUPS, _UNITS, _RIDGE, _EDGE = 48, 256, 1e-4, 0.01
-# By how much errors must be smaller for a spectrum to be worth its time.
+# By how much errors must be smaller, in their geometric mean, for a spectrum to be worth its time.
 _WORTH = 0.8
 # Standard deviations of the numbers, factors e of a standard deviation, and its share of a label's range.
 _FARTHEST, _MOST_CHANGE, _WIDEST = 6.0, 6.0, 0.3

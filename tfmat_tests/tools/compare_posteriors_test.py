@@ -114,6 +114,13 @@ def test_a_clock_counts_from_the_end_of_the_first_step_and_lets_the_rate_fall_to
     assert clock.step_is_over(4)
     now[0] += 5.0
     assert (clock.spent, clock.steps, clock.rate(2.0)) == (10.0, 5, 0.0)
+    # With a last step, which is sooner here than the last second.
+    clock = frozen.Clock(10.0)
+    clock.most_steps = 4
+    assert not clock.step_is_over(2)
+    assert clock.rate(2.0) == pytest.approx(1.0 + np.cos(np.pi * (0.5 - 0.05) / 0.95))
+    assert clock.step_is_over(2)
+    assert clock.rate(2.0) == 0.0
 
 
 def test_tests_of_a_record_stand_side_by_side_for_networks_of_one_series(tool, tmp_path):

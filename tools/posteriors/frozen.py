@@ -87,12 +87,13 @@ class Answer:
 class Clock:
     """Processor seconds of a training, of all threads, from the end of its first step on: compilation is not counted.
 
-    Args:
+    Attributes:
       seconds: that the training may take.
-      steps: after which it ends all the same; None is as many as there is time for."""
+      most_steps: after which it ends all the same; None is as many as there is time for."""
 
-    def __init__(self, seconds: float, steps: int | None = None):
-        self.seconds, self._before, self.most_steps = seconds, 0.0, steps
+    def __init__(self, seconds: float):
+        self.seconds, self._before = seconds, 0.0
+        self.most_steps: int | None = None
         self._start: float | None = None
         self._end: float | None = None
         self.steps = 0
