@@ -60,6 +60,7 @@ class MeshTensors:
             return host(tensor)
         if self._num_processes > 1:  # some of its parts are with others
             return host(self.relayout(tensor, (None,) * len(spec)))
+        self._wait()
         array = np.empty(tensor.shape, tensor.dtype.as_numpy_dtype)
         parts = self._local_parts(array.shape, spec)
         for shard, part in zip(dtensor.unpack(tensor), parts, strict=True):
@@ -73,6 +74,7 @@ class MeshTensors:
 
     def digests_here(self, variables: Iterable[tuple[str, Any, Spec]]) -> list[Digests]:
         """A hash of every part of the (name, variable, its layout) that each device of this process holds."""
+        self._wait()
         found: list[Digests] = [{} for _ in range(self._num_local)]
         for name, variable, spec in variables:
             parts = self._local_parts(variable.shape, spec)
@@ -80,6 +82,15 @@ class MeshTensors:
                 array = np.ascontiguousarray(shard)
                 device[f"{name} {part}"] = hashlib.blake2b(array.data, digest_size=16).hexdigest()
         return found
+
+    def _wait(self) -> None:
+        """Returns when every device of the mesh has done what it was given before; every process calls it.
+
+        `dtensor.unpack` would wait for a tensor with Python's lock, and a device's thread needs that lock to free an
+        array of NumPy's whose step it has done: the two then wait for each other for ever.
+        """
+        ones = np.ones([self._shape.size(name) for name in self._shape.names], np.float32)
+        host(tf.reduce_sum(self.pack(ones, self._shape.names)))
 
     def _local_parts(self, shape: Any, spec: Spec) -> list[tuple[slice, ...]]:
         return device_parts(shape, spec, self._shape)[self._local]
@@ -107,5 +118,5 @@ def _shards(variable: Any) -> list[np.ndarray]:
 
 
 def host(tensor: Any) -> np.ndarray:
-    """A tensor that is whole on every device."""
-    return dtensor.unpack(tensor)[0].numpy()
+    """A tensor that is whole on every device; other threads run while the devices still compute it."""
+    return tensor.numpy()

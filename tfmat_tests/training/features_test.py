@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tfmat_tests import mpi
-from tfmat_tests.processes import forked_python
+from tfmat_tests.processes import PATIENCE, forked_python
 from tfmat_tests.training import features
 from tfmat_tests.training.features import FEATURES, RANKS
 
@@ -55,7 +55,11 @@ def outcomes(tmp_path_factory, plain):
                 if cell == "works":
                     plain(row, column)
         for name, process in running.items():
-            assert process.wait(timeout=400) == 0, (folder / f"{name}.log").read_text()[-4000:]
+            try:  # longer than forks need to say where they stand
+                status = process.wait(timeout=PATIENCE)
+            except subprocess.TimeoutExpired:
+                status = "did not end"
+            assert status == 0, f"{name}: {status}: {(folder / f'{name}.log').read_text()[-4000:]}"
     finally:
         for process in running.values():
             process.kill()
