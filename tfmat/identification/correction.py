@@ -1,9 +1,9 @@
 """A network's samples, corrected with the law's likelihood, and what each answer's are worth. NumPy only.
 
-Draws of the network are weighted by likelihood over their density, Pareto-smoothed (see `weighted_draws`). Where the
-tail of the weights says that this does not do, sampling goes on from them: about the modes, where labels are few (see
-`mode_sampling`), and where that does not do either, by the adaptive sampler (see `posterior_sampling`). It is the order
-of M. Schmitt et al., Amortized Bayesian workflow, 2024, arXiv:2409.04332.
+Draws of the network, and wider ones, are weighted by likelihood over their density, Pareto-smoothed (see
+`weighted_draws`). Where the tail of the weights says that this does not do, sampling goes on from them: about the
+modes, where labels are few (see `mode_sampling`), and where that does not do either, by the adaptive sampler (see
+`posterior_sampling`). It is the order of M. Schmitt et al., Amortized Bayesian workflow, 2024, arXiv:2409.04332.
 """
 
 import dataclasses
@@ -29,15 +29,15 @@ from tfmat.identification.weighted_draws import (
 )
 from tfmat.materials.law import Array
 
-# Draws of the network for each sample that is asked for: few samples are then there twice.
-DRAWS_PER_SAMPLE = 2
+# Draws for each sample that is asked for, as `Identifier.proposals` gives them: few samples are then there twice.
+_DRAWS_PER_SAMPLE = 2
 # Weighted draws that are worth fewer than this share of the samples are not made into so many.
 _LEAST_SHARE = 0.3
 # Draws that sampling makes are to be worth this share of the samples: then few samples are there twice.
 _SAMPLED_SHARE = 0.6
 # Draws that are weighted first, too few for a tail to be fitted, and the share of them that has to count for the others
 # to be weighted too.
-_FIRST_DRAWS, _HOPEFUL_SHARE = 48, 0.5 * _LEAST_SHARE / DRAWS_PER_SAMPLE
+_FIRST_DRAWS, _HOPEFUL_SHARE = 48, 0.5 * _LEAST_SHARE / _DRAWS_PER_SAMPLE
 # Draws of the network that sampling starts from: those of the largest weights, and others.
 _STARTS = 4
 # Samples that a posterior predictive check takes, and the probability below which no answer is trusted.
@@ -64,7 +64,7 @@ def correct(
     """Samples of the posterior of each curve, for a prior that is even in the ranges, and their certificates.
 
     Args:
-      draws: of a network, of those curves; `DRAWS_PER_SAMPLE` for each of the samples will do.
+      draws: of a network, of those curves, such as `Identifier.proposals` gives for so many samples.
       samples: of each curve.
       starts: labels [curves, starts, p] in or near the posterior's mass, beside draws of the network.
       seed: of the draw; what is drawn of a curve also depends on its place among the curves.
@@ -192,6 +192,7 @@ def _weighted(
     if labels is None:
         return SampledPosterior.of(draws.labels[curve], np.full(draws.labels.shape[1], -np.inf))
     row, ratios = slice(curve, curve + 1), np.full(len(labels), -np.inf)
+    proposed = draws.log_density if draws.proposed is None else draws.proposed
     density = ratios.copy()
     # A shift may have left the ranges.
     inside = np.flatnonzero(((labels >= 0.0) & (labels <= 1.0)).all(axis=1))
@@ -199,7 +200,7 @@ def _weighted(
     for first, end in itertools.pairwise(bounds if len(inside) else ()):
         part = inside[first:end]
         density[part] = likelihoods.log_density(row, labels[part])
-        ratios[part] = density[part] - draws.log_density[curve, part]
+        ratios[part] = density[part] - proposed[curve, part]
         if first == 0 and effective_number(ratios) < _HOPEFUL_SHARE * end:
             tried = part[-1] + 1
             labels, ratios, density = labels[:tried], ratios[:tried], density[:tried]

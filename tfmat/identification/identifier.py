@@ -1,5 +1,6 @@
-"""A trained network that answers: curves -> labels -> values; and its intervals made true after the training."""
+"""A trained network that answers: curves -> labels -> values."""
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Sequence
@@ -13,12 +14,17 @@ import tfmat.models.factory  # noqa: F401  (registers the layers that a stored m
 from tfmat.curves.records import RecordForm
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
-from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
-from tfmat.identification.draws import Draws, check_samples, even_normal, independent_normal
+from tfmat.identification.draws import (
+    Draws,
+    check_samples,
+    even_normal,
+    independent_normal,
+    with_wider_half,
+)
 from tfmat.identification.networks import Sidecar, model_files, read_sidecar
 from tfmat.identification.side_by_side import in_threads
-from tfmat.identification.uncertainty import COVERAGE, Calibration, Spread
+from tfmat.identification.uncertainty import COVERAGE, Calibration
 from tfmat.materials.law import Array, Law
 from tfmat.materials.parameter import Parameter
 from tfmat.models.flow import POSTERIOR
@@ -34,13 +40,6 @@ _MOST_KEPT = 64
 _EVEN_DRAWS = 512
 # Drawn in one call: small enough for a processor's cache.
 _DRAWS_PER_CALL = 16_384
-# With 50,000 errors the place of a 95 % interval's end is known to 0.1 % of coverage.
-MOST_CURVES = 50_000
-# A spread is found of so many curves and draws of each: of 95 % coverage 5,000 curves know 0.3. Draws of the last
-# spread tell the next one well where that is near.
-_SPREAD_CURVES, _SPREAD_DRAWS, _MOST_ROUNDS, _NEAR = 5000, 200, 4, 0.05
-# Fewer say nothing of such an end.
-FEWEST_CURVES = 200
 
 
 class Identifier:
@@ -176,9 +175,20 @@ class Identifier:
             labels, std, _ = self.answers(features)
             assert std is not None
             return independent_normal(np.clip(labels, 0.0, 1.0), std, samples, seed)
-        random = np.random.default_rng(seed)
-        shape = (len(features), samples, len(self.parameters))
-        return self._draws(features, random.standard_normal(shape, np.float32))
+        return self.draws_of(features, self._normal(len(features), samples, seed))
+
+    def proposals(self, features: np.ndarray, samples: int) -> Draws:
+        """The `draws` of a whole posterior, and behind them as many wider ones, to be weighed by a likelihood.
+
+        Weights of a network's own draws have a heavy tail where its posteriors end a little too early.
+        """
+        normal, proposed = with_wider_half(self._normal(len(features), 2 * samples))
+        found = self.draws_of(features, normal)
+        return dataclasses.replace(found, proposed=found.log_density + proposed)
+
+    def _normal(self, curves: int, samples: int, seed: int = 0) -> np.ndarray:
+        shape = (curves, samples, len(self.parameters))
+        return np.random.default_rng(seed).standard_normal(shape, np.float32)
 
     def log_density(self, features: np.ndarray, labels: Array) -> Array:
         """Logarithm of the posterior density of labels [curves, p], of a whole posterior: [curves]."""
@@ -193,9 +203,10 @@ class Identifier:
 
     def _even_draws(self, features: np.ndarray) -> Draws:
         normal = even_normal(_EVEN_DRAWS, len(self.parameters)).astype(np.float32)
-        return self._draws(features, np.broadcast_to(normal, (len(features), *normal.shape)))
+        return self.draws_of(features, np.broadcast_to(normal, (len(features), *normal.shape)))
 
-    def _draws(self, features: np.ndarray, normal: np.ndarray) -> Draws:
+    def draws_of(self, features: np.ndarray, normal: np.ndarray) -> Draws:
+        """Samples of a whole posterior, made of numbers [curves, samples, p] from a standard normal distribution."""
         outputs = np.asarray(self._outputs(features), np.float32)
         labels, log_density = np.empty(normal.shape), np.empty(normal.shape[:2])
 
@@ -254,45 +265,3 @@ class Identifier:
         return np.stack(
             [p.from_unit_interval(labels[:, i]) for i, p in enumerate(self.parameters)], axis=1
         )
-
-
-def calibrate(identifier: Identifier, dataset: PackedDataset) -> Calibration | Spread | None:
-    """The calibration of the network's std, or the spread of its posteriors, on the last validation curves.
-
-    They never train and, but for the choice of the best epoch on the first of them, are as good as new; the test curves
-    stay untouched.
-
-    Returns:
-      None where the network has neither, or the validation curves are too few.
-    """
-    count = min(dataset.num_validation, MOST_CURVES)
-    if identifier.uncertainty == "none" or count < FEWEST_CURVES:
-        return None
-    end = dataset.num_train + dataset.num_validation
-    rows = slice(end - count, end)
-    features, true_labels = dataset.features[rows], np.asarray(dataset.labels[rows], np.float64)
-    if identifier.uncertainty == "flow":
-        return _spread(identifier, features[-_SPREAD_CURVES:], true_labels[-_SPREAD_CURVES:])
-    labels, std = identifier.predict_with_std(features)
-    assert std is not None
-    return Calibration.measured(true_labels, np.clip(labels, 0.0, 1.0), std)
-
-
-def _spread(identifier: Identifier, features: np.ndarray, true_labels: Array) -> Spread:
-    """The spread by which the network's joint regions hold these truths as often as they say."""
-    shape = (len(features), _SPREAD_DRAWS, true_labels.shape[1])
-    normal = np.random.default_rng(0).standard_normal(shape, np.float32)
-    squares: Array = np.sum(np.square(normal), axis=2, dtype=np.float64)
-    true_square = np.sum(np.square(identifier.standardized(features, true_labels)), axis=1)
-    before = identifier.spread
-    for _ in range(_MOST_ROUNDS):
-        now = identifier.spread
-        densities = identifier._draws(features, normal).log_density
-        true_density = identifier.log_density(features, true_labels)
-        identifier.spread = now.better(
-            densities, np.asarray(now.value**2 * squares), true_density, true_square, shape[2]
-        )
-        if abs(identifier.spread.value / now.value - 1.0) < _NEAR:
-            break
-    found, identifier.spread = identifier.spread, before
-    return found

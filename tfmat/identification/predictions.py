@@ -14,7 +14,7 @@ from tfmat.curves.resampling import resample
 from tfmat.errors import InputError
 from tfmat.identification import caveats
 from tfmat.identification.certificate import Certificate, Posterior
-from tfmat.identification.correction import DRAWS_PER_SAMPLE, correct
+from tfmat.identification.correction import correct
 from tfmat.identification.draws import Draws, Samples, independent_normal
 from tfmat.identification.measured_likelihood import MeasuredLikelihoods, MeasuredTests
 from tfmat.identification.specimen_likelihood import SpecimenLikelihoods
@@ -92,10 +92,11 @@ def _predicted(network: "Identifier", features: np.ndarray, samples: int) -> Pre
     labels = np.clip(raw[0], 0.0, 1.0)
     if std is None or limits is None:
         return Predicted(labels, None, None)
-    count = (
-        samples if network.uncertainty == "gaussian" else DRAWS_PER_SAMPLE * (samples or _SAMPLES)
-    )
-    drawn = network.draws(features, count) if count else None
+    drawn = None
+    if network.uncertainty == "flow":
+        drawn = network.proposals(features, samples or _SAMPLES)
+    elif samples:
+        drawn = network.draws(features, samples)
     return Predicted(labels, std[0], limits[0, 0], samples, drawn)
 
 

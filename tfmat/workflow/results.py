@@ -27,9 +27,9 @@ _EXAMPLE_SAMPLES = 1000
 
 def calibrate_run(workdir: str, dataset: PackedDataset) -> None:
     """Makes the best model's intervals true on validation curves, once; on rank 0 and after the training."""
-    from tfmat.identification.identifier import Identifier, calibrate
+    from tfmat.identification.identifier import Identifier
     from tfmat.identification.networks import read_sidecar, write_calibration
-    from tfmat.identification.uncertainty import Spread
+    from tfmat.identification.uncertainty import Spread, calibrate
 
     about = read_sidecar(workdir)
     known = about.spread if about.uncertainty == "flow" else about.calibration

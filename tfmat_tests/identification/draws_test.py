@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.integrate
 import scipy.stats
 
 import tfmat
@@ -15,11 +16,12 @@ from tfmat.curves.simulate import Simulator
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification.bayes_risk import bayes_risk
-from tfmat.identification.draws import Draws, even_normal, independent_normal
+from tfmat.identification.draws import Draws, even_normal, independent_normal, with_wider_half
 from tfmat.identification.evaluate import evaluate
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.posterior_checks import posterior_scores
 from tfmat.identification.scores import COVERAGES, coverage
+from tfmat.identification.weighted_draws import SampledPosterior
 from tfmat.materials import find_law
 from tfmat.workflow import main_job
 
@@ -32,6 +34,35 @@ def test_independent_gaussians_are_scipys_cut_to_the_ranges():
     np.testing.assert_allclose(draws.std, exact.std(), rtol=0.03)
     expected = exact.logpdf(draws.labels[0]).sum(axis=1)
     np.testing.assert_allclose(draws.log_density[0], expected, rtol=1e-9)
+
+
+def test_a_wider_half_takes_the_tail_from_weights():
+    """A network says 0.7 times the standard deviation of a normal posterior: its weights have no variance."""
+    normal = np.random.default_rng(0).standard_normal((1, 40_000, 2), np.float32)
+    numbers, over_normal = with_wider_half(normal)
+    standard, wide = (scipy.stats.norm(scale=scale) for scale in (1.0, 1.5))
+    each = [said.pdf(numbers[0]).prod(axis=1) for said in (standard, wide)]
+    expected = np.log(np.mean(each, axis=0) / each[0])
+    np.testing.assert_allclose(over_normal[0], expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(numbers[0, :20_000], normal[0, :20_000])
+
+    def weighted(drawn, more):
+        labels = 0.7 * drawn.astype(float)
+        said = scipy.stats.norm(scale=0.7).logpdf(labels).sum(axis=1) + more
+        return SampledPosterior.of(labels, standard.logpdf(labels).sum(axis=1) - said)
+
+    def square_of_weights(radius):
+        """Its mean is the integral over the radius, with the mixture of 0.7 and 1.05 as proposal."""
+        square = radius**2
+        proposed = 0.5 * sum(np.exp(-0.5 * square / v) / (2 * np.pi * v) for v in (0.49, 1.1025))
+        return 2 * np.pi * radius * (np.exp(-0.5 * square) / (2 * np.pi)) ** 2 / proposed
+
+    own, both = weighted(normal[0], 0.0), weighted(numbers[0], over_normal[0])
+    share = 1.0 / scipy.integrate.quad(square_of_weights, 0.0, 12.0)[0]
+    assert both.effective_samples == pytest.approx(share * 40_000, rel=0.1)
+    # 0.51 for the tails of normal densities; the mixture's weights have an end.
+    assert own.pareto_k > 0.4 > 0.0 > both.pareto_k
+    np.testing.assert_allclose(both.variance, 1.0, atol=5 * np.sqrt(2 / both.effective_samples))
 
 
 def test_intervals_are_the_shortest():
@@ -122,6 +153,22 @@ def test_draws_follow_their_density_and_repeat(posterior_run, trained_run):
     np.testing.assert_allclose(draws.mean, labels, atol=5 * std.max() / np.sqrt(2000))
     one = identifier.predict(features[:1])
     np.testing.assert_allclose(one[0], labels[0], atol=1e-4)
+
+
+def test_proposals_are_draws_and_wider_ones_with_the_density_of_both(posterior_run, trained_run):
+    identifier, dataset = Identifier.open(posterior_run), trained_run.dataset
+    features = np.asarray(dataset.features[-1:])
+    found = identifier.proposals(features, 2000)
+    own = identifier.draws(features, 4000)
+    for name in ("labels", "log_density"):
+        np.testing.assert_array_equal(getattr(found, name)[:, :2000], getattr(own, name)[:, :2000])
+    # Weighed by the network's own density over theirs, they are the network's posterior: means within five standard
+    # errors, and weights of mean one.
+    weights = np.exp(found.log_density - found.proposed)[0]
+    assert weights.mean() == pytest.approx(1.0, abs=5 * weights.std() / np.sqrt(4000))
+    mean = np.average(found.labels[0], axis=0, weights=weights)
+    np.testing.assert_allclose(mean, own.mean[0], atol=5 * own.std[0].max() * 1.5 / np.sqrt(4000))
+    assert (found.labels[0, 2000:].std(axis=0) > 1.05 * own.std[0]).all()
 
 
 def test_answers_carry_samples(posterior_run, uncertain_run, trained_run):
