@@ -9,6 +9,7 @@ from typing import Any
 from tfmat.curves.records import RecordForm
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import SIMULATION_VERSION, Simulator
+from tfmat.data.kept import Kept
 from tfmat.data.manifest import (
     MANIFEST,
     SHARD_SIZE,
@@ -32,6 +33,7 @@ from tfmat.materials.parameter import Parameter
 TEST_START = 1 << 40
 MAX_ROWS = 2**31 - 1  # what the int32 indices of a batch can address
 _SCALE_CURVES = 1024  # curves that the input scale is taken from
+_COUNTS = ("num_train", "num_validation", "num_test", "shard_size")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +65,11 @@ class PackedDataset:
     parameters: tuple[Parameter, ...]
     settings: CurveSettings | None
     input_scale: tuple[float, ...]
+
+    @property
+    def kept(self) -> Kept:
+        """Where that is kept which takes long to compute of these records."""
+        return Kept(self.folder)
 
     @property
     def form(self) -> RecordForm:
@@ -111,10 +118,7 @@ class PackedDataset:
             manifest=manifest,
             features=array("features", (layout.num_rows, layout.num_points, layout.num_channels)),
             labels=array("labels", (layout.num_rows, layout.num_labels)),
-            num_train=manifest["num_train"],
-            num_validation=manifest["num_validation"],
-            num_test=manifest["num_test"],
-            shard_size=manifest["shard_size"],
+            **{name: manifest[name] for name in _COUNTS},
             parameters=parameters_of(manifest),
             settings=None if settings is None else settings_of(folder, settings),
             input_scale=tuple(manifest["input_scale"]),

@@ -64,7 +64,7 @@ def load_curves(
 
     features = np.ascontiguousarray(dataset.features[rows.ravel()])
     if front is not None:
-        features = represented(front, features, collectives)
+        features = represented(front, features, collectives, dataset.kept)
     features = features.reshape(*rows.shape, *features.shape[1:])
     return Curves(
         tf.constant(features.astype(dtype)), tf.constant(dataset.labels[rows].astype(dtype))

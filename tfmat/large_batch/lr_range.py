@@ -110,7 +110,7 @@ def lr_range(
         from tfmat.workflow.fronts import trained_part
 
         rows = slice(curves_to_train(config, dataset.num_train))
-        return trained_part(build_for(config, dataset), dataset.features[rows])[1]
+        return trained_part(build_for(config, dataset), dataset.features[rows], dataset.kept)[1]
 
     for i, batch in enumerate(sorted(set(batches))):
         path = folder / f"batch-{batch:06d}.csv"

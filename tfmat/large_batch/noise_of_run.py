@@ -118,7 +118,7 @@ def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callab
 
     train = slice(curves_to_train(config, dataset.num_train))
     whole = build_for(config, dataset)
-    model, seen = trained_part(whole, dataset.features[train])
+    model, seen = trained_part(whole, dataset.features[train], dataset.kept)
     loss_of = RunLoss(model, losses_and_metrics(config, dataset, whole))
     features, labels = share_or_copy(seen), share_or_copy(dataset.labels[train])
 

@@ -1,5 +1,6 @@
 """Makes of the config's `model` section a plain Keras 3 model, curve [points, 3] -> scaled parameters."""
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from tfmat.config import Config, check_layers
 from tfmat.models.convolution import ReshapedMaxPooling1D, UnfoldedConvolution1D
 from tfmat.models.curve_scaling import CurveExtent, CurveShape
 from tfmat.models.flow import with_posterior
-from tfmat.models.law_fit import AroundFit, LawFit, num_numbers
+from tfmat.models.law_fit import RECORDS_FOR_START, AroundFit, LawFit, num_numbers
 from tfmat.models.normalization import ExampleWeightedBatchNormalization
 from tfmat.models.plastic_spectrum import PlasticSpectrum, numbers_of
 from tfmat.models.test_sets import PoolTests, SeenTests, SettingChannels, SplitTests, TestTokens
@@ -24,13 +25,14 @@ _RECORDS_FOR_SPREAD = 2048
 _NON_DECREASING = {"relu", "leaky_relu", "elu", "selu", "softplus", "tanh", "sigmoid", "linear"}
 
 
-def build_for(config: Config, dataset: Any) -> keras.Model:
-    """The config's network for a data set (`PackedDataset`), with seeded initial weights; see `build_model`."""
+def build_for(config: Config, dataset: Any, kept: Any = None) -> keras.Model:
+    """The config's network for a data set (`PackedDataset`), with seeded initial weights; see `build_model`.
+
+    `kept` (`Kept`) is where fits are kept, by default the data set's folder.
+    """
     spread = fit = None
     if config.model.representation == "fit":
-        train = slice(dataset.num_train)
-        records, labels = dataset.features[train], dataset.labels[train]
-        fit = LawFit.learned(dataset.settings, records, labels, dataset.input_scale, name="fit")
+        fit = _fit_for(dataset, kept or dataset.kept)
     if config.model.representation == "plastic_spectrum":
         tests = np.asarray(dataset.features[: min(dataset.num_train, _RECORDS_FOR_SPREAD)])
         tests = tests.reshape(-1, dataset.form.points, tests.shape[2])
@@ -44,6 +46,22 @@ def build_for(config: Config, dataset: Any) -> keras.Model:
         fit=fit,
         seed=config.seed,
     )
+
+
+def _fit_for(dataset: Any, kept: Any) -> LawFit:
+    """The fit whose starts are learnt of a data set, once for all of its runs: that takes seconds."""
+    records, labels = (
+        np.asarray(array[: min(dataset.num_train, RECORDS_FOR_START)])
+        for array in (dataset.features, dataset.labels)
+    )
+    scale, settings = list(dataset.input_scale), dataset.settings
+    key = kept.key("start", json.dumps([settings.to_json(), scale]), records, labels)
+    found = kept.read(key)
+    if found is not None:
+        return LawFit.from_config(json.loads(str(found)))
+    fit = LawFit.learned(settings, records, labels, scale, name="fit")
+    kept.write(key, np.array(json.dumps(fit.get_config())))
+    return fit
 
 
 def build_model(

@@ -28,7 +28,7 @@ from tfmat.models.plastic_spectrum import NUMBERS, PlasticSpectrum, numbers_of
 from tfmat.models.test_sets import SplitTests
 
 # Records that a start is learnt of, and of these those that judge it; records and tests that scale the numbers.
-_RECORDS_FOR_START, _JUDGES = 10_000, 0.2
+RECORDS_FOR_START, _JUDGES = 10_000, 0.2
 _RECORDS_FOR_SCALES, _TESTS_FOR_SCALES = 512, 2048
 # The start's regression: groups of a record's points, random hidden units, ridge; a label's distance from its ends.
 _GROUPS, _UNITS, _RIDGE, _EDGE = 48, 256, 1e-4, 0.01
@@ -91,7 +91,7 @@ class LawFit(keras.layers.Layer):
         **kwargs: Any,
     ) -> "LawFit":
         """The fit whose starts and scales are those of training records [n, points, channels], labels [n, p]."""
-        count = min(len(features), _RECORDS_FOR_START)
+        count = min(len(features), RECORDS_FOR_START)
         records = np.asarray(features[:count])
         labels = np.asarray(labels[:count], np.float64)
         content, p, form = settings.to_json(), labels.shape[1], RecordForm.of(settings)

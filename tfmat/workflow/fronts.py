@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import keras
 
     from tfmat.backends.collectives import Collectives
+    from tfmat.data.kept import Kept
 
 # Short NumPy calls pay for many records at once; still there is work for several processes, and progress to tell.
 _RECORDS_IN_BLOCK, _LEAST_IN_BLOCK, _MOST_IN_BLOCK, _BLOCKS = 512, 1024, 4096, 16
@@ -41,20 +43,25 @@ def parted(model: "keras.Model") -> tuple["keras.Model | None", "keras.Model"]:
     return None, model
 
 
-def trained_part(model: "keras.Model", features: np.ndarray) -> tuple["keras.Model", np.ndarray]:
+def trained_part(
+    model: "keras.Model", features: np.ndarray, kept: "Kept"
+) -> tuple["keras.Model", np.ndarray]:
     """What trains of a network, and what that sees of records; by one process that is alone."""
     from tfmat.backends.collectives import Collectives
 
     front, trained = parted(model)
-    return trained, features if front is None else represented(front, features, Collectives())
+    if front is None:
+        return trained, features
+    return trained, represented(front, features, Collectives(), kept)
 
 
 def represented(
-    front: "keras.Model", features: np.ndarray, collectives: "Collectives"
+    front: "keras.Model", features: np.ndarray, collectives: "Collectives", kept: "Kept"
 ) -> np.ndarray:
     """What the front makes of records [records, points, channels], [records, ..., numbers]; the ranks share the work.
 
-    Blocks are the same however many ranks there are, so that the numbers are too.
+    Blocks are the same however many ranks there are, so that the numbers are too. Fits are kept block by block, so that
+    what was interrupted goes on, and runs on the same records begin at once.
     """
     from tfmat.models.law_fit import LawFit
 
@@ -76,7 +83,7 @@ def represented(
     started = time.monotonic()
     together = in_turn * ranks * threads
     with (
-        _seeing(front, features, threads, alone=ranks == 1) as see,
+        _seeing(front, features, threads, kept, alone=ranks == 1) as see,
         progress_bar("preparing", "records") if first_rank else contextlib.nullcontext() as show,
     ):
         for first in range(0, len(blocks), together):
@@ -94,7 +101,7 @@ def represented(
 
 @contextlib.contextmanager
 def _seeing(
-    front: "keras.Model", features: np.ndarray, threads: int, *, alone: bool
+    front: "keras.Model", features: np.ndarray, threads: int, kept: "Kept", *, alone: bool
 ) -> Iterator[Callable[[list[slice]], Iterable[np.ndarray]]]:
     """What the front makes of some blocks, by threads of TensorFlow's.
 
@@ -110,13 +117,24 @@ def _seeing(
     fit = front.layers[-1]
     if isinstance(fit, LawFit):
         spectra = tf.function(fit.spectra_of, autograph=False).get_concrete_function(record)
+        config = json.dumps(fit.get_config(), sort_keys=True)
 
         def fits(given: tuple[slice, np.ndarray]) -> np.ndarray:
             return fit.fits(features[given[0]], given[1]).astype(np.float32)
 
         def see(parts: list[slice]) -> Iterable[np.ndarray]:
-            given = [(part, np.asarray(spectra(tf.constant(features[part])))) for part in parts]
-            return in_processes(fits, given) if alone else map(fits, given)
+            keys = [kept.key(config, features[part]) for part in parts]
+            found = [kept.read(key) for key in keys]
+            missing = [place for place, one in enumerate(found) if one is None]
+            given = [
+                (parts[place], np.asarray(spectra(tf.constant(features[parts[place]]))))
+                for place in missing
+            ]
+            made = in_processes(fits, given) if alone else map(fits, given)
+            for place, one in zip(missing, made, strict=True):
+                kept.write(keys[place], one)
+                found[place] = one
+            return [one for one in found if one is not None]
 
         with one_thread_a_product():
             yield see

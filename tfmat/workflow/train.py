@@ -81,7 +81,7 @@ def train(
     )
     features = dataset.features
     if front is not None and not _has_ended(plan, backend):
-        features = represented(front, features[: rows[1].stop], backend.collectives)
+        features = represented(front, features[: rows[1].stop], backend.collectives, dataset.kept)
     elif front is not None:  # nothing trains; only the shape counts
         features = np.broadcast_to(np.float32(0.0), (rows[1].stop, *front.output_shape[1:]))
     training, validation = ((features[part], dataset.labels[part]) for part in rows)

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from tfmat.config import apply_override, default_config
+from tfmat.data.kept import Kept
 from tfmat.data.packed import PackedDataset
+from tfmat.identification import side_by_side
 from tfmat.identification.identifier import Identifier
 from tfmat.models.law_fit import LawFit
-from tfmat.workflow import main_job
+from tfmat.workflow import fronts, main_job
 
 
 def _config(**changes: str):
@@ -74,6 +76,47 @@ def test_a_network_around_fits_starts_where_they_end(
     density = model.get_layer("posterior").log_density(dataset.labels[rows], outputs)
     assert json.loads(record)["val_loss"] == pytest.approx(-np.mean(density), rel=1e-4)
     _check_that_records_are_fitted_once(tmp_path / "run", dataset, monkeypatch)
+
+
+def test_fits_are_kept_with_the_records_and_interrupted_ones_go_on(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of fits that are there are not made again, by the same run or another one, whose weights are the same."""
+    config = _config(model__representation="fit", data__num_test="8", train_for="4steps")
+    monkeypatch.setattr(fronts, "_LEAST_IN_BLOCK", 50)
+    blocks: list[slice] = []
+    in_processes, write = side_by_side.in_processes, Kept.write
+
+    def counted(work, items):
+        items = list(items)
+        given = [item[0] for item in items if isinstance(item, tuple)]
+        blocks.extend(one for one in given if isinstance(one, slice))
+        return in_processes(work, items)
+
+    def interrupted(self: Kept, key: str, found) -> None:
+        write(self, key, found)
+        if np.shape(found) and len(list((tmp_path / "data").glob("*/fits-*"))) == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(side_by_side, "in_processes", counted)
+    monkeypatch.setattr(side_by_side, "processors", lambda: 2)
+    monkeypatch.setattr(Kept, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        main_job(config, workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))
+    monkeypatch.setattr(Kept, "write", write)
+    del blocks[:]
+    main_job(config, workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))
+    # Eight blocks; three of them and the start were there.
+    assert [block.start for block in blocks] == [150, 200, 250, 300, 350]
+    del blocks[:]
+    main_job(config, workdir=str(tmp_path / "other"), data_dir=str(tmp_path / "data"))
+    assert not blocks
+    first, second = (
+        keras.saving.load_model(tmp_path / name / "final.keras", compile=False).get_weights()
+        for name in ("run", "other")
+    )
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def _check_that_records_are_fitted_once(

@@ -10,6 +10,7 @@ from posteriors.frozen import SAMPLES, STEPS_PER_CALL, Answer, Clock, Task, main
 from tfmat.backends import make_backend
 from tfmat.config import default_config
 from tfmat.curves.resampling import CurveTarget
+from tfmat.data.kept import Kept
 from tfmat.data.packed import PackedDataset
 from tfmat.durations import RunSteps
 from tfmat.identification.identifier import Identifier
@@ -74,9 +75,10 @@ def train(task: Task, clock: Clock, seed: int):
     config.update_from_flattened_dict(SETTINGS)
     backend = make_backend("single")
     backend.start()
+    nothing_kept = Kept(None)  # what a fit costs counts anew for each training
     with clock.running():
         started = clock.now()
-        model = build_for(config, dataset)
+        model = build_for(config, dataset, nothing_kept)
         front, trained = parted(model)
         assert front is not None
         fits: list[np.ndarray] = []
@@ -86,7 +88,7 @@ def train(task: Task, clock: Clock, seed: int):
             if before - started + took + first * _TRAINING > clock.seconds:
                 break
             few = task.features[first : first + _TOGETHER]
-            fits.append(represented(front, few, backend.collectives))
+            fits.append(represented(front, few, backend.collectives, nothing_kept))
             took = clock.now() - before
         features = np.concatenate(fits)
     clock.most_steps = _EPOCHS * len(features) // config.global_batch_size
