@@ -34,6 +34,11 @@ FLAGS = (
     whole("steps", 300, "steps from the one to the other"),
 )
 NO_ARGUMENT = ""
+_WHERE_OPEN = {
+    "": "",
+    "low": " (the loss was lowest at the first of these rates: give a lower --low)",
+    "high": " (the loss was lowest at the last of these rates: give a higher --high)",
+}
 extra_help = config_help
 
 
@@ -59,7 +64,7 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     for test in found:
         print(
             f"batch {test.batch}: loss falls fastest at {test.steepest:.2g}, is lowest at {test.lowest:.2g}; "
-            f"begin with a peak of {test.suggested:.2g}"
+            f"begin with a peak of {test.suggested:.2g}{_WHERE_OPEN[test.open_end]}"
         )
     print(pathlib.Path(workdir) / "lr_range.png")
     return 0

@@ -40,6 +40,7 @@ class RangeTest:
       steepest: rate at which it fell fastest, per factor of the rate.
       suggested: a third of `lowest`: a peak to begin with.
       steps: steps until the test ended.
+      open_end: `low` or `high` where the loss was lowest at that end of the rates, which then tell too little; else "".
     """
 
     batch: int
@@ -47,6 +48,7 @@ class RangeTest:
     steepest: float
     suggested: float
     steps: int
+    open_end: str = ""
 
 
 def smooth(losses: Sequence[float], factor: float = 0.95) -> np.ndarray:
@@ -68,7 +70,8 @@ def read_rates(batch: int, table: pd.DataFrame) -> RangeTest:
         slope = np.gradient(np.log(losses[: lowest + 1]), np.log(rates[: lowest + 1]))
         steepest = settled + int(np.argmin(slope[settled:]))
     rate = float(rates[lowest])
-    return RangeTest(batch, rate, float(rates[steepest]), rate / 3, len(rates))
+    open_end = "high" if lowest == len(rates) - 1 else "low" if lowest == settled else ""
+    return RangeTest(batch, rate, float(rates[steepest]), rate / 3, len(rates), open_end)
 
 
 def lr_range(
@@ -207,6 +210,11 @@ def _test(
             # It may begin at thousands around fits that nothing has widened yet: no such width is a number.
             mean = np.exp(2.0 * np.minimum(mean / len(dataset.parameters), _WIDEST))
         found.extend(mean.tolist())
+        if not np.isfinite(found[0]):
+            raise InputError(
+                f"batch {config.global_batch_size}: the loss of the first step is {found[0]:g}, before any rate can "
+                "matter; look for records or labels that are not finite, or try another --config.seed"
+            )
         if progress:
             progress(len(found), steps)
         smoothed = smooth(found)

@@ -43,8 +43,8 @@ def test_what_is_damaged_counts_as_not_there(damage: str, tmp_path: pathlib.Path
     (file,) = tmp_path.iterdir()
     content = bytearray(file.read_bytes())
     content[content.index(FOUND.tobytes()) + 5] ^= 1
-    whole = {"cut": content[:-30], "empty": b"", "changed": bytes(content)}
-    file.write_bytes(whole[damage])
+    whole = {"cut": content[:-30], "empty": bytearray(), "changed": content}
+    file.write_bytes(bytes(whole[damage]))
     assert place.read("0") is None
 
 

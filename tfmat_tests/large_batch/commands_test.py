@@ -1,5 +1,6 @@
 """The three commands as a user calls them, on a set of 1,200 curves."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,6 +8,7 @@ import pandas as pd
 import pytest
 
 from tfmat.cli.main import main
+from tfmat.large_batch import lr_range
 from tfmat.large_batch.lr_range import read_rates, smooth
 
 SMALL = ["--config=smoke", "--config.data.num_curves=1200", "--config.data.num_test=20"]
@@ -148,7 +150,26 @@ def test_rates_of_a_loss_with_a_known_minimum():
     found = read_rates(75, table)
     assert found.lowest == pytest.approx(0.01, rel=0.02)
     assert found.suggested == pytest.approx(0.01 / 3, rel=0.02)
-    assert found.steepest == pytest.approx(rates[20])
+    assert found.steepest == pytest.approx(rates[20]) and found.open_end == ""
+
+
+@pytest.mark.parametrize(("slope", "end"), [(-0.3, "high"), (0.3, "low")])
+def test_a_loss_that_only_falls_or_rises_says_too_little(slope, end):
+    rates = np.geomspace(1e-4, 1.0, 100)
+    table = pd.DataFrame({"learning_rate": rates, "smoothed_loss": rates**slope})
+    assert read_rates(75, table).open_end == end
+
+
+def test_a_loss_that_is_no_number_from_the_start(tmp_path, data_dir, monkeypatch, capsys):
+    def without_labels(*given):
+        dataset = prepare_data(*given)
+        return dataclasses.replace(dataset, labels=np.full_like(dataset.labels, np.nan))
+
+    prepare_data = lr_range.prepare_data
+    monkeypatch.setattr(lr_range, "prepare_data", without_labels)
+    arguments = ["lr_range", *SMALL, f"--workdir={tmp_path}", f"--data_dir={data_dir}"]
+    assert main([*arguments, "--batches=300", "--steps=20"]) == 2
+    assert "batch 300: the loss of the first step is nan" in capsys.readouterr().err
 
 
 def test_smoothing_is_unbiased():
