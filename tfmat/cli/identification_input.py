@@ -83,7 +83,9 @@ def check_samples(flag_values: FlagValues, sidecar: "Sidecar", fixed: dict[str, 
     if flag_values.samples is not None:
         from tfmat.identification import draws
 
-        draws.check_samples(sidecar.uncertainty, flag_values.samples, fixed=bool(fixed))
+        fitted = sidecar.law is not None and flag_values.least_squares and flag_values.correct
+        head = "none" if fixed else sidecar.uncertainty
+        draws.check_samples(head, flag_values.samples, fitted=fitted)
         if flag_values.samples_file.endswith(".nc"):
             from tfmat.identification.inference_data import check_arviz
 

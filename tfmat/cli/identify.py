@@ -31,8 +31,8 @@ that would tell it.
 --samples writes samples of the joint posterior, and the logarithms of their densities, into --samples_file: arrays
 samples [curves, samples, parameters] in the units that units names, log_density [curves, samples], parameters, curves,
 certificate. A network's draws (model.uncertainty=flow; gaussian: one parameter at a time) are corrected with the law's
-likelihood, and each answer says what that came to; --nocorrect leaves it out. A name that ends in .nc gives them as
-ArviZ's InferenceData, in a netCDF file.
+likelihood, and each answer says what that came to; --nocorrect leaves it out. Without such a network, and with --fix,
+they start from least squares. A name that ends in .nc gives them as ArviZ's InferenceData, in a netCDF file.
 
 --next_test ranks the tests of a specimen that could come next by what they are expected to tell: the information
 gained, and how each narrows the 95 % intervals of the parameters and of predictions. Records of every test are

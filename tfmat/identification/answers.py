@@ -77,10 +77,9 @@ class Identification:
       warnings: those of the curve and those of the answer.
       labels: the recommended values on the scale of the law's ranges, [identified]; 0 and 1 are their ends.
       covariance: of `labels`, [identified, identified]; None where it is not known.
-      samples: of the posterior, whatever `method` is; None where none were asked for, or the network does not know
-        such curves.
-      posterior: what the network's posterior of this curve became when it was corrected, and its certificate; None
-        where the network has none.
+      samples: of the posterior, whatever `method` is; None where none were asked for, or nothing can draw them.
+      posterior: what the network's posterior of this curve became when it was corrected, or, without one, what was
+        sampled about least squares, and its certificate; None where there is neither.
     """
 
     curve: MeasuredCurve | MeasuredRecord

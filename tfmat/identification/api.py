@@ -122,7 +122,8 @@ def identify(
         the network that comes with tfmat, or none: then least squares alone answers.
       fixed: known parameters, name -> value in its unit.
       least_squares: False answers with the network alone.
-      samples: to draw from the posterior of each curve, of a network that has one: `answer.samples` (`Samples`).
+      samples: to draw from the posterior of each curve: `answer.samples` (`Samples`). They start from the network's
+        where it says how sure it is, and else, or with `fixed`, from least squares.
       correct: corrects the network's posterior with the law's likelihood (`answer.posterior.certificate` says how well
         that went); False leaves it as it is.
       next_test: of a law of tests, also what further tests are expected to tell: `answer.next_test` (`NextTests`).
@@ -135,8 +136,8 @@ def identify(
       trusted.
 
     Raises:
-      InputError: a file or array that is no curve (all bad files at once), an option that is not known, or samples of a
-        network that does not say how sure it is.
+      InputError: a file or array that is no curve (all bad files at once), an option that is not known, or samples that
+        neither a network nor a law can give.
     """
     reading, cleaning = _options(options, arrays=stress is not None)
     network = open_network(workdir, law)

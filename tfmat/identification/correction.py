@@ -72,7 +72,7 @@ def correct(
     """
     work = _Correction(likelihoods, draws, samples, starts)
     count = len(draws.labels)
-    labels = np.array(draws.labels[:, :samples])
+    labels = np.clip(draws.labels[:, :samples], 0.0, 1.0)
     density = np.array(draws.log_density[:, :samples])
     certificates = [Certificate("amortised")] * count
     left: list[_Left] = []

@@ -9,6 +9,7 @@ import scipy.special
 import scipy.stats
 
 from tfmat.errors import InputError
+from tfmat.identification.likelihood import PRIOR_VARIANCE
 from tfmat.materials.law import Array
 from tfmat.materials.parameter import Parameter
 
@@ -95,6 +96,26 @@ class Draws:
         )
 
 
+def normal_proposals(mean: Array, covariance: Array, samples: int) -> Draws:
+    """Draws from a normal distribution of one curve's labels, and behind them as many wider ones.
+
+    They may leave the ranges; the density is that of all, beyond the ranges too.
+
+    Args:
+      mean: [p]; covariance: [p, p], which may be infinite or singular; no label is less known than by its range.
+    """
+    count = len(mean)
+    if not np.isfinite(covariance).all():
+        covariance = np.diag(np.full(count, PRIOR_VARIANCE))
+    variances, axes = np.linalg.eigh(covariance)
+    deviations = np.sqrt(np.clip(variances, _NARROWEST**2, count * PRIOR_VARIANCE))
+    normal = np.random.default_rng(0).standard_normal((1, 2 * samples, count))
+    numbers, over_normal = with_wider_half(normal)
+    labels = np.clip(mean, 0.0, 1.0) + (numbers * deviations) @ axes.T
+    density = scipy.stats.norm.logpdf(numbers).sum(axis=2) - np.log(deviations).sum()
+    return Draws(labels, density, density + over_normal)
+
+
 def with_wider_half(normal: np.ndarray) -> tuple[np.ndarray, Array]:
     """Numbers to propose draws from, which reach further than a network that is too sure of its tails.
 
@@ -109,7 +130,9 @@ def with_wider_half(normal: np.ndarray) -> tuple[np.ndarray, Array]:
       The numbers, and [curves, draws], logarithm of the mixture's density over the standard normal one.
     """
     half = normal.shape[1] // 2
-    numbers = np.concatenate([normal[:, :half], np.float32(_WIDER) * normal[:, half:]], axis=1)
+    numbers = np.concatenate(
+        [normal[:, :half], normal.dtype.type(_WIDER) * normal[:, half:]], axis=1
+    )
     squares = np.sum(np.square(numbers), axis=2, dtype=np.float64)
     wide = 0.5 * (1.0 - _WIDER**-2) * squares - normal.shape[2] * np.log(_WIDER)
     share = half / normal.shape[1]
@@ -124,25 +147,20 @@ def _quantiles(ordered: Array, places: Array) -> Array:
     return ordered[:, below] * (1.0 - part) + ordered[:, below + 1] * part
 
 
-def check_samples(uncertainty: str, samples: int, *, fixed: bool = False) -> None:
+def check_samples(uncertainty: str, samples: int, *, fitted: bool = False) -> None:
     """InputError where there is no posterior to draw from.
 
     Args:
-      uncertainty: the network's head, `none` where least squares alone answers.
+      uncertainty: the network's head, `none` where none answers, or not with the parameters that are given.
       samples: that are asked for.
-      fixed: whether parameters are given.
+      fitted: whether the law's likelihood is sampled about the fit of least squares otherwise.
     """
     if samples < 1:
         raise InputError(f"samples is {samples}; give 1 or more")
-    if uncertainty == "none":
+    if uncertainty == "none" and not fitted:
         raise InputError(
-            "samples need a network that says how sure it is; train one with model.uncertainty=flow (or gaussian), and "
-            "name its folder (workdir)"
-        )
-    if fixed:
-        raise InputError(
-            "samples are the network's, which was trained without knowing the given parameters; leave samples or the "
-            "given parameters out"
+            "samples need least squares of a known law, corrected (leave --noleast_squares and --nocorrect out), or a "
+            "network that says how sure it is and knows all parameters; train one with model.uncertainty=flow"
         )
 
 

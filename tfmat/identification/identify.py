@@ -17,6 +17,7 @@ from tfmat.identification.answers import (
     recommended_method,
     values_of,
 )
+from tfmat.identification.certify import Asked, certify
 from tfmat.identification.classical import (
     ClassicalAnswer,
     classical_answer,
@@ -27,7 +28,6 @@ from tfmat.identification.draws import check_samples
 from tfmat.identification.networks import Sidecar
 from tfmat.identification.predictions import (
     Predicted,
-    certified,
     network_errors,
     predict,
     without_unfounded_interval,
@@ -60,7 +60,7 @@ def identify(
       fixed: parameters that are known, name -> value in its unit. The network was trained without this knowledge: its
         answer is then only a start for least squares.
       least_squares: False leaves out everything that is not the network's.
-      samples: to draw from the posterior of each curve, of a network that has one.
+      samples: to draw from the posterior of each curve: a network's, or, where there is none, about least squares.
       correct: corrects a whole posterior with the law's likelihood; False leaves it as the network gives it.
       progress: called with (done, total).
 
@@ -71,7 +71,8 @@ def identify(
     fixed = dict(fixed or {})
     if source.law is None and fixed:
         raise InputError("the network is of no known law; nothing can be fixed")
-    network = network_of(source, fixed, least_squares, samples)
+    asked = Asked(least_squares, samples, correct)
+    network = network_of(source, fixed, asked)
     law = None if source.law is None else conditioned(source.law, fixed)
     steps, warnings = notes_on_fixed(source, fixed)
 
@@ -83,7 +84,7 @@ def identify(
         curve = dataclasses.replace(
             curve, steps=[*curve.steps, *steps], warnings=[*curve.warnings, *warnings]
         )
-        return _answer(law, source, curve, predicted, least_squares, correct)
+        return _answer(law, source, curve, predicted, asked)
 
     # The network answers in this process, the law in all.
     given = (
@@ -94,13 +95,14 @@ def identify(
 
 
 def network_of(
-    source: "Identifier | Sidecar", fixed: Mapping[str, float], least_squares: bool, samples: int
+    source: "Identifier | Sidecar", fixed: Mapping[str, float], asked: Asked
 ) -> "Identifier | None":
     """The network that answers, if there is one; InputError where nothing answers what is asked for."""
-    if samples:
-        check_samples(source.uncertainty, samples, fixed=bool(fixed))
+    if asked.samples:
+        fitted = source.law is not None and asked.least_squares and asked.correct
+        check_samples("none" if fixed else source.uncertainty, asked.samples, fitted=fitted)
     network = None if isinstance(source, Sidecar) else source
-    if not least_squares and (fixed or network is None):
+    if not asked.least_squares and (fixed or network is None):
         what = "a given parameter (--fix)" if fixed else "a law without a network"
         raise InputError(f"{what} needs least squares; leave --noleast_squares out")
     return network
@@ -110,8 +112,9 @@ def _without_law(
     source: "Identifier", curve: MeasuredCurve, predicted: Predicted | None
 ) -> Identification:
     parameters = source.parameters
-    predicted, _ = certified(source, predicted, curve, None, True)
     assert predicted is not None
+    made = certify(source, None, predicted, curve, None, Asked())
+    predicted = made.predicted or predicted
     found = {}
     errors = network_errors(parameters, predicted)
     for parameter, label, (std, ci95) in zip(parameters, predicted.labels, errors, strict=True):
@@ -134,8 +137,8 @@ def _without_law(
         {},
         warnings,
         predicted.labels,
-        samples=predicted.samples,
-        posterior=predicted.posterior,
+        samples=made.samples,
+        posterior=made.posterior,
     )
 
 
@@ -166,8 +169,7 @@ def _answer(
     source: "Identifier | Sidecar",
     curve: MeasuredCurve,
     predicted: Predicted | None,
-    least_squares: bool,
-    correct: bool,
+    asked: Asked,
 ) -> Identification:
     """The answer for one curve of a known law."""
     assert source.law is not None
@@ -175,24 +177,23 @@ def _answer(
     start = None if predicted is None else predicted.labels
     if start is not None and conditions:
         start = labels_of_others(source.law, start[None], law)[0]
-    classical = classical_answer(law, curve, start) if least_squares else None
+    classical = classical_answer(law, curve, start) if asked.least_squares else None
     if conditions:
         # It was trained without knowing the given parameters.
         predicted = None
-    said: list[Caveat] = []
-    if not isinstance(source, Sidecar):
-        best = None if classical is None else classical.best.labels
-        predicted, said = certified(source, predicted, curve, best, correct)
+    network = None if isinstance(source, Sidecar) else source
+    made = certify(network, law, predicted, curve, classical, asked)
+    predicted = made.predicted
     stress, errors = _compared(law, curve, predicted, classical)
     noise = caveats.noise_level(curve, source.settings)
     predicted = without_unfounded_interval(predicted, errors, noise, curve)
     method = recommended_method(predicted, classical, errors, law)
     warnings = [
         *curve.warnings,
-        *said,
+        *made.caveats,
         *_caveats(law, source, curve, method, predicted, classical, errors, noise),
     ]
-    if predicted is None and not isinstance(source, Sidecar) and not conditions:
+    if predicted is None and network is not None and not conditions:
         warnings.append(
             Caveat(
                 "too short for the network",
@@ -219,8 +220,8 @@ def _answer(
         warnings,
         labels,
         covariance,
-        samples=None if predicted is None else predicted.samples,
-        posterior=None if predicted is None else predicted.posterior,
+        samples=made.samples,
+        posterior=made.posterior,
     )
 
 

@@ -13,11 +13,8 @@ from tfmat.curves.records import features_of
 from tfmat.curves.resampling import resample
 from tfmat.errors import InputError
 from tfmat.identification import caveats
-from tfmat.identification.certificate import Certificate, Posterior
-from tfmat.identification.correction import correct
+from tfmat.identification.certificate import Posterior
 from tfmat.identification.draws import Draws, Samples, independent_normal
-from tfmat.identification.measured_likelihood import MeasuredLikelihoods, MeasuredTests
-from tfmat.identification.specimen_likelihood import SpecimenLikelihoods
 from tfmat.identification.uncertainty import in_units
 from tfmat.materials.law import Array
 from tfmat.materials.parameter import Parameter
@@ -28,9 +25,7 @@ if TYPE_CHECKING:
 Interval = tuple[float, float]
 
 # Samples of a whole posterior where none are asked for: mean, standard deviation and interval are made of them.
-_SAMPLES = 1000
-# Errors that noise alone makes as seldom are more than noise.
-_UNLIKE_NOISE = 0.01
+SAMPLES = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +38,7 @@ class Predicted:
       interval: [p, 2], 95 %, on the same scale; None with `std`.
       asked: samples that are asked for.
       draws: of the network; None where it has no posterior, or a Gaussian of each label and none were asked for.
-      posterior: what became of them, see `certified`; labels, std and interval are its own where it is exact.
+      posterior: what became of them, see `certify`; labels, std and interval are its own where it is exact.
     """
 
     labels: Array
@@ -94,7 +89,7 @@ def _predicted(network: "Identifier", features: np.ndarray, samples: int) -> Pre
         return Predicted(labels, None, None)
     drawn = None
     if network.uncertainty == "flow":
-        drawn = network.proposals(features, samples or _SAMPLES)
+        drawn = network.proposals(features, samples or SAMPLES)
     elif samples:
         drawn = network.draws(features, samples)
     return Predicted(labels, std[0], limits[0, 0], samples, drawn)
@@ -194,84 +189,3 @@ def _weighed(answers: Sequence[Predicted]) -> Predicted:
         draws = independent_normal(mean[None], deviation[None], asked, 0)
     limits = np.clip(mean[:, None] + ends, 0.0, 1.0)
     return Predicted(mean, deviation, limits, asked, draws)
-
-
-def certified(
-    network: "Identifier",
-    predicted: Predicted | None,
-    measured: MeasuredCurve | MeasuredRecord,
-    best: Array | None,
-    corrects: bool,
-) -> tuple[Predicted | None, list[Caveat]]:
-    """The network's answer with the posterior that its draws are corrected to, and what to be careful about.
-
-    Args:
-      best: labels [p] of least squares, which may lie beyond the ranges; None where it was left out.
-      corrects: False leaves the draws as they are.
-    """
-    if predicted is None or predicted.draws is None:
-        return predicted, []
-    draws, law, parameters = predicted.draws, network.law, network.parameters
-    count = predicted.asked or _SAMPLES
-    why = _amortised(network, corrects)
-    if why is not None or law is None:
-        own = Draws(draws.labels[:, :count], draws.log_density[:, :count])
-        posterior = Posterior.of(own, Certificate("amortised", why or ""), parameters)
-        return dataclasses.replace(predicted, posterior=posterior), []
-    tests = MeasuredTests.of(measured)
-    started = predicted.labels if best is None else np.clip(best, 0.0, 1.0)
-    start = tests.nearest(law, np.stack([predicted.labels, started]))
-    kind = SpecimenLikelihoods if law.strain_measure == "nominal" else MeasuredLikelihoods
-    likelihoods = kind(law, [tests], start[None])
-    found, (certificate,) = correct(likelihoods, draws, count, starts=likelihoods.best[:, None])
-    posterior = Posterior.of(found, certificate, parameters)
-    if best is not None and certificate.is_exact:
-        posterior = _leaning(posterior, parameters, best)
-    predicted = dataclasses.replace(predicted, posterior=posterior)
-    if predicted.is_exact:
-        predicted = dataclasses.replace(
-            predicted, labels=posterior.mean, std=posterior.std, interval=posterior.interval
-        )
-    return predicted, _caveats(posterior.certificate)
-
-
-def _caveats(certificate: Certificate) -> list[Caveat]:
-    """What the certificate of a posterior asks to be careful about."""
-    if certificate.status == "do not trust":
-        return [
-            Caveat(
-                "posterior is not to be trusted",
-                f"the posterior of this answer is not to be trusted: {certificate.reason}",
-                "take the values of least squares",
-            )
-        ]
-    p = certificate.independent_noise_p
-    if p is None or p >= _UNLIKE_NOISE:
-        return []
-    return [
-        Caveat(
-            "more than noise",
-            f"the law misses the points by more than their noise (p {p:.1g}): the posterior takes errors to be alike "
-            "along the test, and larger where they stand out, and is wider for it",
-        )
-    ]
-
-
-def _amortised(network: "Identifier", corrects: bool) -> str | None:
-    """Why a network's draws are not corrected; None where they are."""
-    if network.law is None:
-        return "no likelihood: the network was trained on labelled curves of no known law"
-    return None if corrects else "correction was left out"
-
-
-def _leaning(posterior: Posterior, parameters: Sequence[Parameter], best: Array) -> Posterior:
-    """The posterior, not to be trusted where it leans on an end of a range beyond which the best value lies."""
-    edge = caveats.EDGE
-    low = (best < -edge) & (posterior.interval[:, 0] < edge)
-    high = (best > 1.0 + edge) & (posterior.interval[:, 1] > 1.0 - edge)
-    names = [p.name for p, leans in zip(parameters, low | high, strict=True) if leans]
-    if not names:
-        return posterior
-    reason = f"it leans on the end of the trained range of {', '.join(names)}, beyond which the best value lies"
-    certificate = dataclasses.replace(posterior.certificate, status="do not trust", reason=reason)
-    return dataclasses.replace(posterior, certificate=certificate)

@@ -13,6 +13,7 @@ from tfmat.curves.toe import noise_of
 from tfmat.errors import InputError
 from tfmat.identification import caveats
 from tfmat.identification.answers import Identification, recommended_method, values_of
+from tfmat.identification.certify import Asked, certify
 from tfmat.identification.classical import (
     BestFit,
     ClassicalAnswer,
@@ -23,7 +24,7 @@ from tfmat.identification.identify import identify, network_of, notes_on_fixed
 from tfmat.identification.networks import Sidecar
 from tfmat.identification.open_answers import open_caveats
 from tfmat.identification.other_laws import BETTER
-from tfmat.identification.predictions import Predicted, certified, predict_record
+from tfmat.identification.predictions import Predicted, predict_record
 from tfmat.identification.record_fit import (
     RecordFit,
     better_law,
@@ -77,7 +78,8 @@ def identify_records(
     fixed = dict(fixed or {})
     if source.law is None:
         raise InputError("the network is of no known law, and tests need one")
-    network = network_of(source, fixed, least_squares, samples)
+    asked = Asked(least_squares, samples, correct)
+    network = network_of(source, fixed, asked)
     law = conditioned(source.law, fixed)
     steps, warnings = notes_on_fixed(source, fixed)
     noted = (
@@ -94,7 +96,7 @@ def identify_records(
         for each in noted
     )
     return all_in_processes(
-        lambda item: _answer(law, source, *item, least_squares, correct),
+        lambda item: _answer(law, source, *item, asked),
         given,
         len(records),
         progress,
@@ -106,8 +108,7 @@ def _answer(
     source: "Identifier | Sidecar",
     record: MeasuredRecord,
     answered: tuple[Predicted | None, list[Caveat]],
-    least_squares: bool,
-    correct: bool,
+    asked: Asked,
 ) -> Identification:
     assert source.law is not None
     predicted, warnings = answered
@@ -115,17 +116,16 @@ def _answer(
     start = None if predicted is None else predicted.labels
     if start is not None and conditions:
         start = labels_of_others(source.law, start[None], law)[0]
-    if predicted is None and not least_squares:
+    if predicted is None and not asked.least_squares:
         raise InputError(
             f"{record.name}: no test of it is one that the network was trained on; leave --noleast_squares out"
         )
-    fitted = fit_record(law, record, start) if least_squares else None
+    fitted = fit_record(law, record, start) if asked.least_squares else None
     if conditions:
         predicted = None
-    if not isinstance(source, Sidecar):
-        best = None if fitted is None else fitted.best.labels
-        predicted, unsure = certified(source, predicted, record, best, correct)
-        warnings = [*warnings, *unsure]
+    network = None if isinstance(source, Sidecar) else source
+    made = certify(network, law, predicted, record, fitted, asked)
+    predicted = made.predicted
     labels = {}
     if fitted is not None:
         labels["least_squares"] = fitted.best.labels
@@ -146,7 +146,7 @@ def _answer(
             better = better_law(law, record, fitted)
         classical = ClassicalAnswer(fitted.best, fitted.polished, better)
     method = recommended_method(predicted, classical, errors)
-    said = [*record.warnings, *(warnings if predicted is not None else [])]
+    said = [*record.warnings, *(warnings if predicted is not None else []), *made.caveats]
     said += _caveats(law, record, method, predicted, fitted, errors, of_tests)
     if classical is not None and classical.better is not None:
         name, share = classical.better
@@ -168,8 +168,8 @@ def _answer(
         said,
         labels[method],
         covariance,
-        samples=None if predicted is None else predicted.samples,
-        posterior=None if predicted is None else predicted.posterior,
+        samples=made.samples,
+        posterior=made.posterior,
     )
 
 

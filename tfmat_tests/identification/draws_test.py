@@ -182,10 +182,11 @@ def test_answers_carry_samples(posterior_run, uncertain_run, trained_run):
         assert abs(np.mean(drawn) - value) < 0.3 * np.std(drawn)
     (plain,) = tfmat.identify(str(path), workdir=posterior_run)
     assert plain.samples is None
-    with pytest.raises(InputError, match="samples need a network that says how sure it is"):
-        tfmat.identify(str(path), workdir=trained_run.workdir, samples=10)
-    with pytest.raises(InputError, match="leave samples or the given parameters out"):
-        tfmat.identify(str(path), workdir=posterior_run, samples=10, fixed={"G0": 6900.0})
+    with pytest.raises(InputError, match="samples need least squares of a known law, corrected"):
+        tfmat.identify(str(path), workdir=trained_run.workdir, samples=10, correct=False)
+    known = {"G0": 6900.0}
+    with pytest.raises(InputError, match="samples need least squares of a known law, corrected"):
+        tfmat.identify(str(path), workdir=posterior_run, samples=10, fixed=known, correct=False)
     with pytest.raises(InputError, match="give 1 or more"):
         tfmat.identify(str(path), workdir=posterior_run, samples=-1)
 
