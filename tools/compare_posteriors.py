@@ -4,9 +4,11 @@
     tools/compare_posteriors --seconds=600 --seeds=0,1,2,3,4 --tasks=voce
     tools/compare_posteriors --methods=tfmat_flow,sbi_npe      these
 
-All learn from the same simulated records and are judged on the same 1,000 others: the log score (mean logarithm of the
-posterior density at the true parameters, on the scale of their ranges; higher is better), the energy score (lower is
-better), and how often central 95 % intervals hold the truth. For the first --num_reference of them the exact posterior
+All learn from the same simulated records: bayesflow_npe and sbi_npe from the records themselves, tfmat_flow,
+bayesflow_fits and sbi_fits from the law's own fits of them, the same for all three, whose seconds are part of theirs.
+All are judged on the same 1,000 other records: by the log score (mean logarithm of the posterior density at the true
+parameters, on the scale of their ranges; higher is better), the energy score (lower is better), and how often central
+95 % intervals hold the truth. For the first --num_reference of them the exact posterior
 is sampled by tfmat's adaptive sampler, once for each task: how many nats a method loses to it, and the accuracy of a
 classifier that is given draws of both (C2ST; 0.5 is perfect). Every training has one thread and is stopped by the same
 clock of its processor seconds, by which its learning rate falls; what is compiled before the end of the first step is
@@ -62,7 +64,9 @@ REQUIREMENTS = {
 }
 # Columns of the table that show how far seeds are apart.
 _BETWEEN = {"log_score": ".2f", "energy_score": ".4f", "lost": ".2f", "c2st": ".3f"}
-METHODS = ("tfmat_flow", "bayesflow_npe", "sbi_npe", "laplace")
+METHODS = ("tfmat_flow", "bayesflow_fits", "sbi_fits", "bayesflow_npe", "sbi_npe", "laplace")
+# These are given the law's own fit of each record in place of the record, whose seconds are part of theirs.
+BEHIND_FITS = ("tfmat_flow", "bayesflow_fits", "sbi_fits")
 
 
 def main() -> int:
@@ -132,31 +136,15 @@ def answered(folder: pathlib.Path, method: str, seconds: float, seed: int) -> di
     if result.is_file():
         return read_json(result)
     draws, log_file = result.with_suffix(".npz"), result.with_suffix(".log")
-    python = interpreter(folder.parent, method)
-    command = [
-        python,
-        "-m",
-        f"posteriors.{method}",
-        str(folder),
-        str(draws),
-        str(seconds),
-        str(seed),
-    ]
-    one = dict.fromkeys(
-        ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), "1"
-    )
-    tools = str(pathlib.Path(__file__).resolve().parent)
-    with open(log_file, "w", encoding="utf-8") as file:
-        status = subprocess.run(
-            command,
-            cwd=folder,
-            env={**os.environ, **one, "PYTHONPATH": tools},
-            check=False,
-            stdout=file,
-            stderr=file,
-        ).returncode
-    if status:
-        raise InputError(f"{method} failed on {folder.name} with status {status}; see {log_file}")
+    given = [draws, seconds, seed]
+    if method in BEHIND_FITS:
+        fits = folder / f"fits-{seconds:g}.npz"
+        if not fits.is_file():
+            log(f"{folder.name}: fits for {seconds:g} s")
+            run(sys.executable, "fits", folder, [fits, seconds], fits.with_suffix(".log"))
+        given.append(f"--fits={fits}")
+    python, module = interpreter(folder.parent, method), method.replace("_fits", "_npe")
+    run(python, module, folder, given, log_file)
     with np.load(draws) as found:
         about = {"method": method, "task": folder.name, "asked_seconds": seconds, "seed": seed}
         answer = {**about, **scores(found, np.load(folder / "test_labels.npy"))}
@@ -169,8 +157,30 @@ def answered(folder: pathlib.Path, method: str, seconds: float, seed: int) -> di
     return answer
 
 
+def run(
+    python: str, module: str, folder: pathlib.Path, arguments: list[Any], log_file: pathlib.Path
+) -> None:
+    """Runs `posteriors.MODULE TASK ARGUMENTS` with one thread; InputError where it fails."""
+    one = dict.fromkeys(
+        ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), "1"
+    )
+    tools = str(pathlib.Path(__file__).resolve().parent)
+    with open(log_file, "w", encoding="utf-8") as file:
+        status = subprocess.run(
+            [python, "-m", f"posteriors.{module}", str(folder), *map(str, arguments)],
+            cwd=folder,
+            env={**os.environ, **one, "PYTHONPATH": tools},
+            check=False,
+            stdout=file,
+            stderr=file,
+        ).returncode
+    if status:
+        raise InputError(f"{module} failed on {folder.name} with status {status}; see {log_file}")
+
+
 def interpreter(workdir: pathlib.Path, method: str) -> str:
     """Python of the method's environment, which is made if it is not there."""
+    method = method.replace("_fits", "_npe")
     if method not in REQUIREMENTS:
         return sys.executable
     folder = workdir / "environments" / method

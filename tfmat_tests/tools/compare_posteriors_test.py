@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import scipy.special
 from scipy.stats import multivariate_normal, norm
 
 from tfmat.files import read_json
@@ -139,6 +140,45 @@ def test_tests_of_a_record_stand_side_by_side_for_networks_of_one_series(tool, t
     np.testing.assert_array_equal(found[1, :, 2:], [[0, 0, 1]] * 3)
 
 
+def test_labels_around_fits_have_the_density_of_a_logit_normal_distribution(tool):
+    from posteriors.frozen import Fits
+
+    random = np.random.default_rng(0)
+    mode, log_precision = random.normal(size=(300, 2)), 2.0 + random.normal(size=(300, 2))
+    fitted = np.concatenate([random.normal(size=(300, 5)), mode, log_precision], axis=1)
+    fits = Fits.of(fitted, fitted, 2, 3.0)
+    assert fits.numbers.shape == (300, 5) and fits.seconds == 3.0
+    logits = mode + np.exp(-log_precision) * random.normal(size=(300, 2))
+    labels = scipy.special.expit(logits)
+    targets, slopes = fits.test_targets(labels)
+    # log f(x) of x = expit(y), y normal: log n(y) - log(x (1 - x)).
+    expected = norm.logpdf(logits, mode, np.exp(-log_precision)) - np.log(labels * (1 - labels))
+    found = norm.logpdf(targets).sum(axis=1) + slopes
+    np.testing.assert_allclose(found, expected.sum(axis=1), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(fits.targets(labels), targets, atol=1e-5)
+    back = fits.test_labels(targets[:, None].astype(float))
+    np.testing.assert_allclose(back[:, 0], labels, atol=1e-6)
+
+
+def test_fits_of_a_task_lie_where_the_truths_are(tool, tmp_path, monkeypatch):
+    monkeypatch.setattr(tool, "RECORDS", 400)
+    monkeypatch.setattr(tool, "TESTS", 50)
+    folder = tool.frozen_task(tmp_path / "hahn_tsai", "hahn_tsai")
+    from posteriors import fits
+    from posteriors.frozen import Task
+
+    fits.main(folder, folder / "fits-9.npz", 9.0)
+    task = Task.open(folder, folder / "fits-9.npz")
+    assert task.fits.seconds > 0.0
+    assert len(task.fits.numbers) == 300 and len(task.fits.test_mode) == 50
+    # In units of what the fit says they are nearly standard normal: the middle half lies within 0.674.
+    away = np.abs(task.fits.targets(task.labels))
+    assert np.median(away) == pytest.approx(0.674, abs=5 * 0.79 / np.sqrt(away.size))
+    assert not list(
+        (folder / "dataset").glob("fits-*")
+    )  # what a fit costs counts in each comparison
+
+
 def test_a_method_that_is_not_known_is_refused_in_one_line(tmp_path):
     ended = subprocess.run(
         [
@@ -153,6 +193,7 @@ def test_a_method_that_is_not_known_is_refused_in_one_line(tmp_path):
         env={**os.environ, "PYTHONPATH": str(TOOLS.parent)},
     )
     assert ended.returncode == 2
-    assert ended.stderr.strip().splitlines() == [
-        "tools/compare_posteriors: there is no mcmc; choose of tfmat_flow, bayesflow_npe, sbi_npe, laplace"
-    ]
+    assert ended.stderr.strip() == (
+        "tools/compare_posteriors: there is no mcmc; choose of tfmat_flow, bayesflow_fits, sbi_fits, bayesflow_npe, "
+        "sbi_npe, laplace"
+    )

@@ -1,4 +1,7 @@
-"""BayesFlow: spline couplings behind its network for time series, the labels kept in their ranges by its adapter."""
+"""BayesFlow: spline couplings behind its network for time series, the labels kept in their ranges by its adapter.
+
+Given fits, it sees their numbers as conditions, without a summary network, and learns where labels lie around them.
+"""
 
 import os
 
@@ -8,7 +11,7 @@ import bayesflow as bf
 import keras
 import numpy as np
 
-from posteriors.frozen import SAMPLES, STEPS_PER_CALL, Answer, Clock, Task, main
+from posteriors.frozen import EPOCHS, SAMPLES, STEPS_PER_CALL, Answer, Clock, Fits, Task, main
 
 # But for the rate as its `BasicWorkflow` has them for data that are there already.
 RATE, WEIGHT_DECAY, CLIP_NORM, BATCH = 2e-3, 5e-3, 1.5, 200
@@ -39,6 +42,8 @@ class Timed(keras.callbacks.Callback):
 
 def train(task: Task, clock: Clock, seed: int):
     keras.utils.set_random_seed(seed)
+    if task.fits is not None:
+        return _around(task.fits, task, clock)
 
     def data(features, labels):
         records = task.scaled(features).astype(np.float32)
@@ -51,23 +56,8 @@ def train(task: Task, clock: Clock, seed: int):
         .rename("labels", "inference_variables")
         .rename("records", "summary_variables")
     )
-    workflow = bf.BasicWorkflow(
-        adapter=adapter,
-        inference_network=bf.networks.CouplingFlow(transform="spline"),
-        summary_network=bf.networks.TimeSeriesNetwork(**SUMMARY),
-        standardize="all",
-    )
-    workflow.optimizer = keras.optimizers.AdamW(
-        clock.rate(RATE), weight_decay=WEIGHT_DECAY, clipnorm=CLIP_NORM
-    )
-    workflow.fit_offline(
-        data(task.features, task.labels),
-        epochs=1_000_000,
-        steps_per_epoch=STEPS_PER_CALL,
-        batch_size=BATCH,
-        verbose=0,
-        callbacks=[Timed(clock)],
-    )
+    summary = bf.networks.TimeSeriesNetwork(**SUMMARY)
+    workflow = _trained(adapter, summary, data(task.features, task.labels), clock)
 
     def answer() -> Answer:
         draws, scores = [], []
@@ -80,6 +70,48 @@ def train(task: Task, clock: Clock, seed: int):
         return Answer(np.concatenate(draws), np.concatenate(scores))
 
     return answer
+
+
+def _around(fits: Fits, task: Task, clock: Clock):
+    adapter = (
+        bf.Adapter()
+        .convert_dtype("float64", "float32")
+        .rename("labels", "inference_variables")
+        .rename("numbers", "inference_conditions")
+    )
+    clock.most_steps = EPOCHS * len(fits.numbers) // BATCH
+    known = {"numbers": fits.numbers, "labels": fits.targets(task.labels)}
+    workflow = _trained(adapter, None, known, clock)
+
+    def answer() -> Answer:
+        truths, slopes = fits.test_targets(task.test_labels)
+        told = {"numbers": fits.test_numbers}
+        draws = workflow.sample(num_samples=SAMPLES, conditions=told)["labels"]
+        scores = workflow.log_prob({**told, "labels": truths})
+        return Answer(fits.test_labels(np.asarray(draws)), np.asarray(scores) + slopes)
+
+    return answer
+
+
+def _trained(adapter: bf.Adapter, summary, data: dict[str, np.ndarray], clock: Clock):
+    workflow = bf.BasicWorkflow(
+        adapter=adapter,
+        inference_network=bf.networks.CouplingFlow(transform="spline"),
+        summary_network=summary,
+        standardize="all",
+    )
+    workflow.optimizer = keras.optimizers.AdamW(
+        clock.rate(RATE), weight_decay=WEIGHT_DECAY, clipnorm=CLIP_NORM
+    )
+    workflow.fit_offline(
+        data,
+        epochs=1_000_000,
+        steps_per_epoch=STEPS_PER_CALL,
+        batch_size=BATCH,
+        verbose=0,
+        callbacks=[Timed(clock)],
+    )
+    return workflow
 
 
 if __name__ == "__main__":

@@ -17,6 +17,10 @@ import numpy as np
 SAMPLES = 199
 # Between two looks at the clock, where looking costs a call of a graph.
 STEPS_PER_CALL = 10
+# Passes over fitted records, which are few where a fit takes long, after which a training ends.
+EPOCHS = 25
+# Targets around fits are no farther away than this, and logits of draws.
+_FARTHEST, _MOST_LOGIT = 20.0, 30.0
 # Share of the seconds in which the learning rate rises, as BayesFlow has it by default.
 _WARMUP = 0.05
 # Labels stay so far away from the ends of their ranges, whose logits are infinite.
@@ -33,6 +37,7 @@ class Task:
       features: [n, points, channels], float32; labels: [n, p], float32, within 0-1, drawn evenly: the prior.
       test_features, test_labels: the same of records to be judged by.
       tests: of a record, one after the other in its points.
+      fits: which are given in place of the records; None where these are.
     """
 
     folder: pathlib.Path
@@ -41,15 +46,17 @@ class Task:
     test_features: np.ndarray
     test_labels: np.ndarray
     tests: int = 1
+    fits: "Fits | None" = None
 
     @classmethod
-    def open(cls, folder: pathlib.Path) -> "Task":
+    def open(cls, folder: pathlib.Path, fits: pathlib.Path | None = None) -> "Task":
         about = json.loads((folder / "task.json").read_text(encoding="utf-8"))
         features, labels, test_features, test_labels = (
             np.load(folder / f"{name}.npy") for name in _ARRAYS
         )
         labels, test_labels = (np.clip(each, _EDGE, 1.0 - _EDGE) for each in (labels, test_labels))
-        return cls(folder, features, labels, test_features, test_labels, **about)
+        given = None if fits is None else Fits.open(fits)
+        return cls(folder, features, labels, test_features, test_labels, **about, fits=given)
 
     def save(self) -> None:
         for name in _ARRAYS:
@@ -69,6 +76,73 @@ class Task:
         count, points, channels = features.shape
         apart = features.reshape(count, self.tests, points // self.tests, channels)
         return apart.transpose(0, 2, 1, 3).reshape(count, -1, self.tests * channels)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fits:
+    """What the law's own fit tells of each record, as tfmat's network sees it; `posteriors.fits` writes it.
+
+    The numbers tell the mode of the labels' logits, how sharply and with which correlations it is known, and what is
+    left. Posteriors are told around it: a label becomes (its logit - mode) * precision.
+
+    Attributes:
+      numbers: [n, m], float32, of the first n training records, of order 1; test_numbers: of the test records.
+      mode, precision: [n, p], logits and one over their standard deviations; test_mode, test_precision.
+      seconds: of a processor, for the training records.
+    """
+
+    numbers: np.ndarray
+    mode: np.ndarray
+    precision: np.ndarray
+    test_numbers: np.ndarray
+    test_mode: np.ndarray
+    test_precision: np.ndarray
+    seconds: float
+
+    @classmethod
+    def of(cls, fitted: np.ndarray, of_tests: np.ndarray, labels: int, seconds: float) -> "Fits":
+        """From what tfmat's `LawFit` gives: the numbers, then logits and logarithms of precisions."""
+        found: dict[str, Any] = {"seconds": seconds}
+        for name, each in (("", fitted), ("test_", of_tests)):
+            numbers, mode, log_precision = np.split(each, [-2 * labels, -labels], axis=1)
+            found |= {f"{name}numbers": numbers, f"{name}mode": mode}
+            found[f"{name}precision"] = np.exp(log_precision)
+        return cls(**found)
+
+    @classmethod
+    def open(cls, path: pathlib.Path) -> "Fits":
+        with np.load(path) as found:
+            return cls(**{field.name: found[field.name] for field in dataclasses.fields(cls)})
+
+    def save(self, file: Any) -> None:
+        np.savez(
+            file, **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        )
+
+    def targets(self, labels: np.ndarray) -> np.ndarray:
+        """What is learnt of the training records' labels [n or more, p]: [n, p], none farther than 20.
+
+        Searches miss some modes; targets of thousands would be all that a standardisation sees.
+        """
+        logits = _logit(labels[: len(self.mode)].astype(np.float64))
+        far = np.clip((logits - self.mode) * self.precision, -_FARTHEST, _FARTHEST)
+        return far.astype(np.float32)
+
+    def test_targets(self, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What the test labels [tests, p] become, and the logarithm of the density's factor on their scale, [tests]."""
+        labels = labels.astype(np.float64)
+        slopes = np.log(self.test_precision) - np.log(labels * (1.0 - labels))
+        targets = (_logit(labels) - self.test_mode) * self.test_precision
+        return targets.astype(np.float32), slopes.sum(axis=1)
+
+    def test_labels(self, drawn: np.ndarray) -> np.ndarray:
+        """Draws [tests, samples, p] on the scale of the labels."""
+        logits = self.test_mode[:, None] + drawn / self.test_precision[:, None]
+        return 1.0 / (1.0 + np.exp(-np.clip(logits, -_MOST_LOGIT, _MOST_LOGIT)))
+
+
+def _logit(labels: np.ndarray) -> np.ndarray:
+    return np.log(labels / (1.0 - labels))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +197,10 @@ class Clock:
             return peak * (0.1 + 0.9 * share / _WARMUP)
         return 0.5 * peak * (1.0 + math.cos(math.pi * (share - _WARMUP) / (1.0 - _WARMUP)))
 
+    def count(self, seconds: float) -> None:
+        """Counts what was prepared in another process."""
+        self._before += seconds
+
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Counts what is done within it before the first step."""
@@ -139,7 +217,7 @@ class Clock:
 
 
 def main(train: Callable[[Task, Clock, int], Callable[[], Answer]]) -> None:
-    """Runs a method from the command line: METHOD.py TASK OUT SECONDS SEED.
+    """Runs a method from the command line: METHOD.py TASK OUT SECONDS SEED [--fits=FILE].
 
     Args:
       train: takes task, clock and seed; returns what answers the test records. It trains until the clock says so.
@@ -149,16 +227,21 @@ def main(train: Callable[[Task, Clock, int], Callable[[], Answer]]) -> None:
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("seconds", type=float)
     parser.add_argument("seed", type=int)
+    parser.add_argument("--fits", type=pathlib.Path)
     given = parser.parse_args()
     start = Clock.now()
-    task, clock = Task.open(given.task), Clock(given.seconds)
+    task, clock = Task.open(given.task, given.fits), Clock(given.seconds)
+    elsewhere = 0.0
+    if task.fits is not None:
+        elsewhere = float(task.fits.seconds)
+        clock.count(elsewhere)
     answer = train(task, clock, given.seed)
     trained = Clock.now()
     print(f"{clock.steps:,} steps in {clock.spent:.1f} processor seconds", flush=True)
     found = answer()
     seconds = {
         "training": clock.spent,
-        "preparing": trained - start - clock.spent,
+        "preparing": trained - start - clock.spent + elsewhere,
         "answering": Clock.now() - trained,
     }
     numbers: dict[str, Any] = {f"{name}_seconds": value for name, value in seconds.items()}

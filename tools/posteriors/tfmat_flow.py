@@ -1,4 +1,4 @@
-"""tfmat: its network with the posterior head, trained by its own loop on one processor."""
+"""tfmat: its network with the posterior head behind fits, trained by its own loop on one processor."""
 
 import contextlib
 from typing import Any
@@ -6,11 +6,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from posteriors.frozen import SAMPLES, STEPS_PER_CALL, Answer, Clock, Task, main
+from posteriors.frozen import EPOCHS, SAMPLES, STEPS_PER_CALL, Answer, Clock, Task, main
 from tfmat.backends import make_backend
-from tfmat.config import default_config
+from tfmat.config import Config, default_config
 from tfmat.curves.resampling import CurveTarget
-from tfmat.data.kept import Kept
 from tfmat.data.packed import PackedDataset
 from tfmat.durations import RunSteps
 from tfmat.identification.identifier import Identifier
@@ -18,7 +17,7 @@ from tfmat.identification.networks import Sidecar
 from tfmat.models import build_for
 from tfmat.optimizers import build_optimizer
 from tfmat.training.trainer import Trainer
-from tfmat.workflow.fronts import parted, represented
+from tfmat.workflow.fronts import parted
 from tfmat.workflow.train import compiles_loss, losses_and_metrics
 
 # The same for every task: two dense layers behind the law's own fit of each record, a posterior around it.
@@ -31,9 +30,6 @@ SETTINGS: dict[str, Any] = {
     "model.activation": "gelu",
     "jit_compile": True,
 }
-# Records are fitted, so many at a time, as long as there is time for the next ones and for the seconds of training that
-# each is given, some twenty epochs, after which training ends; the others are left out.
-_TOGETHER, _TRAINING, _EPOCHS = 1024, 4e-4, 25
 
 
 class TimeIsUp(Exception):
@@ -66,32 +62,25 @@ class _Rate(keras.optimizers.schedules.LearningRateSchedule):
         return {}
 
 
-def train(task: Task, clock: Clock, seed: int):
+def configured(task: Task, seed: int) -> tuple[Config, PackedDataset]:
+    """The config of a task's training, and its data set."""
     dataset = PackedDataset.open(task.folder / "dataset")
-    settings = dataset.settings
-    assert settings is not None
     config = default_config()
-    config.law, config.seed, config.model.uncertainty = settings.law, seed, "flow"
+    config.law, config.seed, config.model.uncertainty = dataset.manifest["law"], seed, "flow"
     config.update_from_flattened_dict(SETTINGS)
+    return config, dataset
+
+
+def train(task: Task, clock: Clock, seed: int):
+    config, dataset = configured(task, seed)
+    settings, fits = dataset.settings, task.fits
+    assert settings is not None and fits is not None
     backend = make_backend("single")
     backend.start()
-    nothing_kept = Kept(None)  # what a fit costs counts anew for each training
-    with clock.running():
-        started = clock.now()
-        model = build_for(config, dataset, nothing_kept)
-        front, trained = parted(model)
-        assert front is not None
-        fits: list[np.ndarray] = []
-        took = 0.0
-        for first in range(0, len(task.features), _TOGETHER):
-            before = clock.now()
-            if before - started + took + first * _TRAINING > clock.seconds:
-                break
-            few = task.features[first : first + _TOGETHER]
-            fits.append(represented(front, few, backend.collectives, nothing_kept))
-            took = clock.now() - before
-        features = np.concatenate(fits)
-    clock.most_steps = _EPOCHS * len(features) // config.global_batch_size
+    model = build_for(config, dataset)
+    trained = parted(model)[1]
+    features = np.concatenate([fits.numbers, fits.mode, np.log(fits.precision)], axis=1)
+    clock.most_steps = EPOCHS * len(features) // config.global_batch_size
     timed = Timed(clock, config.optimizer.learning_rate)
     trainer = Trainer(
         trained,
