@@ -14,8 +14,9 @@ from tfmat.models import build_for
 from tfmat.workflow.fronts import parted, represented
 
 # Records are fitted, so many at a time, as long as there is time for the next ones and for the seconds of training that
-# each is given, some twenty epochs; the others are left out.
-_TOGETHER, _TRAINING = 1024, 4e-4
+# each is given, some twenty epochs; the others are left out. Each call traces a graph anew, which more records share
+# where fits are quick, as long as a call takes no more than a part of the time.
+_TOGETHER, _MOST_TOGETHER, _SHARE, _TRAINING = 1024, 8192, 0.1, 4e-4
 
 
 def main(folder: pathlib.Path, out: pathlib.Path, seconds: float) -> None:
@@ -27,14 +28,17 @@ def main(folder: pathlib.Path, out: pathlib.Path, seconds: float) -> None:
     front, _ = parted(build_for(config, dataset, nothing))
     assert front is not None
     fitted: list[np.ndarray] = []
-    took = 0.0
-    for first in range(0, len(task.features), _TOGETHER):
+    done, together, took = 0, _TOGETHER, 0.0
+    while done < len(task.features):
         before = Clock.now()
-        if before - started + took + first * _TRAINING > seconds:
+        if before - started + took + done * _TRAINING > seconds:
             break
-        few = task.features[first : first + _TOGETHER]
+        few = task.features[done : done + together]
         fitted.append(represented(front, few, alone, nothing))
+        done += len(few)
         took = Clock.now() - before
+        affordable = int(_SHARE * seconds * len(few) / took)
+        together = min(max(_TOGETHER, affordable), _MOST_TOGETHER)
     spent = Clock.now() - started
     of_tests = represented(front, task.test_features, alone, nothing)
     fits = Fits.of(np.concatenate(fitted), of_tests, task.labels.shape[1], spent)
