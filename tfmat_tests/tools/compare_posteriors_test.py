@@ -153,7 +153,9 @@ def test_labels_around_fits_have_the_density_of_a_logit_normal_distribution(tool
     targets, slopes = fits.test_targets(labels)
     # log f(x) of x = expit(y), y normal: log n(y) - log(x (1 - x)).
     expected = norm.logpdf(logits, mode, np.exp(-log_precision)) - np.log(labels * (1 - labels))
-    found = norm.logpdf(targets).sum(axis=1) + slopes
+    # The targets are asinh of standard normal numbers, whose density has the factor cosh.
+    standard = norm.logpdf(np.sinh(targets)) + np.log(np.cosh(targets))
+    found = standard.sum(axis=1) + slopes
     np.testing.assert_allclose(found, expected.sum(axis=1), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(fits.targets(labels), targets, atol=1e-5)
     back = fits.test_labels(targets[:, None].astype(float))
@@ -172,7 +174,7 @@ def test_fits_of_a_task_lie_where_the_truths_are(tool, tmp_path, monkeypatch):
     assert task.fits.seconds > 0.0
     assert len(task.fits.numbers) == 300 and len(task.fits.test_mode) == 50
     # In units of what the fit says they are nearly standard normal: the middle half lies within 0.674.
-    away = np.abs(task.fits.targets(task.labels))
+    away = np.abs(np.sinh(task.fits.targets(task.labels)))
     assert np.median(away) == pytest.approx(0.674, abs=5 * 0.79 / np.sqrt(away.size))
     assert not list(
         (folder / "dataset").glob("fits-*")

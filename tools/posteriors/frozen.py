@@ -19,8 +19,8 @@ SAMPLES = 199
 STEPS_PER_CALL = 10
 # Passes over fitted records, which are few where a fit takes long, after which a training ends.
 EPOCHS = 25
-# Targets around fits are no farther away than this, and logits of draws.
-_FARTHEST, _MOST_LOGIT = 20.0, 30.0
+# What draws around fits are cut to, and their logits: beyond there is nothing.
+_MOST_TARGET, _MOST_LOGIT = 20.0, 30.0
 # Share of the seconds in which the learning rate rises, as BayesFlow has it by default.
 _WARMUP = 0.05
 # Labels stay so far away from the ends of their ranges, whose logits are infinite.
@@ -83,7 +83,8 @@ class Fits:
     """What the law's own fit tells of each record, as tfmat's network sees it; `posteriors.fits` writes it.
 
     The numbers tell the mode of the labels' logits, how sharply and with which correlations it is known, and what is
-    left. Posteriors are told around it: a label becomes (its logit - mode) * precision.
+    left. Posteriors are told around it: a label becomes asinh((its logit - mode) * precision). Searches miss some
+    modes, so that the argument is thousands for a few labels, which would be all that a standardisation sees.
 
     Attributes:
       numbers: [n, m], float32, of the first n training records, of order 1; test_numbers: of the test records.
@@ -120,24 +121,22 @@ class Fits:
         )
 
     def targets(self, labels: np.ndarray) -> np.ndarray:
-        """What is learnt of the training records' labels [n or more, p]: [n, p], none farther than 20.
-
-        Searches miss some modes; targets of thousands would be all that a standardisation sees.
-        """
+        """What the training records' labels [n or more, p] become: [n, p]."""
         logits = _logit(labels[: len(self.mode)].astype(np.float64))
-        far = np.clip((logits - self.mode) * self.precision, -_FARTHEST, _FARTHEST)
-        return far.astype(np.float32)
+        return np.arcsinh((logits - self.mode) * self.precision).astype(np.float32)
 
     def test_targets(self, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What the test labels [tests, p] become, and the logarithm of the density's factor on their scale, [tests]."""
         labels = labels.astype(np.float64)
+        away = (_logit(labels) - self.test_mode) * self.test_precision
         slopes = np.log(self.test_precision) - np.log(labels * (1.0 - labels))
-        targets = (_logit(labels) - self.test_mode) * self.test_precision
-        return targets.astype(np.float32), slopes.sum(axis=1)
+        slopes -= 0.5 * np.log1p(away**2)
+        return np.arcsinh(away).astype(np.float32), slopes.sum(axis=1)
 
     def test_labels(self, drawn: np.ndarray) -> np.ndarray:
         """Draws [tests, samples, p] on the scale of the labels."""
-        logits = self.test_mode[:, None] + drawn / self.test_precision[:, None]
+        away = np.sinh(np.clip(drawn, -_MOST_TARGET, _MOST_TARGET))
+        logits = self.test_mode[:, None] + away / self.test_precision[:, None]
         return 1.0 / (1.0 + np.exp(-np.clip(logits, -_MOST_LOGIT, _MOST_LOGIT)))
 
 
