@@ -18,6 +18,8 @@ from tfmat.models.plastic_spectrum import PlasticSpectrum, numbers_of
 from tfmat.models.test_sets import PoolTests, SeenTests, SettingChannels, SplitTests, TestTokens
 from tfmat.models.uncertainty import with_log_variance
 
+# Standard deviations of a fit beyond which posteriors around it have heavy tails: searches miss some modes.
+_TAIL = 3.0
 # Training records by which the numbers of a plastic spectrum are scaled.
 _RECORDS_FOR_SPREAD = 2048
 # max(f(x)) == f(max(x)) for these, exactly, because they never fall. Pooling first then costs nothing in
@@ -146,7 +148,8 @@ def build_model(
         curve, features = body.inputs[0], body.outputs[0]
     with keras.name_scope("curve_to_parameters"):  # as in a Sequential model's paths
         if model_config.uncertainty == "flow":
-            outputs = with_posterior(features, num_outputs, _around(mode, "posterior"))
+            tail = None if mode is None else _TAIL
+            outputs = with_posterior(features, num_outputs, _around(mode, "posterior"), tail)
         else:
             outputs = _around(mode, "labels")(labels(features))
         if model_config.uncertainty == "gaussian":

@@ -4,8 +4,9 @@ D. Rezende, S. Mohamed, Variational inference with normalizing flows, ICML 2015,
 inverse: C. Durkan, A. Bekasov, I. Murray, G. Papamakarios, Neural spline flows, NeurIPS 2019, arXiv:1906.04032.
 
 The labels, which lie between 0 and 1, become y = logit(label), so that no density leaves their ranges. A Gaussian of
-full covariance takes y to z, and couplings bend z until it is standard normal: each one changes some of the z by
-monotonic rational-quadratic splines whose knots depend on the record and on the other z.
+full covariance takes y to z; where it is to have heavy tails, an asinh takes them in. Couplings bend z until it is
+standard normal: each one changes some of the z by monotonic rational-quadratic splines whose knots depend on the record
+and on the other z.
 """
 
 import functools
@@ -18,6 +19,7 @@ import keras
 import numpy as np
 from keras import layers, ops
 
+from tfmat.models.columns import columns_of, flat, joined, put, rows_below, spread_out
 from tfmat.models.splines import RationalQuadraticSpline
 
 _COUPLINGS, _UNITS, _BINS = 6, 32, 8
@@ -28,12 +30,14 @@ MOST_LOG_SCALE = 10.0
 POSTERIOR = "posterior"
 
 
-def with_posterior(features: Any, num_labels: int, told: Callable[[Any], Any]) -> Any:
+def with_posterior(
+    features: Any, num_labels: int, told: Callable[[Any], Any], tail: float | None = None
+) -> Any:
     """The model's output: what `PosteriorFlow` knows of a record, from its features [batch, units].
 
     `told` is called on what a dense layer makes of the features, and gives the inputs of the flow.
     """
-    flow = PosteriorFlow(num_labels, name=POSTERIOR)
+    flow = PosteriorFlow(num_labels, tail=tail, name=POSTERIOR)
     return flow(told(layers.Dense(flow.columns, name="posterior_parameters")(features)))
 
 
@@ -49,6 +53,8 @@ class PosteriorFlow(layers.Layer):
       couplings: one after the other; a single label needs one.
       units: hidden units of each coupling.
       bins: of each spline.
+      tail: from so many standard deviations on the Gaussian's tails are heavy: z becomes tail * asinh(z / tail). None
+        leaves them as they are.
 
     Attributes:
       columns: of the inputs.
@@ -60,9 +66,11 @@ class PosteriorFlow(layers.Layer):
         couplings: int = _COUPLINGS,
         units: int = _UNITS,
         bins: int = _BINS,
+        tail: float | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        self.tail = tail
         self.num_labels, self.units, self.bins = num_labels, units, bins
         self.couplings = couplings if num_labels > 1 else 1
         self._changed = list(itertools.islice(_changed(num_labels), self.couplings))
@@ -105,7 +113,8 @@ class PosteriorFlow(layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """See keras.layers.Layer."""
-        own = {name: getattr(self, name) for name in ("num_labels", "couplings", "units", "bins")}
+        names = ("num_labels", "couplings", "units", "bins", "tail")
+        own = {name: getattr(self, name) for name in names}
         return {**super().get_config(), **own}
 
     def log_density(self, labels: Any, outputs: Any, spread: float = 1.0) -> Any:
@@ -126,15 +135,19 @@ class PosteriorFlow(layers.Layer):
         rest = 1.0 - labels
         mean, log_scale, correlations, hidden = self._parts(outputs)
         standardized = ops.exp(log_scale) * (ops.log(labels / rest) - mean)
-        z = _columns(standardized)
-        for i, mixed in enumerate(_rows(correlations, self.num_labels), start=1):
+        z = columns_of(standardized)
+        for i, mixed in enumerate(rows_below(correlations, self.num_labels), start=1):
             z[i] = z[i] + ops.sum(mixed * ops.concatenate(z[:i], axis=1), axis=1, keepdims=True)
         logs = [log_scale - ops.log(labels * rest)]
+        if self.tail is not None:
+            for i, column in enumerate(z):
+                z[i] = self.tail * ops.arcsinh(column / self.tail)
+                logs.append(-0.5 * ops.log1p(ops.square(column / self.tail)))
         for changed, table in zip(self._changed, self._tables(hidden, weights), strict=True):
-            bent, log_slope = self._spline(_flat(z, changed), table(z))
-            _put(z, changed, bent)
-            logs.append(_spread(log_slope, len(changed)))
-        return _joined(z, range(self.num_labels)), logs
+            bent, log_slope = self._spline(flat(z, changed), table(z))
+            put(z, changed, bent)
+            logs.append(spread_out(log_slope, len(changed)))
+        return joined(z, range(self.num_labels)), logs
 
     def loss(self, labels: Any, outputs: Any) -> Any:
         """Minus the logarithm of the density of labels [batch, p]: [batch]."""
@@ -184,15 +197,19 @@ class PosteriorFlow(layers.Layer):
         mean, log_scale, correlations, hidden = self._parts(outputs)
         normal = ops.convert_to_tensor(normal)
         spread = ops.convert_to_tensor(spread, dtype=normal.dtype)
-        z = _columns(normal * spread)
+        z = columns_of(normal * spread)
         logs = [_log_normal(normal) - ops.log(spread) + log_scale]
         tables = self._tables(hidden, self._tensors())
         for changed, table in reversed(list(zip(self._changed, tables, strict=True))):
-            straight, log_slope = self._spline.inverse(_flat(z, changed), table(z))
-            _put(z, changed, straight)
-            logs.append(_spread(log_slope, len(changed)))
+            straight, log_slope = self._spline.inverse(flat(z, changed), table(z))
+            put(z, changed, straight)
+            logs.append(spread_out(log_slope, len(changed)))
+        if self.tail is not None:
+            for i, column in enumerate(z):
+                z[i] = self.tail * ops.sinh(column / self.tail)
+                logs.append(-0.5 * ops.log1p(ops.square(z[i] / self.tail)))
         straight = list(z)
-        for i, mixed in enumerate(_rows(correlations, self.num_labels), start=1):
+        for i, mixed in enumerate(rows_below(correlations, self.num_labels), start=1):
             z[i] = z[i] - ops.sum(
                 mixed * ops.concatenate(straight[:i], axis=1), axis=1, keepdims=True
             )
@@ -229,7 +246,7 @@ class PosteriorFlow(layers.Layer):
     ) -> Any:
         if seen is not None:
             given = [column for i, column in enumerate(z) if i not in changed]
-            hidden = hidden + ops.matmul(_joined(given, range(len(given))), seen)
+            hidden = hidden + ops.matmul(joined(given, range(len(given))), seen)
         raw = ops.matmul(ops.relu(hidden), kernel) + bias
         shares, slopes = ops.split(raw, [2 * self.bins * len(changed)], axis=1)
         shares = ops.reshape(shares, (-1, self.bins))
@@ -259,37 +276,3 @@ def _log_normal(z: Any) -> Any:
 def _log_density(z: Any, logs: list[Any]) -> Any:
     """The logarithm of the density of what becomes z [batch, p], given the logarithms of its slopes: [batch]."""
     return ops.sum(ops.concatenate([*logs, _log_normal(z)], axis=1), axis=1)
-
-
-def _columns(values: Any) -> list[Any]:
-    """[batch, columns] -> a [batch, 1] of each column."""
-    return ops.split(values, values.shape[1], axis=1) if values.shape[1] > 1 else [values]
-
-
-def _joined(z: Sequence[Any], places: Sequence[int]) -> Any:
-    chosen = [z[i] for i in places]
-    return ops.concatenate(chosen, axis=1) if len(chosen) > 1 else chosen[0]
-
-
-def _flat(z: Sequence[Any], places: Sequence[int]) -> Any:
-    """The columns at these places as [batch * places, 1]."""
-    joined = _joined(z, places)
-    return ops.reshape(joined, (-1, 1)) if len(places) > 1 else joined
-
-
-def _spread(values: Any, columns: int) -> Any:
-    """[batch * columns, 1] -> [batch, columns]."""
-    return ops.reshape(values, (-1, columns)) if columns > 1 else values
-
-
-def _put(z: list[Any], places: Sequence[int], values: Any) -> None:
-    for i, column in zip(places, _columns(_spread(values, len(places))), strict=True):
-        z[i] = column
-
-
-def _rows(correlations: Any, num_labels: int) -> Iterator[Any]:
-    """The rows below a matrix' diagonal, of 1, 2, ... p - 1 columns, from [batch, p(p - 1)/2]."""
-    start = 0
-    for length in range(1, num_labels):
-        yield correlations[:, start : start + length]
-        start += length

@@ -13,10 +13,10 @@ from tfmat.models.flow import POSTERIOR, PosteriorFlow
 pytestmark = pytest.mark.usefixtures("double_precision")
 
 
-def _flow(num_labels, seed=0, bent=0.1):
+def _flow(num_labels, seed=0, bent=0.1, tail=None):
     """A flow with random weights, and the outputs of one record. Much more bent, a grid would miss its ridges."""
     random = np.random.default_rng(seed)
-    flow = PosteriorFlow(num_labels, dtype="float64")
+    flow = PosteriorFlow(num_labels, tail=tail, dtype="float64")
     flow.build((None, flow.columns))
     for weight in flow.weights:
         weight.assign(np.asarray(weight) + random.normal(0, bent, weight.shape))
@@ -48,9 +48,29 @@ def test_a_new_flow_is_a_gaussian_of_the_logits():
     np.testing.assert_allclose(_log_density(flow, labels, outputs), expected, rtol=1e-9)
 
 
+def test_a_heavy_tail_is_that_of_the_transform_and_nearly_none_inside():
+    """For x = 3 sinh(z / 3), z standard normal, it is log n(z) - log(cosh(z / 3)); far out that is no Gaussian's."""
+    flow, outputs = _flow(1, bent=0.0, tail=3.0)
+    mean, scale = outputs[0, 0], np.exp(10 * np.tanh(outputs[0, 1] / 10))
+    x = np.array([0.0, 1.0, 2.0, 10.0, 11.0])
+    labels = scipy.special.expit(mean + x / scale)
+    z = 3 * np.arcsinh(x / 3)
+    of_x = scipy.stats.norm.logpdf(z) - np.log(np.cosh(z / 3))
+    expected = of_x + np.log(scale) - np.log(labels * (1 - labels))
+    found = _log_density(flow, labels[:, None], outputs)
+    np.testing.assert_allclose(found[labels < 1 - 1e-6], expected[labels < 1 - 1e-6], rtol=1e-7)
+    gaussian = scipy.stats.norm.logpdf(x)
+    np.testing.assert_allclose(of_x[:3], gaussian[:3], atol=0.1)
+    assert (of_x[3:] > gaussian[3:] + 20).all()
+    assert PosteriorFlow.from_config(flow.get_config()).tail == 3.0
+    older = {key: value for key, value in flow.get_config().items() if key != "tail"}
+    assert PosteriorFlow.from_config(older).tail is None
+
+
+@pytest.mark.parametrize("tail", [None, 3.0])
 @pytest.mark.parametrize("num_labels", [1, 2, 3, 5])
-def test_the_density_of_samples_is_that_of_their_jacobian(num_labels):
-    flow, outputs = _flow(num_labels, seed=num_labels)
+def test_the_density_of_samples_is_that_of_their_jacobian(num_labels, tail):
+    flow, outputs = _flow(num_labels, seed=num_labels, tail=tail)
     normal = tf.constant(np.random.default_rng(2).normal(size=(40, num_labels)))
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(normal)
