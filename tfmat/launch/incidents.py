@@ -63,7 +63,7 @@ class History:
         """Sets the seconds since this launcher was started, and writes the file."""
         self._record["wall_seconds"] = round(self._wall + wall, 3)
         self._record["productive_seconds"] = round(self._productive + productive, 3)
-        write_json(self._path, {**self._record, "ettr": round(self.ettr, 4)})
+        write_json(self._path, {**self._record, "ettr": self.ettr})
 
     def add(self, kind: str, cause: str, hosts_lost: Sequence[str] = ()) -> Incident:
         """A new incident, which the caller completes as it becomes known what came of it."""
@@ -81,9 +81,9 @@ class History:
 
     @property
     def ettr(self) -> float:
-        """Effective training time ratio, 0 to 1."""
+        """Effective training time ratio, 0 to 1; to four digits, so that all who round it further say the same."""
         wall = self._record["wall_seconds"]
-        return min(1.0, self._record["productive_seconds"] / wall) if wall else 0.0
+        return round(min(1.0, self._record["productive_seconds"] / wall), 4) if wall else 0.0
 
     def summary(self) -> str:
         """One line: how often, and how much of the time was training."""
