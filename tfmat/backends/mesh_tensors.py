@@ -86,8 +86,8 @@ class MeshTensors:
     def _wait(self) -> None:
         """Returns when every device of the mesh has done what it was given before; every process calls it.
 
-        `dtensor.unpack` would wait for a tensor with Python's lock, and a device's thread needs that lock to free an
-        array of NumPy's whose step it has done: the two then wait for each other for ever.
+        `dtensor.unpack` holds Python's lock while it waits for a tensor. A device's thread needs that lock to free the
+        arrays of a step that it has done, so the two would wait for each other forever.
         """
         ones = np.ones([self._shape.size(name) for name in self._shape.names], np.float32)
         host(tf.reduce_sum(self.pack(ones, self._shape.names)))

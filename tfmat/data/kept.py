@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import importlib.metadata
 import logging
 import pathlib
 import zipfile
@@ -70,6 +69,8 @@ class Kept:
 @functools.cache
 def _code() -> str:
     """A hash of the code behind the numbers, and the versions of the libraries."""
+    import importlib.metadata  # which takes ten milliseconds, and most commands ask for no key
+
     package = pathlib.Path(__file__).resolve().parents[1]
     found = hashlib.blake2b(digest_size=16)
     for room in _ROOMS:

@@ -20,6 +20,7 @@ from tfmat.materials.parameter import Parameter
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+BAYES_RISK = "bayes_risk.json"  # beside it, once a network was evaluated
 SHARD_SIZE = 131_072  # curves in a shard: 315 MB of features at 200 points
 ARRAYS = ("features", "labels")
 CHANNELS = 3  # strain, stress, flag: what is there where the manifest says nothing

@@ -7,7 +7,7 @@ import re
 from typing import Literal
 
 from tfmat.data.kept import NAME as _KEPT
-from tfmat.data.manifest import ARRAYS, MANIFEST, read_manifest
+from tfmat.data.manifest import ARRAYS, BAYES_RISK, MANIFEST, read_manifest
 from tfmat.data.shards import find_damage
 from tfmat.errors import InputError
 from tfmat.files import is_locked, locked
@@ -16,9 +16,8 @@ State = Literal["complete", "unfinished", "damaged", "unreadable"]
 
 _SHARD = rf"shard-\d{{5,}}-of-\d{{5,}}\.({'|'.join(ARRAYS)})"
 # What tfmat writes into the folder of a data set, finished or not.
-_OWN = re.compile(
-    rf"{re.escape(MANIFEST)}|\.lock|{_SHARD}|{_KEPT}|\.({re.escape(MANIFEST)}|{_SHARD}|{_KEPT})\..*\.tmp"
-)
+_WHOLE = f"{re.escape(MANIFEST)}|{re.escape(BAYES_RISK)}|{_SHARD}|{_KEPT}"
+_OWN = re.compile(rf"\.lock|{_WHOLE}|\.({_WHOLE})\..*\.tmp")
 
 _FOLDER = re.compile(r".+-\d+-[0-9a-f]{8}")
 

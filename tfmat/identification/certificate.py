@@ -17,7 +17,8 @@ class Certificate:
 
     Attributes:
       status: `amortised`, the network's own, which are right on average only; `corrected` with the law's likelihood;
-        `resampled` by sampling that went on from them; `do not trust`, then they are the network's own.
+        `resampled` by sampling that went on from them; `do not trust`, then `reason` says why. Without a
+        network the same begins at draws from the normal distribution that least squares says.
       reason: why they are no better; empty for corrected and resampled ones.
       pareto_k: of the weights, to be at most 0.7; effective_draws: independent draws that they are worth. None where
         nothing was weighted.

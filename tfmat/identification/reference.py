@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tfmat.curves.records import observed
 from tfmat.curves.settings import CurveSettings
+from tfmat.data.manifest import BAYES_RISK
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification.bayes_risk import cached_bayes_risk
@@ -21,9 +22,6 @@ from tfmat.identification.scores import bins_of
 from tfmat.materials.history import TestSet
 from tfmat.materials.law import Array
 from tfmat.materials.parameter import Parameter
-
-# Beside the data set's manifest.
-CACHE_FILE = "bayes_risk.json"
 
 Progress = Callable[[int, int], None]
 Flags = NDArray[np.bool_]
@@ -200,7 +198,7 @@ def measure(
     strain, stress, valid = observed(settings, features)
     fitted, seconds = _timed_fit(settings, strain, stress, valid)
     risk = cached_bayes_risk(
-        dataset.folder / CACHE_FILE,
+        dataset.folder / BAYES_RISK,
         settings,
         features,
         seed=dataset.manifest["seed"],

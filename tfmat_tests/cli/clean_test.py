@@ -145,6 +145,14 @@ def test_a_folder_that_holds_something_else_too(names: list[str], capsys: Captur
     assert set(os.listdir(f"data/{names[1]}")) >= {*FILES[:3], "notes.txt"}
 
 
+def test_what_is_kept_beside_the_records_goes_with_them(names: list[str], capsys: Capture) -> None:
+    folder = pathlib.Path("data", names[1])
+    for name in ("bayes_risk.json", f"fits-{32 * 'a'}.npz", f".fits-{32 * 'b'}.npz.x1.tmp"):
+        (folder / name).write_text("{}")
+    assert _clean(capsys, names[1], "--yes")[0] == 0
+    assert not folder.exists()
+
+
 def test_what_a_killed_writer_leaves(names: list[str], capsys: Capture) -> None:
     """Right after the folder was made; amid a first shard; amid the deletion; and a damaged manifest."""
     for digit, file in enumerate(

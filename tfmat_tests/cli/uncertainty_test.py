@@ -118,6 +118,17 @@ def test_samples_go_into_a_file(posterior_run, uncertain_run, curve, tmp_path, c
             assert stored["samples"][0, :, 0].mean() == pytest.approx(6964, rel=0.1)
 
 
+def test_samples_of_a_law_without_a_network(curve, tmp_path, capsys):
+    file = tmp_path / "drawn.npz"
+    flags = ["--law=exponential_shear", "--samples=200", f"--samples_file={file}"]
+    assert main(["identify", str(curve), *flags]) == 0
+    said = capsys.readouterr().out
+    assert "200 samples of each curve" in said and "network: none for this law" in said
+    with np.load(file) as stored:
+        assert stored["samples"].shape[:2] == (1, 200) and np.isfinite(stored["samples"]).all()
+        assert stored["certificate"][0] in ("corrected", "resampled", "do not trust")
+
+
 def test_samples_that_cannot_be_drawn_are_refused_in_one_line(
     trained_run, posterior_run, curve, capsys
 ):
