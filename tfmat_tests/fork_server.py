@@ -33,8 +33,6 @@ LOADED = (
     "tfmat.identification.evaluate",
     "tfmat.identification.identify",
     "tfmat.models",
-    "tfmat.report.figures",
-    "tfmat.report.tables",
     "tfmat.report.training_report",
     "tfmat.training.trainer",
     "tfmat.workflow",
@@ -276,9 +274,10 @@ def _load() -> None:
         page = importlib.import_module("tfmat.report.page")
         for name in ("run.html", "parts.html", "base.html"):
             page.templates().get_template(name)
-    # No fork writes into pages of memory, and so gets a copy of them, only to look for garbage.
+    # No fork copies pages of memory only to look for garbage, and few do among graphs, as in conftest.py.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 def main(address: str) -> None:
