@@ -163,6 +163,8 @@ class Restarts:
             raise
         finally:
             launch.end()
+            # Where Ctrl-C came between two looks, what was trained before it counts all the same.
+            self._look(time.monotonic())
             self._count_productive()
         if back and status in _SAVED:
             return None, back
@@ -204,7 +206,6 @@ class Restarts:
                     self._log(f"{back}: saving, to start again with more ranks")
                     self._noticed_at = now
                     launch.save()
-        self._look(time.monotonic())
         return status, back
 
     def _look(self, now: float) -> None:
