@@ -274,7 +274,8 @@ def _load() -> None:
         page = importlib.import_module("tfmat.report.page")
         for name in ("run.html", "parts.html", "base.html"):
             page.templates().get_template(name)
-    # No fork copies pages of memory only to look for garbage, and few do among graphs, as in conftest.py.
+    # A fork that looks for garbage gets copies of the pages that it looks at: it leaves out what is loaded here, and
+    # looks as rarely as conftest.py says.
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
