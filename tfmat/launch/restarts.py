@@ -162,9 +162,10 @@ class Restarts:
                 return 0, ""
             raise
         finally:
+            ended_at = time.monotonic()
             launch.end()
             # Where Ctrl-C came between two looks, what was trained before it counts all the same.
-            self._look(time.monotonic())
+            self._look(ended_at)
             self._count_productive()
         if back and status in _SAVED:
             return None, back
