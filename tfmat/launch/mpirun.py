@@ -88,19 +88,27 @@ class Launch:
             if not end_with_parent(parent, signal.SIGUSR1):
                 os._exit(1)
 
+        readable, writable = os.pipe()
+        self._errors = open(readable, "rb")
         try:
             self._process = subprocess.Popen(
                 mpirun_command(hosts, command),
                 env={**_DEFAULTS, **os.environ, **AS_ROOT},
                 stdin=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
+                stderr=writable,
+                # After ten lines that nobody can read mpirun kills the ranks: it holds this end of the pipe too, so
+                # that they save in peace where this process was killed.
+                pass_fds=(readable,),
                 start_new_session=True,  # Ctrl-C is for this process, which lets the ranks save
                 preexec_fn=follow_parent,
             )  # fmt: skip
         except OSError as error:
+            self._errors.close()
             raise InputError(
                 f"mpirun cannot be started ({error.strerror}); `tfmat doctor` says how to get it"
             ) from error
+        finally:
+            os.close(writable)
         self.lost_at: float | None = None
         self.deadline = math.inf
         self._last_words = self._own_words = ""
@@ -150,9 +158,7 @@ class Launch:
         return self._last_words or self._own_words or f"mpirun ended with status {status}"
 
     def _show(self) -> None:
-        stream = self._process.stderr
-        assert stream is not None
-        while line := stream.readline(_LONGEST_LINE):
+        while line := self._errors.readline(_LONGEST_LINE):
             text = line.decode(errors="replace")
             write_line(text)
             said = text.strip()

@@ -49,6 +49,17 @@ esac
 exec sh -c "$*"
 """
 
+# In place of `python -m tfmat`: the launcher looks at the training once in ten minutes.
+SLOW_LOOKS = """#!/bin/sh
+shift 2
+exec {python} -c '
+import tfmat.launch.restarts
+from tfmat.cli.main import console_main
+tfmat.launch.restarts._LOOK = 600.0
+console_main()
+' "$@"
+"""
+
 
 class Supervised:
     """A running `tfmat train --launcher=mpirun`, and its ranks."""
@@ -185,14 +196,18 @@ def test_a_host_that_is_lost_and_comes_back(folder: pathlib.Path, undisturbed: S
 
 
 def test_ctrl_c_saves_and_leaves_nothing(folder: pathlib.Path) -> None:
-    run = Supervised(folder / "interrupted", "--ranks=2")
+    # Between two looks at the training, whose first one after the start would come much later.
+    slow = folder / "python_with_slow_looks"
+    slow.write_text(SLOW_LOOKS.format(python=forked_python()))
+    slow.chmod(0o755)
+    run = Supervised(folder / "interrupted", "--ranks=2", python=str(slow))
     run.wait_for(run.has_saved)
     run.process.send_signal(signal.SIGINT)
     assert run.wait() == 75, run.said()
     assert "SIGUSR1 received; saved at step " in run.said()
     assert run.said().endswith("tfmat: interrupted; start the same command again to go on\n")
     assert status(run.run)["state"] == "interrupted"
-    assert run.history()["incidents"] == []
+    assert run.history()["incidents"] == [] and run.history()["productive_seconds"] > 0
 
 
 def test_killed_the_supervisor_leaves_nothing(folder: pathlib.Path) -> None:

@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import subprocess
 import sys
+import time
 
 import pytest
 
@@ -94,3 +96,43 @@ def test_a_host_that_never_answers_leaves_no_process(tmp_path, monkeypatch):
     monkeypatch.setattr("tfmat.launch.hosts.PATIENCE", 1.0)
     assert missing_hosts((Host("silent"),)) == {Host("silent"): "no answer within 1 s"}
     assert not is_running((tmp_path / "pid").read_text().strip())
+
+
+_SUPERVISOR = """
+import pathlib, sys, time
+from tfmat.launch.hosts import parse_hosts
+from tfmat.launch.mpirun import Launch
+launch = Launch(parse_hosts("localhost:2"), ["sh", sys.argv[1]])
+pathlib.Path(sys.argv[2]).write_text(str(launch._process.pid))
+time.sleep(600)
+"""
+# Asked to save, a rank talks more than mpirun bears where nobody listens, and saves then.
+_RANK = """
+save() {{
+    for line in $(seq 40); do echo line $line >&2; sleep 0.02; done
+    touch {folder}/saved-$OMPI_COMM_WORLD_RANK
+    exit 75
+}}
+trap save USR1
+touch {folder}/ready-$OMPI_COMM_WORLD_RANK
+while true; do sleep 0.02; done
+"""
+
+
+def test_ranks_save_where_their_supervisor_was_killed(tmp_path):
+    need_mpirun()
+    script, number = tmp_path / "rank.sh", tmp_path / "mpirun"
+    script.write_text(_RANK.format(folder=tmp_path))
+    supervisor = subprocess.Popen([sys.executable, "-c", _SUPERVISOR, script, number])
+
+    def wait_for(condition):
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    wait_for(lambda: len([*tmp_path.glob("ready-*")]) == 2)
+    supervisor.kill()
+    supervisor.wait()
+    wait_for(lambda: not is_running(number.read_text()))
+    assert sorted(path.name for path in tmp_path.glob("saved-*")) == ["saved-0", "saved-1"]
