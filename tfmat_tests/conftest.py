@@ -1,5 +1,6 @@
 """What all tests share: the --all option, workers, a quiet TensorFlow, and the folder of real measured curves."""
 
+import ctypes.util
 import gc
 import os
 import pathlib
@@ -21,8 +22,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("MPLBACKEND", "Agg")
 # Before NumPy: the workers share the processors, and BLAS's threads would wait for each other in a loop.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Most of the tests' time is TensorFlow making graphs: objects by the million that live on, among which Python would
-# look for garbage at every turn.
+# Most of the tests' time is TensorFlow making graphs: many small pieces of memory, which jemalloc hands out faster than
+# the C library does. It comes into the processes that are started from here on, pytest's workers among them.
+if ctypes.util.find_library("jemalloc"):
+    os.environ.setdefault("LD_PRELOAD", "libjemalloc.so.2")
+# Graphs are objects by the million that live on, among which Python would look for garbage at every turn.
 gc.set_threshold(100_000, 50, 100)
 
 # A shell starts background jobs with Ctrl-C ignored, which the programs that tests interrupt would inherit.

@@ -89,7 +89,6 @@ class Launch:
                 os._exit(1)
 
         readable, writable = os.pipe()
-        self._errors = open(readable, "rb")
         try:
             self._process = subprocess.Popen(
                 mpirun_command(hosts, command),
@@ -103,7 +102,7 @@ class Launch:
                 preexec_fn=follow_parent,
             )  # fmt: skip
         except OSError as error:
-            self._errors.close()
+            os.close(readable)
             raise InputError(
                 f"mpirun cannot be started ({error.strerror}); `tfmat doctor` says how to get it"
             ) from error
@@ -112,7 +111,7 @@ class Launch:
         self.lost_at: float | None = None
         self.deadline = math.inf
         self._last_words = self._own_words = ""
-        self._relay = threading.Thread(target=self._show, daemon=True)
+        self._relay = threading.Thread(target=self._show, args=(readable,), daemon=True)
         self._relay.start()
 
     def wait(self, seconds: float) -> int | None:
@@ -157,17 +156,20 @@ class Launch:
         status = self._process.returncode
         return self._last_words or self._own_words or f"mpirun ended with status {status}"
 
-    def _show(self) -> None:
-        while line := self._errors.readline(_LONGEST_LINE):
-            text = line.decode(errors="replace")
-            write_line(text)
-            said = text.strip()
-            if said.startswith("tfmat: ") and not self._last_words:
-                self._last_words = said.removeprefix("tfmat: ").removesuffix(f"; {AGAIN}")
-                self.lost_at = time.monotonic()
-                # Whatever the words are, a host may have fallen silent: before the ranks met, say.
-                told = _SILENT if "no heartbeat" in said else _DEAD
-                self.deadline = self.lost_at + (told if _LOST.search(said) else _FAILED)
-            if not self._own_words:
-                found = next(filter(None, (words.search(said) for words in _OWN_WORDS)), None)
-                self._own_words = found[1].rstrip(".") if found else ""
+    def _show(self, readable: int) -> None:
+        with open(readable, "rb") as errors:
+            while line := errors.readline(_LONGEST_LINE):
+                self._hear(line.decode(errors="replace"))
+
+    def _hear(self, text: str) -> None:
+        write_line(text)
+        said = text.strip()
+        if said.startswith("tfmat: ") and not self._last_words:
+            self._last_words = said.removeprefix("tfmat: ").removesuffix(f"; {AGAIN}")
+            self.lost_at = time.monotonic()
+            # Whatever the words are, a host may have fallen silent: before the ranks met, say.
+            told = _SILENT if "no heartbeat" in said else _DEAD
+            self.deadline = self.lost_at + (told if _LOST.search(said) else _FAILED)
+        if not self._own_words:
+            found = next(filter(None, (words.search(said) for words in _OWN_WORDS)), None)
+            self._own_words = found[1].rstrip(".") if found else ""

@@ -70,5 +70,5 @@ def test_a_failure_shows_why(path):
 def test_an_unknown_group_is_refused(path):
     done = call(path, "brwser")
     assert done.returncode == 2
-    assert "valid: bazel browser calculix cluster mpi slurm" in done.stderr
+    assert "valid: bazel browser calculix cluster jemalloc mpi slurm" in done.stderr
     assert call(path, "--help").returncode == 0
