@@ -77,10 +77,12 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
         reference_table,
     )
     from tfmat.report.training_report import write_training_report
+    from tfmat.workflow.fronts import know_fits
 
     workdir = pathlib.Path(flag_values.workdir)
     identifier = Identifier.open(workdir)
     dataset = PackedDataset.open(find_test_data(workdir, flag_values.data_dir))
+    know_fits(identifier, dataset)
     with progress_bar("evaluating", "curves") as progress:
         evaluation = evaluate(identifier, dataset, progress)
     if flag_values.reference:

@@ -1,9 +1,10 @@
 """A trained network that answers: curves -> labels -> values."""
 
+import contextlib
 import dataclasses
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -34,8 +35,8 @@ from tfmat.models.law_fit import LawFit
 CURVES_PER_CALL = 4096
 # A thread's share of a call: what a block's operations leave for each other stays in the processor's cache.
 _BLOCK = 1024
-# Blocks whose outputs a network around fits keeps.
-_MOST_KEPT = 64
+# Records whose outputs a network around fits keeps.
+_MOST_KEPT = 65_536
 # Of each curve, for the mean, std and intervals of a whole posterior; the same ones for every curve.
 _EVEN_DRAWS = 512
 # Drawn in one call: small enough for a processor's cache.
@@ -46,6 +47,7 @@ class Identifier:
     """A network that turns curves into parameters.
 
     Attributes:
+      model: records -> outputs.
       parameters, settings, law, target, form, calibration, uncertainty, spread: see `Sidecar`.
     """
 
@@ -87,6 +89,7 @@ class Identifier:
                 f"the model maps {found[0]} to {found[1]}, but {sidecar.file} describes "
                 f"{expected[0]} to {expected[1]}; train again"
             )
+        self.model = model
         self._kept: dict[bytes, Array] = {}
         self._keeps = any(isinstance(each, LawFit) for each in model.layers)
         # One traced function for any number of curves; a direct call would run op by op.
@@ -234,34 +237,54 @@ class Identifier:
         shape = [curves, samples]
         return tf.reshape(labels, [*shape, columns]), tf.reshape(log_density, shape)
 
-    def forget(self) -> None:
-        """Forgets the answers that were kept, so that the next ones take their time."""
-        self._kept.clear()
+    @contextlib.contextmanager
+    def afresh(self) -> Iterator[None]:
+        """Answers within it take their time, also where they are known already."""
+        kept, self._kept = self._kept, {}
+        keeps, self._keeps = self._keeps, False
+        try:
+            yield
+        finally:
+            self._kept, self._keeps = kept, keeps
+
+    def know(self, features: np.ndarray, outputs: np.ndarray) -> None:
+        """Takes outputs [curves, columns] of the model for these records, which are asked for later."""
+        for key, row in zip(_digests(features), outputs, strict=True):
+            while len(self._kept) >= _MOST_KEPT:
+                self._kept.pop(next(iter(self._kept)), None)
+            self._kept[key] = row
 
     def _outputs(self, features: np.ndarray) -> Array:
+        """What the network says of curves; around fits once, since means, draws and densities ask for the same."""
+        if not self._keeps:
+            return self._computed(features)
+        keys = _digests(features)
+        found = {key: row for key in keys if (row := self._kept.get(key)) is not None}
+        if missing := [place for place, key in enumerate(keys) if key not in found]:
+            outputs = self._computed(features[missing])
+            self.know(features[missing], outputs)
+            found.update(zip([keys[place] for place in missing], outputs, strict=True))
+        return np.array([found[key] for key in keys]).reshape(len(keys), self._columns)
+
+    def _computed(self, features: np.ndarray) -> Array:
         outputs = np.empty((len(features), self._columns))
 
         def answer(start: int) -> None:
             rows = slice(start, start + _BLOCK)
-            outputs[rows] = self._block_outputs(np.ascontiguousarray(features[rows], np.float32))
+            block = np.ascontiguousarray(features[rows], np.float32)
+            outputs[rows] = self._predict(tf.constant(block)).numpy()
 
         list(in_threads(answer, range(0, len(features), _BLOCK)))
         return outputs
-
-    def _block_outputs(self, block: np.ndarray) -> Array:
-        """What the network says of a block; around fits once, since means, draws and densities ask for the same."""
-        key = hashlib.blake2b(block.data).digest() if self._keeps else b""
-        found = self._kept.get(key)
-        if found is None:
-            found = self._predict(tf.constant(block)).numpy()
-            if self._keeps:
-                while len(self._kept) >= _MOST_KEPT:
-                    self._kept.pop(next(iter(self._kept)), None)
-                self._kept[key] = found
-        return found
 
     def values(self, labels: Array) -> Array:
         """Labels [curves, identified parameters] -> values in the parameters' units, same shape."""
         return np.stack(
             [p.from_unit_interval(labels[:, i]) for i, p in enumerate(self.parameters)], axis=1
         )
+
+
+def _digests(features: np.ndarray) -> list[bytes]:
+    """A number for each of the records [curves, points, channels]."""
+    records = np.ascontiguousarray(features, np.float32)
+    return [hashlib.blake2b(each.data, digest_size=16).digest() for each in records]

@@ -193,23 +193,33 @@ def in_units(
     return values, limits
 
 
-def calibrate(identifier: "Identifier", dataset: "PackedDataset") -> Calibration | Spread | None:
-    """The calibration of the network's std, or the spread of its posteriors, on the last validation curves.
+def calibration_rows(identifier: "Identifier", dataset: "PackedDataset") -> slice | None:
+    """The last validation curves, of which `calibrate` asks the network; None where it has no use for them.
 
     They never train and, but for the choice of the best epoch on the first of them, are as good as new; the test curves
     stay untouched.
-
-    Returns:
-      None where the network has neither, or the validation curves are too few.
     """
     count = min(dataset.num_validation, MOST_CURVES)
     if identifier.uncertainty == "none" or count < FEWEST_CURVES:
         return None
     end = dataset.num_train + dataset.num_validation
-    rows = slice(end - count, end)
+    return slice(
+        end - min(count, _SPREAD_CURVES if identifier.uncertainty == "flow" else count), end
+    )
+
+
+def calibrate(identifier: "Identifier", dataset: "PackedDataset") -> Calibration | Spread | None:
+    """The calibration of the network's std, or the spread of its posteriors, on the last validation curves.
+
+    Returns:
+      None where the network has neither, or the validation curves are too few.
+    """
+    rows = calibration_rows(identifier, dataset)
+    if rows is None:
+        return None
     features, true_labels = dataset.features[rows], np.asarray(dataset.labels[rows], np.float64)
     if identifier.uncertainty == "flow":
-        return _spread(identifier, features[-_SPREAD_CURVES:], true_labels[-_SPREAD_CURVES:])
+        return _spread(identifier, features, true_labels)
     labels, std = identifier.predict_with_std(features)
     assert std is not None
     return Calibration.measured(true_labels, np.clip(labels, 0.0, 1.0), std)

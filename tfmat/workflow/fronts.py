@@ -18,10 +18,14 @@ if TYPE_CHECKING:
 
     from tfmat.backends.collectives import Collectives
     from tfmat.data.kept import Kept
+    from tfmat.data.packed import PackedDataset
+    from tfmat.identification.identifier import Identifier
 
 # Short NumPy calls pay for many records at once; still there is work for several processes, and progress to tell.
 _RECORDS_IN_BLOCK, _LEAST_IN_BLOCK, _MOST_IN_BLOCK, _BLOCKS = 512, 1024, 4096, 16
 _BLOCKS_A_THREAD = 4
+_ALL = slice(None)
+_WORTH_TELLING = 3.0  # seconds
 
 
 def parted(model: "keras.Model") -> tuple["keras.Model | None", "keras.Model"]:
@@ -55,13 +59,44 @@ def trained_part(
     return trained, represented(front, features, Collectives(), kept)
 
 
+def know_fits(
+    identifier: "Identifier", dataset: "PackedDataset", rows: slice | None = None
+) -> None:
+    """Has a network around fits know its outputs, so that nothing asked of it later waits for fits.
+
+    All processors fit what was not kept. Other networks need nothing of it.
+
+    Args:
+      rows: of the training and validation records; None is all test records.
+    """
+    import tensorflow as tf
+
+    from tfmat.backends.collectives import Collectives
+    from tfmat.models.law_fit import LawFit
+
+    if not any(isinstance(layer, LawFit) for layer in identifier.model.layers):
+        return
+    front, behind = parted(identifier.model)
+    assert front is not None
+    end = dataset.num_train + dataset.num_validation
+    features = dataset.features[end:] if rows is None else dataset.features[:end]
+    rows = rows or _ALL
+    seen = represented(front, features, Collectives(), dataset.kept, rows)
+    identifier.know(features[rows], np.asarray(behind(tf.constant(seen), training=False)))
+
+
 def represented(
-    front: "keras.Model", features: np.ndarray, collectives: "Collectives", kept: "Kept"
+    front: "keras.Model",
+    features: np.ndarray,
+    collectives: "Collectives",
+    kept: "Kept",
+    rows: slice = _ALL,
 ) -> np.ndarray:
     """What the front makes of records [records, points, channels], [records, ..., numbers]; the ranks share the work.
 
     Blocks are the same however many ranks there are, so that the numbers are too. Fits are kept block by block, so that
-    what was interrupted goes on, and runs on the same records begin at once.
+    what was interrupted goes on, and runs on the same records begin at once. Where only some `rows` are wanted, these
+    alone come back, and only blocks that hold some of them are worked on.
     """
     from tfmat.models.law_fit import LawFit
 
@@ -77,7 +112,9 @@ def represented(
     size, in_turn = _RECORDS_IN_BLOCK, _BLOCKS_A_THREAD
     if fitted:
         size, in_turn = min(max(_LEAST_IN_BLOCK, len(features) // _BLOCKS), _MOST_IN_BLOCK), 1
-    blocks = [slice(first, first + size) for first in range(0, len(features), size)]
+    start, stop, _ = rows.indices(len(features))
+    firsts = range(start // size * size, stop, size)
+    blocks = [slice(first, min(first + size, len(features))) for first in firsts]
     ranks, first_rank = len(collectives.gather(None)), collectives.rank == 0
     seen = np.empty(shape, np.float32)
     started = time.monotonic()
@@ -93,10 +130,11 @@ def represented(
                 for part, block in zip(shared[rank::ranks], answer, strict=True):
                     seen[part] = block
             if show is not None:
-                show(min(shared[-1].stop, len(features)), len(features))
-    if first_rank:
-        log(f"prepared {len(features):,} records in {time.monotonic() - started:.1f} s")
-    return seen
+                show(shared[-1].stop - firsts.start, blocks[-1].stop - firsts.start)
+    seconds = time.monotonic() - started
+    if first_rank and seconds > (0.0 if rows == _ALL else _WORTH_TELLING):
+        log(f"prepared {stop - start:,} records in {seconds:.1f} s")
+    return seen[rows]
 
 
 @contextlib.contextmanager

@@ -29,13 +29,17 @@ def calibrate_run(workdir: str, dataset: PackedDataset) -> None:
     """Makes the best model's intervals true on validation curves, once; on rank 0 and after the training."""
     from tfmat.identification.identifier import Identifier
     from tfmat.identification.networks import read_sidecar, write_calibration
-    from tfmat.identification.uncertainty import Spread, calibrate
+    from tfmat.identification.uncertainty import Spread, calibrate, calibration_rows
+    from tfmat.workflow.fronts import know_fits
 
     about = read_sidecar(workdir)
     known = about.spread if about.uncertainty == "flow" else about.calibration
     if known is None or known.num_curves:
         return
-    calibration = calibrate(Identifier.open(workdir), dataset)
+    identifier = Identifier.open(workdir)
+    if (rows := calibration_rows(identifier, dataset)) is not None:
+        know_fits(identifier, dataset, rows)
+    calibration = calibrate(identifier, dataset)
     if calibration is None:
         log("too few validation curves to calibrate the network's intervals")
         return
@@ -78,8 +82,10 @@ def _evaluate(workdir: str, dataset: PackedDataset) -> dict[str, Any]:
     from tfmat.identification.identifier import Identifier
     from tfmat.identification.likelihood import has_unknown_errors
     from tfmat.report.evaluation import write_evaluation
+    from tfmat.workflow.fronts import know_fits
 
     identifier = Identifier.open(workdir)
+    know_fits(identifier, dataset)
     evaluation = evaluate(identifier, dataset)
     settings = dataset.settings
     is_sampled = settings is not None and has_unknown_errors(settings)

@@ -18,7 +18,7 @@ SAMPLES = 199
 # Between two looks at the clock, where looking costs a call of a graph.
 STEPS_PER_CALL = 10
 # Passes over fitted records, which are few where a fit takes long, after which a training ends.
-EPOCHS = 25
+EPOCHS = 50
 # What draws around fits are cut to, and their logits: beyond there is nothing.
 _MOST_TARGET, _MOST_LOGIT = 20.0, 30.0
 # Share of the seconds in which the learning rate rises, as BayesFlow has it by default.
