@@ -2,9 +2,8 @@
 
 import contextlib
 import dataclasses
-import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -16,6 +15,7 @@ from tfmat.curves.records import RecordForm
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
+from tfmat.identification.around_fits import AroundFits
 from tfmat.identification.draws import (
     Draws,
     check_samples,
@@ -29,14 +29,11 @@ from tfmat.identification.uncertainty import COVERAGE, Calibration
 from tfmat.materials.law import Array, Law
 from tfmat.materials.parameter import Parameter
 from tfmat.models.flow import POSTERIOR
-from tfmat.models.law_fit import LawFit
 
 # What callers with very many curves hand over at a time: large enough to keep the cores busy, small in memory.
 CURVES_PER_CALL = 4096
 # A thread's share of a call: what a block's operations leave for each other stays in the processor's cache.
 _BLOCK = 1024
-# Records whose outputs a network around fits keeps.
-_MOST_KEPT = 65_536
 # Of each curve, for the mean, std and intervals of a whole posterior; the same ones for every curve.
 _EVEN_DRAWS = 512
 # Drawn in one call: small enough for a processor's cache.
@@ -47,7 +44,7 @@ class Identifier:
     """A network that turns curves into parameters.
 
     Attributes:
-      model: records -> outputs.
+      around_fits: the network's outputs where it answers around the law's fits; None in others.
       parameters, settings, law, target, form, calibration, uncertainty, spread: see `Sidecar`.
     """
 
@@ -89,9 +86,7 @@ class Identifier:
                 f"the model maps {found[0]} to {found[1]}, but {sidecar.file} describes "
                 f"{expected[0]} to {expected[1]}; train again"
             )
-        self.model = model
-        self._kept: dict[bytes, Array] = {}
-        self._keeps = any(isinstance(each, LawFit) for each in model.layers)
+        self.around_fits = AroundFits.of(model)
         # One traced function for any number of curves; a direct call would run op by op.
         self._predict = tf.function(
             lambda features: model(features, training=False),
@@ -237,36 +232,13 @@ class Identifier:
         shape = [curves, samples]
         return tf.reshape(labels, [*shape, columns]), tf.reshape(log_density, shape)
 
-    @contextlib.contextmanager
-    def afresh(self) -> Iterator[None]:
+    def afresh(self) -> contextlib.AbstractContextManager[None]:
         """Answers within it take their time, also where they are known already."""
-        kept, self._kept = self._kept, {}
-        keeps, self._keeps = self._keeps, False
-        try:
-            yield
-        finally:
-            self._kept, self._keeps = kept, keeps
-
-    def know(self, features: np.ndarray, outputs: np.ndarray) -> None:
-        """Takes outputs [curves, columns] of the model for these records, which are asked for later."""
-        for key, row in zip(_digests(features), outputs, strict=True):
-            while len(self._kept) >= _MOST_KEPT:
-                self._kept.pop(next(iter(self._kept)), None)
-            self._kept[key] = row
+        return self.around_fits.afresh() if self.around_fits else contextlib.nullcontext()
 
     def _outputs(self, features: np.ndarray) -> Array:
-        """What the network says of curves; around fits once, since means, draws and densities ask for the same."""
-        if not self._keeps:
-            return self._computed(features)
-        keys = _digests(features)
-        found = {key: row for key in keys if (row := self._kept.get(key)) is not None}
-        if missing := [place for place, key in enumerate(keys) if key not in found]:
-            outputs = self._computed(features[missing])
-            self.know(features[missing], outputs)
-            found.update(zip([keys[place] for place in missing], outputs, strict=True))
-        return np.array([found[key] for key in keys]).reshape(len(keys), self._columns)
-
-    def _computed(self, features: np.ndarray) -> Array:
+        if self.around_fits is not None:
+            return self.around_fits.outputs(features)
         outputs = np.empty((len(features), self._columns))
 
         def answer(start: int) -> None:
@@ -282,9 +254,3 @@ class Identifier:
         return np.stack(
             [p.from_unit_interval(labels[:, i]) for i, p in enumerate(self.parameters)], axis=1
         )
-
-
-def _digests(features: np.ndarray) -> list[bytes]:
-    """A number for each of the records [curves, points, channels]."""
-    records = np.ascontiguousarray(features, np.float32)
-    return [hashlib.blake2b(each.data, digest_size=16).digest() for each in records]

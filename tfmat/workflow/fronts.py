@@ -69,20 +69,19 @@ def know_fits(
     Args:
       rows: of the training and validation records; None is all test records.
     """
-    import tensorflow as tf
+    import keras
 
     from tfmat.backends.collectives import Collectives
-    from tfmat.models.law_fit import LawFit
 
-    if not any(isinstance(layer, LawFit) for layer in identifier.model.layers):
+    known = identifier.around_fits
+    if known is None:
         return
-    front, behind = parted(identifier.model)
-    assert front is not None
+    front = keras.Model(known.fit.input, known.fit.output)
     end = dataset.num_train + dataset.num_validation
     features = dataset.features[end:] if rows is None else dataset.features[:end]
     rows = rows or _ALL
     seen = represented(front, features, Collectives(), dataset.kept, rows)
-    identifier.know(features[rows], np.asarray(behind(tf.constant(seen), training=False)))
+    known.know(features[rows], seen)
 
 
 def represented(
