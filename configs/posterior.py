@@ -4,7 +4,8 @@
     tfmat train --config=configs/posterior.py --law=ogden --config.data.num_points=64 --config.data.missing_tests=0.35
 
 Each record is fitted once before the first step: a curve takes half a millisecond to a millisecond of a processor, a
-cyclic test of 400 points some ten. A few steps then bring the network near to the exact posterior.
+cyclic test of 400 points some ten. A few steps then bring the network near to the exact posterior. Fewer than some ten
+thousand records are learnt by heart without --config.model.dropout=0.2, with which --config.train_for=50epochs pays.
 """
 
 from tfmat.config import Config, default_config

@@ -83,9 +83,8 @@ def check_samples(flag_values: FlagValues, sidecar: "Sidecar", fixed: dict[str, 
     if flag_values.samples is not None:
         from tfmat.identification import draws
 
-        fitted = sidecar.law is not None and flag_values.least_squares and flag_values.correct
-        head = "none" if fixed else sidecar.uncertainty
-        draws.check_samples(head, flag_values.samples, fitted=fitted)
+        corrected = flag_values.least_squares and flag_values.correct
+        draws.check_samples(sidecar, flag_values.samples, fixed, corrected=corrected)
         if flag_values.samples_file.endswith(".nc"):
             from tfmat.identification.inference_data import check_arviz
 

@@ -168,7 +168,7 @@ class Identifier:
         Raises:
           InputError: the network has no uncertainty head.
         """
-        check_samples(self.uncertainty, samples)
+        check_samples(self, samples)
         if self.uncertainty == "gaussian":
             labels, std, _ = self.answers(features)
             assert std is not None

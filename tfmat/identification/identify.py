@@ -99,8 +99,8 @@ def network_of(
 ) -> "Identifier | None":
     """The network that answers, if there is one; InputError where nothing answers what is asked for."""
     if asked.samples:
-        fitted = source.law is not None and asked.least_squares and asked.correct
-        check_samples("none" if fixed else source.uncertainty, asked.samples, fitted=fitted)
+        corrected = asked.least_squares and asked.correct
+        check_samples(source, asked.samples, fixed, corrected=corrected)
     network = None if isinstance(source, Sidecar) else source
     if not asked.least_squares and (fixed or network is None):
         what = "a given parameter (--fix)" if fixed else "a law without a network"
