@@ -18,8 +18,10 @@ from tfmat.models.plastic_spectrum import PlasticSpectrum, numbers_of
 from tfmat.models.test_sets import PoolTests, SeenTests, SettingChannels, SplitTests, TestTokens
 from tfmat.models.uncertainty import with_log_variance
 
-# Standard deviations of a fit beyond which posteriors around it have heavy tails: searches miss some modes.
-_TAIL = 3.0
+# Standard deviations of a fit from which on posteriors around it have heavy tails: searches miss some modes, and where
+# the law is bent a posterior is many times as wide as its fit says. Half of it learns a little more, but begins too far
+# from the fit.
+_TAIL = 1.0
 # Training records by which the numbers of a plastic spectrum are scaled.
 _RECORDS_FOR_SPREAD = 2048
 # max(f(x)) == f(max(x)) for these, exactly, because they never fall. Pooling first then costs nothing in
