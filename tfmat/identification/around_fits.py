@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import itertools
 from collections.abc import Iterator
 
 import keras
@@ -36,17 +37,23 @@ class AroundFits:
             input_signature=[tf.TensorSpec(fit.output.shape, tf.float32)],
             autograph=False,
         )
+        # As a graph, which is what a training sees: rounding decides which points count as elastic.
+        self._spectra_of = tf.function(
+            fit.spectra_of,
+            input_signature=[tf.TensorSpec(fit.input.shape, tf.float32)],
+            autograph=False,
+        )
         self._columns = behind.output_shape[-1]
         self._kept: dict[bytes, Array] = {}
 
     @classmethod
     def of(cls, model: keras.Model) -> "AroundFits | None":
-        """Those of a model; None where it sees its records in another way."""
+        """The outputs of a model around fits; None where a model sees its records in another way."""
         fits = [each for each in model.layers if isinstance(each, LawFit)]
         return cls(model, fits[0]) if fits else None
 
     def outputs(self, features: np.ndarray) -> Array:
-        """Of records [records, points, channels]: [records, columns]; only those that are not known yet are fitted."""
+        """Answers records [records, points, channels] with [records, columns]; fits those that are not known yet."""
         keys = _digests(features)
         found = {key: self._kept[key] for key in keys if key in self._kept}
         if missing := [place for place, key in enumerate(keys) if key not in found]:
@@ -71,14 +78,19 @@ class AroundFits:
         # NumPy fits, and holds the interpreter: threads would wait for each other.
         starts = range(0, len(features), _TOGETHER)
         blocks = [np.asarray(features[i : i + _TOGETHER], np.float32) for i in starts]
-        given = [(block, np.asarray(self.fit.spectra_of(tf.constant(block)))) for block in blocks]
+        given = [(block, self._spectra_of(tf.constant(block)).numpy()) for block in blocks]
+        if (
+            len(given) == 1
+        ):  # at once: for a few records processes would take longer to prepare than to fit
+            return self.fit.fits(*given[0]).astype(np.float32)
         found = all_in_processes(lambda one: self.fit.fits(*one), given, len(given))
         return np.concatenate(found).astype(np.float32)
 
     def _keep(self, keys: list[bytes], fits: np.ndarray) -> dict[bytes, Array]:
         new = dict(zip(keys, self._behind(tf.constant(fits)).numpy(), strict=True))
         self._kept.update(new)
-        for oldest in list(self._kept)[: max(0, len(self._kept) - _MOST_KEPT)]:
+        too_many = max(0, len(self._kept) - _MOST_KEPT)
+        for oldest in list(itertools.islice(self._kept, too_many)):
             del self._kept[oldest]
         return new
 

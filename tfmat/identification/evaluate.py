@@ -100,7 +100,7 @@ def evaluate(
     Raises:
       InputError: the data set has no test curves, or other parameters than the network.
     """
-    _check_same_task(identifier, dataset)
+    check_same_task(identifier, dataset)
     start = dataset.num_train + dataset.num_validation
     total = dataset.num_test
     noise = _noise(dataset)
@@ -190,14 +190,14 @@ def _network_rate(identifier: Identifier, features: np.ndarray) -> float:
     return len(features) / fastest
 
 
-def _check_same_task(identifier: Identifier, dataset: PackedDataset) -> None:
+def check_same_task(identifier: Identifier, dataset: PackedDataset) -> None:
+    """InputError where the data set has no test curves, or others than the network answers."""
     if dataset.num_test == 0:
         raise InputError(
             f"the data set {dataset.folder} holds no test curves; generate it with --num_test=25000"
         )
-    expected = [(p.name, p.unit) for p in identifier.parameters]
-    found = [(p.name, p.unit) for p in dataset.parameters]
-    if expected != found:
+    told = [[(p.name, p.unit) for p in one.parameters] for one in (identifier, dataset)]
+    if told[0] != told[1]:
         raise InputError(
             f"the model identifies {_listed(identifier.parameters)}, the data set {dataset.folder} holds "
             f"{_listed(dataset.parameters)}; give the data set of the same law with --data_dir"

@@ -68,14 +68,20 @@ def know_fits(
 
     Args:
       rows: of the training and validation records; None is all test records.
+
+    Raises:
+      InputError: test records are none, or not of the network's task.
     """
     import keras
 
     from tfmat.backends.collectives import Collectives
+    from tfmat.identification.evaluate import check_same_task
 
     known = identifier.around_fits
     if known is None:
         return
+    if rows is None:
+        check_same_task(identifier, dataset)
     front = keras.Model(known.fit.input, known.fit.output)
     end = dataset.num_train + dataset.num_validation
     features = dataset.features[end:] if rows is None else dataset.features[:end]

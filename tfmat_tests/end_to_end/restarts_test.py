@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -165,15 +164,10 @@ def test_a_killed_rank_changes_nothing_but_the_time(
 
 
 def test_a_host_that_is_lost_and_comes_back(folder: pathlib.Path, undisturbed: Supervised) -> None:
-    agent, down = folder / "agent", folder / "otherhost-is-down"
-    agent.write_text(AGENT.format(folder=folder))
-    agent.chmod(agent.stat().st_mode | stat.S_IXUSR)
-    run = Supervised(
-        folder / "hosts",
-        "--hosts=localhost:1,otherhost:1",
-        "--probe_every=1s",
-        OMPI_MCA_plm_rsh_agent=str(agent),
-    )
+    environment = make_agent(folder / "agent", AGENT)
+    down = folder / "agent" / "otherhost-is-down"
+    hosts = "--hosts=localhost:1,otherhost:1"
+    run = Supervised(folder / "hosts", hosts, "--probe_every=1s", **environment)
     run.wait_for(run.has_saved)
     down.touch()
     rank = run.ranks()[1]

@@ -131,8 +131,10 @@ def test_ranks_save_where_their_supervisor_was_killed(tmp_path):
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
-    wait_for(lambda: len([*tmp_path.glob("ready-*")]) == 2)
-    supervisor.kill()
-    supervisor.wait()
+    try:
+        wait_for(lambda: number.exists() and len([*tmp_path.glob("ready-*")]) == 2)
+    finally:
+        supervisor.kill()
+        supervisor.wait()
     wait_for(lambda: not is_running(number.read_text()))
     assert sorted(path.name for path in tmp_path.glob("saved-*")) == ["saved-0", "saved-1"]

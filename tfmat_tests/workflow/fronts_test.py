@@ -11,11 +11,13 @@ from tfmat.backends.collectives import Collectives
 from tfmat.config import apply_override, default_config
 from tfmat.data.kept import Kept
 from tfmat.data.packed import PackedDataset
+from tfmat.errors import InputError
 from tfmat.identification import side_by_side
 from tfmat.identification.identifier import Identifier
 from tfmat.models import build_for
 from tfmat.models.law_fit import LawFit
 from tfmat.workflow import fronts, main_job
+from tfmat.workflow.dataset import curve_settings, make_dataset
 
 
 def _config(**changes: str):
@@ -55,6 +57,12 @@ def test_what_has_no_weights_runs_once_and_is_saved_with_the_rest(
         np.mean((outputs - dataset.labels[rows]) ** 2), rel=1e-4
     )
     saved = keras.saving.load_model(tmp_path / "run" / "final.keras", compile=False)
+    # All that the file holds is the same, so that only rounding may differ where it is asked for these records alone.
+    assert [each.get_config() for each in saved.layers] == [
+        each.get_config() for each in model.layers
+    ]
+    for one, other in zip(saved.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
     apart = np.abs(saved.predict(dataset.features[rows], verbose=0) - outputs).max(axis=1)
     assert np.mean(apart < 1e-5) > 0.8 and apart.max() < 0.2
     assert "prepared 400 records" in capsys.readouterr().err
@@ -163,8 +171,13 @@ def _check_that_records_are_fitted_once(
     assert fitted == [40, 10, 40]
     # Those that were kept are not fitted again, and the answers are the same.
     other = Identifier.open(run)
-    fronts.know_fits(other, dataset, slice(20, 60))
     del fitted[:]
+    fronts.know_fits(other, dataset, slice(20, 60))
     found = other.log_density(dataset.features[20:60], dataset.labels[20:60])
     assert not fitted
     np.testing.assert_allclose(found[:20], density[20:], rtol=1e-4, atol=1e-3)
+    # Records that the network does not take are refused before anything is fitted.
+    config = _config(data__num_points="40")
+    shorter = make_dataset(config, curve_settings(config), str(run.parent / "shorter"))
+    with pytest.raises(InputError, match="points a curve, the data set .* has 40; give another"):
+        fronts.know_fits(other, shorter)

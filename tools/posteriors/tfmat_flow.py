@@ -77,7 +77,8 @@ def train(task: Task, clock: Clock, seed: int):
     config, dataset = configured(task, seed)
     settings, fits = dataset.settings, task.fits
     assert settings is not None and fits is not None
-    config.model.dropout = DROPOUT if len(fits.mode) < FEW else config.model.dropout
+    if len(fits.mode) < FEW:
+        config.model.dropout = DROPOUT
     backend = make_backend("single")
     backend.start()
     model = build_for(config, dataset)
