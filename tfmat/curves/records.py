@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.curves.programmes import Programme
+from tfmat.curves.setting_checks import MORE_THAN_NOISE
 from tfmat.curves.settings import CurveSettings
 from tfmat.materials.history import MODES, Array, History, TestSet
 
@@ -46,12 +47,14 @@ class RecordForm:
       noise_told: None, or a channel tells the standard deviation of each test's noise, in the unit of its response;
         it is drawn within these shares of the test's largest.
       as_recorded: a test stands in the record at the points that were measured, and padding fills the rest.
+      more_than_noise: records depart from their law by more than independent noise, so that what fits leave tells.
     """
 
     points: int
     programmes: tuple[Programme, ...] = ()
     noise_told: tuple[float, float] | None = None
     as_recorded: bool = False
+    more_than_noise: bool = False
 
     @classmethod
     def of(cls, settings: CurveSettings) -> "RecordForm":
@@ -62,6 +65,7 @@ class RecordForm:
             programmes,
             settings.noise_of_maximum if settings.noise_told else None,
             bool(programmes) and settings.measured_points is not None,
+            any(getattr(settings, name) is not None for name in MORE_THAN_NOISE),
         )
 
     @property
@@ -98,7 +102,12 @@ class RecordForm:
     def network(self) -> dict[str, Any]:
         """What `tfmat.models.build_model` must know of a record."""
         tokens = self.modes.tolist() if self.num_tests > 1 else ()
-        return {"num_points": self.num_points, "channels": self.channels, "tokens": tokens}
+        return {
+            "num_points": self.num_points,
+            "channels": self.channels,
+            "tokens": tokens,
+            "more_than_noise": self.more_than_noise,
+        }
 
     def part(self, test: int) -> slice:
         """The points of one test."""

@@ -26,6 +26,8 @@ _LIMITS: dict[str, tuple[str, float]] = {
     "yield_spread": ("0.05,0.7", 2.0),
 }
 OBSERVATION = (*_LIMITS, "measured_points")
+# Of these, what is not independent noise.
+MORE_THAN_NOISE = tuple(name for name in _LIMITS if name != "noise_of_maximum")
 # Histories of a programme that are looked at.
 _LOOKED_AT = 32
 

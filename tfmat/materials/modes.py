@@ -106,6 +106,13 @@ def likely_modes(
     return _laplace(found)
 
 
+def residuals_at(residuals: LogitResiduals, logits: Array) -> Array:
+    """Residuals [n, points] at the logits [n, p] of labels, in units of the noise; 0 where the law overflows."""
+    with np.errstate(all="ignore"):
+        values = Residuals.values(residuals, 1.0 / (1.0 + np.exp(-logits)))
+    return np.nan_to_num(values, posinf=0.0, neginf=0.0)
+
+
 def _search_again(residuals: LogitResiduals, found: Minimum, start: Array, spread: Array) -> None:
     """Puts better modes into `found` where more is left there than the noise leaves; see `likely_modes`."""
     points, count = (residuals.weights > 0).sum(axis=1), start.shape[1]

@@ -12,7 +12,7 @@ from tfmat.config import Config, check_layers
 from tfmat.models.convolution import ReshapedMaxPooling1D, UnfoldedConvolution1D
 from tfmat.models.curve_scaling import CurveExtent, CurveShape
 from tfmat.models.flow import with_posterior
-from tfmat.models.law_fit import RECORDS_FOR_START, AroundFit, LawFit, num_numbers
+from tfmat.models.law_fit import RECORDS_FOR_START, AroundFit, LawFit, num_residuals
 from tfmat.models.normalization import ExampleWeightedBatchNormalization
 from tfmat.models.plastic_spectrum import PlasticSpectrum, numbers_of
 from tfmat.models.test_sets import PoolTests, SeenTests, SettingChannels, SplitTests, TestTokens
@@ -76,6 +76,7 @@ def build_model(
     input_scale: Sequence[float] = (1.0, 1.0, 1.0),
     channels: Sequence[str] = ("strain", "stress", "flag"),
     tokens: Sequence[Sequence[float]] = (),
+    more_than_noise: bool = False,
     spread: tuple[Sequence[float], Sequence[float]] | None = None,
     fit: LawFit | None = None,
     seed: int = 0,
@@ -97,6 +98,7 @@ def build_model(
         `model.input_scaling="curve"` it moves the logarithms of the curves' extents, see `CurveExtent`.
       channels: their names, where there are more than those three: `time`, `rate`, `temperature`.
       tokens: what kind each test is, [tests, token]; fewer than two are one test.
+      more_than_noise: whether records depart from their law by more than noise; see `LawFit`.
       spread: mean and standard deviation of the numbers of a plastic spectrum, see `PlasticSpectrum`.
       fit: of the law to each record, with `model.representation="fit"`; None where only the network's shapes matter.
       seed: of the initial weights and of dropout.
@@ -128,8 +130,9 @@ def build_model(
     mode = None
     if model_config.representation == "fit":
         with keras.name_scope("curve_to_parameters"):
-            fitted = (fit or LawFit(None, num_outputs, name="fit"))(curve)
-            features, mode = fitted[:, : num_numbers(num_outputs)], fitted[:, -2 * num_outputs :]
+            seen = num_residuals(num_tests, more_than_noise)
+            fitted = (fit or LawFit(None, num_outputs, residuals=seen, name="fit"))(curve)
+            features, mode = fitted[:, : -2 * num_outputs], fitted[:, -2 * num_outputs :]
             for layer in hidden:
                 features = layer(features)
     elif num_tests > 1:

@@ -22,7 +22,8 @@ from tfmat.curves.records import RecordForm, observed
 from tfmat.curves.settings import CurveSettings
 from tfmat.materials.history import TestSet
 from tfmat.materials.law import Array, Law
-from tfmat.materials.modes import LogitResiduals, likely_modes
+from tfmat.materials.modes import LogitResiduals, likely_modes, residuals_at
+from tfmat.models.fit_start import inputs_of_start, ridge
 from tfmat.models.flow import MOST_LOG_SCALE
 from tfmat.models.plastic_spectrum import NUMBERS, PlasticSpectrum, numbers_of
 from tfmat.models.test_sets import SplitTests
@@ -30,18 +31,26 @@ from tfmat.models.test_sets import SplitTests
 # Records that a start is learnt of, and of these those that judge it; records and tests that scale the numbers.
 RECORDS_FOR_START, _JUDGES = 10_000, 0.2
 _RECORDS_FOR_SCALES, _TESTS_FOR_SCALES = 512, 2048
-# The start's regression: groups of a record's points, random hidden units, ridge; a label's distance from its ends.
-_GROUPS, _UNITS, _RIDGE, _EDGE = 48, 256, 1e-4, 0.01
+# A label's distance from the ends of its range where a search begins.
+_EDGE = 0.01
 # By how much errors must be smaller, in their geometric mean, for a spectrum to be worth its time.
 _WORTH = 0.8
+# Groups of neighbouring points of each test whose residuals are told, and the largest that is told, in standard errors.
+# They are smaller at the beginning of a test, where a few points tell modulus and yield stress.
+_RESIDUALS, _LARGEST_RESIDUAL, _SMALLER_FIRST = 32, 30.0, 1.5
 # Standard deviations of the numbers, factors e of a standard deviation, and its share of a label's range.
 _FARTHEST, _MOST_CHANGE, _WIDEST = 6.0, 6.0, 0.3
 _TINY = 1e-9
 
 
-def num_numbers(num_labels: int) -> int:
+def num_numbers(num_labels: int, residuals: int) -> int:
     """How many numbers of a fit the dense layers see; behind them stand as many logits and logarithms as labels."""
-    return num_labels * (num_labels + 3) // 2 + 3
+    return num_labels * (num_labels + 3) // 2 + 3 + residuals
+
+
+def num_residuals(num_tests: int, more_than_noise: bool) -> int:
+    """How many sums of residuals are told: none where all that is left is noise, which could be learnt by heart."""
+    return _RESIDUALS * num_tests if more_than_noise else 0
 
 
 @keras.saving.register_keras_serializable(package="tfmat")
@@ -49,7 +58,8 @@ class LawFit(keras.layers.Layer):
     """The fit of a law to each record: [batch, points, channels] -> [batch, numbers + 2 labels].
 
     The numbers are the mode's logits, their precisions (logarithms of 1 / standard deviation) and correlations
-    (Fisher's z), the root mean square residual in units of the noise, points and largest response. They are told as
+    (Fisher's z), the root mean square residual in units of the noise, points and largest response; and, where records
+    depart from their law by more than noise, sums of residuals of neighbouring points, which show how. They are told as
     deviations from a mean in units of a standard deviation, none beyond six. Behind them stand logits and precisions as
     they are, for `AroundFit`. NumPy fits, and holds the interpreter: give `fits` many records in several processes.
 
@@ -61,6 +71,7 @@ class LawFit(keras.layers.Layer):
       spread: standard deviation of its errors, [labels].
       spectrum: None, or arguments of the `PlasticSpectrum` of each test that the regression sees too.
       mean, deviation: of the numbers; None leaves them as they are.
+      residuals: how many sums of residuals are told, the same number of each test.
     """
 
     def __init__(
@@ -72,9 +83,11 @@ class LawFit(keras.layers.Layer):
         spectrum: Sequence[Sequence[float]] | None = None,
         mean: Sequence[float] | None = None,
         deviation: Sequence[float] | None = None,
+        residuals: int = 0,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        self.residuals = residuals
         self.settings = None if settings is None else dict(settings)
         self.num_labels, self.start, self.spread = num_labels, start, spread
         self.spectrum = spectrum
@@ -105,19 +118,20 @@ class LawFit(keras.layers.Layer):
             layer = cls(content, p, spectrum=spectrum)
             spectra = np.asarray(layer.spectra_of(records))
             with _one_thread():
-                seen = layer._inputs_of_start(records, spectra)
-                wrong = seen[:judges] @ _ridge(seen[judges:], labels[judges:]) - labels[:judges]
-                start = _rounded(_ridge(seen, labels))
+                seen = inputs_of_start(records, spectra)
+                wrong = seen[:judges] @ ridge(seen[judges:], labels[judges:]) - labels[:judges]
+                start = _rounded(ridge(seen, labels))
             learnt.append((start, _rounded(np.sqrt(np.mean(wrong**2, axis=0))), spectrum))
         errors = [np.exp(np.mean(np.log(spread))) for _, spread, _ in learnt]
         chosen = learnt[-1 if errors[-1] < _WORTH * errors[0] else 0]
-        plain = cls(content, p, *chosen)
+        told = num_residuals(form.num_tests, form.more_than_noise)
+        plain = cls(content, p, *chosen, residuals=told)
         first = records[:_RECORDS_FOR_SCALES]
         spectra = np.asarray(plain.spectra_of(first))
         with _one_thread():
-            numbers = plain.fits(first, spectra)[:, : num_numbers(p)]
+            numbers = plain.fits(first, spectra)[:, : num_numbers(p, told)]
         mean, deviation = numbers.mean(axis=0), np.maximum(numbers.std(axis=0), 1e-2)
-        return cls(content, p, *chosen, _rounded(mean), _rounded(deviation), **kwargs)
+        return cls(content, p, *chosen, _rounded(mean), _rounded(deviation), told, **kwargs)
 
     @functools.cached_property
     def _known(self) -> tuple[CurveSettings, Law, RecordForm]:
@@ -149,7 +163,7 @@ class LawFit(keras.layers.Layer):
         """What `call` gives, by NumPy alone: records [n, points, channels] and their `spectra_of`."""
         settings, law, _ = self._known
         residuals = _residuals(settings, law, records)
-        labels = self._inputs_of_start(records, spectra) @ np.asarray(self.start)
+        labels = inputs_of_start(records, spectra) @ np.asarray(self.start)
         logits, covariance, left = likely_modes(
             residuals, np.clip(labels, _EDGE, 1.0 - _EDGE), np.asarray(self.spread)
         )
@@ -161,28 +175,32 @@ class LawFit(keras.layers.Layer):
         upper = np.tril_indices(self.num_labels, -1)
         correlations = (covariance / (std[:, :, None] * std[:, None, :]))[:, *upper]
         largest = np.log(np.abs(residuals.stress).max(axis=1, initial=0.0) + 1.0)
-        numbers = np.concatenate(
-            [
-                logits,
-                precision,
-                np.arctanh(np.clip(correlations, -1.0, 1.0) * 0.9999),
-                np.stack([left, np.log(points), largest], axis=1),
-            ],
-            axis=1,
-        )
+        told = [
+            logits,
+            precision,
+            np.arctanh(np.clip(correlations, -1.0, 1.0) * 0.9999),
+            np.stack([left, np.log(points), largest], axis=1),
+        ]
+        if self.residuals:
+            told.append(self._sums(residuals, residuals_at(residuals, logits), left))
+        numbers = np.concatenate(told, axis=1)
         if self.mean is not None and self.deviation is not None:
             numbers = np.clip((numbers - self.mean) / self.deviation, -_FARTHEST, _FARTHEST)
         return np.concatenate([numbers, logits, precision], axis=1)
 
-    def _inputs_of_start(self, records: np.ndarray, spectra: np.ndarray) -> Array:
-        """What the regression of the start sees, [n, inputs]: group means, extents, spectra, and functions of these."""
-        described = np.concatenate([_described(records), spectra], axis=1)
-        random = np.random.RandomState(0)  # the one generator that is the same in every version
-        kernel = random.standard_normal((described.shape[1], _UNITS)) / math.sqrt(
-            described.shape[1]
+    def _sums(self, residuals: LogitResiduals, values: Array, left: Array) -> Array:
+        """Sums of residuals `values` [n, points] of neighbouring points, in standard errors of what is left [n]."""
+        tests = self._known[2].num_tests
+        groups, points = self.residuals // tests, values.shape[1] // tests
+        within = (points * (np.arange(groups) / groups) ** _SMALLER_FIRST).astype(int)
+        begins = points * np.arange(tests)[:, None] + within
+        there = residuals.weights > 0
+        counts, sums = (
+            np.add.reduceat(each, begins.ravel(), axis=1)
+            for each in (there.astype(float), np.where(there, values, 0.0))
         )
-        hidden = np.tanh(described @ kernel + random.standard_normal(_UNITS))
-        return np.concatenate([described, hidden, np.ones((len(records), 1))], axis=1)
+        errors = sums / np.sqrt(np.maximum(counts, 1.0)) * np.exp(-left)[:, None]
+        return np.clip(errors, -_LARGEST_RESIDUAL, _LARGEST_RESIDUAL)
 
     def build(self, input_shape: Any) -> None:
         """There are no weights."""
@@ -190,7 +208,8 @@ class LawFit(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: Sequence[Any]) -> tuple[Any, ...]:
         """See keras.layers.Layer."""
-        return (input_shape[0], num_numbers(self.num_labels) + 2 * self.num_labels)
+        numbers = num_numbers(self.num_labels, self.residuals)
+        return (input_shape[0], numbers + 2 * self.num_labels)
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
         """See keras.layers.Layer; nothing is fitted."""
@@ -199,7 +218,8 @@ class LawFit(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """See keras.layers.Layer."""
         names = ("settings", "num_labels", "start", "spread", "spectrum", "mean", "deviation")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+        own = {name: getattr(self, name) for name in (*names, "residuals")}
+        return {**super().get_config(), **own}
 
 
 @keras.saving.register_keras_serializable(package="tfmat")
@@ -261,30 +281,6 @@ def _residuals(settings: CurveSettings, law: Law, records: np.ndarray) -> LogitR
     least = 1e-3 * np.abs(response).max(axis=1, keepdims=True) + _TINY
     noise = np.where(noise > 0.0, noise, least)
     return LogitResiduals(law, driven, response, np.where(valid, 1.0 / noise, 0.0))
-
-
-def _described(records: np.ndarray) -> Array:
-    """Means of groups of neighbouring points of each channel, extents and steepest slopes: [n, inputs], of order 1."""
-    there = 1.0 - records[:, :, 2:3]
-    values = np.asarray(records, np.float64) * there
-    values[:, :, 2] = records[:, :, 2]
-    extents = np.abs(values).max(axis=1) + _TINY
-    shown = values / extents[:, None, :]
-    count, points, channels = records.shape
-    groups = min(_GROUPS, points)
-    ends = np.arange(groups + 1) * points // groups
-    means = np.add.reduceat(shown, ends[:-1], axis=1) / np.diff(ends)[None, :, None]
-    steps = np.abs(np.diff(shown[:, :, :2], axis=1))
-    slopes = np.sort(steps[:, :, 1] / (steps[:, :, 0] + 3e-3), axis=1)
-    steepest = slopes[:, [-1 - min(place, points - 2) for place in (0, 4, 14, 39)]]
-    logs = np.log(np.concatenate([steepest + 1e-2, extents], axis=1)) / 3.0
-    return np.concatenate([means.reshape(count, groups * channels), logs], axis=1)
-
-
-def _ridge(inputs: Array, labels: Array) -> Array:
-    square = inputs.T @ inputs
-    square[np.diag_indices(len(square))] += _RIDGE * len(inputs)
-    return np.linalg.solve(square, inputs.T @ labels)
 
 
 def _rounded(values: Array) -> list[Any]:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _FLOAT = 4  # bytes
 # Weights, gradients and one slot of the optimizer; a mesh may divide all but the weights.
 _COPIES = 3
-# What `tfmat.models.plastic_spectrum` makes of each test.
-_SPECTRUM_NUMBERS = 100
+# What `tfmat.models.plastic_spectrum` makes of each test, and how many residuals `tfmat.models.law_fit` tells of it.
+_SPECTRUM_NUMBERS, _RESIDUALS = 100, 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,7 +203,8 @@ def count_parameters(config: Config, *, num_outputs: int, form: RecordForm) -> i
     if model.representation == "plastic_spectrum":
         count, inputs = 0, _SPECTRUM_NUMBERS
     if model.representation == "fit":
-        count, inputs = 0, num_outputs * (num_outputs + 3) // 2 + 3
+        residuals = _RESIDUALS * form.num_tests * form.more_than_noise
+        count, inputs = 0, num_outputs * (num_outputs + 3) // 2 + 3 + residuals
     elif form.num_tests > 1:  # the tests' own dense layer, which sees their tokens too
         units = model.hidden_units[0]
         count += (inputs + form.modes.shape[1] + 1) * units

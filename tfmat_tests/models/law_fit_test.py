@@ -1,5 +1,7 @@
 """The fit of a law before the first weight, and answers around it, against the law and a plain Gaussian."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from tfmat.curves.simulate import Simulator
 from tfmat.data.manifest import input_scale
 from tfmat.models import build_model
 from tfmat.models.flow import PosteriorFlow
-from tfmat.models.law_fit import AroundFit, LawFit, num_numbers
+from tfmat.models.law_fit import AroundFit, LawFit
 
 
 def _simulated(count=900, **settings):
@@ -29,7 +31,7 @@ def curves():
 def test_numbers_are_scaled_and_modes_are_near_the_truth(curves):
     _, records, fit = curves
     numbers = np.asarray(fit(records.features[:512]))
-    count = num_numbers(2)
+    count = 5 + 3
     assert numbers.shape == (512, count + 4)
     told = numbers[:, :count]
     np.testing.assert_allclose(told.mean(axis=0), 0.0, atol=0.1)
@@ -89,6 +91,29 @@ def test_every_record_of_a_laboratory_has_finite_numbers(settings):
     missing = np.zeros_like(records.features[:2])
     missing[:, :, 2] = 1.0
     assert np.isfinite(np.asarray(fit(missing))).all()
+
+
+def test_what_a_fit_leaves_is_told_where_that_is_more_than_noise(curves):
+    assert curves[2].residuals == 0
+    settings, records, fit = _simulated(count=240, law="voce", misfit=(0.003, 0.05))
+    assert fit.residuals == 32
+    record = records.features[5].astype(float)
+    (numbers,) = np.asarray(fit(records.features[5:6]), float)
+    labels = 1.0 / (1.0 + np.exp(-numbers[-8:-4]))
+    law, (strain, stress) = settings.build_law(), record[:, :2].T
+    there = record[:, 2] == 0
+    wrong = np.where(there, law.label_stress(strain[None], labels[None])[0] - stress, 0.0)
+    wrong /= np.sqrt(np.sum(wrong**2) / there.sum())
+    ends = [int(200 * (group / 32) ** 1.5) for group in range(33)]
+    expected = []
+    for begin, end in itertools.pairwise(ends):
+        group = slice(begin, max(end, begin + 1))
+        expected.append(wrong[group].sum() / np.sqrt(max(there[group].sum(), 1)))
+    mean, deviation = (np.array(each)[17:] for each in (fit.mean, fit.deviation))
+    # The least sum of squares has the prior in it, and no number is told beyond six deviations.
+    expected = np.clip(expected, mean - 6 * deviation, mean + 6 * deviation)
+    np.testing.assert_allclose(numbers[17:49] * deviation + mean, expected, rtol=0.02, atol=0.02)
+    assert np.abs(expected).max() > 1.5
 
 
 def test_heads_that_say_nothing_answer_with_the_fit():
