@@ -105,8 +105,9 @@ def test_wheel_made_from_sdist_holds_configs_and_examples(tmp_path):
 
     expected = {path.relative_to(PROJECT) for path in (PROJECT / "tfmat").rglob("*.py")}
     expected |= {path.relative_to(PROJECT) for path in (PROJECT / "tfmat" / "examples").iterdir()}
-    for folder in ("pretrained/*/*", "report/templates/*"):
-        expected |= {path.relative_to(PROJECT) for path in (PROJECT / "tfmat").glob(folder)}
+    for files_of in ("pretrained/*/*", "pretrained/*/*/*", "report/templates/*"):
+        found = (PROJECT / "tfmat").glob(files_of)
+        expected |= {path.relative_to(PROJECT) for path in found if path.is_file()}
     expected |= {
         pathlib.Path("tfmat", "configs", path.name) for path in (PROJECT / "configs").glob("*.py")
     }

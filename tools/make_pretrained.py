@@ -1,13 +1,15 @@
 """Trains the networks that come with tfmat and puts them into tfmat/pretrained/.
 
-  tools/make_pretrained                           every law that a network comes with
-  tools/make_pretrained swift                     this one
+  tools/make_pretrained                           both networks of every law that comes with them
+  tools/make_pretrained swift                     the quick one of this law, which answers with values and intervals
+  tools/make_pretrained swift/posterior           the one with a whole posterior, where samples are asked for
   tools/make_pretrained voce --data_dir=data --config.train_for=40epochs
 
-For each law: `tfmat train --config=configs/pretrained.py` (for metals pretrained_metal.py, for laws of tests their own)
+For each: `tfmat train --config=configs/pretrained.py` (for metals pretrained_metal.py, for laws of tests their own)
 into runs/pretrained_LAW (where an interrupted run goes on), `tfmat evaluate`, and then model.keras, model.json,
-evaluation.json and a README.md with the command and the accuracy into tfmat/pretrained/LAW/. Flags go to `tfmat train`.
-A law that is named and has no network yet gets one.
+evaluation.json and a README.md with the command and the accuracy into tfmat/pretrained/LAW/, or its folder posterior.
+Flags go to `tfmat train`. A law that is named and has no network yet gets one. A posterior is told around fits of
+records of the same kind, which takes minutes on two processors, and a quarter of an hour for cyclic tests.
 """
 
 import datetime
@@ -51,6 +53,45 @@ TESTS = {
         "--config.data.num_test=20000",
     ),
 }
+# What a network with a whole posterior is called, after its law, and its config, whatever the law: around fits.
+_KIND = "/posterior"
+_POSTERIOR = (
+    "--config.model.uncertainty=flow",
+    "--config.model.representation=fit",
+    "--config.model.input_scaling=data_set",
+    "--config.loss_weights=none",
+    "--config.model.hidden_units=256,256",
+    "--config.model.activation=gelu",
+    "--config.optimizer.learning_rate=2e-3",
+    "--config.optimizer.clip_norm=1",
+    "--config.global_batch_size=300",
+    # More are only fitted, and learnt from by nobody.
+    "--config.data.num_test=5000",
+)
+# Records, and how much is forgotten where they are few for what there is to learn.
+POSTERIORS = {
+    "hahn_tsai": ("--config.data.num_curves=200000", "--config.train_for=12epochs"),
+    "ogden": (
+        "--config.data.num_curves=400000",
+        "--config.train_for=25epochs",
+        "--config.model.dropout=0.05",
+    ),
+    "swift": (
+        "--config.data.num_curves=600000",
+        "--config.train_for=20epochs",
+        "--config.model.dropout=0.02",
+    ),
+    "voce": (
+        "--config.data.num_curves=600000",
+        "--config.train_for=20epochs",
+        "--config.model.dropout=0.02",
+    ),
+    "voce_chaboche": (
+        "--config.data.num_curves=80000",
+        "--config.train_for=40epochs",
+        "--config.model.dropout=0.1",
+    ),
+}
 FILES = ("model.keras", "model.json", "evaluation.json")
 
 
@@ -59,12 +100,13 @@ def main(arguments: list[str]) -> int:
         print(__doc__)
         return 0
     flags = [argument for argument in arguments if argument.startswith("-")]
-    laws = [argument for argument in arguments if not argument.startswith("-")] or list(LAWS)
+    every = [*LAWS, *(law + _KIND for law in POSTERIORS)]
+    asked = [argument for argument in arguments if not argument.startswith("-")] or every
     try:
         for flag in flags:
             if flag.startswith(("--workdir", "--law", "--config=")) or "=" not in flag:
                 raise InputError(f"{flag} cannot be given here; --config.KEY=VALUE can")
-        names = [law_class(law).name for law in laws]
+        names = [_checked(name) for name in asked]
     except InputError as error:
         print(f"tools/make_pretrained: {error}", file=sys.stderr)
         return error.exit_status
@@ -75,12 +117,26 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def make(law: str, flags: list[str]) -> int:
+def _checked(name: str) -> str:
+    """The network's name, LAW or LAW/posterior; InputError where there is no such law, or no recipe."""
+    law = law_class(name.removesuffix(_KIND)).name
+    if not name.endswith(_KIND):
+        return law
+    if law not in POSTERIORS:
+        known = ", ".join(each + _KIND for each in POSTERIORS)
+        raise InputError(f"there is no recipe for {name}; give one of {known}, or a law")
+    return law + _KIND
+
+
+def make(network: str, flags: list[str]) -> int:
     """Trains, evaluates and copies one; returns the exit status."""
-    workdir = pathlib.Path("runs") / f"pretrained_{law}"
+    law, posterior = network.removesuffix(_KIND), network.endswith(_KIND)
+    workdir = pathlib.Path("runs") / f"pretrained_{network.replace('/', '_')}"
     name, *changes = TESTS.get(law, ("pretrained.py",))
     if law in METALS:
         name, changes = "pretrained_metal.py", [f"--config.loss_weights={METALS[law]}"]
+    if posterior:
+        changes = [*changes, *_POSTERIOR, *POSTERIORS[law]]
     config = PROJECT / "configs" / name
     tfmat = [sys.executable, "-P", "-m", "tfmat"]
     for command in (
@@ -91,16 +147,16 @@ def make(law: str, flags: list[str]) -> int:
         status = subprocess.run([*tfmat, *command], check=False).returncode
         if status:
             return status
-    folder = make_folder(PROJECT / "tfmat" / "pretrained" / law)
+    folder = make_folder(PROJECT / "tfmat" / "pretrained" / network)
     for name in FILES:
         shutil.copyfile(workdir / name, folder / name)
     with atomic_write(folder / "README.md", "w") as file:
-        file.write(readme(law, flags, workdir))
+        file.write(readme(network, flags, workdir))
     print(f"{folder}: {sum(file.stat().st_size for file in folder.iterdir()) / 1e6:.2f} MB")
     return 0
 
 
-def readme(law: str, flags: list[str], workdir: pathlib.Path) -> str:
+def readme(network: str, flags: list[str], workdir: pathlib.Path) -> str:
     """What made a network, on what, and how good it is."""
     config, sidecar, evaluation = (
         json.loads((workdir / name).read_text("utf-8"))
@@ -127,12 +183,14 @@ def readme(law: str, flags: list[str], workdir: pathlib.Path) -> str:
         f"{config['train_for']} at batch {config['global_batch_size']}, {steps:,} steps; {versions}; "
         f"{datetime.datetime.now(datetime.UTC).date()}"
     )
+    law, posterior = network.removesuffix(_KIND), network.endswith(_KIND)
+    asked = " and samples of the posterior are asked for" if posterior else ""
     lines = [
-        f"# Network for the law {law}",
+        f"# {'Posterior' if posterior else 'Network'} for the law {law}",
         "",
-        "Answers `tfmat identify` where no run of your own does. Made with",
+        f"Answers `tfmat identify` where no run of your own does{asked}. Made with",
         "",
-        f"    {' '.join(['tools/make_pretrained', law, *given])}",
+        f"    {' '.join(['tools/make_pretrained', network, *given])}",
         "",
         f"* Data: {data}.",
         f"* Training: {training}.",
@@ -200,7 +258,26 @@ def _accuracy(evaluation: dict[str, Any]) -> list[str]:
         coverage = evaluation["coverage"][name]
         held = " / ".join(f"{100 * coverage[percent]:.1f}" for percent in ("50", "90", "95"))
         lines.append(f"| {name} | {error} | {score['r2']:.4f} |{eta} {held} % |")
-    return lines
+    checked = evaluation.get("posterior")
+    return [*lines, *(_posterior(checked) if checked else ())]
+
+
+def _posterior(checked: dict[str, Any]) -> list[str]:
+    """Whether a posterior is right on average: joint regions, ranks and TARP beside the bands of right ones."""
+    held = " / ".join(
+        f"{100 * checked['joint_coverage'][percent]:.1f}" for percent in ("50", "90", "95")
+    )
+    compared = {**checked["ranks"], "all together (TARP)": checked["tarp"]}
+    off = ", ".join(
+        f"{name} {100 * abs(each['largest_difference']):.1f} %{'' if each['inside_band'] else ' (outside)'}"
+        for name, each in compared.items()
+    )
+    score = f"{checked['log_score']:.2f} ± {checked['log_score_error']:.2f} nats"
+    text = (
+        f"Joint regions that should hold 50 / 90 / 95 % hold {held} %. Log score: {score}. How far the distribution of "
+        f"the truths' ranks is off at most, all inside the 95 % band but where it says so: {off}."
+    )
+    return ["", text]
 
 
 if __name__ == "__main__":

@@ -281,11 +281,9 @@ def print_results(
 
 
 def _described(network: pathlib.Path | None) -> str:
-    from tfmat.identification.networks import is_pretrained
+    from tfmat.identification.networks import name_of
 
-    if network is None:
-        return "none for this law; least squares alone"
-    return f"{network.name} that comes with tfmat" if is_pretrained(network) else str(network)
+    return "none for this law; least squares alone" if network is None else name_of(network)
 
 
 def _print_steps(console: "Console", result: Mapping[str, Any]) -> None:

@@ -30,9 +30,10 @@ that would tell it.
 
 --samples writes samples of the joint posterior, and the logarithms of their densities, into --samples_file: arrays
 samples [curves, samples, parameters] in the units that units names, log_density [curves, samples], parameters, curves,
-certificate. A network's draws (model.uncertainty=flow; gaussian: one parameter at a time) are corrected with the law's
-likelihood, and each answer says what that came to; --nocorrect leaves it out. Without such a network, and with --fix,
-they start from least squares. A name that ends in .nc gives them as ArviZ's InferenceData, in a netCDF file.
+certificate. A network's draws (those that come with tfmat and model.uncertainty=flow know how parameters trade against
+each other, gaussian one at a time) are corrected with the law's likelihood, and each answer says what that came to;
+--nocorrect leaves it out. Without such a network, and with --fix, they start from least squares. A name that ends in
+.nc gives them as ArviZ's InferenceData, in a netCDF file.
 
 --next_test ranks the tests of a specimen that could come next by what they are expected to tell: the information
 gained, and how each narrows the 95 % intervals of the parameters and of predictions. Records of every test are
@@ -151,7 +152,8 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     from tfmat.curves.record_files import find_records, refuse_tests, takes_tests
     from tfmat.identification.networks import find_network, law_alone, read_sidecar
 
-    network = find_network(flag_values.workdir, flag_values.law)
+    posterior = flag_values.samples is not None and not fixed
+    network = find_network(flag_values.workdir, flag_values.law, posterior=posterior)
     sidecar = law_alone(flag_values.law) if network is None else read_sidecar(network)
     solvers = solvers_of(flag_values, sidecar)
     check_samples(flag_values, sidecar, fixed)

@@ -140,7 +140,7 @@ def identify(
         neither a network nor a law can give.
     """
     reading, cleaning = _options(options, arrays=stress is not None)
-    network = open_network(workdir, law)
+    network = open_network(workdir, law, posterior=samples > 0 and not fixed)
     source = network if network is not None else law_alone(str(law))
     if next_test:
         check_next_test(source.law, source.settings, predict, candidate)

@@ -129,9 +129,11 @@ def network_answers(
     )
 
 
-def open_network(workdir: str | os.PathLike | None, law: str | None) -> "Identifier | None":
+def open_network(
+    workdir: str | os.PathLike | None, law: str | None, *, posterior: bool = False
+) -> "Identifier | None":
     """The network that `find_network` finds, loaded once while it is not changed; None where there is none."""
-    folder = find_network(workdir, law)
+    folder = find_network(workdir, law, posterior=posterior)
     return None if folder is None else _identifier(folder, _changed(folder))
 
 

@@ -189,10 +189,15 @@ class Identifier:
         return np.random.default_rng(seed).standard_normal(shape, np.float32)
 
     def log_density(self, features: np.ndarray, labels: Array) -> Array:
-        """Logarithm of the posterior density of labels [curves, p], of a whole posterior: [curves]."""
+        """Logarithm of the posterior density of labels, of a whole posterior.
+
+        Labels [curves, p] have [curves]; several of each curve, [curves, labels, p], have [curves, labels].
+        """
         outputs = np.asarray(self._outputs(features), np.float32)
-        labels = np.asarray(labels, np.float32)
-        return np.asarray(self._flow.log_density(labels, outputs, self.spread.value))
+        rows = np.asarray(labels, np.float32).reshape(-1, labels.shape[-1])
+        told = np.repeat(outputs, len(rows) // max(len(outputs), 1), axis=0)
+        density = self._flow.log_density(rows, told, self.spread.value)
+        return np.asarray(density).reshape(labels.shape[:-1])
 
     def standardized(self, features: np.ndarray, labels: Array) -> Array:
         """What labels [curves, p] become; standard normal where a posterior without its spread is right. Same shape."""

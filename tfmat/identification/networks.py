@@ -20,6 +20,8 @@ from tfmat.materials.registry import DEFAULT_LAW, law_class
 FORMATS = (1, 2, 3)
 DEFAULT_WORKDIR = "runs/quickstart"
 _FOLDER = pathlib.Path(__file__).resolve().parents[1] / "pretrained"
+# In a law's folder there: the network that answers where samples of a posterior are asked for.
+_POSTERIOR = "posterior"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,18 +141,24 @@ def pretrained_laws() -> list[str]:
     return sorted(file.parent.name for file in _FOLDER.glob("*/model.keras"))
 
 
-def is_pretrained(folder: pathlib.Path) -> bool:
-    """Whether this is the folder of a network that came with tfmat."""
-    return folder.parent == _FOLDER
+def name_of(folder: pathlib.Path) -> str:
+    """What users are told of the network in a folder, which is that of a run or comes with tfmat."""
+    if not folder.is_relative_to(_FOLDER):
+        return str(folder)
+    return f"{' '.join(folder.relative_to(_FOLDER).parts)} that comes with tfmat"
 
 
-def find_network(workdir: str | os.PathLike | None, law: str | None = None) -> pathlib.Path | None:
+def find_network(
+    workdir: str | os.PathLike | None, law: str | None = None, *, posterior: bool = False
+) -> pathlib.Path | None:
     """The folder of the network that answers; None where there is none for the law, so that least squares answers.
 
     Args:
       workdir: a run's folder. None: runs/quickstart, where that holds a network of the law that is asked for;
         otherwise the network for the law that comes with tfmat.
       law: of the network, by name or `path/to/file.py:ClassName`; None: any, hahn_tsai of those that come with tfmat.
+      posterior: whether samples are asked for: of two networks that come with tfmat the one with a whole posterior
+        answers then. The other one is quicker.
 
     Raises:
       InputError: no network in `workdir`, or one of another law.
@@ -168,7 +176,10 @@ def find_network(workdir: str | os.PathLike | None, law: str | None = None) -> p
     if (folder / "model.keras").is_file() and name in (None, _law_of(folder)):
         return folder
     name = name or DEFAULT_LAW
-    return _FOLDER / name if name in pretrained_laws() else None
+    if name not in pretrained_laws():
+        return None
+    folder = _FOLDER / name / _POSTERIOR
+    return folder if posterior and folder.is_dir() else folder.parent
 
 
 def _law_of(folder: pathlib.Path) -> str | None:

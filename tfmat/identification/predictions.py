@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy.special
 
 from tfmat.curves.cleaning import Caveat, MeasuredCurve
 from tfmat.curves.measured_tests import MeasuredRecord, MeasuredTest
@@ -15,7 +16,8 @@ from tfmat.errors import InputError
 from tfmat.identification import caveats
 from tfmat.identification.certificate import Posterior
 from tfmat.identification.draws import Draws, Samples, independent_normal
-from tfmat.identification.uncertainty import in_units
+from tfmat.identification.uncertainty import COVERAGE, in_units
+from tfmat.identification.weighted_draws import SampledPosterior
 from tfmat.materials.law import Array
 from tfmat.materials.parameter import Parameter
 
@@ -26,6 +28,8 @@ Interval = tuple[float, float]
 
 # Samples of a whole posterior where none are asked for: mean, standard deviation and interval are made of them.
 SAMPLES = 1000
+# Of the posterior of each part of a record's tests, where they are weighed by that of all.
+_DRAWS_OF_A_PART = 8192
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,16 +145,21 @@ def predict_record(
     """
     names = [programme.name for programme in network.form.programmes]
     parts = [record]
-    if network.uncertainty == "gaussian":
+    if network.uncertainty != "none":
         parts = [dataclasses.replace(record, tests=tests) for tests in _parts(record.tests, names)]
-    caveats, answers = [], []
+    caveats, known = [], []
     for part in parts:
         features, beyond = record_features(part, network.form)
         caveats += beyond
         if features is not None:
-            answers.append(_predicted(network, features, samples))
+            known.append(features)
+    answers = [_predicted(network, features, samples) for features in known]
     if len(answers) < 2:
         return (answers[0] if answers else None), caveats
+    if network.uncertainty == "flow":
+        product = _product(network, known, samples)
+        if product is not None:
+            return product, caveats
     text = f"the network answered these tests in {len(answers)} parts, whose answers were weighed by their precision"
     advice = "its standard deviations are those of one part in the mean, which is too much"
     return _weighed(answers), [*caveats, Caveat("network answered in parts", text, advice)]
@@ -167,6 +176,27 @@ def _parts(tests: Sequence[MeasuredTest], names: Sequence[str]) -> list[list[Mea
             parts.append([])
         parts[place].append(test)
     return parts
+
+
+def _product(network: "Identifier", parts: Sequence[np.ndarray], samples: int) -> Predicted | None:
+    """One answer of whole posteriors of different tests of one material; None where too few of their draws count.
+
+    Given the parameters tests know nothing of each other, and before them labels are uniform: so the posterior is the
+    product of those of the parts, each record [1, points, channels]. Draws of all parts are weighed by it.
+    """
+    labels = np.concatenate([network.draws(each, _DRAWS_OF_A_PART).labels[0] for each in parts])
+    densities = np.stack([network.log_density(each, labels[None])[0] for each in parts])
+    mixture = scipy.special.logsumexp(densities, axis=0) - np.log(len(parts))
+    ratios = densities.sum(axis=0) - mixture
+    weighed = SampledPosterior.of(labels, ratios, proposals=len(labels))
+    if not weighed.converged:
+        return None
+    count = 2 * (samples or SAMPLES)
+    chosen = weighed.resampled(count, np.random.default_rng(0))
+    density = densities.sum(axis=0) - weighed.log_evidence
+    draws = Draws(labels[None, chosen], density[None, chosen])
+    interval = draws.intervals((COVERAGE,))[0, 0]
+    return Predicted(draws.mean[0], draws.std[0], interval, samples, draws)
 
 
 def _weighed(answers: Sequence[Predicted]) -> Predicted:

@@ -52,6 +52,13 @@ def test_before_any_training_a_network_that_comes_with_tfmat_answers(curve, tmp_
     (result,) = json.loads((tmp_path / "out.json").read_text())
     low, high = result["parameters"]["G0"]["ci95"]
     assert low < 6964 < high
+    flags = ["--samples=400", "--nocorrect", f"--samples_file={tmp_path / 'drawn.npz'}"]
+    assert main(["identify", str(curve), *flags]) == 0
+    assert "network: hahn_tsai posterior that comes with tfmat" in capsys.readouterr().out
+    with np.load(tmp_path / "drawn.npz") as stored:
+        assert list(stored["certificate"]) == ["amortised"]
+        # A stiffer start and more softening go together.
+        assert np.corrcoef(stored["samples"][0], rowvar=False)[0, 1] > 0.3
     metal = write_example_curve(find_law("swift"), tmp_path / "metal.csv")
     assert main(["identify", str(metal), "--law=swift"]) == 0
     assert "network: swift that comes with tfmat" in capsys.readouterr().out

@@ -8,11 +8,8 @@ import scipy.integrate
 import scipy.stats
 
 import tfmat
-from tfmat.config import apply_override, default_config
+from tfmat.config import default_config
 from tfmat.curves.example import example_curve
-from tfmat.curves.records import RecordForm
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification.bayes_risk import bayes_risk
@@ -219,44 +216,6 @@ def test_a_damaged_posterior_is_refused_in_one_line(posterior_run, trained_run, 
     (tmp_path / "model.keras").write_bytes((trained_run.workdir / "model.keras").read_bytes())
     with pytest.raises(InputError, match="the model has no posterior of 2 parameters"):
         Identifier.open(tmp_path)
-
-
-def test_tests_of_a_material_have_samples_where_some_are_missing(tmp_path):
-    """An untrained network will do: which tests are there must reach it, and the samples must be of the law."""
-    from tfmat.models import build_model
-    from tfmat.workflow.train import sidecar
-
-    settings = CurveSettings(law="ogden", num_points=24, missing_tests=0.3)
-    form = RecordForm.of(settings)
-    config = default_config()
-    for key, text in {
-        "law": "ogden",
-        "model.uncertainty": "flow",
-        "model.conv_filters": "4,6",
-        "model.hidden_units": "20",
-    }.items():
-        apply_override(config, key, text)
-    law = settings.build_law()
-
-    class Stored:  # what a data set says of itself
-        parameters, input_scale = law.identified, (1.0, 1.0, 1.0)
-        features = np.empty((1, *form.shape))
-
-    Stored.settings = settings
-    inputs = form.network()
-    model = build_model(config.model, num_outputs=len(law.identified), **inputs)
-    model.save(tmp_path / "model.keras")
-    (tmp_path / "model.json").write_text(json.dumps(sidecar(config, Stored)))
-    stretch = np.linspace(1.0, 3.0, 30)
-    stress = 0.4 * (stretch - stretch**-2)
-    tests = {"uniaxial": (stretch - 1, stress)}
-    answer = tfmat.identify(tests, law="ogden", workdir=tmp_path, samples=64)
-    assert answer.samples.values.shape == (64, len(law.identified))
-    low, high = ([getattr(p, end) for p in law.identified] for end in ("low", "high"))
-    assert (answer.samples.values >= low).all() and (answer.samples.values <= high).all()
-    curves = Simulator(settings, seed=5).curves(0, 20)
-    draws = Identifier.open(tmp_path).draws(curves.features, 8)
-    assert np.isfinite(draws.labels).all() and draws.std.min() > 0
 
 
 def test_draws_that_all_stand_at_an_end_have_a_width():

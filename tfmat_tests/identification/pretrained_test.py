@@ -19,7 +19,8 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.errors import InputError
 from tfmat.identification.identifier import Identifier
-from tfmat.identification.networks import find_network, is_pretrained, pretrained_laws
+from tfmat.identification.networks import find_network, name_of, pretrained_laws, read_sidecar
+from tfmat.identification.posterior_checks import check_posterior
 from tfmat.identification.predictions import predict_record
 from tfmat.identification.scores import COVERAGES, coverage, rmse_percent
 from tfmat.workflow import curve_settings
@@ -35,9 +36,9 @@ def empty(tmp_path, monkeypatch):
 @pytest.mark.parametrize("law", pretrained_laws())
 def test_it_is_as_good_as_its_evaluation_says_on_curves_of_another_seed(empty, law):
     folder = find_network(None, law)
-    assert is_pretrained(folder)
+    assert name_of(folder) == f"{law} that comes with tfmat"
     assert f"tools/make_pretrained {law}" in (folder / "README.md").read_text("utf-8")
-    assert sum(file.stat().st_size for file in folder.iterdir()) < 1e6
+    assert sum(file.stat().st_size for file in folder.iterdir() if file.is_file()) < 1e6
     evaluation = json.loads((folder / "evaluation.json").read_text())
     network = Identifier.open(folder)
     own = {"hahn_tsai": "pretrained.py", "ogden": "rubber.py", "voce_chaboche": "cyclic.py"}
@@ -63,6 +64,29 @@ def test_it_is_as_good_as_its_evaluation_says_on_curves_of_another_seed(empty, l
     errors = np.abs(network.values(labels) - network.values(curves.labels.astype(float)))
     for name, error in zip(names, errors.mean(axis=0), strict=True):
         assert error == pytest.approx(evaluation["parameters"][name]["mae"], rel=0.1)
+
+
+@pytest.mark.parametrize("law", pretrained_laws())
+def test_a_posterior_is_as_right_as_its_evaluation_says_on_records_of_another_seed(empty, law):
+    folder = find_network(None, law, posterior=True)
+    assert f"tools/make_pretrained {law}/posterior" in (folder / "README.md").read_text("utf-8")
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 1.5e6
+    quick = read_sidecar(find_network(None, law))
+    assert read_sidecar(folder).settings.to_json() == quick.settings.to_json()
+    said = json.loads((folder / "evaluation.json").read_text())["posterior"]
+    # Goals of long ago: 94 to 96 % in the joint 95 % regions of 5,000 records, and ranks and TARP in their bands. Ogden
+    # misses that of TARP, Voce-Chaboche six of its ranks besides; none is off by more than 3 %.
+    assert 0.94 <= said["joint_coverage"]["95"] <= 0.96
+    checked = [*said["ranks"].values(), said["tarp"]]
+    outside = {"ogden": 1, "voce_chaboche": 7}.get(law, 0)
+    assert sum(not each["inside_band"] for each in checked) == outside
+    assert max(abs(each["largest_difference"]) for each in checked) <= 0.03
+    network, count = Identifier.open(folder), 120 if law == "voce_chaboche" else 600
+    curves = Simulator(network.settings, seed=12345).curves(0, count)
+    found = check_posterior(network, curves.features, curves.labels.astype(float))
+    # Standard errors: of so few records, and of the 5,000.
+    assert abs(found["log_score"] - said["log_score"]) < 4 * found["log_score_error"]
+    assert found["joint_coverage"]["95"] == pytest.approx(0.95, abs=4 * 0.22 / np.sqrt(count))
 
 
 def test_a_metal_and_the_default_law_come_with_it():
@@ -103,7 +127,7 @@ def test_networks_for_metals_follow_measured_curves(law, most, real_curves):
 
 def test_who_answers(empty, trained_run):
     assert find_network(None).name == "hahn_tsai"
-    assert is_pretrained(find_network(None))
+    assert "comes with tfmat" in name_of(find_network(None))
     assert find_network(None, "tanh_shear") is None
     with pytest.raises(InputError, match="no law 'vooce'; did you mean 'voce'"):
         find_network(None, "vooce")
@@ -111,7 +135,10 @@ def test_who_answers(empty, trained_run):
     own = shutil.copytree(trained_run.workdir, empty / "runs" / "quickstart")
     assert (empty / find_network(None)) == own
     assert (empty / find_network(None, "hahn_tsai")) == own
-    assert is_pretrained(find_network(None, "swift"))
+    assert find_network(None, "hahn_tsai", posterior=True) == find_network(None)
+    assert name_of(find_network(None, "swift")) == "swift that comes with tfmat"
+    posterior = find_network(None, "swift", posterior=True)
+    assert name_of(posterior) == "swift posterior that comes with tfmat"
     assert find_network(own, "hahn_tsai") == own
     with pytest.raises(InputError, match="is of law hahn_tsai, not swift"):
         find_network(own, "swift")

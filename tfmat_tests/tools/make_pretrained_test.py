@@ -23,18 +23,24 @@ def tool():
     return module
 
 
-@pytest.mark.parametrize("law", pretrained_laws())
-def test_the_page_has_command_data_and_accuracy(tool, law, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    run = shutil.copytree(find_network(None, law), tmp_path / "run")
+def _config(folder, curves):
+    """What the page reads of a run's config.json."""
     config = {
-        "data": {"num_curves": 400_000},
+        "data": {"num_curves": curves},
         "seed": 0,
         "train_for": "6epochs",
         "global_batch_size": 150,
         "total_steps": 12_000,
     }
-    (run / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder / "config.json"
+
+
+@pytest.mark.parametrize("law", pretrained_laws())
+def test_the_page_has_command_data_and_accuracy(tool, law, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = shutil.copytree(find_network(None, law), tmp_path / "run")
+    shutil.copyfile(_config(tmp_path, 400_000), run / "config.json")
     page = tool.readme(law, ["--config.train_for=6epochs", "--data_dir=/somewhere"], run)
     assert f"    tools/make_pretrained {law} --config.train_for=6epochs\n" in page
     assert "400,000 simulated" in page and "12,000 steps" in page
@@ -61,12 +67,32 @@ def test_the_page_has_command_data_and_accuracy(tool, law, tmp_path, monkeypatch
 
 def test_every_network_that_comes_with_tfmat_can_be_made_again(tool):
     assert set(tool.LAWS) == set(pretrained_laws())
+    there = {
+        law for law in tool.LAWS if find_network(None, law, posterior=True).name == "posterior"
+    }
+    assert there == set(tool.POSTERIORS)
+
+
+def test_the_page_of_a_posterior_says_whether_it_is_right_on_average(tool, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = find_network(None, "hahn_tsai", posterior=True)
+    run = shutil.copytree(folder, tmp_path / "run")
+    shutil.copyfile(_config(tmp_path, 200_000), run / "config.json")
+    page = tool.readme("hahn_tsai/posterior", [], run)
+    assert "    tools/make_pretrained hahn_tsai/posterior\n" in page
+    checked = json.loads((run / "evaluation.json").read_text())["posterior"]
+    held = " / ".join(f"{100 * checked['joint_coverage'][each]:.1f}" for each in ("50", "90", "95"))
+    assert f"hold {held} %" in page and f"{checked['log_score']:.2f} ± " in page
+    assert page.count("(outside)") == sum(
+        not each["inside_band"] for each in (*checked["ranks"].values(), checked["tarp"])
+    )
 
 
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
         ("hahn_tasi", "did you mean 'hahn_tsai'"),
+        ("ludwik/posterior", "no recipe for ludwik/posterior; give one of hahn_tsai/posterior, "),
         ("--workdir=runs/x", "--workdir=runs/x cannot be given here"),
         ("--quiet", "--quiet cannot be given here"),
     ],
