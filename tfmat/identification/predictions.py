@@ -156,13 +156,16 @@ def predict_record(
     answers = [_predicted(network, features, samples) for features in known]
     if len(answers) < 2:
         return (answers[0] if answers else None), caveats
+    kind = "network answered in parts"
     if network.uncertainty == "flow":
         product = _product(network, known, samples)
         if product is not None:
-            return product, caveats
+            text = f"the network answered these tests in {len(answers)} parts, whose posteriors were multiplied"
+            advice = "its intervals are a little too narrow before correction"
+            return product, [*caveats, Caveat(kind, text, advice)]
     text = f"the network answered these tests in {len(answers)} parts, whose answers were weighed by their precision"
     advice = "its standard deviations are those of one part in the mean, which is too much"
-    return _weighed(answers), [*caveats, Caveat("network answered in parts", text, advice)]
+    return _weighed(answers), [*caveats, Caveat(kind, text, advice)]
 
 
 def _parts(tests: Sequence[MeasuredTest], names: Sequence[str]) -> list[list[MeasuredTest]]:
