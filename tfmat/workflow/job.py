@@ -203,12 +203,11 @@ def count_parameters(config: Config, *, num_outputs: int, form: RecordForm) -> i
     if model.representation == "plastic_spectrum":
         count, inputs = 0, _SPECTRUM_NUMBERS
     if model.representation == "fit":
-        residuals = _RESIDUALS * form.num_tests * form.more_than_noise
-        count, inputs = 0, num_outputs * (num_outputs + 3) // 2 + 3 + residuals
+        count, inputs = 0, num_outputs * (num_outputs + 3) // 2 + 3
+        inputs += _RESIDUALS * form.num_tests * form.more_than_noise
     elif form.num_tests > 1:  # the tests' own dense layer, which sees their tokens too
-        units = model.hidden_units[0]
-        count += (inputs + form.modes.shape[1] + 1) * units
-        inputs = units
+        count += (inputs + form.modes.shape[1] + 1) * model.hidden_units[0]
+        inputs = model.hidden_units[0]
     for units in (*model.hidden_units, num_outputs):
         count += (inputs + 1) * units
         inputs = units
