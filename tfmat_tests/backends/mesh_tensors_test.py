@@ -3,7 +3,7 @@
 import pytest
 
 PROGRAM = """
-import faulthandler, sys, weakref
+import faulthandler, sys, time, weakref
 faulthandler.dump_traceback_later(200, exit=True)  # its thread needs no lock of Python's
 import numpy as np
 from tfmat.launch.runtime import prepare_tensorflow
@@ -31,13 +31,14 @@ if freed() is None:
     sys.exit("the devices were too quick: nobody waits for them")
 spec = ("batch",) if sys.argv[1] == "parts" else (None,)
 found = tensors.whole(tensors.pack(np.arange(4.0), spec) * 2, spec)
-assert freed() is None
+while freed() is not None:  # a result that is the same on all devices comes from one, and the other may still compute
+    time.sleep(0.01)
 print(*found)
 """
 
 
 @pytest.mark.parametrize("layout", ["whole", "parts"])
 def test_a_device_frees_an_array_while_python_waits(layout, programs):
-    """The result comes after what the devices still do with the array, and they need Python's lock to free it."""
+    """The devices need Python's lock to free the array: they and Python never wait for each other."""
     ended = programs.python("-c", PROGRAM, layout)
     assert ended.split() == ["0.0", "2.0", "4.0", "6.0"]
