@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _CERTIFICATE = (
     "status", "reason", "pareto_k", "effective_draws", "posterior_predictive_p", "independent_noise_p",
+    "r_hat",
 )  # fmt: skip
 _DETAILS = ("network", "network_ci95", "polished", "least_squares", "least_squares_ci95")
 

@@ -8,7 +8,7 @@ from tfmat.identification.draws import Draws, Samples
 from tfmat.materials.law import Array
 from tfmat.materials.parameter import Parameter
 
-Status = Literal["amortised", "corrected", "resampled", "do not trust"]
+Status = Literal["amortised", "corrected", "resampled", "chains", "do not trust"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,11 +17,12 @@ class Certificate:
 
     Attributes:
       status: `amortised`, the network's own, which are right on average only; `corrected` with the law's likelihood;
-        `resampled` by sampling that went on from them; `do not trust`, then `reason` says why. Without a
-        network the same begins at draws from the normal distribution that least squares says.
-      reason: why they are no better; empty for corrected and resampled ones.
-      pareto_k: of the weights, to be at most 0.7; effective_draws: independent draws that they are worth. None where
-        nothing was weighted.
+        `resampled` by sampling that went on from them; `chains` where Markov chains went on from that; `do not trust`,
+        then `reason` says why. Without a network the same begins at draws from the normal distribution that least
+        squares says.
+      reason: why they are no better; empty for corrected and resampled ones, and for chains.
+      pareto_k: of the weights, to be at most 0.7; r_hat: of the chains, at most 1.01, None where there are none;
+        effective_draws: independent draws that they are worth. None where nothing was weighted.
       posterior_predictive_p: how probable errors are, given the posterior, that are as unlike those of the likelihood.
       independent_noise_p: the same where errors are but independent noise of the size that the points show: a small one
         says that the law does not hold up to its noise, and the intervals are wider for it.
@@ -33,11 +34,12 @@ class Certificate:
     effective_draws: float | None = None
     posterior_predictive_p: float | None = None
     independent_noise_p: float | None = None
+    r_hat: float | None = None
 
     @property
     def is_exact(self) -> bool:
         """Whether the samples are of the law's posterior, as far as its weights tell."""
-        return self.status in ("corrected", "resampled")
+        return self.status in ("corrected", "resampled", "chains")
 
     def to_json(self) -> dict[str, Any]:
         """The attributes by their names."""

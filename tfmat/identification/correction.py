@@ -2,8 +2,9 @@
 
 Draws of the network, and wider ones, are weighted by likelihood over their density, Pareto-smoothed (see
 `weighted_draws`). Where the tail of the weights says that this does not do, sampling goes on from them: about the
-modes, where labels are few (see `mode_sampling`), and where that does not do either, by the adaptive sampler (see
-`posterior_sampling`). It is the order of M. Schmitt et al., Amortized Bayesian workflow, 2024, arXiv:2409.04332.
+modes, where labels are few (see `mode_sampling`), where that does not do either, by the adaptive sampler (see
+`posterior_sampling`), and at last by Markov chains (see `chains`). It is the order of M. Schmitt et al., Amortized
+Bayesian workflow, 2024, arXiv:2409.04332.
 """
 
 import dataclasses
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.identification.certificate import Certificate, Status
+from tfmat.identification.chains import sample_by_chains
 from tfmat.identification.draws import Draws
 from tfmat.identification.likelihood import Likelihoods
 from tfmat.identification.mode_sampling import sample_about_modes, suits
@@ -22,10 +24,9 @@ from tfmat.identification.posterior_sampling import sample_posteriors
 from tfmat.identification.side_by_side import in_processes, one_thread_a_product
 from tfmat.identification.weighted_draws import (
     FEWEST_SAMPLES,
-    LARGEST_K,
     SampledPosterior,
     effective_number,
-    import_smoothing,
+    import_statistics,
 )
 from tfmat.materials.law import Array
 
@@ -42,6 +43,7 @@ _FIRST_DRAWS, _HOPEFUL_SHARE = 48, 0.5 * _LEAST_SHARE / _DRAWS_PER_SAMPLE
 _STARTS = 4
 # Samples that a posterior predictive check takes, and the probability below which no answer is trusted.
 _CHECKED, LEAST_P = 200, 1e-3
+_UNLIKE = "the errors are unlike those of the likelihood (posterior predictive p {:.1g})"
 # Labels (0-1) whose posterior is narrower than this are as good as one number.
 _NARROWEST = 1e-7
 # Curves that the adaptive sampler takes together: a few cost nearly as much as many, and each is a process's work.
@@ -82,7 +84,7 @@ def correct(
         if answer.labels is not None:
             labels[curve], density[curve] = answer.labels, answer.log_density
 
-    import_smoothing()  # once, before processes are forked
+    import_statistics()  # once, before processes are forked
     with one_thread_a_product():
         begun = [(i, np.random.default_rng([seed, i])) for i in range(count)]
         for curve, found in enumerate(in_processes(work.begun, begun)):
@@ -94,11 +96,19 @@ def correct(
                 progress(curve + 1 - len(left), count)
         # Groups are the same whatever the number of processes, and so are the answers to the last digit.
         groups = [left[i : i + _TOGETHER] for i in range(0, len(left), _TOGETHER)]
-        done = count - len(left)
+        done, unsettled = count - len(left), list[_Unsettled]()
         for group, answers in zip(groups, in_processes(work.sampled, groups), strict=True):
             for one, answer in zip(group, answers, strict=True):
+                if isinstance(answer, _Unsettled):
+                    unsettled.append(answer)
+                    continue
                 take(one.curve, answer)
-            done += len(group)
+                done += 1
+            if progress:
+                progress(done, count)
+        for last in unsettled:
+            take(last.curve, work.by_chains(last))
+            done += 1
             if progress:
                 progress(done, count)
     return Draws(labels, density), certificates
@@ -123,6 +133,15 @@ class _Left:
 
     curve: int
     starts: Array
+    generator: np.random.Generator
+
+
+@dataclasses.dataclass(frozen=True)
+class _Unsettled:
+    """A curve that the adaptive sampler leaves to chains."""
+
+    curve: int
+    found: SampledPosterior
     generator: np.random.Generator
 
 
@@ -159,7 +178,7 @@ class _Correction:
             return _Left(curve, starts, generator)
         return self._answer(curve, found, "resampled", generator)
 
-    def sampled(self, group: Sequence[_Left]) -> list[_Answer]:
+    def sampled(self, group: Sequence[_Left]) -> list[_Answer | _Unsettled]:
         """Adaptive sampling of a few curves at once."""
         curves = [one.curve for one in group]
         starts = np.zeros((len(self.likelihoods), *group[0].starts.shape))
@@ -170,19 +189,69 @@ class _Correction:
         )
         return [
             self._answer(curve, posterior, "resampled", generators[curve])
+            if posterior.converged
+            else _Unsettled(curve, posterior, generators[curve])
             for curve, posterior in zip(curves, found, strict=True)
         ]
+
+    def by_chains(self, left: _Unsettled) -> _Answer:
+        """Markov chains that begin where adaptive sampling came to; its processes are those of one curve."""
+        found, generator = left.found, left.generator
+        if found.effective_samples:
+            # Chains take minutes where the law is slow: none for errors with which no answer is trusted.
+            few = found.resampled(_CHECKED, generator)
+            checked = self._checked(left.curve, found, few, generator)
+            if checked is None or checked[0] >= LEAST_P:
+                found = sample_by_chains(
+                    self.likelihoods, left.curve, found, generator, self.enough
+                )
+        return self._answer(left.curve, found, "chains", generator)
 
     def _answer(
         self, curve: int, found: SampledPosterior, status: Status, generator: np.random.Generator
     ) -> _Answer:
-        certificate, drawn = _certified(
-            self.likelihoods, curve, found, status, self.samples, generator
-        )
-        if not certificate.is_exact:
-            return _Answer(certificate)
+        """The certificate of one curve and, where it is exact, as many samples as are asked for."""
+        if not found.effective_samples:
+            reason = "the likelihood is not finite where samples were tried"
+            return _Answer(Certificate("do not trust", reason))
+        drawn = found.resampled(self.samples, generator)
+        known: dict[str, Any] = {
+            "pareto_k": found.pareto_k if found.r_hat is None else None,
+            "r_hat": found.r_hat,
+            "effective_draws": found.effective_samples,
+        }
+        # The first thing that is wrong is what is said; no others are looked for.
+        reason = self._degenerate(found)
+        if not reason:
+            checked = self._checked(curve, found, drawn[:_CHECKED], generator)
+            if checked is not None:
+                p, known["independent_noise_p"] = checked
+                known["posterior_predictive_p"] = p
+                reason = "" if p >= LEAST_P else _UNLIKE.format(p)
+        if not reason and found.shortcoming:
+            reason = f"sampling did not converge: {found.shortcoming}"
+        if reason:
+            return _Answer(Certificate("do not trust", reason, **known))
         density = _log_likelihood(self.likelihoods, curve, found, drawn) - found.log_evidence
-        return _Answer(certificate, found.labels[drawn], density)
+        return _Answer(Certificate(status, **known), found.labels[drawn], density)
+
+    def _degenerate(self, found: SampledPosterior) -> str:
+        """Why a posterior that converged is no more than one number; empty where it is more."""
+        if not found.converged:
+            return ""
+        pairs = zip(self.likelihoods.law.identified, np.sqrt(found.variance), strict=True)
+        names = [parameter.name for parameter, std in pairs if std < _NARROWEST]
+        return f"the posterior is degenerate: a single value of {', '.join(names)}" if names else ""
+
+    def _checked(
+        self,
+        curve: int,
+        found: SampledPosterior,
+        drawn: NDArray[np.intp],
+        generator: np.random.Generator,
+    ) -> tuple[float, float] | None:
+        """See `Likelihoods.predictive_p`; of the weighted draws at these places."""
+        return self.likelihoods.predictive_p(curve, found.with_errors[drawn], generator)
 
 
 def _weighted(
@@ -221,45 +290,3 @@ def _log_likelihood(
         for part in np.array_split(points, -(-len(points) // _CHUNK))
     ]
     return np.asarray(np.concatenate(parts)[back])
-
-
-def _certified(
-    likelihoods: Likelihoods,
-    curve: int,
-    posterior: SampledPosterior,
-    status: Status,
-    samples: int,
-    generator: np.random.Generator,
-) -> tuple[Certificate, NDArray[np.intp]]:
-    """The certificate of one curve, and which of the weighted draws are its samples, [samples]."""
-    drawn = np.empty(0, np.intp)
-    k, worth = posterior.pareto_k, posterior.effective_samples
-    if not worth:
-        reason = "the likelihood is not finite where samples were tried"
-        return Certificate("do not trust", reason), drawn
-    known: dict[str, Any] = {"pareto_k": k, "effective_draws": worth}
-    if not posterior.converged:
-        reason = f"sampling did not converge: Pareto k {k:.2g}"
-        reason += f" (at most {LARGEST_K:g})" if k > LARGEST_K else f", worth {worth:.0f} draws"
-        return Certificate("do not trust", reason, **known), drawn
-    drawn = posterior.resampled(samples, generator)
-    narrow = np.sqrt(posterior.variance) < _NARROWEST
-    if narrow.any():
-        names = [
-            p.name
-            for p, is_narrow in zip(likelihoods.law.identified, narrow, strict=True)
-            if is_narrow
-        ]
-        reason = f"the posterior is degenerate: a single value of {', '.join(names)}"
-        return Certificate("do not trust", reason, **known), drawn
-    few = posterior.with_errors[drawn[:_CHECKED]]
-    checked = likelihoods.predictive_p(curve, few, generator)
-    if checked is not None:
-        p, alone = checked
-        known |= {"posterior_predictive_p": p, "independent_noise_p": alone}
-        if not p >= LEAST_P:
-            reason = (
-                f"the errors are unlike those of the likelihood (posterior predictive p {p:.1g})"
-            )
-            return Certificate("do not trust", reason, **known), drawn
-    return Certificate(status, **known), drawn

@@ -16,8 +16,9 @@ from tfmat.identification.draws import Draws
 from tfmat.identification.likelihood import PRIOR_VARIANCE, Likelihoods
 from tfmat.materials.law import Array
 
-# A posterior has converged when Pareto's k is at most this, and its draws are worth so many independent ones.
-LARGEST_K, FEWEST_SAMPLES = 0.7, 100.0
+# A posterior has converged when Pareto's k is at most this, or R-hat of chains this, and its draws are worth so many
+# independent ones (for R-hat: A. Vehtari et al., Bayesian Anal. 16 (2021) 667-718).
+LARGEST_K, LARGEST_R_HAT, FEWEST_SAMPLES = 0.7, 1.01, 100.0
 # Stands for a k that is not finite.
 _HOPELESS = 99.0
 # Fewer draws have no tail.
@@ -30,7 +31,7 @@ class SampledPosterior:
 
     Attributes:
       labels: [draws, p]; log_weights: [draws], smoothed, of weights whose sum is 1.
-      pareto_k: how heavy the tail of the weights is, 99 at the most, where no draw is possible.
+      pareto_k: how heavy the tail of the weights is, 99 at the most, where no draw is possible; NaN of chains.
       effective_samples: Kish's number of independent draws that the weighted ones are worth. The standard error of
         `mean` is about sqrt(variance / effective_samples), the relative one of `variance` sqrt(2 / effective_samples)
         for a posterior that is near a normal one.
@@ -38,6 +39,7 @@ class SampledPosterior:
         nobody asked for it.
       errors: labels of what was integrated over, [draws, e]; None where there is nothing.
       log_likelihood: at each draw, [draws]; None where it was not kept, or errors are integrated over.
+      r_hat: of the worst label of chains, whose draws weigh alike; None of weighted draws.
     """
 
     labels: Array
@@ -47,6 +49,7 @@ class SampledPosterior:
     log_evidence: float = np.nan
     errors: Array | None = None
     log_likelihood: Array | None = None
+    r_hat: float | None = None
 
     @classmethod
     def of(
@@ -73,7 +76,7 @@ class SampledPosterior:
             return cls(labels, log_ratios, _HOPELESS, 0.0, np.nan, nuisances, kept)
         # It takes densities that are left out, in cross-validation: the negatives of the logarithms of the weights.
         with np.errstate(all="ignore"):  # a tail without hope, which its k says
-            smoothed, pareto_k = import_smoothing().psislw(-log_ratios)
+            smoothed, pareto_k = import_statistics().psislw(-log_ratios)
         smoothed = smoothed - scipy.special.logsumexp(smoothed)
         tail = float(np.nan_to_num(np.minimum(pareto_k, _HOPELESS), nan=_HOPELESS))
         effective = float(np.nan_to_num(1.0 / np.exp(2.0 * smoothed).sum()))
@@ -83,7 +86,18 @@ class SampledPosterior:
     @property
     def converged(self) -> bool:
         """Whether the moments can be relied on."""
-        return self.pareto_k <= LARGEST_K and self.effective_samples >= FEWEST_SAMPLES
+        return not self.shortcoming
+
+    @property
+    def shortcoming(self) -> str:
+        """Why the moments are not to be relied on; empty where they are."""
+        k, r_hat, worth = self.pareto_k, self.r_hat, self.effective_samples
+        if r_hat is None and not k <= LARGEST_K:
+            return f"Pareto k {k:.2g} (at most {LARGEST_K:g})"
+        if r_hat is not None and not r_hat <= LARGEST_R_HAT:
+            return f"R-hat {r_hat:.3g} of chains (at most {LARGEST_R_HAT:g})"
+        few = worth < FEWEST_SAMPLES
+        return f"worth {worth:.0f} draws (at least {FEWEST_SAMPLES:g})" if few else ""
 
     def resampled(self, count: int, generator: np.random.Generator) -> NDArray[np.intp]:
         """Places [count] of draws that count alike, each as often as its weight says (systematic draws)."""
@@ -117,8 +131,8 @@ class SampledPosterior:
         return np.asarray(squares * samples / max(samples - 1.0, 1e-3))
 
 
-def import_smoothing() -> Any:
-    """ArviZ's statistics of arrays; the first call takes a second."""
+def import_statistics() -> Any:
+    """ArviZ's statistics of arrays: smoothing, R-hat; the first call takes a second."""
     from arviz_stats.base import array_stats
 
     return array_stats

@@ -265,10 +265,10 @@ def _interval(ends: Sequence[float] | None) -> str:
 def _certificate(posterior: Mapping[str, Any]) -> str:
     """What is said of a posterior: `; posterior corrected (Pareto k 0.21, worth 800 draws)`."""
     said = [posterior["reason"]] if posterior["reason"] else []
-    if posterior["pareto_k"] is not None and not said:
-        said = [
-            f"Pareto k {posterior['pareto_k']:.2g}, worth {posterior['effective_draws']:.0f} draws"
-        ]
+    k, r_hat = posterior["pareto_k"], posterior.get("r_hat")
+    if (k is not None or r_hat is not None) and not said:
+        tells = f"Pareto k {k:.2g}" if r_hat is None else f"R-hat {r_hat:.4g}"
+        said = [f"{tells}, worth {posterior['effective_draws']:.0f} draws"]
     if (p := posterior["posterior_predictive_p"]) is not None:
         said.append(f"posterior predictive p {p:.2g}")
     return f"; posterior {posterior['status']} ({', '.join(said)})"
