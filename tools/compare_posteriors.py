@@ -60,7 +60,6 @@ RECORDS, TESTS = 200_000, 1_000
 REQUIREMENTS = {
     "bayesflow_npe": ("bayesflow==2.0.12", "jax==0.10.*"),
     "sbi_npe": ("sbi==0.27.*",),
-    "emulator_chains": ("emcee==3.1.*", "scikit-learn==1.*"),
 }
 # Columns of the table that show how far seeds are apart.
 _BETWEEN = {"log_score": ".2f", "energy_score": ".4f", "lost": ".2f", "c2st": ".3f"}

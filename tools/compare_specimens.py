@@ -123,18 +123,18 @@ def answered(
 
         least_squares.answer(description, records, folder, given.fits)
     else:
-        _in_its_environment(given, name, runs_file, records_file, folder)
+        _in_a_process(given, name, runs_file, records_file, folder)
 
 
-def _in_its_environment(
+def _in_a_process(
     given: argparse.Namespace,
     name: str,
     runs_file: pathlib.Path,
     records_file: pathlib.Path,
     folder: pathlib.Path,
 ) -> None:
-    python = compare_posteriors.interpreter(given.workdir, "emulator_chains")
-    command = [python, "-m", "specimens.emulator_chains", name, str(runs_file), str(records_file)]
+    module = "specimens.emulator_chains"
+    command = [sys.executable, "-m", module, name, str(runs_file), str(records_file)]
     one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     tools = str(pathlib.Path(__file__).resolve().parent)
     with open(folder / "chains.log", "a", encoding="utf-8") as file:

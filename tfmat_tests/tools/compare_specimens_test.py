@@ -160,8 +160,6 @@ def test_the_posterior_by_an_emulator_is_the_exact_one(tools, stored, tmp_path, 
         mean, spread = moments(*exact_posterior(*record, best, posterior.log_density))
         assert (np.abs(mean - exact) <= 0.5 * deviation).all()
         assert ((spread >= 0.8 * deviation) & (spread <= 1.5 * deviation)).all()
-    # The chains need emcee, which is in the environment that the tool makes.
-    pytest.importorskip("emcee")
     found = chains(posterior, seed=0, steps=900)
     assert found["r_hat"] < 1.1
     samples = found["samples"][..., :2].reshape(-1, 2)
