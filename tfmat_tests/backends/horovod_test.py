@@ -27,6 +27,16 @@ RANKS = [
     pytest.param(ranks, marks=[] if ranks in (2, 3) else [pytest.mark.large])
     for ranks in (1, 2, 3, 4, 8)
 ]
+# What one mpirun trains; the last part is the same with any number of them.
+PARTS = [
+    pytest.param(ranks, part, marks=[] if ranks == 2 or few else [pytest.mark.large])
+    for ranks in (1, 2, 3, 4, 8)
+    for part, few in {
+        "optimizers": ranks == 3,
+        "divided": ranks == 3,
+        "of each rank": False,
+    }.items()
+]
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +72,17 @@ def _matrix(run_all, ranks):
     """(optimizer, precision, number of examples).
 
     7,919 examples: nothing divides, and the 14th batch is a partial one; 7,800: all batches are whole. An optimizer
-    gets the same sums from any number of ranks: with more than two, one of them stands for all.
+    gets the same sums from any number of ranks: with more than two, one of them stands for all. Two stand for all that
+    take float32.
     """
     optimizers = OPTIMIZERS if run_all else SAMPLE[: None if ranks == 2 else 1]
-    return itertools.product(optimizers, ("float64", "float32"), (NUM_EXAMPLES, 7_800))
+    for optimizer, precision in itertools.product(optimizers, ("float64", "float32")):
+        if run_all or precision == "float64" or optimizer in SAMPLE[:2]:
+            yield from ((optimizer, precision, count) for count in (NUM_EXAMPLES, 7_800))
 
 
 def _equal_cases(run_all, ranks):
-    """What must end with the weights of a plain loop."""
+    """What must end with the weights of a plain loop: name of a part, which one mpirun trains -> its cases."""
     cases = [
         {
             "name": f"{optimizer}-{precision}-{count}",
@@ -91,17 +104,17 @@ def _equal_cases(run_all, ranks):
         {**hierarchical, "name": "by nodes"},
         {**hierarchical, **normalized, "name": "normalized by nodes"},
     ]
-    return [
-        *(by_nodes if ranks > 2 else []),
-        *map(by_mpi, by_nodes if ranks > 2 else []),
-        {**cases[0], "name": "stream", "stream": True},
-        *cases,
-        by_mpi(one),
-        # Moments of the whole batch, as Keras's layer has them on one device; the moving statistics too.
-        {**one, **normalized, "name": "normalized"},
-        *_divided_cases(one),
-        *(_cases_of_any_rank(one, normalized) if run_all or ranks == 2 else []),
-    ]
+    return {
+        "optimizers": [{**cases[0], "name": "stream", "stream": True}, *cases, by_mpi(one)],
+        "divided": [
+            *(by_nodes if ranks > 2 else []),
+            *map(by_mpi, by_nodes if ranks > 2 else []),
+            # Moments of the whole batch, as Keras's layer has them on one device; the moving statistics too.
+            {**one, **normalized, "name": "normalized"},
+            *_divided_cases(one),
+        ],
+        "of each rank": _cases_of_any_rank(one, normalized) if run_all or ranks == 2 else [],
+    }
 
 
 def _cases_of_any_rank(case, normalized):
@@ -170,42 +183,43 @@ DIFFERENT = [
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, run_all):
-    """Number of ranks -> name of a case -> arrays of rank 0; mpirun is started once for each number."""
+    """Number of ranks, name of a part -> name of a case -> arrays of rank 0; mpirun is started once for each."""
     known = {}
 
-    def train(ranks):
-        if ranks not in known:
+    def train(ranks, part):
+        if (ranks, part) not in known:
+            halved = [HALVED, HALVED_PARTS]
+            others = {"near": [*halved, *map(by_mpi, halved), *DIFFERENT]}
+            cases = (_equal_cases(run_all, ranks) | others)[part]
             folder = tmp_path_factory.mktemp(f"ranks-{ranks}")
-            cases = _equal_cases(run_all, ranks)
-            if ranks == 2:
-                halved = [HALVED, HALVED_PARTS]
-                cases += [*halved, *map(by_mpi, halved), *DIFFERENT]
-            known[ranks] = train_cases(ranks, cases, folder)
-        return known[ranks]
+            known[ranks, part] = train_cases(ranks, cases, folder)
+        return known[ranks, part]
 
     return train
 
 
-@pytest.mark.parametrize("ranks", RANKS)
-def test_ranks_end_with_one_state(ranks, trained, run_all):
-    """All cases, in one mpirun: `check_replicas` at the end of each compares the states of all ranks bit by bit."""
-    assert {case["name"] for case in _equal_cases(run_all, ranks)} <= set(trained(ranks))
+@pytest.mark.parametrize(("ranks", "part"), PARTS)
+def test_ranks_end_with_one_state(ranks, part, trained, run_all):
+    """All cases of a part, in one mpirun: `check_replicas` at the end of each compares all ranks' states bit by bit."""
+    names = {case["name"] for case in _equal_cases(run_all, ranks)[part]}
+    assert names and names == set(trained(ranks, part))
 
 
 @pytest.mark.parametrize("networks", [False, True], ids=["baseline", "other networks"])
 @pytest.mark.parametrize("ranks", RANKS)
 def test_weights_of_a_plain_keras_loop(ranks, networks, expected, trained, run_all):
     # Apart, since tracing all of Keras's loops takes minutes where processors are busy.
-    for case in _equal_cases(run_all, ranks):
-        if ("model" in case) == networks:
-            _check(trained(ranks)[case["name"]], case, expected)
+    for part, cases in _equal_cases(run_all, ranks).items():
+        for case in cases:
+            if ("model" in case) == networks:
+                _check(trained(ranks, part)[case["name"]], case, expected)
 
 
 @pytest.mark.parametrize("name", ["fp16", "fp16 parts"])
 @pytest.mark.parametrize("by", ["", ", mpi"], ids=["horovod", "mpi"])
 def test_halved_gradients_are_near(by, name, expected, trained):
     """fp16 has 11 bits: the weights' change over 20 steps of momentum is right to about 1e-3."""
-    found = trained(2)[f"{name}{by}"]
+    found = trained(2, "near")[f"{name}{by}"]
     set_precision("float32")
     start = make_model().get_weights()
     reference = expected(HALVED)
@@ -218,7 +232,8 @@ def test_halved_gradients_are_near(by, name, expected, trained):
 
 def test_dropout_and_local_statistics(trained):
     """Outside the contract on equality: ranks draw for themselves, and still end with one state."""
-    losses = {name: found["sums"][:, 0] for name, found in trained(2).items() if "sums" in found}
+    cases = {**trained(2, "near"), **trained(2, "optimizers")}
+    losses = {name: found["sums"][:, 0] for name, found in cases.items()}
     assert not np.array_equal(losses["dropout"], losses[f"adam-float32-{NUM_EXAMPLES}"])
     np.testing.assert_array_equal(
         losses["dropout"], losses["dropout again"]
