@@ -59,23 +59,21 @@ def sample_by_chains(
     """
     if len(begun.labels) < _FEWEST_STARTS:
         return begun
+    import emcee  # noqa: F401  once, before processes are forked
+
     density = functools.partial(_log_density, likelihoods, curve)
     ensembles: list[_Standing] = [
         (start, None, np.random.RandomState(generator.integers(2**32)).get_state())
         for start in _starts(begun, generator)
     ]
-    steps: list[tuple[Array, ...]] = []
+    steps: list[list[Array]] = []
     while True:
-        walked = list(in_processes(functools.partial(_walked, density), ensembles))
-        ensembles = [standing for standing, _, _ in walked]
-        steps.append(
-            tuple(
-                np.concatenate(each, axis=1) for each in zip(*[w[1:] for w in walked], strict=True)
-            )
-        )
-        labels, heights = (
-            np.concatenate(each)[len(steps) * _STEPS // 2 :] for each in zip(*steps, strict=True)
-        )
+        walked = in_processes(functools.partial(_walked, density), ensembles)
+        standing, *kept = zip(*walked, strict=True)
+        ensembles = list(standing)
+        steps.append([np.concatenate(each, axis=1) for each in kept])
+        labels, heights = map(np.concatenate, zip(*steps, strict=True))
+        labels, heights = labels[len(labels) // 2 :], heights[len(heights) // 2 :]
         r_hat, worth = _mixing(labels)
         done = r_hat <= LARGEST_R_HAT and worth >= enough
         if done or len(steps) * _STEPS >= _MOST_STEPS:
