@@ -45,7 +45,13 @@ MEETINGS, SETTLING = (4, 5, 9, 13, 14, 17, 20), (14, 17, 20)
 def trained(tmp_path_factory):
     """Name of a case -> arrays of rank 0."""
     cases = [*APART.values(), *map(by_mpi, APART.values())]
-    return train_cases(2, cases, tmp_path_factory.mktemp("apart"), *BACKENDS)
+    return train_cases(2, cases, tmp_path_factory.mktemp("apart"))
+
+
+@pytest.fixture(scope="module")
+def exchanged(tmp_path_factory):
+    """`exchange-<backend>` -> sums of rank 0, without any training."""
+    return train_cases(2, [], tmp_path_factory.mktemp("exchanged"), *BACKENDS)
 
 
 def check(trained, name, weights, sums):
@@ -58,9 +64,9 @@ def check(trained, name, weights, sums):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ["fp16", "bf16", "int8", "sign", "topk", "powersgd"])
-def test_exchanges_over_the_wire(name, backend, trained):
+def test_exchanges_over_the_wire(name, backend, exchanged):
     """Four of them one after the other, against NumPy; every rank has the same sums, as each has checked."""
-    gradients, found = some_gradients(4, workers=2), trained[f"exchange-{backend}"]
+    gradients, found = some_gradients(4, workers=2), exchanged[f"exchange-{backend}"]
     exact = name in ("fp16", "bf16")
     reference = NumpyExchange(name, SHAPES[:0] if exact else SHAPES, workers=2)
     for step, own in enumerate(gradients):
