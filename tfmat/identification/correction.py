@@ -187,9 +187,10 @@ class _Correction:
         found = sample_posteriors(
             self.likelihoods, starts, generators, enough=self.enough, chosen=curves
         )
+        least = max(FEWEST_SAMPLES, _LEAST_SHARE * self.samples)
         return [
             self._answer(curve, posterior, "resampled", generators[curve])
-            if posterior.converged
+            if posterior.converged and posterior.effective_samples >= least
             else _Unsettled(curve, posterior, generators[curve])
             for curve, posterior in zip(curves, found, strict=True)
         ]
@@ -197,15 +198,19 @@ class _Correction:
     def by_chains(self, left: _Unsettled) -> _Answer:
         """Markov chains that begin where adaptive sampling came to; its processes are those of one curve."""
         found, generator = left.found, left.generator
+        status: Status = "resampled"
         if found.effective_samples:
             # Chains take minutes where the law is slow: none for errors with which no answer is trusted.
             few = found.resampled(_CHECKED, generator)
             checked = self._checked(left.curve, found, few, generator)
             if checked is None or checked[0] >= LEAST_P:
-                found = sample_by_chains(
+                walked = sample_by_chains(
                     self.likelihoods, left.curve, found, generator, self.enough
                 )
-        return self._answer(left.curve, found, "chains", generator)
+                # Few draws that converged are better than chains that did not.
+                if walked.converged or not found.converged:
+                    found, status = walked, "chains"
+        return self._answer(left.curve, found, status, generator)
 
     def _answer(
         self, curve: int, found: SampledPosterior, status: Status, generator: np.random.Generator

@@ -105,3 +105,17 @@ def test_a_correction_ends_with_chains_where_no_weights_do(monkeypatch):
         np.testing.assert_allclose(spread, 1.0, atol=5 * np.sqrt(2 / worth))
         entropy = scipy.stats.multivariate_normal(cov=np.cov(found.labels[i].T)).entropy()
         assert abs(-found.log_density[i].mean() - entropy) < 0.25
+
+
+def test_few_draws_go_on_as_chains_and_are_kept_where_these_do_not_meet(monkeypatch):
+    many, fitted, _, _ = simulated(1)
+    monkeypatch.setattr(correction, "suits", lambda _: False)
+    monkeypatch.setattr(correction, "_LEAST_SHARE", 99.0)
+    walked, (certificate,) = correct(many, guesses(fitted, 600), 300)
+    assert certificate.status == "chains"
+    monkeypatch.setattr(weighted_draws, "LARGEST_R_HAT", 0.0)
+    kept, (certificate,) = correct(many, guesses(fitted, 600), 300)
+    assert certificate.status == "resampled" and certificate.r_hat is None
+    assert certificate.pareto_k <= 0.7
+    # Five standard errors of 300 draws each.
+    assert (np.abs(walked.mean - kept.mean) < 5 * kept.std * np.sqrt(2 / 300)).all()
