@@ -184,7 +184,7 @@ def test_interrupted_the_same_command_goes_on(bar, capsys, number):
         program.send_signal(number)
         _, err = program.communicate(timeout=300)
     before, *progress, line = err.splitlines()
-    assert all(" runs/s, " in each for each in progress)  # on a slow machine
+    assert all(" runs/s, " in each for each in progress), err  # on a slow machine
     assert program.returncode == 75 and "the same command" in line
     assert before.startswith("30 runs are to be made, 2 at once")
     assert os.listdir(runs / "running") == [] and not list((bar.parent / "data").glob("bar_*"))
