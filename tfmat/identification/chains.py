@@ -51,7 +51,7 @@ def sample_by_chains(
     """The posterior of one curve by chains, errors integrated over; `begun` itself where that is no start.
 
     Args:
-      begun: by weighted draws, that did not converge.
+      begun: by weighted draws that did not converge, or are worth few.
       enough: independent draws that the answer's are worth, where it converges.
 
     Returns:

@@ -5,7 +5,7 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from tfmat.identification import correction, posterior_sampling, weighted_draws
+from tfmat.identification import correction, posterior_sampling, side_by_side, weighted_draws
 from tfmat.identification.chains import sample_by_chains
 from tfmat.identification.correction import correct
 from tfmat.identification.likelihood import Likelihoods
@@ -82,7 +82,7 @@ def test_few_draws_are_no_start():
 
 
 def test_a_correction_ends_with_chains_where_no_weights_do(monkeypatch):
-    """As exact as its moments by quadrature, and the density of its samples as their entropy says."""
+    """As exact as its moments by quadrature, its density as the entropy says, the same by any number of processes."""
     many, fitted, _, _ = simulated(2)
     monkeypatch.setattr(correction, "suits", lambda _: False)
     monkeypatch.setattr(posterior_sampling, "_MOST_ROUNDS", 6)
@@ -93,6 +93,10 @@ def test_a_correction_ends_with_chains_where_no_weights_do(monkeypatch):
         many, guesses(fitted, 2000), 1000, progress=lambda *done: told.append(done)
     )
     assert told[-1] == (2, 2) and told == sorted(told)
+    monkeypatch.setattr(side_by_side, "processors", lambda: 1)
+    alone, others = correct(many, guesses(fitted, 2000), 1000)
+    np.testing.assert_array_equal(alone.labels, found.labels)
+    assert others == certificates
     each = likelihoods(many.law, many.noise, many.strain, many.stress, many.valid)
     for i, one in enumerate(each):
         exact, certificate = posterior_moments(one, fitted.labels[i]), certificates[i]
