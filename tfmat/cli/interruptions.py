@@ -21,8 +21,12 @@ class _CtrlC(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def signals_as_interruptions() -> Iterator["Interruptions"]:
+def signals_as_interruptions(*, to_the_end: bool = False) -> Iterator["Interruptions"]:
     """SIGTERM and SIGUSR1 end a command as Ctrl-C does. While it trains, the training room takes them, and saves.
+
+    Args:
+      to_the_end: the process ends with the command, so that its handlers stay, deaf: Python's own would let an
+        impatient Ctrl-C tear what is still deleted then.
 
     Raises:
       Interrupted: at SIGTERM or SIGUSR1, once.
@@ -44,9 +48,11 @@ def signals_as_interruptions() -> Iterator["Interruptions"]:
     try:
         yield interruptions
     finally:
-        sys.unraisablehook = interruptions.other_hook
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        interruptions.stop_listening()
+        if not to_the_end:
+            sys.unraisablehook = interruptions.other_hook
+            for number, handler in previous.items():
+                signal.signal(number, handler)
 
 
 class Interruptions:

@@ -68,13 +68,17 @@ def usage() -> str:
     )
 
 
-def main(arguments: list[str]) -> int:
-    """Runs one command line (without the program's name). Returns the exit status."""
+def main(arguments: list[str], *, to_the_end: bool = False) -> int:
+    """Runs one command line (without the program's name). Returns the exit status.
+
+    `to_the_end` is whether the process ends with it, see `signals_as_interruptions`.
+    """
     _prepare_output()
-    with _log_on_stderr(), signals_as_interruptions() as interruptions:
+    with _log_on_stderr(), signals_as_interruptions(to_the_end=to_the_end) as interruptions:
         try:
             status = _dispatch(arguments)
             sys.stdout.flush()  # while a failure can still be told
+            interruptions.stop_listening()
             return status
         except BaseException as error:
             interruptions.stop_listening()  # an impatient Ctrl-C must not tear what is told now
@@ -140,8 +144,8 @@ def _discard_output() -> None:
 
 def console_main() -> None:
     """Entry point of the installed program."""
-    status = main(sys.argv[1:])
-    # What Python still does before it ends is not worth a traceback to an impatient Ctrl-C.
+    status = main(sys.argv[1:], to_the_end=True)
+    # Python's last steps put its handlers back.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(status)
 

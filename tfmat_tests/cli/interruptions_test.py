@@ -77,6 +77,34 @@ main._complain, main._dispatch = complain_slowly, run
 main.console_main()
 """
 
+# The second Ctrl-C comes after the first one was told, while what the command held is deleted.
+WHEN_ALL_IS_SAID = """
+import contextlib, os, signal
+from tfmat.cli import main
+
+class Holder:
+    def __del__(self):
+        for _ in range(100):
+            os.kill(os.getpid(), signal.SIGINT)
+
+signals_as_interruptions = main.signals_as_interruptions
+
+@contextlib.contextmanager
+def and_a_destructor_afterwards(**options):
+    holder = Holder()
+    with signals_as_interruptions(**options) as interruptions:
+        yield interruptions
+    del holder
+
+def run(arguments):
+    os.kill(os.getpid(), signal.SIGINT)
+    while True:
+        pass
+
+main.signals_as_interruptions, main._dispatch = and_a_destructor_afterwards, run
+main.console_main()
+"""
+
 # A defect in a destructor has nothing to do with signals, and must be seen.
 DEFECT = """
 from tfmat.cli import main
@@ -121,8 +149,9 @@ def test_ctrl_c_in_code_made_of_text_ends_with_75(tmp_path: pathlib.Path) -> Non
     assert (ended.returncode, said) == (75, 1), ended.stderr
 
 
-def test_ctrl_c_again_while_the_first_is_told(tmp_path: pathlib.Path) -> None:
-    ended = _run(tmp_path, WHILE_TOLD)
+@pytest.mark.parametrize("program", [WHILE_TOLD, WHEN_ALL_IS_SAID], ids=["while", "afterwards"])
+def test_ctrl_c_again_when_the_first_is_told(tmp_path: pathlib.Path, program: str) -> None:
+    ended = _run(tmp_path, program)
     assert ended.returncode == 75
     assert ended.stderr == "tfmat: interrupted; start the same command again to go on\n"
 

@@ -1,5 +1,7 @@
 """Campaigns of a real program, a bar of two straight lines whose curve is known in closed form."""
 
+import asyncio
+import contextlib
 import os
 import pathlib
 import resource
@@ -15,6 +17,7 @@ import pytest
 from tfmat.errors import InputError
 from tfmat.simulators.campaign import draw, run_campaign, try_once
 from tfmat.simulators.description import read_description
+from tfmat.simulators.processes import run_program
 from tfmat_tests.simulators.bar import END, LENGTH, MODULUS, bar_folder, trouble
 
 
@@ -216,3 +219,19 @@ def test_killed_again_and_again_nothing_is_lost_or_repeated(bar):
     # Two at once: a kill costs at most the two that were running.
     assert len(lines(bar, "started")) <= RUNS + 2 * (kills + 1)
     assert os.listdir(store / "running") == [] and pathlib.Path(store / "runs").is_dir()
+
+
+def test_a_program_is_cancelled_at_any_time_and_nothing_is_said(caplog):
+    async def cancelled_after(seconds):
+        task = asyncio.create_task(run_program("true", time_limit=60))
+        await asyncio.sleep(seconds)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            assert await task == 0
+        return task.cancelled()
+
+    before = psutil.Process().children()
+    # Two processes start and end in some 5 ms.
+    ends = [asyncio.run(cancelled_after(seconds)) for seconds in np.linspace(0, 0.01, 200)]
+    assert sum(ends) >= 20 and not caplog.records
+    assert psutil.Process().children() == before
