@@ -138,6 +138,13 @@ def check_layers(model_config: Config, num_points: int) -> None:
             f"model.ghost_batch_size is for model.batch_normalization=local, not {model_config.batch_normalization}; "
             "set that too, or leave it out"
         )
+    for key in ("couplings", "coupling_units"):
+        default = OPTIONS[f"model.{key}"].default
+        if model_config.uncertainty != "flow" and model_config[key] != default:
+            raise InputError(
+                f"model.{key} is for model.uncertainty=flow, not {model_config.uncertainty}; set that too, or leave "
+                "it out"
+            )
     if model_config.representation != "points":
         if model_config.input_scaling != "data_set":
             raise InputError(

@@ -11,7 +11,7 @@ from keras import layers
 from tfmat.config import Config, check_layers
 from tfmat.models.convolution import ReshapedMaxPooling1D, UnfoldedConvolution1D
 from tfmat.models.curve_scaling import CurveExtent, CurveShape
-from tfmat.models.flow import with_posterior
+from tfmat.models.flow import POSTERIOR, PosteriorFlow, with_posterior
 from tfmat.models.law_fit import RECORDS_FOR_START, AroundFit, LawFit, num_residuals
 from tfmat.models.normalization import ExampleWeightedBatchNormalization
 from tfmat.models.plastic_spectrum import PlasticSpectrum, numbers_of
@@ -154,7 +154,9 @@ def build_model(
     with keras.name_scope("curve_to_parameters"):  # as in a Sequential model's paths
         if model_config.uncertainty == "flow":
             tail = None if mode is None else _TAIL
-            outputs = with_posterior(features, num_outputs, _around(mode, "posterior"), tail)
+            size = {"couplings": model_config.couplings, "units": model_config.coupling_units}
+            flow = PosteriorFlow(num_outputs, **size, tail=tail, name=POSTERIOR)
+            outputs = with_posterior(features, flow, _around(mode, "posterior"))
         else:
             outputs = _around(mode, "labels")(labels(features))
         if model_config.uncertainty == "gaussian":

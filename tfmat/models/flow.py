@@ -22,7 +22,7 @@ from keras import layers, ops
 from tfmat.models.columns import columns_of, flat, joined, put, rows_below, spread_out
 from tfmat.models.splines import RationalQuadraticSpline
 
-_COUPLINGS, _UNITS, _BINS = 6, 32, 8
+_BINS = 8
 # Labels closer to an end of their range count as so far away from it.
 _EDGE = 1e-6
 # The logarithm of the Gaussian's scale stays between plus and minus this.
@@ -30,14 +30,11 @@ MOST_LOG_SCALE = 10.0
 POSTERIOR = "posterior"
 
 
-def with_posterior(
-    features: Any, num_labels: int, told: Callable[[Any], Any], tail: float | None = None
-) -> Any:
-    """The model's output: what `PosteriorFlow` knows of a record, from its features [batch, units].
+def with_posterior(features: Any, flow: "PosteriorFlow", told: Callable[[Any], Any]) -> Any:
+    """The model's output: what a flow knows of a record, from its features [batch, units].
 
     `told` is called on what a dense layer makes of the features, and gives the inputs of the flow.
     """
-    flow = PosteriorFlow(num_labels, tail=tail, name=POSTERIOR)
     return flow(told(layers.Dense(flow.columns, name="posterior_parameters")(features)))
 
 
@@ -63,8 +60,8 @@ class PosteriorFlow(layers.Layer):
     def __init__(
         self,
         num_labels: int,
-        couplings: int = _COUPLINGS,
-        units: int = _UNITS,
+        couplings: int = 6,
+        units: int = 32,
         bins: int = _BINS,
         tail: float | None = None,
         **kwargs: Any,

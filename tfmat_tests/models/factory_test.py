@@ -78,6 +78,26 @@ def test_widths_kernels_and_depth_follow_the_config():
     assert sum(isinstance(layer, keras.layers.Dropout) for layer in model.layers) == 2
 
 
+def test_couplings_and_their_units_follow_the_config():
+    model = build_model(
+        _config(
+            conv_filters="4",
+            kernel_sizes="3",
+            hidden_units="10",
+            pool_size="2",
+            uncertainty="flow",
+            couplings="4",
+            coupling_units="16",
+        ),
+        num_outputs=3,
+        num_points=64,
+    )
+    # 3 means, 3 scales, 3 correlations, and each coupling's units
+    assert model.output_shape == (None, 9 + 4 * 16)
+    # of each coupling: 2 labels * 16; 16 * 23 knots of one label, by 8 bins, and 23
+    assert model.get_layer("posterior").count_params() == 4 * (32 + 16 * 23 + 23)
+
+
 def test_saved_model_is_an_ordinary_keras_file(tmp_path):
     model = build_model(_config(), num_outputs=2, input_scale=(0.05, 140.0, 1.0))
     model.save(tmp_path / "model.keras")
@@ -91,6 +111,11 @@ def test_saved_model_is_an_ordinary_keras_file(tmp_path):
     [
         ({"conv_filters": "16"}, "model.conv_filters has 1 entries and model.kernel_sizes 2"),
         ({"pool_size": "20"}, "leave nothing of 200 points"),
+        ({"couplings": "8"}, "model.couplings is for model.uncertainty=flow, not none"),
+        (
+            {"coupling_units": "64", "uncertainty": "gaussian"},
+            "model.coupling_units is for model.uncertainty=flow, not gaussian",
+        ),
     ],
 )
 def test_impossible_networks_are_refused(overrides, message):
