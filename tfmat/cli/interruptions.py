@@ -25,8 +25,8 @@ def signals_as_interruptions(*, to_the_end: bool = False) -> Iterator["Interrupt
     """SIGTERM and SIGUSR1 end a command as Ctrl-C does. While it trains, the training room takes them, and saves.
 
     Args:
-      to_the_end: the process ends with the command, so that its handlers stay, deaf: Python's own would let an
-        impatient Ctrl-C tear what is still deleted then.
+      to_the_end: the process ends with the command, and Ctrl-C does nothing from there on: Python's own handler would
+        let an impatient one tear what is still deleted then.
 
     Raises:
       Interrupted: at SIGTERM or SIGUSR1, once.
@@ -49,10 +49,11 @@ def signals_as_interruptions(*, to_the_end: bool = False) -> Iterator["Interrupt
         yield interruptions
     finally:
         interruptions.stop_listening()
-        if not to_the_end:
-            sys.unraisablehook = interruptions.other_hook
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+        sys.unraisablehook = interruptions.other_hook
+        if to_the_end:
+            previous.pop(signal.SIGINT, None)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 class Interruptions:
