@@ -208,7 +208,12 @@ def test_a_variance_head_is_trained_calibrated_once_and_evaluated(tmp_path: path
 
 
 def test_a_posterior_is_trained_and_judged(tmp_path: pathlib.Path) -> None:
-    config = _config(data__num_curves="1600", train_for="40steps", model__uncertainty="flow")
+    config = _config(
+        data__num_curves="1600",
+        train_for="40steps",
+        model__uncertainty="flow",
+        model__couplings="2",
+    )
     folder = tmp_path / "run"
     main_job(config, workdir=str(folder), data_dir=str(tmp_path / "data"))
     content = json.loads((folder / "model.json").read_text())

@@ -185,7 +185,8 @@ def test_a_specimen_that_a_program_simulates(programs: ForkServer, tmp_path: pat
         "--copies=20",
     )
     data = ended.out.splitlines()[1].split()[-1]
-    training = ("train", *SHORT[:1], "--config.model.uncertainty=flow", f"--data_dir={data}")
+    flow = ("--config.model.uncertainty=flow", "--config.model.couplings=2")
+    training = ("train", *SHORT[:1], *flow, f"--data_dir={data}")
     _succeed(programs, tmp_path, *training, *SHORT[3:])
     displacement = np.linspace(0.0, END, 80)
     elastic = np.minimum(displacement / LENGTH, 200.0 / MODULUS)

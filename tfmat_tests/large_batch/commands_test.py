@@ -111,7 +111,7 @@ def test_a_range_test_takes_its_steps_as_a_run_does(tmp_path, data_dir, capsys):
 def test_a_range_test_of_a_posterior_stays_above_zero(tmp_path, data_dir, capsys):
     arguments = [
         "lr_range", *SMALL, f"--workdir={tmp_path}", f"--data_dir={data_dir}", "--batches=300",
-        "--steps=20", "--low=1e-4", "--high=1e-2", "--config.model.uncertainty=flow",
+        "--steps=20", "--low=1e-4", "--high=1e-2", "--config.model.uncertainty=flow", "--config.model.couplings=2",
     ]  # fmt: skip
     assert main(arguments) == 0
     assert (pd.read_csv(tmp_path / "batch-000300.csv").loss > 0).all()
@@ -121,7 +121,7 @@ def test_a_range_test_around_fits_begins_at_losses_of_thousands(tmp_path, data_d
     arguments = [
         "lr_range", *SMALL, f"--workdir={tmp_path}", f"--data_dir={data_dir}", "--batches=300",
         "--steps=20", "--low=1e-6", "--high=1e-4", "--config.law=voce", "--config.model.hidden_units=5",
-        "--config.model.representation=fit", "--config.model.uncertainty=flow",
+        "--config.model.representation=fit", "--config.model.uncertainty=flow", "--config.model.couplings=2",
     ]  # fmt: skip
     assert main(arguments) == 0
     assert capsys.readouterr().err.count("prepared 900 records") == 1
