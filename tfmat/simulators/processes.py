@@ -10,6 +10,8 @@ from typing import Any
 # The first member of the group: its input ends when this process does, also by SIGKILL. The signal at a parent's
 # death (PR_SET_PDEATHSIG) would reach the program only, and commands of solvers are often scripts that start them.
 _GUARD = "read -r line; kill -s KILL -- -$$"
+# Seconds that a killed process is waited for; a file system that has fallen silent may hold it for longer.
+_DYING = 1.0
 
 
 async def run_program(*command: str, time_limit: float, **options: Any) -> int | None:
@@ -44,8 +46,10 @@ async def run_program(*command: str, time_limit: float, **options: Any) -> int |
             # Nobody has waited for the guard yet, so that its number is still that of the group.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(members[0].pid, signal.SIGKILL)
+        # Not awaited: a cancellation that comes now would leave them to nobody.
         for process in members:
-            await _status(process)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_DYING)
 
 
 async def _status(process: subprocess.Popen[bytes]) -> int:
