@@ -256,7 +256,7 @@ _ALL = (
     Option("model.batch_normalization", "none", "str", "none, synchronized (statistics of the whole batch), or local (of each worker's part)", choices=("none", "synchronized", "local")),
     Option("model.ghost_batch_size", None, "int", "examples a ghost batch of local batch normalization (none: a worker's whole part)", "2 or more", lambda v: v >= 2, optional=True),
     Option("model.uncertainty", "none", "str", "none, gaussian: a head that says how far off each answer may be, or flow: the whole joint posterior", choices=("none", "gaussian", "flow")),
-    Option("model.couplings", 6, "int", "of a flow, one after the other: each bends half of the parameters, as the others say", "1 or more", _positive),
+    Option("model.couplings", 6, "int", "with model.uncertainty=flow: bends of the posterior, one after the other, each of half of the parameters given the others", "1 or more", _positive),
     Option("model.coupling_units", 32, "int", "hidden units of each coupling", "1 or more", _positive),
     Option("model.recompute", "none", "str", "where the network is cut, so that training keeps only what goes over the cuts and computes the rest twice (docs/large_networks.md): every:K layers with weights, or regular expressions over names of layers, with commas between them", "none, every:K with K of 1 or more, or regular expressions", _says_where),
     Option("optimizer.name", "adam", "str", "optimizer", choices=("sgd", "adam", "adamw", "nadam", "rmsprop", "adagrad", "lion", "lars", "larc", "novograd", "lamb")),

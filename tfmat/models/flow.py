@@ -22,7 +22,6 @@ from keras import layers, ops
 from tfmat.models.columns import columns_of, flat, joined, put, rows_below, spread_out
 from tfmat.models.splines import RationalQuadraticSpline
 
-_BINS = 8
 # Labels closer to an end of their range count as so far away from it.
 _EDGE = 1e-6
 # The logarithm of the Gaussian's scale stays between plus and minus this.
@@ -62,7 +61,7 @@ class PosteriorFlow(layers.Layer):
         num_labels: int,
         couplings: int = 6,
         units: int = 32,
-        bins: int = _BINS,
+        bins: int = 8,
         tail: float | None = None,
         **kwargs: Any,
     ):

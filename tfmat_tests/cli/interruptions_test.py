@@ -105,6 +105,11 @@ main.signals_as_interruptions, main._dispatch = and_a_destructor_afterwards, run
 main.console_main()
 """
 
+# What the command held hangs when it is deleted.
+HANGS_AFTERWARDS = WHEN_ALL_IS_SAID.replace(
+    "signal.SIGINT)\n\nsignals", "signal.SIGTERM)\n\nsignals"
+)
+
 # A defect in a destructor has nothing to do with signals, and must be seen.
 DEFECT = """
 from tfmat.cli import main
@@ -153,6 +158,13 @@ def test_ctrl_c_in_code_made_of_text_ends_with_75(tmp_path: pathlib.Path) -> Non
 def test_ctrl_c_again_when_the_first_is_told(tmp_path: pathlib.Path, program: str) -> None:
     ended = _run(tmp_path, program)
     assert ended.returncode == 75
+    assert ended.stderr == "tfmat: interrupted; start the same command again to go on\n"
+
+
+def test_sigterm_ends_what_hangs_after_all_is_said(tmp_path: pathlib.Path) -> None:
+    assert "SIGTERM" in HANGS_AFTERWARDS
+    ended = _run(tmp_path, HANGS_AFTERWARDS)
+    assert ended.returncode == -signal.SIGTERM
     assert ended.stderr == "tfmat: interrupted; start the same command again to go on\n"
 
 
