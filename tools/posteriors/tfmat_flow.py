@@ -33,6 +33,14 @@ SETTINGS: dict[str, Any] = {
 # Fewer fitted records than these are learnt by heart without so much dropout. Chosen on other records than those that
 # judge (docs/accuracy.md).
 DROPOUT = {10_000: 0.2, 100_000: 0.05}
+# What that page found for many fits: taken where there is time for all epochs of it, so many seconds a fit and epoch.
+LARGE = {
+    "model.hidden_units": (256, 256),
+    "model.couplings": 10,
+    "model.coupling_units": 64,
+    "model.dropout": 0.05,
+}
+LARGE_FITS, LARGE_SECONDS = 100_000, 1e-4
 
 
 class TimeIsUp(Exception):
@@ -80,6 +88,9 @@ def train(task: Task, clock: Clock, seed: int):
     assert settings is not None and fits is not None
     enough = [dropout for few, dropout in DROPOUT.items() if len(fits.mode) < few]
     config.model.dropout = max(enough, default=0.0)
+    needed = LARGE_SECONDS * EPOCHS * len(fits.mode)
+    if len(fits.mode) >= LARGE_FITS and clock.seconds - clock.spent >= needed:
+        config.update_from_flattened_dict(LARGE)
     backend = make_backend("single")
     backend.start()
     model = build_for(config, dataset)
