@@ -9,7 +9,6 @@ scale of the labels.
 
 import dataclasses
 import functools
-import itertools
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from tfmat.identification.likelihood import PRIOR_VARIANCE, Likelihoods
 from tfmat.materials.law import Array
 from tfmat.materials.modes import Expansion, climb
+from tfmat.materials.terms import orders_of
 
 # Rows that are worked on together: their derivatives are some tens of MB.
 _CHUNK = 2048
@@ -80,20 +80,13 @@ class Moduli:
         self.orders = self._orders()
 
     def _orders(self) -> list[NDArray[np.intp]]:
-        even = np.arange(len(self.shapes))
         terms = self.likelihoods.law.label_columns_of_terms
-        if not terms or any(self._are_moduli[term[0]] for term in terms):
-            return [even]
+        if any(self._are_moduli[term[0]] for term in terms):
+            return orders_of(len(self.shapes), [])
         # The first parameter of a term tells its place, and the others follow it.
         known = self.shapes.tolist()
         columns = [[known.index(i) for i in term if i in known] for term in terms]
-        orders = []
-        for places in itertools.permutations(columns):
-            order = even.copy()
-            for old, new in zip(columns, places, strict=True):
-                order[old] = new
-            orders.append(order)
-        return orders
+        return orders_of(len(self.shapes), columns)
 
     def sorted_shapes(self, shapes: Array) -> Array:
         """The unique form of shapes [k, q] whose terms can change places."""

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from tfmat.errors import InputError, nearest
 from tfmat.materials.history import Array, History, Mode, Solver, TestSet
 from tfmat.materials.parameter import Parameter, Scale, adjusted
+from tfmat.materials.terms import in_falling_order
 
 # Relative step of central differences: their error, of its square and of rounding over it, is about 1e-10.
 _DIFFERENCE_STEP = 1e-6
@@ -153,14 +154,7 @@ class Law(abc.ABC):
 
     def sorted_labels(self, labels: Array) -> Array:
         """The unique form of labels [curves, identified]: interchangeable terms in falling order."""
-        columns = self.label_columns_of_terms
-        if not columns:
-            return labels
-        terms = np.asarray(labels)[:, columns]  # [curves, terms, parameters]
-        order = np.argsort(-terms[:, :, 0], axis=1, kind="stable")
-        found = np.array(labels)
-        found[:, columns] = np.take_along_axis(terms, order[:, :, None], axis=1)
-        return found
+        return in_falling_order(labels, self.label_columns_of_terms)
 
     @property
     def label_columns_of_terms(self) -> list[list[int]]:

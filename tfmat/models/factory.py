@@ -22,6 +22,8 @@ from tfmat.models.uncertainty import with_log_variance
 # the law is bent a posterior is many times as wide as its fit says. Half of it learns a little more, but begins too far
 # from the fit.
 _TAIL = 1.0
+# Of more interchangeable terms a posterior is not folded: a step computes the density of each of their orders.
+_MOST_TERMS = 4
 # Training records by which the numbers of a plastic spectrum are scaled.
 _RECORDS_FOR_SPREAD = 2048
 # max(f(x)) == f(max(x)) for these, exactly, because they never fall. Pooling first then costs nothing in
@@ -35,6 +37,8 @@ def build_for(config: Config, dataset: Any, kept: Any = None) -> keras.Model:
     `kept` (`Kept`) is where fits are kept, by default the data set's folder.
     """
     spread = fit = None
+    law = dataset.settings and dataset.settings.build_law()
+    terms = law.label_columns_of_terms if law else []
     if config.model.representation == "fit":
         fit = _fit_for(dataset, kept or dataset.kept)
     if config.model.representation == "plastic_spectrum":
@@ -48,6 +52,7 @@ def build_for(config: Config, dataset: Any, kept: Any = None) -> keras.Model:
         input_scale=dataset.input_scale,
         spread=spread,
         fit=fit,
+        terms=terms if len(terms) <= _MOST_TERMS else (),
         seed=config.seed,
     )
 
@@ -79,6 +84,7 @@ def build_model(
     more_than_noise: bool = False,
     spread: tuple[Sequence[float], Sequence[float]] | None = None,
     fit: LawFit | None = None,
+    terms: Sequence[Sequence[int]] = (),
     seed: int = 0,
 ) -> keras.Model:
     """Builds the network with seeded initial weights.
@@ -101,6 +107,7 @@ def build_model(
       more_than_noise: whether records depart from their law by more than noise; see `LawFit`.
       spread: mean and standard deviation of the numbers of a plastic spectrum, see `PlasticSpectrum`.
       fit: of the law to each record, with `model.representation="fit"`; None where only the network's shapes matter.
+      terms: the labels' columns of interchangeable terms, see `PosteriorFlow`.
       seed: of the initial weights and of dropout.
 
     Returns:
@@ -155,7 +162,7 @@ def build_model(
         if model_config.uncertainty == "flow":
             tail = None if mode is None else _TAIL
             size = {"couplings": model_config.couplings, "units": model_config.coupling_units}
-            flow = PosteriorFlow(num_outputs, **size, tail=tail, name=POSTERIOR)
+            flow = PosteriorFlow(num_outputs, **size, tail=tail, terms=terms, name=POSTERIOR)
             outputs = with_posterior(features, flow, _around(mode, "posterior"))
         else:
             outputs = _around(mode, "labels")(labels(features))

@@ -7,19 +7,32 @@ The labels, which lie between 0 and 1, become y = logit(label), so that no densi
 full covariance takes y to z; where it is to have heavy tails, an asinh takes them in. Couplings bend z until it is
 standard normal: each one changes some of the z by monotonic rational-quadratic splines whose knots depend on the record
 and on the other z.
+
+Interchangeable terms are told in falling order, where a smooth density has no edge and draws beyond it. So the flow's
+own density is folded there: draws are put in order, and the densities of all orders of a record's terms add up.
 """
 
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 from keras import layers, ops
 
-from tfmat.models.columns import columns_of, flat, joined, put, rows_below, spread_out
+from tfmat.materials.terms import orders_of
+from tfmat.models.columns import (
+    changed_in_turns,
+    columns_of,
+    flat,
+    in_falling_order,
+    joined,
+    put,
+    rows_below,
+    spread_out,
+)
 from tfmat.models.splines import RationalQuadraticSpline
 
 # Labels closer to an end of their range count as so far away from it.
@@ -51,6 +64,7 @@ class PosteriorFlow(layers.Layer):
       bins: of each spline.
       tail: from so many standard deviations on the Gaussian's tails are heavy: z becomes tail * asinh(z / tail). None
         leaves them as they are.
+      terms: the labels' columns of each interchangeable term, first of them that which falls from term to term.
 
     Attributes:
       columns: of the inputs.
@@ -63,13 +77,15 @@ class PosteriorFlow(layers.Layer):
         units: int = 32,
         bins: int = 8,
         tail: float | None = None,
+        terms: Sequence[Sequence[int]] = (),
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.tail = tail
+        self.tail, self.terms = tail, [list(term) for term in terms]
+        self._orders = orders_of(num_labels, self.terms)
         self.num_labels, self.units, self.bins = num_labels, units, bins
         self.couplings = couplings if num_labels > 1 else 1
-        self._changed = list(itertools.islice(_changed(num_labels), self.couplings))
+        self._changed = list(itertools.islice(changed_in_turns(num_labels), self.couplings))
         self._gaussian = num_labels * (num_labels + 3) // 2
         self.columns = self._gaussian + self.couplings * units
         self._spline = RationalQuadraticSpline(bins)
@@ -109,7 +125,7 @@ class PosteriorFlow(layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """See keras.layers.Layer."""
-        names = ("num_labels", "couplings", "units", "bins", "tail")
+        names = ("num_labels", "couplings", "units", "bins", "tail", "terms")
         own = {name: getattr(self, name) for name in names}
         return {**super().get_config(), **own}
 
@@ -118,12 +134,34 @@ class PosteriorFlow(layers.Layer):
 
         `spread` is the standard deviation of the normal distribution that the labels become; training takes 1.
         """
-        z, logs = self._standardized(labels, outputs, *self._tensors())
-        return _log_density(z / spread, logs) - self.num_labels * math.log(spread)
+        z, logs = self._in_all_orders(labels, outputs, *self._tensors())
+        spread = ops.convert_to_tensor(spread, dtype=z.dtype)
+        return self._folded(_log_density(z / spread, logs) - self.num_labels * ops.log(spread))
 
     def standardized(self, labels: Any, outputs: Any) -> Any:
-        """What labels [batch, p] become, given the outputs: [batch, p], standard normal for a right posterior."""
-        return self._standardized(labels, outputs, *self._tensors())[0]
+        """What labels [batch, p] become, given the outputs: [batch, p], standard normal for a right posterior.
+
+        The order of interchangeable terms is the likeliest one.
+        """
+        z, logs = self._in_all_orders(labels, outputs, *self._tensors())
+        count = len(self._orders)
+        likeliest = ops.argmax(ops.reshape(_log_density(z, logs), (-1, count)), axis=1)
+        z = ops.reshape(z, (-1, count, self.num_labels))
+        return ops.take_along_axis(z, likeliest[:, None, None], axis=1)[:, 0]
+
+    def _in_all_orders(self, labels: Any, outputs: Any, *weights: Any) -> tuple[Any, list[Any]]:
+        """What `_standardized` gives, of [batch * orders, p]: all orders of one record after the other."""
+        if (count := len(self._orders)) > 1:
+            labels = joined(columns_of(labels), np.concatenate(self._orders))
+            labels = ops.reshape(labels, (-1, self.num_labels))
+            outputs = ops.reshape(joined([outputs] * count, range(count)), (-1, self.columns))
+        return self._standardized(labels, outputs, *weights)
+
+    def _folded(self, heights: Any) -> Any:
+        """Logarithms of densities [batch * orders], which add up: [batch]."""
+        if len(self._orders) == 1:
+            return heights
+        return ops.logsumexp(ops.reshape(heights, (-1, len(self._orders))), axis=1)
 
     def _standardized(self, labels: Any, outputs: Any, *weights: Any) -> tuple[Any, list[Any]]:
         """z [batch, p], and the logarithms of its slopes in the labels, which add up: [batch, columns] each."""
@@ -147,7 +185,10 @@ class PosteriorFlow(layers.Layer):
 
     def loss(self, labels: Any, outputs: Any) -> Any:
         """Minus the logarithm of the density of labels [batch, p]: [batch]."""
-        return -_log_density(*self._standardized(labels, outputs, *self._tensors()))
+        return self._negative(labels, outputs, *self._tensors())
+
+    def _negative(self, *tensors: Any) -> Any:
+        return -self._folded(_log_density(*self._in_all_orders(*tensors)))
 
     def compiled_loss(self) -> Callable[[Any, Any], Any]:
         """`loss`, and its gradients, as one operation each, which XLA compiles: for graphs of TensorFlow on CPUs.
@@ -158,16 +199,13 @@ class PosteriorFlow(layers.Layer):
         import tensorflow as tf
 
         compiled = functools.partial(tf.function, jit_compile=True, autograph=False)
-
-        @compiled
-        def negative(*tensors: Any) -> Any:
-            return -_log_density(*self._standardized(*tensors))
+        negative = compiled(self._negative)
 
         @compiled
         def gradients_of(upstream: Any, *tensors: Any) -> Any:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(tensors)
-                values = -_log_density(*self._standardized(*tensors))
+                values = self._negative(*tensors)
             return tape.gradient(values, tensors, output_gradients=upstream)
 
         @tf.custom_gradient
@@ -210,7 +248,9 @@ class PosteriorFlow(layers.Layer):
                 mixed * ops.concatenate(straight[:i], axis=1), axis=1, keepdims=True
             )
         y = mean + ops.exp(-log_scale) * ops.concatenate(z, axis=1)
-        labels = ops.clip(ops.sigmoid(y), _EDGE, 1.0 - _EDGE)
+        labels = in_falling_order(ops.clip(ops.sigmoid(y), _EDGE, 1.0 - _EDGE), self.terms)
+        if self.terms:
+            return labels, self.log_density(labels, outputs, spread)
         logs.append(-ops.log(labels * (1.0 - labels)))
         return labels, ops.sum(ops.concatenate(logs, axis=1), axis=1)
 
@@ -247,22 +287,6 @@ class PosteriorFlow(layers.Layer):
         shares, slopes = ops.split(raw, [2 * self.bins * len(changed)], axis=1)
         shares = ops.reshape(shares, (-1, self.bins))
         return self._spline.table(shares, ops.reshape(slopes, (-1, self.bins - 1)))
-
-
-def _changed(num_labels: int) -> Iterator[tuple[int, ...]]:
-    """Which labels each coupling changes: half of them, in an order that is riffled once all had their turn."""
-    count, order = max(1, num_labels // 2), list(range(num_labels))
-    waiting: list[int] = []
-    while True:
-        while len(waiting) < count:
-            waiting += order
-            middle = (num_labels + 1) // 2
-            halves = itertools.zip_longest(order[:middle], order[middle:])
-            order = [label for pair in halves for label in pair if label is not None]
-        chosen = list(dict.fromkeys(waiting))[:count]
-        for label in chosen:
-            waiting.remove(label)
-        yield tuple(sorted(chosen))
 
 
 def _log_normal(z: Any) -> Any:

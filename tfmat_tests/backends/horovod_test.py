@@ -134,7 +134,7 @@ def _cases_of_any_rank(case, normalized):
             "optimizer": "adam",
             "precision": "float64",
             "compiled": True,
-            "model": {"uncertainty": "flow", "representation": "fit"},
+            "model": {"uncertainty": "flow", "representation": "fit", "terms": [[1], [0]]},
         },
         # NovoGrad has a step a tensor: Adam makes whole steps of gradients that are nothing but float32's rounding.
         "posterior-float32": {

@@ -1,7 +1,8 @@
 """One process of a mesh: `[mpirun -np N] python -m THIS MESH PRECISION STAGE-OPTIMIZER[-flow[-fit]|-twice|-sharp] ...`.
 
 Trains 20 steps of each case and compares every weight with a plain Keras loop, and the state with what another backend
-makes of it; `fit` is what trains behind fits, `twice` computes activations twice, `sharp` takes sharpness-aware steps.
+makes of it; `fit` is what trains behind fits, its labels interchangeable, `twice` computes activations twice, `sharp`
+takes sharpness-aware steps.
 Says for each `HELD CASE`, and the largest share of the weights and slots that a device held.
 """
 
@@ -32,7 +33,8 @@ def make_model(seed, uncertainty="none", representation="points"):
     config.conv_filters, config.hidden_units = (4, 6), (24,)
     config.uncertainty, config.representation = uncertainty, representation
     fit = means_for_fit(representation)
-    return build_model(config, num_outputs=2, num_points=48, fit=fit, seed=seed)
+    terms = [[1], [0]] if fit else ()
+    return build_model(config, num_outputs=2, num_points=48, fit=fit, terms=terms, seed=seed)
 
 
 def plain_keras_loop(model, name, data, indices, weights):

@@ -69,14 +69,15 @@ def make_data():
 
 
 def make_model(**options):
-    """A small network; options are those of the config's `model` section, and the number of `tests` of a record."""
-    config, tests = default_config().model, options.pop("tests", 0)
+    """A small network; options are those of the config's `model` section, a record's `tests`, and a flow's `terms`."""
+    config, tests, terms = default_config().model, options.pop("tests", 0), options.pop("terms", ())
     config.conv_filters, config.hidden_units = (4, 6), (25,)
     if options.get("uncertainty") == "flow":
         config.couplings, config.coupling_units = 2, 8
     config.update(options)
     tokens, fit = np.eye(tests).tolist(), means_for_fit(config.representation)
-    return build_model(config, num_outputs=2, num_points=48, tokens=tokens, fit=fit, seed=3)
+    given = {"tokens": tokens, "fit": fit, "terms": terms, "seed": 3}
+    return build_model(config, num_outputs=2, num_points=48, **given)
 
 
 def means_for_fit(representation):

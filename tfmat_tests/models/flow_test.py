@@ -1,5 +1,7 @@
 """The posterior head: densities against SciPy, automatic Jacobians and quadrature, samples against both, its file."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -13,10 +15,10 @@ from tfmat.models.flow import POSTERIOR, PosteriorFlow
 pytestmark = pytest.mark.usefixtures("double_precision")
 
 
-def _flow(num_labels, seed=0, bent=0.1, tail=None):
+def _flow(num_labels, seed=0, bent=0.1, **kwargs):
     """A flow with random weights, and the outputs of one record. Much more bent, a grid would miss its ridges."""
     random = np.random.default_rng(seed)
-    flow = PosteriorFlow(num_labels, tail=tail, dtype="float64")
+    flow = PosteriorFlow(num_labels, dtype="float64", **kwargs)
     flow.build((None, flow.columns))
     for weight in flow.weights:
         weight.assign(np.asarray(weight) + random.normal(0, bent, weight.shape))
@@ -63,8 +65,12 @@ def test_a_heavy_tail_is_that_of_the_transform_and_nearly_none_inside():
     np.testing.assert_allclose(of_x[:3], gaussian[:3], atol=0.1)
     assert (of_x[3:] > gaussian[3:] + 20).all()
     assert PosteriorFlow.from_config(flow.get_config()).tail == 3.0
-    older = {key: value for key, value in flow.get_config().items() if key != "tail"}
-    assert PosteriorFlow.from_config(older).tail is None
+    later = ("tail", "terms")
+    older = {key: value for key, value in flow.get_config().items() if key not in later}
+    assert (PosteriorFlow.from_config(older).tail, PosteriorFlow.from_config(older).terms) == (
+        None,
+        [],
+    )
 
 
 @pytest.mark.parametrize("tail", [None, 3.0])
@@ -88,10 +94,67 @@ def test_the_density_of_samples_is_that_of_their_jacobian(num_labels, tail):
     )
 
 
-def test_the_compiled_loss_has_the_gradients_of_its_differences():
+# Of two labels each; the fifth label changes no place.
+_TERMS = [[1, 0], [5, 6], [3, 2]]
+
+
+def _in_all_orders(labels):
+    found = []
+    for order in itertools.permutations(range(3)):
+        found.append(labels.copy())
+        for place, term in zip(_TERMS, order, strict=True):
+            found[-1][:, place] = labels[:, _TERMS[term]]
+    return found
+
+
+def test_interchangeable_terms_have_the_densities_of_all_their_orders():
+    """Those of the same flow without terms, at labels whose places are changed here by hand."""
+    folded, outputs = _flow(7, seed=8, terms=_TERMS)
+    plain, _ = _flow(7)
+    plain.set_weights(folded.get_weights())
+    random = np.random.default_rng(8)
+    labels = random.uniform(0.02, 0.98, (60, 7))
+    heights = [_log_density(plain, moved, outputs) for moved in _in_all_orders(labels)]
+    assert len({tuple(height) for height in heights}) == 6
+    expected = scipy.special.logsumexp(heights, axis=0)
+    np.testing.assert_allclose(_log_density(folded, labels, outputs), expected, rtol=1e-10)
+    np.testing.assert_allclose(
+        folded.loss(labels, np.repeat(outputs, 60, axis=0)), -expected, rtol=1e-10
+    )
+    again = PosteriorFlow.from_config(folded.get_config())
+    assert again.terms == _TERMS
+
+
+def test_draws_of_interchangeable_terms_are_those_of_the_flow_put_in_order():
+    folded, outputs = _flow(7, seed=9, bent=0.3, terms=_TERMS)
+    plain, _ = _flow(7)
+    plain.set_weights(folded.get_weights())
+    normal = np.random.default_rng(9).normal(size=(300, 7))
+    found, density = _sample(folded, outputs, normal)
+    drawn, _ = _sample(plain, outputs, normal)
+    expected = drawn.copy()
+    for row, label in zip(expected, drawn, strict=True):
+        falling = sorted((tuple(label[term]) for term in _TERMS), reverse=True)
+        for place, term in zip(_TERMS, falling, strict=True):
+            row[place] = term
+    assert (expected != drawn).any(axis=1).sum() > 100
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_allclose(density, _log_density(folded, found, outputs), rtol=1e-12)
+    wider, of_wider = folded.sample(np.repeat(outputs, 300, axis=0), normal, 1.2)
+    again = folded.log_density(wider, np.repeat(outputs, 300, axis=0), 1.2)
+    np.testing.assert_allclose(of_wider, again, rtol=1e-12)
+    z = np.array(folded.standardized(found, np.repeat(outputs, 300, axis=0)))
+    orders = _in_all_orders(found)
+    likeliest = np.argmax([_log_density(plain, each, outputs) for each in orders], axis=0)
+    assert len(set(likeliest)) > 1
+    of_orders = [plain.standardized(each, np.repeat(outputs, 300, axis=0)) for each in orders]
+    np.testing.assert_allclose(z, np.stack(of_orders)[likeliest, range(300)], rtol=1e-9)
+
+
+@pytest.mark.parametrize(("num_labels", "terms"), [(2, []), (4, [[1, 0], [2, 3]])])
+def test_the_compiled_loss_has_the_gradients_of_its_differences(num_labels, terms):
     """Central differences of the loss that is not compiled, along a line through all of its arguments at once."""
-    num_labels = 2
-    flow, _ = _flow(num_labels, seed=num_labels)
+    flow, _ = _flow(num_labels, seed=num_labels, terms=terms)
     random = np.random.default_rng(4)
     labels = tf.constant(random.uniform(0.1, 0.9, (30, num_labels)))
     outputs = tf.Variable(random.normal(0, 0.4, (30, flow.columns)))
@@ -155,9 +218,9 @@ def test_a_spread_widens_the_normal_distribution_that_the_density_is_bent_of():
     )
 
 
-@pytest.mark.parametrize("num_labels", [1, 2])
-def test_the_density_holds_all_and_samples_follow_it(num_labels):
-    flow, outputs = _flow(num_labels, seed=7, bent=0.05)
+@pytest.mark.parametrize(("num_labels", "terms"), [(1, []), (2, []), (2, [[1], [0]])])
+def test_the_density_holds_all_and_samples_follow_it(num_labels, terms):
+    flow, outputs = _flow(num_labels, seed=7, bent=0.05, terms=terms)
     normal = np.random.default_rng(3).normal(size=(40_000, num_labels))
     drawn = _sample(flow, outputs, normal)[0]
     # Midpoints of cells that hold all samples and a margin.
@@ -172,6 +235,8 @@ def test_the_density_holds_all_and_samples_follow_it(num_labels):
     labels = scipy.special.expit(grid)
     density = np.exp(_log_density(flow, labels, outputs)) * (labels * (1 - labels)).prod(axis=1)
     weights = density * np.prod((high - low) / points)
+    if terms:  # What is not in order is nowhere.
+        weights *= labels[:, 1] >= labels[:, 0]
     assert weights.sum() == pytest.approx(1.0, abs=1e-3)
     mean = weights @ labels
     deviation = np.sqrt(weights @ (labels - mean) ** 2)
