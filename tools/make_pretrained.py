@@ -9,7 +9,7 @@ For each: `tfmat train --config=configs/pretrained.py` (for metals pretrained_me
 into runs/pretrained_LAW (where an interrupted run goes on), `tfmat evaluate`, and then model.keras, model.json,
 evaluation.json and a README.md with the command and the accuracy into tfmat/pretrained/LAW/, or its folder posterior.
 Flags go to `tfmat train`. A law that is named and has no network yet gets one. A posterior is told around fits of
-records of the same kind, which takes minutes on two processors, and a quarter of an hour for cyclic tests.
+records of the same kind, which takes minutes on two processors, and half an hour for cyclic tests.
 """
 
 import datetime
@@ -68,7 +68,7 @@ _POSTERIOR = (
     # More are only fitted, and learnt from by nobody.
     "--config.data.num_test=5000",
 )
-# Records, and how much is forgotten where they are few for what there is to learn.
+# Records, how much is forgotten where they are few for what there is to learn, and a larger flow where there is more.
 POSTERIORS = {
     "hahn_tsai": ("--config.data.num_curves=200000", "--config.train_for=12epochs"),
     "ogden": (
@@ -87,9 +87,11 @@ POSTERIORS = {
         "--config.model.dropout=0.02",
     ),
     "voce_chaboche": (
-        "--config.data.num_curves=80000",
+        "--config.data.num_curves=200000",
         "--config.train_for=40epochs",
-        "--config.model.dropout=0.1",
+        "--config.model.dropout=0.05",
+        "--config.model.couplings=10",
+        "--config.model.coupling_units=64",
     ),
 }
 FILES = ("model.keras", "model.json", "evaluation.json")
