@@ -24,6 +24,7 @@ def test_a_launch_heeds_how_steps_are_computed(tmp_path):
     spec = {"config": config.to_dict(), "variant": variant, "dataset_size": 90}
     form = RecordForm.of(curve_settings(config))
     dataset = types.SimpleNamespace(
+        settings=None,
         features=np.ones((90, *form.shape), np.float32),
         labels=np.ones((90, 2), np.float32),
         parameters=("one", "other"),
