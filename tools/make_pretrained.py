@@ -9,7 +9,7 @@ For each: `tfmat train --config=configs/pretrained.py` (for metals pretrained_me
 into runs/pretrained_LAW (where an interrupted run goes on), `tfmat evaluate`, and then model.keras, model.json,
 evaluation.json and a README.md with the command and the accuracy into tfmat/pretrained/LAW/, or its folder posterior.
 Flags go to `tfmat train`. A law that is named and has no network yet gets one. A posterior is told around fits of
-records of the same kind, which takes minutes on two processors, and half an hour for cyclic tests.
+records of the same kind, which takes minutes on two processors, and up to an hour for cyclic tests.
 """
 
 import datetime

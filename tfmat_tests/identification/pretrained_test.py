@@ -84,6 +84,8 @@ def test_a_posterior_is_as_right_as_its_evaluation_says_on_records_of_another_se
     network, count = Identifier.open(folder), 120 if law == "voce_chaboche" else 600
     curves = Simulator(network.settings, seed=12345).curves(0, count)
     found = check_posterior(network, curves.features, curves.labels.astype(float))
+    drawn = network.draws(curves.features[:20], 200).labels.reshape(-1, len(network.parameters))
+    np.testing.assert_array_equal(drawn, network.law.sorted_labels(drawn))
     # Standard errors: of so few records, and of the 5,000.
     assert abs(found["log_score"] - said["log_score"]) < 4 * found["log_score_error"]
     assert found["joint_coverage"]["95"] == pytest.approx(0.95, abs=4 * 0.22 / np.sqrt(count))

@@ -4,7 +4,9 @@ import pytest
 
 from tfmat.config import apply_override, default_config
 from tfmat.errors import InputError
-from tfmat.models import build_model
+from tfmat.models import build_for, build_model
+from tfmat.models.flow import POSTERIOR
+from tfmat.workflow.dataset import curve_settings, make_dataset
 
 
 def _config(**overrides):
@@ -96,6 +98,15 @@ def test_couplings_and_their_units_follow_the_config():
     assert model.output_shape == (None, 9 + 4 * 16)
     # of each coupling: 2 labels * 16; 16 * 23 knots of one label, by 8 bins, and 23
     assert model.get_layer("posterior").count_params() == 4 * (32 + 16 * 23 + 23)
+
+
+@pytest.mark.parametrize(("law", "terms"), [("voce", []), ("voce_chaboche", [[5, 4], [7, 6]])])
+def test_a_posterior_knows_which_terms_of_its_law_are_interchangeable(tmp_path, law, terms):
+    config = default_config()
+    config.law, config.model.uncertainty = law, "flow"
+    config.data.num_curves, config.data.num_test = 40, 10
+    dataset = make_dataset(config, curve_settings(config), str(tmp_path))
+    assert build_for(config, dataset).get_layer(POSTERIOR).terms == terms
 
 
 def test_saved_model_is_an_ordinary_keras_file(tmp_path):
