@@ -1,4 +1,4 @@
-"""The layers of the house: every import goes down, and the BUILD files say the same as this table."""
+"""The layers of the house: every import goes down, in no circle, and the BUILD files say the same as this table."""
 
 import ast
 import graphlib
@@ -91,6 +91,36 @@ def wrong_imports(path: pathlib.Path) -> list[str]:
 
 def test_table_has_no_circle():
     graphlib.TopologicalSorter(LAYERS).prepare()
+
+
+def imported_files(path: pathlib.Path) -> set[str]:
+    """The modules of the project that a file imports, also inside functions and for types alone."""
+    found = set()
+    for _, name in imported_modules(path):
+        module = name if is_file(name) else name.rpartition(".")[0]
+        if is_file(module) and module != module_of(path):
+            found.add(module)
+    return found
+
+
+def is_file(module: str) -> bool:
+    return (PROJECT / module.replace(".", "/")).with_suffix(".py").is_file()
+
+
+def test_files_have_no_circle():
+    paths = [path for top in ("tfmat", "tfmat_tests") for path in (PROJECT / top).rglob("*.py")]
+    graphlib.TopologicalSorter({module_of(path): imported_files(path) for path in paths}).prepare()
+
+
+def test_a_circle_of_files_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "PROJECT", tmp_path)
+    room = tmp_path / "tfmat" / "curves"
+    room.mkdir(parents=True)
+    (room / "tests.py").write_text("from . import records\n")
+    (room / "records.py").write_text("def f():\n    from tfmat.curves.tests import Test\n")
+    imports = {module_of(path): imported_files(path) for path in room.iterdir()}
+    with pytest.raises(graphlib.CycleError):
+        graphlib.TopologicalSorter(imports).prepare()
 
 
 def test_every_room_is_in_the_table():

@@ -1,56 +1,16 @@
 """Runs Python under the machine's real mpirun."""
 
-import atexit
-import functools
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 
 import pytest
 
+from tfmat_tests.processes import forked_python, rank_environment
+
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
-# Open MPI can wait only in a loop, and calls this in it. A rank that waits would take a processor from the one that it
-# waits for, since yielding gives up too little of it: on a busy machine tests of several ranks took twice as long.
-_SLEEPING_YIELD = """
-#include <time.h>
-int sched_yield(void) {
-    struct timespec pause = {0, 100000};
-    nanosleep(&pause, 0);
-    return 0;
-}
-"""
-
-
-@functools.cache
-def _sleeping_yield():
-    """The library with that function, until this process ends; None without a compiler: ranks then wait as ever."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        return None
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="tfmat-mpi-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    library = folder / "sleeping_yield.so"
-    command = [compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", library]
-    done = subprocess.run(command, input=_SLEEPING_YIELD, text=True, capture_output=True)
-    return library if done.returncode == 0 else None
-
-
-def rank_environment():
-    """This process's environment, with what lets ranks share the machine."""
-    environment = {
-        **os.environ,
-        # Root may be all that a container has; more ranks than processors only take longer.
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "OMPI_MCA_mpi_yield_when_idle": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }
-    if library := _sleeping_yield():
-        environment["LD_PRELOAD"] = f"{library} {environment.get('LD_PRELOAD', '')}".strip()
-    return environment
 
 
 def need_mpirun():
@@ -69,8 +29,6 @@ def command(ranks, *arguments, hosts=None, own_hashes=False):
 
     Such ranks share one seed of hashes. With `own_hashes` they are as a user's are: real Pythons, seeds of their own.
     """
-    from tfmat_tests.processes import forked_python
-
     need_mpirun()
     where = ["-H", hosts] if hosts else ["--oversubscribe"]
     python = _OWN_HASHES if own_hashes else [forked_python()]

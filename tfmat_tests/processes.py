@@ -17,6 +17,7 @@ import os
 import pathlib
 import resource
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -27,13 +28,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tfmat_tests.mpi import rank_environment
-
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 PATIENCE = 500.0  # seconds; two cores may be shared by many, and pytest ends a test after 600
 FORK = b"python\0"
 """With that the command line of a fork begins, and no other's here."""
 _ROOM_FOR_COMMAND_LINE = 4096  # characters
+# Open MPI can wait only in a loop, and calls this in it. A rank that waits would take a processor from the one that it
+# waits for, since yielding gives up too little of it: on a busy machine tests of several ranks took twice as long.
+_SLEEPING_YIELD = """
+#include <time.h>
+int sched_yield(void) {
+    struct timespec pause = {0, 100000};
+    nanosleep(&pause, 0);
+    return 0;
+}
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,3 +214,32 @@ def fork_server() -> ForkServer:
 def forked_python() -> str:
     """A command that stands for `sys.executable`, and starts without the seconds that TensorFlow takes to load."""
     return fork_server().python_command
+
+
+@functools.cache
+def _sleeping_yield() -> pathlib.Path | None:
+    """The library with that function, until this process ends; None without a compiler: ranks then wait as ever."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="tfmat-mpi-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    library = folder / "sleeping_yield.so"
+    command = [compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
+    done = subprocess.run(command, input=_SLEEPING_YIELD, text=True, capture_output=True)
+    return library if done.returncode == 0 else None
+
+
+def rank_environment() -> dict[str, str]:
+    """This process's environment, with what lets ranks share the machine."""
+    environment = {
+        **os.environ,
+        # Root may be all that a container has; more ranks than processors only take longer.
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    if library := _sleeping_yield():
+        environment["LD_PRELOAD"] = f"{library} {environment.get('LD_PRELOAD', '')}".strip()
+    return environment

@@ -84,7 +84,12 @@ def check_samples(flag_values: FlagValues, sidecar: "Sidecar", fixed: dict[str, 
         from tfmat.identification import draws
 
         corrected = flag_values.least_squares and flag_values.correct
-        draws.check_samples(sidecar, flag_values.samples, fixed, corrected=corrected)
+        draws.check_samples(
+            flag_values.samples,
+            sidecar.uncertainty,
+            fixed,
+            is_sampled=corrected and sidecar.law is not None,
+        )
         if flag_values.samples_file.endswith(".nc"):
             from tfmat.identification.inference_data import check_arviz
 

@@ -1,64 +1,38 @@
-"""The answer for a curve: what the network says, the recommended value of each parameter, whether it may be used."""
+"""The answer for a curve: its values, whether they may be used, what is told of them elsewhere, its material card."""
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
+import scipy.special
 
+from tfmat.cards.registry import card_text, check_card
 from tfmat.curves.cleaning import Caveat, MeasuredCurve, reasons_not_to_use
 from tfmat.curves.measured_tests import MeasuredRecord
 from tfmat.curves.settings import CurveSettings
-from tfmat.identification.cards import card
+from tfmat.errors import InputError
 from tfmat.identification.certificate import Posterior
-from tfmat.identification.classical import ClassicalAnswer
 from tfmat.identification.draws import Samples
 from tfmat.identification.next_test import NextTests, next_tests_of
-from tfmat.identification.predictions import Interval, Predicted, interval_of, network_errors
 from tfmat.identification.record_fit import panels_of, tests_json
+from tfmat.identification.values import Method, Value
 from tfmat.materials.law import Array, Law
 
-# Where least squares cannot tell a parameter, the network's answer is recommended if its curve is as near to the
-# measured one but for this factor.
-_AS_NEAR = 1.1
-
-Method = Literal["least_squares", "network", "given", "mean of specimens"]
+_STRAINS = 100
+_WHENCE = {
+    "least_squares": "the covariance of least squares",
+    "network": "the network's calibrated standard deviations, taken as independent",
+    "mean of specimens": "the scatter between the specimens",
+}
 
 
 @dataclasses.dataclass(frozen=True)
-class Value:
-    """What is known of a parameter, in its unit. None is not known, or not asked for.
+class Variant:
+    """Parameters of a soft or stiff material: name -> value in its unit; and by what share its mean stress differs."""
 
-    Attributes:
-      value: the recommended value.
-      method: how that was got; `given` for a parameter that was known before.
-      std, ci95: standard deviation (to first order, where the scale is logarithmic) and 95 % interval of `value`.
-      network, network_ci95: the network's own answer; its calibrated interval where the network gives one, and the
-        curve follows the law as closely as the curves that it was calibrated on.
-      polished: two steps (of tests: six) of least squares from the network's answer.
-      least_squares, least_squares_ci95: the best fit.
-    """
-
-    value: float
-    unit: str
-    method: Method
-    std: float | None = None
-    ci95: Interval | None = None
-    network: float | None = None
-    network_ci95: Interval | None = None
-    polished: float | None = None
-    least_squares: float | None = None
-    least_squares_ci95: Interval | None = None
-
-    @property
-    def fixed(self) -> bool:
-        """Whether the value was given and not identified."""
-        return self.method == "given"
-
-    def to_json(self) -> dict[str, Any]:
-        """The entry of the parameter in the JSON file: the attributes by their names."""
-        content = dataclasses.asdict(self)
-        return {n: list(v) if isinstance(v, tuple) else v for n, v in content.items()}
+    values: dict[str, float]
+    share: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +140,59 @@ class Identification:
         Raises:
           InputError: this solver has no card for the law, or the uncertainty is not known.
         """
-        return card(self, solver, poisson_ratio=poisson_ratio, quantile=quantile)
+        law, name = self.law, self.curve.name
+        check_card(law, solver, poisson_ratio)
+        assert law is not None
+        values = {parameter: value.value for parameter, value in self.parameters.items()}
+        facts = _facts(self)
+        if quantile is not None:
+            found = self.variant(quantile)
+            facts += _about_variant(self.method, found, quantile)
+            values = found.values
+            name = f"{name}_{100 * quantile:g}"
+        return card_text(
+            solver,
+            law,
+            values,
+            tested=float(self.curve.strain.max()),
+            name=name,
+            poisson_ratio=poisson_ratio,
+            facts=facts,
+        )
+
+    def variant(self, quantile: float) -> Variant:
+        """The parameters to expect where the mean stress up to the tested strain is at a quantile of its uncertainty.
+
+        Parameters hang together: all of them at their own 5 % would be a material that no test here has seen. To first
+        order the mean stress is Gaussian, with the variance gᵀ C g of its slopes g and the parameters' covariance C on
+        the labels' scale; given that it lies z standard deviations off, the labels are expected to lie
+        z C g / √(gᵀ C g) off.
+
+        Raises:
+          InputError: the covariance is not known, or the test does not tell it.
+        """
+        if not 0.0 < quantile < 1.0:
+            raise InputError(
+                f"a variant's quantile is {quantile:g}; give a number between 0 and 1, e.g. 0.05"
+            )
+        law, covariance, name = self.law, self.covariance, self.curve.name
+        assert law is not None
+        if covariance is None or not np.isfinite(covariance).all():
+            raise InputError(
+                f"no variants of {name}: the covariance of its parameters is not known"
+            )
+        strain = float(self.curve.strain.max()) * np.linspace(0.0, 1.0, _STRAINS + 1)[None, 1:]
+        slopes = law.label_derivatives(strain, self.labels[None])[0].mean(axis=0)
+        direction = covariance @ slopes
+        variance = float(slopes @ direction)
+        if not variance > 0.0:
+            raise InputError(f"no variants of {name}: its parameters have no scatter")
+        shift = scipy.special.ndtri(quantile) * direction / np.sqrt(variance)
+        labels = np.stack([self.labels, self.labels + shift])
+        mean, shifted = (float(law.label_stress(strain, each[None]).mean()) for each in labels)
+        values = law.from_labels(labels[1:])[0]
+        named = {p.name: float(v) for p, v in zip(law.parameters, values, strict=True)}
+        return Variant(named, shifted / mean - 1.0)
 
     def posterior_picture(self) -> dict[str, Any] | None:
         """The arguments of `tfmat.report.posterior_figures.Corner`, as values and arrays; None without samples."""
@@ -215,65 +241,42 @@ class Identification:
         }
 
 
-def recommended_method(
-    predicted: Predicted | None,
-    classical: ClassicalAnswer | None,
-    errors: Mapping[str, float],
-    law: Law | None = None,
-) -> Method:
-    """Least squares; the network where nothing else answers or tells a parameter, and where the law itself errs.
-
-    Curves that it was trained on differ from such a law as much as the law does from the truth.
-    The mean of an exact posterior that is bent need not be near the curve: its intervals hold all the same.
-    """
-    if classical is None:
-        return "network"
-    if predicted is None or predicted.interval is None:
-        return "least_squares"
-    if not classical.best.unidentifiable.any() and (law is None or not law.own_error):
-        return "least_squares"
-    near = errors["network"] <= _AS_NEAR * errors["least_squares"]
-    return "network" if near or predicted.is_exact else "least_squares"
-
-
-def values_of(
-    law: Law, method: Method, predicted: Predicted | None, classical: ClassicalAnswer | None
-) -> dict[str, Value]:
-    """Every parameter of the law, the given ones included."""
-    by_network = None if predicted is None else law.from_labels(predicted.labels[None])[0]
-    errors = None if predicted is None else network_errors(law.identified, predicted)
-    found, column = {}, 0
-    for i, parameter in enumerate(law.parameters):
-        if parameter.fixed is not None:
-            found[parameter.name] = Value(parameter.fixed, parameter.unit, "given")
-            continue
-        network = None if by_network is None else float(by_network[i])
-        std, network_ci95 = (None, None) if errors is None else errors[column]
-        fitted, ci95, polished = None, None, None
-        if classical is not None:
-            best = classical.best
-            fitted, ci95 = float(best.values[column]), interval_of(best.interval[column])
-            polished = None if classical.polished is None else classical.polished[column]
-        recommended = network if method == "network" else fitted
-        assert recommended is not None
-        if method == "least_squares" and classical is not None:
-            std = _finite(classical.best.std[column])
-            std = None if classical.best.unidentifiable[column] else std
-        found[parameter.name] = Value(
-            recommended,
-            parameter.unit,
-            method,
-            std,
-            ci95=network_ci95 if method == "network" else ci95,
-            network=network,
-            network_ci95=network_ci95,
-            polished=None if polished is None else _finite(polished),
-            least_squares=fitted,
-            least_squares_ci95=ci95,
+def _facts(answer: Identification) -> list[str]:
+    """Where the parameters come from, and whether they may be used."""
+    lines = []
+    if answer.do_not_use:
+        lines.append(f"DO NOT USE: {', '.join(answer.do_not_use)}")
+    curve = answer.curve
+    error = (
+        ""
+        if answer.rmse_percent is None
+        else f", error {answer.rmse_percent:.3g} % of the maximum stress"
+    )
+    lines.append(
+        f"from: {curve.name}, {len(curve.strain)} points, by {answer.method.replace('_', ' ')}{error}"
+    )
+    if curve.conditions:
+        lines.append(
+            "conditions: " + ", ".join(f"{key} {value}" for key, value in curve.conditions.items())
         )
-        column += 1
-    return found
+    if curve.assumed:
+        lines.append(f"assumed when the record was read: {', '.join(curve.assumed)}")
+    for name, value in answer.parameters.items():
+        known = "given" if value.fixed else "interval not known"
+        if value.ci95 is not None:
+            known = f"95 % interval {value.ci95[0]:.6g} to {value.ci95[1]:.6g}"
+        unit = "" if value.unit == "-" else f" {value.unit}"
+        lines.append(f"{name} = {value.value:.9g}{unit}, {known}")
+    return lines + [f"warning: {warning}" for warning in answer.warnings]
 
 
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
+def _about_variant(method: Method, found: Variant, quantile: float) -> list[str]:
+    percent = f"{100 * quantile:g} %"
+    values = ", ".join(f"{name} = {value:.9g}" for name, value in found.values.items())
+    meaning = (
+        f"what to expect where the mean stress up to the tested strain is at its {percent} quantile "
+        f"({100 * found.share:+.3g} %), by {_WHENCE[method]}"
+    )
+    if method != "mean of specimens":
+        meaning += "; so well does the test tell the parameters: not the scatter between specimens"
+    return [f"VARIANT {percent}: {values}; {meaning}"]

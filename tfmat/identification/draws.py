@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.special
@@ -13,10 +12,6 @@ from tfmat.errors import InputError
 from tfmat.identification.likelihood import PRIOR_VARIANCE
 from tfmat.materials.law import Array
 from tfmat.materials.parameter import Parameter
-
-if TYPE_CHECKING:
-    from tfmat.identification.identifier import Identifier
-    from tfmat.identification.networks import Sidecar
 
 # Networks draw no nearer to the ends of a range (`models.flow`): draws that all stand there tell a label this well.
 _NARROWEST = 1e-6
@@ -153,24 +148,23 @@ def _quantiles(ordered: Array, places: Array) -> Array:
 
 
 def check_samples(
-    source: "Identifier | Sidecar",
     samples: int,
+    uncertainty: str,
     fixed: Collection[str] = (),
     *,
-    corrected: bool = False,
+    is_sampled: bool = False,
 ) -> None:
     """InputError where there is no posterior to draw from.
 
     Args:
-      source: of a law or a network.
       samples: that are asked for.
+      uncertainty: the network's head, `none` where there is no network.
       fixed: parameters that are given, about which no network was asked.
-      corrected: whether the law's likelihood is sampled about the fit of least squares where no network answers.
+      is_sampled: whether a law's likelihood is sampled about the fit of least squares where no network answers.
     """
     if samples < 1:
         raise InputError(f"samples is {samples}; give 1 or more")
-    is_sampled = corrected and source.law is not None
-    if (fixed or source.uncertainty == "none") and not is_sampled:
+    if (fixed or uncertainty == "none") and not is_sampled:
         raise InputError(
             "samples need least squares of a known law, corrected (leave --noleast_squares and --nocorrect out), or a "
             "network that says how sure it is and knows all parameters; train one with model.uncertainty=flow"

@@ -168,7 +168,7 @@ class Identifier:
         Raises:
           InputError: the network has no uncertainty head.
         """
-        check_samples(self, samples)
+        check_samples(samples, self.uncertainty)
         if self.uncertainty == "gaussian":
             labels, std, _ = self.answers(features)
             assert std is not None

@@ -10,13 +10,7 @@ from tfmat.curves.cleaning import Caveat, MeasuredCurve
 from tfmat.curves.resampling import resample
 from tfmat.errors import InputError
 from tfmat.identification import caveats
-from tfmat.identification.answers import (
-    Identification,
-    Method,
-    Value,
-    recommended_method,
-    values_of,
-)
+from tfmat.identification.answers import Identification
 from tfmat.identification.certify import Asked, certify
 from tfmat.identification.classical import (
     ClassicalAnswer,
@@ -33,6 +27,7 @@ from tfmat.identification.predictions import (
     without_unfounded_interval,
 )
 from tfmat.identification.side_by_side import all_in_processes
+from tfmat.identification.values import Method, Value, recommended_method, values_of
 from tfmat.materials.law import Array, Law
 
 if TYPE_CHECKING:
@@ -99,8 +94,8 @@ def network_of(
 ) -> "Identifier | None":
     """The network that answers, if there is one; InputError where nothing answers what is asked for."""
     if asked.samples:
-        corrected = asked.least_squares and asked.correct
-        check_samples(source, asked.samples, fixed, corrected=corrected)
+        is_sampled = asked.least_squares and asked.correct and source.law is not None
+        check_samples(asked.samples, source.uncertainty, fixed, is_sampled=is_sampled)
     network = None if isinstance(source, Sidecar) else source
     if not asked.least_squares and (fixed or network is None):
         what = "a given parameter (--fix)" if fixed else "a law without a network"

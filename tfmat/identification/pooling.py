@@ -10,9 +10,10 @@ from tfmat.curves.cleaning import Caveat, MeasuredCurve
 from tfmat.curves.measured_tests import MeasuredRecord, MeasuredTest
 from tfmat.curves.tensile import Property, TensileProperties
 from tfmat.errors import InputError
-from tfmat.identification.answers import Identification, Value
+from tfmat.identification.answers import Identification
 from tfmat.identification.classical import best_fit, grouped_points
 from tfmat.identification.record_fit import errors_of_tests, fit_record, rms_percent
+from tfmat.identification.values import Value
 from tfmat.materials.law import Array, Law
 
 _COVERAGE = 0.95

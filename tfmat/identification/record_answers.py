@@ -12,14 +12,9 @@ from tfmat.curves.measured_tests import MeasuredRecord
 from tfmat.curves.toe import noise_of
 from tfmat.errors import InputError
 from tfmat.identification import caveats
-from tfmat.identification.answers import Identification, recommended_method, values_of
+from tfmat.identification.answers import Identification
 from tfmat.identification.certify import Asked, certify
-from tfmat.identification.classical import (
-    BestFit,
-    ClassicalAnswer,
-    conditioned,
-    labels_of_others,
-)
+from tfmat.identification.classical import BestFit, ClassicalAnswer, conditioned, labels_of_others
 from tfmat.identification.identify import identify, network_of, notes_on_fixed
 from tfmat.identification.networks import Sidecar
 from tfmat.identification.open_answers import open_caveats
@@ -33,6 +28,7 @@ from tfmat.identification.record_fit import (
     rms_percent,
 )
 from tfmat.identification.side_by_side import all_in_processes
+from tfmat.identification.values import recommended_method, values_of
 from tfmat.materials.law import Law
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ Association 113 (2018) 1094-1111, section 5.2. Quantiles of both signs, so that 
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.special
@@ -16,21 +16,10 @@ from tfmat.identification.likelihood import PRIOR_VARIANCE
 from tfmat.materials.law import Array
 from tfmat.materials.parameter import Parameter
 
-if TYPE_CHECKING:
-    from tfmat.data.packed import PackedDataset
-    from tfmat.identification.identifier import Identifier
-
 # The interval that is reported.
 COVERAGE = 0.95
 # A label is known to lie between 0 and 1, whatever the network expects.
 _MOST_STD = float(np.sqrt(PRIOR_VARIANCE))
-# With 50,000 errors the place of a 95 % interval's end is known to 0.1 % of coverage.
-MOST_CURVES = 50_000
-# A spread is found of so many curves and draws of each: of 95 % coverage 5,000 curves know 0.3. Draws of the last
-# spread tell the next one well where that is near.
-_SPREAD_CURVES, _SPREAD_DRAWS, _MOST_ROUNDS, _NEAR = 5000, 200, 4, 0.05
-# Fewer say nothing of such an end.
-FEWEST_CURVES = 200
 # A spread is looked for among so many from this part of one to so many times it: half a per cent from each other.
 _STEP, _VALUES = 1.2, 73
 # What regions of 95 % hold at the least, and standard errors below which holding too many is chance.
@@ -199,55 +188,3 @@ def in_units(
         values[:, i] = std[:, i] * parameter.slope(parameter.from_unit_interval(labels[:, i]))
         limits[:, i] = parameter.from_unit_interval(interval[:, i])
     return values, limits
-
-
-def calibration_rows(identifier: "Identifier", dataset: "PackedDataset") -> slice | None:
-    """The last validation curves, of which `calibrate` asks the network; None where it has no use for them.
-
-    They never train and, but for the choice of the best epoch on the first of them, are as good as new; the test curves
-    stay untouched.
-    """
-    count = min(dataset.num_validation, MOST_CURVES)
-    if identifier.uncertainty == "none" or count < FEWEST_CURVES:
-        return None
-    end = dataset.num_train + dataset.num_validation
-    return slice(
-        end - min(count, _SPREAD_CURVES if identifier.uncertainty == "flow" else count), end
-    )
-
-
-def calibrate(identifier: "Identifier", dataset: "PackedDataset") -> Calibration | Spread | None:
-    """The calibration of the network's std, or the spread of its posteriors, on the last validation curves.
-
-    Returns:
-      None where the network has neither, or the validation curves are too few.
-    """
-    rows = calibration_rows(identifier, dataset)
-    if rows is None:
-        return None
-    features, true_labels = dataset.features[rows], np.asarray(dataset.labels[rows], np.float64)
-    if identifier.uncertainty == "flow":
-        return _spread(identifier, features, true_labels)
-    labels, std = identifier.predict_with_std(features)
-    assert std is not None
-    return Calibration.measured(true_labels, np.clip(labels, 0.0, 1.0), std)
-
-
-def _spread(identifier: "Identifier", features: np.ndarray, true_labels: Array) -> Spread:
-    """The spread by which the network's joint regions hold these truths as often as they say."""
-    shape = (len(features), _SPREAD_DRAWS, true_labels.shape[1])
-    normal = np.random.default_rng(0).standard_normal(shape, np.float32)
-    squares: Array = np.sum(np.square(normal), axis=2, dtype=np.float64)
-    true_square = np.sum(np.square(identifier.standardized(features, true_labels)), axis=1)
-    before = identifier.spread
-    for _ in range(_MOST_ROUNDS):
-        now = identifier.spread
-        densities = identifier.draws_of(features, normal).log_density
-        true_density = identifier.log_density(features, true_labels)
-        identifier.spread = now.better(
-            densities, np.asarray(now.value**2 * squares), true_density, true_square, shape[2]
-        )
-        if abs(identifier.spread.value / now.value - 1.0) < _NEAR:
-            break
-    found, identifier.spread = identifier.spread, before
-    return found

@@ -11,7 +11,8 @@ from tfmat.cli.identification_output import write_cards
 from tfmat.cli.main import main
 from tfmat.curves.cleaning import Caveat, MeasuredCurve
 from tfmat.curves.example import example_curve
-from tfmat.identification.answers import Identification, Value
+from tfmat.identification.answers import Identification
+from tfmat.identification.values import Value
 from tfmat.materials import find_law
 
 SOLVERS = "abaqus,ls_dyna,ansys,calculix,code_aster"

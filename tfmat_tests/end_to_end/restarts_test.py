@@ -12,8 +12,8 @@ import time
 import pytest
 
 from tfmat_tests.end_to_end.runs import assert_same_weights, metrics, status
-from tfmat_tests.mpi import is_running, need_mpirun, rank_environment
-from tfmat_tests.processes import FORK, forked_python
+from tfmat_tests.mpi import is_running, need_mpirun
+from tfmat_tests.processes import FORK, forked_python, rank_environment
 
 PATIENCE = 180.0  # seconds; two cores may be shared
 STEPS = 1200

@@ -8,7 +8,6 @@ import pytest
 import tfmat
 from tfmat.curves.cleaning import Caveat
 from tfmat.errors import InputError
-from tfmat.identification.cards import variant
 from tfmat.materials import find_law
 
 VALUES = np.array([[200e3, 300.0, 250.0, 12.0]])
@@ -54,7 +53,7 @@ def test_variants_are_what_draws_with_that_mean_stress_are_on_average(answer):
     for quantile in (0.05, 0.95):
         low, middle, high = np.quantile(mean, [quantile - 0.01, quantile, quantile + 0.01])
         near = draws[(low < mean) & (mean < high)].mean(axis=0)
-        found = variant(answer, quantile)
+        found = answer.variant(quantile)
         labels = law.to_labels([[*found.values.values()]])[0]
         # About 800 draws are near: their mean is good to 0.035 standard deviations.
         np.testing.assert_allclose((labels - near) / spread, 0.0, atol=0.15)
@@ -67,7 +66,7 @@ def test_variants_are_what_draws_with_that_mean_stress_are_on_average(answer):
 
 def test_pooled_specimens_vary_as_they_scatter():
     (pooled,) = tfmat.pool([_answer(seed) for seed in range(2)])
-    soft, stiff = variant(pooled, 0.05), variant(pooled, 0.95)
+    soft, stiff = pooled.variant(0.05), pooled.variant(0.95)
     assert soft.share < 0 < stiff.share
     text = " ".join(pooled.card("code_aster", quantile=0.05).replace("\n#", "").split())
     assert "by the scatter between the specimens" in text and "so well does" not in text

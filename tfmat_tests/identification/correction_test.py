@@ -17,7 +17,6 @@ from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.identification import correction, side_by_side
-from tfmat.identification.answers import recommended_method
 from tfmat.identification.certificate import Certificate, Posterior
 from tfmat.identification.classical import ClassicalAnswer, classical_answer
 from tfmat.identification.correction import correct
@@ -29,6 +28,7 @@ from tfmat.identification.measured_likelihood import MeasuredLikelihoods, Measur
 from tfmat.identification.posterior_grid import likelihoods, posterior_moments
 from tfmat.identification.predictions import Predicted
 from tfmat.identification.unknown_errors import UnknownErrors
+from tfmat.identification.values import recommended_method
 from tfmat.materials import find_law
 
 

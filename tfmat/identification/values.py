@@ -1,0 +1,117 @@
+"""The recommended value of each parameter: what the network and least squares say of it, and which of both it is."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from tfmat.identification.classical import ClassicalAnswer
+from tfmat.identification.predictions import Interval, Predicted, interval_of, network_errors
+from tfmat.materials.law import Law
+
+# Where least squares cannot tell a parameter, the network's answer is recommended if its curve is as near to the
+# measured one but for this factor.
+_AS_NEAR = 1.1
+
+Method = Literal["least_squares", "network", "given", "mean of specimens"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """What is known of a parameter, in its unit. None is not known, or not asked for.
+
+    Attributes:
+      value: the recommended value.
+      method: how that was got; `given` for a parameter that was known before.
+      std, ci95: standard deviation (to first order, where the scale is logarithmic) and 95 % interval of `value`.
+      network, network_ci95: the network's own answer; its calibrated interval where the network gives one, and the
+        curve follows the law as closely as the curves that it was calibrated on.
+      polished: two steps (of tests: six) of least squares from the network's answer.
+      least_squares, least_squares_ci95: the best fit.
+    """
+
+    value: float
+    unit: str
+    method: Method
+    std: float | None = None
+    ci95: Interval | None = None
+    network: float | None = None
+    network_ci95: Interval | None = None
+    polished: float | None = None
+    least_squares: float | None = None
+    least_squares_ci95: Interval | None = None
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the value was given and not identified."""
+        return self.method == "given"
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry of the parameter in the JSON file: the attributes by their names."""
+        content = dataclasses.asdict(self)
+        return {n: list(v) if isinstance(v, tuple) else v for n, v in content.items()}
+
+
+def recommended_method(
+    predicted: Predicted | None,
+    classical: ClassicalAnswer | None,
+    errors: Mapping[str, float],
+    law: Law | None = None,
+) -> Method:
+    """Least squares; the network where nothing else answers or tells a parameter, and where the law itself errs.
+
+    Curves that it was trained on differ from such a law as much as the law does from the truth.
+    The mean of an exact posterior that is bent need not be near the curve: its intervals hold all the same.
+    """
+    if classical is None:
+        return "network"
+    if predicted is None or predicted.interval is None:
+        return "least_squares"
+    if not classical.best.unidentifiable.any() and (law is None or not law.own_error):
+        return "least_squares"
+    near = errors["network"] <= _AS_NEAR * errors["least_squares"]
+    return "network" if near or predicted.is_exact else "least_squares"
+
+
+def values_of(
+    law: Law, method: Method, predicted: Predicted | None, classical: ClassicalAnswer | None
+) -> dict[str, Value]:
+    """Every parameter of the law, the given ones included."""
+    by_network = None if predicted is None else law.from_labels(predicted.labels[None])[0]
+    errors = None if predicted is None else network_errors(law.identified, predicted)
+    found, column = {}, 0
+    for i, parameter in enumerate(law.parameters):
+        if parameter.fixed is not None:
+            found[parameter.name] = Value(parameter.fixed, parameter.unit, "given")
+            continue
+        network = None if by_network is None else float(by_network[i])
+        std, network_ci95 = (None, None) if errors is None else errors[column]
+        fitted, ci95, polished = None, None, None
+        if classical is not None:
+            best = classical.best
+            fitted, ci95 = float(best.values[column]), interval_of(best.interval[column])
+            polished = None if classical.polished is None else classical.polished[column]
+        recommended = network if method == "network" else fitted
+        assert recommended is not None
+        if method == "least_squares" and classical is not None:
+            std = _finite(classical.best.std[column])
+            std = None if classical.best.unidentifiable[column] else std
+        found[parameter.name] = Value(
+            recommended,
+            parameter.unit,
+            method,
+            std,
+            ci95=network_ci95 if method == "network" else ci95,
+            network=network,
+            network_ci95=network_ci95,
+            polished=None if polished is None else _finite(polished),
+            least_squares=fitted,
+            least_squares_ci95=ci95,
+        )
+        column += 1
+    return found
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
