@@ -9,8 +9,10 @@ import atexit
 import contextlib
 import ctypes
 import faulthandler
+import fnmatch
 import gc
 import importlib
+import itertools
 import json
 import os
 import resource
@@ -210,7 +212,7 @@ def _take_surroundings(request: dict[str, Any]) -> None:
     for number, limit in request.get("limits", {}).items():
         resource.setrlimit(int(number), (limit, limit))
     if request.get("die_at") is not None:
-        _die_at_file_operation(request["die_at"], request["cwd"])
+        _die_at_file_operation(request["cwd"], *request["die_at"])
     # TensorFlow is loaded but has not started: what is said before the first import is still heard.
     sys.modules.pop("tensorflow", None)
     import numpy as np
@@ -245,20 +247,18 @@ def _name_process(arguments: list[str]) -> None:
     ctypes.memmove(begin, line.ljust(end - begin, b"\0"), end - begin)
 
 
-def _die_at_file_operation(number: int, folder: str) -> None:
-    seen = 0
+def _die_at_file_operation(folder: str, number: int, names: str, how: int) -> None:
+    seen = itertools.count(1)
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        nonlocal seen
-        if event == "open":
-            if not isinstance(arguments[2], int) or not arguments[2] & (os.O_WRONLY | os.O_RDWR):
-                return
-        elif event not in ("os.rename", "os.remove"):
+        flags = arguments[2] if event == "open" and isinstance(arguments[2], int) else 0
+        writes = flags & (os.O_WRONLY | os.O_RDWR) or event in ("os.rename", "os.remove")
+        if not writes or isinstance(arguments[0], int):
             return
-        if not isinstance(arguments[0], int) and os.path.abspath(arguments[0]).startswith(folder):
-            seen += 1
-            if seen == number:
-                os.kill(os.getpid(), signal.SIGKILL)
+        path = os.path.abspath(arguments[0])
+        counts = path.startswith(folder) and fnmatch.fnmatch(os.path.basename(path), names)
+        if counts and next(seen) == number:
+            os.kill(os.getpid(), how)
 
     sys.addaudithook(hook)
 

@@ -134,6 +134,8 @@ class ForkServer:
         cwd: pathlib.Path,
         file_limit: int | None = None,
         die_at: int | None = None,
+        die_on: str = "*",
+        die_of: signal.Signals = signal.SIGKILL,
         load: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> Program:
@@ -143,14 +145,20 @@ class ForkServer:
           arguments: of the command line.
           cwd: current folder of the program.
           file_limit: largest file that it may write, bytes.
-          die_at: it kills itself with SIGKILL right before its file operation of this number in `cwd` (opening for
+          die_at: it sends itself a signal right before its file operation of this number in `cwd` (opening for
             writing, renaming, removing; from 1).
+          die_on: of which only those on files with such names count.
+          die_of: that signal.
           load: modules that every later program finds loaded.
           environment: variables beside this process's own.
         """
         limits = {} if file_limit is None else {int(resource.RLIMIT_FSIZE): file_limit}
         command = ("-P", "-m", "tfmat", *arguments)
-        how = {"limits": limits, "die_at": die_at, "load": list(load)}
+        how = {
+            "limits": limits,
+            "die_at": die_at and (die_at, die_on, int(die_of)),
+            "load": list(load),
+        }
         return self._start(command, cwd, environment or {}, **how)
 
     def python(self, *arguments: object, **environment: str) -> str:

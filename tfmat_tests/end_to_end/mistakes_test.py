@@ -167,10 +167,9 @@ def test_a_run_that_was_never_trained(refused: Refuse, tmp_path: pathlib.Path) -
 
 
 def test_a_damaged_checkpoint_is_named(programs: ForkServer, tmp_path: pathlib.Path) -> None:
-    program = programs.start(*SMALL_RUN, cwd=tmp_path)
-    program.wait_for(lambda: len(list(tmp_path.glob("run/checkpoints/step-*"))) > 1)
-    program.kill(signal.SIGTERM)
-    assert program.wait().status == 75
+    # Right before the third checkpoint is written.
+    how = {"die_on": ".step-*.tmp", "die_at": 5, "die_of": signal.SIGTERM}
+    assert programs.run(*SMALL_RUN, cwd=tmp_path, **how).status == 75
     time.sleep(0.01)
     for path in tmp_path.glob("run/checkpoints/step-*"):
         path.write_bytes(path.read_bytes()[:-1000])

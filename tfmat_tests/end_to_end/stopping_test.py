@@ -1,6 +1,5 @@
 """Runs that are stopped in every way and started again: the same weights to the last bit."""
 
-import contextlib
 import functools
 import itertools
 import pathlib
@@ -8,7 +7,7 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -22,7 +21,7 @@ from tfmat_tests.end_to_end.runs import (
     metrics,
     status,
 )
-from tfmat_tests.processes import PATIENCE, ForkServer, Program
+from tfmat_tests.processes import PATIENCE, ForkServer
 
 
 @pytest.fixture(scope="session")
@@ -41,69 +40,38 @@ def _finish(programs: ForkServer, folder: pathlib.Path) -> None:
     assert ended.status == 0, ended.err
 
 
-def _kill_when(programs: ForkServer, folder: pathlib.Path, condition, delay: float = 0.0) -> None:
-    program = programs.start(*SMALL_RUN, cwd=folder)
-    program.wait_for(condition)
-    time.sleep(delay)
-    program.kill()
-    assert program.wait().status == -signal.SIGKILL
+def _kill_at(programs: ForkServer, folder: pathlib.Path, names: str, number: int) -> None:
+    ended = programs.run(*SMALL_RUN, cwd=folder, die_on=names, die_at=number)
+    assert ended.status == -signal.SIGKILL, ended.err
 
 
-def _more(count: Callable[[], int]) -> Callable[[], bool]:
-    """Whether there are more than now."""
-    before = count()
-    return lambda: count() > before
-
-
+# Each file is opened under such a name and then renamed.
 def test_killed_at_every_stage_before_the_first_epoch_ends(
     programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    run, checkpoints = tmp_path / "run", tmp_path / "run" / "checkpoints"
-
-    def newest() -> int:
-        return max((int(path.stem[-10:]) for path in checkpoints.glob("step-*")), default=-1)
-
-    kill_when = functools.partial(_kill_when, programs, tmp_path)
-    kill_when(lambda: list(tmp_path.glob("data/*/.shard*.tmp")))  # while curves are simulated
-    kill_when(lambda: (run / "config.json").exists())  # at the start
-    kill_when(lambda: list(checkpoints.glob(".step-*.tmp")))  # while a checkpoint is written
-    kill_when(_more(newest), delay=0.02)  # in the middle of an epoch
-    kill_when(_more(newest))
+    kill_at = functools.partial(_kill_at, programs, tmp_path)
+    kill_at(".shard-*.tmp", 3)  # while curves are simulated
+    kill_at(".config.json.*.tmp", 2)  # at the start
+    kill_at(".step-*.tmp", 2)  # while the first checkpoint is written
+    kill_at(".step-*.tmp", 4)  # while the second one is
+    kill_at("log.txt", 2)  # at the end of the epoch: the first line says where it goes on
     _finish(programs, tmp_path)
-    resumed = status(run)["resumed_from_steps"]
-    assert len(resumed) in (2, 3) and resumed == sorted(resumed)
-    assert set(resumed) <= set(range(0, TOTAL_STEPS, 11))
+    assert status(tmp_path / "run")["resumed_from_steps"] == [0, 11, 22]
     assert_as_if_never_stopped(tmp_path, uninterrupted)
 
 
 def test_killed_at_every_stage_from_the_first_validation_on(
     programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    run, kill_when = tmp_path / "run", functools.partial(_kill_when, programs, tmp_path)
+    kill_at = functools.partial(_kill_at, programs, tmp_path)
     shutil.copytree(uninterrupted.parent / "data", tmp_path / "data")
-
-    def writes(name: str) -> Callable[[], bool]:
-        # A kill may have left one, which says nothing of the next process.
-        def last_written() -> int:
-            with contextlib.suppress(FileNotFoundError):
-                return (run / name).stat().st_mtime_ns
-            return 0
-
-        return _more(last_written)
-
-    kill_when(_more(lambda: len(_lines(run / "metrics.jsonl"))))  # right after the validation
-    kill_when(writes(".unfinished.model.keras"))  # while the best model is saved
-    kill_when(writes(".unfinished.final.keras"))  # while the last one is saved
-    kill_when(lambda: status(run)["state"] == "done")  # while it evaluates
+    kill_at("metrics.jsonl", 1)  # right after the validation
+    kill_at(".unfinished.model.keras", 2)  # while the best model is saved
+    kill_at(".unfinished.final.keras", 2)  # while the last one is
+    kill_at(".evaluation.json.*.tmp", 2)  # while it evaluates
     _finish(programs, tmp_path)
-    resumed = status(run)["resumed_from_steps"]
-    assert len(resumed) == 3 and resumed == sorted(resumed) and resumed[-1] == TOTAL_STEPS
-    assert set(resumed) <= {*range(0, TOTAL_STEPS, 11), TOTAL_STEPS}
+    assert status(tmp_path / "run")["resumed_from_steps"] == [22, 22, TOTAL_STEPS]
     assert_as_if_never_stopped(tmp_path, uninterrupted)
-
-
-def _lines(path: pathlib.Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []
 
 
 @pytest.mark.parametrize(
@@ -155,8 +123,8 @@ def test_killed_at_random_times(
     assert_as_if_never_stopped(tmp_path, uninterrupted)
 
 
-def _first_checkpoint(program: Program, folder: pathlib.Path) -> None:
-    program.wait_for(lambda: list(folder.glob("run/checkpoints/step-*.npz")))
+# Right before the second checkpoint is written.
+SECOND_CHECKPOINT: dict[str, Any] = {"die_on": ".step-*.tmp", "die_at": 3}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
@@ -167,10 +135,7 @@ def test_a_signal_while_training(
     number: signal.Signals,
     run_all: bool,
 ) -> None:
-    program = programs.start(*SMALL_RUN, cwd=tmp_path)
-    _first_checkpoint(program, tmp_path)
-    program.kill(number)
-    ended = program.wait()
+    ended = programs.run(*SMALL_RUN, cwd=tmp_path, **SECOND_CHECKPOINT, die_of=number)
     assert ended.status == 75 and not ended.out
     line = ended.err.splitlines()[-1]
     assert line.startswith(f"tfmat: {number.name} received; saved at step ")
@@ -208,8 +173,9 @@ def test_an_impatient_ctrl_c(
     programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path, pause: float
 ) -> None:
     """Again and again: it leaves at once, saved or not, and the run goes on all the same."""
-    program = programs.start(*SMALL_RUN, cwd=tmp_path)
-    _first_checkpoint(program, tmp_path)
+    how = {**SECOND_CHECKPOINT, "die_of": signal.SIGINT}
+    program = programs.start(*SMALL_RUN, cwd=tmp_path, **how)
+    program.wait_for(lambda: list(tmp_path.glob("run/checkpoints/step-*.npz")))
     deadline = time.monotonic() + PATIENCE
     while program.running():
         program.kill(signal.SIGINT)
@@ -241,10 +207,8 @@ def test_a_finished_run_says_so_and_changes_nothing_that_it_learned(
 def test_what_changes_no_number_may_change_on_the_way(
     programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    program = programs.start(*SMALL_RUN, cwd=tmp_path)
-    _first_checkpoint(program, tmp_path)
-    program.kill(signal.SIGTERM)
-    assert program.wait().status == 75
+    ended = programs.run(*SMALL_RUN, cwd=tmp_path, **SECOND_CHECKPOINT, die_of=signal.SIGTERM)
+    assert ended.status == 75
     before = listing(tmp_path)
     for change, message in (
         ("--config.optimizer.learning_rate=0.5", "optimizer.learning_rate=0.001, not 0.5"),
@@ -272,7 +236,7 @@ def test_what_changes_no_number_may_change_on_the_way(
 
 def test_a_second_training_in_the_same_folder(programs: ForkServer, tmp_path: pathlib.Path) -> None:
     first = programs.start(*SMALL_RUN, "--config.train_for=500epochs", cwd=tmp_path)
-    _first_checkpoint(first, tmp_path)
+    first.wait_for(lambda: list(tmp_path.glob("run/checkpoints/step-*.npz")))
     second = programs.run(*SMALL_RUN, "--config.train_for=500epochs", cwd=tmp_path)
     assert second.status == 2
     assert second.err.splitlines()[-1] == (
