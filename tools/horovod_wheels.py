@@ -18,6 +18,7 @@ import sysconfig
 import tarfile
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import horovod_changes
 
@@ -187,7 +188,7 @@ def fetch(folder: pathlib.Path, environment: dict[str, str], log: pathlib.Path) 
 def unpack(archive: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
     with tarfile.open(archive) as opened:
         # Python 3.11 has filters from 3.11.4 on, which Debian's does not; what is in this archive is known.
-        how = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        how: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         opened.extractall(folder, **how)
     return folder / f"horovod-{VERSION}"
 

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 
+from tfmat.backends import make_backend
 from tfmat.backends.collectives import Collectives
 from tfmat.config import apply_override, default_config
 from tfmat.data.kept import Kept
@@ -16,8 +17,10 @@ from tfmat.identification import side_by_side
 from tfmat.identification.identifier import Identifier
 from tfmat.models import build_for
 from tfmat.models.law_fit import LawFit
+from tfmat.training.plan import RunPlan
 from tfmat.workflow import fronts, main_job
 from tfmat.workflow.dataset import curve_settings, make_dataset
+from tfmat.workflow.train import train
 
 
 def _config(**changes: str):
@@ -27,6 +30,15 @@ def _config(**changes: str):
     for key, text in {**small, **{k.replace("__", "."): v for k, v in changes.items()}}.items():
         apply_override(config, key, text)
     return config
+
+
+def _train(config, folder: pathlib.Path) -> PackedDataset:
+    """What `main_job` begins with; what follows a training is not asked about here."""
+    dataset = make_dataset(config, curve_settings(config), str(folder / "data"))
+    plan = RunPlan.of_config(config, workdir=str(folder / "run"))
+    with make_backend("single") as backend:
+        train(config, dataset, plan, backend=backend)
+    return dataset
 
 
 @pytest.mark.parametrize(
@@ -41,10 +53,8 @@ def test_what_has_no_weights_runs_once_and_is_saved_with_the_rest(
     simulated: dict[str, str], tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = _config(data__num_points="64", model__representation="plastic_spectrum", **simulated)
-    main_job(config, workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))
+    dataset = _train(config, tmp_path)
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
-    (manifest,) = (tmp_path / "data").glob("*/manifest.json")
-    dataset = PackedDataset.open(manifest.parent)
     rows = slice(dataset.num_train, dataset.num_train + config.data.num_validation)
     # In the blocks of the training: which points count as elastic is a matter of rounding for a few records.
     model = build_for(config, dataset)
@@ -67,7 +77,7 @@ def test_what_has_no_weights_runs_once_and_is_saved_with_the_rest(
     assert np.mean(apart < 1e-5) > 0.8 and apart.max() < 0.2
     assert "prepared 400 records" in capsys.readouterr().err
     # The run is done: nothing is left to prepare for.
-    main_job(config, workdir=str(tmp_path / "run"), data_dir=str(tmp_path / "data"))
+    _train(config, tmp_path)
     said = capsys.readouterr().err
     assert "is done" in said and "prepared" not in said
 
