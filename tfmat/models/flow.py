@@ -126,15 +126,14 @@ class PosteriorFlow(layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """See keras.layers.Layer."""
         names = ("num_labels", "couplings", "units", "bins", "tail", "terms")
-        own = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **own}
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
     def log_density(self, labels: Any, outputs: Any, spread: float = 1.0) -> Any:
         """Logarithm of the density of labels [batch, p] in the unit cube, given the outputs: [batch].
 
         `spread` is the standard deviation of the normal distribution that the labels become; training takes 1.
         """
-        z, logs = self._in_all_orders(labels, outputs, *self._tensors())
+        z, logs = self._in_orders(labels, outputs, *self._tensors())
         spread = ops.convert_to_tensor(spread, dtype=z.dtype)
         return self._folded(_log_density(z / spread, logs) - self.num_labels * ops.log(spread))
 
@@ -143,18 +142,19 @@ class PosteriorFlow(layers.Layer):
 
         The order of interchangeable terms is the likeliest one.
         """
-        z, logs = self._in_all_orders(labels, outputs, *self._tensors())
-        count = len(self._orders)
-        likeliest = ops.argmax(ops.reshape(_log_density(z, logs), (-1, count)), axis=1)
-        z = ops.reshape(z, (-1, count, self.num_labels))
+        z, logs = self._in_orders(labels, outputs, *self._tensors())
+        likeliest = ops.argmax(ops.reshape(_log_density(z, logs), (-1, len(self._orders))), axis=1)
+        z = ops.reshape(z, (-1, len(self._orders), self.num_labels))
         return ops.take_along_axis(z, likeliest[:, None, None], axis=1)[:, 0]
 
-    def _in_all_orders(self, labels: Any, outputs: Any, *weights: Any) -> tuple[Any, list[Any]]:
-        """What `_standardized` gives, of [batch * orders, p]: all orders of one record after the other."""
-        if (count := len(self._orders)) > 1:
-            labels = joined(columns_of(labels), np.concatenate(self._orders))
+    def _in_orders(self, labels: Any, outputs: Any, *weights: Any, orders: Any = None) -> Any:
+        """What `_standardized` gives, of [batch * orders, p]: these orders, or all, of one record after the other."""
+        orders = self._orders if orders is None else orders
+        if self.terms:
+            labels = joined(columns_of(labels), np.concatenate(orders))
             labels = ops.reshape(labels, (-1, self.num_labels))
-            outputs = ops.reshape(joined([outputs] * count, range(count)), (-1, self.columns))
+            outputs = joined([outputs] * len(orders), range(len(orders)))
+            outputs = ops.reshape(outputs, (-1, self.columns))
         return self._standardized(labels, outputs, *weights)
 
     def _folded(self, heights: Any) -> Any:
@@ -188,7 +188,7 @@ class PosteriorFlow(layers.Layer):
         return self._negative(labels, outputs, *self._tensors())
 
     def _negative(self, *tensors: Any) -> Any:
-        return -self._folded(_log_density(*self._in_all_orders(*tensors)))
+        return -self._folded(_log_density(*self._in_orders(*tensors)))
 
     def compiled_loss(self) -> Callable[[Any, Any], Any]:
         """`loss`, and its gradients, as one operation each, which XLA compiles: for graphs of TensorFlow on CPUs.
@@ -244,15 +244,17 @@ class PosteriorFlow(layers.Layer):
                 logs.append(-0.5 * ops.log1p(ops.square(z[i] / self.tail)))
         straight = list(z)
         for i, mixed in enumerate(rows_below(correlations, self.num_labels), start=1):
-            z[i] = z[i] - ops.sum(
-                mixed * ops.concatenate(straight[:i], axis=1), axis=1, keepdims=True
-            )
+            before = ops.concatenate(straight[:i], axis=1)
+            z[i] = z[i] - ops.sum(mixed * before, axis=1, keepdims=True)
         y = mean + ops.exp(-log_scale) * ops.concatenate(z, axis=1)
-        labels = in_falling_order(ops.clip(ops.sigmoid(y), _EDGE, 1.0 - _EDGE), self.terms)
-        if self.terms:
-            return labels, self.log_density(labels, outputs, spread)
+        labels = ops.clip(ops.sigmoid(y), _EDGE, 1.0 - _EDGE)
         logs.append(-ops.log(labels * (1.0 - labels)))
-        return labels, ops.sum(ops.concatenate(logs, axis=1), axis=1)
+        heights = ops.sum(ops.concatenate(logs, axis=1), axis=1, keepdims=True)
+        if others := self._orders[1:]:
+            z, logs = self._in_orders(labels, outputs, *self._tensors(), orders=others)
+            of_others = _log_density(z / spread, logs) - self.num_labels * ops.log(spread)
+            heights = ops.concatenate([heights, ops.reshape(of_others, (-1, len(others)))], axis=1)
+        return in_falling_order(labels, self.terms), self._folded(ops.reshape(heights, (-1,)))
 
     def _parts(self, outputs: Any) -> tuple[Any, Any, Any, list[Any]]:
         """Mean, logarithm of the scale [batch, p], p(p - 1)/2 correlations, and hidden units of each coupling."""

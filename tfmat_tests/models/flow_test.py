@@ -34,6 +34,13 @@ def _sample(flow, outputs, normal):
     return np.array(labels), np.array(density)
 
 
+def _assert_near_inside(labels, density, expected):
+    """Of labels that are cut at the ends of their ranges the density is that of what was cut."""
+    inside = ((labels > 1e-4) & (labels < 1 - 1e-4)).all(axis=1)
+    assert inside.sum() > len(labels) / 3
+    np.testing.assert_allclose(density[inside], expected[inside], atol=1e-7)
+
+
 def test_a_new_flow_is_a_gaussian_of_the_logits():
     p, random = 4, np.random.default_rng(1)
     flow, outputs = _flow(p, bent=0.0)
@@ -86,12 +93,8 @@ def test_the_density_of_samples_is_that_of_their_jacobian(num_labels, tail):
     labels, density = np.array(labels), np.array(density)
     # Not by differences: a coupling's units have kinks, and a narrow density's rounding errors are its digits.
     expected = scipy.stats.norm.logpdf(normal).sum(axis=1) - np.linalg.slogdet(jacobian)[1]
-    inside = ((labels > 1e-4) & (labels < 1 - 1e-4)).all(axis=1)
-    assert inside.sum() > 20
-    np.testing.assert_allclose(density[inside], expected[inside], atol=1e-7)
-    np.testing.assert_allclose(
-        _log_density(flow, labels, outputs)[inside], density[inside], atol=1e-7
-    )
+    _assert_near_inside(labels, density, expected)
+    _assert_near_inside(labels, _log_density(flow, labels, outputs), density)
 
 
 # Of two labels each; the fifth label changes no place.
@@ -126,7 +129,7 @@ def test_interchangeable_terms_have_the_densities_of_all_their_orders():
 
 
 def test_draws_of_interchangeable_terms_are_those_of_the_flow_put_in_order():
-    folded, outputs = _flow(7, seed=9, bent=0.3, terms=_TERMS)
+    folded, outputs = _flow(7, seed=9, terms=_TERMS)
     plain, _ = _flow(7)
     plain.set_weights(folded.get_weights())
     normal = np.random.default_rng(9).normal(size=(300, 7))
@@ -139,10 +142,11 @@ def test_draws_of_interchangeable_terms_are_those_of_the_flow_put_in_order():
             row[place] = term
     assert (expected != drawn).any(axis=1).sum() > 100
     np.testing.assert_array_equal(found, expected)
-    np.testing.assert_allclose(density, _log_density(folded, found, outputs), rtol=1e-12)
+    again = _log_density(folded, found, outputs)
+    _assert_near_inside(found, density, again)
     wider, of_wider = folded.sample(np.repeat(outputs, 300, axis=0), normal, 1.2)
     again = folded.log_density(wider, np.repeat(outputs, 300, axis=0), 1.2)
-    np.testing.assert_allclose(of_wider, again, rtol=1e-12)
+    _assert_near_inside(np.array(wider), np.array(of_wider), np.array(again))
     z = np.array(folded.standardized(found, np.repeat(outputs, 300, axis=0)))
     orders = _in_all_orders(found)
     likeliest = np.argmax([_log_density(plain, each, outputs) for each in orders], axis=0)
