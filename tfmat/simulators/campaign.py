@@ -194,8 +194,12 @@ class _Work:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(processes, len(self._decks))):
                     group.create_task(self._some())
-        except* (InputError, OSError) as errors:
-            raise errors.exceptions[0] from None
+        # Not except*: Python 3.11.2, which Debian 12 has, makes a group of what is raised in it.
+        except ExceptionGroup as errors:
+            expected, others = errors.split((InputError, OSError))
+            if expected is None or others is not None:
+                raise
+            raise expected.exceptions[0] from None
 
     async def _some(self) -> None:
         while self._decks:
