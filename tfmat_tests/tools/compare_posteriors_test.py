@@ -97,8 +97,9 @@ def test_a_clock_counts_from_the_end_of_the_first_step_and_lets_the_rate_fall_to
 ):
     from posteriors import frozen
 
+    # Forks that tests before this one started have ended with any number of seconds.
     now = [100.0]
-    monkeypatch.setattr(frozen.time, "process_time", lambda: now[0])
+    monkeypatch.setattr(frozen.Clock, "now", staticmethod(lambda: now[0]))
     clock = frozen.Clock(10.0)
     with clock.running():
         now[0] += 1.0
@@ -122,6 +123,15 @@ def test_a_clock_counts_from_the_end_of_the_first_step_and_lets_the_rate_fall_to
     assert clock.rate(2.0) == pytest.approx(1.0 + np.cos(np.pi * (0.5 - 0.05) / 0.95))
     assert clock.step_is_over(2)
     assert clock.rate(2.0) == 0.0
+
+
+def test_a_clock_counts_processes_that_have_ended(tool):
+    from posteriors import frozen
+
+    before = frozen.Clock.now()
+    busy = "import time\nwhile time.process_time() < 0.3: pass"
+    subprocess.run([sys.executable, "-c", busy], check=True)
+    assert frozen.Clock.now() - before >= 0.3
 
 
 def test_tests_of_a_record_stand_side_by_side_for_networks_of_one_series(tool, tmp_path):
