@@ -256,19 +256,19 @@ def test_what_a_mesh_cannot_do_is_refused_before_anything_is_made(changes, messa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_asynchronous_job_is_refused_without_tensorflow():
+def test_an_asynchronous_job_is_refused_without_tensorflow_and_pictures():
     """As everything that is refused before a run; on a login node, too, which may have no TensorFlow to spare."""
     program = (
         "import sys\n"
         "from tfmat.config import default_config\n"
         "from tfmat.errors import InputError\n"
-        "from tfmat.workflow import plan_job\n"
+        "from tfmat.workflow import main_job\n"
         "config = default_config()\n"
         "config.quorum = 2\n"
         "try:\n"
-        "    plan_job(config, workdir='run', data_dir='data', backend='asynchronous')\n"
+        "    main_job(config, workdir='run', data_dir='data', backend='asynchronous')\n"
         "except InputError as error:\n"
-        "    print(error, 'tensorflow' in sys.modules)\n"
+        "    print(error, {'tensorflow', 'matplotlib'} & set(sys.modules))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.endswith("of which there are 1; give at most 1 False\n"), done.stderr
+    assert done.stdout.endswith("of which there are 1; give at most 1 set()\n"), done.stderr

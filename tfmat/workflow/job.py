@@ -9,7 +9,6 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 from tfmat.config import Config, goes_in_pieces
-from tfmat.console import log
 from tfmat.curves.records import RecordForm
 from tfmat.curves.settings import CurveSettings
 from tfmat.data.memory import check_memory
@@ -17,7 +16,7 @@ from tfmat.data.packed import PackedDataset, dataset_folder
 from tfmat.errors import InputError
 from tfmat.training.plan import RunPlan
 from tfmat.workflow.dataset import curve_settings, make_dataset, named_dataset, seed_and_counts
-from tfmat.workflow.results import calibrate_run, evaluate_run, identify_example
+from tfmat.workflow.results import calibrate_run, evaluate_run, identify_example, report_run
 from tfmat.workflow.train import curves_to_train, train
 
 if TYPE_CHECKING:
@@ -231,7 +230,6 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
       InputError, DivergedError, Interrupted.
     """
     from tfmat.backends import make_backend
-    from tfmat.report.training_report import write_training_report
 
     job = plan_job(config, workdir=workdir, data_dir=data_dir, backend=backend)
     dataset = job.dataset
@@ -247,7 +245,7 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
     calibrate_run(workdir, dataset)
     evaluate_run(workdir, dataset)
     identify_example(workdir, dataset.settings)
-    log(f"report: {write_training_report(workdir)}")
+    report_run(workdir)
 
 
 def _check_layout(job: Job) -> None:

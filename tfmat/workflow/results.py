@@ -1,4 +1,4 @@
-"""What follows a training: calibrated intervals, the accuracy, an example; each left in the run's folder."""
+"""What follows a training: calibrated intervals, the accuracy, an example, a report; each left in the run's folder."""
 
 import contextlib
 import pathlib
@@ -210,6 +210,14 @@ def identify_example(workdir: str, settings: CurveSettings | None) -> None:
     what = "tests are" if settings.programmes() else "curve is"
     log(f"the example {what} simulated: {path}")
     log(f"identify your own as this one: tfmat identify {path} --workdir={workdir}")
+
+
+def report_run(workdir: str) -> None:
+    """Draws the report into the run's folder, and tells where it is."""
+    # Only now: it takes half a second to load, for which a run that is refused would wait too.
+    from tfmat.report.training_report import write_training_report
+
+    log(f"report: {write_training_report(workdir)}")
 
 
 def _example(
