@@ -45,7 +45,7 @@ def _kill_at(programs: ForkServer, folder: pathlib.Path, names: str, number: int
     assert ended.status == -signal.SIGKILL, ended.err
 
 
-# Each file is opened under such a name and then renamed.
+# A file is opened under its unfinished name and then renamed; metrics.jsonl and log.txt grow line by line.
 def test_killed_at_every_stage_before_the_first_epoch_ends(
     programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:

@@ -37,7 +37,7 @@ def _sample(flow, outputs, normal):
 def _assert_near_inside(labels, density, expected):
     """Of labels that are cut at the ends of their ranges the density is that of what was cut."""
     inside = ((labels > 1e-4) & (labels < 1 - 1e-4)).all(axis=1)
-    assert inside.sum() > len(labels) / 3
+    assert inside.sum() > len(labels) / 2
     np.testing.assert_allclose(density[inside], expected[inside], atol=1e-7)
 
 
@@ -129,11 +129,11 @@ def test_interchangeable_terms_have_the_densities_of_all_their_orders():
 
 
 def test_draws_of_interchangeable_terms_are_those_of_the_flow_put_in_order():
-    folded, outputs = _flow(7, seed=9, terms=_TERMS)
+    folded, outputs = _flow(7, seed=9, bent=0.3, terms=_TERMS)
     plain, _ = _flow(7)
     plain.set_weights(folded.get_weights())
     normal = np.random.default_rng(9).normal(size=(300, 7))
-    found, density = _sample(folded, outputs, normal)
+    found, _ = _sample(folded, outputs, normal)
     drawn, _ = _sample(plain, outputs, normal)
     expected = drawn.copy()
     for row, label in zip(expected, drawn, strict=True):
@@ -142,11 +142,14 @@ def test_draws_of_interchangeable_terms_are_those_of_the_flow_put_in_order():
             row[place] = term
     assert (expected != drawn).any(axis=1).sum() > 100
     np.testing.assert_array_equal(found, expected)
-    again = _log_density(folded, found, outputs)
-    _assert_near_inside(found, density, again)
-    wider, of_wider = folded.sample(np.repeat(outputs, 300, axis=0), normal, 1.2)
-    again = folded.log_density(wider, np.repeat(outputs, 300, axis=0), 1.2)
-    _assert_near_inside(np.array(wider), np.array(of_wider), np.array(again))
+    # That of the order that was drawn comes from the inverse, those of the others from the flow without terms.
+    told = np.repeat(outputs, 300, axis=0)
+    for spread in (1.0, 1.2):
+        drawn, own = (np.array(each) for each in plain.sample(told, normal, spread))
+        others = [plain.log_density(moved, told, spread) for moved in _in_all_orders(drawn)[1:]]
+        of_all = scipy.special.logsumexp([own, *map(np.array, others)], axis=0)
+        density = np.array(folded.sample(told, normal, spread)[1])
+        np.testing.assert_allclose(density, of_all, rtol=1e-12)
     z = np.array(folded.standardized(found, np.repeat(outputs, 300, axis=0)))
     orders = _in_all_orders(found)
     likeliest = np.argmax([_log_density(plain, each, outputs) for each in orders], axis=0)

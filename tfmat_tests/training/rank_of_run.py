@@ -171,7 +171,7 @@ def main(settings):
             features, labels = features[:-1], labels[:-1]
         batches = record_batches(backend) if settings.record_batches else []
         trainer = tfmat.Trainer(
-            # Nothing here depends on the network, and a small graph is made in a third of the time.
+            # Nothing here depends on the network, and a smaller graph is made sooner.
             make_model(conv_filters=(), kernel_sizes=(), hidden_units=(settings.hidden_units,)),
             optimizer=OPTIMIZERS["nesterov"](),
             backend=backend,
