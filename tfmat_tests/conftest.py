@@ -1,6 +1,7 @@
 """What all tests share: the --all option, workers, a quiet TensorFlow, and the folder of real measured curves."""
 
 import ctypes.util
+import faulthandler
 import gc
 import os
 import pathlib
@@ -9,12 +10,15 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import execnet
 import psutil
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tfmat_tests.progress import Progress
+from tfmat_tests.processes import SHARED, ForkServer, fork_server
+
 if TYPE_CHECKING:
-    from tfmat_tests.processes import ForkServer
     from tfmat_tests.report.browser import Browser
 
 # Before anything imports TensorFlow or matplotlib: its banner drowns the report, and there may be no screen.
@@ -89,6 +93,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log) -> FileByFile:
     return FileByFile(config, log)
 
 
+def pytest_xdist_setupnodes(specs: list[execnet.XSpec]) -> None:
+    """Workers, and what their tests start, are forks of one process, so that TensorFlow is loaded once."""
+    server = fork_server()
+    os.environ[SHARED] = str(server.folder)
+    for spec in specs:
+        spec.python = server.python_command
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Whoever waits is told how far the tests are."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if hasattr(config, "workerinput"):
+        # It lives longer than the programs that are forks too, which say where they stand after a while.
+        faulthandler.cancel_dump_traceback_later()
+    elif reporter and config.getoption("dist") != "no":
+        config.pluginmanager.register(Progress(reporter, LONGEST))
+
+
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Three for two processors, since tests often wait, as far as memory goes; none for files that are named."""
     if all(argument.partition("::")[0].endswith(".py") for argument in config.args):
@@ -149,10 +171,8 @@ def real_curves() -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def programs() -> "ForkServer":
+def programs() -> ForkServer:
     """Starts `tfmat ...` and `python ...` without the seconds that TensorFlow takes to load."""
-    from tfmat_tests.processes import fork_server
-
     return fork_server()
 
 

@@ -1,7 +1,8 @@
 """Takes the place of `python` in tests: a fork of the server in processes.py runs the program, which starts at once.
 
 To whoever started it, this process is the program: same folder, environment, output and exit status; signals reach the
-fork, which ends with this process. What the fork cannot do (other options than -P) a real Python does.
+fork, which ends with this process. What the fork cannot do (other options than -P) a real Python does. A worker of
+pytest (-u) is a fork whose own programs are real Pythons.
 `processes.ForkServer` puts a copy of this file beside its socket; it runs without site-packages.
 """
 
@@ -22,7 +23,9 @@ FORWARDED = [
 
 def _request():
     """The connection to the server, after it was asked; None where a real Python is needed."""
-    options = sys.argv[2:] if sys.argv[1:2] == ["-P"] else sys.argv[1:]
+    worker = sys.argv[1:2] == ["-u"]
+    arguments = sys.argv[1 + worker :]
+    options = arguments[1:] if arguments[:1] == ["-P"] else arguments
     if not options or (options[0][:1] == "-" and options[0] not in ("-c", "-m")):
         return None
     connection = socket.socket(socket.AF_UNIX)
@@ -31,11 +34,11 @@ def _request():
     except OSError:
         return None
     request = {
-        "arguments": sys.argv[1:],
+        "arguments": arguments,
         "cwd": os.getcwd(),
         "environment": dict(os.environ),
         "processors": sorted(os.sched_getaffinity(0)),
-        "executable": os.path.abspath(sys.argv[0]),
+        "executable": sys.executable if worker else os.path.abspath(sys.argv[0]),
     }
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until it is known whom they are for
     data = json.dumps(request).encode()

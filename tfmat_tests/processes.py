@@ -30,6 +30,8 @@ from typing import Any
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 PATIENCE = 500.0  # seconds; two cores may be shared by many, and pytest ends a test after 600
+SHARED = "TFMAT_FORK_SERVER"
+"""Variable with the folder of the server that pytest started for all its workers; without it a process has its own."""
 FORK = b"python\0"
 """With that the command line of a fork begins, and no other's here."""
 _ROOM_FOR_COMMAND_LINE = 4096  # characters
@@ -102,16 +104,26 @@ class Program:
 
 
 class ForkServer:
-    """Starts programs; see the module. One for all tests of a process: `fork_server()`."""
+    """Starts programs; see the module. One for all tests of a session: `fork_server()`.
+
+    Attributes:
+      folder: of its socket, and of what programs say.
+      python_command: stands for `sys.executable`, and starts a fork.
+    """
 
     def __init__(self) -> None:
-        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="tfmat-"))
+        shared = os.environ.get(SHARED)
+        self.folder = pathlib.Path(shared or tempfile.mkdtemp(prefix="tfmat-"))
+        self.python_command = str(self.folder / "python")
         self._count = 0
-        self._address = str(self._folder / "socket")
+        self._address = str(self.folder / "socket")
+        self._server = None if shared else self._begin()
+
+    def _begin(self) -> subprocess.Popen[bytes]:
         # What ranks need already when they are loaded.
         environment = {**rank_environment(), "MPLBACKEND": "Agg"}
         module = "tfmat_tests.fork_server"
-        self._server = subprocess.Popen(
+        server = subprocess.Popen(
             [sys.executable, "-m", module, self._address, "-" * _ROOM_FOR_COMMAND_LINE],
             cwd=PROJECT,
             env=environment,
@@ -119,14 +131,14 @@ class ForkServer:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        stub = self._folder / "python"
+        stub = pathlib.Path(self.python_command)
         text = pathlib.Path(__file__).with_name("forked_python.py").read_text("utf-8")
         stub.write_text(f"#!{sys.executable} -IS\n{text}", "utf-8")
         stub.chmod(0o755)
-        self.python_command = str(stub)
         while not os.path.exists(self._address):
-            assert self._server.poll() is None, "the server ended at once"
+            assert server.poll() is None, "the server ended at once"
             time.sleep(0.01)
+        return server
 
     def start(
         self,
@@ -175,7 +187,7 @@ class ForkServer:
         **how: Any,
     ) -> Program:
         self._count += 1
-        out, err = (self._folder / f"{self._count}.{name}" for name in ("out", "err"))
+        out, err = (self.folder / f"{os.getpid()}-{self._count}.{name}" for name in ("out", "err"))
         request = {
             **how,
             "arguments": list(map(str, arguments)),
@@ -195,7 +207,9 @@ class ForkServer:
         return self.start(*arguments, cwd=cwd, **options).wait()
 
     def close(self) -> None:
-        """Ends the server; programs that still run are killed."""
+        """Ends a server of this process's own; programs that still run are killed."""
+        if self._server is None:
+            return
         assert self._server.stdin is not None
         self._server.stdin.close()
         self._server.wait(PATIENCE)
