@@ -12,7 +12,6 @@ from tfmat_tests.backends.problem import (
     NUM_EXAMPLES,
     ONE_PIECE,
     OPTIMIZERS,
-    SAMPLE,
     TOLERANCE,
     PlainKerasLoop,
     keeping_precision,
@@ -22,20 +21,18 @@ from tfmat_tests.backends.problem import (
     set_precision,
 )
 
-# Ranks that run by default; --all takes the others too.
+# Ranks that run by default, two and three: three divide nothing evenly, and two of them share a node. --all takes the
+# others too, and all that this file has for any number of ranks.
 RANKS = [
     pytest.param(ranks, marks=[] if ranks in (2, 3) else [pytest.mark.large])
     for ranks in (1, 2, 3, 4, 8)
 ]
-# What one mpirun trains; the last part is the same with any number of them.
+# Of which the last part is the same with any number of ranks.
+FEW = ((2, "optimizers"), (2, "of each rank"), (3, "optimizers"), (3, "divided"))
 PARTS = [
-    pytest.param(ranks, part, marks=[] if ranks == 2 or few else [pytest.mark.large])
+    pytest.param(ranks, part, marks=[] if (ranks, part) in FEW else [pytest.mark.large])
     for ranks in (1, 2, 3, 4, 8)
-    for part, few in {
-        "optimizers": ranks == 3,
-        "divided": ranks == 3,
-        "of each rank": False,
-    }.items()
+    for part in ("optimizers", "divided", "of each rank")
 ]
 
 
@@ -72,13 +69,14 @@ def _matrix(run_all, ranks):
     """(optimizer, precision, number of examples).
 
     7,919 examples: nothing divides, and the 14th batch is a partial one; 7,800: all batches are whole. An optimizer
-    gets the same sums from any number of ranks: with more than two, one of them stands for all. Two stand for all that
-    take float32.
+    gets the same sums from any number of ranks, and `equality_test.py` has them all: one stands for them.
     """
-    optimizers = OPTIMIZERS if run_all else SAMPLE[: None if ranks == 2 else 1]
-    for optimizer, precision in itertools.product(optimizers, ("float64", "float32")):
-        if run_all or precision == "float64" or optimizer in SAMPLE[:2]:
-            yield from ((optimizer, precision, count) for count in (NUM_EXAMPLES, 7_800))
+    if run_all:
+        counts = (NUM_EXAMPLES, 7_800)
+        return list(itertools.product(OPTIMIZERS, ("float64", "float32"), counts))
+    if ranks == 2:  # in two pieces, of which a graph takes twice as long to make
+        return [("nesterov", "float32", NUM_EXAMPLES)]
+    return [("nesterov", "float64", NUM_EXAMPLES), ("nesterov", "float64", 7_800)]
 
 
 def _equal_cases(run_all, ranks):
@@ -92,81 +90,87 @@ def _equal_cases(run_all, ranks):
         }
         for optimizer, precision, count in _matrix(run_all, ranks)
     ]
-    one = {**cases[0], "batch": ONE_PIECE}
-    hierarchical = {**one, "options": {"reduction": "hierarchical"}}
-    normalized = {
-        "num_examples": 7_800,
-        "batch": BATCH,
-        "model": {"batch_normalization": "synchronized"},
-    }
-    # The ranks are in turns on two nodes: from three on a node has several.
-    by_nodes = [
-        {**hierarchical, "name": "by nodes"},
-        {**hierarchical, **normalized, "name": "normalized by nodes"},
-    ]
-    return {
-        "optimizers": [{**cases[0], "name": "stream", "stream": True}, *cases, by_mpi(one)],
-        "divided": [
-            *(by_nodes if ranks > 2 else []),
-            *map(by_mpi, by_nodes if ranks > 2 else []),
-            # Moments of the whole batch, as Keras's layer has them on one device; the moving statistics too.
-            {**one, **normalized, "name": "normalized"},
-            *_divided_cases(one),
-        ],
-        "of each rank": _cases_of_any_rank(one, normalized) if run_all or ranks == 2 else [],
-    }
+    stream = {**cases[0], "name": "stream", "stream": True}
+    found = {"optimizers": [stream, *cases], "divided": [], "of each rank": []}
+    if run_all or ranks > 2:
+        found["divided"] = _divided_cases(run_all, ranks)
+    if run_all or ranks == 2:
+        found["of each rank"] = _cases_of_any_rank(run_all)
+    return found
 
 
-def _cases_of_any_rank(case, normalized):
+ONE = {
+    "optimizer": "nesterov",
+    "precision": "float64",
+    "num_examples": NUM_EXAMPLES,
+    "batch": ONE_PIECE,
+}
+# Moments of the whole batch, as Keras's layer has them on one device; the moving statistics too.
+NORMALIZED = {"optimizer": "clipped", "model": {"batch_normalization": "synchronized"}}
+
+
+def _cases_of_any_rank(run_all):
     """What each rank does by itself, whatever their number."""
+    flow = {"uncertainty": "flow"}
+    folded = {"model": {**flow, "representation": "fit", "terms": [[1], [0]]}, "optimizer": "adam"}
     setups = {
-        "parts": {"options": {"accumulate": 7}},
-        "buckets": {"options": {"bucket_mb": 0.01}},
+        "parts in buckets": {"options": {"accumulate": 7, "bucket_mb": 0.01}},
         "buckets, mpi": {"options": {"bucket_mb": 0.01}, "backend": "mpi"},
-        "normalized again": {**normalized, "options": {"recompute": "every:1"}},
-        "tests": {"batch": BATCH, "model": {"tests": 3, "input_scaling": "curve"}},
-        "posterior-float64": {
-            "optimizer": "adam",
-            "precision": "float64",
-            "model": {"uncertainty": "flow"},
-        },
-        "posterior-compiled": {
-            "optimizer": "adam",
-            "precision": "float64",
-            "compiled": True,
-            "model": {"uncertainty": "flow", "representation": "fit", "terms": [[1], [0]]},
-        },
-        # NovoGrad has a step a tensor: Adam makes whole steps of gradients that are nothing but float32's rounding.
-        "posterior-float32": {
-            "batch": BATCH,
-            "optimizer": "novograd",
-            "precision": "float32",
-            "model": {"uncertainty": "flow"},
-        },
-        "spectrum": {"model": {"representation": "plastic_spectrum"}},
+        "tests": {"model": {"tests": 3, "input_scaling": "curve"}},
+        "posterior": folded,
     }
-    return [{**case, **setup, "name": name} for name, setup in setups.items()]
+    if run_all:
+        setups |= {
+            "alone, mpi": {"backend": "mpi"},
+            "normalized again": {**NORMALIZED, "options": {"recompute": "every:1"}},
+            "posterior-float64": {"optimizer": "adam", "model": flow},
+            "posterior-compiled": {**folded, "compiled": True},
+            # NovoGrad has a step a tensor: Adam makes whole steps of gradients that are nothing but float32's rounding.
+            "posterior-float32": {
+                "batch": BATCH,
+                "optimizer": "novograd",
+                "precision": "float32",
+                "model": flow,
+            },
+            "spectrum": {"model": {"representation": "plastic_spectrum"}},
+        }
+    return [{**ONE, **setup, "name": name} for name, setup in setups.items()]
 
 
-def _divided_cases(case):
-    """Slots in parts; norms of whole tensors are summed from them."""
-    setups = [
-        ("adamw", "float64", 2, {"options": {"zero_stage": 2, "accumulate": 7}}),
-        ("clipped", "float64", 1, {"model": {"batch_normalization": "synchronized"}, "timed": 2}),
-        ("nesterov", "float32", 2, {"backend": "mpi", "timed": 1}),
-        ("lamb", "float64", 1, {"backend": "mpi"}),
-        ("clipped apart", "float64", 2, {"backend": "mpi"}),
+def _divided_cases(run_all, ranks):
+    """Slots in parts, norms of whole tensors, which are summed from them, and sums by nodes.
+
+    The ranks are in turns on two nodes: from three on a node has several.
+    """
+    hierarchical = {"options": {"reduction": "hierarchical"}}
+    by_nodes = {**hierarchical, "name": "by nodes"}
+    normalized = {**hierarchical, **NORMALIZED, "name": "normalized by nodes"}
+    setups = [normalized] if ranks > 2 else []
+    if run_all:
+        setups += [by_nodes, by_mpi(by_nodes), by_mpi(normalized)] if ranks > 2 else []
+        setups.append({**NORMALIZED, "name": "normalized", "num_examples": 7_800})
+    cases = [
+        ("lamb", 2, {"options": {"accumulate": 7}}),
+        ("lamb, mpi", 1, {"backend": "mpi", "timed": 2}),
+        ("clipped", 1, {**NORMALIZED, "options": {"recompute": "every:1"}, "timed": 2}),
     ]
-    for optimizer, precision, stage, others in setups:
-        own = {"name": f"divided {optimizer}", "optimizer": optimizer, "precision": precision}
-        yield {**case, "options": {"zero_stage": stage}, **own, **others}
+    if run_all:
+        cases += [
+            ("adamw", 2, {"options": {"accumulate": 7}}),
+            ("nesterov, mpi", 2, {"backend": "mpi", "precision": "float32", "timed": 1}),
+            ("clipped apart, mpi", 2, {"backend": "mpi"}),
+        ]
+    for name, stage, others in cases:
+        options = {**others.get("options", {}), "zero_stage": stage}
+        own = {"name": f"divided {name}", "optimizer": name.partition(",")[0]}
+        setups.append({**own, **others, "options": options})
+    return [{**ONE, **setup} for setup in setups]
 
 
-BASE = {"optimizer": "adam", "precision": "float32", "num_examples": NUM_EXAMPLES}
+BASE = {"optimizer": "nesterov", "precision": "float32", "num_examples": NUM_EXAMPLES}
 HALVED = {
     **BASE,
     "name": "fp16",
-    "optimizer": "nesterov",
     "batch": ONE_PIECE,
     "options": {"compression": "fp16"},
 }
@@ -174,25 +178,40 @@ HALVED_PARTS = {**HALVED, "name": "fp16 parts", "options": {"compression": "fp16
 DIFFERENT = [
     {**BASE, "name": name, "model": model}
     for name, model in {
-        "dropout": {"dropout": 0.3},
         "local": {"batch_normalization": "local"},
+        "dropout": {"dropout": 0.3},
         "dropout again": {"dropout": 0.3},
     }.items()
 ]
 
 
+def _near_cases(run_all):
+    """Trained by two ranks, outside the contract on equality."""
+    halved = [HALVED, by_mpi(HALVED_PARTS)]
+    if run_all:
+        halved += [by_mpi(HALVED), HALVED_PARTS]
+    return [*halved, *DIFFERENT]
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, run_all):
-    """Number of ranks, name of a part -> name of a case -> arrays of rank 0; mpirun is started once for each."""
+    """Number of ranks, name of a part -> name of a case -> arrays of rank 0.
+
+    One mpirun trains all parts of some ranks; under --all each part has its own, since that takes minutes.
+    """
     known = {}
 
     def train(ranks, part):
         if (ranks, part) not in known:
-            halved = [HALVED, HALVED_PARTS]
-            others = {"near": [*halved, *map(by_mpi, halved), *DIFFERENT]}
-            cases = (_equal_cases(run_all, ranks) | others)[part]
+            parts = _equal_cases(run_all, ranks) | {"near": _near_cases(run_all)}
+            if run_all:
+                parts = {part: parts[part]}
+            elif ranks != 2:
+                del parts["near"]
             folder = tmp_path_factory.mktemp(f"ranks-{ranks}")
-            known[ranks, part] = train_cases(ranks, cases, folder)
+            found = train_cases(ranks, list(itertools.chain(*parts.values())), folder)
+            for name, cases in parts.items():
+                known[ranks, name] = {case["name"]: found[case["name"]] for case in cases}
         return known[ranks, part]
 
     return train
@@ -200,7 +219,7 @@ def trained(tmp_path_factory, run_all):
 
 @pytest.mark.parametrize(("ranks", "part"), PARTS)
 def test_ranks_end_with_one_state(ranks, part, trained, run_all):
-    """All cases of a part, in one mpirun: `check_replicas` at the end of each compares all ranks' states bit by bit."""
+    """`check_replicas` at the end of each case compares all ranks' states bit by bit."""
     names = {case["name"] for case in _equal_cases(run_all, ranks)[part]}
     assert names and names == set(trained(ranks, part))
 
@@ -215,11 +234,18 @@ def test_weights_of_a_plain_keras_loop(ranks, networks, expected, trained, run_a
                 _check(trained(ranks, part)[case["name"]], case, expected)
 
 
-@pytest.mark.parametrize("name", ["fp16", "fp16 parts"])
-@pytest.mark.parametrize("by", ["", ", mpi"], ids=["horovod", "mpi"])
-def test_halved_gradients_are_near(by, name, expected, trained):
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fp16",
+        "fp16 parts, mpi",
+        pytest.param("fp16, mpi", marks=pytest.mark.large),
+        pytest.param("fp16 parts", marks=pytest.mark.large),
+    ],
+)
+def test_halved_gradients_are_near(name, expected, trained):
     """fp16 has 11 bits: the weights' change over 20 steps of momentum is right to about 1e-3."""
-    found = trained(2, "near")[f"{name}{by}"]
+    found = trained(2, "near")[name]
     set_precision("float32")
     start = make_model().get_weights()
     reference = expected(HALVED)
@@ -234,7 +260,7 @@ def test_dropout_and_local_statistics(trained):
     """Outside the contract on equality: ranks draw for themselves, and still end with one state."""
     cases = {**trained(2, "near"), **trained(2, "optimizers")}
     losses = {name: found["sums"][:, 0] for name, found in cases.items()}
-    assert not np.array_equal(losses["dropout"], losses[f"adam-float32-{NUM_EXAMPLES}"])
+    assert not np.array_equal(losses["dropout"], losses[f"nesterov-float32-{NUM_EXAMPLES}"])
     np.testing.assert_array_equal(
         losses["dropout"], losses["dropout again"]
     )  # a function of seed, step and rank
