@@ -4,6 +4,8 @@ The thresholds were written down before the first run: 1e-9 of a tensor's norm a
 sum of all weights, and nine tenths of what synchronous training takes off the loss in 20 steps.
 """
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -21,23 +23,39 @@ from tfmat_tests.backends.problem import (
     NUM_EXAMPLES,
     OPTIMIZERS,
     STEPS,
+    PlainKerasLoop,
+    keeping_precision,
     make_data,
     make_model,
-    plain_keras_loop,
     relative_error,
+    set_precision,
 )
 from tfmat_tests.mpi import mpirun
+
+# Of two workers one asks the other; of three two ask one, and one part of a batch is often nobody's.
+TWO = pytest.param(2, marks=pytest.mark.large)
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """(case, workers) -> what these found."""
-    folder = tmp_path_factory.mktemp("averaging")
-    for workers in (2, 3):
+
+    @functools.cache
+    def of(workers):
+        folder = tmp_path_factory.mktemp("averaging")
         done = mpirun(workers, "-m", "tfmat_tests.backends.averaging_rank", folder)
         assert done.returncode == 0, done.stderr
-    files = {tuple(path.stem.split("-")): np.load(path) for path in folder.glob("*.npz")}
-    return {(case, int(workers)): file for (case, workers), file in files.items()}
+        return {path.stem: np.load(path) for path in folder.glob("*.npz")}
+
+    return lambda case, workers: of(workers)[f"{case}-{workers}"]
+
+
+@pytest.fixture(scope="module")
+def loop():
+    """One network and its optimizer, which Keras traces once."""
+    with keeping_precision():
+        set_precision("float64")
+        yield PlainKerasLoop(make_model(), OPTIMIZERS["adam"]())
 
 
 # Numbers that float32 holds exactly, which Keras makes of them.
@@ -144,22 +162,21 @@ def test_an_averaging_keeps_the_mean_and_makes_both_alike(float64):
     np.testing.assert_allclose(other, before / 2, rtol=1e-12, atol=1e-12)
 
 
-def simulate(exchanges, workers):
-    """Weights after 20 steps of the problem by Keras's train_on_batch on each part, averaged as `exchanges` says."""
-    models = [make_model() for _ in range(workers)]
-    optimizers = [OPTIMIZERS["adam"]() for _ in range(workers)]
-    for model, optimizer in zip(models, optimizers, strict=True):
-        model.compile(optimizer, loss="mse")
+def simulate(exchanges, workers, loop):
+    """Weights after 20 steps of the problem by Keras's train_on_batch on each part, averaged as `exchanges` says.
+
+    The workers take turns at one model, which each finds as it left it but for what averagings did.
+    """
+    states = [list(loop.start) for _ in range(workers)]
     partners = {(call, part): (worker, other) for call, part, worker, other in exchanges}
     features, labels = (array.astype("float64") for array in make_data())
     order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
 
     def average(some):
-        means = [
-            np.mean(each, axis=0) for each in zip(*(m.get_weights() for m in some), strict=True)
-        ]
-        for model in some:
-            model.set_weights(means)
+        for i in range(loop.num_weights):
+            mean = np.mean([state[i] for state in some], axis=0)
+            for state in some:
+                state[i] = mean
 
     first, width = 0, BATCH // workers
     for call, steps in enumerate([5, 9, 6]):
@@ -169,21 +186,27 @@ def simulate(exchanges, workers):
             rows = order.indices(epoch, i * BATCH, min((i + 1) * BATCH, NUM_EXAMPLES))
             rows = rows[worker * width : (worker + 1) * width]
             if len(rows):
-                optimizers[worker].iterations.assign(step)
-                models[worker].train_on_batch(features[rows], labels[rows])
+                states[worker] = loop.step(states[worker], step, features[rows], labels[rows])
             if (call, part) in partners:
                 asker, asked = partners[call, part]
                 assert asker == worker and len(rows)
-                average([models[asker], models[asked]])
-        average(models)
+                average([states[asker], states[asked]])
+        average(states)
         first += steps
-    return models[0].get_weights()
+    return states[0][: loop.num_weights]
 
 
-@pytest.mark.parametrize(("case", "workers"), [("turns", 2), ("turns", 3), ("every second", 3)])
-def test_ranks_that_take_turns_are_a_keras_loop(case, workers, found, float64):
+@pytest.mark.parametrize(
+    ("case", "workers"),
+    [
+        pytest.param("turns", 2, marks=pytest.mark.large),
+        ("turns", 3),
+        ("every second", 3),
+    ],
+)
+def test_ranks_that_take_turns_are_a_keras_loop(case, workers, found, loop):
     """Real ranks; the 14th batch has parts without examples, which nobody takes a step for."""
-    run = found[case, workers]
+    run = found(case, workers)
     exchanges = [tuple(each) for each in run["exchanges"]]
     askers = {2: {0}, 3: {0, 2}}[workers]
     assert {worker for _, _, worker, _ in exchanges} == askers
@@ -191,35 +214,35 @@ def test_ranks_that_take_turns_are_a_keras_loop(case, workers, found, float64):
     if case == "turns":
         whole = 19 * len(askers) + 1  # worker 0 alone has examples of the short batch
         assert len(exchanges) == whole
-    expected = simulate(exchanges, workers)
+    expected = simulate(exchanges, workers, loop)
     for i, weight in enumerate(expected):
         assert relative_error(run[f"arr_{i}"], weight) < 1e-9
     assert run["steps"] == STEPS
 
 
-def test_free_ranks_learn_as_synchronous_ones_do(found, float64):
+@pytest.mark.parametrize("workers", [TWO, 3])
+def test_free_ranks_learn_as_synchronous_ones_do(workers, found, loop, float64):
     model = make_model()
     features, labels = (array.astype("float64") for array in make_data())
 
     def loss(weights):
         model.set_weights(weights)
-        return float(np.mean((model.predict(features, verbose=0) - labels) ** 2))
+        return float(np.mean((model(features).numpy() - labels) ** 2))
 
     start = loss(model.get_weights())
-    synchronous = loss(plain_keras_loop(make_model(), OPTIMIZERS["adam"](), make_data()))
-    for workers in (2, 3):
-        run = found["free", workers]
-        averaged = loss([run[f"arr_{i}"] for i in range(len(model.weights))])
-        assert start - averaged > 0.9 * (start - synchronous)
-        assert run["steps"] == STEPS and run["sums"].shape[0] == STEPS
-        assert 0 < run["figure-consensus_distance"] < 1
-        assert 0 < run["figure-averagings_per_step"] <= 1
-        assert run["figure-fewest_steps"] <= run["figure-most_steps"]
+    synchronous = loss(loop.train(make_data()))
+    run = found("free", workers)
+    averaged = loss([run[f"arr_{i}"] for i in range(len(model.weights))])
+    assert start - averaged > 0.9 * (start - synchronous)
+    assert run["steps"] == STEPS and run["sums"].shape[0] == STEPS
+    assert 0 < run["figure-consensus_distance"] < 1
+    assert 0 < run["figure-averagings_per_step"] <= 1
+    assert run["figure-fewest_steps"] <= run["figure-most_steps"]
 
 
 def test_nobody_waits_for_a_worker_that_does_not_answer(found):
     """Of 15 parts the worker that answers nobody before all are taken has one, and the others had no averaging."""
-    run = found["no answer", 3]
+    run = found("no answer", 3)
     assert run["figure-fewest_steps"] == 1
     assert run["figure-most_steps"] >= 7
     # Each of the two that ask has one question under way, however many steps it takes meanwhile.
@@ -227,10 +250,10 @@ def test_nobody_waits_for_a_worker_that_does_not_answer(found):
     assert run["steps"] == 5
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [TWO, 3])
 def test_parts_that_are_asked_for_ahead_are_each_computed_once(workers, found):
     """In each of three calls, though each worker asks for three parts beyond the call's end."""
-    run = found["ahead", workers]
+    run = found("ahead", workers)
     expected = [(call, part) for call, n in enumerate([5, 9, 6]) for part in range(n * workers)]
     assert [tuple(each) for each in run["exchanges"]] == expected
     assert run["steps"] == STEPS

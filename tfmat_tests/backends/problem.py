@@ -107,12 +107,27 @@ class PlainKerasLoop:
         optimizer.build(model.trainable_variables)
         model.compile(optimizer, loss=loss_of(model))
         self._model = model
-        self._start = [(each, each.numpy()) for each in [*model.variables, *optimizer.variables]]
+        self._iterations = optimizer.iterations
+        self._variables = [*model.weights, *model.non_trainable_variables, *optimizer.variables]
+        self.start, self.num_weights = self._values(), len(model.weights)
+
+    def _values(self):
+        return [variable.numpy() for variable in self._variables]
+
+    def _assign(self, state):
+        for variable, value in zip(self._variables, state, strict=True):
+            variable.assign(value)
+
+    def step(self, state, number, features, labels):
+        """The state after a batch, step `number` of the schedule; a state begins with the model's weights."""
+        self._assign(state)
+        self._iterations.assign(number)
+        self._model.train_on_batch(features, labels)
+        return self._values()
 
     def train(self, data, batch=BATCH):
         """Weights after 20 steps; the batches as the contract on order defines them."""
-        for variable, value in self._start:
-            variable.assign(value)
+        self._assign(self.start)
         num_examples = len(data[0])
         order = ExampleOrder(num_examples, seed=5, shard_size=1024)
         steps_per_epoch = -(-num_examples // batch)
@@ -136,11 +151,30 @@ class PlainWorkers:
         self._data = make_data()
         self._order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
         self.models = [make_model(hidden_units=(100,)) for _ in range(2)]
+        self._start = self.models[0].get_weights()
+
+        @tf.function(autograph=False)
+        def gradient(weights, features, labels):
+            with tf.GradientTape() as tape:
+                tape.watch(weights)
+                outputs, _ = self.models[0].stateless_call(weights, [], features)
+                loss = tf.reduce_sum(tf.reduce_mean((outputs - labels) ** 2, axis=1))
+            return loss, tape.gradient(loss, weights)
+
+        examples = [tf.TensorSpec([None, *array.shape[1:]], "float64") for array in self._data]
+        weights = [tf.TensorSpec(weight.shape, "float64") for weight in self._start]
+        self._gradient = gradient.get_concrete_function(weights, *examples)
+
+    def anew(self):
+        """The same two, as they begin."""
+        for model in self.models:
+            model.set_weights(self._start)
         self._optimizers = [OPTIMIZERS["nesterov"]() for _ in range(2)]
         for model, optimizer in zip(self.models, self._optimizers, strict=True):
             optimizer.build(model.trainable_variables)
         shapes = [tuple(weight.shape) for weight in self.models[0].trainable_variables]
         self.exchange = NumpyExchange("powersgd", shapes, workers=2)
+        return self
 
     def gradients(self, step, alone):
         """Each worker's gradients of the mean loss over the global batch, or over its own examples where it is `alone`.
@@ -152,12 +186,11 @@ class PlainWorkers:
         found, total = [], 0.0
         for worker, model in enumerate(self.models):
             mine = rows[worker * ONE_PIECE // 2 : (worker + 1) * ONE_PIECE // 2]
-            features, labels = (array[mine].astype("float64") for array in self._data)
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(tf.reduce_mean((model(features) - labels) ** 2, axis=1))
-                objective = loss / max(len(mine), 1) if alone else loss / len(rows)
+            examples = (tf.constant(array[mine].astype("float64")) for array in self._data)
             weights = [variable.value for variable in model.trainable_variables]
-            found.append([g.numpy() for g in tape.gradient(objective, weights)])
+            loss, gradients = self._gradient(list(map(tf.identity, weights)), *examples)
+            count = max(len(mine), 1) if alone else len(rows)
+            found.append([g.numpy() / count for g in gradients])
             total += float(loss)
         return found, total
 

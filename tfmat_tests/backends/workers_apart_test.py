@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from tfmat_tests.backends.horovod_rank import by_mpi, train_cases
+from tfmat_tests.backends.horovod_rank import WAYS, by_mpi, train_cases
 from tfmat_tests.backends.numpy_exchange import SHAPES, NumpyExchange, some_gradients
 from tfmat_tests.backends.problem import (
     NUM_EXAMPLES,
     ONE_PIECE,
     STEPS,
     PlainWorkers,
+    keeping_precision,
     relative_error,
+    set_precision,
 )
-
-BACKENDS = ("horovod", "mpi")
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -41,32 +41,43 @@ APART = {
 MEETINGS, SETTLING = (4, 5, 9, 13, 14, 17, 20), (14, 17, 20)
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """Name of a case -> arrays of rank 0."""
-    cases = [*APART.values(), *map(by_mpi, APART.values())]
-    return train_cases(2, cases, tmp_path_factory.mktemp("apart"))
+# Exchanges go over the wire by both, alone. Of trainings each has two: one whose meetings overlap, and one that
+# compresses gradients, or what workers did alone. --all takes all by both.
+BY_MPI = ("powersgd", "overlapped")
 
 
 @pytest.fixture(scope="module")
-def exchanged(tmp_path_factory):
-    """`exchange-<backend>` -> sums of rank 0, without any training."""
-    return train_cases(2, [], tmp_path_factory.mktemp("exchanged"), *BACKENDS)
+def trained(tmp_path_factory, run_all):
+    """Name of a case, and `exchange-<backend>` of sums without any training -> arrays of rank 0."""
+    cases = [by_mpi(case) if name in BY_MPI else case for name, case in APART.items()]
+    if run_all:
+        cases = [*APART.values(), *map(by_mpi, APART.values())]
+    return train_cases(2, cases, tmp_path_factory.mktemp("apart"), *WAYS)
+
+
+@pytest.fixture(scope="module")
+def two_workers():
+    with keeping_precision():
+        set_precision("float64")
+        yield PlainWorkers()
 
 
 def check(trained, name, weights, sums):
-    """Both backends ended with these weights, and had these sums of losses on the way."""
-    for found in (trained[name], trained[f"{name}, mpi"]):
+    """All who trained this ended with these weights, and had these sums of losses on the way."""
+    several = [trained[key] for key in (name, f"{name}, mpi") if key in trained]
+    assert several
+    for found in several:
         for i, weight in enumerate(weights):
             assert relative_error(found[f"arr_{i}"], weight) < 1e-9, i
         np.testing.assert_allclose(found["sums"][:, 0], sums, rtol=1e-9)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", ["fp16", "bf16", "int8", "sign", "topk", "powersgd"])
-def test_exchanges_over_the_wire(name, backend, exchanged):
+@pytest.mark.parametrize(
+    ("backend", "name"), [(backend, name) for backend, names in WAYS.items() for name in names]
+)
+def test_exchanges_over_the_wire(name, backend, trained):
     """Four of them one after the other, against NumPy; every rank has the same sums, as each has checked."""
-    gradients, found = some_gradients(4, workers=2), exchanged[f"exchange-{backend}"]
+    gradients, found = some_gradients(4, workers=2), trained[f"exchange-{backend}"]
     exact = name in ("fp16", "bf16")
     reference = NumpyExchange(name, SHAPES[:0] if exact else SHAPES, workers=2)
     for step, own in enumerate(gradients):
@@ -77,9 +88,9 @@ def test_exchanges_over_the_wire(name, backend, exchanged):
             assert (abs(found[f"{name}-{i}"][step] - expected) <= bound).all(), (step, i)
 
 
-def test_compressed_training_is_that_of_the_paper(trained):
+def test_compressed_training_is_that_of_the_paper(trained, two_workers):
     """Twenty steps over two ranks, a batch among them of which the second rank has no example."""
-    plain, sums = PlainWorkers(), []
+    plain, sums = two_workers.anew(), []
     for step in range(STEPS):
         gradients, total = plain.gradients(step, alone=False)
         totals = plain.exchange.sum(gradients)
@@ -89,8 +100,8 @@ def test_compressed_training_is_that_of_the_paper(trained):
     check(trained, "powersgd", plain.models[0].get_weights(), sums)
 
 
-def test_local_steps_are_those_of_workers_that_are_alone(trained):
-    plain, sums = PlainWorkers(), []
+def test_local_steps_are_those_of_workers_that_are_alone(trained, two_workers):
+    plain, sums = two_workers.anew(), []
     anchors = plain.models[0].get_weights()
     for step in range(STEPS):
         sums.append(plain.step_alone(step))
@@ -103,7 +114,7 @@ def test_local_steps_are_those_of_workers_that_are_alone(trained):
 
 
 @pytest.mark.parametrize("name", ["overlapped", "overlapped momentum"])
-def test_overlapped_meetings_bring_the_round_before(name, trained):
+def test_overlapped_meetings_bring_the_round_before(name, trained, two_workers):
     """By flat vectors in NumPy.
 
     With w what a worker has and m the mean over the workers, both at the end of the round before: each adds 0.7 (m - w)
@@ -111,7 +122,7 @@ def test_overlapped_meetings_bring_the_round_before(name, trained):
     """
     several = name == "overlapped"
     rate, momentum = (0.7, 0.0) if several else (0.5, 0.8)
-    plain, sums = PlainWorkers(), []
+    plain, sums = two_workers.anew(), []
     begun = plain.models[0].get_weights()
     zero = [0.0 * weight for weight in begun]
     velocity, beyond, under_way = zero, zero, None
