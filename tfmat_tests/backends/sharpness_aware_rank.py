@@ -1,4 +1,4 @@
-"""One rank of the tests of sharpness-aware steps, under `mpirun -np 2 python -m`, with a folder for the weights."""
+"""One rank of the tests of sharpness-aware steps, under `mpirun -np 2 python -m`, with a folder and cases."""
 
 import pathlib
 import sys
@@ -8,15 +8,14 @@ from tfmat_tests import lean_keras  # noqa: F401  before Keras
 
 CASE = {"optimizer": "nesterov", "precision": "float64", "num_examples": 7_919, "sam_rho": 0.05}
 CASES = {
-    "plain": {},
     "batch normalization": {"model": {"batch_normalization": "synchronized"}},
-    "accumulated": {"options": {"accumulate": 3}},
-    "mpi": {"backend": "mpi"},
+    "accumulated": {"backend": "mpi", "options": {"accumulate": 3}},
+    "plain": {},
 }
 
 
-def main(folder):
-    """Trains all cases; rank 0 saves the weights, FOLDER/<name>.npz."""
+def main(folder, *names):
+    """Trains these cases; rank 0 saves the weights, FOLDER/<name>.npz."""
     prepare_tensorflow(one_thread_an_operation=True, processors=1)
     import numpy as np
 
@@ -24,8 +23,8 @@ def main(folder):
     from tfmat_tests.backends.horovod_rank import build, train
     from tfmat_tests.backends.problem import make_data
 
-    for name, changes in CASES.items():
-        case = {**CASE, **changes}
+    for name in names:
+        case = {**CASE, **CASES[name]}
         options = BackendOptions(**case.get("options", {}))
         with make_backend(case.get("backend", "horovod"), options) as backend:
             model, start = build(case, backend)
@@ -35,4 +34,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]))
+    main(pathlib.Path(sys.argv[1]), *sys.argv[2:])

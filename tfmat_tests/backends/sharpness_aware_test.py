@@ -1,5 +1,7 @@
 """Sharpness-aware steps against algorithm 1 of Foret et al. 2021 as a plain loop with TensorFlow's tape and Keras."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -34,37 +36,55 @@ def data():
     return make_data()
 
 
-def plain_loop(model, optimizer, data, steps=20, rho=RHO):
-    """All weights after so many steps over the contract's batches."""
-    optimizer.build(model.trainable_variables)
-    order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
-    weights, others = model.trainable_variables, model.non_trainable_variables
+class PlainLoop:
+    """The algorithm with a network's gradient, which is traced once for any optimizer, number of steps, and ρ."""
 
-    @tf.function(autograph=False, reduce_retracing=True)
-    def gradient(x, y):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
-        return tape.gradient(loss, [w.value for w in weights])
+    def __init__(self, **options):
+        self.model = model = make_model(**options)
+        self._start = [(variable, variable.numpy()) for variable in model.variables]
+        numbers = [tf.TensorSpec([None, *array.shape[1:]], "float64") for array in make_data()]
 
-    def restore(variables, values):
-        for variable, value in zip(variables, values, strict=True):
+        @tf.function(autograph=False, input_signature=numbers)
+        def gradient(x, y):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
+            return tape.gradient(loss, [w.value for w in model.trainable_variables])
+
+        self._gradient = gradient
+
+    def train(self, optimizer, data, steps=20, rho=RHO):
+        """All weights after so many steps over the contract's batches."""
+        for variable, value in self._start:
             variable.assign(value)
+        weights, others = self.model.trainable_variables, self.model.non_trainable_variables
+        optimizer.build(weights)
+        order = ExampleOrder(NUM_EXAMPLES, seed=5, shard_size=1024)
 
-    for step in range(steps):
-        epoch, i = divmod(step, -(-NUM_EXAMPLES // BATCH))
-        rows = order.indices(epoch, i * BATCH, min((i + 1) * BATCH, NUM_EXAMPLES))
-        x, y = (tf.constant(array[rows].astype("float64")) for array in data)
-        start, before = [w.numpy() for w in weights], [o.numpy() for o in others]
-        first = [g.numpy() for g in gradient(x, y)]
-        after = [o.numpy() for o in others]
-        length = np.sqrt(sum((g**2).sum() for g in first))
-        restore(weights, [w + rho * g / length for w, g in zip(start, first, strict=True)])
-        restore(others, before)  # the same masks
-        there = gradient(x, y)
-        restore(weights, start)
-        restore(others, after)  # statistics of w, once
-        optimizer.apply(there, weights)
-    return [np.asarray(w) for w in model.get_weights()]
+        def restore(variables, values):
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(value)
+
+        for step in range(steps):
+            epoch, i = divmod(step, -(-NUM_EXAMPLES // BATCH))
+            rows = order.indices(epoch, i * BATCH, min((i + 1) * BATCH, NUM_EXAMPLES))
+            x, y = (tf.constant(array[rows].astype("float64")) for array in data)
+            start, before = [w.numpy() for w in weights], [o.numpy() for o in others]
+            first = [g.numpy() for g in self._gradient(x, y)]
+            after = [o.numpy() for o in others]
+            length = np.sqrt(sum((g**2).sum() for g in first))
+            restore(weights, [w + rho * g / length for w, g in zip(start, first, strict=True)])
+            restore(others, before)  # the same masks
+            there = self._gradient(x, y)
+            restore(weights, start)
+            restore(others, after)  # statistics of w, once
+            optimizer.apply(there, weights)
+        return [np.asarray(w) for w in self.model.get_weights()]
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """Options of a network -> its PlainLoop."""
+    return functools.cache(lambda **options: PlainLoop(**options))
 
 
 def train(model, optimizer, data, steps=(5, 9, 6), pieces=None, rho=RHO, accumulate=1):
@@ -89,26 +109,30 @@ def check(found, expected, normalized=False):
             np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("optimizer", ["nesterov", "adamw"])
-@pytest.mark.parametrize("how", [{}, {"pieces": 7}, {"accumulate": 3}], ids=str)
-def test_weights_of_a_plain_loop(optimizer, how, data):
-    expected = plain_loop(make_model(), OPTIMIZERS[optimizer](), data)
+@pytest.mark.parametrize(
+    ("optimizer", "how"),
+    [
+        ("adamw", {"pieces": 2}),
+        *(
+            pytest.param(optimizer, how, marks=pytest.mark.large)
+            for optimizer in ("nesterov", "adamw")
+            for how in ({}, {"pieces": 7}, {"accumulate": 3})
+        ),
+    ],
+    ids=str,
+)
+def test_weights_of_a_plain_loop(optimizer, how, data, plain):
+    """The parts of a batch that come one after the other are with the ranks' cases, and moving statistics too."""
+    expected = plain().train(OPTIMIZERS[optimizer](), data)
     found, _ = train(make_model(), OPTIMIZERS[optimizer](), data, **how)
     check(found, expected)
-    without, _ = train(make_model(), OPTIMIZERS[optimizer](), data, rho=None)
+    without = plain().train(OPTIMIZERS[optimizer](), data, rho=0.0)
     assert max(relative_error(a, b) for a, b in zip(found, without, strict=True)) > 1e-5
 
 
-def test_moving_statistics_move_once(data):
-    options = {"batch_normalization": "synchronized"}
-    expected = plain_loop(make_model(**options), OPTIMIZERS["nesterov"](), data)
-    found, _ = train(make_model(**options), OPTIMIZERS["nesterov"](), data)
-    check(found, expected, normalized=True)
-
-
-def test_both_passes_see_the_same_dropout_masks(data):
+def test_both_passes_see_the_same_dropout_masks(data, plain):
     """Without a padded batch, whose masks Keras draws in another shape."""
-    expected = plain_loop(make_model(dropout=0.3), OPTIMIZERS["nesterov"](), data, steps=8)
+    expected = plain(dropout=0.3).train(OPTIMIZERS["nesterov"](), data, steps=8)
     check(train(make_model(dropout=0.3), OPTIMIZERS["nesterov"](), data, [3, 5])[0], expected)
 
 
@@ -120,14 +144,24 @@ def test_losses_are_those_at_the_weights_themselves(data):
     np.testing.assert_allclose(sums[0, 0], errors.mean(axis=1).sum(), rtol=1e-9)
 
 
-def test_two_ranks_end_with_the_weights_of_the_plain_loop(data, tmp_path):
-    done = mpirun(2, "-m", "tfmat_tests.backends.sharpness_aware_rank", str(tmp_path))
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("batch normalization", "accumulated"),
+        pytest.param(("plain",), marks=pytest.mark.large),
+    ],
+    ids=", ".join,
+)
+def test_two_ranks_end_with_the_weights_of_the_plain_loop(names, data, plain, tmp_path):
+    """Moving statistics move once, with the first pass."""
+    module = "tfmat_tests.backends.sharpness_aware_rank"
+    done = mpirun(2, "-m", module, str(tmp_path), *names)
     assert done.returncode == 0, done.stderr[-2000:]
-    for name, case in CASES.items():
-        model = make_model(**case.get("model", {}))
-        expected = plain_loop(model, OPTIMIZERS["nesterov"](), data)
+    for name in names:
+        options = CASES[name].get("model", {})
+        expected = plain(**options).train(OPTIMIZERS["nesterov"](), data)
         with np.load(tmp_path / f"{name}.npz") as saved:
-            check([saved[key] for key in saved.files], expected, "model" in case)
+            check([saved[key] for key in saved.files], expected, bool(options))
 
 
 def test_the_backend_that_does_not_do_it_refuses():
