@@ -86,11 +86,13 @@ def train(case, data, rank=0):
             ):
                 np.testing.assert_array_equal(backend.train(*block), before)
         backend.check_replicas(STEPS)
-        columns = backend.columns(BATCH)
-        rows = np.arange(5 * BATCH, dtype=np.int32).reshape(5, BATCH)[:, columns]
-        ones = np.ones(rows.shape, np.float32)
-        found = {"evaluated": backend.evaluate(backend.place(data), rows, ones, ones.sum(1))}
-        found["predicted"] = backend.predict(data[0][:7])
+        found = {}
+        if "dropout" not in case:  # of which only the steps are looked at
+            columns = backend.columns(BATCH)
+            rows = np.arange(5 * BATCH, dtype=np.int32).reshape(5, BATCH)[:, columns]
+            ones = np.ones(rows.shape, np.float32)
+            found["evaluated"] = backend.evaluate(backend.place(data), rows, ones, ones.sum(1))
+            found["predicted"] = backend.predict(data[0][:7])
         found |= {name.replace("/", "-"): array for name, array in backend.read().items()}
         backend.sync_model()
     found["sums"] = np.concatenate(sums)

@@ -28,17 +28,12 @@ CASES = {
             },
         },
         {
-            "name": "1f1b",
-            "backend": "horovod",
-            "optimizer": "lamb",
-            "options": {"mesh": "stage:2", "micro_batches": 5, "stages": "sum1"},
-        },
-        {
             "name": "network",
             "backend": "mpi",
             "network": True,
             "optimizer": "nesterov",
-            "options": {"mesh": "stage:2"},
+            "bfloat16": True,
+            "options": {"mesh": "stage:2", "micro_batches": 4, "recompute": "every:1"},
         },
         {
             "name": "dropout",
@@ -54,13 +49,6 @@ CASES = {
             "resume": True,
             "options": {"mesh": "stage:2", "micro_batches": 2, "recompute": "every:100"},
         },
-        {
-            "name": "half",
-            "backend": "mpi",
-            "width": 64,
-            "bfloat16": True,
-            "options": {"mesh": "stage:2", "micro_batches": 4, "recompute": "every:1"},
-        },
     ],
     3: [
         {
@@ -68,7 +56,12 @@ CASES = {
             "backend": "mpi",
             "precision": "float64",
             "optimizer": "lamb",
-            "options": {"mesh": "stage:3", "micro_batches": 4, "recompute": "sum0,sum2,first"},
+            "options": {
+                "mesh": "stage:3",
+                "micro_batches": 4,
+                "stages": "sum0,sum1",
+                "recompute": "sum0,sum2,first",
+            },
         }
     ],
     4: [
@@ -131,12 +124,12 @@ def test_stages_end_with_the_state_of_one_process(ranks, trained):
 
 def test_dropout_differs_from_none(trained):
     """Outside the contract on equality; `resume` has the same steps taken twice, with the same losses."""
-    data = pipeline_problem.make_data()
     sums = trained(2)["dropout"]["sums"]
     assert np.isfinite(sums).all()
     # A stage that is computed again as a whole draws the same masks.
     np.testing.assert_allclose(trained(2)["dropout again"]["sums"], sums, rtol=1e-5)
-    assert not np.array_equal(sums, pipeline_problem.train({}, data)["sums"])
+    # The same weights' loss over the first batch, before any step.
+    assert not np.allclose(sums[0], trained(2)["gpipe"]["sums"][0], rtol=1e-3)
 
 
 def test_a_state_of_stages_goes_on_in_one_process(trained):
