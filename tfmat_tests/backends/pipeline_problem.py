@@ -49,7 +49,11 @@ def train(case, data, rank=0):
     """Weights, slots and sums after 20 steps, what `evaluate` sums and `predict` answers; of rank 0 the whole."""
     set_precision(case.get("precision", "float32"))
     shape = {key: case[key] for key in ("dropout", "width") if key in case}
-    model = make_model() if case.get("network") else residual_model(**shape)
+    model = (
+        make_model(hidden_units=(case["width"],))
+        if case.get("network")
+        else residual_model(**shape)
+    )
     if rank:  # what rank 0 does not say must not matter
         model.set_weights([0 * w if w.dtype.kind == "f" else w for w in model.get_weights()])
     options = dict(case.get("options", {}))

@@ -31,6 +31,7 @@ CASES = {
             "name": "network",
             "backend": "mpi",
             "network": True,
+            "width": 64,
             "optimizer": "nesterov",
             "bfloat16": True,
             "options": {"mesh": "stage:2", "micro_batches": 4, "recompute": "every:1"},
