@@ -106,7 +106,7 @@ def check_metrics_over_unequal_shards(folder):
     def compiled(optimizer):
         model = make_model()
         metrics = ["mae", keras.metrics.RootMeanSquaredError(), keras.metrics.R2Score()]
-        model.compile(optimizer, loss="mse", metrics=metrics)
+        model.compile(optimizer, loss="mse", metrics=metrics, run_eagerly=True)
         return model
 
     # Three batches on every rank, but of other sizes; validation has other numbers again.
@@ -131,6 +131,7 @@ def check_metrics_over_unequal_shards(folder):
         training[rank],
         4 + 3 * rank,
         callbacks,
+        epochs=2,
         validation_data=validation[rank],
         validation_freq=2,
     ).history
@@ -164,10 +165,11 @@ def check_other_logs_are_averaged(folder):
 
     recorder = Recorder()
     model = make_model()
-    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01))
+    model.compile(optimizer, loss="mse", run_eagerly=True)
     counts = [4 + 2 * rank for rank in range(hvd.size())]
     callbacks = [Own(), hvd.callbacks.MetricAverageCallback(), recorder]
-    fit(model, make_data(counts[hvd.rank()]), 100, callbacks, epochs=1)
+    fit(model, make_data(counts[hvd.rank()]), 100, callbacks)
     expected = np.average(10.0 * np.arange(hvd.size()), weights=counts)
     assert math.isclose(recorder.logs[0]["own"], expected)
 
@@ -183,10 +185,10 @@ def check_warmup_rates(folder):
         recorder = Recorder()
         warmup = hvd.callbacks.LearningRateWarmupCallback(0.04, 2, scaling=scaling)
         optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.04))
-        distributed_fit(optimizer, callbacks=[warmup, recorder], epochs=3)
-        expected = [*_ramp(0.04, factor, 2 * STEPS), *[0.04] * STEPS]
+        distributed_fit(optimizer, callbacks=[warmup, recorder], epochs=3, steps=3, eager=True)
+        expected = [*_ramp(0.04, factor, 2 * 3), *[0.04] * 3]
         np.testing.assert_allclose(recorder.rates, expected, rtol=1e-6)
-        assert math.isclose(recorder.logs[0]["lr"], expected[STEPS - 1], rel_tol=1e-6)
+        assert math.isclose(recorder.logs[0]["lr"], expected[3 - 1], rel_tol=1e-6)
     # With 7 steps a call: the value for the first of them, and the end value from the end on.
     recorder = Recorder()
     warmup = hvd.callbacks.LearningRateWarmupCallback(0.04, 2, steps_per_epoch=STEPS)
@@ -199,14 +201,14 @@ def check_warmup_rates(folder):
 
 def check_momentum_correction(folder):
     """A loop in NumPy with velocities that do not hold the rate (Goyal et al. 2017)."""
-    features, labels = make_data()
-    batch = SHARD_BATCH * hvd.size()
-    rates = [*_ramp(0.05, hvd.size(), 2 * STEPS), *[0.05] * STEPS]
+    steps, batch = 3, SHARD_BATCH * hvd.size()
+    features, labels = make_data(steps=steps)
+    rates = [*_ramp(0.05, hvd.size(), 2 * steps), *[0.05] * steps]
     momentum = float(np.float32(0.9))  # so Keras casts it, whatever the weights are
     for nesterov in (False, True):
         weights, velocity = np.zeros((3, 1)), np.zeros((3, 1))
         for i, rate in enumerate(rates):
-            part = slice(i % STEPS * batch, (i % STEPS + 1) * batch)
+            part = slice(i % steps * batch, (i % steps + 1) * batch)
             error = features[part] @ weights - labels[part]
             gradient = 2 * features[part].T @ error / batch
             velocity = momentum * velocity + gradient
@@ -215,7 +217,7 @@ def check_momentum_correction(folder):
         layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
         model = keras.Sequential([keras.layers.Input((3,)), layer])
         optimizer = keras.optimizers.SGD(0.05, momentum=0.9, nesterov=nesterov)
-        model.compile(hvd.DistributedOptimizer(optimizer), loss="mse")
+        model.compile(hvd.DistributedOptimizer(optimizer), loss="mse", run_eagerly=True)
         warmup = hvd.callbacks.LearningRateWarmupCallback(0.05, warmup_epochs=2)
         fit(model, (shard(features), shard(labels)), SHARD_BATCH, [warmup], epochs=3)
         assert_near(model.get_weights(), [weights])
@@ -223,23 +225,26 @@ def check_momentum_correction(folder):
 
 def check_schedule(folder):
     """Steps and ramps between two epochs, and the rate of Horovod's exponential decay."""
+    steps = 3
 
     def rates(*schedules, epochs=4):
         recorder = Recorder()
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.5))
-        distributed_fit(optimizer, callbacks=[*schedules, recorder], epochs=epochs)
+        distributed_fit(
+            optimizer, callbacks=[*schedules, recorder], epochs=epochs, steps=steps, eager=True
+        )
         return recorder.rates
 
     schedule = hvd.callbacks.LearningRateScheduleCallback
     found = rates(
         schedule(0.2, lambda epoch: 1.0, 1, 2), schedule(0.2, lambda epoch: 0.1**epoch, 2)
     )
-    expected = [0.5] * STEPS + [0.2] * STEPS + [0.2 * 0.01] * STEPS + [0.2 * 0.001] * STEPS
+    expected = np.repeat([0.5, 0.2, 0.2 * 0.01, 0.2 * 0.001], steps)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     found = rates(schedule(0.2, 0.5, start_epoch=1), epochs=3)
-    np.testing.assert_allclose(found[::STEPS], [0.5, 0.2, 0.1], rtol=1e-6)
+    np.testing.assert_allclose(found[::steps], [0.5, 0.2, 0.1], rtol=1e-6)
     found = rates(schedule(0.2, lambda epoch: 1 + epoch, staircase=False), epochs=2)
-    np.testing.assert_allclose(found, [0.2 * (1 + i / STEPS) for i in range(2 * STEPS)], rtol=1e-6)
+    np.testing.assert_allclose(found, [0.2 * (1 + i / steps) for i in range(2 * steps)], rtol=1e-6)
 
 
 def check_learning_rate_refusals(folder):

@@ -27,47 +27,48 @@ EXAMPLE = "docs/examples/horovod_keras_mnist.py"
 
 
 def _checks():
-    """Names of the checks of each file, without importing Horovod here."""
-    found = {}
+    """Their names, without importing Horovod here."""
+    found = []
     for file in sorted(pathlib.Path(__file__).parent.glob("*_checks.py")):
-        functions = [
-            n for n in ast.parse(file.read_text("utf-8")).body if isinstance(n, ast.FunctionDef)
+        names = [
+            n.name
+            for n in ast.parse(file.read_text("utf-8")).body
+            if isinstance(n, ast.FunctionDef)
         ]
-        found[file.stem] = [each.name for each in functions if each.name.startswith("check_")]
+        found.extend(name for name in names if name.startswith("check_"))
     return found
 
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory, run_all):
-    """Number of ranks, name of a file of checks -> folder with what each rank wrote, after one mpirun for each."""
+    """Number of ranks -> folder with what each rank wrote, after one mpirun for each."""
     folders = {}
 
-    def run(ranks, file):
-        if (ranks, file) not in folders:
-            folders[ranks, file] = folder = tmp_path_factory.mktemp(f"ranks-{ranks}")
-            names = _checks()[file]
+    def run(ranks):
+        if ranks not in folders:
+            folders[ranks] = folder = tmp_path_factory.mktemp(f"ranks-{ranks}")
+            names = _checks()
             if ranks > 2 and not run_all:
                 names = sorted(WITH_THREE.intersection(names))
             ended = mpirun(
                 ranks, "-m", "tfmat_tests.horovod.rank", str(folder), *names, timeout=540
             )
             assert ended.returncode == 0, ended.stderr[-4000:]
-        return folders[ranks, file]
+        return folders[ranks]
 
     return run
 
 
 def _cases():
     for ranks in (2, 3):
-        for file, checks in _checks().items():
-            for check in checks:
-                large = ranks == 3 and check not in WITH_THREE
-                yield pytest.param(ranks, file, check, marks=[pytest.mark.large] if large else [])
+        for check in _checks():
+            large = ranks == 3 and check not in WITH_THREE
+            yield pytest.param(ranks, check, marks=[pytest.mark.large] if large else [])
 
 
-@pytest.mark.parametrize(("ranks", "file", "check"), list(_cases()))
-def test_checks(ranks, file, check, outcomes):
-    folder = outcomes(ranks, file)
+@pytest.mark.parametrize(("ranks", "check"), list(_cases()))
+def test_checks(ranks, check, outcomes):
+    folder = outcomes(ranks)
     for rank in range(ranks):
         result = json.loads((folder / f"{rank}.json").read_text())
         assert check in result["ran"], "a check before it failed"
@@ -76,7 +77,7 @@ def test_checks(ranks, file, check, outcomes):
 
 def test_saved_model_loads_without_horovod(outcomes):
     """As the plain optimizer that was wrapped, with its slots."""
-    folder = outcomes(2, "saving_checks")
+    folder = outcomes(2)
     model = keras.models.load_model(folder / "model.keras")
     assert type(model.optimizer) is keras.optimizers.Adam
     assert "horovod" not in sys.modules

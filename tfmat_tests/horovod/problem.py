@@ -41,10 +41,10 @@ def make_model(seed=0):
     )
 
 
-def make_data(count=None, seed=1):
-    """Features [count, 3] and labels [count, 1]; by default STEPS batches of every rank."""
+def make_data(count=None, seed=1, steps=STEPS):
+    """Features [count, 3] and labels [count, 1]; by default `steps` batches of every rank."""
     random = np.random.default_rng(seed)
-    features = random.normal(size=(count or STEPS * SHARD_BATCH * hvd.size(), 3))
+    features = random.normal(size=(count or steps * SHARD_BATCH * hvd.size(), 3))
     return features, np.sin(features).sum(1, keepdims=True)
 
 
@@ -54,7 +54,7 @@ def shard(array):
     return batches[:, hvd.rank()].reshape(-1, *array.shape[1:])
 
 
-def fit(model, data, batch_size, callbacks=(), epochs=2, **options):
+def fit(model, data, batch_size, callbacks=(), epochs=1, **options):
     """A quiet `fit` in the order of the data."""
     return model.fit(
         *data,
@@ -72,23 +72,28 @@ def on_rank_0(function, *arguments):
     return hvd.broadcast_object(function(*arguments) if hvd.rank() == 0 else None, 0)
 
 
-def plain_fit(optimizer, model=None, batches=1, epochs=2):
-    """Weights after a fit of one process, rank 0, on the whole of each global batch, or of several as one."""
+def plain_fit(optimizer, model=None, batches=1, epochs=1):
+    """Weights after a fit of one process, rank 0, on the whole of each global batch, or of several as one.
+
+    So few steps take no longer than the graph of one.
+    """
 
     def weights():
         chosen = model or make_model()
-        chosen.compile(optimizer, loss="mse")
+        chosen.compile(optimizer, loss="mse", run_eagerly=True)
         fit(chosen, make_data(), SHARD_BATCH * hvd.size() * batches, epochs=epochs)
         return chosen.get_weights()
 
     return on_rank_0(weights)
 
 
-def distributed_fit(optimizer, steps_per_execution=1, callbacks=(), **options):
-    """A model after a fit on this rank's parts; each rank begins with weights of its own."""
+def distributed_fit(
+    optimizer, steps_per_execution=1, callbacks=(), *, eager=False, steps=STEPS, **options
+):
+    """A model after a fit on this rank's parts, as a graph or not; each rank begins with weights of its own."""
     model = make_model(seed=hvd.rank())
-    model.compile(optimizer, loss="mse", steps_per_execution=steps_per_execution)
-    data = tuple(map(shard, make_data()))
+    model.compile(optimizer, loss="mse", steps_per_execution=steps_per_execution, run_eagerly=eager)
+    data = tuple(map(shard, make_data(steps=steps)))
     broadcast = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
     fit(model, data, SHARD_BATCH, [broadcast, *callbacks], **options)
     return model
