@@ -12,7 +12,7 @@ import tensorflow as tf
 layers = keras.layers
 
 # The third batch of an epoch is a partial one where the backend owns the batches. Two ranks share a batch.
-NUM_EXAMPLES, NUM_WHOLE, BATCH, EPOCHS, RANKS = 44, 48, 16, 3, 2
+NUM_EXAMPLES, NUM_WHOLE, BATCH, EPOCHS, RANKS = 44, 48, 16, 2, 2
 RANDOM = np.random.default_rng(0)
 VECTORS = RANDOM.normal(size=(NUM_WHOLE, 4)).astype("f")
 SEQUENCES = RANDOM.normal(size=(NUM_WHOLE, 6, 4)).astype("f")
@@ -46,9 +46,11 @@ def _transformer():
     return keras.Model(inputs, layers.Dense(1)(layers.GlobalAveragePooling1D()(x)))
 
 
-def _several_outputs():
+def _several_outputs(*more):
     inputs = layers.Input((4,))
     x = layers.Dense(8, activation="tanh")(inputs)
+    for layer in more:
+        x = layer(x)
     number, kind = layers.Dense(1)(x), layers.Dense(1, activation="sigmoid")(x)
     return keras.Model(inputs, {"number": number, "kind": kind})
 
@@ -115,8 +117,10 @@ class Feature:
     def keras_loss(self, labels, outputs, weights):
         """Keras's own, whatever form it has."""
         if isinstance(self.loss, dict):
-            losses = self.loss.items()
-            return sum(_loss(each)(labels[name], outputs[name]) for name, each in losses)
+            return sum(
+                _loss(each)(labels[name], outputs[name], sample_weight=weights)
+                for name, each in self.loss.items()
+            )
         return _loss(self.loss)(labels, outputs, sample_weight=weights)
 
 
@@ -190,6 +194,25 @@ FEATURES = {
         WORDS % 4,
         np.repeat(NUMBERS[:, None], 6, axis=1),
     ),
+}
+
+SEVERAL = FEATURES["several outputs, a dictionary of losses"]
+# Of what ParallelSteps is given in another form than the Trainer, all in one: arrays by name, weights, and statistics.
+STEP_BY_STEP = dataclasses.replace(
+    SEVERAL, model=lambda: _several_outputs(layers.BatchNormalization()), weights=WEIGHTS
+)
+# What all backends have in common is trained by one of them, and with --all by each.
+WITH_ALL = {
+    "single": {
+        "a transformer: dense layers on sequences",
+        "`Embedding` with Adam",
+        "`mixed_bfloat16`",
+        "`mixed_float16` with `loss_scale_factor`",
+        "`class_weight`",
+        "`keras.metrics.AUC`",
+        "regularizers and constraints of weights",
+    },
+    "mesh": {"`class_weight`"},
 }
 
 

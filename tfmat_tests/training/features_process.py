@@ -1,7 +1,7 @@
-"""Trains every row of the table: `python -m THIS FOLDER mesh` or `mpirun -np 2 python -m THIS FOLDER horovod`.
+"""Trains rows of the table: `python -m THIS FOLDER mesh [all]`, or `mpirun -np 2 python -m THIS FOLDER horovod`.
 
 FOLDER/<where>.json has for each row the metrics, or the error, and the warnings; FOLDER/<where>-<row>.npz the weights.
-The second command does that for `horovod` and for `fit`. <where>-steps is what ParallelSteps made of some of the rows.
+The second command does that for `horovod` and for `fit`. <where>-steps is what ParallelSteps made of STEP_BY_STEP.
 """
 
 import json
@@ -55,7 +55,10 @@ def train_step_by_step(feature, backend):
 
 
 def fit_with_horovod(feature, rank):
-    """Weights and metrics after Keras's `fit` on this rank's part of every batch."""
+    """Weights and metrics after Keras's `fit` on this rank's part of every batch.
+
+    Without a graph, which takes longer to make than so few steps do; the checks of tfmat.horovod make it.
+    """
     import numpy as np
 
     import tfmat.horovod as hvd
@@ -72,6 +75,7 @@ def fit_with_horovod(feature, rank):
         hvd.DistributedOptimizer(feature.optimizer()),
         loss=feature.loss,
         metrics=list(metrics.values()),
+        run_eagerly=True,
     )
     callbacks = [
         hvd.callbacks.BroadcastGlobalVariablesCallback(0),
@@ -91,15 +95,13 @@ def fit_with_horovod(feature, rank):
     return model.get_weights(), {name: history[name][-1] for name in metrics}
 
 
-def run_all(folder, where, run, rank=0, rows=None):
-    """All rows, or some; what they end in."""
+def run_all(folder, where, run, rank, features, without=()):
+    """All these rows but some; what they end in."""
     import numpy as np
 
-    from tfmat_tests.training.features import FEATURES
-
     found = {}
-    for number, (name, feature) in enumerate(FEATURES.items()):
-        if rows and name not in rows:
+    for number, (name, feature) in enumerate(features.items()):
+        if name in without:
             continue
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -115,9 +117,10 @@ def run_all(folder, where, run, rank=0, rows=None):
         (folder / f"{where}.json").write_text(json.dumps(found))
 
 
-def main(folder, where):
+def main(folder, where, how_many=""):
     """See the module."""
     from tfmat.backends import make_backend
+    from tfmat_tests.training.features import FEATURES, STEP_BY_STEP, WITH_ALL
 
     rank = find_processes().rank
     if where == "mesh":
@@ -128,21 +131,22 @@ def main(folder, where):
         prepare_tensorflow(processors=1)
         backend = make_backend(where)
     with backend:
-        run_all(folder, where, lambda feature: train(feature, backend), rank)
-        some = "`sample_weight`", "`BatchNormalization`", "several outputs, a dictionary of losses"
+        without = () if how_many else WITH_ALL.get(where, ())
+        run_all(folder, where, lambda each: train(each, backend), rank, FEATURES, without)
+        one_by_one = {"steps": STEP_BY_STEP}
         run_all(
             folder,
             f"{where}-steps",
-            lambda feature: train_step_by_step(feature, backend),
+            lambda each: train_step_by_step(each, backend),
             rank,
-            some,
+            one_by_one,
         )
         if where == "horovod":
             import tfmat.horovod as hvd
 
             hvd.init()
-            run_all(folder, "fit", lambda feature: fit_with_horovod(feature, rank), rank)
+            run_all(folder, "fit", lambda each: fit_with_horovod(each, rank), rank, FEATURES)
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]), sys.argv[2])
+    main(pathlib.Path(sys.argv[1]), *sys.argv[2:])
