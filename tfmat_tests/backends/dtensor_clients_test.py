@@ -40,7 +40,8 @@ def test_two_clients_with_two_devices_each(stage, optimizer):
 def _train(ranks, workdir, *earlier, **settings):
     """A run in `workdir`, after others in the same processes; each of those is its settings."""
     runs = [*earlier, {"workdir": str(workdir), **settings}]
-    arguments = [json.dumps({"hidden_units": 24, "total_steps": STEPS, **run}) for run in runs]
+    common = {"hidden_units": 24, "total_steps": STEPS, "validation": False}
+    arguments = [json.dumps({**common, **run}) for run in runs]
     return mpirun(ranks, "-m", RUN, *arguments, timeout=PATIENCE)
 
 

@@ -35,6 +35,7 @@ class Settings:
       phase: "start", "training", "validation" or "checkpoint".
       fewer_examples: the last rank has one example less than the others.
       sharding: see `Trainer.fit`.
+      validation: after each epoch, on 200 examples.
       record_batches: each rank writes the labels that it trained on to WORKDIR-RANK.npy, in their order.
       hidden_units: of the one dense layer.
       options: of the backend.
@@ -52,6 +53,7 @@ class Settings:
     skip_reduce: bool = False
     fewer_examples: bool = False
     sharding: str = "partition"
+    validation: bool = True
     record_batches: bool = False
     hidden_units: int = 25
     options: dict = dataclasses.field(default_factory=dict)
@@ -186,7 +188,7 @@ def main(settings):
             labels,
             global_batch_size=100,
             train_for=f"{settings.total_steps}steps",
-            validation=(features[:200], labels[:200]),
+            validation=(features[:200], labels[:200]) if settings.validation else None,
             shard_size=1024,
             sharding=settings.sharding,
         )
