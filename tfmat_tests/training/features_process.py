@@ -55,10 +55,7 @@ def train_step_by_step(feature, backend):
 
 
 def fit_with_horovod(feature, rank):
-    """Weights and metrics after Keras's `fit` on this rank's part of every batch.
-
-    Without a graph, which takes longer to make than so few steps do; the checks of tfmat.horovod make it.
-    """
+    """Weights and metrics after Keras's `fit` on this rank's part of every batch."""
     import numpy as np
 
     import tfmat.horovod as hvd
@@ -75,7 +72,6 @@ def fit_with_horovod(feature, rank):
         hvd.DistributedOptimizer(feature.optimizer()),
         loss=feature.loss,
         metrics=list(metrics.values()),
-        run_eagerly=True,
     )
     callbacks = [
         hvd.callbacks.BroadcastGlobalVariablesCallback(0),
