@@ -7,6 +7,7 @@ import scipy.stats
 from tfmat.curves.records import observed
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
+from tfmat.identification import posterior_sampling
 from tfmat.identification.least_squares import fit_with_noise
 from tfmat.identification.likelihood import Likelihoods, NoiseModel
 from tfmat.identification.posterior_grid import CurveLikelihood, likelihoods, posterior_moments
@@ -16,7 +17,10 @@ from tfmat.materials import find_law
 
 
 def all_simulated(count, seed=5, **settings):
-    """The likelihoods of simulated curves, labels of their least squares fits and true labels."""
+    """The likelihoods of simulated curves, labels of their least squares fits and true labels.
+
+    A sampled posterior takes a time in proportion to the points: 50 of them tell as much of the sampler as 200.
+    """
     given = CurveSettings(**settings)
     simulator, noise = Simulator(given, seed), NoiseModel.of(given)
     curves = simulator.curves(0, count)
@@ -38,10 +42,11 @@ def sampled(many, starts, seed=0, **options):
     return sample_posteriors(many, starts[:, None], generators, **options)
 
 
-def brute_force(likelihood, num_labels=2, nodes=150):
+def brute_force(likelihood, num_labels=2, nodes=60):
     """Mean and variance by the midpoint rule on an even grid over the prior, refined to where mass was.
 
-    The first grids are too coarse to show the largest density, so that little is cut away after them.
+    The first grids are too coarse to show the largest density, so that little is cut away after them. Smooth densities
+    of two labels come out as with 150 nodes to 2e-4, those of three with 24 as with 40 to 0.02.
     """
     low, high = np.zeros(num_labels), np.ones(num_labels)
     for cut in (2000, 300, 60, 25, None):
@@ -50,7 +55,10 @@ def brute_force(likelihood, num_labels=2, nodes=150):
         ]
         points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, num_labels)
         density = np.concatenate(
-            [likelihood.log_density(part) for part in np.array_split(points, 100)]
+            [
+                likelihood.log_density(part)
+                for part in np.array_split(points, -(-len(points) // 500))
+            ]
         )
         if cut is not None:
             kept, width = points[density > density.max() - cut], (high - low) / nodes
@@ -81,7 +89,7 @@ def test_quadrature_equals_brute_force(settings):
 
 
 def test_quadrature_has_converged():
-    curves, fitted, _ = simulated(200)
+    curves, fitted, _ = simulated(60)
     coarse, fine = (
         np.array(
             [
@@ -96,7 +104,7 @@ def test_quadrature_has_converged():
 
 
 def test_a_bad_start_does_not_matter():
-    curves, fitted, _ = simulated(20)
+    curves, fitted, _ = simulated(8)
     for likelihood, mode in zip(curves, fitted, strict=True):
         near, far = (
             posterior_moments(likelihood, start)
@@ -106,39 +114,46 @@ def test_a_bad_start_does_not_matter():
 
 
 def test_one_label():
-    curves, fitted, _ = simulated(10, fixed={"G0": 4000.0})
+    curves, fitted, _ = simulated(6, fixed={"G0": 4000.0})
     for likelihood, mode in zip(curves, fitted, strict=True):
-        mean, variance = brute_force(likelihood, 1, 4000)
+        mean, variance = brute_force(likelihood, 1, 1000)
         found = posterior_moments(likelihood, mode)
         np.testing.assert_allclose(found.variance, variance, rtol=2e-3)
         assert abs(found.mean - mean) < 2e-3 * np.sqrt(variance)
 
 
 def test_sampling_agrees_with_quadrature_within_its_stated_error():
-    many, fitted, _ = all_simulated(150)
-    curves = simulated(150)[0]
+    """Few curves, of many draws each: a variance that is off by 3 % everywhere is four standard errors off."""
+    count = 40
+    many, fitted, _ = all_simulated(count, num_points=50)
+    curves = likelihoods(many.law, many.noise, many.strain, many.stress, many.valid)
     errors, spreads = [], []
-    for likelihood, mode, found in zip(curves, fitted, sampled(many, fitted), strict=True):
+    answers = sampled(many, fitted, enough=1000.0)
+    for likelihood, mode, found in zip(curves, fitted, answers, strict=True):
         exact = posterior_moments(likelihood, mode)
-        assert found.converged
+        assert found.converged and found.effective_samples >= 1000
         errors.append((found.mean - exact.mean) / np.sqrt(exact.variance / found.effective_samples))
         spreads.append((found.variance / exact.variance - 1) * np.sqrt(found.effective_samples / 2))
-    assert (np.mean(np.square(errors), axis=0) < 1.2).all()
+    # The mean of so many squares of standard normal numbers is below this in 95 of 100 cases.
+    assert (np.mean(np.square(errors), axis=0) < 1 + 1.7 * np.sqrt(2 / count)).all()
     # Posteriors with heavier tails than the normal one scatter a little more.
     assert (np.mean(np.square(spreads), axis=0) < 2).all()
-    assert (np.abs(np.mean(spreads, axis=0)) < 4 / np.sqrt(150)).all()
+    assert (np.abs(np.mean(spreads, axis=0)) < 4 / np.sqrt(count)).all()
 
 
 def test_sampling_follows_a_bent_ridge():
     """A short curve of a metal hardly tells Q from b: two samplings agree, and with the truth on average."""
-    many, fitted, labels = all_simulated(60, law="voce")
-    first, second = (sampled(many, fitted, seed) for seed in (0, 1))
+    count, twice = 40, 16
+    many, fitted, labels = all_simulated(count, law="voce", num_points=50)
+    first, second = sampled(many, fitted), sampled(many, fitted, 1, chosen=range(twice))
     assert np.mean([found.converged for found in first]) > 0.95
-    one, other = (np.array([found.variance for found in run]) for run in (first, second))
-    np.testing.assert_allclose(one.mean(axis=0), other.mean(axis=0), rtol=0.25)
+    variance, other = (np.array([found.variance for found in run]) for run in (first, second))
+    np.testing.assert_allclose(variance[:twice].mean(axis=0), other.mean(axis=0), rtol=0.25)
     means = np.array([found.mean for found in first])
-    calibration = ((means - labels) ** 2 / one).mean(axis=0)
-    assert ((calibration > 0.5) & (calibration < 1.7)).all()
+    calibration = ((means - labels) ** 2 / variance).mean(axis=0)
+    # Chi squared of so many, over their number, is between these in 998 of 1000 cases.
+    low, high = scipy.stats.chi2.ppf([0.001, 0.999], count) / count
+    assert ((calibration > low) & (calibration < high)).all()
 
 
 @pytest.mark.parametrize(
@@ -159,7 +174,7 @@ def test_sampling_three_labels_equals_brute_force(settings):
     many, fitted, _ = all_simulated(2, num_points=60, **settings)
     each = likelihoods(many.law, many.noise, many.strain, many.stress, many.valid)
     for one, found in zip(each, sampled(many, fitted, enough=1500.0), strict=True):
-        mean, variance = brute_force(one, 3, 40)
+        mean, variance = brute_force(one, 3, 24)
         assert found.effective_samples > 1000
         # Standard errors of 1000 samples: 4.5 % of a variance, 0.03 standard deviations of a mean; three of them.
         np.testing.assert_allclose(found.variance, variance, rtol=0.14)
@@ -167,17 +182,24 @@ def test_sampling_three_labels_equals_brute_force(settings):
 
 
 def test_records_of_a_law_with_memory_and_eight_labels_converge():
-    """Thresholds: 95 % of records converged; ranks of the truth evenly distributed (Kolmogorov-Smirnov, 0.001 each)."""
-    many, fitted, labels = all_simulated(24, law="voce_chaboche", num_points=80)
-    starts = np.stack([labels, fitted], axis=1)
-    found = sample_posteriors(many, starts, [np.random.default_rng(i) for i in range(24)])
+    """Thresholds: all records but one converged; ranks of the truth even (Kolmogorov-Smirnov, 0.001 each)."""
+    count = 14
+    settings = CurveSettings("voce_chaboche", num_points=80)
+    curves = Simulator(settings, 5).curves(0, count)
+    law, labels = settings.build_law(), curves.labels.astype(np.float64)
+    many = Likelihoods(law, NoiseModel.of(settings), *observed(settings, curves.features))
+    # Least squares of these would take longer than the sampling.
+    found = sampled(many, labels)
     converged = np.array([one.converged for one in found])
-    assert converged.mean() >= 0.95
+    assert converged.sum() >= count - 1
     mean, variance = (
         np.array([getattr(one, name) for one in found]) for name in ("mean", "variance")
     )
     squares = ((labels - mean) ** 2 / variance)[converged]
-    assert (np.median(squares, axis=0) < 1.0).all()
+    # Of so few the median of a label, 0.45, is below this in 999 of 1000 cases; all labels together tell more.
+    middle = (len(squares) + 1) / 2
+    highest = scipy.stats.chi2.ppf(scipy.stats.beta.ppf(0.999, middle, middle), 1)
+    assert (np.median(squares, axis=0) < highest).all() and np.median(squares) < 0.8
     ranks = np.array(
         [
             np.exp(one.log_weights) @ (one.labels < truth)
@@ -190,11 +212,14 @@ def test_records_of_a_law_with_memory_and_eight_labels_converge():
     assert all((one.labels[:, 5] >= one.labels[:, 7]).all() for one in found)
 
 
-def test_the_answer_to_a_curve_does_not_depend_on_the_others():
-    many, fitted, _ = all_simulated(60, law="ramberg_osgood")
-    alone = Likelihoods(many.law, many.noise, many.strain[:2], many.stress[:2], many.valid[:2])
-    for one, other in zip(sampled(alone, fitted[:2]), sampled(many, fitted), strict=False):
-        np.testing.assert_allclose(one.variance, other.variance, rtol=1e-6)
+def test_the_answer_to_a_curve_does_not_depend_on_the_others(monkeypatch):
+    """Nor do those of curves that are begun when others are done, three at a time."""
+    monkeypatch.setattr(posterior_sampling, "_TOGETHER", 3)
+    many, fitted, _ = all_simulated(6, law="ramberg_osgood", num_points=50)
+    together = sampled(many, fitted)
+    for i in (0, 5):
+        (alone,) = sampled(many, fitted, chosen=[i])
+        np.testing.assert_allclose(alone.variance, together[i].variance, rtol=1e-6)
 
 
 def test_pareto_k_tells_draws_that_are_too_narrow():
@@ -210,7 +235,7 @@ def test_pareto_k_tells_draws_that_are_too_narrow():
 def test_a_cut_that_tells_more_than_the_stress_is_integrated_too():
     curves, fitted, _ = simulated(3, noise_mpa=20.0, strength_mpa=(60.0, 61.0))
     for likelihood, mode in zip(curves, fitted, strict=True):
-        mean, variance = brute_force(likelihood, nodes=300)
+        mean, variance = brute_force(likelihood, nodes=200)
         found = posterior_moments(likelihood, mode)
         np.testing.assert_allclose(found.variance, variance, rtol=0.15)
         assert (np.abs(found.mean - mean) < 0.1 * np.sqrt(variance)).all()

@@ -216,14 +216,15 @@ def test_slopes_are_those_of_the_density():
 def test_the_posterior_is_calibrated(options):
     """The squared error of posterior means is their variance in the mean, and their ranks are uniform."""
     settings = CurveSettings(**{**RUBBER, **options})
-    count = 100
+    count = 40
     curves = Simulator(settings, 11).curves(0, count)
     found = bayes_risk(settings, curves.features)
     labels = curves.labels.astype(np.float64)
-    # A mean of `count` squares of nearly normal numbers: five standard errors are 5 sqrt(2 / count) = 0.7.
-    assert found.calibration(labels)[0] == pytest.approx(1.0, abs=0.7)
+    # A mean of `count` squares of nearly normal numbers is between these in 998 of 1000 cases, and their own mean too.
+    low, high = scipy.stats.chi2.ppf([0.001, 0.999], count) / count
+    assert low < found.calibration(labels)[0] < high
     score = (labels - found.mean)[:, 0] / np.sqrt(found.variance[:, 0])
-    assert abs(score.mean()) < 5 / np.sqrt(count)
+    assert abs(score.mean()) < scipy.stats.norm.ppf(0.999) / np.sqrt(count)
     if found.effective_samples is not None:
         assert np.median(found.effective_samples) > 200
 
@@ -231,7 +232,7 @@ def test_the_posterior_is_calibrated(options):
 def test_errors_that_are_ignored_would_be_seen():
     """The same records under the likelihood of independent noise alone: far too sure."""
     settings = CurveSettings(**RUBBER, noise_correlation=(0.95, 0.95), stress_offset=(0.1, 0.1))
-    curves = Simulator(settings, 11).curves(0, 60)
+    curves = Simulator(settings, 11).curves(0, 24)
     right = bayes_risk(settings, curves.features)
     plain = dataclasses.replace(settings, noise_correlation=None, stress_offset=None)
     wrong = bayes_risk(plain, curves.features)
