@@ -18,7 +18,7 @@ from tfmat.identification.least_squares import polish
 from tfmat.identification.networks import find_network, law_alone
 from tfmat.identification.predictions import predict_record
 from tfmat.identification.record_answers import identify_records
-from tfmat.identification.record_fit import residuals_of
+from tfmat.identification.record_fit import fit_record, residuals_of
 from tfmat.materials.history import History
 from tfmat.materials.registry import find_law
 from tfmat_tests.curves.made_tests import STRETCH, cycles, rubber, saved, tension
@@ -35,6 +35,17 @@ def answer(law: str, *arguments: str, **options):
 
 def kinds(found) -> list[str]:
     return [caveat.kind for caveat in found.warnings]
+
+
+# Of voce_chaboche_1.
+STEEL = np.array([[200e3, 300.0, 80.0, 8.0, 20e3, 150.0]])
+
+
+def followed(values, strain):
+    """What voce_chaboche_1 answers, with noise: no other law is searched for where this one comes as near as that."""
+    law = find_law("voce_chaboche_1")
+    noise = np.random.default_rng(0).normal(0.0, 1.0, len(strain))
+    return law.respond(History(strain=strain[None]), values)[0] + noise
 
 
 def test_three_modes_of_rubber_give_their_parameters_back(tmp_path):
@@ -100,8 +111,9 @@ def test_one_rate_leaves_its_factor_open_and_so_does_one_temperature(tmp_path):
 
 
 def test_a_cyclic_law_from_one_loading_must_not_be_used(tmp_path):
-    strain = np.linspace(0.0, 0.05, 80)
-    stress = np.minimum(200e3 * strain, 300.0 + 1000.0 * strain)
+    strain = np.linspace(0.0, 0.05, 40)
+    # Hardening of two kinds at one pace, which one loading cannot tell apart.
+    stress = followed(np.array([[200e3, 300.0, 80.0, 50.0, 4e3, 50.0]]), strain)
     found = answer("voce_chaboche_1", saved(tmp_path, "true strain,true stress", strain, stress))
     assert "no unloading" in found.do_not_use
     unknown = [caveat.text for caveat in found.warnings if caveat.kind == "cannot be identified"]
@@ -110,20 +122,19 @@ def test_a_cyclic_law_from_one_loading_must_not_be_used(tmp_path):
 
 def test_cyclic_steel_is_found_again(tmp_path):
     law = find_law("voce_chaboche_1")
-    truth = np.array([[200e3, 300.0, 80.0, 8.0, 20e3, 150.0]])
     strain = cycles((0.01, -0.01, 0.015, -0.015, 0.02, -0.02), points=25)
-    stress = law.respond(History(strain=strain[None]), truth)[0]
+    stress = law.respond(History(strain=strain[None]), STEEL)[0]
     found = answer(
         "voce_chaboche_1", saved(tmp_path, "true strain,true stress (MPa)", strain, stress)
     )
     values = [found.parameters[p.name].value for p in law.parameters]
-    np.testing.assert_allclose(values, truth[0], rtol=1e-3)
+    np.testing.assert_allclose(values, STEEL[0], rtol=1e-3)
     assert not found.do_not_use
     assert found.to_json()["tests"][0]["half_cycles"] == 6
 
 
 def test_a_law_that_misses_the_tests_says_so(tmp_path):
-    strain = cycles()
+    strain = cycles(points=12)
     path = saved(
         tmp_path, "true strain,true stress (MPa)", strain, 300.0 * np.sign(np.sin(900 * strain))
     )
@@ -140,9 +151,9 @@ def test_the_python_function_takes_arrays_and_paths(tmp_path):
         {"uniaxial": (STRETCH - 1.0, stress), "equibiaxial": path}, law="neo_hooke"
     )
     assert [test.programme.name for test in both.curve.tests] == ["uniaxial", "equibiaxial"]
-    strain = cycles()
-    one = tfmat.identify(strain, np.clip(200e3 * strain, -300, 300), law="voce_chaboche_1")
-    assert one.curve.tests[0].turns == [40, 80, 120]
+    strain = cycles(points=12)
+    one = tfmat.identify(strain, followed(STEEL, strain), law="voce_chaboche_1")
+    assert one.curve.tests[0].turns == [12, 24, 36]
     with pytest.raises(InputError, match="did you mean 'uniaxial'"):
         tfmat.identify({"uniaxal": (STRETCH - 1.0, stress)}, law="neo_hooke")
     table = {"strain": STRETCH / 100, "stress": stress, "time": STRETCH[::-1]}
@@ -205,23 +216,28 @@ def _strain_weighted(law, values, record) -> float:
     return total
 
 
-def test_resspylab_steel_together(real_curves):
-    """The best known of two backstresses is 940.5 MPa² (48 starts of Levenberg-Marquardt with the exact integrator)."""
-    folder = real_curves / "resspylab_cyclic_steel"
-    found = answer("voce_chaboche", *(f"cyclic={folder / f'example_{i}.csv'}" for i in (1, 2)))
-    law = find_law("voce_chaboche")
-    values = np.array([[found.parameters[p.name].value for p in law.parameters]])
-    assert _strain_weighted(law, values, found.curve) <= 1.02 * 940.5
-
-
-def test_resspylab_steel_together_from_the_network_that_comes_with_tfmat(real_curves):
-    """Six steps of least squares from its answer to both tests are as good as many starts."""
-    from tfmat.identification.identifier import Identifier
-
+@pytest.fixture(scope="module")
+def resspylab_steel(real_curves):
+    """The law of two backstresses, and both tests."""
     law = find_law("voce_chaboche")
     folder = real_curves / "resspylab_cyclic_steel"
     files = [f"cyclic={folder / f'example_{i}.csv'}" for i in (1, 2)]
     ((record,), _) = load_records(find_records(files, law), law)
+    return law, record
+
+
+def test_resspylab_steel_together(resspylab_steel):
+    """The best known of two backstresses is 940.5 MPa² (48 starts of Levenberg-Marquardt with the exact integrator)."""
+    law, record = resspylab_steel
+    values = fit_record(law, record).best.values
+    assert _strain_weighted(law, values[None], record) <= 1.02 * 940.5
+
+
+def test_resspylab_steel_together_from_the_network_that_comes_with_tfmat(resspylab_steel):
+    """Six steps of least squares from its answer to both tests are as good as many starts."""
+    from tfmat.identification.identifier import Identifier
+
+    law, record = resspylab_steel
     network = Identifier.open(find_network(None, "voce_chaboche"))
     predicted, caveats = predict_record(network, record)
     assert [caveat.kind for caveat in caveats] == ["network answered in parts"]
