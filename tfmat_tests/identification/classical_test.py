@@ -47,13 +47,18 @@ def measured(law_name: str, seed: int = 3) -> list[MeasuredCurve]:
     return curves
 
 
-@pytest.mark.parametrize("law_name", sorted(MONOTONIC_LAWS))
+def _in_turn(law_name):
+    """Laws whose answers are compared by default: one of shear, and one of metals, which all are compared with."""
+    large = law_name not in ("hahn_tsai", "voce")
+    return pytest.param(law_name, marks=[pytest.mark.large] if large else [])
+
+
+@pytest.mark.parametrize("law_name", map(_in_turn, sorted(MONOTONIC_LAWS)))
 def test_an_answer_is_a_function_of_its_own_curve_alone(law_name):
     source, curves = law_alone(law_name), measured(law_name)
     alone = [identify(source, [curve])[0].to_json() for curve in curves]
-    for order in ((3, 2, 1, 0), (2, 0)):
-        together = identify(source, [curves[i] for i in order])
-        assert [answer.to_json() for answer in together] == [alone[i] for i in order]
+    together = identify(source, curves[::-1])
+    assert [answer.to_json() for answer in together] == alone[::-1]
 
 
 @pytest.mark.parametrize("law_name", sorted(MONOTONIC_LAWS))
@@ -184,16 +189,17 @@ def test_intervals_hold_the_truth_under_misfit_too():
 
 def test_intervals_of_independent_noise_stay_those_of_student():
     simulator = Simulator(CurveSettings("hahn_tsai"), 5)
-    curves = simulator.curves(0, 150)
+    count = 80
+    curves = simulator.curves(0, count)
     strain, stress, valid = split_features(curves.features)
     held = []
-    for i in range(150):
+    for i in range(count):
         found = best_fit(simulator.law, strain[i, valid[i]], stress[i, valid[i]])
         true = simulator.law.from_labels(curves.labels[i : i + 1].astype(float))[0]
         held.append((found.interval[:, 0] <= true) & (true <= found.interval[:, 1]))
     share = np.mean(held, axis=0)
-    # Three standard deviations of 150 curves are 0.053; alike residuals are only ever counted against an interval.
-    assert (share > 0.90).all()
+    # Three standard deviations; alike residuals are only ever counted against an interval.
+    assert (share > 0.95 - 3 * np.sqrt(0.95 * 0.05 / count)).all()
 
 
 def test_a_given_value_far_from_any_material_is_refused_with_its_unit():
