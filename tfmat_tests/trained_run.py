@@ -161,7 +161,7 @@ def _posterior(model: "keras.Model", dataset: PackedDataset) -> "keras.Model":
     flow = PosteriorFlow(2, couplings=2, name=POSTERIOR)
     outputs = keras.layers.Dense(flow.columns, name="posterior_parameters")(model.layers[-2].output)
     model = keras.Model(model.inputs[0], flow(outputs))
-    epochs, batch = 12, 96
+    epochs, batch = 20, 192
     steps = epochs * (dataset.num_train // batch)
     optimizer = keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(3e-3, steps))
     model.compile(optimizer, flow.loss, steps_per_execution=24)

@@ -202,7 +202,7 @@ MISFITS = {
 }
 
 
-def share_inside(misfit, count, law):
+def share_inside(misfit, count, law, samples=500):
     """The share of 95 % intervals that hold the truth, [parameters], and of answers that count."""
     settings = dict(misfit or {})
     if "noise_mpa" in settings:
@@ -228,7 +228,7 @@ def share_inside(misfit, count, law):
     ]
     measured = MeasuredLikelihoods(many.law, tests, fitted.labels)
     found, certificates = correct(
-        measured, guesses(fitted, 1000), 500, starts=fitted.labels[:, None]
+        measured, guesses(fitted, 2 * samples), samples, starts=fitted.labels[:, None]
     )
     good = np.array([one.is_exact for one in certificates])
     low, high = np.moveaxis(found.intervals((0.95,))[0], 2, 0)
@@ -237,9 +237,9 @@ def share_inside(misfit, count, law):
 
 @pytest.mark.parametrize("misfit", MISFITS)
 def test_intervals_hold_under_misfit(misfit):
-    """95 % intervals hold 90 % and more; of 40 curves a share of 0.95 is above 0.82 in 999 of 1000 cases."""
-    inside, counted = share_inside(MISFITS[misfit], 40, "hahn_tsai")
-    assert (inside > 0.82).all() and inside.mean() >= 0.9 and counted > 0.9
+    """95 % intervals hold 90 % and more; of 30 curves a share of 0.95 is above 0.78 in 999 of 1000 cases."""
+    inside, counted = share_inside(MISFITS[misfit], 30, "hahn_tsai", samples=200)
+    assert (inside > 0.78).all() and inside.mean() >= 0.9 and counted > 0.9
 
 
 @pytest.mark.large
