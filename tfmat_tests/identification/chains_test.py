@@ -90,11 +90,11 @@ def test_a_correction_ends_with_chains_where_no_weights_do(monkeypatch):
         monkeypatch.setattr(module, "LARGEST_K", -99.0)
     told = []
     found, certificates = correct(
-        many, guesses(fitted, 2000), 1000, progress=lambda *done: told.append(done)
+        many, guesses(fitted, 1200), 600, progress=lambda *done: told.append(done)
     )
     assert told[-1] == (2, 2) and told == sorted(told)
     monkeypatch.setattr(side_by_side, "processors", lambda: 1)
-    alone, others = correct(many, guesses(fitted, 2000), 1000)
+    alone, others = correct(many, guesses(fitted, 1200), 600)
     np.testing.assert_array_equal(alone.labels, found.labels)
     assert others == certificates
     each = likelihoods(many.law, many.noise, many.strain, many.stress, many.valid)
@@ -102,7 +102,7 @@ def test_a_correction_ends_with_chains_where_no_weights_do(monkeypatch):
         exact, certificate = posterior_moments(one, fitted.labels[i]), certificates[i]
         assert certificate.status == "chains" and certificate.is_exact
         assert certificate.r_hat <= 1.01 and certificate.pareto_k is None
-        worth = min(certificate.effective_draws, 1000)
+        worth = min(certificate.effective_draws, 600)
         off = np.abs(found.mean[i] - exact.mean)
         assert (off < 5 * np.sqrt(exact.variance / worth)).all()
         spread = found.labels[i].var(axis=0) / exact.variance

@@ -34,16 +34,17 @@ def test_an_offset_of_the_stress_moves_the_modulus_by_its_share():
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("count", "options"),
     [
-        {"strain_offset": (0.002, 0.01)},
-        {"machine_stiffness": (200.0, 800.0)},
-        {"law": "norton", "noise_strain": 1e-8, "stress_offset": (0.1, 1.0)},
+        (160, {"strain_offset": (0.002, 0.01)}),
+        (160, {"machine_stiffness": (200.0, 800.0)}),
+        # Slow to fit, and three in four of its deviations are small.
+        (60, {"law": "norton", "noise_strain": 1e-8, "stress_offset": (0.1, 1.0)}),
     ],
 )
-def test_fits_without_noise_are_off_by_what_is_said(options):
-    """Mean squared errors of plain fits are the mean variances, up to the chance of 160 records."""
-    settings, law, curves, tests, response, valid = _records(160, noise_mpa=1e-4, **options)
+def test_fits_without_noise_are_off_by_what_is_said(count, options):
+    """Mean squared errors of plain fits are the mean variances, up to the chance of so many records."""
+    settings, law, curves, tests, response, valid = _records(count, noise_mpa=1e-4, **options)
     labels = curves.labels.astype(np.float64)
     fitted = fit_with_noise(law, tests, response, valid, 1.0, 0.0)
     inside = ((fitted.labels > 0.02) & (fitted.labels < 0.98)).all(axis=1)
