@@ -158,10 +158,13 @@ def test_draws_of_interchangeable_terms_are_those_of_the_flow_put_in_order():
     np.testing.assert_allclose(z, np.stack(of_orders)[likeliest, range(300)], rtol=1e-9)
 
 
-@pytest.mark.parametrize(("num_labels", "terms"), [(2, []), (4, [[1, 0], [2, 3]])])
-def test_the_compiled_loss_has_the_gradients_of_its_differences(num_labels, terms):
+@pytest.mark.parametrize(
+    ("num_labels", "couplings", "terms"), [(2, 2, []), (4, 3, [[1, 0], [2, 3]])]
+)
+def test_the_compiled_loss_has_the_gradients_of_its_differences(num_labels, couplings, terms):
     """Central differences of the loss that is not compiled, along a line through all of its arguments at once."""
-    flow, _ = _flow(num_labels, seed=num_labels, terms=terms)
+    # Few couplings follow each other as six do, and take less time to compile.
+    flow, _ = _flow(num_labels, seed=num_labels, terms=terms, couplings=couplings)
     random = np.random.default_rng(4)
     labels = tf.constant(random.uniform(0.1, 0.9, (30, num_labels)))
     outputs = tf.Variable(random.normal(0, 0.4, (30, flow.columns)))
@@ -228,12 +231,13 @@ def test_a_spread_widens_the_normal_distribution_that_the_density_is_bent_of():
 @pytest.mark.parametrize(("num_labels", "terms"), [(1, []), (2, []), (2, [[1], [0]])])
 def test_the_density_holds_all_and_samples_follow_it(num_labels, terms):
     flow, outputs = _flow(num_labels, seed=7, bent=0.05, terms=terms)
-    normal = np.random.default_rng(3).normal(size=(40_000, num_labels))
+    count = 20_000
+    normal = np.random.default_rng(3).normal(size=(count, num_labels))
     drawn = _sample(flow, outputs, normal)[0]
     # Midpoints of cells that hold all samples and a margin.
     y = scipy.special.logit(drawn)
     low, high = y.min(axis=0) - 1, y.max(axis=0) + 1
-    points = 4000 if num_labels == 1 else 400
+    points = 2000 if num_labels == 1 else 400 if terms else 250  # terms have an edge
     axes = [
         np.linspace(*ends, points, endpoint=False) + 0.5 * np.subtract(*ends[::-1]) / points
         for ends in zip(low, high, strict=True)
@@ -247,9 +251,10 @@ def test_the_density_holds_all_and_samples_follow_it(num_labels, terms):
     assert weights.sum() == pytest.approx(1.0, abs=1e-3)
     mean = weights @ labels
     deviation = np.sqrt(weights @ (labels - mean) ** 2)
-    # Five standard errors of 40,000 samples.
-    assert np.abs(drawn.mean(axis=0) - mean) / deviation == pytest.approx(0, abs=0.025)
-    assert drawn.std(axis=0) == pytest.approx(deviation, rel=0.03)
+    # Five standard errors; those of a deviation are of tails that are heavier than the normal one's.
+    error = 5 / np.sqrt(count)
+    assert np.abs(drawn.mean(axis=0) - mean) / deviation == pytest.approx(0, abs=error)
+    assert drawn.std(axis=0) == pytest.approx(deviation, rel=1.2 * error)
 
 
 def test_labels_at_the_ends_of_their_ranges_have_a_density():
