@@ -128,9 +128,9 @@ def test_nothing_flows_below_the_yield_stress():
 def test_sensitivities_are_the_derivatives(law):
     """Against central differences of the response, away from the corners where flow begins or a start is 0."""
     parameters = law.from_labels(
-        np.random.default_rng(3).uniform(0.2, 0.8, (6, len(law.parameters)))
+        np.random.default_rng(3).uniform(0.2, 0.8, (4, len(law.parameters)))
     )
-    for history in _programmes(120):
+    for history in _programmes(60):
         found = law.sensitivities(history, parameters)
         for i in range(len(law.parameters)):
             step = 1e-6 * parameters[:, i]
@@ -146,12 +146,12 @@ def test_sensitivities_are_the_derivatives(law):
 
 @pytest.mark.parametrize("law", [PERZYNA, NORTON])
 def test_every_draw_is_finite_and_does_not_depend_on_its_neighbours(law):
-    parameters = _draws(law, 1500)
+    parameters = _draws(law, 1100)
     for history in _programmes(60):
         answer = law.respond(history, parameters)
         assert np.isfinite(answer).all()
         assert np.isfinite(law.sensitivities(history, parameters)).all()
-        for row in (0, 2047, 2999):
+        for row in (0, 2047, 2199):
             alone = law.respond(history, parameters[row : row + 1])[0]
             np.testing.assert_allclose(alone, answer[row], rtol=1e-9, atol=1e-12)
 
