@@ -172,6 +172,28 @@ def test_noise_that_is_drawn_has_a_label_for_each_test():
         )
 
 
+def test_breaks_of_records_with_unknown_errors_tell_of_the_strength():
+    """The density with the cut over that without it: the strength lies where all tests held, and none that broke."""
+    settings, curves, tests, response, found = _records(
+        40, noise_of_maximum=(0.01, 0.1), strength_cut_off=True
+    )
+    law, (low, high) = settings.build_law(), settings.resolved().strength_mpa
+    uncut = dataclasses.replace(NoiseModel.of(settings), strength_mpa=None)
+    valid, broken = found[0].many.valid, 0
+    without = RecordLikelihoods(law, uncut, tests, response, valid)
+    for i, likelihood in enumerate(found):
+        labels = np.concatenate([curves.labels[i], [0.3, 0.6]])[None]
+        value, held, broke = law.from_labels(labels[:, :1])[0, 0], low, high
+        for test, shape in enumerate(_shapes(law, tests, i)):
+            count = valid[i, 16 * test : 16 * (test + 1)].sum()
+            held = max(held, (value * shape)[: max(count - 1, 0)].max(initial=low))
+            if 0 < count < 16:
+                broke, broken = min(broke, value * shape[count - 1]), broken + 1
+        told = likelihood.log_density(labels) - without.log_density(slice(i, i + 1), labels)
+        assert told[0] == pytest.approx(np.log((broke - held) / (high - low)), abs=1e-9)
+    assert broken
+
+
 def test_quantiles_of_offsets_are_those_of_their_scale_mixture():
     low, high = 1e-6, 1e-4
     value = offset_value((low, high))
