@@ -28,9 +28,7 @@ def default_config() -> Config:
     config = Config()
     for option in OPTIONS.values():
         section, key = _section_and_key(config, option.name)
-        # Wrapped so that an `optional` key, None by default, later takes a value of its own type.
-        with section.ignore_type():
-            section[key] = option.default
+        section[key] = option.default
     for section in FREE_SECTIONS:
         config[section] = Config()
     return config
@@ -93,14 +91,15 @@ def apply_override(config: Config, key: str, text: str) -> None:
 def check_config(config: Config) -> Config:
     """Checks every key's type and value; returns `config`. InputError names the key, the value, and what is valid."""
     known = set(OPTIONS)
-    for key, value in flatten(config).items():
-        section = key.partition(".")[0]
-        if section in FREE_SECTIONS:
-            continue
-        if key not in known:
-            raise InputError(f"unknown config key '{key}'{nearest(key, known)}")
-        parent, last = _section_and_key(config, key)
-        with parent.ignore_type():
+    # Once around all keys: each time it looks at every letter of every value.
+    with config.ignore_type():
+        for key, value in flatten(config).items():
+            section = key.partition(".")[0]
+            if section in FREE_SECTIONS:
+                continue
+            if key not in known:
+                raise InputError(f"unknown config key '{key}'{nearest(key, known)}")
+            parent, last = _section_and_key(config, key)
             parent[last] = OPTIONS[key].check(value)
     for section in ("ranges", "test_ranges"):
         for name, limits in config[section].items():
@@ -180,16 +179,16 @@ def load_saved_config(path: str | os.PathLike) -> tuple[Config, dict[str, Any]]:
 def check_saved_config(content: Mapping[str, Any]) -> tuple[Config, dict[str, Any]]:
     """A config as it was saved, and what else stands beside it; InputError names the key that cannot be."""
     config, extra = default_config(), {}
-    for key, value in flatten(content).items():
-        section, _, name = key.partition(".")
-        if section in FREE_SECTIONS:
-            config[section][name] = tuple(value) if isinstance(value, list) else value
-        elif key in OPTIONS:
-            parent, last = _section_and_key(config, key)
-            with parent.ignore_type():
+    with config.ignore_type():
+        for key, value in flatten(content).items():
+            section, _, name = key.partition(".")
+            if section in FREE_SECTIONS:
+                config[section][name] = tuple(value) if isinstance(value, list) else value
+            elif key in OPTIONS:
+                parent, last = _section_and_key(config, key)
                 parent[last] = tuple(value) if isinstance(value, list) else value
-        else:
-            extra[key] = value
+            else:
+                extra[key] = value
     return check_config(config), extra
 
 
