@@ -4,13 +4,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 
-from tfmat_tests.mpi import PROJECT
+from tfmat_tests.processes import PROJECT, forked_python
 
 COMMAND = (
-    sys.executable, "-P", "-m", "tfmat", "train", "--config=configs/smoke.py", "--config.model.hidden_units=124",
+    "-P", "-m", "tfmat", "train", "--config=configs/smoke.py", "--config.model.hidden_units=124",
     "--config.mesh=batch:2,model:2", "--config.zero_stage=1", "--config.train_for=40epochs",
 )  # fmt: skip
 PATIENCE = 200.0  # seconds
@@ -18,7 +17,7 @@ PATIENCE = 200.0  # seconds
 
 def start(folder, *flags):
     return subprocess.Popen(
-        [*COMMAND, f"--workdir={folder / 'run'}", f"--data_dir={folder / 'data'}", *flags],
+        [forked_python(), *COMMAND, f"--workdir={folder / 'run'}", f"--data_dir={folder / 'data'}", *flags],
         cwd=PROJECT, env={**os.environ, "PYTHONPATH": str(PROJECT)},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip

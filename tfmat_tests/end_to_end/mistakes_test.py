@@ -167,8 +167,8 @@ def test_a_run_that_was_never_trained(refused: Refuse, tmp_path: pathlib.Path) -
 
 
 def test_a_damaged_checkpoint_is_named(programs: ForkServer, tmp_path: pathlib.Path) -> None:
-    # Right before the third checkpoint is written.
-    how = {"die_on": ".step-*.tmp", "die_at": 5, "die_of": signal.SIGTERM}
+    # Right before the second checkpoint is written.
+    how = {"die_on": ".step-*.tmp", "die_at": 3, "die_of": signal.SIGTERM}
     assert programs.run(*SMALL_RUN, cwd=tmp_path, **how).status == 75
     time.sleep(0.01)
     for path in tmp_path.glob("run/checkpoints/step-*"):

@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from tfmat.training.run_folder import RunFolder
+from tfmat_tests.end_to_end.conftest import Refuse
 from tfmat_tests.end_to_end.runs import (
+    REASON,
     SMALL_RUN,
     TOTAL_STEPS,
     assert_as_if_never_stopped,
@@ -21,7 +24,7 @@ from tfmat_tests.end_to_end.runs import (
     metrics,
     status,
 )
-from tfmat_tests.processes import PATIENCE, ForkServer
+from tfmat_tests.processes import PATIENCE, Ended, ForkServer
 
 
 @pytest.fixture(scope="session")
@@ -35,9 +38,10 @@ def uninterrupted(programs: ForkServer, tmp_path_factory: pytest.TempPathFactory
     return folder / "run"
 
 
-def _finish(programs: ForkServer, folder: pathlib.Path) -> None:
-    ended = programs.run(*SMALL_RUN, cwd=folder)
+def _finish(programs: ForkServer, folder: pathlib.Path, *changes: str) -> Ended:
+    ended = programs.run(*SMALL_RUN, *changes, cwd=folder)
     assert ended.status == 0, ended.err
+    return ended
 
 
 def _kill_at(programs: ForkServer, folder: pathlib.Path, names: str, number: int) -> None:
@@ -46,37 +50,31 @@ def _kill_at(programs: ForkServer, folder: pathlib.Path, names: str, number: int
 
 
 # A file is opened under its unfinished name and then renamed; metrics.jsonl and log.txt grow line by line.
-def test_killed_at_every_stage_before_the_first_epoch_ends(
+def test_killed_at_every_stage(
     programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
-    kill_at = functools.partial(_kill_at, programs, tmp_path)
+    """The last process finds a run that is done, and makes up for what should have followed it."""
+    run, kill_at = tmp_path / "run", functools.partial(_kill_at, programs, tmp_path)
     kill_at(".shard-*.tmp", 3)  # while curves are simulated
     kill_at(".config.json.*.tmp", 2)  # at the start
     kill_at(".step-*.tmp", 2)  # while the first checkpoint is written
     kill_at(".step-*.tmp", 4)  # while the second one is
-    kill_at("log.txt", 2)  # at the end of the epoch: the first line says where it goes on
-    _finish(programs, tmp_path)
-    assert status(tmp_path / "run")["resumed_from_steps"] == [0, 11, 22]
-    assert_as_if_never_stopped(tmp_path, uninterrupted)
-
-
-def test_killed_at_every_stage_from_the_first_validation_on(
-    programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    kill_at = functools.partial(_kill_at, programs, tmp_path)
-    shutil.copytree(uninterrupted.parent / "data", tmp_path / "data")
-    kill_at("metrics.jsonl", 1)  # right after the validation
-    kill_at(".unfinished.model.keras", 2)  # while the best model is saved
+    kill_at(".unfinished.model.keras", 2)  # behind it, while the best model is saved
     kill_at(".unfinished.final.keras", 2)  # while the last one is
     kill_at(".evaluation.json.*.tmp", 2)  # while it evaluates
-    _finish(programs, tmp_path)
-    assert status(tmp_path / "run")["resumed_from_steps"] == [22, 22, TOTAL_STEPS]
+    assert status(run)["resumed_from_steps"] == [0, 11, 22, TOTAL_STEPS]
+    before = listing(run)
+    ended = _finish(programs, tmp_path)
+    assert f"the run in run is done: {REASON}\n" in ended.err
+    after = listing(run)
+    for name in ("final.keras", "model.keras", "model.json", "config.json", "metrics.jsonl"):
+        assert after[name] == before[name]
+    assert not [name for name in after.keys() - before.keys() if "events" in name]
     assert_as_if_never_stopped(tmp_path, uninterrupted)
 
 
-@pytest.mark.parametrize(
-    "operations", [20, *(pytest.param(n, marks=pytest.mark.large) for n in (1, 3, 5, 8, 13))]
-)
+@pytest.mark.large
+@pytest.mark.parametrize("operations", [1, 3, 5, 8, 13, 20])
 def test_killed_again_and_again_at_a_file_operation(
     programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path, operations: int
 ) -> None:
@@ -123,32 +121,73 @@ def test_killed_at_random_times(
     assert_as_if_never_stopped(tmp_path, uninterrupted)
 
 
-# Right before the second checkpoint is written.
+# Right before the second checkpoint that a process writes.
 SECOND_CHECKPOINT: dict[str, Any] = {"die_on": ".step-*.tmp", "die_at": 3}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
-def test_a_signal_while_training(
-    programs: ForkServer,
-    uninterrupted: pathlib.Path,
-    tmp_path: pathlib.Path,
-    number: signal.Signals,
-    run_all: bool,
+def _interrupt_impatiently(programs: ForkServer, folder: pathlib.Path, pause: float) -> None:
+    """Ctrl-C again and again: it leaves at once, saved or not."""
+    how = {**SECOND_CHECKPOINT, "die_of": signal.SIGINT}
+    program = programs.start(*SMALL_RUN, cwd=folder, **how)
+    program.wait_for(lambda: list(folder.glob("run/checkpoints/step-*.npz")))
+    deadline = time.monotonic() + PATIENCE
+    while program.running():
+        program.kill(signal.SIGINT)
+        time.sleep(pause)
+        assert time.monotonic() < deadline
+    ended = program.wait()
+    # Not that of a run that came to its end.
+    assert ended.status == 75 and "Traceback" not in ended.err
+    assert ended.err.splitlines()[-1].endswith("start the same command again to go on")
+    assert not leftovers(folder)
+
+
+def test_signals_while_training_and_what_may_change_on_the_way(
+    programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path, refused: Refuse
 ) -> None:
-    ended = programs.run(*SMALL_RUN, cwd=tmp_path, **SECOND_CHECKPOINT, die_of=number)
-    assert ended.status == 75 and not ended.out
-    line = ended.err.splitlines()[-1]
-    assert line.startswith(f"tfmat: {number.name} received; saved at step ")
-    assert line.endswith("start the same command again to go on")
-    saved = status(tmp_path / "run")
-    assert saved["state"] == "interrupted" and number.name in saved["reason"]
-    if number != signal.SIGTERM and not run_all:
-        return  # the same code from here on
-    ended = programs.run(*SMALL_RUN, cwd=tmp_path)
-    assert ended.status == 0, ended.err
-    (step,) = status(tmp_path / "run")["resumed_from_steps"]
-    assert f"saved at step {step} of {TOTAL_STEPS}" in line
-    assert f"going on from step {step}\n" in ended.err
+    """One signal after the other stops the same run; the last process has other options that change no number."""
+    _interrupt_impatiently(programs, tmp_path, 0.02)
+    saved = []
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+        ended = programs.run(*SMALL_RUN, cwd=tmp_path, **SECOND_CHECKPOINT, die_of=number)
+        assert ended.status == 75 and not ended.out
+        line = ended.err.splitlines()[-1]
+        assert line.startswith(f"tfmat: {number.name} received; saved at step ")
+        assert line.endswith(f" of {TOTAL_STEPS}: start the same command again to go on")
+        saved.append(int(line.split(" of ")[0].split()[-1]))
+        found = status(tmp_path / "run")
+        assert found["state"] == "interrupted" and number.name in found["reason"]
+    for change, message in (
+        ("--config.optimizer.learning_rate=0.5", "optimizer.learning_rate=0.001, not 0.5"),
+        ("--config.model.hidden_units=20", "model.hidden_units=[6], not [20]"),
+        ("--config.data.num_curves=3000", "data.num_curves=810, not 3000"),
+        ("--law=voce", "law=hahn_tsai, not voce"),
+    ):
+        assert f"the run in run was started with {message}; use" in refused(*SMALL_RUN, change)
+    ended = _finish(
+        programs,
+        tmp_path,
+        "--config.steps_per_call=9",
+        "--config.checkpoint.keep=30",
+        "--config.checkpoint.every=5steps",
+        "--config.data.reading=stream",
+    )
+    assert f"going on from step {saved[-1]}\n" in ended.err
+    found = status(tmp_path / "run")
+    assert found["resumed_from_steps"][1:] == saved and found["reason"] == REASON
+    assert len(list(tmp_path.glob("run/checkpoints/step-*"))) > 3
+    assert not leftovers(tmp_path)
+    for name in ("final.keras", "model.keras"):
+        assert_same_weights(tmp_path / "run" / name, uninterrupted / name)
+    assert metrics(tmp_path / "run") == metrics(uninterrupted)
+
+
+@pytest.mark.large
+def test_an_impatient_ctrl_c(
+    programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    _interrupt_impatiently(programs, tmp_path, 0.3)
+    _finish(programs, tmp_path)
     assert_as_if_never_stopped(tmp_path, uninterrupted)
 
 
@@ -168,83 +207,16 @@ def test_a_signal_while_curves_are_simulated(
     assert not leftovers(tmp_path) and not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("pause", [0.02, pytest.param(0.3, marks=pytest.mark.large)])
-def test_an_impatient_ctrl_c(
-    programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path, pause: float
-) -> None:
-    """Again and again: it leaves at once, saved or not, and the run goes on all the same."""
-    how = {**SECOND_CHECKPOINT, "die_of": signal.SIGINT}
-    program = programs.start(*SMALL_RUN, cwd=tmp_path, **how)
-    program.wait_for(lambda: list(tmp_path.glob("run/checkpoints/step-*.npz")))
-    deadline = time.monotonic() + PATIENCE
-    while program.running():
-        program.kill(signal.SIGINT)
-        time.sleep(pause)
-        assert time.monotonic() < deadline
-    ended = program.wait()
-    assert (
-        ended.status == 75 and "Traceback" not in ended.err
-    )  # not that of a run that came to its end
-    assert ended.err.splitlines()[-1].endswith("start the same command again to go on")
-    assert not leftovers(tmp_path)
-    _finish(programs, tmp_path)
-    assert_as_if_never_stopped(tmp_path, uninterrupted)
-
-
-def test_a_finished_run_says_so_and_changes_nothing_that_it_learned(
-    programs: ForkServer, uninterrupted: pathlib.Path
-) -> None:
-    before = listing(uninterrupted)
-    ended = programs.run(*SMALL_RUN, cwd=uninterrupted.parent)
-    assert ended.status == 0
-    assert f"the run in run is done: all {TOTAL_STEPS} steps done\n" in ended.err
-    after = listing(uninterrupted)
-    for name in ("final.keras", "model.keras", "model.json", "config.json", "metrics.jsonl"):
-        assert after[name] == before[name]
-    assert set(after) == set(before)
-
-
-def test_what_changes_no_number_may_change_on_the_way(
-    programs: ForkServer, uninterrupted: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    ended = programs.run(*SMALL_RUN, cwd=tmp_path, **SECOND_CHECKPOINT, die_of=signal.SIGTERM)
-    assert ended.status == 75
-    before = listing(tmp_path)
-    for change, message in (
-        ("--config.optimizer.learning_rate=0.5", "optimizer.learning_rate=0.001, not 0.5"),
-        ("--config.model.hidden_units=20", "model.hidden_units=[125], not [20]"),
-        ("--config.data.num_curves=3000", "data.num_curves=2010, not 3000"),
-        ("--law=voce", "law=hahn_tsai, not voce"),
-    ):
-        ended = programs.run(*SMALL_RUN, change, cwd=tmp_path)
-        assert ended.status == 2 and f"the run in run was started with {message}; use" in ended.err
-        assert len(ended.err.splitlines()) == 1
-        assert listing(tmp_path) == before
-    ended = programs.run(
-        *SMALL_RUN,
-        "--config.steps_per_call=9",
-        "--config.checkpoint.keep=30",
-        "--config.checkpoint.every=5steps",
-        "--config.data.reading=stream",
-        cwd=tmp_path,
-    )
-    assert ended.status == 0, ended.err
-    assert len(list(tmp_path.glob("run/checkpoints/step-*"))) > 3
-    assert_same_weights(tmp_path / "run" / "final.keras", uninterrupted / "final.keras")
-    assert metrics(tmp_path / "run") == metrics(uninterrupted)
-
-
 def test_a_second_training_in_the_same_folder(programs: ForkServer, tmp_path: pathlib.Path) -> None:
-    first = programs.start(*SMALL_RUN, "--config.train_for=500epochs", cwd=tmp_path)
-    first.wait_for(lambda: list(tmp_path.glob("run/checkpoints/step-*.npz")))
-    second = programs.run(*SMALL_RUN, "--config.train_for=500epochs", cwd=tmp_path)
+    """This process has the folder as one that trains has it."""
+    first = RunFolder(tmp_path / "run")
+    second = programs.run(*SMALL_RUN, cwd=tmp_path)
+    first.close()
     assert second.status == 2
     assert second.err.splitlines()[-1] == (
         "tfmat: another process is training in run; wait for it or choose another --workdir"
     )
-    assert first.running()
-    first.kill()
-    first.wait()
+    assert [path.name for path in (tmp_path / "run").iterdir() if path.suffix] == []
 
 
 def test_a_diverging_run(programs: ForkServer, tmp_path: pathlib.Path) -> None:

@@ -1,5 +1,6 @@
 """What stands in the terminal, the pipe or the file: nothing of TensorFlow, no traceback, no half-drawn bar."""
 
+import json
 import os
 import pathlib
 import pty
@@ -15,7 +16,7 @@ import pytest
 from tfmat import __version__
 from tfmat.cli.main import COMMANDS
 from tfmat_tests.end_to_end.runs import SMALL_RUN, leftovers, status
-from tfmat_tests.processes import PATIENCE, PROJECT
+from tfmat_tests.processes import PATIENCE, PROJECT, forked_python
 
 ENVIRONMENT = {
     name: value
@@ -63,15 +64,16 @@ for arguments in [["--help"], ["--version"], *([name, "--help"] for name in {lis
 
 
 def test_a_whole_run_as_users_start_it(tmp_path: pathlib.Path) -> None:
-    """As a process of its own from the beginning; every line on standard error is tfmat's own."""
-    done = _run(*SMALL_RUN, cwd=tmp_path)
+    """As a process of its own from the beginning; every line on standard error is tfmat's own. With another law."""
+    law = ("--law=voce", "--config.fixed.E=193000", "--config.ranges.Q=50,1600")
+    done = _run(*SMALL_RUN, *law, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     expected = [
-        r"writing 2,110 curves \(5\.1 MB\) into data/hahn_tsai-2010-[0-9a-f]{8}; `tfmat clean` lists .*",
+        r"writing 830 curves \(0\.3 MB\) into data/voce-810-[0-9a-f]{8}; `tfmat clean` lists .*",
         r"simulated in .* s",
-        r"network: [0-9,]+ parameters, 2 outputs",
+        r"network: [0-9,]+ parameters, 3 outputs",
         *[r"epoch ./3  loss \S+  val_loss \S+  [0-9,]+ curves/s  \d:\d\d left"] * 3,
-        r"done: all 93 steps done",
+        r"done: .*",
         r"the example curve is simulated: .*\.csv",
         r"identify your own as this one: tfmat identify .*\.csv --workdir=run",
         r"report: run/report\.html",
@@ -80,8 +82,15 @@ def test_a_whole_run_as_users_start_it(tmp_path: pathlib.Path) -> None:
     assert len(lines) == len(expected), done.stderr
     for line, pattern in zip(lines, expected, strict=True):
         assert re.fullmatch(pattern, line), line
-    assert done.stdout.startswith("law hahn_tsai, 100 test curves")
+    assert done.stdout.startswith("law voce, 20 test curves")
     assert "\x1b" not in done.stdout + done.stderr
+    run = tmp_path / "run"
+    config, sidecar = (
+        json.loads((run / f"{name}.json").read_text()) for name in ("config", "model")
+    )
+    assert config["law"] == "voce" and config["fixed"] == {"E": 193000.0}
+    assert [p["name"] for p in sidecar["parameters"]] == ["sigma0", "Q", "b"]
+    assert (run / "figures" / "example.png").stat().st_size > 1000
 
 
 @pytest.mark.parametrize(
@@ -112,16 +121,23 @@ def test_readers_that_go_away(tmp_path: pathlib.Path) -> None:
         assert done.stderr.count("\n") == (1 if expected else 0) and "Traceback" not in done.stderr
 
 
+ENDLESS_RUN = (
+    *SMALL_RUN,
+    "--config.train_for=500epochs",
+    "--config.callbacks.early_stopping_patience=500",
+)
+
+
 class Terminal:
-    """A terminal of 100 columns in which one `tfmat ...` runs."""
+    """A terminal of 100 columns in which one `tfmat ...` runs, with TensorFlow loaded."""
 
     def __init__(self, *arguments: str, cwd: pathlib.Path):
-        self.text = ""
+        self.text, python = "", forked_python()
         self.pid, self._descriptor = pty.fork()
         if self.pid == 0:
             os.chdir(cwd)
             environment = ENVIRONMENT | {"TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
-            os.execve(sys.executable, [sys.executable, "-m", "tfmat", *arguments], environment)
+            os.execve(python, [python, "-m", "tfmat", *arguments], environment)
 
     def read_until(self, pattern: str) -> None:
         """Reads what it prints until the pattern is there; '' waits for its end."""
@@ -143,7 +159,7 @@ class Terminal:
 
 
 def test_ctrl_c_in_a_terminal(tmp_path: pathlib.Path) -> None:
-    terminal = Terminal(*SMALL_RUN, "--config.train_for=500epochs", cwd=tmp_path)
+    terminal = Terminal(*ENDLESS_RUN, cwd=tmp_path)
     terminal.read_until(r"epoch 2/500  loss")
     assert "curves/s" in terminal.text and "left  loss" in terminal.text  # the bar
     os.write(terminal._descriptor, b"\x03")
@@ -160,7 +176,7 @@ def test_ctrl_c_in_a_terminal(tmp_path: pathlib.Path) -> None:
 def test_ctrl_c_at_any_time(tmp_path: pathlib.Path, delay: float) -> None:
     """Also while TensorFlow is loaded: one line, no banner, no traceback."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tfmat", *SMALL_RUN, "--config.train_for=500epochs"],
+        [sys.executable, "-m", "tfmat", *ENDLESS_RUN],
         cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     time.sleep(delay)
