@@ -17,10 +17,10 @@ PROJECT = pathlib.Path(__file__).resolve().parents[2]
 # Long enough to be met while it trains.
 LONG_RUN = (
     *SMALL_RUN,
-    "--config.train_for=20epochs",
-    "--config.callbacks.early_stopping_patience=20",
+    "--config.train_for=40epochs",
+    "--config.callbacks.early_stopping_patience=40",
 )
-TOTAL = 20 * 31  # steps
+TOTAL = 40 * 31  # steps
 
 
 def tfmat(*arguments, cwd):
@@ -96,7 +96,7 @@ def test_two_ranks_on_two_nodes(trial_slurm, tmp_path, stopped):
     assert trial_slurm.wait_for_end(job_id) == "COMPLETED", outputs(run)
     assert status(run)["state"] == "done"
     assert len(status(run)["resumed_from_steps"]) == stopped
-    assert outputs(run).count("horovod: 2 workers share each batch of 50") == 1 + stopped
+    assert outputs(run).count("horovod: 2 workers share each batch of 20") == 1 + stopped
 
 
 @pytest.mark.large
