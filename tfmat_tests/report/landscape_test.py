@@ -37,7 +37,7 @@ def landscape(kind="around", runs=("runs/a",)):
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    run_folder.write_run(folder)
+    run_folder.write_run(folder, **run_folder.NO_PICTURES)
     (folder / "landscape.json").write_text(json.dumps(landscape()))
     between = landscape("between", ["runs/<b>", "runs/'c'"])
     (folder / "landscape_between.json").write_text(json.dumps(between))
@@ -57,14 +57,14 @@ def test_the_one_script_of_the_page_is_the_one_that_its_policy_allows(page):
 
 
 def test_a_page_without_a_landscape_runs_nothing(tmp_path):
-    run_folder.write_run(tmp_path)
+    run_folder.write_run(tmp_path, **run_folder.NO_PICTURES)
     text = write_training_report(tmp_path).read_text()
     assert "<script" not in text and "script-src" not in text
 
 
 @pytest.mark.parametrize("damage", ["x", "kind"])
 def test_a_damaged_landscape_is_left_out_and_named(tmp_path, damage):
-    run_folder.write_run(tmp_path)
+    run_folder.write_run(tmp_path, **run_folder.NO_PICTURES)
     content = landscape()
     if damage == "x":
         content["x"] = content["x"][:-1]

@@ -172,11 +172,16 @@ def write_example_tests(folder: pathlib.Path, **changes: Any) -> None:
     write_example_picture(folder, picture | changes)
 
 
+# Of `write_run`: the page has few pictures, or none, and is made in a tenth of the time.
+NO_PICTURES: dict[str, Any] = {"answers": False, "metrics": [], "example": False}
+
+
 def write_run(
     folder: pathlib.Path,
     *,
     content: dict[str, Any] | None = None,
     with_floor: bool = False,
+    answers: bool = True,
     example: bool = True,
     **files: Any,
 ) -> pathlib.Path:
@@ -184,6 +189,7 @@ def write_run(
 
     Args:
       content: of evaluation.json; None is `evaluation()`, {} leaves the evaluation out.
+      answers: whether the evaluation leaves its answers, of which pictures are made.
       files: other contents of config, status, provenance, model (None: no such file) and metrics (a list).
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -203,6 +209,8 @@ def write_run(
     content = evaluation() if content is None else content
     if content:
         _write_evaluation(folder, content, with_floor)
+    if not answers:
+        (folder / "test_answers.npz").unlink(missing_ok=True)
     if example:
         _write_example(folder)
     return folder
