@@ -1,5 +1,6 @@
 """tools/benchmark: what it computes from samples, and one short real run. Never how fast anything is."""
 
+import functools
 import json
 import os
 import statistics
@@ -9,6 +10,7 @@ import sys
 import pytest
 
 from tfmat.errors import InputError
+from tfmat.scaling import laboratory
 from tfmat_tests.processes import forked_python
 from tfmat_tests.tools.conftest import TOOLS
 
@@ -70,7 +72,9 @@ def measure(rounds, folder, names):
     return rounds.measure_variants(lambda _: launches, samples_of=step._samples_of)
 
 
-def test_a_failing_variant_is_left_out_and_says_why(rounds, tmp_path, capsys):
+def test_a_failing_variant_is_left_out_and_says_why(rounds, tmp_path, capsys, monkeypatch):
+    command = functools.partial(laboratory.worker_command, python=forked_python())
+    monkeypatch.setattr(laboratory, "worker_command", command)
     write_data(tmp_path)
     samples, skipped = measure(rounds, tmp_path, ["matmul", "no_such_variant"])
     assert [sample["variant"] for sample in samples] == ["matmul"]
@@ -105,7 +109,7 @@ assert "tensorflow" not in sys.modules and "keras" not in sys.modules
 def test_a_quick_run(tmp_path):
     path = tmp_path / "benchmark.json"
     command = [forked_python(), str(TOOLS / "benchmark_training.py"), "--quick", f"--json={path}"]
-    command += ["--variants=ours,fit,matmul", "--batch_sizes=50", "--num_curves=2000"]
+    command += ["--variants=ours,fit,matmul", "--batch_sizes=5", "--num_curves=1000"]
     done = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
     )
