@@ -15,6 +15,7 @@ from tfmat.scaling.matrix import AllReduces, Matrix, Runs
 def get_config():
     config = default_config()
     config.data.update(num_test=100, num_validation=200)
+    config.model.update(conv_filters=(4,), kernel_sizes=(7,), hidden_units=(40,))
     return config
 
 
@@ -23,7 +24,7 @@ def get_scaling():
 
 TINY = """Matrix(
         rounds=2, seconds=0.2, split_rounds=1, dataset_size=1500,
-        runs=[Runs("horovod", workers=2, batch_a_worker=75)],
+        runs=[Runs("single", batch_a_worker=75), Runs("horovod", workers=2, batch_a_worker=75, rounds=1)],
         allreduces=[AllReduces(("mpi", "tensorflow"), sizes=(1024, 65536, 1048576, 16777216), rounds=1)],
     )
 """
