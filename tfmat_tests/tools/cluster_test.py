@@ -21,73 +21,111 @@ from tfmat_tests.cluster import (
 )
 from tfmat_tests.slurm import wait_for
 
+# The tests' network has many weights in few operations, whose graph is made quickly:
+# 7 × 3 × 2 at 200 points, 2 × 100 numbers into 800 units, two answers; each layer with a bias.
+WEIGHTS = (42 + 2) + (2 * 100 * 800 + 800) + (800 * 2 + 2)
 # Twenty steps.
 TRAIN = (
     "tfmat", "train", "--backend=horovod", "--config=configs/smoke.py", "--config.data.num_curves=1600",
-    "--config.data.num_test=100", "--config.data.num_validation=100", "--config.global_batch_size=70",
-    "--config.train_for=1epochs",
+    "--config.data.num_test=8", "--config.data.num_validation=100", "--config.global_batch_size=70",
+    "--config.train_for=1epochs", "--config.model.conv_filters=2", "--config.model.kernel_sizes=7",
+    "--config.model.hidden_units=800",
 )  # fmt: skip
+# The same path is another folder on each node.
+FORKS = pathlib.Path("/dev/shm/forks")
 
 
-def environment():
-    """That of a user who has activated .venv."""
+def environment(programs=pathlib.Path(sys.executable).parent):
+    """That of a user who has activated .venv, or has `tfmat` in another folder."""
     return {
         **mpi.rank_environment(),
-        "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{programs}:{os.environ['PATH']}",
         "PYTHONPATH": str(mpi.PROJECT),
     }
 
 
+@pytest.fixture(scope="module")
+def forks(nodes, tmp_path_factory):
+    """A folder with a `tfmat` that starts at once: each node has a process with TensorFlow loaded, which is forked."""
+    folder = tmp_path_factory.mktemp("forks")
+    stub = (mpi.PROJECT / "tfmat_tests" / "forked_python.py").read_text("utf-8")
+    program(folder, "tfmat", f'exec {FORKS}/python -P -m tfmat "$@"')
+    (folder / "python").write_text(f"#!{sys.executable} -IS\n{stub}", "utf-8")
+    (folder / "python").chmod(0o755)
+    # A fork's command line stands in the place of the server's, whose last word leaves room for it.
+    serve = f"{sys.executable} -m tfmat_tests.fork_server {FORKS}/socket {'-' * 4096}"
+    start = f"cp -r {folder} {FORKS} && exec {serve}"
+    servers = [
+        subprocess.Popen(
+            nodes.command("run", f"--node={node}", "--", "sh", "-c", start),
+            cwd=mpi.PROJECT, env=environment(), stdin=subprocess.PIPE,
+        )
+        for node in nodes.status()
+    ]  # fmt: skip
+    wait_for(
+        lambda: all("socket" in nodes.run(node, "find", "/dev/shm") for node in nodes.status())
+    )
+    yield FORKS
+    for server in servers:
+        server.communicate(timeout=PATIENCE)  # ends with its standard input
+
+
 @pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="./tools/setup horovod")
-def test_mpirun_trains_on_two_nodes_as_it_is_written(nodes, tmp_path):
+def test_mpirun_trains_on_two_nodes_as_it_is_written(nodes, forks, tmp_path):
     mpi.need_mpirun()
     before = nodes.status()
     done = nodes.call(
-        "run", "--", "mpirun", "-np", 4, "-H", "server1:2,server2:2", "-x", "PYTHONPATH", "-x", "LD_PRELOAD",
+        "run", "--", "mpirun", "-np", 3, "-H", "server1:2,server2:1", "-x", "PYTHONPATH", "-x", "LD_PRELOAD",
         *TRAIN,
         f"--workdir={tmp_path / 'run'}", f"--data_dir={tmp_path / 'data'}",
-        cwd=mpi.PROJECT, env=environment(),
+        cwd=mpi.PROJECT, env=environment(forks),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
-    assert "4 workers" in done.stdout + done.stderr
+    assert "3 workers" in done.stdout + done.stderr
     assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "done"
     steps = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])["step"]
     after = nodes.status()
     # Whatever the algorithm, each node has to hear a sum over the other's examples: 4 bytes a weight and step.
-    gradients = 4 * 153_441 * steps
+    gradients = 4 * WEIGHTS * steps
     for node in after:
         heard = after[node]["received_bytes"] - before[node]["received_bytes"]
         assert gradients < heard < 3 * gradients + 5_000_000
-        assert after[node]["processes"] == 0
+        assert after[node]["processes"] == before[node]["processes"]
 
 
-# Two workers on a node each: exact sums, local steps, meetings that overlap with them over MPI, averaging, and what a
-# message takes.
+# Two workers on a node each: exact sums, local steps that overlap with meetings over MPI, averaging, and what a message
+# takes.
 STUDY = """
-from tfmat.config import default_config as get_config
+from tfmat.config import default_config
 from tfmat.scaling.matrix import AllReduces, Matrix, Runs
+
+
+def get_config():
+    config = default_config()
+    config.model.update(conv_filters=(2,), kernel_sizes=(7,), hidden_units=(800,))
+    return config
 
 
 def get_scaling():
     where = dict(workers=2, placement="spread", batch_a_worker=75)
-    local = Runs("horovod", exchange=("", "local_steps=10"), **where)
+    exact = Runs("horovod", **where)
     overlap = Runs("mpi", exchange="local_steps=10,overlap_meetings=true", **where)
     averaging = Runs("asynchronous", exchange="averaging=true", **where)
     sums = AllReduces("mpi", workers=2, placement="spread", sizes=[1024, 1 << 20])
-    runs = [local, overlap, averaging]
+    runs = [exact, overlap, averaging]
     return Matrix(rounds=1, seconds=0.2, split_rounds=0, dataset_size=1500, runs=runs, allreduces=[sums])
 """
 
 
 @pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="./tools/setup horovod")
-def test_a_scaling_study_measures_over_two_nodes(nodes, tmp_path):
+def test_a_scaling_study_measures_over_two_nodes(nodes, forks, tmp_path):
     mpi.need_mpirun()
     (tmp_path / "study.py").write_text(STUDY)
     before = nodes.status()
     done = nodes.call(
         "run", "--", "tfmat", "scale", f"--config={tmp_path / 'study.py'}", "--hosts=server1:1,server2:1",
         f"--workdir={tmp_path / 'study'}", f"--data_dir={tmp_path / 'data'}",
-        cwd=mpi.PROJECT, env=environment(),
+        cwd=mpi.PROJECT, env=environment(forks),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     found = read_measurements(tmp_path / "study")
@@ -95,7 +133,6 @@ def test_a_scaling_study_measures_over_two_nodes(nodes, tmp_path):
     assert {(each.backend, each.workers, each.nodes, each.exchange) for each in points} == {
         ("single", 1, 1, ""),
         ("horovod", 2, 2, ""),
-        ("horovod", 2, 2, "local_steps=10"),
         ("mpi", 2, 2, "local_steps=10,overlap_meetings=true"),
         ("asynchronous", 2, 2, "averaging=true"),
     }
@@ -106,14 +143,13 @@ def test_a_scaling_study_measures_over_two_nodes(nodes, tmp_path):
         for each in found.repetitions
         if each.point.workers == 2
     }
-    assert sent[""] == {4 * 153_441 + 4}
-    assert sent["local_steps=10"] == {round(4 * 153_441 / 10)}
-    assert sent["local_steps=10,overlap_meetings=true"] == sent["local_steps=10"]
+    assert sent[""] == {4 * WEIGHTS + 4}
+    assert sent["local_steps=10,overlap_meetings=true"] == {round(4 * WEIGHTS / 10)}
     assert min(sent["averaging=true"]) > 0
     # The kernel counted at least those of the timed steps.
     (exact,) = (e for e in found.repetitions if e.point.workers == 2 and not e.point.exchange)
     for node, after in nodes.status().items():
-        assert after["sent_bytes"] - before[node]["sent_bytes"] > 4 * 153_441 * exact.steps
+        assert after["sent_bytes"] - before[node]["sent_bytes"] > 4 * WEIGHTS * exact.steps
     page = (tmp_path / "study" / "scaling_report.html").read_text("utf-8")
     assert "What pays on this network" in page and "averaging=true by asynchronous" in page
 
