@@ -132,11 +132,12 @@ def build_field(
     start, others = inside[0]
     held = dataset.num_train + dataset.num_validation
     places = {"train": (0, dataset.num_train), "test": (held, dataset.num_test)}
-    parts = {}
+    curves = {}
     for name, (first, available) in places.items():
         rows = pick_rows(first, available, options.num_curves, options.seed)
-        curves = load_curves(dataset, rows, front, collectives, options.precision)
-        parts[name] = LossAtWeights(loss, others, curves)
+        curves[name] = load_curves(dataset, rows, front, collectives, options.precision)
+    train = LossAtWeights(loss, others, curves["train"])
+    parts = {"train": train, "test": train.over(curves["test"])}
     x = y = np.linspace(-options.extent, options.extent, options.points)
     drawn = random_directions(start, options.seed)
     change = None

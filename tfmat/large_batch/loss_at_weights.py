@@ -1,5 +1,6 @@
 """Losses, gradients and products with the Hessian over curves that lie ready, at any weights: what a landscape asks."""
 
+import copy
 import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -86,9 +87,8 @@ class LossAtWeights:
     def __init__(self, loss: RunLoss, others: Weights, curves: Curves):
         import tensorflow as tf
 
-        self.blocks, self.curves = int(curves.labels.shape[0]), curves.count
         self._loss, self._others = loss, others
-        self._curves = curves.features, curves.labels
+        self._take(curves)
         # Blocks that are under way at once; each operation has one thread (see `prepare_tensorflow`).
         self._parallel = tf.config.threading.get_inter_op_parallelism_threads() or 2
         self._functions = {
@@ -100,10 +100,20 @@ class LossAtWeights:
             )
         }
 
+    def _take(self, curves: Curves) -> None:
+        self.blocks, self.curves = int(curves.labels.shape[0]), curves.count
+        self._curves = curves.features, curves.labels
+
+    def over(self, curves: Curves) -> "LossAtWeights":
+        """The same over other curves; as many in blocks of the same size need no further tracing."""
+        other = copy.copy(self)
+        other._take(curves)
+        return other
+
     def part(self, rank: int, ranks: int) -> "LossAtWeights":
         """The same over this rank's blocks: rank, rank + ranks, ..."""
         features, labels = (tensor[rank::ranks] for tensor in self._curves)
-        return LossAtWeights(self._loss, self._others, Curves(features, labels))
+        return self.over(Curves(features, labels))
 
     def losses(self, weights: Weights, others: Weights | None = None) -> NDArray:
         """[blocks], the mean loss of each block."""

@@ -18,7 +18,10 @@ from tfmat.large_batch.landscape_field import LandscapeOptions
 from tfmat.large_batch.loss_at_weights import pick_rows
 from tfmat_tests.mpi import mpirun
 
-SMALL = ["--config=smoke", "--config.data.num_curves=1200", "--config.data.num_test=200"]
+SMALL = [
+    "--config=smoke", "--config.data.num_curves=1200", "--config.data.num_test=200", "--config.data.num_points=50",
+    "--config.model.conv_filters=3", "--config.model.kernel_sizes=5", "--config.model.hidden_units=8",
+]  # fmt: skip
 MEASURED = ["--points=5", "--num_curves=200", "--eigenvalues=1"]
 
 
