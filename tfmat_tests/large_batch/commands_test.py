@@ -11,7 +11,10 @@ from tfmat.cli.main import main
 from tfmat.large_batch import lr_range
 from tfmat.large_batch.lr_range import read_rates, smooth
 
-SMALL = ["--config=smoke", "--config.data.num_curves=1200", "--config.data.num_test=20"]
+SMALL = [
+    "--config=smoke", "--config.data.num_curves=1200", "--config.data.num_test=20", "--config.data.num_points=50",
+    "--config.model.conv_filters=4", "--config.model.kernel_sizes=5", "--config.model.hidden_units=8",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +92,7 @@ def test_a_range_test_takes_its_steps_as_a_run_does(tmp_path, data_dir, capsys):
         "--batches=60",
         "--steps=20",
         "--high=1e-2",
+        "--config.model.hidden_units=64",  # wide enough for bfloat16
     ]
     slow = ["--config.accumulate=3", "--config.model.recompute=every:1", "--config.offload=slots"]
     losses = {}
@@ -120,25 +124,28 @@ def test_a_range_test_of_a_posterior_stays_above_zero(tmp_path, data_dir, capsys
 def test_a_range_test_around_fits_begins_at_losses_of_thousands(tmp_path, data_dir, capsys):
     arguments = [
         "lr_range", *SMALL, f"--workdir={tmp_path}", f"--data_dir={data_dir}", "--batches=300",
-        "--steps=20", "--low=1e-6", "--high=1e-4", "--config.law=voce", "--config.model.hidden_units=5",
+        "--steps=20", "--low=1e-6", "--high=1e-4", "--config.law=voce", "--config.data.num_curves=400",
         "--config.model.representation=fit", "--config.model.uncertainty=flow", "--config.model.couplings=2",
     ]  # fmt: skip
     assert main(arguments) == 0
-    assert capsys.readouterr().err.count("prepared 900 records") == 1
+    assert capsys.readouterr().err.count("prepared 300 records") == 1
     losses = pd.read_csv(tmp_path / "batch-000300.csv").loss
     assert len(losses) == 20 and (losses > 0).all() and np.isfinite(losses).all()
 
 
 def test_the_noise_scale_of_a_network_around_fits(tmp_path, data_dir, capsys):
-    arguments = ["train", *SMALL, f"--workdir={tmp_path}", f"--data_dir={data_dir}"]
-    assert main([*arguments, "--config.train_for=9steps", "--config.model.representation=fit"]) == 0
+    arguments = [
+        "train", *SMALL, f"--workdir={tmp_path}", f"--data_dir={data_dir}", "--config.data.num_curves=480",
+        "--config.train_for=7steps", "--config.model.representation=fit",
+    ]  # fmt: skip
+    assert main(arguments) == 0
     capsys.readouterr()
     assert (
-        main(["noise_scale", f"--workdir={tmp_path}", "--small=9", "--big=90", "--groups=8"]) == 0
+        main(["noise_scale", f"--workdir={tmp_path}", "--small=5", "--big=40", "--groups=8"]) == 0
     )
-    assert "prepared 900 records" in capsys.readouterr().err
+    assert "prepared 360 records" in capsys.readouterr().err
     (point,) = json.loads((tmp_path / "noise_scale.json").read_text())["points"]
-    assert point["step"] == 9 and point["variance"] > 0
+    assert point["step"] == 7 and point["variance"] > 0
 
 
 def test_rates_of_a_loss_with_a_known_minimum():
