@@ -15,8 +15,8 @@ import psutil
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tfmat_tests.progress import Progress
 from tfmat_tests.processes import SHARED, ForkServer, fork_server
+from tfmat_tests.progress import Progress
 
 if TYPE_CHECKING:
     from tfmat_tests.report.browser import Browser
