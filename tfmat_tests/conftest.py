@@ -38,47 +38,57 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A worker holds TensorFlow, and starts processes that hold it.
 WORKER_MEMORY = 3 << 30
-# They take longest, so they begin first, in this order, and the last worker ends not long after the others.
-LONGEST = (
-    "backends/horovod_test.py",
-    "horovod/keras_module_test.py",
-    "backends/workers_apart_test.py",
-    "training/several_workers_test.py",
-    "backends/pipeline_test.py",
-    "end_to_end/slurm_test.py",
-    "backends/dtensor_clients_test.py",
-    "report/training_report_test.py",
-    "identification/posterior_test.py",
-    "training/features_test.py",
-    "backends/equality_test.py",
-    "backends/zero_test.py",
-    "identification/classical_test.py",
-    "backends/averaging_test.py",
-    "identification/bayes_risk_test.py",
-    "end_to_end/stopping_test.py",
-    "identification/record_likelihood_test.py",
-    "tfmat_tests/workflow_test.py",
-    "tfmat_tests/workflow/fronts_test.py",
-    "tfmat_tests/older_files_test.py",
-    "identification/record_answers_test.py",
-    "scaling/study_test.py",
-    "tools/benchmark_test.py",
-    "tools/cluster_test.py",
-    "tuning/search_test.py",
-    "large_batch/landscape_command_test.py",
-    "backends/sharpness_aware_test.py",
-    "backends/dtensor_convolution_test.py",
-    "tfmat_tests/docs_test.py",
-    "training/profile_test.py",
-    "end_to_end/own_data_test.py",
-    "identification/correction_test.py",
-    "end_to_end/terminal_test.py",
-    "cli/uncertainty_test.py",
-    "cli/laws_test.py",
-    "backends/dtensor_equality_test.py",
-    "cli/evaluate_test.py",
-    "tuning/real_trials_test.py",
-)
+# Files that take longest, and for how many seconds beside two other workers (27 November 2026, two processors). They
+# begin first, in this order, and the last worker ends not long after the others.
+LONGEST = {
+    "models/flow_test.py": 518,
+    "large_batch/power_laws_test.py": 466,
+    "tfmat_tests/readme_test.py": 408,
+    "identification/pretrained_test.py": 382,
+    "backends/horovod_test.py": 380,
+    "models/law_fit_test.py": 354,
+    "simulators/examples_test.py": 351,
+    "report/landscape_test.py": 307,
+    "scaling/scaling_report_test.py": 306,
+    "workflow/fronts_test.py": 303,
+    "end_to_end/restarts_test.py": 293,
+    "horovod/keras_module_test.py": 290,
+    "identification/posterior_test.py": 287,
+    "tools/cluster_test.py": 226,
+    "training/several_workers_test.py": 222,
+    "models/plastic_spectrum_test.py": 218,
+    "large_batch/commands_test.py": 214,
+    "materials/viscoplastic_test.py": 196,
+    "identification/fits_with_errors_test.py": 178,
+    "backends/workers_apart_test.py": 173,
+    "identification/record_answers_test.py": 164,
+    "identification/least_squares_test.py": 162,
+    "ranks/star_test.py": 151,
+    "identification/correction_test.py": 151,
+    "identification/bayes_risk_test.py": 150,
+    "simulators/shares_test.py": 149,
+    "optimizers/layerwise_test.py": 147,
+    "large_batch/learning_curve_test.py": 145,
+    "tools/compare_specimens_test.py": 144,
+    "identification/uncertainty_test.py": 139,
+    "backends/dtensor_equality_test.py": 137,
+    "materials/laws_test.py": 137,
+    "end_to_end/own_data_test.py": 136,
+    "tuning/search_test.py": 133,
+    "tools/setup_test.py": 133,
+    "identification/next_test_test.py": 131,
+    "end_to_end/stopping_test.py": 131,
+    "report/report_browser_test.py": 127,
+    "launch/runtime_test.py": 124,
+    "backends/equality_test.py": 122,
+    "tools/cluster_nodes_test.py": 121,
+    "models/uncertainty_test.py": 120,
+    "backends/sharpness_aware_test.py": 115,
+    "backends/dtensor_convolution_test.py": 111,
+    "cli/laws_test.py": 110,
+    "training/features_test.py": 105,
+    "tfmat_tests/workflow_test.py": 101,
+}
 
 
 class FileByFile(LoadScopeScheduling):
@@ -101,6 +111,7 @@ def pytest_xdist_setupnodes(specs: list[execnet.XSpec]) -> None:
         spec.python = server.python_command
 
 
+@pytest.hookimpl(trylast=True)  # after the reporter has come
 def pytest_configure(config: pytest.Config) -> None:
     """Whoever waits is told how far the tests are."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")

@@ -46,17 +46,20 @@ class Progress:
         """No letters where nobody watches them come; what is counted stays."""
         if sys.stdout.isatty() or not isinstance(report, pytest.TestReport):
             return None
-        if report.passed:
-            return ("passed" if report.when == "call" else "", "", "")
-        return ("error" if report.failed and report.when != "call" else report.outcome, "", "")
+        if report.failed:
+            return ("failed", "", "FAILED") if report.when == "call" else ("error", "", "ERROR")
+        return ("" if report.passed and report.when != "call" else report.outcome, "", "")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test's set-up, its call or its end came back from a worker."""
         if report.failed:
             self._failed.add(report.nodeid)
             where = "" if report.when == "call" else f" ({report.when})"
-            reason = report.longreprtext.strip().rpartition("\n")[2]
-            self._say(f"FAILED {report.nodeid}{where}: {reason[:200]}")
+            crash = getattr(report.longrepr, "reprcrash", None)
+            reason = crash.message if crash else report.longreprtext
+            self._say(
+                f"FAILED {report.nodeid}{where}: {reason.strip().partition(chr(10))[0][:200]}"
+            )
         if report.when != "teardown" or report.nodeid in self._ended:
             return
         self._ended.add(report.nodeid)
