@@ -24,6 +24,11 @@ RUN = (
     "--config.data.num_curves=2010",
     "--config.data.num_test=100",
     "--config.data.num_validation=400",
+    "--config.data.num_points=32",
+    # What these tests look at is not in the network.
+    "--config.model.conv_filters=2",
+    "--config.model.kernel_sizes=3",
+    "--config.model.hidden_units=6",
     f"--config.train_for={STEPS}steps",
     "--config.steps_per_call=4",
     "--config.checkpoint.every=20steps",

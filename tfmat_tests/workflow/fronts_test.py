@@ -45,7 +45,7 @@ def _train(config, folder: pathlib.Path) -> PackedDataset:
     "simulated",
     [
         {"law": "voce"},
-        {"law": "voce_chaboche_1"},
+        pytest.param({"law": "voce_chaboche_1"}, marks=pytest.mark.large),
         {"law": "voce_chaboche_1", "tests": "cyclic,cyclic", "data__missing_tests": "0.3"},
     ],
 )
