@@ -34,7 +34,7 @@ PYPROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-p
 def make_project(folder: pathlib.Path) -> pathlib.Path:
     (folder / "tools").mkdir(parents=True)
     (folder / "tfmat").mkdir()
-    for name in ["setup", "tfmat"]:
+    for name in ["install.py", "setup", "tfmat"]:
         shutil.copy2(TOOLS / name, folder / "tools")
     (folder / "setup.cfg").write_text("[metadata]\nname = tfmat\n")
     (folder / "pyproject.toml").write_text(PYPROJECT)
@@ -49,7 +49,13 @@ def make_project(folder: pathlib.Path) -> pathlib.Path:
 def start(folder: pathlib.Path, *arguments: str, **environment: str) -> subprocess.Popen:
     command = [str(folder / "tools" / "setup"), *arguments]
     # The Python that runs this test; a session of its own, so that all of it can be killed together.
-    environment = {**os.environ, "TFMAT_PYTHON": sys.executable, **environment}
+    # Without an index nothing fetches uv, and pip installs.
+    environment = {
+        **os.environ,
+        "TFMAT_PYTHON": sys.executable,
+        "PIP_NO_INDEX": "1",
+        **environment,
+    }
     return subprocess.Popen(
         command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

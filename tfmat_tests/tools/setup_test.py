@@ -1,6 +1,7 @@
 """tools/setup and tools/tfmat, on a real project that needs nothing from the network."""
 
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -12,12 +13,32 @@ from tfmat_tests.tools.scratch_project import builds, make_project, setup, start
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory):
-    """A project whose environment exists; its path has a space."""
+def first_calls(tmp_path_factory):
+    """A project whose path has a space, what its second call said while the first one built, and how both ended."""
     folder = make_project(tmp_path_factory.mktemp("setup") / "a project")
-    done = setup(folder)
-    assert done.returncode == 0, done.stderr
+    (folder / "hold").touch()
+    first = start(folder)
+    wait_for_build(folder, 1)
+    second = start(folder)
+    assert second.stderr is not None
+    said = second.stderr.readline()
+    (folder / "hold").unlink()
+    ends = [(each.communicate(timeout=120)[1], each.returncode) for each in (first, second)]
+    return folder, said, ends
+
+
+@pytest.fixture(scope="module")
+def project(first_calls):
+    """A project whose environment exists; its path has a space."""
+    folder, _, ends = first_calls
+    assert [status for _, status in ends] == [0, 0], ends
     return folder
+
+
+def change(folder, name="setup.cfg"):
+    """So that the project is installed again."""
+    with (folder / name).open("a") as file:
+        file.write("# changed\n")
 
 
 @pytest.mark.parametrize(
@@ -45,6 +66,13 @@ def test_wrong_python_is_refused_in_one_line(tmp_path):
     assert not (folder / ".venv").exists()
 
 
+def test_two_first_calls_wait_for_each_other(first_calls):
+    folder, said, ends = first_calls
+    assert said == ("tfmat setup: another set-up of this environment is running; waiting for it\n")
+    assert [status for _, status in ends] == [0, 0]
+    assert builds(folder) == 1
+
+
 def test_second_call_does_nothing_and_says_nothing(project):
     before = builds(project)
     done = setup(project)
@@ -59,27 +87,37 @@ def test_test_part_holds_the_core(project):
     assert builds(project) == before + 1
 
 
-@pytest.mark.parametrize("name", ["setup.cfg", "pyproject.toml"])
-def test_changed_metadata_installs_again(project, name):
+@pytest.mark.parametrize(("name", "shown"), [("setup.cfg", True), ("pyproject.toml", False)])
+def test_changed_metadata_installs_again_and_says_how_to_call_tfmat(project, tmp_path, name, shown):
+    """Once, and not where `tfmat` is a command already."""
+    (tmp_path / "tfmat").symlink_to(project / "tools" / "tfmat")
+    path = os.environ["PATH"] if shown else f"{tmp_path}:{os.environ['PATH']}"
     before = builds(project)
-    with (project / name).open("a") as file:
-        file.write("# changed\n")
-    assert setup(project).returncode == 0
-    assert setup(project).returncode == 0
+    change(project, name)
+    done = setup(project, PATH=path)
+    assert done.returncode == 0
+    activate = str(project / ".venv" / "bin" / "activate").replace(" ", "\\ ")
+    assert (f"`. {activate}` makes `tfmat` a command of this shell" in done.stderr) == shown
+    assert ("/tools/tfmat ~/.local/bin/`" in done.stderr) == shown
+    assert setup(project, PATH=path).returncode == 0
     assert builds(project) == before + 1
 
 
-def test_it_says_how_to_call_tfmat_until_one_can(project, tmp_path):
-    (tmp_path / "tfmat").symlink_to(project / "tools" / "tfmat")
-    path = os.environ["PATH"]
-    for found, shown in ((path, True), (f"{tmp_path}:{path}", False)):
-        with (project / "setup.cfg").open("a") as file:
-            file.write("# so that it is installed again\n")
-        done = setup(project, PATH=found)
-        assert done.returncode == 0
-        activate = str(project / ".venv" / "bin" / "activate").replace(" ", "\\ ")
-        assert (f"`. {activate}` makes `tfmat` a command of this shell" in done.stderr) == shown
-        assert ("/tools/tfmat ~/.local/bin/`" in done.stderr) == shown
+def test_uv_installs_where_the_environment_has_it(project, tmp_path):
+    uv = pathlib.Path(sys.executable).with_name("uv")
+    if not uv.exists():
+        pytest.skip("this environment has no uv")
+    own = project / ".venv" / "bin" / "uv"
+    own.symlink_to(uv)
+    before = builds(project)
+    change(project)
+    try:
+        done = setup(project, UV_CACHE_DIR=str(tmp_path))
+    finally:
+        own.unlink()
+    log = (project / ".venv" / "setup.log").read_text()
+    assert (done.returncode, builds(project)) == (0, before + 1), log
+    assert "Resolved 1 package" in log and "Collecting" not in log and "Obtaining" not in log
 
 
 def test_copied_project_gets_an_environment_of_its_own(project, tmp_path):
@@ -89,44 +127,27 @@ def test_copied_project_gets_an_environment_of_its_own(project, tmp_path):
     assert f"{project}/" not in (copy / ".venv" / "bin" / "pip").read_text()
 
 
-def test_two_first_calls_wait_for_each_other(tmp_path):
-    folder = make_project(tmp_path / "project")
-    (folder / "hold").touch()
-    first = start(folder)
-    wait_for_build(folder, 1)
-    second = start(folder)
-    assert second.stderr is not None
-    assert second.stderr.readline() == (
-        "tfmat setup: another set-up of this environment is running; waiting for it\n"
-    )
-    (folder / "hold").unlink()
-    for process in (first, second):
-        process.communicate(timeout=120)
-        assert process.returncode == 0
-    assert builds(folder) == 1
-
-
-def test_killed_call_leaves_nothing_that_looks_finished(tmp_path):
-    folder = make_project(tmp_path / "project")
-    (folder / "hold").touch()
-    process = start(folder)
-    wait_for_build(folder, 1)
+def test_killed_call_leaves_nothing_that_looks_finished(project):
+    change(project)
+    (project / "hold").touch()
+    before = builds(project)
+    process = start(project)
+    wait_for_build(project, before + 1)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=300)
-    assert not (folder / ".venv" / ".tfmat" / "core").exists()
-    (folder / "hold").unlink()
-    leftover = folder / ".venv" / "leftover"
+    (project / "hold").unlink()
+    assert not (project / ".venv" / ".tfmat" / "core").exists()
+    leftover = project / ".venv" / "leftover"
     leftover.touch()
-    assert setup(folder).returncode == 0
+    assert setup(project).returncode == 0
     assert not leftover.exists()
-    assert (folder / ".venv" / ".tfmat" / "core").exists()
+    assert (project / ".venv" / ".tfmat" / "core").exists()
 
 
 def test_failed_install_says_why_and_keeps_what_worked(project):
     backend = (project / "backend.py").read_text()
     (project / "backend.py").write_text("raise OSError(28, 'No space left on device')\n")
-    with (project / "setup.cfg").open("a") as file:
-        file.write("# so that it is installed again\n")
+    change(project)
     try:
         done = setup(project)
     finally:
