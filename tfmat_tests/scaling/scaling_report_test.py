@@ -1,6 +1,7 @@
 """The page on a study: its words on the checked-in one, its files, and what a user's mistake gets."""
 
 import dataclasses
+import shutil
 import subprocess
 import sys
 
@@ -69,13 +70,29 @@ def test_the_tables_beside_it_hold_what_was_measured(workdir):
     assert len(pd.read_csv(workdir / "scaling_allreduces.csv")) == 36
 
 
-def test_the_command_finds_a_study_by_its_file(workdir, capsys):
-    stale = workdir / "figures" / "scaling_of_yesterday.png"
+def test_the_command_finds_a_study_and_shows_what_machines_and_programs_said_as_text(
+    workdir, tmp_path, capsys
+):
+    folder = tmp_path / "study"
+    shutil.copytree(workdir, folder)
+    evil = "<script>alert('x')</script>"
+    whole = study(Truth(), workers=(2,), batches=(75,), rounds=2)
+    sessions = tuple(
+        dataclasses.replace(each, content={"command": evil, "machine": {"name": evil}})
+        for each in whole.sessions
+    )
+    failed = LeftOut(evil, evil, 0, log=evil)
+    changed = dataclasses.replace(whole, label=evil, sessions=sessions, left_out=(failed,))
+    write_measurements(folder, changed)
+    stale = folder / "figures" / "scaling_of_yesterday.png"
     stale.write_bytes(b"")
-    assert main(["report", f"--workdir={workdir}", "--watts_a_worker=100"]) == 0
+    assert main(["report", f"--workdir={folder}", "--watts_a_worker=100"]) == 0
     captured = capsys.readouterr()
-    assert captured.out == f"{workdir / 'scaling_report.html'}\n"
-    text = golden.text_of((workdir / "scaling_report.html").read_text("utf-8"))
+    assert captured.out == f"{folder / 'scaling_report.html'}\n"
+    page = (folder / "scaling_report.html").read_text("utf-8")
+    assert evil not in page
+    assert " ".join(checked(page).texts).count(evil) >= 7
+    text = golden.text_of(page)
     assert "watts_a_worker 100" in text
     assert "price_per_hour 2" in text  # kept from before
     assert not stale.exists()
@@ -109,21 +126,6 @@ def test_an_empty_study_has_a_page_that_says_so(tmp_path):
     write_measurements(tmp_path, Measurements())
     text = golden.text_of(write_scaling_report(tmp_path)[0].read_text("utf-8"))
     assert "Nothing can be said of scaling yet" in text
-
-
-def test_what_a_machine_or_a_program_said_is_shown_as_text(tmp_path):
-    evil = "<script>alert('x')</script>"
-    whole = study(Truth(), workers=(2,), batches=(75,), rounds=2)
-    sessions = tuple(
-        dataclasses.replace(each, content={"command": evil, "machine": {"name": evil}})
-        for each in whole.sessions
-    )
-    failed = LeftOut(evil, evil, 0, log=evil)
-    changed = dataclasses.replace(whole, label=evil, sessions=sessions, left_out=(failed,))
-    write_measurements(tmp_path, changed)
-    page = write_scaling_report(tmp_path)[0].read_text("utf-8")
-    assert evil not in page
-    assert " ".join(checked(page).texts).count(evil) >= 7
 
 
 def test_the_page_is_made_without_tensorflow():
