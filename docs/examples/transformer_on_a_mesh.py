@@ -55,7 +55,7 @@ features, labels = make_examples(4_000, seed=0)
 random = np.random.default_rng(0)
 rows = np.stack([random.permutation(4_000)[:100] for _ in range(20)]).astype("int32")
 
-# Both now: TensorFlow compiles for the mesh anew where a seed was set, as the one of make_encoder is.
+# Both before the first step, whose graph is then compiled once.
 model, single = make_encoder(), make_encoder()
 steps = tfmat.ParallelSteps(
     model, keras.optimizers.Adam(4e-3), "mse", backend, metrics={"mae": "mae"}
