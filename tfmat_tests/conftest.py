@@ -41,7 +41,6 @@ WORKER_MEMORY = 3 << 30
 # Files that take longest, and for how many seconds beside two other workers (27 November 2026, two processors). They
 # begin first, in this order, and the last worker ends not long after the others.
 LONGEST = {
-    "tools/setup_test.py": 306,
     "training/several_workers_test.py": 183,
     "end_to_end/restarts_test.py": 174,
     "backends/dtensor_equality_test.py": 152,

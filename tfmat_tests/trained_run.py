@@ -157,8 +157,8 @@ def _posterior(model: "keras.Model", dataset: PackedDataset) -> "keras.Model":
 
     keras.utils.set_random_seed(0)
     # The hidden layers have learned what matters; the last one did not look for it. Two couplings take a third of the
-    # time that six take. At three times this rate the log density was 3.4 to 5.2, by seed and processor, where it is 5.4
-    # now; after twelve epochs 50 % intervals hold 57 to 60 %.
+    # time that six take. At three times this rate the log density was 3.4 to 5.2, by seed and processor, and it is 5.4
+    # now. After twelve epochs 50 % intervals hold 57 to 60 %.
     flow = PosteriorFlow(2, couplings=2, name=POSTERIOR)
     outputs = keras.layers.Dense(flow.columns, name="posterior_parameters")(model.layers[-2].output)
     model = keras.Model(model.inputs[0], flow(outputs))
