@@ -51,7 +51,15 @@ def main(requirements: list[str]) -> int:
             # As pip does: the best version of all places, and bytecode unless it is not wanted.
             options += ["--index-strategy", "unsafe-best-match"]
             options += [] if "PIP_NO_COMPILE" in os.environ else ["--compile-bytecode"]
-            command = [uv, "pip", "install", "--python", sys.executable, *options, *requirements]
+            command = [
+                str(uv),
+                "pip",
+                "install",
+                "--python",
+                sys.executable,
+                *options,
+                *requirements,
+            ]
             if subprocess.run(command).returncode == 0:
                 return 0
     return subprocess.run([*INSTALL, *requirements]).returncode
