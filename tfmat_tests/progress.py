@@ -12,7 +12,7 @@ USUAL = 0.15
 
 
 class Progress:
-    """A plugin for the process that hands tests to workers. What it says takes the place of the dots in a log.
+    """A plugin for the process that hands tests to workers. In a log its lines take the place of the dots.
 
     Args:
       reporter: pytest's own, which writes.

@@ -1,4 +1,4 @@
-"""What `tools/setup` installs with: `.venv/bin/python -I THIS REQUIREMENT ...`, in the project's folder.
+"""Installs for `tools/setup`: `.venv/bin/python -I THIS REQUIREMENT ...`, in the project's folder.
 
 uv takes the same packages from the same places as pip, in a tenth of the time. Where it cannot be had, or fails, pip
 has the last word.
