@@ -38,7 +38,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A worker holds TensorFlow, and starts processes that hold it.
 WORKER_MEMORY = 3 << 30
-# Files that take longest, and for how many seconds beside two other workers (27 November 2026, two processors). They
+# Files that take longest, and for how many seconds on two busy processors (27 November 2026). They
 # begin first, in this order, and the last worker ends not long after the others.
 LONGEST = {
     "training/several_workers_test.py": 183,
