@@ -9,7 +9,7 @@ import numpy as np
 from tfmat.curves.reading import RawCurve
 from tfmat.curves.tables import MINIMUM_POINTS
 from tfmat.curves.tensile import TensileProperties
-from tfmat.curves.toe import elastic_line, noise_of, toe_shift
+from tfmat.curves.toe import elastic_line, noise_of, steepest_chord, toe_shift
 from tfmat.errors import InputError
 from tfmat.materials.law import Array
 
@@ -17,6 +17,20 @@ from tfmat.materials.law import Array
 FAILED_BELOW = 0.95
 # A strain that dips by more than so many times its noise, or with a stress that falls by as much, is no noise.
 _NOISE_TIMES = 6.0
+# _MANY: share of the points; dropping more of them is a caveat, and not only a step.
+_MANY = 0.1
+# _UNLOADS: share of the stress by which an unloading lowers it.
+_UNLOADS = 0.3
+# _UNLOADED: share of the largest stress; below it a specimen is as good as unloaded.
+_UNLOADED = 0.02
+# _FAR_OFFSET: share of the strain's range; a first strain beyond it was not zeroed, whatever the elastic part says.
+_FAR_OFFSET = 0.02
+# _CLEAR_OFFSET: share of the elastic strain; a smaller offset hardly moves a modulus.
+_CLEAR_OFFSET = 0.1
+# _NOISE_OF_OFFSET: standard deviations of the first point's noise; a smaller offset may be noise.
+_NOISE_OF_OFFSET = 8.0
+# _CLEAR_TIMES: standard errors by which the origin of the elastic part must differ from zero.
+_CLEAR_TIMES = 4.0
 # Larger numbers are no strain in any unit and no stress in Pa; smaller ones are zero.
 _LARGEST, _SMALLEST = 1e12, 1e-20
 
@@ -98,6 +112,8 @@ class MeasuredCurve:
       assumed: what was assumed and not read, in short ("stress in MPa"), to be shown wherever the answer is.
       conditions: what head and file name say of the test: `specimen`, `temperature`, `direction`, `rate`, and such.
       tensile: the properties of a tension test of a metal that need no law; None for other tests.
+      toe: strain that slack or seating adds before the elastic part, -; 0 where none was found.
+      toe_removed: the toe was taken off the strain.
     """
 
     name: str
@@ -108,6 +124,8 @@ class MeasuredCurve:
     assumed: list[str] = dataclasses.field(default_factory=list)
     conditions: dict[str, str] = dataclasses.field(default_factory=dict)
     tensile: TensileProperties | None = None
+    toe: float = 0.0
+    toe_removed: bool = False
 
     @classmethod
     def of(cls, raw: RawCurve) -> "MeasuredCurve":
@@ -123,9 +141,21 @@ class MeasuredCurve:
         )
 
 
-def keep(curve: MeasuredCurve, kept: np.ndarray, step: str) -> None:
-    """Keeps some points; says so only where points were dropped."""
-    dropped = np.count_nonzero(~kept)
+def keep(curve: MeasuredCurve, kept: np.ndarray, step: str, bore: bool = False) -> None:
+    """Keeps some points; says so only where points were dropped.
+
+    Args:
+      bore: the others bore a load, so that dropping many of them is worth a caveat.
+    """
+    dropped = int(np.count_nonzero(~kept))
+    if bore and dropped > _MANY * len(kept):
+        curve.warnings.append(
+            Caveat(
+                "many points dropped",
+                f"{dropped} of {len(kept)} points are not used: {step}",
+                "look at the record: the answer rests on the other points",
+            )
+        )
     if dropped:
         curve.strain, curve.stress_mpa = curve.strain[kept], curve.stress_mpa[kept]
         curve.steps.append(f"{step} ({dropped} point{'s' if dropped > 1 else ''} dropped)")
@@ -138,7 +168,7 @@ def check_numbers(curve: MeasuredCurve) -> None:
     """
     for name in ("strain", "stress_mpa"):
         values = getattr(curve, name)
-        size = float(np.abs(values).max(initial=0.0))
+        size = float(np.nanmax(np.abs(values), initial=0.0))
         if not size <= _LARGEST:
             axis = name.partition("_")[0]
             raise InputError(
@@ -213,7 +243,9 @@ def make_strain_rise(curve: MeasuredCurve, envelope: bool) -> None:
     strain = curve.strain
     if (np.diff(strain) <= 0).any():
         if envelope:
-            keep(curve, ~_unloadings(curve), "dropped unloadings and slips, where strain falls")
+            found, unexplained = _unloadings(curve)
+            many = bool(np.count_nonzero(unexplained) > _MANY * len(strain))
+            keep(curve, ~found, "dropped unloadings and slips, where strain falls", many)
             _average_noise(curve)
         else:
             earlier = np.maximum.accumulate(np.concatenate([[-np.inf], strain[:-1]]))
@@ -225,19 +257,24 @@ def make_strain_rise(curve: MeasuredCurve, envelope: bool) -> None:
         )
 
 
-def _unloadings(curve: MeasuredCurve) -> np.ndarray:
-    """True from where strain leaves its running maximum until it is back, unless that is but noise: [points]."""
+def _unloadings(curve: MeasuredCurve) -> tuple[np.ndarray, np.ndarray]:
+    """True from where strain leaves its running maximum until it is back, unless that is but noise.
+
+    Returns:
+      Those points, and the part of them that is no unloading, as the load does not fall: both [points].
+    """
     highest = np.maximum.accumulate(curve.strain)
     below = np.concatenate([[False], curve.strain < highest, [False]])
     edges = np.diff(below.astype(int))
     allowed_dip = _NOISE_TIMES * noise_of(curve.strain)
     allowed_fall = _NOISE_TIMES * noise_of(curve.stress_mpa) + 0.01 * float(curve.stress_mpa.max())
-    found = np.zeros(len(curve.strain), bool)
+    found, unexplained = np.zeros((2, len(curve.strain)), bool)
     for start, end in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True):
         dip = float((highest - curve.strain)[start:end].max())
         fall = float(curve.stress_mpa[start - 1] - curve.stress_mpa[start:end].min())
         found[start:end] = dip > allowed_dip or fall > allowed_fall
-    return found
+        unexplained[start:end] = found[start] and fall < _UNLOADS * curve.stress_mpa[start - 1]
+    return found, unexplained
 
 
 def _average_noise(curve: MeasuredCurve) -> None:
@@ -260,8 +297,15 @@ def correct_start(curve: MeasuredCurve, toe: bool) -> None:
     """Takes off a strain that was not zeroed, a toe or a preload; drops what lies before zero strain."""
     if toe:
         _take_off_offset(curve)
-        _take_off_toe(curve)
-    keep(curve, curve.strain >= 0, "dropped negative strains before the start")
+    _take_off_toe(curve, toe)
+    before = curve.strain < 0
+    bore = float(np.abs(curve.stress_mpa[before]).max(initial=0.0))
+    keep(
+        curve,
+        ~before,
+        "dropped negative strains before the start",
+        bore > _UNLOADED * float(curve.stress_mpa.max(initial=0.0)),
+    )
     share = curve.stress_mpa[0] / curve.stress_mpa.max() if len(curve.strain) else 0.0
     if share > 0.3 and curve.strain[0] < 1e-3 * curve.strain[-1]:
         curve.warnings.append(
@@ -274,24 +318,72 @@ def correct_start(curve: MeasuredCurve, toe: bool) -> None:
 
 
 def _take_off_offset(curve: MeasuredCurve) -> None:
-    offset = curve.strain[0]
-    unloaded = abs(curve.stress_mpa[:3].mean()) < 0.01 * curve.stress_mpa.max()
-    if unloaded and abs(offset) > 0.02 * np.ptp(curve.strain):
-        curve.strain = curve.strain - offset
-        curve.steps.append(f"took {offset:.4g} off the strain, its reading before the load")
-
-
-def _take_off_toe(curve: MeasuredCurve) -> None:
-    line = elastic_line(curve.strain, curve.stress_mpa)
-    shift, kind = toe_shift(curve.strain, curve.stress_mpa, line)
-    if line is None or not kind:
+    """A strain that was not zeroed: the first point, drawn back along the elastic part, lies far from zero."""
+    strain, stress = float(curve.strain[0]), float(curve.stress_mpa[0])
+    largest = float(curve.stress_mpa.max())
+    noise = noise_of(curve.stress_mpa)
+    if abs(stress) >= _UNLOADED * largest + 2.0 * noise:
         return
-    start = line.start
+    line = elastic_line(curve.strain, curve.stress_mpa)
+    line = line or steepest_chord(curve.strain, curve.stress_mpa)
+    offset, least = strain, _FAR_OFFSET * float(np.ptp(curve.strain))
+    if line is not None:
+        offset = strain - stress / line.slope
+        noise = float(np.hypot(noise / line.slope, noise_of(curve.strain)))
+        elastic = max(line.end_stress / line.slope, 0.0)
+        least = min(least, max(_CLEAR_OFFSET * elastic, _NOISE_OF_OFFSET * noise))
+        # The whole elastic part must say the same, and not the noise of the first point alone.
+        by_line = line.origin * np.sign(offset)
+        if by_line < max(0.5 * abs(offset), _CLEAR_TIMES * line.origin_error):
+            return
+    if abs(offset) <= least:
+        return
+    curve.strain = curve.strain - offset
+    curve.steps.append(f"took {offset:.4g} off the strain, its reading before the load")
+    curve.warnings.append(
+        Caveat(
+            "strain not zeroed",
+            f"its strain reads {offset:.3g} before the load, which was taken off",
+            "if the specimen was really strained before, say --toe=off",
+        )
+    )
+
+
+def _take_off_toe(curve: MeasuredCurve, wanted: bool) -> None:
+    line = elastic_line(curve.strain, curve.stress_mpa)
+    found = toe_shift(curve.strain, curve.stress_mpa, line)
+    line = line or steepest_chord(curve.strain, curve.stress_mpa)
+    if line is None or not found.kind:
+        return
+    start, shift, first = line.start, found.shift, float(curve.stress_mpa[0])
     slope = f"its elastic part ({line.slope:.4g} MPa) drawn on to zero stress"
-    curve.strain = curve.strain - shift
-    if kind == "toe":
+    if found.kind == "toe":
+        curve.toe, curve.toe_removed = found.size, wanted and found.is_sure
+        done = "was taken off" if curve.toe_removed else "was left in the strain"
+        curve.warnings.append(
+            Caveat(
+                "toe",
+                f"the curve rises slowly at first, as slack or seating makes it: a toe of {found.size:.3g} in strain "
+                f"{done}; the steepest part has {line.slope / 1e3:.3g} GPa, and the material's modulus may be higher",
+                "do not take the modulus from this curve: give the one that you trust with --fix",
+            )
+        )
+        if not curve.toe_removed:
+            return
+        curve.strain = curve.strain - shift
         curve.steps.append(f"took a toe of {shift:.3g} off the strain: {slope}")
         # The line stands for the toe: from zero to the beginning of the elastic part.
         keep(curve, curve.strain >= max(start - shift, 0.0), "dropped the points of the toe")
-    else:
-        curve.steps.append(f"added {-shift:.3g} to the strain for the load at its start: {slope}")
+    elif wanted:
+        curve.strain = curve.strain - shift
+        side = "added to" if shift < 0 else "taken off"
+        curve.steps.append(f"{abs(shift):.3g} {side} the strain for the load at its start: {slope}")
+        curve.warnings.append(
+            Caveat(
+                "load at zero strain",
+                f"the load is {first:.3g} MPa at the start, where the strain was set to zero; it was taken for a real "
+                f"load, and {abs(shift):.3g} was {side} the strain",
+                f"if the load was not zeroed, every stress is {abs(first):.3g} MPa too "
+                f"{'high' if first > 0 else 'low'}",
+            )
+        )

@@ -7,8 +7,11 @@ remedy of ASTM D638 and E111: the elastic part is drawn on to zero stress, and s
 import dataclasses
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tfmat.materials.law import Array
+
+Indices = NDArray[np.intp]
 
 # The elastic part is looked for in windows that rise by this share of the maximum stress, or so many times the noise
 # where that is more, and that start below another share of it.
@@ -18,7 +21,15 @@ _FEWEST_POINTS = 5
 _MOST_POINTS = 150
 # A toe must be less steep than this share of the elastic part, and shift it by so many standard errors.
 _TOE_SLOPE, _SIGNIFICANT = 0.75, 4.0
-# Of the strain at maximum stress: a longer "toe" is the material's own shape.
+# _CHORD_RISE: share of the maximum stress by which a chord rises.
+_CHORD_RISE = 0.06
+# _LATEST_CHORD: share of the maximum stress; no chord starts above it.
+_LATEST_CHORD = 0.5
+# _CHORD_ERRORS: standard errors by which chords must differ, as the steepest of many is taken.
+_CHORD_ERRORS = 3.0
+# _LEAST_TOE: share of the elastic strain; a shorter toe hardly moves a modulus.
+_LEAST_TOE = 0.15
+# _LONGEST_TOE: share of the strain at maximum stress; a longer "toe" is the material's own shape.
 _LONGEST_TOE = 0.15
 
 
@@ -76,10 +87,29 @@ def elastic_line(strain: Array, stress_mpa: Array) -> ElasticLine | None:
     return _line(e, s, best[1], best[2], noise)
 
 
-def toe_shift(strain: Array, stress_mpa: Array, line: ElasticLine | None) -> tuple[float, str]:
-    """What to take off the strain, and why: `toe`, `preload`, or 0 and nothing where there is neither."""
+@dataclasses.dataclass(frozen=True)
+class StartShift:
+    """How the start of a curve shifts its strain.
+
+    Attributes:
+      shift: to take off the strain, -.
+      kind: `toe`, `preload`, or nothing.
+      size: of a toe, -, counted from the first point.
+      is_sure: the toe is clear and short enough to be taken off.
+    """
+
+    shift: float = 0.0
+    kind: str = ""
+    size: float = 0.0
+    is_sure: bool = True
+
+
+def toe_shift(strain: Array, stress_mpa: Array, line: ElasticLine | None) -> StartShift:
+    """The shift to take off the strain, and why."""
+    is_chord = line is None
+    line = line or steepest_chord(strain, stress_mpa)
     if line is None:
-        return 0.0, ""
+        return StartShift()
     top = int(stress_mpa.argmax())
     largest = float(stress_mpa[top])
     first_stress = float(np.mean(stress_mpa[:2]))
@@ -87,21 +117,92 @@ def toe_shift(strain: Array, stress_mpa: Array, line: ElasticLine | None) -> tup
     toe = line.origin - float(strain[0])
     if (
         abs(first_stress) < 0.05 * largest + 2 * noise
-        and _SIGNIFICANT * line.origin_error < toe < _LONGEST_TOE * (strain[top] - strain[0])
+        and toe > _SIGNIFICANT * line.origin_error
         and line.slope_before + 2 * line.slope_before_error < _TOE_SLOPE * line.slope
     ):
-        return line.origin, "toe"
-    # A load at the start that the strain does not know of: strain was set to zero under a preload.
-    expected, first_strain = first_stress / line.slope, float(np.mean(strain[:2]))
+        longest = _LONGEST_TOE * float(strain[top] - strain[0])
+        if toe < longest:
+            return StartShift(line.origin, "toe", toe)
+    # A load at the start that the strain does not know of: strain was set to zero under a preload, or under the force
+    # of the grips.
+    first_strain = float(np.mean(strain[:2]))
+    if is_chord:
+        # The second point of few lies far from the start.
+        first_stress, first_strain = float(stress_mpa[0]), float(strain[0])
+    expected = first_stress / line.slope
     starts_low = line.start <= strain[0] + 0.1 * (strain[top] - strain[0])
     if (
         starts_low
-        and max(0.02 * largest, 5 * noise) < first_stress < 0.15 * largest
-        and abs(first_strain) < 0.3 * expected
+        and max(0.02 * largest, 5 * noise) < abs(first_stress) < 0.15 * largest
+        and abs(first_strain) < 0.3 * abs(expected)
         and line.slope_error < 0.1 * line.slope
     ):
-        return first_strain - expected, "preload"
-    return 0.0, ""
+        return StartShift(first_strain - expected, "preload")
+    size = _visible_toe(strain, stress_mpa)
+    return StartShift(kind="toe", size=size, is_sure=False) if size else StartShift()
+
+
+def steepest_chord(strain: Array, stress_mpa: Array) -> ElasticLine | None:
+    """The steepest chord of the start of a curve, where an elastic line has too few points; None where none is.
+
+    Args:
+      strain: [points], rising; stress_mpa: [points].
+    """
+    found = _chords(strain, stress_mpa)
+    if found is None:
+        return None
+    first, end, slope, error = found
+    best = int(np.argmax(slope * (1.0 - _CHORD_ERRORS * error)))
+    e, s, m = float(strain[first[best]]), float(stress_mpa[first[best]]), float(slope[best])
+    end_stress = float(stress_mpa[end[best]])
+    return ElasticLine(
+        slope=m,
+        slope_error=float(error[best]) * m,
+        origin=e - s / m,
+        origin_error=float(error[best]) * end_stress / m,
+        start=e,
+        end_stress=end_stress,
+        slope_before=np.nan,
+        slope_before_error=np.nan,
+    )
+
+
+def _chords(strain: Array, stress: Array) -> tuple[Indices, Indices, Array, Array] | None:
+    """First and last points of early chords, their slopes (MPa) and relative errors; the first begins at point 0."""
+    top = int(stress.argmax())
+    largest, noise = float(stress[top]), noise_of(stress)
+    e, s = strain[: top + 1], stress[: top + 1]
+    rise = max(_CHORD_RISE * largest, _RISE_OVER_NOISE * noise)
+    first = np.flatnonzero(s <= _LATEST_CHORD * largest)
+    end = np.searchsorted(np.maximum.accumulate(s), s[first] + rise)
+    held = end < len(s)
+    held[held] = e[end[held]] > e[first[held]]
+    first, end = first[held], end[held]
+    if not len(first) or first[0] != 0:
+        return None
+    width, height = e[end] - e[first], s[end] - s[first]
+    error = np.sqrt(2.0) * np.hypot(noise / height, noise_of(strain) / width)
+    return first, end, height / width, error
+
+
+def _visible_toe(strain: Array, stress: Array) -> float:
+    """Size of a toe that is seen in chords, where few points or a long bend leave no sure elastic part; or 0."""
+    found, steepest = _chords(strain, stress), steepest_chord(strain, stress)
+    largest = float(stress.max())
+    if (
+        found is None
+        or steepest is None
+        or abs(float(stress[0])) > 0.05 * largest + 2.0 * noise_of(stress)
+    ):
+        return 0.0
+    _, _, slope, error = found
+    sure = steepest.slope - _CHORD_ERRORS * steepest.slope_error
+    if slope[0] * (1.0 + _CHORD_ERRORS * error[0]) > _TOE_SLOPE * sure:
+        return 0.0
+    size = steepest.origin - float(strain[0] - stress[0] / steepest.slope)
+    elastic = steepest.end_stress / steepest.slope
+    longest = _LONGEST_TOE * float(strain[int(stress.argmax())] - strain[0])
+    return size if _LEAST_TOE * elastic < size < longest else 0.0
 
 
 def noise_of(values: Array) -> float:

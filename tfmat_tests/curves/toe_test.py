@@ -55,7 +55,7 @@ def test_simulated_curves_have_no_toe(law):
     shifts = []
     for curve in np.array(curves.features, np.float64):
         strain, stress = curve[curve[:, 2] == 0, :2].T
-        shifts.append(toe_shift(strain, stress, elastic_line(strain, stress))[0] / strain[-1])
+        shifts.append(toe_shift(strain, stress, elastic_line(strain, stress)).shift / strain[-1])
     moved = np.abs(shifts) > 0
     assert moved.mean() <= 0.01
     assert np.abs(shifts).max() < 0.02
@@ -80,7 +80,7 @@ def test_plastic_strain_is_pointed_out():
 def test_rubber_like_upturn_is_no_toe():
     strain = np.linspace(0, 6, 60)
     stress = 0.4 * (1 + strain - (1 + strain) ** -2) + 0.0004 * np.exp(1.4 * strain)
-    assert toe_shift(strain, stress, elastic_line(strain, stress))[1] == ""
+    assert toe_shift(strain, stress, elastic_line(strain, stress)).kind == ""
 
 
 def test_noise_is_estimated_on_a_smooth_curve():
@@ -88,3 +88,63 @@ def test_noise_is_estimated_on_a_smooth_curve():
     noise = np.random.default_rng(0).normal(0, 0.7, len(strain))
     assert noise_of(80 * np.tanh(60 * strain) + noise) == pytest.approx(0.7, rel=0.08)
     assert noise_of(80 * np.tanh(60 * strain)) < 1e-3
+
+
+def voce_tension(spacing=(60, 200)):
+    """Engineering strain and stress of a metal (E 200 GPa), dense to 0.4 % and coarser beyond."""
+    true = np.concatenate(
+        [np.linspace(0, 0.004, spacing[0]), np.linspace(0.0042, 0.12, spacing[1])]
+    )
+    stress = find_law("voce").stress(true[None], np.array([[200e3, 300.0, 250.0, 12.0]]))[0]
+    noise = np.random.default_rng(0).normal(0, 0.3, len(true))
+    return np.expm1(true), stress * np.exp(-true) + noise
+
+
+def found_in(strain, stress, **options):
+    raw = RawCurve("a", strain, stress, "engineering", "engineering")
+    return clean(raw, METAL, CleaningOptions(**options))
+
+
+@pytest.mark.parametrize("slack", [5e-4, 1e-3, 1.5e-3, 4e-3])
+@pytest.mark.parametrize("scale", [15.0, 30.0, 80.0])
+@pytest.mark.parametrize("spacing", [(20, 80), (60, 200), (200, 400)])
+def test_every_toe_is_a_caveat_and_its_size_is_known(slack, scale, spacing):
+    """The strain lags by slack (1 - exp(-s / scale)): of the longest bend the elastic part shows a half."""
+    strain, stress = voce_tension(spacing)
+    curve = found_in(strain + slack * (1 - np.exp(-stress / scale)), stress)
+    (caveat,) = [caveat for caveat in curve.warnings if caveat.kind == "toe"]
+    assert ("was taken off" in caveat.text) == curve.toe_removed
+    assert 0.5 * slack < curve.toe < 1.1 * slack
+    left = found_in(strain + slack * (1 - np.exp(-stress / scale)), stress, toe="off")
+    assert "toe" in [caveat.kind for caveat in left.warnings] and not left.toe_removed
+
+
+@pytest.mark.parametrize("spacing", [(12, 200), (20, 80), (60, 200), (200, 400)])
+def test_no_toe_no_caveat(spacing):
+    curve = found_in(*voce_tension(spacing))
+    assert curve.warnings == [] and curve.toe == 0.0 and not curve.toe_removed
+
+
+@pytest.mark.parametrize("offset", [0.004, -0.004, 0.0005, -0.002, 0.3])
+@pytest.mark.parametrize("spacing", [(12, 200), (60, 200), (400, 400)])
+def test_a_strain_that_was_not_zeroed_is_taken_off_and_told(offset, spacing):
+    strain, stress = voce_tension(spacing)
+    curve = found_in(strain + offset, stress)
+    assert [caveat.kind for caveat in curve.warnings] == ["strain not zeroed"]
+    assert f"reads {offset:.3g} before the load" in curve.warnings[0].text
+    straight = found_in(strain, stress)
+    np.testing.assert_allclose(curve.strain[3:100], straight.strain[3:100], atol=1.5e-5)
+    left = found_in(strain + offset, stress, toe="off")
+    assert "strain not zeroed" not in [caveat.kind for caveat in left.warnings]
+
+
+@pytest.mark.parametrize("offset", [18.0, -18.0, 30.0])
+@pytest.mark.parametrize("spacing", [(12, 200), (400, 400)])
+def test_a_load_at_zero_strain_is_told(offset, spacing):
+    strain, stress = voce_tension(spacing)
+    curve = found_in(strain, stress + offset)
+    (caveat,) = curve.warnings
+    assert caveat.kind == "load at zero strain"
+    assert f"MPa too {'high' if offset > 0 else 'low'}" in caveat.advice
+    yielded = np.interp(0.0008, curve.strain, curve.stress_mpa)
+    assert yielded == pytest.approx(160.0, abs=3.0)
