@@ -9,7 +9,7 @@ import numpy as np
 from tfmat.curves.columns import Axis, Column, columns_named, find_axis
 from tfmat.curves.conditions import find_time_unit
 from tfmat.curves.tables import Table, shorten
-from tfmat.curves.units import DecimalMark, axis_unit, decimal_mark, number
+from tfmat.curves.units import Cell, DecimalMark, axis_unit, decimal_mark, number
 from tfmat.errors import InputError
 from tfmat.materials.law import Array
 
@@ -47,6 +47,10 @@ _SIZES: dict[str, tuple[str, str, dict[str, float], str]] = {
         "its cross-section with --area=MM2, or the stress with --stress_column",
     ),
 }
+# _BLANK: cells of a channel that is no longer recorded.
+_BLANK = {"", "nan", "-", "--", "---", "n/a", "na", "#n/a", "#nv", "none", "null"}
+# _FEWEST_BLANK: blank cells at the end of a column; fewer are a damaged row, which is refused.
+_FEWEST_BLANK = 3
 # A stretch is so near to 1 at the least stress.
 _AT_REST = 0.15
 
@@ -149,7 +153,7 @@ def read_strain(
     table: Table, column: Column, mark: DecimalMark, options: ReadingOptions
 ) -> tuple[Array, str]:
     """The strain of every row, [rows], -, and where it is from, in words; InputError for a cell that is no number."""
-    values = column_numbers(table, column, mark) * column.unit.factor
+    values = column_numbers(table, column, mark, may_end=True) * column.unit.factor
     if column.unit.name == "stretch":
         return values - 1.0, f"{column.says}, less 1"
     if column.unit.quantity != "displacement":
@@ -250,11 +254,24 @@ def _noted(table: Table, pattern: str, units: dict[str, float]) -> float | None:
     return None
 
 
-def column_numbers(table: Table, column: Column, mark: DecimalMark) -> Array:
-    """One column as finite numbers, [points]; the first cell that is none is refused with its line."""
-    values = np.empty(len(table.rows))
+def _is_blank(cell: Cell) -> bool:
+    return cell.strip().casefold() in _BLANK if isinstance(cell, str) else bool(np.isnan(cell))
+
+
+def column_numbers(table: Table, column: Column, mark: DecimalMark, may_end: bool = False) -> Array:
+    """One column as finite numbers, [points]; the first cell that is none is refused with its line.
+
+    Args:
+      may_end: the column may be blank from a row to the end, as behind an extensometer that was taken off; NaN there.
+    """
+    values = np.full(len(table.rows), np.nan)
     row_word = "line" if table.sheet is None else "row"
-    for i, (line, row) in enumerate(table.rows):
+    rows = table.rows
+    if may_end:
+        blank = [_is_blank(row[column.index] if column.index < len(row) else "") for _, row in rows]
+        filled = len(blank) - next((i for i, b in enumerate(reversed(blank)) if not b), len(blank))
+        rows = rows[:filled] if len(rows) - filled >= _FEWEST_BLANK else rows
+    for i, (line, row) in enumerate(rows):
         cell = row[column.index] if column.index < len(row) else ""
         value = number(cell, mark)
         if value is None or not np.isfinite(value):

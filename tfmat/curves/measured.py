@@ -4,6 +4,7 @@ Every step is recorded in words. Nothing is smoothed but by averaging points tha
 """
 
 import collections
+import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Sequence
@@ -26,12 +27,18 @@ from tfmat.curves.cleaning import (
 from tfmat.curves.cutting import cut_at_maximum_load, take_first_loading
 from tfmat.curves.plausibility import RUBBER, check_magnitude
 from tfmat.curves.reading import RawCurve, ReadingOptions, read_curves
+from tfmat.curves.recording_faults import (
+    end_of_measured_strain,
+    rows_of,
+    without_wild_cells,
+)
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.tables import MINIMUM_POINTS
 from tfmat.curves.tensile import (
     LARGEST_TRUE_STRAIN,
     TensileProperties,
     engineering_stress,
+    running_mean,
     stretch_of,
     tensile_properties,
 )
@@ -40,6 +47,12 @@ from tfmat.materials.law import Array
 
 # A curve may leave the trained strains behind after a few points: it is answered for, with warnings.
 FEWEST_IN_RANGE = 4
+# _CLEAR_FALL: share of the maximum load; a load that has fallen by less may still rise.
+_CLEAR_FALL = 0.02
+# _LARGEST_STRAIN: in rows without a measured strain, a larger number stands for none.
+_LARGEST_STRAIN = 2.0
+# _BEARS: share of the largest stress; rows that bear less come after a fracture.
+_BEARS = 0.5
 
 
 def load_measured_curves(
@@ -117,10 +130,17 @@ def clean(
 ) -> MeasuredCurve:
     """Cleans a curve as it was measured; raises InputError for what cannot be a curve."""
     options = options or CleaningOptions()
+    raw = _within_numbers(raw)
+    beyond: Array = np.empty(0)
+    unmeasured: Caveat | None = None
+    if target.strain_measure is not None:
+        raw = without_wild_cells(raw)
+        raw, beyond, unmeasured = _measured_part(raw)
     curve = MeasuredCurve.of(raw)
+    if unmeasured is not None:
+        curve.warnings.append(unmeasured)
     shear = target.strain_measure == "engineering shear"
     tension = not (shear or (target.law is not None and target.law.compression))
-    check_numbers(curve)
     if not tension and len(curve.strain):
         turn_negative(curve)
     check_rises(curve)
@@ -129,11 +149,11 @@ def clean(
     if target.strain_measure is not None:
         take_first_loading(curve, high, shear)
     if target.strain_measure is not None and tension and not raw.is_shear:
-        curve.tensile = _tensile(curve, measures, options)
+        curve.tensile = _tensile(curve, beyond, measures, options)
     if options.cut_after_failure and target.strain_measure is not None:
         if shear:
             cut_after_failure(curve)
-        elif tension:
+        elif tension and not (unmeasured and _load_rises_beyond(curve, beyond, measures)):
             cut_at_maximum_load(curve, measures)
     make_strain_rise(curve, options.envelope)
     correct_start(curve, options.toe == "auto")
@@ -153,10 +173,65 @@ def clean(
     return curve
 
 
+def _within_numbers(raw: RawCurve) -> RawCurve:
+    curve = MeasuredCurve.of(raw)
+    check_numbers(curve)
+    return dataclasses.replace(raw, strain=curve.strain, stress_mpa=curve.stress_mpa)
+
+
+def _measured_part(raw: RawCurve) -> tuple[RawCurve, Array, Caveat | None]:
+    """The rows whose strain was measured, the engineering stress of the others, and what to say of them."""
+    found = end_of_measured_strain(raw.strain, raw.stress_mpa)
+    if found is None:
+        return raw, np.empty(0), None
+    rows, total = found.rows, len(raw.strain)
+    beyond = raw.stress_mpa[rows:]
+    said = f"{found.why}, from point {rows + 1} of {total} on"
+    if rows < MINIMUM_POINTS:
+        raise InputError(
+            f"{said}: {rows} points have a strain, and a curve needs at least {MINIMUM_POINTS}"
+        )
+    measured = rows_of(raw, np.arange(total) < rows)
+    largest = float(np.abs(measured.stress_mpa).max())
+    step = f"left out the rows without a measured strain: {said} ({total - rows} points dropped)"
+    measured = dataclasses.replace(measured, steps=(*raw.steps, step))
+    if np.abs(beyond).max() < _BEARS * largest:
+        return measured, np.empty(0), None
+    stress, strain, measures = np.abs(beyond), raw.strain[rows:], measures_of(raw)
+    if measures[1] == "true":
+        # A number that stands for no strain gives no engineering stress.
+        with np.errstate(invalid="ignore"):
+            known = (strain > -0.5) & (strain < _LARGEST_STRAIN)
+        stress = np.where(known, engineering_stress(strain, stress, measures), np.nan)
+    if found.is_harmless:
+        return measured, stress, None
+    caveat = Caveat(
+        "strain not measured to the end",
+        f"{said} ({measured.stress_mpa[-1]:.4g} to {beyond[np.abs(beyond).argmax()]:.4g} MPa); the parameters come "
+        f"from the points before, to strain {np.nanmax(np.abs(measured.strain)):.3g}",
+        "they say nothing of larger strains",
+    )
+    return measured, stress, caveat
+
+
+def _load_rises_beyond(curve: MeasuredCurve, beyond: Array, measures: tuple[str, str]) -> bool:
+    """Whether the maximum load may lie in the rows without a strain, so that nothing necks before."""
+    if not len(beyond):
+        return False
+    load = engineering_stress(curve.strain, curve.stress_mpa, measures)
+    highest = float(load.max())
+    has_not_fallen = running_mean(load)[-1] > (1.0 - _CLEAR_FALL) * highest
+    return bool(np.nanmax(beyond, initial=0.0) > highest or has_not_fallen)
+
+
 def _tensile(
-    curve: MeasuredCurve, measures: tuple[str, str], options: CleaningOptions
+    curve: MeasuredCurve, beyond: Array, measures: tuple[str, str], options: CleaningOptions
 ) -> TensileProperties | None:
-    """The properties of the whole record, also beyond the maximum load, where it rises far enough to have any."""
+    """The properties of the whole record, also beyond the maximum load, where it rises far enough to have any.
+
+    Args:
+      beyond: engineering stress of the rows after the measured strain, MPa; NaN where it is not known.
+    """
     stress = engineering_stress(curve.strain, curve.stress_mpa, measures)
     strain = stretch_of(curve.strain, measures[0]) - 1.0 if measures[0] == "true" else curve.strain
     whole = MeasuredCurve(curve.name, strain, stress)
@@ -165,7 +240,7 @@ def _tensile(
         correct_start(whole, options.toe == "auto")
     except InputError:
         return None
-    return tensile_properties(whole.strain, whole.stress_mpa) if len(whole.strain) else None
+    return tensile_properties(whole.strain, whole.stress_mpa, beyond) if len(whole.strain) else None
 
 
 def measures_of(raw: RawCurve) -> tuple[str, str]:

@@ -288,7 +288,8 @@ def _gauge_length(table: Table, strain: Array, mark: DecimalMark) -> float | Non
         number(row[columns[0]], mark) if columns[0] < len(row) else None for _, row in table.rows
     ]
     displacement = np.array([np.nan if value is None else value for value in cells])
-    large = strain > 0.5 * strain.max()
-    if strain.max() < 1e-3 or not np.isfinite(displacement[large]).all():
+    largest = float(np.nanmax(strain, initial=0.0))
+    large = strain > 0.5 * largest
+    if largest < 1e-3 or not np.isfinite(displacement[large]).all():
         return None
     return float(np.median(displacement[large] / strain[large]))

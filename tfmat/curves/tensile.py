@@ -17,9 +17,12 @@ _FEWEST_POINTS = 5
 _SURE_LINE, _ELASTIC = 0.1, 0.6
 _OFFSET = 0.002
 _NEIGHBOURS, _FEWEST_NEIGHBOURS = 2e-4, 12
-# Of the strength: a load that falls by less after its maximum does not show that this was the maximum; one that falls
-# below the second shows fracture, at a step of the third, or else at the end of the record.
+# Shares of the strength: a load that falls by less after its maximum does not show that this was the maximum; one that
+# falls below the second shows fracture, at a step of the third, or else at the end of the record.
 _CLEAR_FALL, _BROKEN, _BREAK = 0.005, 0.3, 0.1
+
+# _SURE_FALL: share of the strength; a fall by which a maximum is known whatever the rows without a strain hold.
+_SURE_FALL = 0.05
 
 # Field of `TensileProperties` -> its symbol and unit.
 SYMBOLS = {
@@ -85,19 +88,35 @@ class TensileProperties:
         return content
 
 
-def tensile_properties(strain: Array, stress_mpa: Array) -> TensileProperties:
+def tensile_properties(
+    strain: Array, stress_mpa: Array, beyond: Array | None = None
+) -> TensileProperties:
     """The properties of a tension test, from its whole record.
 
     Args:
       strain: [points], -, engineering, rising, zero where the load begins; stress_mpa: [points], MPa, engineering. Both
         beyond the maximum load too, where the record goes on.
+      beyond: [rows], MPa, engineering stress of later rows, in which the strain was not measured; NaN where
+        it is not known.
     """
     modulus, origin, proof = _modulus_and_proof(strain, stress_mpa)
     top = index_of_maximum_load(strain, stress_mpa, stress_mpa)
     strength = float(stress_mpa[top])
     smooth = running_mean(stress_mpa)
+    later = np.empty(0) if beyond is None else running_mean(beyond[np.isfinite(beyond)])
+    unknown = beyond is not None and len(later) < len(beyond)
     fall = max(_CLEAR_FALL * strength, 3.0 * noise_of(stress_mpa))
-    reached = bool(smooth[top:].min() < strength - fall)
+    highest = float(smooth.max())
+    if len(later) and later.max() > highest + fall:
+        return _without_strain_at_maximum(
+            strain, np.concatenate([stress_mpa, later]), modulus, proof
+        )
+    least = float(smooth[top:].min())
+    if unknown:
+        fall = max(fall, _SURE_FALL * strength)
+    elif later.max(initial=0.0) < highest - fall:
+        least = min(least, float(later.min(initial=np.inf)))
+    reached = least < strength - fall
     too_early = "" if reached else f"; the record ends at strain {strain[-1]:.4g} without a maximum"
     where = "at the largest stress" if reached else "at the largest stress of the record"
     uniform = float(strain[top]) - origin
@@ -111,7 +130,36 @@ def tensile_properties(strain: Array, stress_mpa: Array) -> TensileProperties:
         ),
         uniform_elongation=_plastic(uniform, strength, modulus, f"{where}{too_early}", not reached),
         total_uniform_elongation=Property(uniform, f"total strain {where}{too_early}", not reached),
-        **_elongations(strain, stress_mpa, top, origin, modulus),
+        **_elongations(
+            strain, stress_mpa, top, origin, modulus, beyond is not None and len(beyond) > 0
+        ),
+    )
+
+
+def _without_strain_at_maximum(
+    strain: Array, stress: Array, modulus: Property, proof: Property
+) -> TensileProperties:
+    """The strength from all rows; no elongation where the strain was not measured to the maximum load."""
+    none = Property(
+        None,
+        f"the strain was measured to {strain[-1]:.4g} only, before the maximum load",
+    )
+    top = int(stress.argmax())
+    fall = max(_CLEAR_FALL * float(stress[top]), 3.0 * noise_of(stress))
+    reached = bool(running_mean(stress)[top:].min() < stress[top] - fall)
+    return TensileProperties(
+        modulus_mpa=modulus,
+        proof_stress_mpa=proof,
+        tensile_strength_mpa=Property(
+            float(stress[top]),
+            f"largest engineering stress of the record, {top + 1 - len(strain)} points after the measured strain ends"
+            f"{'' if reached else '; the record ends without a maximum'}",
+            not reached,
+        ),
+        uniform_elongation=none,
+        total_uniform_elongation=none,
+        elongation_after_fracture=none,
+        total_elongation=none,
     )
 
 
@@ -195,9 +243,18 @@ def _plastic(
 
 
 def _elongations(
-    strain: Array, stress: Array, top: int, origin: float, modulus: Property
+    strain: Array, stress: Array, top: int, origin: float, modulus: Property, goes_on: bool
 ) -> dict[str, Property]:
-    """Elongation at fracture, total and plastic, where the record holds the fracture."""
+    """Elongation at fracture, total and plastic, where the record holds the fracture.
+
+    Args:
+      goes_on: the strain was not measured to the end.
+    """
+    if goes_on:
+        none = Property(
+            None, f"the strain was measured to {strain[-1]:.4g} only, not to the fracture"
+        )
+        return {"elongation_after_fracture": none, "total_elongation": none}
     strength = float(stress[top])
     steps = -np.diff(stress[top:])
     if not len(steps) or stress[-1] > _BROKEN * strength:
