@@ -1,8 +1,10 @@
 """A test as it was read -> what a law is identified from: ordered, converted, told what it is. Every step in words."""
 
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tfmat.curves.cleaning import (
     Caveat,
@@ -18,6 +20,7 @@ from tfmat.curves.measured_tests import MOST_POINTS, MeasuredTest, without_exces
 from tfmat.curves.plausible_tests import check_test, stretch_to_strain
 from tfmat.curves.programmes import Creep, Programme, RateAndTemperature, Relaxation, Uniaxial
 from tfmat.curves.reading import RawCurve
+from tfmat.curves.recording_faults import rows_of, without_wild_cells
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.tables import MINIMUM_POINTS
 from tfmat.curves.toe import noise_of
@@ -28,6 +31,10 @@ from tfmat.materials.law import Law
 # Of the largest stress: below it a specimen is as good as unloaded. Of the strain's range, and over its noise: a larger
 # offset is taken off.
 _UNLOADED, _OFFSET, _OVER_NOISE = 0.01, 0.005, 5.0
+# _REACHES: share of the largest stress; below it reloading is not compared with the first loading.
+_REACHES = 0.2
+# _SOFTER: relative difference of both that is worth a word.
+_SOFTER = 0.03
 
 
 def measured_test(
@@ -49,6 +56,10 @@ def measured_test(
         stress_measure=law.stress_measure,
         law=None,
     )
+    blank = ~np.isfinite(raw.strain)
+    raw = rows_of(raw, ~blank)
+    if not issubclass(type(programme), Relaxation | Creep):
+        raw = without_wild_cells(raw, ends=False)
     raw = stretch_to_strain(raw, law)
     if isinstance(programme, RateAndTemperature):
         # Tension of a metal, as any: up to where it necks, and without its unloadings.
@@ -57,6 +68,14 @@ def measured_test(
         test = MeasuredTest(programme, curve)
     else:
         test = _in_its_own_order(raw, programme, target, cleaning)
+    if blank.any():
+        test.curve.warnings.append(
+            Caveat(
+                "strain not measured to the end",
+                f"the strain is blank from point {int(blank.argmax()) + 1} of {len(blank)} on; only the points before "
+                "were used",
+            )
+        )
     _tell_settings(test, raw, settings)
     check_test(test, raw, law)
     return without_excess(test)
@@ -144,29 +163,80 @@ def _take_off_offset(curve: MeasuredCurve, wanted: bool) -> None:
 
 
 def _take_loading(test: MeasuredTest) -> None:
-    """Keeps the loading of a test that has one, to its largest strain, and tells of what was left out."""
+    """Keeps the first loading to every strain, also of several cycles, and tells of what was left out.
+
+    Unloading, reloading to strains that were reached before, and pauses at the turns are none.
+    """
     curve = test.curve
-    last = int(np.abs(curve.strain).argmax())
-    dropped = len(curve.strain) - last - 1
-    if last + 1 < MINIMUM_POINTS:
+    strain, stress = curve.strain, curve.stress_mpa
+    loading, reloading = _loading_branches(strain, test.turns)
+    kept = int(np.count_nonzero(loading))
+    if kept < MINIMUM_POINTS:
         raise InputError(
-            f"its strain turns {len(test.turns)} times, and its first loading has {last + 1} points; a test of "
-            f"{test.programme.title} is one loading of at least {MINIMUM_POINTS}"
+            f"its strain turns {len(test.turns)} times, and its first loading has {kept} points; a test of "
+            f"{test.programme.title} is a loading of at least {MINIMUM_POINTS}"
         )
+    dropped = len(strain) - kept
     if dropped:
-        curve.strain, curve.stress_mpa = curve.strain[: last + 1], curve.stress_mpa[: last + 1]
+        order = np.flatnonzero(loading)
+        if (strain[order] < 0).any() and (strain[order] > 0).any():
+            # Cycles to both sides: an elastic law asks for no order, and averaging wants a rising one.
+            order = order[np.argsort(strain[order], kind="stable")]
+        curve.strain, curve.stress_mpa = strain[order], stress[order]
+        if test.time is not None:
+            test.time = test.time[order]
+        furthest = float(strain[order][np.abs(strain[order]).argmax()])
         curve.steps.append(
-            f"took the loading to strain {curve.strain[-1]:.4g} ({dropped} points dropped)"
+            f"took the first loading to every strain, to {furthest:.4g} ({dropped} points dropped)"
         )
+        also = ", reloading to strains reached before" if reloading.any() else ""
         curve.warnings.append(
             Caveat(
                 "unloading left out",
-                f"{dropped} points after the largest strain {curve.strain[-1]:.3g} were left out",
+                f"{dropped} points of unloading{also} and pauses were left out, of {len(strain)}"
+                f"{_softening(strain, stress, order, reloading)}",
                 "an elastic law answers loading and unloading alike, and rubber does not",
             )
         )
-    # Earlier turns are the same branch to an elastic law.
+    # The branches that are left are one to an elastic law.
     test.turns = []
+
+
+def _loading_branches(
+    strain: Array, turns: list[int]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """The points that load beyond all before, and those that load again: both [points]."""
+    loading, reloading = np.zeros(len(strain), np.bool_), np.zeros(len(strain), np.bool_)
+    reached = {1.0: 0.0, -1.0: 0.0}
+    noise = _OVER_NOISE * noise_of(strain)
+    for first, last in itertools.pairwise([0, *turns, len(strain) - 1]):
+        side = 1.0 if strain[last] >= strain[first] else -1.0
+        branch = side * strain[first : last + 1]
+        # A pause at the turn relaxes: the branch ends where it first comes there.
+        end = int((branch >= branch[-1] - noise).argmax()) + 1
+        points = first + np.arange(end)
+        beyond = branch[:end] > reached[side] + (noise if reached[side] else 0.0)
+        if first == 0:
+            beyond[:] = True
+        loading[points[beyond]] = True
+        reloading[points[~beyond & (branch[:end] > 0)]] = True
+        reached[side] = max(reached[side], float(branch[-1]))
+    return loading, reloading
+
+
+def _softening(
+    strain: Array, stress: Array, order: NDArray[np.intp], reloading: NDArray[np.bool_]
+) -> str:
+    """How much softer than the first loading the reloading is, in words; nothing where it is not."""
+    order = order[np.argsort(strain[order], kind="stable")]
+    first = np.interp(strain[reloading], strain[order], stress[order])
+    large = np.abs(first) > _REACHES * np.abs(stress).max()
+    if not large.any():
+        return ""
+    share = float(np.median(stress[reloading][large] / first[large]))
+    if abs(share - 1.0) < _SOFTER:
+        return ""
+    return f"; the reloading has {share:.2g} times the stress of the first loading, from which the parameters come"
 
 
 def _take_window(test: MeasuredTest, low: float | None, high: float | None) -> None:

@@ -202,3 +202,75 @@ def test_a_driven_stress_answers_with_strain(tmp_path):
     np.testing.assert_allclose(test.driven, stress, atol=1e-6)
     np.testing.assert_allclose(test.response, stress / 200e3, atol=1e-9)
     assert test.settings == pytest.approx({"stress": 100.0, "ramp": 10.0, "hold": 5000.0}, rel=0.03)
+
+
+def cycles_of_rubber(peaks, points=40, softer=1.0, ends_unloaded=True, noise=0.0, pause=0):
+    """Strain and stress of a Neo-Hookean rubber (mu 0.4 MPa) in cycles; it unloads with 0.8 of the stress.
+
+    Args:
+      softer: factor on the stress of reloading to strains that were reached before.
+    """
+    strain, stress, reached = [0.0], [0.0], 0.0
+    for peak in peaks:
+        up = np.linspace(0.0, peak, points)[1:]
+        strain += [*up, *[peak] * pause]
+        stress += [*neo_hookean(up) * np.where(up < reached, softer, 1.0)]
+        stress += [*neo_hookean(peak) * np.exp(-np.arange(pause) / 200)]
+        reached = max(reached, peak)
+        down = np.linspace(peak, 0.0, points)[1:]
+        if ends_unloaded or peak != peaks[-1]:
+            strain += [*down]
+            stress += [*0.8 * neo_hookean(down)]
+    random = np.random.default_rng(3)
+    return (
+        np.array(strain) + random.normal(0, noise, len(strain)),
+        np.array(stress) + random.normal(0, noise, len(stress)),
+    )
+
+
+def neo_hookean(strain):
+    return 0.4 * ((1 + strain) - (1 + strain) ** -2.0)
+
+
+@pytest.mark.parametrize("header", ["strain,stress (MPa)", "stretch,stress (MPa)"])
+@pytest.mark.parametrize(
+    "cycles",
+    [
+        {"peaks": (1, 2, 3)},
+        {"peaks": (1, 2, 3), "ends_unloaded": False},
+        {"peaks": (2.0, 2.0, 2.0)},
+        {"peaks": (2, 2, 2, 2), "softer": 0.85},
+        {"peaks": (0.5, 1, 2, 3), "softer": 0.85},
+        {"peaks": (1, 2, 3), "points": 200, "noise": 0.003, "pause": 60},
+        {"peaks": (2, 2, 2), "points": 200, "noise": 0.003, "pause": 60, "softer": 0.8},
+        {"peaks": (3, 2, 1)},
+        {"peaks": (1, 2, 3), "points": 12},
+    ],
+)
+def test_of_rubber_in_cycles_the_first_loading_to_every_strain_counts(tmp_path, cycles, header):
+    strain, stress = cycles_of_rubber(**cycles)
+    at_rest = 1.0 if header.startswith("stretch") else 0.0
+    record = only(OGDEN, f"uniaxial={saved(tmp_path, header, strain + at_rest, stress)}")
+    (test,) = record.tests
+    shape = neo_hookean(test.curve.strain) / 0.4
+    assert float(shape @ test.curve.stress_mpa / (shape @ shape)) == pytest.approx(0.4, rel=1e-3)
+    assert test.curve.strain.max() == pytest.approx(max(cycles["peaks"]), rel=0.01)
+    (caveat,) = record.warnings
+    assert caveat.kind == "unloading left out"
+    assert "reloading to strains reached before" in caveat.text
+    softer = cycles.get("softer", 1.0)
+    assert ("the reloading has" in caveat.text) == (softer < 1.0)
+
+
+def test_a_wild_cell_and_blank_strains_of_rubber(tmp_path):
+    strain = np.linspace(0.0, 2.0, 60)
+    stress = neo_hookean(strain)
+    stress[30] *= 3.0
+    path = saved(tmp_path, "strain,stress (MPa)", strain, stress)
+    record = only(OGDEN, f"uniaxial={path}")
+    assert any("point 31, stress" in step for step in record.steps)
+    assert len(record.tests[0]) == 59
+    strain[50:] = np.nan
+    blank = only(OGDEN, f"uniaxial={saved(tmp_path, 'strain,stress (MPa)', strain, stress)}")
+    assert [caveat.kind for caveat in blank.warnings] == ["strain not measured to the end"]
+    assert blank.tests[0].curve.strain.max() == pytest.approx(strain[49])
