@@ -5,6 +5,7 @@ remedy of ASTM D638 and E111: the elastic part is drawn on to zero stress, and s
 """
 
 import dataclasses
+import itertools
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,8 @@ _CHORD_ERRORS = 3.0
 _LEAST_TOE = 0.15
 # _LONGEST_TOE: share of the strain at maximum stress; a longer "toe" is the material's own shape.
 _LONGEST_TOE = 0.15
+# Neighbouring points whose scatter is compared with other points' where the noise of the strain is looked for.
+_NOISE_WINDOW = 12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,6 +213,39 @@ def noise_of(values: Array) -> float:
     if len(values) < 5:
         return 0.0
     return float(1.4826 * np.median(np.abs(np.diff(values, 2))) / np.sqrt(6.0))
+
+
+def noise_of_both(strain: Array, stress_mpa: Array) -> tuple[float, float]:
+    """Standard deviations of the noise of the stress (MPa) and of the strain, 0 where the points show none of it.
+
+    Where a curve is steep noise of the strain is noise of the stress too: a variance slope² sigma_strain² more. It is
+    told from the variances about steep and flat parts, each about the chord of its two neighbours.
+
+    Args:
+      strain: [points], rising; stress_mpa: [points].
+    """
+    windows = len(strain) // _NOISE_WINDOW
+    stress_noise = noise_of(stress_mpa)
+    if windows < 3 or np.any(np.diff(strain) <= 0.0):
+        return stress_noise, 0.0
+    share = (strain[1:-1] - strain[:-2]) / (strain[2:] - strain[:-2])
+    off = stress_mpa[1:-1] - (1.0 - share) * stress_mpa[:-2] - share * stress_mpa[2:]
+    off /= np.sqrt(1.0 + share**2 + (1.0 - share) ** 2)
+    slopes, found = np.empty(windows), np.empty(windows)
+    parts = np.arange(windows + 1) * (len(strain) - 2) // windows
+    for i, (a, b) in enumerate(itertools.pairwise(parts)):
+        slopes[i] = _slope(strain[a : b + 2], stress_mpa[a : b + 2], 0.0)[0] ** 2
+        found[i] = (1.4826 * float(np.median(np.abs(off[a:b])))) ** 2
+    steep, flat = slopes > 0.5 * slopes.max(), slopes < 0.05 * slopes.max()
+    if not steep.any() or not flat.any():
+        return stress_noise, 0.0
+    above, below = float(np.median(found[steep])), float(np.median(found[flat]))
+    # Medians of n normal numbers tell a variance as well as 0.37 n squares do.
+    counts = _NOISE_WINDOW * np.array([steep.sum(), flat.sum()])
+    chance = 3.0 * np.sqrt((2.0 / (0.37 * counts)).sum())
+    if not above > below * np.exp(chance):
+        return stress_noise, 0.0
+    return float(np.sqrt(below)), float(np.sqrt(np.median((found - below)[steep] / slopes[steep])))
 
 
 def _line(e: Array, s: Array, first: int, end: int, noise: float) -> ElasticLine:

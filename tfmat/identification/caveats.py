@@ -28,6 +28,8 @@ ABOVE_NOISE = 2.0
 _OWN_ERROR = 0.25
 # A part of the curve where the residual is so many times the typical one; medians of so many points.
 _SOMEWHERE, _SMOOTHED = 2.0, 5
+# What to do about a parameter that a curve does not tell.
+_GIVE_IT = "give it (--fix) if it is known; do not use its value alone"
 # An elastic modulus that differs from that of the elastic part of the curve by these factors.
 _MODULUS_DIFFERS, _MODULUS_IS_ANOTHER = 1.25, 2.0
 
@@ -131,40 +133,55 @@ def modulus_caveat(law: Law, values: Array, measured_mpa: float | None) -> list[
     ]
 
 
-def unidentifiable(
-    predicted_std: Array | None, by_least_squares: NDArray[np.bool_] | None
-) -> NDArray[np.bool_]:
+def unidentifiable(predicted_std: Array | None, best: BestFit | None) -> NDArray[np.bool_]:
     """Parameters [p] of which a curve says next to nothing: the one rule.
 
     Args:
       predicted_std: the network's, calibrated, on the labels' scale, [p]; None where it gives none.
-      by_least_squares: those whose least-squares interval is as wide as their range, [p]; None where not fitted.
+      best: least squares; None where not fitted.
     """
-    if by_least_squares is not None:
-        return by_least_squares
+    if best is not None:
+        return best.unidentifiable
     return np.zeros(0, np.bool_) if predicted_std is None else predicted_std > UNIDENTIFIABLE_STD
 
 
 def unidentifiable_caveats(
-    parameters: Sequence[Parameter],
-    predicted_std: Array | None,
-    by_least_squares: NDArray[np.bool_] | None,
+    parameters: Sequence[Parameter], predicted_std: Array | None, best: BestFit | None
 ) -> list[Caveat]:
     """Parameters [p] of which the curve says next to nothing; arguments as in `unidentifiable`."""
     found = []
-    for i in map(int, np.flatnonzero(unidentifiable(predicted_std, by_least_squares))):
-        if by_least_squares is not None:
-            said = "its 95 % interval is as wide as its range"
-        else:
+    for i in map(int, np.flatnonzero(unidentifiable(predicted_std, best))):
+        if best is None:
             assert predicted_std is not None
             said = (
                 f"the network's standard deviation is {100 * predicted_std[i]:.0f} % of its range"
             )
+        elif best.is_open[i].sum() == 1:
+            continue  # said by `one_sided_caveats`
+        else:
+            said = "its 95 % interval is as wide as its range"
         found.append(
             Caveat(
                 "cannot be identified",
                 f"{parameters[i].name} cannot be identified from this curve: {said}",
-                "give it (--fix) if it is known; do not use its value alone",
+                _GIVE_IT,
+            )
+        )
+    return [*found, *([] if best is None else one_sided_caveats(parameters, best))]
+
+
+def one_sided_caveats(parameters: Sequence[Parameter], best: BestFit) -> list[Caveat]:
+    """Parameters [p] that the measured points bound on one side only."""
+    found = []
+    for i in map(int, np.flatnonzero(best.is_open.sum(axis=1) == 1)):
+        side = int(best.is_open[i, 0])  # which end is known
+        end = _with_unit(float(best.interval[i, side]), parameters[i])
+        bound, others = (("at least", "larger"), ("at most", "smaller"))[side]
+        found.append(
+            Caveat(
+                "bounded on one side",
+                f"{parameters[i].name} is only known to be {bound} {end}: {others} values fit as well",
+                _GIVE_IT,
             )
         )
     return found

@@ -11,10 +11,16 @@ from numpy.typing import NDArray
 
 from tfmat.curves.cleaning import MeasuredCurve
 from tfmat.errors import InputError
-from tfmat.identification.least_squares import LeastSquaresFit, fit, polish
+from tfmat.identification.least_squares import (
+    COMPLIANCE,
+    LeastSquaresFit,
+    deviation_by_strain_noise,
+    fit,
+    polish,
+)
 from tfmat.identification.other_laws import compare_laws
 from tfmat.identification.start_values import coarse_minimum, even_labels, tried_costs
-from tfmat.materials.history import TestSet
+from tfmat.materials.history import History, TestSet
 from tfmat.materials.law import Array, Law
 from tfmat.materials.levenberg_marquardt import Residuals, minimise
 from tfmat.materials.parameter import Parameter
@@ -30,6 +36,8 @@ _FULL_STARTS, _SAME_MINIMUM = 10, 0.01
 _HOPS, _WORTH_A_ROUND, MOST_ROUNDS = 12, 1e-4, 4
 # Of slow laws, which take no rounds: when short and full searches give up (`rivalry` of `minimise`).
 _FAR, _NEAR = (10.0, 12), (1.5, 30)
+# _EXPLORERS: labels all over the ranges from which searches look beyond an end of an interval.
+_EXPLORERS = 24
 _AS_GOOD = 1.05  # Another law counts where parameters beyond their ranges may stand at their ends, but for this.
 # How far beyond its range a parameter is looked for: the ends of a logarithmic range times or over the first; those
 # of a positive linear one times or over the others. Factors, so that signs are kept.
@@ -48,6 +56,7 @@ class BestFit:
       label_covariance: [p, p], on the same scale, widened as the intervals are.
       at_bound: [p], the value stands at the end of what was searched, far beyond its range.
       unidentifiable: [p], the interval is as wide as the range.
+      is_open: [p, 2], the curve does not bound the parameter on this side, as far as was searched.
       rmse_mpa: root mean square residual at the measured points.
       widening: by what factor the widest interval is wider than it would be for independent residuals; 1 where they
         are independent.
@@ -60,8 +69,14 @@ class BestFit:
     label_covariance: Array
     at_bound: Flags
     unidentifiable: Flags
+    is_open: Flags
     rmse_mpa: float
     widening: float
+
+    @property
+    def is_unknown(self) -> Flags:
+        """Parameters [p] that the curve does not tell, or bounds on one side only."""
+        return self.unidentifiable | self.is_open.any(axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,8 +122,19 @@ def best_fit(law: Law, strain: Array, stress: Array, *, start: Array | None = No
     """
     wide = widened(law)
     with np.errstate(all="ignore"):
-        labels = minima(_points(law, strain, stress), wide, start)[0][0]
-        found = fit(wide, strain[None], stress[None], start=labels[None], correlated=True)
+        labels, cost = minima(_points(law, strain, stress), wide, start)
+        answer = wide.label_stress(strain[None], labels[:1])[0]
+        deviation = deviation_by_strain_noise(History(strain=strain[None]), stress, answer)
+        found = fit(
+            wide,
+            strain[None],
+            stress[None],
+            start=labels[:1],
+            deviation=deviation,
+            correlated=True,
+            compliance=COMPLIANCE,
+            elsewhere=elsewhere(labels, cost),
+        )
     return within(law, wide, found)
 
 
@@ -192,6 +218,12 @@ def _distinct(labels: Array, cost: Array) -> Array:
     return np.stack(chosen)
 
 
+def elsewhere(labels: Array, cost: Array) -> Array:
+    """Other minima than the best, of labels [minima, p] and their cost, and labels all over the range: [any, p]."""
+    others = _distinct(labels, cost)[1:]
+    return np.concatenate([others, even_labels(_EXPLORERS, labels.shape[1])])
+
+
 def within(law: Law, wide: Law, found: LeastSquaresFit) -> BestFit:
     """The fit of the wide law, seen from the law's own ranges."""
     lower, upper = (
@@ -213,6 +245,7 @@ def within(law: Law, wide: Law, found: LeastSquaresFit) -> BestFit:
         label_covariance=found.label_covariance[0] * np.outer(ratio, ratio),
         at_bound=found.at_bound[0],
         unidentifiable=found.unidentifiable[0] | wider_than_range,
+        is_open=found.interval_labels[0] == [0.0, 1.0],
         rmse_mpa=float(found.rmse_mpa[0]),
         widening=float(np.nanmax(found.widening[0])),
     )

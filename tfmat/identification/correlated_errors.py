@@ -1,4 +1,4 @@
-"""How uncertain least squares is where the residuals of neighbouring points are alike. NumPy only.
+"""How uncertain least squares is where residuals are alike at neighbouring points, or uneven. NumPy only.
 
 A law that does not quite follow a curve leaves residuals that wander instead of jumping. They carry less information
 than their number says, and the fit has bent towards them. Their covariance is modelled as white noise plus noise that
@@ -11,6 +11,7 @@ import dataclasses
 import functools
 
 import numpy as np
+import scipy.special
 
 from tfmat.materials.law import Array
 
@@ -25,6 +26,8 @@ _WORTH = 2.0
 _LIKELY = 1.0
 # The estimate of a few independent stretches is rough: no fewer degrees of freedom are counted.
 _FEWEST_FREE = 2.0
+# _SELDOM: how seldom even errors look as uneven, for them to be taken so.
+_SELDOM = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +78,36 @@ def correlated_errors(jacobian: Array, residuals: Array) -> Correlated | None:
     ]
     # A few wanderings of the residuals do not tell their length well: the widest of the likely answers is given.
     return max(likely, key=lambda one: float(np.trace(triangle @ one.covariance @ triangle.T)))
+
+
+def uneven_errors(jacobian: Array, residuals: Array, answer: Array) -> Array | None:
+    """The covariance [p, p] of a fit whose errors grow or fall with the answer; None where they are as good as even.
+
+    Breusch and Pagan's test (Econometrica 47 (1979) 1287-1294, as R. Koenker has it, J. Econometrics 17 (1981)
+    107-112) decides; the covariance is the sandwich HC3 of J. G. MacKinnon and H. White, J. Econometrics 29 (1985)
+    305-325.
+
+    Args:
+      jacobian: d residual / d label at the minimum, [points, p]; residuals, answer: [points].
+    """
+    points, parameters = jacobian.shape
+    finite = np.isfinite(jacobian).all() and np.isfinite(residuals).all()
+    if points <= parameters + 2 or not finite:
+        return None
+    squares, size = np.square(residuals), np.abs(answer)
+    spread = squares.std() * size.std()
+    if not spread > 0.0:
+        return None
+    correlation = float(np.mean((squares - squares.mean()) * (size - size.mean()))) / spread
+    if scipy.special.chdtrc(1, points * correlation**2) > _SELDOM:
+        return None
+    basis, triangle = np.linalg.qr(jacobian)
+    diagonal = np.abs(np.diag(triangle))
+    if diagonal.min() <= 1e-12 * diagonal.max():
+        return None
+    left = residuals / np.maximum(1.0 - np.square(basis).sum(axis=1), 1e-3)
+    inverse = np.linalg.inv(triangle)
+    return np.asarray(inverse @ ((basis.T * left**2) @ basis) @ inverse.T)
 
 
 def _uncertainty(correlation: Array, basis: Array, inverse: Array, errors: Array) -> Correlated:

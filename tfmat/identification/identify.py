@@ -46,9 +46,8 @@ def identify(
 ) -> list[Identification]:
     """Identifies the parameters of cleaned curves, each by itself: an answer never depends on the other curves.
 
-    The recommended answer is that of least squares. It is the network's where nothing else was asked for, where the
-    law is not known, and where least squares cannot tell a parameter while the network, which knows how the parameters
-    were drawn, follows the curve as closely.
+    The recommended answer is least squares, with and without a network or samples. It is the network's where nothing
+    else was asked for, where the law is not known, and where the law itself errs (see `recommended_method`).
 
     Args:
       source: a network, or only the description of one: then least squares alone answers.
@@ -182,7 +181,7 @@ def _answer(
     stress, errors = _compared(law, curve, predicted, classical)
     noise = caveats.noise_level(curve, source.settings)
     predicted = without_unfounded_interval(predicted, errors, noise, curve)
-    method = recommended_method(predicted, classical, errors, law)
+    method = recommended_method(law, predicted, classical, errors)
     warnings = [
         *curve.warnings,
         *made.caveats,
@@ -272,9 +271,9 @@ def _caveats(
         ends = int(classical.best.at_bound.sum())
         found += caveats.range_caveats(law, classical.best)
         found += caveats.own_error_caveats(law, noise_mpa, largest)
-    by_least_squares = None if classical is None else classical.best.unidentifiable
+    fitted = None if classical is None else classical.best
     std = None if predicted is None else predicted.std
-    found += caveats.unidentifiable_caveats(law.identified, std, by_least_squares)
+    found += caveats.unidentifiable_caveats(law.identified, std, fitted)
     found += caveats.too_many_ends(ends)
     if classical is None:
         return found
@@ -285,9 +284,9 @@ def _caveats(
     found += caveats.fit_caveats(law.name, fit_mpa, noise_mpa, largest)
     # On evenly spread points, where a pause of the machine is one point and not many.
     target = dataclasses.replace(source.target, max_strain=None)
-    strain, stress, valid = resample(curve.strain, curve.stress_mpa, target)
-    model = law.stress(strain[None], best)[0]
-    found += caveats.local_caveats(strain[valid], (model - stress)[valid], noise_mpa, largest)
+    residual = law.stress(curve.strain[None], best)[0] - curve.stress_mpa
+    strain, residual, valid = resample(curve.strain, residual, target)
+    found += caveats.local_caveats(strain[valid], residual[valid], noise_mpa, largest)
     if classical.better:
         name, error = classical.better
         residual = f"{error:.3g} MPa against {fit_mpa:.3g} MPa"

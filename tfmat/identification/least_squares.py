@@ -9,10 +9,11 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from tfmat.identification.correlated_errors import correlated_errors
+from tfmat.curves.toe import noise_of_both
+from tfmat.identification.correlated_errors import correlated_errors, uneven_errors
 from tfmat.identification.cramer_rao import covariance_of
 from tfmat.identification.start_values import start_labels
-from tfmat.materials.history import TestSet, driven_where
+from tfmat.materials.history import History, TestSet, driven_where
 from tfmat.materials.law import Array, Law
 from tfmat.materials.levenberg_marquardt import Minimum, Residuals, minimise
 
@@ -24,9 +25,25 @@ _TRIES_A_STEP = 8
 _MOST_INFLATION = 1e12
 
 Flags = NDArray[np.bool_]
-# Below this half-width (on the scale of the labels) a law is as good as linear over the interval.
-_WIDE = 0.05
+# Labels [rows, p], the rise of the sum of squares there [rows], and the curve of each [rows].
+_Pool = list[tuple[Array, Array, NDArray[np.intp]]]
+# How far the rise of the sum of squares at an end may be from what a linear law gives, as a share of it.
+_LINEAR = 0.25
+# Searches with one label held: their steps at most, and the gain of the sum of squares after which they end.
 _ITERATIONS, _TOLERANCE = 20, 1e-4
+# _LEAST_NOISE: noise is not smaller than this share of the largest response, since no more digits are written.
+_LEAST_NOISE = 1e-4
+# _ABOVE_NOISE: errors larger than so many times the noise are the law's.
+_ABOVE_NOISE = 2.0
+# COMPLIANCE: share of an elastic strain that machine and extensometer add or leave out, standard deviation. ISO 9513
+# allows an extensometer of class 1 an error of 1 %, and laboratories that test one bar differ by some 2 % in modulus.
+COMPLIANCE = 0.02
+# _STEP: share of the elastic strain in the difference that gives the effect of a compliance.
+_STEP = 1e-4
+# Places at which a profile is tried, at most; how near the end is found, as a share; the least distance of labels.
+_TRIES, _NEAR, _LEAST_DISTANCE = 16, 0.02, 1e-7
+# How often profiles are followed again from labels that other profiles came to.
+_ROUNDS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +98,8 @@ def fit(
     max_iterations: int | None = None,
     max_taken: int | None = None,
     correlated: bool = False,
+    compliance: float = 0.0,
+    elsewhere: Array | None = None,
 ) -> LeastSquaresFit:
     """Least squares with Levenberg-Marquardt inside the law's ranges.
 
@@ -95,11 +114,15 @@ def fit(
         all).
       correlated: residuals of neighbouring points may be alike, as they are where the law does not follow the curve;
         covariance and intervals then account for it (see `correlated_errors`). Points stand in order.
+      compliance: standard deviation of the share of an elastic strain that machine and extensometer add or leave out.
+      elsewhere: for one curve, labels [any, p] of other minima and from all over the range: searches from them look for
+        what else the curve allows where a law is far from linear in its labels. None is quick, and may miss some.
     """
     residuals = _residuals(law, strain, stress, valid, deviation)
     if start is None:
         start = start_labels(law, residuals.strain, residuals.stress, residuals.weights, starts)
-    return _answer(residuals, _minimum(residuals, start, max_iterations, max_taken), correlated)
+    found = _minimum(residuals, start, max_iterations, max_taken)
+    return _answer(residuals, found, correlated, compliance, elsewhere)
 
 
 def minima_near(
@@ -200,7 +223,13 @@ def _residuals(
     return Residuals(law, strain, stress, weights)
 
 
-def _answer(residuals: Residuals, found: Minimum, correlated: bool) -> LeastSquaresFit:
+def _answer(
+    residuals: Residuals,
+    found: Minimum,
+    correlated: bool,
+    compliance: float,
+    elsewhere: Array | None,
+) -> LeastSquaresFit:
     law, labels = residuals.law, found.labels
     counted = residuals.weights > 0
     freedom = (counted.sum(axis=1) - labels.shape[1]).astype(np.float64)
@@ -209,15 +238,14 @@ def _answer(residuals: Residuals, found: Minimum, correlated: bool) -> LeastSqua
     independent_std = np.sqrt(np.einsum("cii->ci", covariance))
     if correlated:
         _count_correlation(residuals, labels, covariance, freedom)
+    widening = _ratio(covariance, independent_std)
+    if compliance:
+        covariance += _by_compliance(residuals, found, compliance)
     label_std = np.sqrt(np.einsum("cii->ci", covariance))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        widening = np.where(label_std == independent_std, 1.0, label_std / independent_std)
     quantile = scipy.special.stdtrit(np.maximum(freedom, 1), 0.5 + COVERAGE / 2)
     half = quantile[:, None] * label_std
-    rise = ((quantile * sigma)[:, None] * widening) ** 2
-    limits = np.clip(np.stack([labels - half, labels + half], axis=2), 0.0, 1.0)
-    possible = ends_not_ruled_out(residuals, found, half, rise)
-    interval_labels = np.where(possible, [0.0, 1.0], limits)
+    rise = ((quantile * sigma)[:, None] * _ratio(covariance, independent_std)) ** 2
+    interval_labels, _ = profile_limits(residuals, found, half, rise, elsewhere)
     ends = [law.identified_values(interval_labels[:, :, side]) for side in (0, 1)]
     slopes = law.label_slopes(law.from_labels(labels))
     return LeastSquaresFit(
@@ -234,9 +262,18 @@ def _answer(residuals: Residuals, found: Minimum, correlated: bool) -> LeastSqua
         converged=found.converged,
         at_bound=(labels <= 0.0) | (labels >= 1.0),
         # Not `half >= 0.5`, so that a NaN (too few points) is unidentifiable too.
-        unidentifiable=~(half < 0.5) | possible.all(axis=2) | _singular(found.normal),
+        unidentifiable=~(np.ptp(interval_labels, axis=2) < 1.0)
+        | ~np.isfinite(half)
+        | _singular(found.normal),
         widening=widening,
     )
+
+
+def _ratio(covariance: Array, std: Array) -> Array:
+    """Standard deviations of a covariance [curves, p, p] over others [curves, p]; 1 where both are 0 or infinite."""
+    own = np.sqrt(np.einsum("cii->ci", covariance))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(own == std, 1.0, own / std)
 
 
 def _count_correlation(
@@ -248,9 +285,79 @@ def _count_correlation(
     slopes *= residuals.weights[:, :, None]
     for i in range(len(labels)):
         counts = residuals.weights[i] > 0
-        found = correlated_errors(slopes[i, counts], values[i, counts])
+        jacobian, errors = slopes[i, counts], values[i, counts]
+        found = correlated_errors(jacobian, errors)
         if found is not None:
             covariance[i], freedom[i] = found.covariance, found.freedom
+        answer = residuals.stress[i, counts] + errors / residuals.weights[i, counts]
+        uneven = uneven_errors(jacobian, errors, answer)
+        if uneven is not None:
+            # Each parameter has the larger of its two standard deviations.
+            with np.errstate(invalid="ignore", divide="ignore"):
+                more = np.sqrt(np.diag(uneven) / np.diag(covariance[i]))
+            more = np.fmax(more, 1.0)
+            covariance[i] *= np.outer(more, more)
+
+
+def _by_compliance(residuals: Residuals, found: Minimum, compliance: float) -> Array:
+    """What a compliance of this standard deviation adds to the covariance of the labels, [curves, p, p].
+
+    To first order an error δ whose effect on the responses is D moves a fit with the slopes J by (JᵀJ)⁻¹JᵀD δ.
+    """
+    law, driven = residuals.law, residuals.strain
+    tests = driven if isinstance(driven, TestSet) else TestSet((History(strain=driven),))
+    slopes = law.label_derivatives(driven, found.labels) * residuals.weights[:, :, None]
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        effect = tests.joined(lambda history: _effect(law, history, found.labels))
+        effect *= compliance * residuals.weights
+        moved = covariance_of(found.normal) @ np.swapaxes(slopes, 1, 2) @ effect[:, :, None]
+    moved = np.where(np.isfinite(moved).all(axis=1, keepdims=True), moved, 0.0)
+    return np.asarray(moved @ np.swapaxes(moved, 1, 2))
+
+
+def _effect(law: Law, history: History, labels: Array) -> Array:
+    """What a machine changes the response by that adds a strain as large as the elastic one, [curves, points]."""
+    answer = law.label_stress(TestSet((history,)), labels)
+    if history.strain is None:
+        return np.zeros_like(answer)
+    strain = np.broadcast_to(history.strain, answer.shape) - _STEP * elastic_strain(history, answer)
+    moved = dataclasses.replace(history, strain=strain)
+    return np.asarray((law.label_stress(TestSet((moved,)), labels) - answer) / _STEP)
+
+
+def deviation_by_strain_noise(history: History, response: Array, answer: Array) -> Array | None:
+    """The noise of each point over the noise where the curve is flat, [points]; None where noise is as good as even.
+
+    Noise of the strain counts times the slope of the best answer. It is not taken from curves that their law misses by
+    more than their noise, whose errors are of another kind.
+
+    Args:
+      history: one rising test; response, answer: [points], measured and of the best fit.
+    """
+    if history.strain is None:
+        return None
+    strain = history.strain[0]
+    stress_noise, strain_noise = noise_of_both(strain, response)
+    if strain_noise == 0.0:
+        return None
+    stress_noise = max(stress_noise, _LEAST_NOISE * float(np.abs(response).max()))
+    deviation = np.hypot(1.0, np.gradient(answer, strain) * strain_noise / stress_noise)
+    left = float(np.sqrt(np.mean(np.square((answer - response) / deviation))))
+    return deviation if left <= _ABOVE_NOISE * stress_noise else None
+
+
+def elastic_strain(history: History, answer: Array) -> Array:
+    """The answer [curves, points] over the largest secant modulus of its test's first rise: [curves, points].
+
+    Zero for a test that never rises, which has no such modulus.
+    """
+    assert history.strain is not None
+    size = np.abs(history.strain)
+    rising = np.logical_and.accumulate(np.diff(size, prepend=0.0, axis=1) >= 0.0, axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        secants = np.where(rising & (size > 0.0), np.abs(answer) / size, 0.0)
+    modulus = secants.max(axis=1, initial=0.0)
+    return answer / np.where(modulus > 0.0, modulus, np.inf)[:, None]
 
 
 def _singular(normal: Array) -> Flags:
@@ -272,29 +379,203 @@ def _rmse(residuals: Residuals, found: Minimum, counted: Flags) -> Array:
     return np.sqrt((difference**2).sum(axis=1) / count)
 
 
-def ends_not_ruled_out(
-    residuals: Residuals, found: Minimum, half: Array, rise: Array
-) -> NDArray[np.bool_]:
-    """Whether 0 and 1 fit nearly as well as the best label, the other labels fitted anew: [curves, p, 2].
+def profile_limits(
+    residuals: Residuals, found: Minimum, half: Array, rise: Array, elsewhere: Array | None = None
+) -> tuple[Array, Flags]:
+    """Ends of the intervals that the profile of the sum of squares gives, and which the curve leaves open.
 
-    By the profile of the sum of squares: D. M. Bates, D. G. Watts, Nonlinear Regression Analysis and Its Applications
-    (1988), section 6.1.
+    The profile of a label is the least sum of squares where that label is held and the others are fitted anew. It ends
+    the interval where it has risen by `rise`: D. M. Bates, D. G. Watts, Nonlinear Regression Analysis and Its
+    Applications (1988), section 6.1. Ends from the slope at the fit are taken for a curve where the sum of squares has
+    risen at all of them as it does for a law that is linear in its labels.
 
     Args:
       found: the fit.
-      half: half-width of the intervals that the slope at the fit gives, [curves, p]; narrow ones are taken as they are.
+      half: half-width of the intervals that the slope at the fit gives, [curves, p].
       rise: the sum of squares may rise by this much, [curves, p].
+      elsewhere: as of `fit`.
+
+    Returns:
+      Ends on the scale of the labels, [curves, p, 2]; and whether each is the end of the range, [curves, p, 2].
     """
-    possible = np.zeros((*half.shape, 2), np.bool_)
-    rows, columns = np.nonzero(half > _WIDE)
-    if not len(rows):
-        return possible
-    # Both ends of every such label at once.
-    rows, columns = np.repeat(rows, 2), np.repeat(columns, 2)
-    ends = np.arange(len(rows)) % 2
-    labels, held = found.labels[rows], np.zeros((len(rows), half.shape[1]), np.bool_)
-    labels[np.arange(len(rows)), columns] = ends
-    held[np.arange(len(rows)), columns] = True
-    at_end = minimise(residuals.rows(rows), labels, _ITERATIONS, _TOLERANCE, held).cost
-    possible[rows, columns, ends] = 2.0 * (at_end - found.cost[rows]) <= rise[rows, columns]
-    return possible
+    best = found.labels
+    room = np.stack([best, 1.0 - best], axis=2)
+    distance = np.fmin(half[:, :, None], room)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        linear = (distance / half[:, :, None]) ** 2
+        sides = _Sides.of(residuals, found, rise)
+        height = sides.height(sides.moved(distance.reshape(-1))).reshape(room.shape)
+        bent = ~(np.abs(height - linear) <= _LINEAR * linear).all(axis=(1, 2))
+    # Too few points tell no noise, and so no rise.
+    bent &= (np.isfinite(rise) & (rise > 0.0)).all(axis=1)
+    is_open = (distance >= room) & (height <= 1.0)
+    pool: _Pool = []
+    if elsewhere is not None:
+        pool = [sides.rows(np.zeros(len(elsewhere), np.intp)).pooled(elsewhere)]
+        bent |= bool((sides.farthest(pool)[1] > distance.reshape(-1)).any())
+    if bent.any():
+        rows = np.flatnonzero(np.repeat(bent, room[0].size))
+        ends = sides.rows(rows).ends(distance.reshape(-1)[rows], pool, elsewhere)
+        distance[bent] = ends.reshape(-1, *room.shape[1:])
+        is_open[bent] = (distance >= room * (1.0 - _NEAR))[bent]
+    limits = best[:, :, None] + distance * [-1.0, 1.0]
+    return np.clip(np.where(is_open, [0.0, 1.0], limits), 0.0, 1.0), is_open
+
+
+@dataclasses.dataclass(frozen=True)
+class _Sides:
+    """The two sides of labels of curves, one row each.
+
+    Attributes:
+      residuals: of the curve of each row; curve: its number, [rows]; cost: of its best fit, [rows].
+      best: its labels, [rows, p]; column: the label that is held, [rows]; side: -1 or 1, [rows].
+      slope: the labels' change with the held one to first order, [rows, p].
+      rise: of the sum of squares at the end of the interval, [rows].
+    """
+
+    residuals: Residuals
+    curve: NDArray[np.intp]
+    cost: Array
+    best: Array
+    column: NDArray[np.intp]
+    side: Array
+    slope: Array
+    rise: Array
+
+    @classmethod
+    def of(cls, residuals: Residuals, found: Minimum, rise: Array) -> "_Sides":
+        """Both sides of all labels of all curves, the column changing faster than the curve and the side fastest."""
+        curves, parameters = found.labels.shape
+        curve = np.repeat(np.arange(curves), 2 * parameters)
+        column = np.tile(np.repeat(np.arange(parameters), 2), curves)
+        covariance = covariance_of(found.normal)[curve, column]
+        slope = covariance / covariance[np.arange(len(curve)), column, None]
+        # What a label that changes nothing does to the others is not known.
+        slope = np.where(np.isfinite(slope).all(axis=1, keepdims=True), slope, 0.0)
+        slope[np.arange(len(curve)), column] = 1.0
+        return cls(
+            residuals.rows(curve),
+            curve,
+            found.cost[curve],
+            found.labels[curve],
+            column,
+            np.tile([-1.0, 1.0], curves * parameters),
+            slope,
+            np.repeat(rise.reshape(-1), 2),
+        )
+
+    def rows(self, rows: NDArray[np.intp]) -> "_Sides":
+        """Some of them."""
+        arrays = {name: value[rows] for name, value in vars(self).items() if name != "residuals"}
+        return _Sides(self.residuals.rows(rows), **arrays)
+
+    def held(self, labels: Array) -> Array:
+        """How far the held label of each row of labels [rows, p] lies on its side of the best, [rows]."""
+        return np.asarray(
+            self.side * np.take_along_axis(labels - self.best, self.column[:, None], 1)[:, 0]
+        )
+
+    def moved(self, distance: Array, labels: Array | None = None) -> Array:
+        """Labels [rows, p], from the best or others, with the held one moved to a distance: the others follow it."""
+        labels = self.best if labels is None else labels
+        step = (self.side * (distance - self.held(labels)))[:, None]
+        return np.clip(labels + step * self.slope, 0.0, 1.0)
+
+    def height(self, labels: Array) -> Array:
+        """The rise of the sum of squares at labels [rows, p] over what ends the interval, [rows]."""
+        square = np.square(self.residuals.values(labels)).sum(axis=1) - 2.0 * self.cost
+        return np.asarray(np.where(np.isnan(square), np.inf, square) / self.rise)
+
+    def pooled(self, labels: Array) -> tuple[Array, Array, NDArray[np.intp]]:
+        """Labels [rows, p] as an entry of a pool."""
+        return labels, self.height(labels) * self.rise, self.curve
+
+    def ends(self, first: Array, pool: _Pool, elsewhere: Array | None) -> Array:
+        """How far each profile reaches, [rows], tried at distances `first` [rows] before others.
+
+        Where a law has kinks searches from the best fit may miss what other labels make possible. All labels that any
+        search has found so far, the pool, are possible for all, until none of them extends an interval. Where a
+        parameter has no influence at the best fit, such as the exponent of a term that went to zero, searches from
+        elsewhere find what the other parameters can be.
+        """
+        at = np.take_along_axis(self.best, self.column[:, None], 1)[:, 0]
+        room = np.where(self.side > 0.0, 1.0 - at, at)
+        inside, reached, rows = self.best, np.zeros(len(first)), np.arange(len(first))
+        for _ in range(_ROUNDS):
+            part = self.rows(rows)
+            found = part._ends(room[rows], inside[rows], first[rows], pool)
+            reached[rows] = np.maximum(reached[rows], found)
+            if elsewhere is not None:
+                part._explore(room[rows], reached[rows], elsewhere, pool)
+            inside, farthest = self.farthest(pool)
+            rows = np.flatnonzero(farthest > reached * (1.0 + _NEAR) + _LEAST_DISTANCE)
+            if not len(rows):
+                break
+            first = np.minimum(farthest + 0.1 * np.maximum(farthest, first), room)
+        return reached
+
+    def _explore(self, room: Array, reached: Array, elsewhere: Array, pool: _Pool) -> None:
+        """Searches from elsewhere [any, p] for labels a little beyond what is reached; they join the pool."""
+        rows = np.repeat(np.flatnonzero(reached < room), len(elsewhere))
+        if not len(rows):
+            return
+        part = self.rows(rows)
+        start = np.tile(elsewhere, (len(rows) // len(elsewhere), 1))
+        distance = np.minimum(1.1 * reached + _LEAST_DISTANCE, room)[rows]
+        at = np.take_along_axis(part.best, part.column[:, None], 1)[:, 0] + part.side * distance
+        np.put_along_axis(start, part.column[:, None], at[:, None], 1)
+        part._search(start, pool)
+
+    def _search(self, start: Array, pool: _Pool) -> tuple[Array, Array]:
+        """Labels [rows, p] and rise [rows] of the best fits with the held labels as they are in `start` [rows, p]."""
+        held = np.zeros(start.shape, np.bool_)
+        held[np.arange(len(start)), self.column] = True
+        found = minimise(self.residuals, start, _ITERATIONS, _TOLERANCE, held)
+        rise = 2.0 * (found.cost - self.cost)
+        rise = np.where(np.isnan(rise), np.inf, rise)
+        pool.append((found.labels, rise, self.curve))
+        return found.labels, rise
+
+    def farthest(self, pool: _Pool) -> tuple[Array, Array]:
+        """Of labels in a pool, those inside each row's interval that reach the farthest: [rows, p] and [rows]."""
+        labels, rise, curve = (np.concatenate(each) for each in zip(*pool, strict=True))
+        inside, farthest = self.best.copy(), np.zeros(len(self.best))
+        for row, column in enumerate(self.column):
+            own = labels[(curve == self.curve[row]) & (rise <= self.rise[row])]
+            distance = self.side[row] * (own[:, column] - self.best[row, column])
+            if distance.max(initial=0.0) > 0.0:
+                at = int(np.argmax(distance))
+                inside[row], farthest[row] = own[at], distance[at]
+        return inside, farthest
+
+    def _ends(self, room: Array, inside: Array, first: Array, pool: _Pool) -> Array:
+        """How far each profile reaches beyond labels `inside` [rows, p]; all labels that are found join the pool."""
+        labels, below = inside.copy(), self.held(inside)
+        above = np.full(len(room), np.inf)
+        root_below, root_above = np.zeros(len(room)), np.full(len(room), np.inf)
+        tried = np.where(np.isfinite(first) & (first > below), first, 0.5 * (below + room))
+        active = below < room
+        for number in range(_TRIES):
+            some = np.flatnonzero(active)
+            if not len(some):
+                break
+            part = self.rows(some)
+            found, rise = part._search(part.moved(tried[some], labels[some]), pool)
+            root = np.sqrt(np.maximum(rise / part.rise, 0.0))
+            low, high = some[root <= 1.0], some[root > 1.0]
+            below[low], root_below[low], labels[low] = (
+                tried[low],
+                root[root <= 1.0],
+                found[root <= 1.0],
+            )
+            above[high], root_above[high] = tried[high], root[root > 1.0]
+            active = (below < room) & (above - below > _NEAR * below + _LEAST_DISTANCE)
+            active &= np.abs(root_below - 1.0) > _NEAR
+            with np.errstate(invalid="ignore", divide="ignore"):
+                share = (1.0 - root_below) / (root_above - root_below)
+                share = np.clip(share if number % 3 else np.full(len(room), 0.5), 0.1, 0.9)
+                growth = np.clip(np.nan_to_num(1.0 / root_below, nan=4.0, posinf=4.0), 1.5, 4.0)
+                inner = below + share * (above - below)
+            outer = np.minimum(np.maximum(below, tried) * growth, room)
+            tried = np.where(np.isinf(above), outer, inner)
+        return below

@@ -19,7 +19,12 @@ from tfmat.curves.cleaning import MeasuredCurve
 from tfmat.curves.measured_tests import MeasuredRecord, coarse
 from tfmat.curves.record_resampling import noise_of_test
 from tfmat.curves.toe import noise_of
-from tfmat.identification.least_squares import minima_near
+from tfmat.identification.least_squares import (
+    COMPLIANCE,
+    deviation_by_strain_noise,
+    elastic_strain,
+    minima_near,
+)
 from tfmat.identification.likelihood import PRIOR_VARIANCE, Likelihoods, Rows
 from tfmat.identification.unknown_errors import UnknownErrors
 from tfmat.materials.history import History, TestSet
@@ -27,9 +32,8 @@ from tfmat.materials.law import Array, Law
 
 # Points that a longer curve is averaged to, and the tests of a record together, of which more would be slow to answer.
 _MOST_POINTS, _MOST_OF_RECORD = 1000, 400
-# Standard deviations of what is off, before the test: the zero of the response as a share of the largest one, and the
-# share of an elastic strain that is added or left out.
-ZERO, COMPLIANCE = 0.005, 0.02
+# ZERO: standard deviation of the zero of the response before the test, as a share of the largest response.
+ZERO = 0.005
 # Of the differences that slopes are taken from, in standard deviations of the compliance.
 _STEP = 1e-3
 # Noise is not smaller than this share of the largest response: so many digits are written.
@@ -216,7 +220,7 @@ class MeasuredLikelihoods(Likelihoods):
         answer = self.law.label_stress(TestSet((history,)), own)
         if history.strain is None:
             return [answer for _ in steps]
-        taken = COMPLIANCE * answer / _moduli(history.strain[0], answer)[:, None]
+        taken = COMPLIANCE * elastic_strain(history, answer)
         rows = history.changed(lambda array: np.broadcast_to(array, (len(own), *array.shape[1:])))
         found = []
         for step in steps:
@@ -271,9 +275,10 @@ class MeasuredLikelihoods(Likelihoods):
         found, tests = [], self._measured[curve]
         best = np.append(self.best[curve], 0.5)[None]
         for history, response, noise in zip(*vars(tests).values(), strict=True):
-            residuals = self._answer(history, best)[0][0] - response
+            answer = self._answer(history, best)[0][0]
             zero = np.full((len(response), 1), ZERO * float(np.abs(response).max()))
-            found.append(UnknownErrors(np.nan_to_num(residuals), zero, noise))
+            noisier = deviation_by_strain_noise(history, response, answer)
+            found.append(UnknownErrors(np.nan_to_num(answer - response), zero, noise, noisier))
         return found
 
 
@@ -289,12 +294,3 @@ def _blocks(curves: Rows, count: int) -> list[tuple[int, slice]]:
     ends = np.flatnonzero(np.diff(curves)) + 1
     bounds = [0, *ends.tolist(), count]
     return [(int(curves[a]), slice(a, b)) for a, b in itertools.pairwise(bounds)]
-
-
-def _moduli(strain: Array, stress: Array) -> Array:
-    """The largest secant modulus of each test's first rise: strain [points], stress [k, points] -> [k]."""
-    size = np.abs(strain)
-    rising = np.logical_and.accumulate(np.diff(size, prepend=0.0) >= 0.0) & (size > 0.0)
-    modulus = (np.abs(stress[:, rising]) / size[rising]).max(axis=1, initial=0.0)
-    # A test that never rises has no compliance.
-    return np.where(modulus > 0.0, modulus, np.inf)

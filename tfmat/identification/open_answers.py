@@ -42,7 +42,8 @@ def open_caveats(law: Law, record: MeasuredRecord, fitted: RecordFit) -> list[Ca
 def _open_parameters(law: Law, record: MeasuredRecord, fitted: RecordFit) -> list[Caveat]:
     best = fitted.best
     names = [p.name for p in law.identified]
-    unknown = [i for i in range(len(names)) if best.unidentifiable[i]]
+    one_sided = best.is_open.sum(axis=1) == 1  # said by `caveats.one_sided_caveats`
+    unknown = np.flatnonzero(best.unidentifiable & ~one_sided).tolist()
     if not unknown:
         return []
     known = residuals_of(law, record)

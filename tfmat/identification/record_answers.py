@@ -141,7 +141,7 @@ def _answer(
         if BETTER * errors["least_squares"] > rms_percent(_noise_of_tests(record)):
             better = better_law(law, record, fitted)
         classical = ClassicalAnswer(fitted.best, fitted.polished, better)
-    method = recommended_method(predicted, classical, errors)
+    method = recommended_method(law, predicted, classical, errors)
     said = [*record.warnings, *(warnings if predicted is not None else []), *made.caveats]
     said += _caveats(law, record, method, predicted, fitted, errors, of_tests)
     if classical is not None and classical.better is not None:
@@ -203,7 +203,7 @@ def _caveats(
 ) -> list[Caveat]:
     """What the answer itself asks to be careful about."""
     found: list[Caveat] = []
-    ends = 0
+    ends, idle = 0, np.zeros(len(law.identified), np.bool_)
     if method == "network":
         assert predicted is not None
         at_end = caveats.edge_caveats(law.identified, predicted.labels)
@@ -226,6 +226,8 @@ def _caveats(
         found += caveats.unidentifiable_caveats(law.identified, predicted.std, None)
     else:
         found += open_caveats(law, record, fitted)
+        told = dataclasses.replace(fitted.best, is_open=fitted.best.is_open & ~idle[:, None])
+        found += caveats.one_sided_caveats(law.identified, told)
     found += caveats.too_many_ends(ends)
     if fitted is None:
         return found + caveats.network_caveats(law.name, errors["network"], 100.0)

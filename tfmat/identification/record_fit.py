@@ -13,13 +13,14 @@ from tfmat.curves.record_files import refusal, takes_tests
 from tfmat.identification.classical import (
     MOST_ROUNDS,
     BestFit,
+    elsewhere,
     error_within,
     minima,
     repeated,
     widened,
     within,
 )
-from tfmat.identification.least_squares import LeastSquaresFit, fit, polish
+from tfmat.identification.least_squares import COMPLIANCE, LeastSquaresFit, fit, polish
 from tfmat.identification.other_laws import compare_laws
 from tfmat.materials.law import Array, Law
 from tfmat.materials.levenberg_marquardt import Residuals
@@ -79,7 +80,18 @@ def fit_record(law: Law, record: MeasuredRecord, start: Array | None = None) -> 
         order = _preferred(law.to_labels(wide.from_labels(labels)), cost)
         labels, cost = labels[order], cost[order]
         deviation = 1.0 / points.weights
-        found = fit(wide, *given, start=labels[:1], deviation=deviation, correlated=True)
+        # A specimen's machine is a parameter of its own.
+        compliance = 0.0 if law.strain_measure == "nominal" else COMPLIANCE
+        found = fit(
+            wide,
+            *given,
+            start=labels[:1],
+            deviation=deviation,
+            correlated=True,
+            compliance=compliance,
+            # Laws that remember are slow to answer.
+            elsewhere=elsewhere(labels, cost) if _rounds(record) else None,
+        )
         polished = None
         if start is not None:
             polished = polish(law, *given, start[None], steps=_POLISHING, deviation=deviation)

@@ -93,13 +93,16 @@ class UnknownErrors:
       scale: what the errors of each group are larger by, [groups], 1 where none stand out.
     """
 
-    def __init__(self, residuals: Array, effects: Array, noise: float):
+    def __init__(
+        self, residuals: Array, effects: Array, noise: float, noisier: Array | None = None
+    ):
         """Takes what is known before any parameters are.
 
         Args:
           residuals: of the best fit, [points], in the order of the test.
           effects: what the response changes by where a zero or the strain is off by a standard deviation, [points, e].
           noise: standard deviation that the points show, in their unit; positive.
+          noisier: by what factors the noise of single points is larger, [points]; None where it is even.
         """
         count = max([groups for groups in _GROUPS if groups <= len(residuals)], default=0)
         count = count or len(residuals)
@@ -110,7 +113,10 @@ class UnknownErrors:
         self._freedom = count + _FREEDOM
         self.effects = self.averaged(effects.T).T
         self._best = self.averaged(residuals[None])
-        self.scale = np.ones(count)
+        self._noisier = np.ones(count)
+        if noisier is not None:
+            self._noisier = np.sqrt(self.averaged(noisier[None] ** 2)[0])
+        self.scale = self._noisier.copy()
         self._keep_likely()
         for _ in range(_MOST_LARGER):
             stretch, factor = self._standing_out()
@@ -231,10 +237,9 @@ class UnknownErrors:
         `noise_freedom`.
         """
         variance = self._noise**2 / self._sizes.mean()
-        taken = np.linalg.inv(
-            self.effects.T @ self.effects + variance * np.eye(len(self.effects.T))
-        )
-        off = residuals @ self.effects
+        residuals, effects = residuals / self._noisier, self.effects / self._noisier[:, None]
+        taken = np.linalg.inv(effects.T @ effects + variance * np.eye(len(effects.T)))
+        off = residuals @ effects
         left = np.square(residuals).sum(axis=1) - np.einsum("ki,ij,kj->k", off, taken, off)
         return np.asarray(left / (variance * len(self.groups)))
 

@@ -10,8 +10,7 @@ from tfmat.identification.classical import ClassicalAnswer
 from tfmat.identification.predictions import Interval, Predicted, interval_of, network_errors
 from tfmat.materials.law import Law
 
-# Where least squares cannot tell a parameter, the network's answer is recommended if its curve is as near to the
-# measured one but for this factor.
+# A network's curve is as near to the measured one as the best fit, but for this factor.
 _AS_NEAR = 1.1
 
 Method = Literal["least_squares", "network", "given", "mean of specimens"]
@@ -54,21 +53,20 @@ class Value:
 
 
 def recommended_method(
+    law: Law,
     predicted: Predicted | None,
     classical: ClassicalAnswer | None,
     errors: Mapping[str, float],
-    law: Law | None = None,
 ) -> Method:
-    """Least squares; the network where nothing else answers or tells a parameter, and where the law itself errs.
+    """Least squares wherever it is asked for, so that neither a network nor samples change the answer.
 
-    Curves that it was trained on differ from such a law as much as the law does from the truth.
-    The mean of an exact posterior that is bent need not be near the curve: its intervals hold all the same.
+    A law that errs itself, such as an emulator, is the exception: curves that its network was trained on differ from
+    it as much as the law does from the truth. Its network's answer is recommended where it is as near to the curve, or
+    exact: the mean of a posterior that is bent need not be near the curve, and its intervals hold all the same.
     """
     if classical is None:
         return "network"
-    if predicted is None or predicted.interval is None:
-        return "least_squares"
-    if not classical.best.unidentifiable.any() and (law is None or not law.own_error):
+    if not law.own_error or predicted is None or predicted.interval is None:
         return "least_squares"
     near = errors["network"] <= _AS_NEAR * errors["least_squares"]
     return "network" if near or predicted.is_exact else "least_squares"
@@ -96,7 +94,7 @@ def values_of(
         assert recommended is not None
         if method == "least_squares" and classical is not None:
             std = _finite(classical.best.std[column])
-            std = None if classical.best.unidentifiable[column] else std
+            std = None if classical.best.is_unknown[column] else std
         found[parameter.name] = Value(
             recommended,
             parameter.unit,

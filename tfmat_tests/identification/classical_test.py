@@ -219,3 +219,72 @@ def test_a_better_law_is_named_only_with_parameters_inside_its_ranges():
         noisy = stress + np.random.default_rng(0).normal(0, 1, 150)
         answer = classical_answer(find_law("voce"), MeasuredCurve("a", strain, noisy))
         assert ((answer.better or ("", 0))[0] == "swift") == named
+
+
+def metal(generator, *, coarse=False, strain_noise=0.0, relative=0.0):
+    """A tension test that is exactly Voce's law but for noise: strain, stress, and the parameters."""
+    law = find_law("voce")
+    truth = np.array([205e3, *generator.uniform((250, 150, 8), (450, 350, 22))])
+    if coarse:
+        points = int(generator.integers(15, 31))
+        strain = generator.uniform(0.08, 0.15) * np.arange(1, points + 1) / points
+        noise = 0.002 * 600.0
+    else:
+        strain = np.concatenate([np.linspace(2e-5, 0.0012, 60), np.linspace(0.002, 0.08, 140)])
+        noise = 0.3
+    stress = law.stress(strain[None], truth[None])[0]
+    stress = stress * (1.0 + relative * generator.standard_normal(len(strain)))
+    stress = stress + noise * generator.standard_normal(len(strain)) * (relative == 0.0)
+    strain = np.sort(strain + strain_noise * generator.standard_normal(len(strain)))
+    return strain[strain > 0.0], stress[strain > 0.0], truth
+
+
+@pytest.mark.parametrize(
+    ("kind", "tight"),
+    [
+        ({"coarse": True}, {}),
+        ({"strain_noise": 1.6e-5}, {"sigma0": 0.02, "Q": 0.04, "b": 0.06}),
+        ({"relative": 0.01}, {"sigma0": 0.03}),
+    ],
+)
+def test_95_percent_intervals_hold_the_truth_of_curves_that_are_unlike_a_plain_fit(kind, tight):
+    """Few elastic points; noise of the strain; noise that grows with the stress. Widths are shares of the values."""
+    law, held, widths = find_law("voce"), [], []
+    for seed in range(24):
+        strain, stress, truth = metal(np.random.default_rng(seed), **kind)
+        found = best_fit(law, strain, stress)
+        low, high = found.interval.T
+        held.append((low <= truth) & (truth <= high))
+        widths.append((high - low) / truth)
+    # A right interval misses 5 or more of 24 once in 170 trials.
+    assert (np.sum(held, axis=0) >= 20).all()
+    names = [parameter.name for parameter in law.identified]
+    for name, most in tight.items():
+        assert np.median(widths, axis=0)[names.index(name)] < most
+
+
+def test_a_curve_without_elastic_points_bounds_the_modulus_on_one_side():
+    """Any stiffer material fits as well: the first point's secant is the least modulus, and there is no largest one."""
+    law = find_law("voce")
+    for seed in range(4):
+        strain, stress, _ = metal(np.random.default_rng(seed), coarse=True)
+        found = best_fit(law, strain, stress)
+        # The elastic strain ends before the first point.
+        assert found.is_open[0].tolist() == [False, True]
+        assert found.interval[0, 0] == pytest.approx(stress[0] / strain[0], rel=0.15)
+        assert found.is_unknown[0]
+
+
+def test_no_modulus_is_known_better_than_its_strain():
+    """2 % of extensometer and machine, which no number of points tells; other parameters stay as well known."""
+    law = find_law("voce")
+    strain, stress, _ = metal(np.random.default_rng(1))
+    found = best_fit(law, strain, stress)
+    plain = fit(law, strain[None], stress[None], correlated=True)
+    assert found.values == pytest.approx(plain.values[0], rel=1e-5)
+    low, high = found.interval[0] / found.values[0]
+    assert (low, high) == pytest.approx((np.exp(-0.0392), np.exp(0.0392)), abs=2e-3)
+    assert np.ptp(plain.interval[0, 0]) < 0.2 * np.ptp(found.interval[0])
+    assert np.ptp(found.interval[1:], axis=1) == pytest.approx(
+        np.ptp(plain.interval[0, 1:], axis=1), rel=0.1
+    )

@@ -10,15 +10,13 @@ import scipy.stats
 import tfmat
 from tfmat.cli.identification_output import write_csv
 from tfmat.curves.apparatus import specimen_strain
-from tfmat.curves.example import example_curve, write_example_curve
-from tfmat.curves.measured import load_measured_curve
+from tfmat.curves.example import example_curve
 from tfmat.curves.records import observed
-from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.identification import correction, side_by_side
 from tfmat.identification.certificate import Certificate, Posterior
-from tfmat.identification.classical import ClassicalAnswer, classical_answer
+from tfmat.identification.classical import ClassicalAnswer
 from tfmat.identification.correction import correct
 from tfmat.identification.correlated_errors import correlations
 from tfmat.identification.draws import Draws, independent_normal
@@ -253,40 +251,22 @@ def test_intervals_of_many_hold_under_misfit(misfit, law):
 
 
 @pytest.mark.parametrize(
-    ("status", "method"), [("resampled", "network"), ("amortised", "least_squares")]
+    ("status", "own_error", "method"),
+    [
+        ("resampled", 0.0, "least_squares"),
+        ("resampled", 1e-3, "network"),
+        ("amortised", 1e-3, "least_squares"),
+    ],
 )
-def test_an_exact_posterior_is_recommended_though_its_mean_is_off_the_curve(
-    tmp_path, status, method
-):
-    """Of a bent posterior the mean need not fit; draws that are the network's own have to."""
+def test_samples_change_an_answer_only_where_the_law_itself_errs(status, own_error, method):
+    """Least squares knows nothing of what a law is off by. Draws that are the network's own have to fit."""
     law = find_law("hahn_tsai")
-    path = write_example_curve(
-        law, tmp_path / "curve.csv", parameters={"G0": 3000.0, "a": 1.5e-9}, max_strain=0.01
-    )
-    curve = load_measured_curve(path, CurveTarget.of(CurveSettings(law="hahn_tsai"), law))
-    classical = classical_answer(law, curve)
-    assert classical.best.unidentifiable.any()
+    law.own_error = own_error
     draws = Draws(np.random.default_rng(0).random((1, 50, 2)), np.zeros((1, 50)))
     posterior = Posterior.of(draws, Certificate(status), law.identified)
     predicted = Predicted(
         posterior.mean, posterior.std, posterior.interval, draws=draws, posterior=posterior
     )
+    fitted = ClassicalAnswer(types.SimpleNamespace(), polished=None, better=None)
     errors = {"network": 5.0, "least_squares": 0.5}
-    assert recommended_method(predicted, classical, errors) == method
-
-
-def test_where_the_law_errs_its_posterior_is_recommended():
-    """Least squares knows the noise of the record, and nothing of what the law is off by."""
-    law = find_law("hahn_tsai")
-    told = ClassicalAnswer(
-        types.SimpleNamespace(unidentifiable=np.zeros(2, bool)), polished=None, better=None
-    )
-    draws = Draws(np.random.default_rng(0).random((1, 50, 2)), np.zeros((1, 50)))
-    posterior = Posterior.of(draws, Certificate("resampled"), law.identified)
-    predicted = Predicted(
-        posterior.mean, posterior.std, posterior.interval, draws=draws, posterior=posterior
-    )
-    errors = {"network": 0.2, "least_squares": 0.19}
-    assert recommended_method(predicted, told, errors, law) == "least_squares"
-    law.own_error = 1e-3
-    assert recommended_method(predicted, told, errors, law) == "network"
+    assert recommended_method(law, predicted, fitted, errors) == method
