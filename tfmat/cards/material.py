@@ -62,6 +62,9 @@ class Material:
       values: parameter -> value in its unit, in the order of the law.
       poisson_ratio: assumed, since no test here tells it; 0 where the card leaves it blank.
       tested: the largest strain of the test, in the law's measure.
+      units: of the card, and so of the values.
+      remarks: what is to be said of these very values.
+      warnings: those of them that a user must not miss.
     """
 
     name: str
@@ -69,6 +72,9 @@ class Material:
     values: Mapping[str, float]
     poisson_ratio: float
     tested: float
+    units: str = "mm, t, s, MPa (N, mJ, t/mm3)"
+    remarks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def stress(self, strain: Array) -> Array:
         """Stress of the law at strains [points]: [points], MPa."""
@@ -87,21 +93,28 @@ class Family:
       writers: solver -> what writes the lines below the head.
       poisson_ratio: what is assumed where the user gives none; None where the card leaves it to the user.
       note: what a user of any of these cards should know.
+      prepared: (material, solver) -> the material as the solver can take it, with what is to be said of it.
     """
 
     writers: Mapping[str, Writer]
     poisson_ratio: float | None
     note: str
+    prepared: Callable[[Material, str], Material] = lambda material, solver: material
 
 
-def head(solver: Solver, law: Law, facts: Iterable[str], notes: Iterable[str]) -> list[str]:
+def head(
+    solver: Solver, material: Material, facts: Iterable[str], notes: Iterable[str]
+) -> list[str]:
     """Comment lines: what the card is, where it comes from, its units, and what it assumes."""
+    law = material.law
     lines = [
         f"Material card for {solver.title}, written by tfmat {tfmat.__version__}",
         *facts,
         f"law {law.name}: {law.title}; {law.formula}; {law.source}",
-        "units: mm, t, s, MPa (N, mJ, t/mm3)",
+        f"units: {material.units}",
+        *(f"WARNING: {warning}" for warning in material.warnings),
         *notes,
+        *material.remarks,
     ]
     return [part for line in lines for part in comments(solver, line)]
 

@@ -107,20 +107,43 @@ def card_text(
     """
     check_card(law, solver, poisson_ratio)
     family, point = family_of(law), point_of(law)
-    ratio = family.poisson_ratio if poisson_ratio is None else poisson_ratio
+    material = _material(solver, law, values, tested, name, poisson_ratio)
+    ratio = material.poisson_ratio
     assumed = f"Poisson's ratio {ratio:g} (the test does not tell it); " if ratio else ""
     article = "an" if law.strain_measure.startswith("e") else "a"
     strain = f"{article} {law.strain_measure} strain of {tested:.6g}"
     if point is not law:
         # Where a specimen is strained most, its material has seen far more than the specimen's own strain.
         strain += f" of the specimen ({law.title})"
-        tested = _STRAIN_IN_SPECIMENS
     notes = [
         f"assumed: {assumed}density is not included",
         f"tested up to {strain}; {family.note}",
     ]
+    lines = [*head(SOLVERS[solver], material, facts, notes), *family.writers[solver](material)]
+    return "\n".join(lines) + "\n"
+
+
+def card_warnings(
+    solver: str, law: Law, values: Mapping[str, float], tested: float
+) -> tuple[str, ...]:
+    """What a user of the card must not miss, as its head says it; arguments as of `card_text`."""
+    check_card(law, solver)
+    return _material(solver, law, values, tested, "material", None).warnings
+
+
+def _material(
+    solver: str,
+    law: Law,
+    values: Mapping[str, float],
+    tested: float,
+    name: str,
+    poisson_ratio: float | None,
+) -> Material:
+    """What the writer is given; arguments as of `card_text`."""
+    family, point = family_of(law), point_of(law)
+    ratio = family.poisson_ratio if poisson_ratio is None else poisson_ratio
     known = {**law.constants, **values}
     ordered = {parameter.name: float(known[parameter.name]) for parameter in point.parameters}
-    material = Material(material_name(name), point, ordered, ratio or 0.0, tested)
-    lines = [*head(SOLVERS[solver], point, facts, notes), *family.writers[solver](material)]
-    return "\n".join(lines) + "\n"
+    seen = tested if point is law else _STRAIN_IN_SPECIMENS
+    material = Material(material_name(name), point, ordered, ratio or 0.0, seen)
+    return family.prepared(material, solver)

@@ -1,5 +1,6 @@
 """Cards of rubber: the laws are incompressible, solvers want a bulk modulus, which Poisson's ratio stands for."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +19,7 @@ from tfmat.cards.material import (
     number,
 )
 from tfmat.errors import InputError
+from tfmat.materials.rubber import RubberLaw
 
 _ARRUDA_BOYCE = (1.0, 3 / 5, 99 / 175, 513 / 875, 42039 / 67375)
 
@@ -131,13 +133,28 @@ def _elas_hyper(material: Material) -> list[str]:
     ]
 
 
+def _with_limits(material: Material, solver: str) -> Material:
+    """Says where the law is not stable, and warns where that is near the tested strain."""
+    assert isinstance(material.law, RubberLaw)
+    limits = material.law.stability_limits(np.array(list(material.values.values())))
+    if not limits:
+        said = (
+            "stable (Drucker) in uniaxial, equibiaxial and planar tests at stretches of 0.1 to 10"
+        )
+        return dataclasses.replace(material, remarks=(said,))
+    said = f"not stable (Drucker): {', '.join(map(str, limits))}"
+    if any(limit.is_near(material.tested) for limit in limits):
+        return dataclasses.replace(material, warnings=(said,))
+    return dataclasses.replace(material, remarks=(said,))
+
+
 def _family(keyword: Writer, **others: Writer) -> Family:
     note = (
         "the law is incompressible; the solver's bulk modulus is that of Poisson's ratio, so near 0.5 take elements "
         "that do not lock (CalculiX has no hybrid ones: a lower ratio helps there); beyond the tested stretches the "
         "law extrapolates"
     )
-    return Family({"abaqus": keyword, "calculix": keyword, **others}, 0.4995, note)
+    return Family({"abaqus": keyword, "calculix": keyword, **others}, 0.4995, note, _with_limits)
 
 
 NEO_HOOKE = _family(

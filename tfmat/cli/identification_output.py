@@ -131,6 +131,7 @@ def write_cards(
       (style, line) for the terminal: what was written, and what the user should know of it.
     """
     from tfmat.cards.material import SOLVERS
+    from tfmat.cards.registry import card_warnings
 
     texts: dict[str, str] = {}
     said: list[tuple[str, str]] = []
@@ -139,6 +140,9 @@ def write_cards(
         for solver in solvers:
             text = result.card(solver, poisson_ratio=poisson_ratio, quantile=quantile)
             texts[f"{stem}.{solver}.{SOLVERS[solver].suffix}"] = text
+            card = f"the {SOLVERS[solver].title} card of {stem}"
+            for warning in card_warnings(solver, *result.card_values(quantile)):
+                said.append(("yellow", f"warning: {card}: {warning}"))
 
     for name, result in file_names(results):
         add(name, result)

@@ -140,25 +140,30 @@ class Identification:
         Raises:
           InputError: this solver has no card for the law, or the uncertainty is not known.
         """
-        law, name = self.law, self.curve.name
-        check_card(law, solver, poisson_ratio)
-        assert law is not None
-        values = {parameter: value.value for parameter, value in self.parameters.items()}
+        name = self.curve.name
+        check_card(self.law, solver, poisson_ratio)
+        law, values, tested = self.card_values(quantile)
         facts = _facts(self)
         if quantile is not None:
-            found = self.variant(quantile)
-            facts += _about_variant(self.method, found, quantile)
-            values = found.values
+            facts += _about_variant(self.method, self.variant(quantile), quantile)
             name = f"{name}_{100 * quantile:g}"
         return card_text(
             solver,
             law,
             values,
-            tested=float(self.curve.strain.max()),
+            tested=tested,
             name=name,
             poisson_ratio=poisson_ratio,
             facts=facts,
         )
+
+    def card_values(self, quantile: float | None = None) -> tuple[Law, dict[str, float], float]:
+        """The law, the parameters' values and the tested strain of a card; `quantile` as of `card`."""
+        assert self.law is not None
+        values = {parameter: value.value for parameter, value in self.parameters.items()}
+        if quantile is not None:
+            values = self.variant(quantile).values
+        return self.law, values, float(self.curve.strain.max())
 
     def variant(self, quantile: float) -> Variant:
         """The parameters to expect where the mean stress up to the tested strain is at a quantile of its uncertainty.

@@ -6,12 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.curves.cleaning import Caveat, MeasuredCurve
+from tfmat.curves.measured_tests import MeasuredRecord
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.toe import noise_of
 from tfmat.identification.classical import BestFit
 from tfmat.materials.law import Array, Law
 from tfmat.materials.parameter import Parameter
+from tfmat.materials.rubber import RubberLaw, elongation
 
 # A network's answer this near to the end of its range (0-1) says little more than that the range ends there.
 EDGE = 0.005
@@ -314,3 +316,26 @@ def too_many_ends(count: int) -> list[Caveat]:
 def _with_unit(value: float, parameter: Parameter) -> str:
     unit = "" if parameter.unit == "-" else f" {parameter.unit}"
     return f"{value:.4g}{unit}"
+
+
+def stability_caveats(law: Law, parameters: Array, record: MeasuredRecord) -> list[Caveat]:
+    """A law of rubber with parameters [all] that is not stable within or near the tested strains, in any mode."""
+    if not isinstance(law, RubberLaw):
+        return []
+    tested = max(
+        elongation(test.programme.mode, float(strain))
+        for test in record.tests
+        for strain in (test.curve.strain.min(), test.curve.strain.max())
+    )
+    limits = law.stability_limits(parameters)
+    near = [limit for limit in limits if limit.is_near(tested)]
+    if not near:
+        return []
+    return [
+        Caveat(
+            "not stable",
+            f"law {law.name} is not stable (Drucker) with these parameters in {', '.join(map(str, near))}; the tests "
+            f"stretch it by {tested:.3g}",
+            "a calculation ends or goes astray there: add a test of that mode, or choose a law that is stable",
+        )
+    ]

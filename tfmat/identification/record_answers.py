@@ -154,6 +154,8 @@ def _answer(
     elif predicted is not None:
         covariance = predicted.covariance
     values = values_of(law, method, predicted, classical)
+    parameters = np.array([value.value for value in values.values()])
+    said += caveats.stability_caveats(law, parameters, record)
     return Identification(
         record,
         law,

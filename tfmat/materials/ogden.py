@@ -1,5 +1,8 @@
 """Rubber after Ogden: sums of powers of the principal stretches, in one to three terms."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 
 from tfmat.materials.history import Array
@@ -45,6 +48,11 @@ class _OgdenLaw(RubberLaw):
             by_power = kinematics.exponent * log_stretch * ratio + exponent * slope
             found += [term, modulus * factor * by_power]
         return tuple(found)
+
+    def energy_terms(self, stretches: Array, parameters: Array) -> Iterable[tuple[float, Any, Any]]:
+        """See `RubberLaw.energy_terms`."""
+        terms = zip(parameters[::2], parameters[1::2], strict=True)
+        return [(float(power), 2.0 * float(modulus), 0.0) for modulus, power in terms]
 
 
 def _ogden_term(

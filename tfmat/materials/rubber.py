@@ -6,8 +6,11 @@ directions is λ^c: c is -1/2 in uniaxial, -2 in equibiaxial, -1 in planar tests
 
 import abc
 import dataclasses
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tfmat.errors import InputError
 from tfmat.materials.blocks import in_blocks
@@ -32,6 +35,39 @@ _KINEMATICS: dict[Mode, Kinematics] = {
     "planar": Kinematics(-1.0, 1, 1),
 }
 MODES = "c = −½ uniaxial, −2 equibiaxial, −1 planar"
+# Stretches at which stability is checked, from rest outwards, as in Abaqus (see `RubberLaw.stability_limits`).
+_TENSION = np.linspace(1.0, 10.0, 901)
+_COMPRESSION = np.linspace(1.0, 0.1, 91)
+# _NEAR: a limit up to so many times the tested strain concerns the reader; the notches and edges of a part are strained
+# about half as much again as the specimens that were chosen for it.
+_NEAR = 1.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """Where a law of rubber loses its stability.
+
+    Attributes:
+      mode: uniaxial, equibiaxial or planar; direction: tension or compression.
+      strain: nominal strain of the first state that is not stable; negative in compression.
+    """
+
+    mode: Mode
+    direction: str
+    strain: float
+
+    def __str__(self) -> str:
+        return f"{self.mode} {self.direction} from nominal strain {self.strain:.3g}"
+
+    def is_near(self, tested: float) -> bool:
+        """Whether the material is stretched there no more than 1.5 times as far as in the tests, by nominal strain."""
+        return elongation(self.mode, self.strain) <= _NEAR * tested
+
+
+def elongation(mode: Mode, strain: float) -> float:
+    """The largest nominal strain in any direction at a driven one; under compression the specimen bulges."""
+    stretch = 1.0 + strain
+    return max(stretch, float(stretch ** _KINEMATICS[mode].exponent)) - 1.0
 
 
 class RubberLaw(HistoryLaw):
@@ -76,6 +112,59 @@ class RubberLaw(HistoryLaw):
                 out[:, :, i] = derivative
 
         return in_blocks(fill, strain, parameters, (len(self.parameters),))
+
+    @abc.abstractmethod
+    def energy_terms(self, stretches: Array, parameters: Array) -> Iterable[tuple[float, Any, Any]]:
+        """The energy as a sum of functions f of power sums S = λ1^α + λ2^α + λ3^α: α, α² f'(S), α² f''(S) of each.
+
+        At most one of the functions bends (f'' is not 0).
+
+        Args:
+          stretches: [3, states]; parameters: [all], in the parameters' units.
+        """
+
+    def stability_limits(self, parameters: Array) -> list[Limit]:
+        """Where the law is not stable after Drucker, at stretches from 0.1 to 10; empty where it is stable.
+
+        An incompressible law is stable where dτ1 dε1 + dτ2 dε2 > 0 for every change of the logarithmic strains, τ the
+        Kirchhoff stress with τ3 = 0: where the energy is convex in ε1 and ε2. States, stretches and steps are as in
+        Abaqus: Abaqus Theory and Analysis User's Guides, hyperelastic behavior of rubberlike materials.
+
+        Args:
+          parameters: [all], in the parameters' units.
+        """
+        found = []
+        for mode, kinematics in _KINEMATICS.items():
+            for direction, stretch in (("tension", _TENSION), ("compression", _COMPRESSION)):
+                free = stretch**kinematics.exponent
+                others = {1: (free, free), 2: (stretch, free)}[kinematics.driven]
+                if kinematics.free == kinematics.driven:
+                    others = np.ones_like(stretch), free
+                stable = self._is_stable(np.stack([stretch, *others]), parameters)
+                if not stable.all():
+                    strain = float(stretch[int(np.argmin(stable))]) - 1.0
+                    found.append(Limit(mode, direction, strain))
+        return found
+
+    def _is_stable(self, stretches: Array, parameters: Array) -> NDArray[np.bool_]:
+        """Whether the energy is convex in ε1 and ε2, [states]; see `energy_terms`."""
+        convex, trace, determinant = np.zeros_like(stretches), 0.0, 0.0
+        with np.errstate(all="ignore"):
+            terms = [
+                (slope, curvature, stretches**power)
+                for power, slope, curvature in self.energy_terms(stretches, parameters)
+            ]
+            for slope, _, powers in terms:
+                convex = convex + slope * powers
+            one, two, three = convex
+            for _, curvature, powers in terms:
+                first, second = powers[0] - powers[2], powers[1] - powers[2]
+                trace = trace + curvature * (first**2 + second**2)
+                bent = two * first**2 + one * second**2 + three * (first - second) ** 2
+                determinant = determinant + curvature * bent
+            # Expanded, since a product less a square would lose all digits where one stretch outweighs the others.
+            determinant = determinant + one * two + two * three + three * one
+            return np.asarray((trace + one + two + 2.0 * three > 0) & (determinant > 0))
 
     def _driven(self, history: History) -> tuple[Array, Kinematics]:
         if history.mode not in _KINEMATICS:
@@ -133,6 +222,10 @@ class NeoHooke(_LinearRubberLaw):
         """See `_LinearRubberLaw.basis`."""
         return (_difference(stretch, kinematics),)
 
+    def energy_terms(self, stretches: Array, parameters: Array) -> Iterable[tuple[float, Any, Any]]:
+        """See `RubberLaw.energy_terms`."""
+        return ((2.0, 2.0 * parameters[0], 0.0),)
+
 
 class MooneyRivlin(_LinearRubberLaw):
     """Two constants; mu = 2 (C10 + C01). One uniaxial test hardly tells them apart, an equibiaxial one does.
@@ -157,6 +250,10 @@ class MooneyRivlin(_LinearRubberLaw):
         """See `_LinearRubberLaw.basis`."""
         first = 2.0 * _difference(stretch, kinematics)
         return first, first * stretch ** (-2.0 * kinematics.exponent - 2.0)
+
+    def energy_terms(self, stretches: Array, parameters: Array) -> Iterable[tuple[float, Any, Any]]:
+        """See `RubberLaw.energy_terms`; I2 of an incompressible solid is the sum of the stretches to the power -2."""
+        return (2.0, 4.0 * parameters[0], 0.0), (-2.0, 4.0 * parameters[1], 0.0)
 
 
 class Yeoh(_LinearRubberLaw):
@@ -185,6 +282,12 @@ class Yeoh(_LinearRubberLaw):
         invariant = _first_invariant(stretch, kinematics)
         second = 2.0 * first * invariant
         return first, second, 1.5 * second * invariant
+
+    def energy_terms(self, stretches: Array, parameters: Array) -> Iterable[tuple[float, Any, Any]]:
+        """See `RubberLaw.energy_terms`."""
+        energy = np.polynomial.Polynomial([0.0, *parameters])
+        invariant = np.square(stretches).sum(axis=0) - 3.0
+        return ((2.0, 4.0 * energy.deriv()(invariant), 4.0 * energy.deriv(2)(invariant)),)
 
 
 # Coefficients i C_i of ∂W/∂I1; C_i are those of the series of the inverse Langevin function in the paper.
@@ -229,3 +332,11 @@ class ArrudaBoyce(RubberLaw):
         series = np.polynomial.polynomial.polyval(share, _LANGEVIN)
         slope = np.polynomial.polynomial.polyval(share, np.polynomial.polynomial.polyder(_LANGEVIN))
         return first * series, -2.0 * first * modulus * slope * share / locking
+
+    def energy_terms(self, stretches: Array, parameters: Array) -> Iterable[tuple[float, Any, Any]]:
+        """See `RubberLaw.energy_terms`."""
+        modulus, locking = parameters
+        series = np.polynomial.Polynomial(_LANGEVIN)
+        share = np.square(stretches).sum(axis=0) / locking**2
+        slope, curvature = series(share), series.deriv()(share) / locking**2
+        return ((2.0, 4.0 * modulus * slope, 4.0 * modulus * curvature),)

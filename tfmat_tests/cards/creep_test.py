@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tfmat.cards.registry import card_text
+from tfmat.cards.registry import card_text, card_warnings
+from tfmat.errors import InputError
 from tfmat.materials import History, find_law
 from tfmat_tests.cards.one_element import need_calculix, pull
 
@@ -38,3 +39,42 @@ def test_the_lines_are_those_of_the_manuals():
         lines = text_of(solver, "norton").splitlines()[-2:]
         assert lines == [keyword, "3.125e-17, 5, 0"]
     assert text_of("calculix", "perzyna").count("\n*PLASTIC\n200, 0\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "drag", "exponent"),
+    [("norton", 3000.0, 8.0), ("norton", 20000.0, 12.0), ("perzyna", 300.0, 10.0)],
+)
+def test_constants_that_calculix_cannot_hold_are_in_gpa(name, drag, exponent, tmp_path):
+    """It takes A below 1e-20 as 1e-20, and relaxes to a half or a hundredth of the stress without a word."""
+    need_calculix()
+    values = VALUES[name] | {"K": drag, "n": exponent}
+    text = card_text("calculix", find_law(name), values, tested=0.05)
+    assert "units: mm, kg, ms, GPa" in text and "WARNING: this card is in GPa and ms" in text
+    assert card_warnings("calculix", find_law(name), values, 0.05)
+    strain = (values.get("sigma0", 0.0) + 2 * drag * 1e-5 ** (1 / exponent)) / 200e3
+    seconds = np.array([1e5, 1e6]) * strain
+    ends = np.exp([strain, strain])
+    pulled = pull(tmp_path, text, ends, steps=STEPS, seconds=list(1e3 * seconds))
+    loading = np.linspace(0, seconds[0], STEPS + 1)
+    holding = np.linspace(seconds[0], seconds.sum(), STEPS + 1)[1:]
+    history = History(
+        strain=np.log([[1.0, *pulled.stretch]]), time=np.concatenate([loading, holding])[None]
+    )
+    expected = find_law(name).respond(history, np.array([[*values.values()]]))[0, 1:]
+    late = slice(STEPS // 4, None)
+    np.testing.assert_allclose(1e3 * pulled.true_stress[late], expected[late], rtol=1e-2)
+
+
+def test_small_constants_are_a_stress_and_a_rate_for_abaqus():
+    """Its guide wants A of no less than 1e-27; q0, n, m and the rate at q0 have no such constant."""
+    law = find_law("norton")
+    text = card_text("abaqus", law, VALUES["norton"] | {"K": 3000.0, "n": 8.0}, tested=0.05)
+    assert text.splitlines()[-2:] == ["*CREEP, LAW=TIME POWER LAW", "3000, 8, 0, 1"]
+    assert "units: mm, t, s, MPa" in text and "WARNING" not in text
+
+
+def test_constants_that_no_unit_makes_large_enough_are_refused():
+    values = {"E": 200e3, "K": 2e5, "n": 12.0}
+    with pytest.raises(InputError, match="below 1e-20 as that, and A is 2.44e-64 here"):
+        card_text("calculix", find_law("norton"), values, tested=0.05)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfmat.cards.registry import card_text
+from tfmat.cards.registry import card_text, card_warnings
 from tfmat.errors import InputError
 from tfmat.materials import History, find_law
 from tfmat_tests.cards.one_element import need_calculix, pull
@@ -124,3 +124,17 @@ def test_what_no_solver_takes_is_refused():
     ):
         with pytest.raises(InputError, match=message):
             card_text(solver, find_law(name), values, tested=1.0)
+
+
+@pytest.mark.parametrize(("tested", "warns"), [(0.5, False), (0.9, True), (3.0, True)])
+def test_a_law_that_is_not_stable_says_so_and_warns_near_the_tested_strain(tested, warns):
+    """This law of Yeoh's softens in equibiaxial tension from nominal strain 1.25."""
+    values = {"C10": 0.5, "C20": -0.015, "C30": 1e-5}
+    for solver in ("abaqus", "calculix", "ls_dyna"):
+        text = card_text(solver, find_law("yeoh"), values, tested=tested)
+        said = " ".join(line.strip("*$ ") for line in text.splitlines())
+        assert ("WARNING: not stable (Drucker): " in said) == warns
+        assert "equibiaxial tension from nominal strain 1.25" in said
+        assert bool(card_warnings(solver, find_law("yeoh"), values, tested)) == warns
+    assert "stable (Drucker) in uniaxial" in text_of("abaqus", "yeoh")
+    assert "WARNING" not in text_of("abaqus", "yeoh")

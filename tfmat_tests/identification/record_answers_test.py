@@ -80,6 +80,22 @@ def test_one_mode_leaves_another_open(tmp_path):
     assert "equibiaxial=FILE" in caveat.advice
 
 
+@pytest.mark.parametrize(("last", "warns"), [(0.6, False), (1.0, True)])
+def test_a_rubber_that_is_not_stable_near_the_tested_strain_warns(tmp_path, last, warns):
+    """The law's own curve is followed; it softens in equibiaxial tension, which is not tested, from strain 1.25."""
+    law, strain = find_law("yeoh"), np.linspace(0.0, last, 60)
+    values = np.array([[0.5, -0.015, 1e-5]])
+    stress = law.respond(History(strain=strain[None]), values)[0]
+    path = saved(tmp_path, "stress (MPa),stretch", stress, 1.0 + strain)
+    found = answer("yeoh", f"uniaxial={path}")
+    said = [caveat.text for caveat in found.warnings if caveat.kind == "not stable"]
+    assert bool(said) == warns
+    if warns:
+        assert "equibiaxial tension from nominal strain 1.2" in said[0]
+        assert "WARNING: not stable (Drucker)" in found.card("abaqus")
+        assert not found.do_not_use
+
+
 def test_one_rate_leaves_its_factor_open_and_so_does_one_temperature(tmp_path):
     head = "temperature: 20 C\n"
     one = tension(tmp_path, 1.0, 20.0, "one.csv", head)

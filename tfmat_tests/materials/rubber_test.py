@@ -235,3 +235,64 @@ def test_meunier_2008(real_curves, name, squares):
     """Tension and compression, equibiaxial and planar tests of a silicone; sums of SciPy without ranges."""
     found = _fit(find_law(name), real_curves / "rubber_meunier_2008", 12)
     assert found == pytest.approx(squares, rel=1e-3)
+
+
+MODES = {
+    "uniaxial": lambda x: (x, x**-0.5, x**-0.5),
+    "equibiaxial": lambda x: (x, x, x**-2.0),
+    "planar": lambda x: (x, 1.0, 1.0 / x),
+}
+
+
+def least_curvature(name, values, stretches):
+    """The smaller eigenvalue of d²W/dε1dε2 at fixed volume, over the larger: by differences of the energy."""
+
+    def energy(one, two):
+        first, second = stretches[0] * mpmath.exp(one), stretches[1] * mpmath.exp(two)
+        return ENERGIES[name]((first, second, 1 / (first * second)), *values)
+
+    step = mpmath.mpf("1e-6")
+    first = (energy(step, 0) - 2 * energy(0, 0) + energy(-step, 0)) / step**2
+    second = (energy(0, step) - 2 * energy(0, 0) + energy(0, -step)) / step**2
+    mixed = energy(step, step) - energy(step, -step) - energy(-step, step) + energy(-step, -step)
+    mixed /= 4 * step**2
+    eigenvalues = mpmath.eigsy(mpmath.matrix([[first, mixed], [mixed, second]]), eigvals_only=True)
+    return min(eigenvalues) / max(abs(each) for each in eigenvalues)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("mooney_rivlin", (0.2, -0.03)),
+        ("yeoh", (0.5, -0.015, 1e-5)),
+        ("yeoh", (0.2, -0.02, 1e-3)),
+        ("arruda_boyce", (-0.1, 3.0)),
+        ("ogden_1", (-0.1, 2.0)),
+        ("ogden", (0.4, 2.0, -0.01, 4.0)),
+        ("ogden_3", (0.4, 1.5, 2e-5, 7.0, -0.01, -3.0)),
+    ],
+)
+def test_stability_ends_where_the_energy_is_no_longer_convex(name, values):
+    """In the logarithmic strains: the first state that is not convex is the limit, and one step before all is well."""
+    mpmath.mp.dps = 40
+    limits = find_law(name).stability_limits(np.array(values))
+    assert limits
+    found = {(limit.mode, limit.direction): limit.strain for limit in limits}
+    for mode, state in MODES.items():
+        for direction, end in (("tension", 10.0), ("compression", 0.1)):
+            stretch = 1.0 + found.get((mode, direction), end - 1.0)
+            here = least_curvature(name, values, state(mpmath.mpf(stretch)))
+            assert (here <= 0) == ((mode, direction) in found)
+            if abs(stretch - 1.0) > 0.0 and (mode, direction) in found:
+                before = stretch - 0.01 * np.sign(stretch - 1.0)
+                assert least_curvature(name, values, state(mpmath.mpf(before))) > 0
+
+
+@pytest.mark.parametrize("name", [name for name in RUBBER if name != "yeoh"])
+def test_laws_of_positive_terms_are_stable(name):
+    """Sums of convex functions are convex, also where one stretch outweighs the others by thirty decades."""
+    law = find_law(name)
+    labels = np.random.default_rng(0).uniform(size=(50, len(law.identified)))
+    assert not any(law.stability_limits(values) for values in law.from_labels(labels))
+    if name == "ogden":
+        assert law.stability_limits(np.array([0.3248, 1.92, 2e-5, -16.06])) == []
