@@ -11,7 +11,14 @@ import math
 import numpy as np
 
 from tfmat.curves.cleaning import Caveat, MeasuredCurve
-from tfmat.curves.expectations import METAL, SHEAR, Expectation, expectation_of, secant_range
+from tfmat.curves.expectations import (
+    METAL,
+    POSSIBLE,
+    SHEAR,
+    Expectation,
+    expectation_of,
+    secant_range,
+)
 from tfmat.curves.reading import RawCurve
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.tables import MINIMUM_POINTS
@@ -205,7 +212,7 @@ def _check_material(
     crosshead = strength_is_usual and measured.modulus < expectation.modulus_mpa[0]
     # A machine that gives way takes a factor of two; with more, the curve is the machine's rather than the material's.
     is_absurd = not strength_is_usual or not _is_within(
-        measured.modulus, expectation.modulus_mpa, _TOLERANCE**2 * (1 + 2 * measured.error)
+        measured.modulus, expectation.modulus_mpa, POSSIBLE * (1 + 2 * measured.error)
     )
     advice = (
         "is the strain the crosshead's, which holds the machine's own? Then the modulus is not the material's; or a "

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.curves.cleaning import Caveat, MeasuredCurve
+from tfmat.curves.expectations import check_answer
 from tfmat.curves.measured_tests import MeasuredRecord
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
@@ -89,6 +90,18 @@ def range_caveats(law: Law, best: BestFit) -> list[Caveat]:
                 )
             )
     return found
+
+
+def plausibility_caveats(law: Law, parameters: Array, largest_mpa: float) -> list[Caveat]:
+    """A modulus that no such material has, alone or together with the largest stress; see `check_answer`."""
+    found = check_answer(law, parameters, largest_mpa)
+    if found is None:
+        return []
+    advice = (
+        "is the strain the crosshead's, a unit wrong, or hardly a point elastic? Give the modulus if it is known "
+        "(--fix), or choose a law for this material"
+    )
+    return [Caveat(*found, advice, blocks=True)]
 
 
 def own_error_caveats(law: Law, noise_mpa: float, largest_mpa: float) -> list[Caveat]:

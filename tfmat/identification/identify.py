@@ -199,6 +199,9 @@ def _answer(
     labels = best if best is not None or classical is None else classical.best.labels
     assert labels is not None
     values = values_of(law, method, predicted, classical)
+    parameters = np.array([value.value for value in values.values()])
+    largest = float(np.abs(curve.stress_mpa).max())
+    warnings += caveats.plausibility_caveats(law, parameters, largest)
     covariance = None
     if method == "least_squares" and classical is not None:
         covariance = classical.best.label_covariance

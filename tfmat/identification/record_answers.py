@@ -156,6 +156,8 @@ def _answer(
     values = values_of(law, method, predicted, classical)
     parameters = np.array([value.value for value in values.values()])
     said += caveats.stability_caveats(law, parameters, record)
+    stresses = [np.abs(test.curve.stress_mpa).max() for test in record.tests]
+    said += caveats.plausibility_caveats(law, parameters, float(max(stresses)))
     return Identification(
         record,
         law,

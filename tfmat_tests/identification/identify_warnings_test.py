@@ -6,11 +6,15 @@ import pytest
 from tfmat.curves.example import write_example_curve
 from tfmat.curves.measured import load_measured_curve, load_measured_curves
 from tfmat.curves.reading import ReadingOptions
+from tfmat.curves.record_files import find_records, load_records
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.identify import identify
-from tfmat.materials import find_law
+from tfmat.identification.networks import law_alone
+from tfmat.identification.record_answers import identify_records
+from tfmat.materials import History, find_law
+from tfmat_tests.curves.made_tests import cycles, saved
 
 
 def test_an_answer_at_the_end_of_its_range_and_a_bad_fit_are_warned_about(tmp_path, identifier):
@@ -146,3 +150,58 @@ def test_the_eight_304l_curves_by_least_squares(real_curves):
         assert any("the specimen necks" in line.text for line in result.warnings)
         (said,) = [line.text for line in result.warnings if "leaves the law at" in line.text]
         assert float(said.split(" to ")[1].split(",")[0]) < 0.02  # the first points
+
+
+def machine_s(law_name, values, stiffness_mpa, start=0.0, points=400):
+    """Engineering strain and stress of a metal, the strain with the machine's own: stress over its stiffness."""
+    law = find_law(law_name)
+    strain = np.linspace(start, 0.05, points)
+    stress = law.stress(strain[None], np.array([values]))[0]
+    noise = np.random.default_rng(0).normal(0.0, 1.0, points)
+    load = stress * np.exp(-strain) + noise
+    return np.expm1(strain) + load / stiffness_mpa, load
+
+
+@pytest.mark.parametrize("law", ["voce", "swift", "ludwik"])
+@pytest.mark.parametrize("stiffness", [70e3, 1e12])
+def test_a_wire_s_modulus_that_holds_the_machine_s_is_not_to_be_used(tmp_path, law, stiffness):
+    """Steel of 200 GPa and 1,800 MPa: with a soft machine 52 GPa, which is magnesium's, at no metal's strength."""
+    strain, load = machine_s("voce", (200e3, 1500.0, 300.0, 40.0), stiffness)
+    found = answered(tmp_path, law, strain, load)
+    assert (found.do_not_use == ["implausible modulus for the strength"]) == (stiffness < 1e6)
+    assert stiffness < 1e6 or found.do_not_use == []
+    if stiffness < 1e6:
+        assert "DO NOT USE: implausible modulus for the strength" in found.card("abaqus")
+
+
+@pytest.mark.parametrize("law", ["voce", "swift"])
+def test_a_modulus_from_hardly_any_elastic_point_is_not_to_be_used(tmp_path, law):
+    """Four points below yield, from an extensometer that has not yet gripped."""
+    strain, load = machine_s("voce", (200e3, 380.0, 200.0, 12.0), 1e12, start=0.0025, points=90)
+    strain = np.concatenate([[0.0, 2e-5, 2e-4, 3e-4], strain])
+    load = np.concatenate([[0.0, 99.0, 200.0, 302.0], load])
+    found = answered(tmp_path, law, strain, load)
+    assert found.parameters["E"].value > 520e3
+    assert "implausible modulus" in found.do_not_use
+
+
+def answered(folder, law, strain, load):
+    rows = "\n".join(f"{e:.8g},{s:.8g}" for e, s in zip(strain, load, strict=True))
+    (folder / "a.csv").write_text(f"engineering strain,engineering stress (MPa)\n{rows}\n")
+    source = law_alone(law)
+    (found,) = identify(source, [load_measured_curve(folder / "a.csv", source.target)])
+    return found
+
+
+def test_cycles_of_steel_with_the_machine_s_strain_are_not_to_be_used(tmp_path):
+    law, values = find_law("voce_chaboche_1"), np.array([[200e3, 900.0, 300.0, 8.0, 60e3, 150.0]])
+    strain = cycles((0.03, -0.03, 0.03, -0.03))
+    stress = law.respond(History(strain=strain[None]), values)[0]
+    for stiffness in (1e12, 60e3):
+        path = saved(tmp_path, "true strain,true stress (MPa)", strain + stress / stiffness, stress)
+        source = law_alone("voce_chaboche_1")
+        records, errors = load_records(find_records([path], source.law), source.law)
+        assert not errors
+        (found,) = identify_records(source, records)
+        implausible = any(kind.startswith("implausible") for kind in found.do_not_use)
+        assert implausible == (stiffness < 1e6)
