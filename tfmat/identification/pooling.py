@@ -11,12 +11,17 @@ from tfmat.curves.measured_tests import MeasuredRecord, MeasuredTest
 from tfmat.curves.tensile import Property, TensileProperties
 from tfmat.errors import InputError
 from tfmat.identification.answers import Identification
+from tfmat.identification.caveats import stability_caveats
 from tfmat.identification.classical import best_fit, grouped_points
 from tfmat.identification.record_fit import errors_of_tests, fit_record, rms_percent
 from tfmat.identification.values import Value
 from tfmat.materials.law import Array, Law
 
 _COVERAGE = 0.95
+# _SELDOM: probability below which scatter between specimens is no chance; one of 200 parameters warns for nothing.
+_SELDOM = 0.005
+# _CLEARLY: scatter over what the intervals say, or the inverse, that is worth a word; many specimens show less, too.
+_CLEARLY = 1.5
 # Stands for a condition that a file does not say.
 _UNKNOWN = "unknown"
 
@@ -26,8 +31,10 @@ def pool(results: Sequence[Identification], keys: Sequence[str] = ()) -> list[Id
 
     `value` is the mean of the specimens' recommended values on the scale of the parameter (a geometric mean where that
     is logarithmic), `std` the standard deviation between the specimens, `ci95` the interval of the mean by Student's
-    t; `least_squares` fits one set of parameters to all specimens together. Specimens whose answer must not be used
-    are left out, and named. A parameter that no specimen tells has neither, and a warning.
+    t, `next_specimen_ci95` the interval of one more specimen; `least_squares` fits one set of parameters to all.
+    Where the specimens scatter more, or less, than their own intervals say, a warning names the parameters. Specimens
+    whose answer must not be used are left out, and named. A parameter that no specimen tells has neither, and a
+    warning.
 
     Args:
       results: what `identify` answered, all of one law.
@@ -91,6 +98,9 @@ def _pooled(
         text = f"{', '.join(unknown)} cannot be identified from any of the specimens"
         advice = "give it (--fix) if it is known; do not use its value alone"
         warnings.append(Caveat("cannot be identified", text, advice))
+    warnings += _scatter_caveats(law, usable)
+    if isinstance(curve, MeasuredRecord):
+        warnings += stability_caveats(law, law.from_labels(mean[None])[0], curve)
     method = "mean of specimens"
     return Identification(
         curve=curve,
@@ -103,6 +113,60 @@ def _pooled(
         labels=mean,
         covariance=np.atleast_2d(np.cov(labels, rowvar=False)),
     )
+
+
+def scatter_over_intervals(values: Array, deviations: Array) -> tuple[float, float]:
+    """Root of Cochran's Q over its degrees of freedom, 1 on average, and the probability of so large a Q.
+
+    W. G. Cochran, The combination of estimates from different experiments, Biometrics 10 (1954) 101-129; the root is
+    the Birge ratio, and R. DerSimonian, N. Laird, Controlled Clinical Trials 7 (1986) 177-188 test scatter between
+    studies so.
+
+    Args:
+      values: [specimens]; deviations: their own standard deviations, [specimens].
+    """
+    weights = deviations**-2.0
+    mean = np.sum(weights * values) / np.sum(weights)
+    free = len(values) - 1
+    heterogeneity = float(np.sum(weights * np.square(values - mean)))
+    return float(np.sqrt(heterogeneity / free)), float(scipy.stats.chi2.sf(heterogeneity, free))
+
+
+def _scatter_caveats(law: Law, usable: Sequence[Identification]) -> list[Caveat]:
+    """Parameters whose scatter between the specimens contradicts the specimens' own intervals."""
+    more, less = [], []
+    for parameter in law.identified:
+        each = [result.parameters[parameter.name] for result in usable]
+        known = [(one.value, *one.ci95) for one in each if one.std is not None and one.ci95]
+        labels = np.array([[parameter.to_unit_interval(v) for v in row] for row in known])
+        if len(known) < 2 or not np.all(labels[:, 2] > labels[:, 1]):
+            continue
+        deviations = (labels[:, 2] - labels[:, 1]) / (2.0 * scipy.stats.norm.ppf(0.975))
+        ratio, chance = scatter_over_intervals(labels[:, 0], deviations)
+        if chance < _SELDOM and ratio > _CLEARLY:
+            more.append(f"{parameter.name} ({ratio:.2g} times)")
+        elif 1.0 - chance < _SELDOM and ratio < 1.0 / _CLEARLY:
+            less.append(f"{parameter.name} ({ratio:.2g} times)")
+    found = []
+    if more:
+        text = (
+            f"between the specimens these scatter more than each interval says: {', '.join(more)}"
+        )
+        advice = (
+            "the interval of one specimen leaves out what differs between them: take the pooled one for the mean, and "
+            "next_specimen_ci95 for another specimen"
+        )
+        found.append(Caveat("specimens disagree", text, advice))
+    if less:
+        text = (
+            f"between the specimens these scatter less than each interval says: {', '.join(less)}"
+        )
+        advice = (
+            "all may share an error, such as the law's, which the scatter and the pooled interval leave out: take the "
+            "interval of one specimen for it"
+        )
+        found.append(Caveat("specimens agree too well", text, advice))
+    return found
 
 
 def _open_in_all(usable: Sequence[Identification]) -> list[str]:
@@ -200,7 +264,10 @@ def _values(
         * labels.std(axis=0, ddof=1)
         / np.sqrt(len(labels))
     )
-    low, middle, high = (law.from_labels((mean + side * half)[None])[0] for side in (-1, 0, 1))
+    further = np.sqrt(1.0 + len(labels))
+    low, middle, high, next_low, next_high = (
+        law.from_labels((mean + side * half)[None])[0] for side in (-1, 0, 1, -further, further)
+    )
     found, column = {}, 0
     for i, parameter in enumerate(law.parameters):
         if parameter.fixed is not None:
@@ -213,6 +280,9 @@ def _values(
             std=None if parameter.name in unknown else float(values[:, i].std(ddof=1)),
             ci95=None if parameter.name in unknown else (float(low[i]), float(high[i])),
             least_squares=None if together is None else float(together[column]),
+            next_specimen_ci95=(
+                None if parameter.name in unknown else (float(next_low[i]), float(next_high[i]))
+            ),
         )
         column += 1
     return found

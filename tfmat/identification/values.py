@@ -28,6 +28,7 @@ class Value:
         curve follows the law as closely as the curves that it was calibrated on.
       polished: two steps (of tests: six) of least squares from the network's answer.
       least_squares, least_squares_ci95: the best fit.
+      next_specimen_ci95: of pooled answers, where the value of one more specimen lies in 95 of 100 cases.
     """
 
     value: float
@@ -40,6 +41,7 @@ class Value:
     polished: float | None = None
     least_squares: float | None = None
     least_squares_ci95: Interval | None = None
+    next_specimen_ci95: Interval | None = None
 
     @property
     def fixed(self) -> bool:
@@ -49,6 +51,8 @@ class Value:
     def to_json(self) -> dict[str, Any]:
         """The entry of the parameter in the JSON file: the attributes by their names."""
         content = dataclasses.asdict(self)
+        if self.next_specimen_ci95 is None:
+            del content["next_specimen_ci95"]
         return {n: list(v) if isinstance(v, tuple) else v for n, v in content.items()}
 
 

@@ -156,6 +156,8 @@ def parameter_table(result: Mapping[str, Any], details: bool = False) -> Table:
     of_mean = " of the mean" if pooled else ""
     headings = ["parameter", "value", "scatter (std)" if pooled else "± std"]
     headings += [f"95 % interval{of_mean}", "got by"]
+    if pooled:
+        headings.append("next specimen, 95 %")
     together = "all together" if pooled else "least squares"
     if details:
         headings += [
@@ -173,6 +175,8 @@ def parameter_table(result: Mapping[str, Any], details: bool = False) -> Table:
             with_unit(name, entry["unit"]), Text(format_value(entry["value"]), "bold"),
             format_value(entry["std"], 3), _interval(entry["ci95"]), METHODS[entry["method"]],
         ]  # fmt: skip
+        if pooled:
+            row.append(_interval(entry.get("next_specimen_ci95")))
         if details:
             row += [
                 format_value(entry["network"]), _interval(entry["network_ci95"]), format_value(entry["polished"]),

@@ -8,14 +8,14 @@ import pytest
 import scipy.stats
 
 from tfmat.curves.arrays_of_tests import measured_records
-from tfmat.curves.cleaning import Caveat, CleaningOptions
+from tfmat.curves.cleaning import Caveat, CleaningOptions, MeasuredCurve
 from tfmat.curves.example import write_example_curve
 from tfmat.curves.measured import load_measured_curves
 from tfmat.curves.reading import ReadingOptions
 from tfmat.errors import InputError
 from tfmat.identification.identify import identify
 from tfmat.identification.networks import law_alone
-from tfmat.identification.pooling import pool
+from tfmat.identification.pooling import pool, scatter_over_intervals
 from tfmat.identification.record_answers import identify_records
 from tfmat.materials import History, find_law
 
@@ -49,6 +49,9 @@ def test_values_are_means_and_the_scatter_is_that_between_specimens(identifier, 
     logarithms = np.log([result.parameters["a"].value for result in results])
     assert np.log(pooled.parameters["a"].value) == pytest.approx(logarithms.mean())
     assert pooled.parameters["G0"].least_squares == pytest.approx(5000, rel=0.05)
+    # One more of four: Student's t with the scatter and the mean's own error.
+    further = scipy.stats.t.interval(0.95, 2, values.mean(), values.std(ddof=1) * np.sqrt(4 / 3))
+    np.testing.assert_allclose(answer.next_specimen_ci95, further)
     content = pooled.to_json()
     assert content["curve"] == "pooled (3 specimens)"
     assert content["num_points"] == sum(len(result.curve.strain) for result in results)
@@ -75,7 +78,7 @@ def test_what_must_not_be_used_is_left_out_by_name(results):
     (pooled,) = pool([refused, *results[1:]])
     values = [result.parameters["G0"].value for result in results[1:]]
     assert pooled.parameters["G0"].value == pytest.approx(np.mean(values))
-    (said,) = pooled.warnings
+    (said,) = others(pooled)
     assert "0 (wrong unit)" in said.text
     with pytest.raises(InputError, match="at least two usable curves .*not to be used: 0, 1"):
         pool([refused, dataclasses.replace(results[1], warnings=refused.warnings), results[2]])
@@ -126,10 +129,10 @@ def test_what_no_specimen_tells_is_not_told_by_their_scatter(results):
     (pooled,) = pool([without_std(result) for result in results])
     assert (pooled.parameters["a"].std, pooled.parameters["a"].ci95) == (None, None)
     assert pooled.parameters["G0"].ci95 is not None
-    (said,) = pooled.warnings
+    (said,) = others(pooled)
     assert said.kind == "cannot be identified" and said.text.startswith("a cannot be identified")
     (pooled,) = pool([*(without_std(result) for result in results[:2]), results[2]])
-    assert pooled.parameters["a"].ci95 is not None and pooled.warnings == []
+    assert pooled.parameters["a"].ci95 is not None and others(pooled) == []
 
 
 def test_specimens_are_pooled_by_their_conditions(results):
@@ -145,3 +148,68 @@ def test_specimens_are_pooled_by_their_conditions(results):
     assert warm.parameters["G0"].value == pytest.approx(results[2].parameters["G0"].value)
     with pytest.raises(InputError, match="no curve says its direction.*known are: temperature"):
         pool(each, ["direction"])
+
+
+def others(pooled):
+    """What is said beside the scatter between the specimens, whose moduli differ."""
+    return [caveat for caveat in pooled.warnings if caveat.kind != "specimens disagree"]
+
+
+@pytest.mark.parametrize("count", [2, 4, 10])
+@pytest.mark.parametrize("between", [0.0, 3.0])
+def test_scatter_over_intervals_is_that_of_simulated_specimens(count, between):
+    """Truths scatter by `between` of the specimens' own standard deviations, which are known: sqrt(1 + between²)."""
+    random = np.random.default_rng(0)
+    deviation = 0.02
+    ratios, chances = [], []
+    for _ in range(2000):
+        truth = random.normal(0.5, between * deviation, count)
+        values = random.normal(truth, deviation)
+        ratio, chance = scatter_over_intervals(values, np.full(count, deviation))
+        ratios.append(ratio)
+        chances.append(chance)
+    assert np.mean(np.square(ratios)) == pytest.approx(1.0 + between**2, rel=0.1)
+    seldom = np.mean(np.array(chances) < 0.005)
+    assert 0.001 < seldom < 0.01 if between == 0 else seldom > 0.3
+
+
+def voce_specimens(values, noise=1.0):
+    """Answers for specimens of Voce's law with these values [specimens, 4], by least squares."""
+    source, random = law_alone("voce"), np.random.default_rng(1)
+    strain = np.concatenate([np.linspace(1e-5, 0.003, 40), np.linspace(0.0031, 0.15, 160)])
+    stress = source.law.stress(np.tile(strain, (len(values), 1)), values)
+    stress = stress + noise * random.standard_normal(stress.shape)
+    return identify(source, [MeasuredCurve(str(i), strain, s) for i, s in enumerate(stress)])
+
+
+def test_specimens_that_disagree_are_told_with_the_parameter_and_alike_ones_are_not():
+    alike = np.tile([200e3, 300.0, 250.0, 12.0], (5, 1))
+    (pooled,) = pool(voce_specimens(alike))
+    assert pooled.warnings == []
+    different = alike.copy()
+    different[:, 0] *= [0.9, 1.0, 1.1, 0.95, 1.05]
+    results = voce_specimens(different)
+    (pooled,) = pool(results)
+    (said,) = pooled.warnings
+    assert said.kind == "specimens disagree"
+    assert "E (" in said.text and "sigma0" not in said.text and "Q" not in said.text
+    # Both intervals hold what differs: the mean's, and the one of the next specimen.
+    low, high = pooled.parameters["E"].next_specimen_ci95
+    assert low < 180e3 and high > 220e3
+    assert pooled.parameters["E"].ci95[0] < 200e3 < pooled.parameters["E"].ci95[1]
+    own = np.array([result.parameters["E"].ci95 for result in results])
+    assert np.all(own[:, 1] - own[:, 0] < 0.1 * (high - low))
+
+
+def test_specimens_that_agree_better_than_their_intervals_share_an_error(results):
+    """Six specimens with equal values and intervals of 4 %: the law's error, which all have, is not in the scatter."""
+    alike = []
+    for i, change in enumerate((0, 1, -1, 0.5, -0.5, 0.2)):
+        value = 5000.0 + change
+        G0 = dataclasses.replace(results[0].parameters["G0"], value=value, ci95=(4900.0, 5100.0))
+        labels = results[0].labels + 1e-5 * i
+        parameters = {**results[0].parameters, "G0": G0}
+        alike.append(dataclasses.replace(results[0], parameters=parameters, labels=labels))
+    (pooled,) = pool(alike)
+    (said,) = [caveat for caveat in pooled.warnings if "G0" in caveat.text]
+    assert said.kind == "specimens agree too well"
