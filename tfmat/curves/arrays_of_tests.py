@@ -101,6 +101,7 @@ def _tests(
             shear_strain=reading.shear_strain,  # type: ignore[arg-type]
             steps=(f"took {len(channels['strain'])} points of arrays",),
             assumed=() if reading.strain_unit else ("strain in mm/mm",),
+            sure_units=reading.given_units,
             time=None if channels.get("time") is None else _plain("time", channels["time"], None),
         )
         lengths = {

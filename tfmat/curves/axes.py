@@ -1,4 +1,4 @@
-"""What the user says about a file, and the two columns that are a curve's axes, as plain strain and MPa."""
+"""The options of a user for a file, and the two columns that are a curve's axes, as plain strain and MPa."""
 
 import dataclasses
 import re
@@ -6,10 +6,19 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tfmat.curves.columns import Axis, Column, columns_named, find_axis
+from tfmat.curves.columns import BEFORE_SIZE, Axis, Column, columns_named, find_axis
 from tfmat.curves.conditions import find_time_unit
 from tfmat.curves.tables import Table, shorten
-from tfmat.curves.units import Cell, DecimalMark, axis_unit, decimal_mark, number
+from tfmat.curves.units import (
+    AREA_UNITS,
+    DISPLACEMENT_UNITS,
+    Cell,
+    DecimalMark,
+    axis_unit,
+    decimal_mark,
+    find_size,
+    number,
+)
 from tfmat.errors import InputError
 from tfmat.materials.law import Array
 
@@ -19,31 +28,21 @@ _CHOICES = {
     "shear_strain": ("engineering", "tensor"),
     "decimal": ("point", "comma"),
 }
-# Notes before the table, as testing machines call them; mm² (mm) per unit.
+# Notes before the table, as testing machines call them.
 _AREA_NOTE = r"(initial )?(cross.?section(al)?( area)?|area|querschnitt(sfläche)?|a0|s0)( a0| s0)?"
 _LENGTH_NOTE = r"(initial |original )?(gau?ge.?length|messlänge|l0|le)( l0)?"
-_AREA_UNITS = {
-    "mm2": 1.0,
-    "mm²": 1.0,
-    "mm^2": 1.0,
-    "cm2": 100.0,
-    "in2": 645.16,
-    "in²": 645.16,
-    "in^2": 645.16,
-}
-_LENGTH_UNITS = {"mm": 1.0, "in": 25.4, "inch": 25.4, "cm": 10.0, "m": 1e3}
 # Quantity of a column that is no strain or stress yet -> option, note and units of its size, and what to give.
 _SIZES: dict[str, tuple[str, str, dict[str, float], str]] = {
     "displacement": (
         "gauge_length",
         _LENGTH_NOTE,
-        _LENGTH_UNITS,
+        DISPLACEMENT_UNITS,
         "its length with --gauge_length=MM, or the strain with --strain_column",
     ),
     "load": (
         "area",
         _AREA_NOTE,
-        _AREA_UNITS,
+        AREA_UNITS,
         "its cross-section with --area=MM2, or the stress with --stress_column",
     ),
 }
@@ -57,7 +56,7 @@ _AT_REST = 0.15
 
 @dataclasses.dataclass(frozen=True)
 class ReadingOptions:
-    """What the user says about the files; None means: find out. Checked on creation, InputError names the flag.
+    """The options of a user for the files; None means: find out. Checked on creation, InputError names the flag.
 
     Attributes:
       strain_column, stress_column: names of the columns, or their numbers counted from 1.
@@ -85,6 +84,12 @@ class ReadingOptions:
     decimal: str | None = None
     time_column: str | None = None
     time_unit: str | None = None
+
+    @property
+    def given_units(self) -> frozenset[Axis]:
+        """The axes whose unit the user says; it is believed."""
+        given = {"strain": self.strain_unit, "stress": self.stress_unit}
+        return frozenset(axis for axis, unit in given.items() if unit is not None)  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         if self.time_unit is not None:
@@ -127,7 +132,8 @@ def find_axes(
                     problems[-1] += f", and {str(error).removeprefix(about)}"
                 else:
                     problems.append(str(error))
-        beside = [table.header[i] for i in columns_named(table, axis)]
+        candidates = {*columns_named(table, axis), *columns_named(table, BEFORE_SIZE[axis])}
+        beside = [table.header[i] for i in sorted(candidates)]
         if wanted is None and len(beside) > 1:
             table.steps.append(f"of the columns {', '.join(beside)} took '{column.name}'")
     if len(axes) == 2 and axes["strain"].index == axes["stress"].index:
@@ -155,6 +161,11 @@ def read_strain(
     """The strain of every row, [rows], -, and where it is from, in words; InputError for a cell that is no number."""
     values = column_numbers(table, column, mark, may_end=True) * column.unit.factor
     if column.unit.name == "stretch":
+        if np.nanmin(values) <= 0:
+            raise InputError(
+                f"column '{column.name}' is a stretch and goes down to {np.nanmin(values):.3g}; a stretch is 1 at "
+                "rest: is it a strain (--strain_unit=-), or are the columns exchanged?"
+            )
         return values - 1.0, f"{column.says}, less 1"
     if column.unit.quantity != "displacement":
         return values, column.says
@@ -247,10 +258,10 @@ def _noted(table: Table, pattern: str, units: dict[str, float]) -> float | None:
         match = re.fullmatch(r"([\d.,]+)\s*(.*)", text)
         if not match or not re.fullmatch(pattern, " ".join(key.lower().split())):
             continue
-        unit = (match[2] or (unit_of_name[1] if unit_of_name else "")).strip().lower().strip("[]()")
+        factor = find_size(match[2] or (unit_of_name[1] if unit_of_name else ""), units)
         value = number(match[1], "," if re.fullmatch(r"\d+,\d+", match[1]) else ".")
-        if unit in units and value:
-            return value * units[unit]
+        if factor and value:
+            return value * factor
     return None
 
 

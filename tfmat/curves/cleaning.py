@@ -31,6 +31,8 @@ _CLEAR_OFFSET = 0.1
 _NOISE_OF_OFFSET = 8.0
 # _CLEAR_TIMES: standard errors by which the origin of the elastic part must differ from zero.
 _CLEAR_TIMES = 4.0
+# _FEW_CELLS: so many cells of a column may be wild, and say nothing of its sign.
+_FEW_CELLS = 3
 # Larger numbers are no strain in any unit and no stress in Pa; smaller ones are zero.
 _LARGEST, _SMALLEST = 1e12, 1e-20
 
@@ -181,9 +183,20 @@ def turn_negative(curve: MeasuredCurve) -> None:
     """Shear to the other side is the same test, and compression has either sign in files: turns negative values."""
     for name in ("strain", "stress_mpa"):
         values = getattr(curve, name)
-        if values.min() < -5 * max(values.max(), 0.0):
+        if is_negative(values):
             setattr(curve, name, -values)
             curve.steps.append(f"changed the sign of the {name.partition('_')[0]}")
+
+
+def is_negative(values: Array) -> bool:
+    """Whether values [points] are negative, but for noise, for what comes after a test, and for a few wild cells."""
+    known = np.sort(values[np.isfinite(values)])
+    # What is written three times and more in place of a value, such as -999, is none.
+    if (known == known[:1]).sum() >= _FEW_CELLS:
+        known = known[known > known[0]]
+    few = _FEW_CELLS if len(known) > 10 * _FEW_CELLS else 0
+    known = known[few : len(known) - few]
+    return bool(known.min(initial=0.0) < -5 * known.max(initial=0.0))
 
 
 def check_rises(curve: MeasuredCurve) -> None:
@@ -193,9 +206,7 @@ def check_rises(curve: MeasuredCurve) -> None:
             f"it has {len(curve.strain)} points; a curve needs at least {MINIMUM_POINTS}"
         )
     if curve.strain.max() <= 0 or curve.stress_mpa.max() <= 0:
-        raise InputError(
-            "strain and stress never rise above zero; compression is given with positive numbers"
-        )
+        raise InputError("strain and stress never rise above zero; are the columns the right ones?")
     if np.ptp(curve.stress_mpa) == 0:
         raise InputError("its stress is the same at every point (is --stress_column right?)")
 

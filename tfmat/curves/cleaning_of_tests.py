@@ -15,7 +15,13 @@ from tfmat.curves.cleaning import (
     turn_negative,
 )
 from tfmat.curves.loading_paths import rate_of, temperature_of, turns_of
-from tfmat.curves.measured import clean, measures_of, to_engineering_shear, to_measures_of_the_law
+from tfmat.curves.measured import (
+    clean,
+    measures_of,
+    strain_of_the_machine,
+    to_engineering_shear,
+    to_measures_of_the_law,
+)
 from tfmat.curves.measured_tests import MOST_POINTS, MeasuredTest, without_excess
 from tfmat.curves.plausible_tests import check_test, stretch_to_strain
 from tfmat.curves.programmes import Creep, Programme, RateAndTemperature, Relaxation, Uniaxial
@@ -35,6 +41,8 @@ _UNLOADED, _OFFSET, _OVER_NOISE = 0.01, 0.005, 5.0
 _REACHES = 0.2
 # _SOFTER: relative difference of both that is worth a word.
 _SOFTER = 0.03
+# _ROOM_IN_KELVIN: temperatures of laboratories, K, 15 to 27 °C.
+_ROOM_IN_KELVIN = (288.0, 299.9)
 
 
 def measured_test(
@@ -68,6 +76,9 @@ def measured_test(
         test = MeasuredTest(programme, curve)
     else:
         test = _in_its_own_order(raw, programme, target, cleaning)
+        # The give of a machine is nothing beside rubber's.
+        if raw.machine_travel and any(parameter.name == "E" for parameter in law.parameters):
+            test.curve.warnings.append(strain_of_the_machine(raw))
     if blank.any():
         test.curve.warnings.append(
             Caveat(
@@ -76,7 +87,7 @@ def measured_test(
                 "were used",
             )
         )
-    _tell_settings(test, raw, settings)
+    _tell_settings(test, raw, settings, law)
     check_test(test, raw, law)
     return without_excess(test)
 
@@ -266,7 +277,18 @@ def _take_window(test: MeasuredTest, low: float | None, high: float | None) -> N
     test.turns = [turn for turn in test.turns if turn < len(test) - 1]
 
 
-def _tell_settings(test: MeasuredTest, raw: RawCurve, settings: Mapping[str, float]) -> None:
+def _is_room_in_kelvin(temperature: float, law: Law) -> bool:
+    """Whether a temperature (°C) is a room's in kelvin, beside a law whose room temperature is in °C."""
+    in_celsius = any(
+        parameter.name == "room" and parameter.unit == "°C" for parameter in law.parameters
+    )
+    low, high = _ROOM_IN_KELVIN
+    return in_celsius and low <= temperature <= high
+
+
+def _tell_settings(
+    test: MeasuredTest, raw: RawCurve, settings: Mapping[str, float], law: Law
+) -> None:
     """Rate and temperature of a law that asks for them: as the user says, the file, or its time."""
     curve = test.curve
     for name, unit in (("rate", "1/s"), ("temperature", "°C")):
@@ -279,6 +301,14 @@ def _tell_settings(test: MeasuredTest, raw: RawCurve, settings: Mapping[str, flo
         else:
             value, source, assumed = temperature_of(curve.conditions.get(name))
         setattr(test, name, value)
+        if name == "temperature" and _is_room_in_kelvin(value, law):
+            curve.warnings.append(
+                Caveat(
+                    "temperature in kelvin?",
+                    f"its temperature is {value:.4g} °C, which is room temperature in kelvin",
+                    "if it is in kelvin, give it in °C, or with its unit, 293 K",
+                )
+            )
         curve.steps.append(f"{name} {value:.4g} {unit} ({source})")
         if assumed:
             curve.assumed.append(assumed)

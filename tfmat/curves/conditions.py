@@ -7,17 +7,18 @@ import re
 from collections.abc import Mapping
 
 from tfmat.curves.tables import Table, shorten
+from tfmat.curves.units import split_header
 from tfmat.errors import InputError, nearest
 
 _RANKINE_OF_0_F = 459.67
-# What the lines before the table call them, in lower case and without what stands in brackets.
+# Their names in the lines before the table, in lower case and without brackets.
 _NAMES = {
     "specimen": r"(specimen|sample|probe|éprouvette|probeta)([ -]?(id|name|no\.?|number|nr\.?|nummer))?",
     "temperature": r"(test |testing |prüf)?(temperatur[ea]?|température|temp\.?)",
     "direction": r"((material|test|loading|rolling) )?(direction|orientation)|(walz|prüf)?richtung",
     "rate": r"(engineering |true |nominal |test )?(strain|shear) rate|rate|dehnrate|dehngeschwindigkeit",
 }
-_TEMPERATURE_UNITS = {
+TEMPERATURE_UNITS = {
     **dict.fromkeys(("°c", "c", "degc", "deg c", "celsius"), "°C"),
     **dict.fromkeys(("°f", "f", "degf", "deg f", "fahrenheit"), "°F"),
     **dict.fromkeys(("°r", "degr", "rankine"), "°R"),
@@ -29,7 +30,7 @@ _NUMBER = r"[-+]?\d+(?:[.,]\d+)?(?:[eE][-+]?\d+)?"
 
 
 def conditions_of(notes: Mapping[str, str], stem: str) -> dict[str, str]:
-    """What head and file name say, by the keys `specimen`, `temperature`, `direction` and `rate`.
+    """The conditions in head and file name, by the keys `specimen`, `temperature`, `direction` and `rate`.
 
     Where both speak, the name's temperature and direction win over a bare number and an unknown word in the head.
 
@@ -68,13 +69,15 @@ def _from_notes(notes: Mapping[str, str]) -> dict[str, str]:
         plain = " ".join(re.sub(r"[\[(].*?[\])]|_", " ", name).lower().split())
         for key, pattern in _NAMES.items():
             if key not in found and text.strip() and re.fullmatch(pattern, plain):
-                found[key] = _value(key, text.strip(), in_brackets[1] if in_brackets else "")
+                found[key] = value_with_unit(
+                    key, text.strip(), in_brackets[1] if in_brackets else ""
+                )
     return found
 
 
-def _value(key: str, text: str, unit: str) -> str:
+def value_with_unit(key: str, text: str, unit: str) -> str:
     """`text` with its unit as this project writes it, where it is a number; else as it stands."""
-    units = {"temperature": _TEMPERATURE_UNITS, "rate": _RATE_UNITS}.get(key)
+    units = {"temperature": TEMPERATURE_UNITS, "rate": _RATE_UNITS}.get(key)
     match = re.fullmatch(rf"({_NUMBER})\s*(.*)", text)
     if units is None or match is None:
         return text
@@ -116,9 +119,19 @@ _SPELLINGS = {
     **dict.fromkeys(("hr", "hrs", "hour", "hours", "std", "stunden", "heures"), "h"),
     **dict.fromkeys(("day", "days", "tage", "jours"), "d"),
 }
-_WORDS = {"time", "zeit", "temps", "tiempo", "tempo", "t", "prüfzeit", "testzeit", "elapsed"}
-# `Time [min]`, `Zeit in h`, `time/s`, `t_s`.
-_HEADER = re.compile(r"\s*(.+?)\s*(?:[\[({]\s*([^\])}]+)[\])}]|(?:\s+in|[\s_,/])\s*([A-Za-z]+))\s*")
+_WORDS = {
+    "time",
+    "zeit",
+    "temps",
+    "tiempo",
+    "tempo",
+    "t",
+    "prüfzeit",
+    "testzeit",
+    "elapsed",
+    "時間",
+    "时间",
+}
 
 
 def find_time_unit(text: str) -> tuple[str, float]:
@@ -132,11 +145,11 @@ def find_time_unit(text: str) -> tuple[str, float]:
     return name, TIME_UNITS[name]
 
 
-def find_time_column(table: Table, wanted: str | None) -> int | None:
+def find_time_column(table: Table, wanted: str | None, needed: bool = True) -> int | None:
     """The column of the time: the one asked for, or the only one that is called so; None where there is none.
 
     Raises:
-      InputError: there is no such column, or several are called so.
+      InputError: there is no such column, or several are called so and one is `needed`.
     """
     names = [split_time_header(header)[0].strip().casefold() for header in table.header]
     if wanted is not None:
@@ -149,6 +162,8 @@ def find_time_column(table: Table, wanted: str | None) -> int | None:
             raise InputError(f"no column '{wanted}' for the time{nearest(wanted, table.header)}")
         return asked[0]
     found = [i for i, name in enumerate(names) if set(re.split(r"[\W_]+", name)) & _WORDS]
+    if len(found) > 1 and not needed:
+        return None
     if len(found) > 1:
         several = ", ".join(table.header[i] for i in found)
         raise InputError(
@@ -158,9 +173,12 @@ def find_time_column(table: Table, wanted: str | None) -> int | None:
 
 
 def split_time_header(header: str) -> tuple[str, str | None]:
-    """Splits the header of a time column into name and unit, which is None where it says none."""
-    match = _HEADER.fullmatch(header)
-    if match is None:
-        return header.strip(), None
-    known = match[2] or (match[3] if match[3].lower() in {*TIME_UNITS, *_SPELLINGS} else None)
-    return (match[1], known) if known else (header.strip(), None)
+    """Splits the header of a time column into name and unit, which is None where it says none.
+
+    The last bracket is taken for its unit, so that an unknown one is refused by its name.
+    """
+    name, unit = split_header(header, lambda text: text.lower() in {*TIME_UNITS, *_SPELLINGS})
+    in_brackets = re.search(r"[\[({<]([^\[\](){}<>]+)[\])}>]\s*$", name)
+    if unit is None and in_brackets:
+        return name[: in_brackets.start()].strip(), in_brackets[1]
+    return name, unit

@@ -20,6 +20,7 @@ from tfmat.curves.cleaning import (
     correct_start,
     cut_after_failure,
     cut_to_window,
+    is_negative,
     keep,
     make_strain_rise,
     turn_negative,
@@ -131,6 +132,10 @@ def clean(
     """Cleans a curve as it was measured; raises InputError for what cannot be a curve."""
     options = options or CleaningOptions()
     raw = _within_numbers(raw)
+    shear = target.strain_measure == "engineering shear"
+    tension = not (shear or (target.law is not None and target.law.compression))
+    raw, compressed = _turned(raw) if tension else (raw, False)
+    tension = tension and not compressed
     beyond: Array = np.empty(0)
     unmeasured: Caveat | None = None
     if target.strain_measure is not None:
@@ -139,8 +144,6 @@ def clean(
     curve = MeasuredCurve.of(raw)
     if unmeasured is not None:
         curve.warnings.append(unmeasured)
-    shear = target.strain_measure == "engineering shear"
-    tension = not (shear or (target.law is not None and target.law.compression))
     if not tension and len(curve.strain):
         turn_negative(curve)
     check_rises(curve)
@@ -160,7 +163,17 @@ def clean(
     if shear:
         to_engineering_shear(curve, raw)
     elif target.strain_measure is not None:
-        to_measures_of_the_law(curve, raw, measures, target)
+        to_measures_of_the_law(curve, raw, measures, target, compressed)
+    if tension and raw.compression_in_head:
+        curve.warnings.append(
+            Caveat(
+                "compression?",
+                f"it says '{raw.compression_in_head}', and its positive strain and stress were taken for tension",
+                "if they are compression, call the columns so (Compressive strain) or give negative numbers",
+            )
+        )
+    if raw.machine_travel and target.strain_measure is not None:
+        curve.warnings.append(strain_of_the_machine(raw))
     doubt = check_magnitude(curve, target, raw) if len(curve.strain) else ""
     if any(caveat.kind == RUBBER for caveat in curve.warnings):
         curve.tensile = None
@@ -243,6 +256,40 @@ def _tensile(
     return tensile_properties(whole.strain, whole.stress_mpa, beyond) if len(whole.strain) else None
 
 
+def _turned(raw: RawCurve) -> tuple[RawCurve, bool]:
+    """A record of compression with positive numbers, and whether it is one; InputError for one negative column."""
+    strain, stress = is_negative(raw.strain), is_negative(raw.stress_mpa)
+    if strain != stress:
+        names = raw.columns if strain else raw.columns[::-1]
+        ends = [
+            f"{float(values.min() if is_negative(values) else values.max()):.4g}{unit}"
+            for values, unit in ((raw.strain, ""), (raw.stress_mpa, " MPa"))
+        ]
+        raise InputError(
+            f"column '{names[0]}' is negative and column '{names[1]}' positive: strain goes to {ends[0]} and stress to "
+            f"{ends[1]}; the sign of the {'travel' if strain else 'load'} is turned round: multiply it by -1 for "
+            "tension, or both by -1 where compression is positive (negative strain and stress are compression)"
+        )
+    if not strain:
+        return raw, False
+    said = "strain and stress are negative: took them as compression, without signs"
+    turned = dataclasses.replace(
+        raw, strain=-raw.strain, stress_mpa=-raw.stress_mpa, steps=(*raw.steps, said)
+    )
+    return turned, True
+
+
+def strain_of_the_machine(raw: RawCurve) -> Caveat:
+    """The caveat of a strain that was not measured at the specimen."""
+    return Caveat(
+        "strain of the crosshead",
+        f"its strain is made of column '{raw.columns[0]}', which holds the give of machine and grips: the modulus is "
+        "the machine's and the specimen's together, and every strain is too large",
+        "use an extensometer's column, or fix the modulus that you know with --fix; a column called extension or "
+        "extensometer is taken as measured at the specimen",
+    )
+
+
 def measures_of(raw: RawCurve) -> tuple[str, str]:
     """Strain and stress measure of a curve: as it says, or engineering."""
     named = raw.strain_measure or raw.stress_measure
@@ -271,15 +318,25 @@ def to_engineering_shear(curve: MeasuredCurve, raw: RawCurve) -> None:
 
 
 def to_measures_of_the_law(
-    curve: MeasuredCurve, raw: RawCurve, measures: tuple[str, str], target: CurveTarget
+    curve: MeasuredCurve,
+    raw: RawCurve,
+    measures: tuple[str, str],
+    target: CurveTarget,
+    compressed: bool = False,
 ) -> None:
-    """Converts strain and stress from the measures of the file to those of the law, and tells what was assumed."""
-    is_true = measures[0] == "true"
+    """Converts strain and stress from the file's measures to the law's, and tells what was assumed.
+
+    Args:
+      compressed: positive numbers are compression.
+    """
+    sign = -1.0 if compressed else 1.0
     # The strain of another unit than it seems to be would be no finite stretch.
     engineering = (
-        np.expm1(np.minimum(curve.strain, LARGEST_TRUE_STRAIN)) if is_true else curve.strain
+        sign * np.expm1(sign * np.minimum(curve.strain, LARGEST_TRUE_STRAIN))
+        if measures[0] == "true"
+        else curve.strain
     )
-    _convert(curve, engineering, measures, target)
+    _convert(curve, engineering, measures, target, sign)
     if raw.strain_measure is None and raw.stress_measure is None:
         wanted = (target.strain_measure, target.stress_measure)
         if wanted != measures:
@@ -291,22 +348,33 @@ def to_measures_of_the_law(
 
 
 def _convert(
-    curve: MeasuredCurve, engineering_strain: Array, measures: tuple[str, str], target: CurveTarget
+    curve: MeasuredCurve,
+    engineering_strain: Array,
+    measures: tuple[str, str],
+    target: CurveTarget,
+    sign: float,
 ) -> None:
-    """Converts strain and stress to the law's measures, at constant volume."""
+    """Converts strain and stress to the law's measures, at constant volume; sign -1 for positive compression."""
     strain_measure, stress_measure = measures
+    stretch = 1.0 + sign * engineering_strain
+    if measures != (target.strain_measure, target.stress_measure) and stretch.min(initial=1.0) <= 0:
+        raise InputError(
+            f"its compressive strain goes to {float(engineering_strain.max()):.4g}, and 1 is a length of nothing; if "
+            "it is in percent, say --strain_unit=%"
+        )
+    plus = "-" if sign < 0 else "+"
     if strain_measure != target.strain_measure:
         to_true = target.strain_measure == "true"
-        curve.strain = np.log1p(engineering_strain) if to_true else engineering_strain
-        formula = "ln(1 + e)" if to_true else "exp(e) - 1"
+        curve.strain = sign * np.log1p(sign * engineering_strain) if to_true else engineering_strain
+        formulas = ("-ln(1 - e)", "1 - exp(-e)") if sign < 0 else ("ln(1 + e)", "exp(e) - 1")
+        formula = formulas[0] if to_true else formulas[1]
         curve.steps.append(
             f"converted {strain_measure} strain e to {target.strain_measure} strain {formula}"
         )
     if stress_measure != target.stress_measure:
         to_true = target.stress_measure == "true"
-        stretch = 1 + engineering_strain
         curve.stress_mpa = curve.stress_mpa * stretch if to_true else curve.stress_mpa / stretch
-        formula = "s (1 + e)" if to_true else "s / (1 + e)"
+        formula = f"s (1 {plus} e)" if to_true else f"s / (1 {plus} e)"
         curve.steps.append(
             f"converted {stress_measure} stress s to {target.stress_measure} stress {formula}"
         )

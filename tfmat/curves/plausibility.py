@@ -165,12 +165,16 @@ def _check_material(
 ) -> str:
     """Units that make it a curve of its material where it is none, or where the file speaks for them."""
     now = expectation.distance(measured.modulus, measured.strength, measured.end)
-    stress_unit, strain_unit, best = _nearest_reading(measured, expectation)
+    stress_unit, strain_unit, best = _nearest_reading(measured, expectation, raw)
     hints = raw.us_unit_hints
+    is_sure = {"strain", "stress"} <= raw.sure_units
     in_ksi = _in_units(measured, "ksi", "-")
     ksi_distance = _distance_in(in_ksi, expectation)
     speaks_for_ksi = hints and ksi_distance < min(_NEAR_ENOUGH * len(hints), best + 0.01)
-    if speaks_for_ksi or (_is_too_ductile(curve, measured) and ksi_distance < _NEAR_ENOUGH):
+    may_be_ksi = "stress" not in raw.sure_units
+    if speaks_for_ksi or (
+        may_be_ksi and _is_too_ductile(curve, measured) and ksi_distance < _NEAR_ENOUGH
+    ):
         stress_unit, strain_unit, is_doubtful = "ksi", "-", True
     else:
         is_doubtful = now > math.log(_TOLERANCE) and best < min(_NEAR_ENOUGH, now - _CLEARLY_NEARER)
@@ -182,8 +186,11 @@ def _check_material(
         text = (
             f"its modulus is {read}, as usual for {SHEAR.name} or a polymer and far below a metal's"
         )
-        advice = f"{_choose(SHEAR)}; or is its unit ksi (--stress_unit=ksi), or its strain the crosshead's?"
-        curve.warnings.append(Caveat("no metal", text, advice, blocks=True))
+        unit = ", or its unit ksi or kgf/mm2 (--stress_unit)" if may_be_ksi else ""
+        advice = f"{_choose(SHEAR)}; or is its strain the crosshead's{unit}?"
+        # Where units and strain are in no doubt, it is another material, and its modulus is what it is.
+        blocks = not is_sure or raw.machine_travel
+        curve.warnings.append(Caveat("no metal", text, advice, blocks=blocks))
         return f"{text}; {advice}"
     if is_doubtful:
         modulus, strength, end = _in_units(measured, stress_unit, strain_unit)
@@ -197,6 +204,10 @@ def _check_material(
         flags = [f"--stress_unit={stress_unit}"] if stress_unit != "MPa" else []
         flags += [f"--strain_unit={strain_unit}"] if strain_unit != "-" else []
         advice = f"is its unit {' and '.join(units)}? Then say {' '.join(flags)}"
+        in_kgf = _in_units(measured, "kgf/mm2", "-")
+        if is_ksi and not hints and _distance_in(in_kgf, expectation) < _NEAR_ENOUGH:
+            text += f"; in kgf/mm2 {_stress(in_kgf[0])} and {_stress(in_kgf[1])}"
+            advice += ", or --stress_unit=kgf/mm2"
         if stress_unit != "MPa" and "stress in MPa" in curve.assumed:
             advice += "; if it is MPa, say --stress_unit=MPa"
         kind = f"{'stress' if stress_unit != 'MPa' else 'strain'} in {' and '.join(units)}?"
@@ -234,12 +245,17 @@ def _is_within(value: float, limits: tuple[float, float], factor: float) -> bool
     return limits[0] / factor <= value <= limits[1] * factor
 
 
-def _nearest_reading(measured: _Measured, expectation: Expectation) -> tuple[str, str, float]:
-    """The units of stress and strain, not both as read, that bring the curve nearest, and its distance then."""
+def _nearest_reading(
+    measured: _Measured, expectation: Expectation, raw: RawCurve
+) -> tuple[str, str, float]:
+    """The units of stress and strain, not both as read, that bring the curve nearest, and its distance then.
+
+    A unit that is in no doubt stays.
+    """
     best = "MPa", "-", math.inf
-    for stress, strain in itertools.product(
-        ("MPa", "GPa", "ksi", "psi", "kPa", "Pa"), ("-", "%", "microstrain")
-    ):
+    others = ("GPa", "ksi", "psi", "kPa", "Pa") if "stress" not in raw.sure_units else ()
+    strains = ("%", "microstrain") if "strain" not in raw.sure_units else ()
+    for stress, strain in itertools.product(("MPa", *others), ("-", *strains)):
         changes = (stress != "MPa") + (strain != "-")
         distance = _distance_in(_in_units(measured, stress, strain), expectation)
         distance += _CHANGED_UNIT * (changes - 1)

@@ -47,6 +47,8 @@ def stretch_to_strain(raw: RawCurve, law: Law) -> RawCurve:
         return raw
     at_rest = raw.strain[np.abs(raw.stress_mpa).argmin()]
     text = f"its strain is {at_rest:.3g} with hardly any stress, as a stretch is"
+    if "strain" in raw.sure_units:
+        return raw
     if not _is_assumed(raw):
         raise InputError(f"{text}; if it is one, say --strain_unit=stretch")
     assumed = tuple(a for a in raw.assumed if a != "strain in mm/mm")
@@ -64,6 +66,15 @@ def _is_assumed(raw: RawCurve) -> bool:
 
 def check_test(test: "MeasuredTest", raw: RawCurve, law: Law) -> None:
     """Adds caveats to a test; raises InputError for one of another kind than it is said to be."""
+    if (
+        "strain" in raw.sure_units
+        and law.strain_measure == "engineering"
+        and is_stretch(raw.strain, raw.stress_mpa)
+    ):
+        text = (
+            "its strain is about 1 with hardly any stress, as a stretch is, and was taken as given"
+        )
+        _warn(test, Caveat("stretch?", text, "if it is a stretch, say --strain_unit=stretch"))
     _check_size(test, raw, law)
     _check_direction(test, law)
     if isinstance(test.programme, Cyclic | CyclicShear):

@@ -1,4 +1,4 @@
-"""Which file is which test of which material, and what is read from them.
+"""The files of each test of each material, and the tests that are read from them.
 
 uniaxial=UT.txt equibiaxial=ET.txt planar=PS.txt      tests of one material
 tests.csv                                             a table: file, test, rate, temperature, material
@@ -16,13 +16,22 @@ import numpy as np
 
 from tfmat.curves.cleaning import CleaningOptions
 from tfmat.curves.cleaning_of_tests import measured_test
+from tfmat.curves.conditions import TEMPERATURE_UNITS, value_with_unit
+from tfmat.curves.loading_paths import temperature_of
 from tfmat.curves.measured import wanted_measures
 from tfmat.curves.measured_tests import MeasuredRecord, MeasuredTest
-from tfmat.curves.programmes import PROGRAMMES, Programme, programme_class
+from tfmat.curves.programmes import (
+    PROGRAMMES,
+    Programme,
+    RateAndTemperature,
+    Uniaxial,
+    programme_class,
+)
 from tfmat.curves.raw_files import find_files, read_bytes
 from tfmat.curves.reading import ReadingOptions, read_curves
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import MONOTONIC
+from tfmat.curves.units import split_header
 from tfmat.errors import InputError, nearest
 from tfmat.materials.law import Law
 from tfmat.materials.registry import is_file
@@ -155,7 +164,9 @@ def _read_table(path: pathlib.Path, law: Law) -> list[RecordFiles]:
         )
     delimiter = max(",;\t", key=lines[0].count)
     rows = list(csv.reader(lines, delimiter=delimiter, skipinitialspace=True))
-    header = [cell.strip().lower() for cell in rows[0]]
+    # `temperature [K]`
+    split = [split_header(cell, lambda unit: unit.lower() in TEMPERATURE_UNITS) for cell in rows[0]]
+    header = [name.strip().lower() for name, _ in split]
     for name in header:
         if name not in _COLUMNS:
             raise InputError(
@@ -167,7 +178,12 @@ def _read_table(path: pathlib.Path, law: Law) -> list[RecordFiles]:
         raise InputError(f"{path}: a table of tests needs a column '{missing}'")
     materials: dict[str, list[TestFile]] = {}
     for number, cells in enumerate(rows[1:], start=2):
-        row = dict(zip(header, (cell.strip() for cell in cells), strict=False))
+        filled = [cell.strip() for cell in cells]
+        filled = [
+            f"{cell} {unit}" if cell and unit else cell
+            for cell, (_, unit) in zip(filled, split, strict=False)
+        ]
+        row = dict(zip(header, filled, strict=False))
         try:
             if not row.get("file"):
                 raise InputError("no file")
@@ -184,12 +200,20 @@ def _read_table(path: pathlib.Path, law: Law) -> list[RecordFiles]:
 
 
 def _number(name: str, text: str) -> float:
+    number = text.replace(",", ".")
     try:
-        value = float(text.replace(",", "."))
+        # `293 K`, `20 °C`; a bare number is in °C.
+        has_unit = name == "temperature" and bool(re.search(r"[^\d.eE+-]", number))
+        said = value_with_unit(name, number, "") if has_unit else number
+        value = temperature_of(said)[0] if has_unit else float(said)
     except ValueError:
         value = np.nan
     if not np.isfinite(value) or (name == "rate" and value <= 0):
-        unit = "a positive number in 1/s" if name == "rate" else "a number in °C"
+        unit = (
+            "a positive number in 1/s"
+            if name == "rate"
+            else "a number in °C, or one with its unit, 293 K"
+        )
         raise InputError(f"{name} is '{text}'; give {unit}")
     return value
 
@@ -278,7 +302,15 @@ def load_test(
     target = CurveTarget(2, strain_measure=law.strain_measure, stress_measure=law.stress_measure)
     programme = programme_class(file.test)()
     tests = []
-    raws = read_curves(file.path, options, wanted_measures(target), of_test=True)
+    raws = read_curves(
+        file.path,
+        options,
+        wanted_measures(target),
+        of_test=True,
+        needs_time="time" in programme.channels,
+        # Other tests turn, or are held, and come back to zero.
+        one_loading=isinstance(programme, Uniaxial | RateAndTemperature),
+    )
     for raw in raws:
         try:
             tests.append(measured_test(raw, programme, law, file.settings, cleaning))

@@ -13,7 +13,7 @@ import pathlib
 import re
 
 from tfmat.curves.raw_files import Row, is_workbook, read_rows, read_sheets
-from tfmat.curves.units import Cell, find_unit, looks_like_a_number
+from tfmat.curves.units import LONGEST_HEADER, Cell, find_unit, looks_like_a_number
 from tfmat.errors import InputError
 
 MINIMUM_POINTS = 10
@@ -30,6 +30,8 @@ class Table:
       rows: (line number, cells) of the data.
       notes: what the lines before it say, e.g. `Gauge length` -> `50 mm`.
       steps: what was found out, in words.
+      above: the cells of the row above the names, which may label specimens side by side.
+      label: which of several specimens side by side it is; '' where it is the only one.
     """
 
     sheet: str | None
@@ -38,10 +40,12 @@ class Table:
     rows: list[Row]
     notes: dict[str, str] = dataclasses.field(default_factory=dict)
     steps: list[str] = dataclasses.field(default_factory=list)
+    above: list[str] = dataclasses.field(default_factory=list)
+    label: str = ""
 
 
 def read_tables(path: pathlib.Path, sheet: str | None = None) -> list[Table]:
-    """The table of a text file, or that of every sheet of a workbook that holds one (only `sheet` where given).
+    """The table of a text file, or the tables of a workbook, one a sheet (only `sheet` where given).
 
     Raises:
       InputError: there is none; the message does not name the file.
@@ -81,10 +85,12 @@ def find_table(rows: list[Row], steps: list[str], line: str = "line") -> Table:
     width = len(data[0][1])
     above = [(number, _uncommented(cells)) for number, cells in above]
     header, units, used = _header(above, width, line)
-    notes = _notes(above[: len(above) - used])
+    before = above[: len(above) - used]
+    notes = _notes(before)
+    labels = [str(cell).strip() for cell in before[-1][1]] if before and used else []
     steps = list(steps)
     if notes:
-        shown = ", ".join(f"{name} = {value}" for name, value in list(notes.items())[:6])
+        shown = ", ".join(f"{name} = {shorten(value)}" for name, value in list(notes.items())[:6])
         steps.append(f"notes before the table: {shown}{', …' if len(notes) > 6 else ''}")
     if any(units):
         steps.append("a row of units below the header")
@@ -95,7 +101,7 @@ def find_table(rows: list[Row], steps: list[str], line: str = "line") -> Table:
                 f"{line} {number} has {len(cells)} values, the header names {len(header)} columns "
                 "(decimal commas between commas? then use semicolons)"
             )
-    return Table(None, header, units, data, notes, steps)
+    return Table(None, header, units, data, notes, steps, labels)
 
 
 def shorten(text: str, length: int = 60) -> str:
@@ -155,16 +161,13 @@ def _header(above: list[Row], width: int, line: str) -> tuple[list[str], list[st
             )
         return [], units, 0
     number, cells = above[-1 - used]
-    names = [" ".join(str(cell).split()) for cell in cells]
+    names = [shorten(" ".join(str(cell).split()), LONGEST_HEADER) for cell in cells]
     while len(names) > width and not names[-1]:
         names.pop()
     if sum(map(looks_like_a_number, filter(None, names))):
         raise InputError(
             f"{line} {number}: '{shorten(' '.join(names))}' is neither the columns' names nor a row of numbers"
         )
-    repeated = [name for name in names if name and names.count(name) > 1]
-    if repeated:
-        raise InputError(f"column '{repeated[0]}' appears more than once in the header; rename one")
     if len(names) < width:
         raise InputError(
             f"the header ({line} {number}) names {len(names)} columns, the rows below it have {width} values "
@@ -175,15 +178,44 @@ def _header(above: list[Row], width: int, line: str) -> tuple[list[str], list[st
 
 def _is_unit_row(cells: list[Cell]) -> bool:
     """Whether a row holds units only, at least one of which cannot be mistaken for a name."""
-    filled = [cell.strip(" []()") for cell in cells if isinstance(cell, str) and cell.strip()]
+    filled = [cell.strip() for cell in cells if isinstance(cell, str) and cell.strip()]
     if not filled or any(not isinstance(cell, str) for cell in cells):
         return False
     units = [find_unit(cell) for cell in filled]
-    others = {"s", "sec", "min", "h", "°c", "c", "k", "1/s", "mm/min", "hz", "v", "n/a"}
-    known = [u is not None or cell.lower() in others for u, cell in zip(units, filled, strict=True)]
-    return all(known) and any(
-        u is not None and cell.lower() not in ("strain", "stretch")
+    plain_units = [
+        u is not None and cell.strip(" []()").lower() not in ("strain", "stretch", "microstrain")
         for u, cell in zip(units, filled, strict=True)
+    ]
+    known = [
+        u is not None or bool(re.fullmatch(r"[\[(<].*[\])>]", cell)) or _is_other_unit(cell)
+        for u, cell in zip(units, filled, strict=True)
+    ]
+    return all(known) and any(plain_units)
+
+
+def _is_other_unit(cell: str) -> bool:
+    """Whether a cell is a unit of a time, a temperature, a rate or another quantity that is not read."""
+    unit = cell.strip(" []()").lower()
+    others = {
+        "s",
+        "sec",
+        "ms",
+        "min",
+        "h",
+        "°c",
+        "c",
+        "k",
+        "°f",
+        "hz",
+        "v",
+        "mv",
+        "n/a",
+        "#",
+        "1/s",
+    }
+    above, slash, below = unit.rpartition("/")
+    return unit in others or (
+        bool(slash) and below in ("s", "sec", "min", "h") and bool(find_unit(above))
     )
 
 

@@ -263,5 +263,6 @@ def _cleaned(
         stress_measure=reading.stress_measure,  # type: ignore[arg-type]
         shear_strain=reading.shear_strain,  # type: ignore[arg-type]
         steps=tuple(steps),
+        sure_units=reading.given_units,
     )
     return clean(raw, target, cleaning)

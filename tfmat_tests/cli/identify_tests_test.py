@@ -92,7 +92,6 @@ def test_a_card_of_a_record(files):
         (["relaxation=UT.txt", "--law=voce_chaboche"], "(it knows no time); it takes cyclic"),
         (["uniaxial=UT.txt", "--law=voce"], "is identified from one curve of rising strain"),
         (["uniaxial=none.txt", "--law=ogden"], "none.txt: no such file"),
-        (["uniaxial=UT.txt", "--law=ogden", "--strain_unit=-"], "say --strain_unit=stretch"),
         (
             ["uniaxial=UT.txt", "equibiaxial=ET.txt", "--law=ogden", "--pool"],
             "--pool needs at least two curves; one was given; each material of a table of tests is a specimen",

@@ -144,7 +144,11 @@ def test_a_stretch_that_is_called_strain(tmp_path):
     record = only(OGDEN, f"uniaxial={path}")
     np.testing.assert_allclose(record.tests[0].driven, STRETCH - 1.0)
     assert "stretch and not strain" in record.assumed
-    assert "--strain_unit=stretch" in refused(OGDEN, f"uniaxial={path}", strain_unit="-")
+    read = rubber(tmp_path, -2, "stress,strain [-]", name="read.csv")
+    assert "--strain_unit=stretch" in refused(OGDEN, f"uniaxial={read}")
+    given = only(OGDEN, f"uniaxial={path}", strain_unit="-")
+    assert "stretch and not strain" not in given.assumed
+    assert "stretch?" in [caveat.kind for caveat in given.tests[0].curve.warnings]
     zero = rubber(tmp_path, -2, "stress,stretch")
     text = pathlib.Path(zero).read_text().splitlines()
     strains = [f"{p},{float(s) - 1:.6g}" for p, s in (line.split(",") for line in text[1:])]

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tfmat.curves.conditions import conditions_of, fahrenheit_of_rankine
+from tfmat.curves.conditions import conditions_of, fahrenheit_of_rankine, split_time_header
 from tfmat.curves.reading import read_curves
+from tfmat.errors import InputError
 from tfmat_tests.curves.files import table, write
 
 
@@ -71,3 +72,28 @@ def test_specimens_of_one_file_are_conditions_of_their_curves(tmp_path):
     assert [dict(curve.conditions) for curve in curves] == [
         {"temperature": "100 °C", "specimen": name} for name in "AB"
     ]
+
+
+@pytest.mark.parametrize(
+    ("header", "name", "unit"),
+    [
+        ("Time [min]", "Time", "min"),
+        ("Zeit in h", "Zeit", "h"),
+        ("time/s", "time", "s"),
+        ("t_s", "t", "s"),
+        ("Running Time", "Running Time", None),
+        ("Time (sec)", "Time", "sec"),
+        ("Time (fortnights)", "Time", "fortnights"),
+    ],
+)
+def test_a_time_is_name_and_unit(header, name, unit):
+    assert split_time_header(header) == (name, unit)
+
+
+def test_two_columns_of_time_matter_only_where_the_time_does(tmp_path):
+    rows = [f"{i},{i + 5},{row}" for i, row in enumerate(table("x,y").splitlines()[1:])]
+    path = write(tmp_path, "\n".join(["Time (s),Running time (s),strain,stress", *rows]))
+    (curve,) = read_curves(path, of_test=True)
+    assert curve.time is None
+    with pytest.raises(InputError, match="several columns could be the time"):
+        read_curves(path, of_test=True, needs_time=True)

@@ -196,9 +196,36 @@ def test_what_cannot_be_a_curve_is_refused(strain, stress, message):
         clean(RawCurve("a", strain, stress), SHEAR)
 
 
-def test_compression_of_a_metal_is_refused():
-    with pytest.raises(InputError, match="compression"):
-        clean(RawCurve("a", -np.linspace(0, 0.04, 20), -np.arange(20.0)), METAL)
+@pytest.mark.parametrize("measure", ["engineering", "true"])
+def test_compression_of_a_metal_is_converted_as_compression(measure):
+    """A true curve, and the engineering one of its compression: e = 1 - exp(-ε), s = σ / (1 - e)."""
+    true_strain = 0.3 * np.linspace(0, 1, 300) ** 2
+    true_stress = np.minimum(193e3 * true_strain, 270 + 1500 * true_strain)
+    shortening = 1 - np.exp(-true_strain)
+    strain, stress = {
+        "engineering": (shortening, true_stress / (1 - shortening)),
+        "true": (true_strain, true_stress),
+    }[measure]
+    curve = clean(RawCurve("a", -strain, -stress, measure, measure), METAL)
+    np.testing.assert_allclose(curve.strain, true_strain, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(curve.stress_mpa, true_stress, rtol=1e-12, atol=1e-9)
+    assert curve.tensile is None
+    assert any("took them as compression" in step for step in curve.steps)
+
+
+@pytest.mark.parametrize(("signs", "turned"), [((-1, 1), "travel"), ((1, -1), "load")])
+def test_one_negative_column_is_refused_with_the_sign_that_is_turned(signs, turned):
+    strain = np.linspace(0, 0.04, 20)
+    raw = RawCurve("a", signs[0] * strain, signs[1] * 1e4 * strain, columns=("Weg", "Kraft"))
+    with pytest.raises(InputError, match=f"the sign of the {turned} is turned round") as error:
+        clean(raw, METAL)
+    assert f"column '{'Weg' if turned == 'travel' else 'Kraft'}' is negative" in str(error.value)
+
+
+def test_compressive_strain_in_percent_is_asked_about():
+    strain = np.linspace(0, 25.0, 50)
+    with pytest.raises(InputError, match="--strain_unit=%"):
+        clean(RawCurve("a", -strain, -200 * np.tanh(strain)), METAL)
 
 
 def test_names_of_curves_are_unique(tmp_path):

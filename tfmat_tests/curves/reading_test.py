@@ -223,7 +223,7 @@ def test_several_curves_by_a_specimen_column(tmp_path):
         assert "3 specimens by column 'Specimen ID'" in curve.steps[0]
     assert len(read_one(path, specimen_column="none").strain) == 60
     renamed = write(tmp_path, path.read_text().replace("Specimen ID", "batch"), "other.csv")
-    assert len(read_curves(renamed)) == 1
+    assert [len(curve.strain) for curve in read_curves(renamed)] == [20, 20, 20]
     assert len(read_curves(renamed, ReadingOptions(specimen_column="batch"))) == 3
 
 

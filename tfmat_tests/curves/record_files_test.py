@@ -120,6 +120,29 @@ def test_rate_and_temperature_of_head_name_or_time(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "celsius", "asked"),
+    [
+        ("temperature", "293", 293.0, True),
+        ("temperature", "298.15", 298.15, True),
+        ("temperature", "293.15 K", 20.0, False),
+        ("temperature [K]", "293.15", 20.0, False),
+        ("temperature", "20", 20.0, False),
+        ("temperature", "300 °C", 300.0, False),
+        ("temperature (°C)", "250", 250.0, False),
+    ],
+)
+def test_a_room_s_temperature_in_kelvin_is_asked_about(tmp_path, name, text, celsius, asked):
+    tension(tmp_path, 1e-3, 20.0, "a.csv")
+    rows = f"file;test;rate;{name}\na.csv;rate_and_temperature;0,001;{text}\n"
+    write(tmp_path, rows, "tests.csv")
+    (record,), errors = read(STEEL, str(tmp_path))
+    assert not errors
+    (test,) = record.tests
+    assert test.temperature == pytest.approx(celsius)
+    assert any("kelvin" in str(caveat) for caveat in test.curve.warnings) == asked
+
+
+@pytest.mark.parametrize(
     ("table", "says"),
     [
         ("file,tset\na.csv,cyclic\n", "did you mean 'test'"),
