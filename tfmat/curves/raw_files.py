@@ -1,7 +1,7 @@
 """The files that hold curves: which are meant, and each as rows of cells, whatever its encoding, delimiter or form.
 
 Text is split by the standard library's csv: pandas reads only a table whose place, delimiter and decimal mark are known
-beforehand, and does not say in which line a word stands among the numbers. Workbooks are read by pandas and openpyxl.
+beforehand, and does not say in which line a word stands among the numbers. Workbooks are read by openpyxl, row by row.
 """
 
 import csv
@@ -10,7 +10,9 @@ import io
 import os
 import pathlib
 import re
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tfmat.curves.units import Cell, looks_like_a_number
 from tfmat.errors import InputError, nearest
@@ -22,6 +24,14 @@ Row = tuple[int, list[Cell]]
 DELIMITERS = {"\t": "tab", ";": "semicolon", " ": "whitespace", ",": "comma"}
 # Lines that the delimiter is found from.
 _SAMPLE = 300
+# _LARGEST_FILE: bytes of a file, and of a workbook unpacked; more is no record of a test, and fills the memory.
+_LARGEST_FILE = 200_000_000
+# _LONGEST_LINE: letters of a line; some thousand columns have fewer.
+_LONGEST_LINE = 200_000
+# _LONGEST_CELL: letters of a cell; a spreadsheet's own limit.
+_LONGEST_CELL = 32_767
+# _MOST_CELLS: cells of a sheet that hold something; a hundred columns of a hundred thousand rows have as many.
+_MOST_CELLS = 10_000_000
 WORKBOOK_ENDINGS = (".xlsx", ".xlsm")
 _ZIP, _OLD_EXCEL = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
 
@@ -73,7 +83,18 @@ def read_rows(path: pathlib.Path) -> tuple[list[Row], list[str]]:
         raise InputError("the file is empty; a header line and a curve are expected")
     delimiter = _delimiter([line for _, line in lines])
     steps.append(f"columns separated by {DELIMITERS[delimiter]}")
-    return [(number, _split(line, delimiter, number)) for number, line in lines], steps
+    rows = [(number, _split(line, delimiter, number)) for number, line in lines]
+    for (number, line), (_, cells) in zip(lines, rows, strict=True):
+        if len(line) > _LONGEST_CELL:
+            _check_cells(cells, f"line {number}")
+    return rows, steps
+
+
+def _check_cells(cells: Iterable[Cell], where: str) -> None:
+    """Raises InputError for a cell that is longer than any name or number."""
+    longest = max((len(cell) for cell in cells if isinstance(cell, str)), default=0)
+    if longest > _LONGEST_CELL:
+        raise _too_large(f"a cell of {where}", f"{longest:,} letters", f"{_LONGEST_CELL:,}")
 
 
 def read_bytes(path: pathlib.Path) -> bytes:
@@ -81,11 +102,22 @@ def read_bytes(path: pathlib.Path) -> bytes:
     if path.is_dir():
         raise InputError("it is a folder; give the file of a curve")
     try:
+        size = path.stat().st_size
+        if size > _LARGEST_FILE:
+            raise _too_large(
+                "it", f"{size / 1e6:,.0f} million bytes", f"{_LARGEST_FILE / 1e6:,.0f}"
+            )
         return path.read_bytes()
     except FileNotFoundError:
         raise InputError("no such file") from None
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror})") from error
+
+
+def _too_large(what: str, size: str, most: str) -> InputError:
+    return InputError(
+        f"{what} has {size}, and at most {most} are read; export fewer channels, or fewer points a second"
+    )
 
 
 def _decoded(content: bytes) -> tuple[str, str]:
@@ -113,6 +145,8 @@ def _numbered_lines(text: str) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
     open_quote = False
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
+        if len(line) > _LONGEST_LINE:
+            raise _too_large(f"line {number}", f"{len(line):,} letters", f"{_LONGEST_LINE:,}")
         if open_quote and number < 50 and line.count('"') % 2:
             found[-1] = found[-1][0], f"{found[-1][1]} {line}"
             open_quote = False
@@ -149,7 +183,7 @@ def _split(line: str, delimiter: str, number: int) -> list[Cell]:
     if delimiter == " ":
         # A unit belongs to the name before it: `Stress (MPa)`, `Stress [N / mm²]`; so do quoted words.
         cells = re.findall(
-            r'"[^"]*"|(?:\[[^\]]*\]|\([^)]*\)|[^\s])+(?:\s+[\[(][^\])]*[\])])*', line
+            r'"[^"]*"|(?:\[[^\[\]]*\]|\([^()]*\)|[^\s])+(?:\s+[\[(][^\[\]()]*[\])])*', line
         )
         return [cell.strip('"') for cell in cells]
     try:
@@ -184,26 +218,52 @@ def read_sheets(path: pathlib.Path, wanted: str | None = None) -> dict[str, list
     content = read_bytes(path)
     if not content:
         raise InputError("the file is empty; a sheet with a header row and a curve is expected")
-    import pandas
+    import openpyxl
 
     try:
-        sheets = pandas.read_excel(
-            io.BytesIO(content), sheet_name=None, header=None, dtype=object, na_filter=False
-        )
+        unpacked = sum(part.file_size for part in zipfile.ZipFile(io.BytesIO(content)).infolist())
+        if unpacked > _LARGEST_FILE:
+            raise _too_large(
+                "it", f"{unpacked / 1e6:,.0f} million bytes unpacked", f"{_LARGEST_FILE / 1e6:,.0f}"
+            )
+        book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
+        names = [sheet.title for sheet in book.worksheets]
+        if wanted is not None and wanted not in names:
+            raise InputError(f"it has no sheet '{wanted}'{nearest(wanted, names)}")
+        return {
+            sheet.title: _rows(sheet)
+            for sheet in book.worksheets
+            if wanted is None or sheet.title == wanted
+        }
+    except InputError:
+        raise
     except Exception as error:  # anything, from BadZipFile to KeyError, for a damaged file
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(f"it is not a readable Excel workbook ({reason})") from error
-    if wanted is not None:
-        names = {str(name): name for name in sheets}
-        if wanted not in names:
-            raise InputError(f"it has no sheet '{wanted}'{nearest(wanted, names)}")
-        sheets = {names[wanted]: sheets[names[wanted]]}
-    return {str(name): _rows(frame.to_numpy()) for name, frame in sheets.items()}
 
 
-def _rows(values: list) -> list[Row]:
-    rows = [(i, [_cell(value) for value in row]) for i, row in enumerate(values, start=1)]
-    return [(i, row) for i, row in rows if any(cell != "" for cell in row)]
+def _rows(sheet: Any) -> list[Row]:
+    """Rows of a sheet that hold something, all as long as the longest."""
+    # The size that the file states may be wrong, and blank cells up to there would fill the memory.
+    sheet.reset_dimensions()
+    rows: list[Row] = []
+    count = 0
+    for number, values in enumerate(sheet.iter_rows(values_only=True), start=1):
+        cells = [_cell(value) for value in values]
+        while cells and cells[-1] == "":
+            cells.pop()
+        count += len(cells)
+        if count > _MOST_CELLS:
+            raise _too_large(f"sheet '{sheet.title}'", "more cells", f"{_MOST_CELLS:,}")
+        if cells:
+            _check_cells(cells, f"row {number} of sheet '{sheet.title}'")
+            rows.append((number, cells))
+    width = max((len(cells) for _, cells in rows), default=0)
+    if width * len(rows) > _MOST_CELLS:
+        raise _too_large(
+            f"sheet '{sheet.title}'", f"{width * len(rows):,} cells", f"{_MOST_CELLS:,}"
+        )
+    return [(number, cells + [""] * (width - len(cells))) for number, cells in rows]
 
 
 def _cell(value: object) -> Cell:
