@@ -1,7 +1,7 @@
 """The files that hold curves: which are meant, and each as rows of cells, whatever its encoding, delimiter or form.
 
-Text is split by the standard library's csv: pandas reads only a table whose place, delimiter and decimal mark are known
-beforehand, and does not say in which line a word stands among the numbers. Workbooks are read by openpyxl, row by row.
+Text is split by the standard library's csv: pandas does not say in which line a word stands among the numbers, and
+wants to know place, delimiter and decimal mark beforehand. Workbooks are read by openpyxl, row by row.
 """
 
 import csv
@@ -17,13 +17,15 @@ from typing import Any
 from tfmat.curves.units import Cell, looks_like_a_number
 from tfmat.errors import InputError, nearest
 
-# What is taken for a curve inside a folder.
+# Files inside a folder that are taken for curves.
 CURVE_FILES = (".csv", ".tsv", ".txt", ".dat", ".asc", ".xlsx", ".xlsm")
 Row = tuple[int, list[Cell]]
 
 DELIMITERS = {"\t": "tab", ";": "semicolon", " ": "whitespace", ",": "comma"}
 # Lines that the delimiter is found from.
 _SAMPLE = 300
+# _JAPANESE: names of columns that no other text shows when it is read as Shift-JIS.
+_JAPANESE = ("応力", "ひずみ", "荷重", "試験力", "変位", "ストローク", "時間")
 # _LARGEST_FILE: bytes of a file, and of a workbook unpacked; more is no record of a test, and fills the memory.
 _LARGEST_FILE = 200_000_000
 # _LONGEST_LINE: letters of a line; some thousand columns have fewer.
@@ -136,6 +138,9 @@ def _decoded(content: bytes) -> tuple[str, str]:
     try:
         return content.decode("utf-8-sig"), "UTF-8"
     except UnicodeDecodeError:
+        japanese = content.decode("cp932", errors="replace")
+        if any(name in japanese for name in _JAPANESE):
+            return japanese, "Shift-JIS"
         # Older lab software writes headers such as N/mm² in this encoding.
         return content.decode("cp1252", errors="replace"), "Windows-1252 (Latin-1)"
 
