@@ -10,6 +10,7 @@ from tfmat.curves.measured_tests import MOST_POINTS
 from tfmat.curves.record_files import find_records, load_records
 from tfmat.errors import InputError
 from tfmat.materials.history import History
+from tfmat.materials.registry import find_law
 from tfmat_tests.curves.files import write
 from tfmat_tests.curves.made_tests import (
     LAW,
@@ -19,6 +20,7 @@ from tfmat_tests.curves.made_tests import (
     Viscous,
     cycles,
     only,
+    read,
     refused,
     relaxation,
     rubber,
@@ -278,3 +280,35 @@ def test_a_wild_cell_and_blank_strains_of_rubber(tmp_path):
     blank = only(OGDEN, f"uniaxial={saved(tmp_path, 'strain,stress (MPa)', strain, stress)}")
     assert [caveat.kind for caveat in blank.warnings] == ["strain not measured to the end"]
     assert blank.tests[0].curve.strain.max() == pytest.approx(strain[49])
+
+
+def test_a_column_called_compressive_is_compression(tmp_path):
+    stretch = np.linspace(0.95, 0.5, 15)
+    stress = 0.5 * (stretch - stretch**-2.0)
+    path = saved(tmp_path, "Compressive strain (-),Compressive stress (MPa)", 1 - stretch, -stress)
+    record = only(OGDEN, f"compression={path}")
+    np.testing.assert_allclose(record.tests[0].driven, stretch - 1, rtol=1e-6)
+    np.testing.assert_allclose(record.response, stress, rtol=1e-6)
+    assert "say compression=FILE" in refused(OGDEN, f"uniaxial={path}")
+
+
+def test_specimens_below_each_other_are_tests_of_one_material(tmp_path):
+    stress = 0.5 * (STRETCH - STRETCH**-2.0)
+    twice = [np.r_[0.0, STRETCH - 1], np.r_[0.0, stress]]
+    path = saved(
+        tmp_path, "strain (-),stress (MPa)", np.tile(twice[0], 2), np.r_[twice[1], 1.1 * twice[1]]
+    )
+    (record,), errors = read(OGDEN, f"uniaxial={path}")
+    assert not errors
+    assert [len(test.driven) for test in record.tests] == [21, 21]
+
+
+@pytest.mark.parametrize("law", ["voce_chaboche", "ogden"])
+def test_a_machine_s_travel_is_warned_about_where_the_law_has_a_modulus(tmp_path, law):
+    strain = 0.01 * np.sin(np.linspace(0.0, 12.0, 200)) if law != "ogden" else STRETCH - 1
+    stress = 400 * np.tanh(500 * strain) if law != "ogden" else 0.5 * (STRETCH - STRETCH**-2.0)
+    path = saved(tmp_path, "Stroke (mm),stress (MPa)", 50 * strain, stress)
+    test = "uniaxial" if law == "ogden" else "cyclic"
+    record = only(find_law(law), f"{test}={path}", gauge_length=50.0)
+    kinds = [caveat.kind for caveat in record.tests[0].curve.warnings]
+    assert ("strain of the crosshead" in kinds) == (law != "ogden")
