@@ -21,7 +21,7 @@ _FEWEST_POINTS = 5
 # A densely measured curve is averaged to this many points below the end of the last window.
 _MOST_POINTS = 150
 # A toe must be less steep than this share of the elastic part, and shift it by so many standard errors.
-_TOE_SLOPE, _SIGNIFICANT = 0.75, 4.0
+_TOE_SLOPE, _SIGNIFICANT = 0.85, 4.0
 # _CHORD_RISE: share of the maximum stress by which a chord rises.
 _CHORD_RISE = 0.06
 # _LATEST_CHORD: share of the maximum stress; no chord starts above it.

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.curves.cleaning import MeasuredCurve
+from tfmat.curves.toe import elastic_line, steepest_chord
 from tfmat.errors import InputError
 from tfmat.identification.least_squares import (
     COMPLIANCE,
@@ -42,6 +43,9 @@ _AS_GOOD = 1.05  # Another law counts where parameters beyond their ranges may s
 # How far beyond its range a parameter is looked for: the ends of a logarithmic range times or over the first; those
 # of a positive linear one times or over the others. Factors, so that signs are kept.
 _BEYOND_LOG, _BEYOND_HIGH, _BEYOND_LOW = 10.0, 3.0, 10.0
+
+# _OF_REMOVED: share of a toe that was taken off which may go on in the elastic part, standard deviation.
+_OF_REMOVED = 0.5
 
 Flags = NDArray[np.bool_]
 
@@ -101,14 +105,34 @@ def classical_answer(
     points = grouped_points(curve)
     # Far from the answer a law may overflow; such labels are not taken.
     with np.errstate(all="ignore"):
-        best = best_fit(law, *points, start=labels)
+        best = best_fit(law, *points, start=labels, compliance=compliance_of(curve))
         polished = None
         if labels is not None:
             polished = polish(law, points[0][None], points[1][None], None, labels[None]).values[0]
         return ClassicalAnswer(best, polished, _better_law(law, best, points))
 
 
-def best_fit(law: Law, strain: Array, stress: Array, *, start: Array | None = None) -> BestFit:
+def compliance_of(curve: MeasuredCurve) -> float:
+    """Standard deviation of the share of elastic strain that is off: more than usual where the curve begins with a toe.
+
+    Slack and seating that go on where the elastic part was measured make it less steep than the material is.
+    """
+    line = elastic_line(curve.strain, curve.stress_mpa) if curve.toe else None
+    line = line or (steepest_chord(curve.strain, curve.stress_mpa) if curve.toe else None)
+    if line is None:
+        return COMPLIANCE
+    share = curve.toe / (curve.toe + line.end_stress / line.slope)
+    return float(np.hypot(COMPLIANCE, share * (_OF_REMOVED if curve.toe_removed else 1.0)))
+
+
+def best_fit(
+    law: Law,
+    strain: Array,
+    stress: Array,
+    *,
+    start: Array | None = None,
+    compliance: float = COMPLIANCE,
+) -> BestFit:
     """The global minimum of the sum of squares, as far as many starts can tell.
 
     Labels that fill the law's ranges evenly are compared on a few points; the best start short searches, and the best
@@ -119,6 +143,7 @@ def best_fit(law: Law, strain: Array, stress: Array, *, start: Array | None = No
     Args:
       strain, stress: [points], - and MPa.
       start: labels [p] of one more start.
+      compliance: as of `fit`.
     """
     wide = widened(law)
     with np.errstate(all="ignore"):
@@ -132,7 +157,7 @@ def best_fit(law: Law, strain: Array, stress: Array, *, start: Array | None = No
             start=labels[:1],
             deviation=deviation,
             correlated=True,
-            compliance=COMPLIANCE,
+            compliance=compliance,
             elsewhere=elsewhere(labels, cost),
         )
     return within(law, wide, found)

@@ -238,14 +238,21 @@ def _answer(
     independent_std = np.sqrt(np.einsum("cii->ci", covariance))
     if correlated:
         _count_correlation(residuals, labels, covariance, freedom)
-    widening = _ratio(covariance, independent_std)
-    if compliance:
-        covariance += _by_compliance(residuals, found, compliance)
     label_std = np.sqrt(np.einsum("cii->ci", covariance))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        widening = np.where(label_std == independent_std, 1.0, label_std / independent_std)
     quantile = scipy.special.stdtrit(np.maximum(freedom, 1), 0.5 + COVERAGE / 2)
     half = quantile[:, None] * label_std
-    rise = ((quantile * sigma)[:, None] * _ratio(covariance, independent_std)) ** 2
-    interval_labels, _ = profile_limits(residuals, found, half, rise, elsewhere)
+    rise = ((quantile * sigma)[:, None] * widening) ** 2
+    interval_labels = profile_limits(residuals, found, half, rise, elsewhere)
+    if compliance:
+        added = _by_compliance(residuals, found, compliance)
+        covariance += added
+        label_std = np.sqrt(np.einsum("cii->ci", covariance))
+        off = scipy.special.ndtri(0.5 + COVERAGE / 2) * np.sqrt(np.einsum("cii->ci", added))
+        # Errors of the points and of the compliance are independent of each other.
+        distance = np.hypot(np.abs(interval_labels - labels[:, :, None]), off[:, :, None])
+        interval_labels = np.clip(labels[:, :, None] + [-1.0, 1.0] * distance, 0.0, 1.0)
     ends = [law.identified_values(interval_labels[:, :, side]) for side in (0, 1)]
     slopes = law.label_slopes(law.from_labels(labels))
     return LeastSquaresFit(
@@ -267,13 +274,6 @@ def _answer(
         | _singular(found.normal),
         widening=widening,
     )
-
-
-def _ratio(covariance: Array, std: Array) -> Array:
-    """Standard deviations of a covariance [curves, p, p] over others [curves, p]; 1 where both are 0 or infinite."""
-    own = np.sqrt(np.einsum("cii->ci", covariance))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(own == std, 1.0, own / std)
 
 
 def _count_correlation(
@@ -302,27 +302,39 @@ def _count_correlation(
 def _by_compliance(residuals: Residuals, found: Minimum, compliance: float) -> Array:
     """What a compliance of this standard deviation adds to the covariance of the labels, [curves, p, p].
 
-    To first order an error δ whose effect on the responses is D moves a fit with the slopes J by (JᵀJ)⁻¹JᵀD δ.
+    To first order an error δ whose effect on the responses is D moves a fit with the slopes J by (JᵀJ)⁻¹JᵀD δ. Where
+    a point lies on a kink J holds for one of its sides: D is taken for the side that goes with it.
     """
     law, driven = residuals.law, residuals.strain
     tests = driven if isinstance(driven, TestSet) else TestSet((History(strain=driven),))
     slopes = law.label_derivatives(driven, found.labels) * residuals.weights[:, :, None]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        effect = tests.joined(lambda history: _effect(law, history, found.labels))
-        effect *= compliance * residuals.weights
-        moved = covariance_of(found.normal) @ np.swapaxes(slopes, 1, 2) @ effect[:, :, None]
+        to_labels = covariance_of(found.normal) @ np.swapaxes(slopes, 1, 2)
+        below, above = (
+            to_labels @ (compliance * residuals.weights * effect)[:, :, None]
+            for effect in (_effect(law, tests, found.labels, step) for step in (-_STEP, _STEP))
+        )
+        nearer = np.square(below).sum(axis=1) < np.square(above).sum(axis=1)
+        moved = np.where(nearer[:, None], below, above)
     moved = np.where(np.isfinite(moved).all(axis=1, keepdims=True), moved, 0.0)
     return np.asarray(moved @ np.swapaxes(moved, 1, 2))
 
 
-def _effect(law: Law, history: History, labels: Array) -> Array:
-    """What a machine changes the response by that adds a strain as large as the elastic one, [curves, points]."""
-    answer = law.label_stress(TestSet((history,)), labels)
-    if history.strain is None:
-        return np.zeros_like(answer)
-    strain = np.broadcast_to(history.strain, answer.shape) - _STEP * elastic_strain(history, answer)
-    moved = dataclasses.replace(history, strain=strain)
-    return np.asarray((law.label_stress(TestSet((moved,)), labels) - answer) / _STEP)
+def _effect(law: Law, tests: TestSet, labels: Array, step: float) -> Array:
+    """What a machine changes the response by that adds a strain as large as the elastic one, [curves, points].
+
+    From a small share `step` of that, of either sign.
+    """
+
+    def of_test(history: History) -> Array:
+        answer = law.label_stress(TestSet((history,)), labels)
+        if history.strain is None:
+            return np.zeros_like(answer)
+        strain = np.broadcast_to(history.strain, answer.shape)
+        moved = dataclasses.replace(history, strain=strain - step * elastic_strain(history, answer))
+        return np.asarray((law.label_stress(TestSet((moved,)), labels) - answer) / step)
+
+    return tests.joined(of_test)
 
 
 def deviation_by_strain_noise(history: History, response: Array, answer: Array) -> Array | None:
@@ -381,8 +393,8 @@ def _rmse(residuals: Residuals, found: Minimum, counted: Flags) -> Array:
 
 def profile_limits(
     residuals: Residuals, found: Minimum, half: Array, rise: Array, elsewhere: Array | None = None
-) -> tuple[Array, Flags]:
-    """Ends of the intervals that the profile of the sum of squares gives, and which the curve leaves open.
+) -> Array:
+    """Ends of the intervals that the profile of the sum of squares gives; 0 and 1 where the curve leaves them open.
 
     The profile of a label is the least sum of squares where that label is held and the others are fitted anew. It ends
     the interval where it has risen by `rise`: D. M. Bates, D. G. Watts, Nonlinear Regression Analysis and Its
@@ -396,7 +408,7 @@ def profile_limits(
       elsewhere: as of `fit`.
 
     Returns:
-      Ends on the scale of the labels, [curves, p, 2]; and whether each is the end of the range, [curves, p, 2].
+      Ends on the scale of the labels, [curves, p, 2].
     """
     best = found.labels
     room = np.stack([best, 1.0 - best], axis=2)
@@ -419,7 +431,7 @@ def profile_limits(
         distance[bent] = ends.reshape(-1, *room.shape[1:])
         is_open[bent] = (distance >= room * (1.0 - _NEAR))[bent]
     limits = best[:, :, None] + distance * [-1.0, 1.0]
-    return np.clip(np.where(is_open, [0.0, 1.0], limits), 0.0, 1.0), is_open
+    return np.asarray(np.clip(np.where(is_open, [0.0, 1.0], limits), 0.0, 1.0))
 
 
 @dataclasses.dataclass(frozen=True)

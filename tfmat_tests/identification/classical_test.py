@@ -5,8 +5,8 @@ import pytest
 import scipy.optimize
 
 from tfmat.curves.cleaning import MeasuredCurve
-from tfmat.curves.measured import load_file
-from tfmat.curves.reading import ReadingOptions
+from tfmat.curves.measured import clean, load_file
+from tfmat.curves.reading import RawCurve, ReadingOptions
 from tfmat.curves.records import split_features
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
@@ -271,7 +271,7 @@ def test_a_curve_without_elastic_points_bounds_the_modulus_on_one_side():
         found = best_fit(law, strain, stress)
         # The elastic strain ends before the first point.
         assert found.is_open[0].tolist() == [False, True]
-        assert found.interval[0, 0] == pytest.approx(stress[0] / strain[0], rel=0.15)
+        assert found.interval[0, 0] == pytest.approx(stress[0] / strain[0], rel=0.3)
         assert found.is_unknown[0]
 
 
@@ -288,3 +288,22 @@ def test_no_modulus_is_known_better_than_its_strain():
     assert np.ptp(found.interval[1:], axis=1) == pytest.approx(
         np.ptp(plain.interval[0, 1:], axis=1), rel=0.1
     )
+
+
+@pytest.mark.parametrize("stress_scale", [0.06, 0.12])
+def test_a_toe_widens_the_modulus(stress_scale):
+    """Slack that closes with the load, 0.1 % in all: whatever of it is taken off, E is known the less."""
+    law = find_law("voce")
+    strain, stress, truth = metal(np.random.default_rng(5))
+    slack = 0.001 * (1.0 - np.exp(-stress / (stress_scale * stress.max())))
+    found = {}
+    for name, shift in (("plain", 0.0), ("toe", slack)):
+        raw = RawCurve(name, strain + shift, stress, strain_measure="true", stress_measure="true")
+        curve = clean(raw, law_alone("voce").target)
+        best = classical_answer(law, curve).best
+        low, high = best.interval.T
+        assert ((low <= truth) & (truth <= high)).all(), name
+        found[name] = curve, np.ptp(best.interval, axis=1) / truth
+    assert found["plain"][0].toe == 0.0
+    assert "toe" in [caveat.kind for caveat in found["toe"][0].warnings]
+    assert found["toe"][1][0] > 3.0 * found["plain"][1][0]
