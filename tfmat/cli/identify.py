@@ -13,12 +13,12 @@ Excel sheets; files, folders and patterns may be mixed. Columns and units are fo
 and what was found or assumed is said; what the flags say wins. Then a curve is cleaned (failure, necking, noise of the
 strain, toe; each step is said and can be switched off).
 
-Each curve gets one recommended answer: the parameters that fit it best, found by least squares from many starts and
-from a network's answer, with 95 % intervals that the misfit between law and curve widens; where least squares cannot
-tell a parameter and the network follows the curve as closely, the network's. The network is that of --workdir, of
-runs/quickstart, or one that comes with tfmat; for a law without a network least squares alone answers. "use" says NO
-where an answer must not be used, and every kind of warning is explained once, with its files. --details shows the
-network's answer, the polished one (two steps of least squares from it, of tests six) and the best fit side by side.
+Each curve gets one recommended answer: the parameters that fit it best, found by least squares from many starts, with
+95 % intervals that hold the noise, the misfit between law and curve, and 2 % of the extensometer. Neither a network nor
+samples change it. A parameter that the curve bounds on one side only is named. "use" says NO where an answer must not
+be used, and every kind of warning is explained once, with its files. --details shows three answers side by side: the
+network's (of --workdir, of runs/quickstart, or one that comes with tfmat), the polished one (two steps of least squares
+from it, of tests six) and the best fit.
 
 A tension test of a metal also gets what needs no law: chord modulus, Rp0.2, Rm and uniform elongation. Temperature,
 direction, rate and specimen are taken from the heads and names of the files.

@@ -30,7 +30,13 @@ _CHOICES = {
 }
 # Notes before the table, as testing machines call them.
 _AREA_NOTE = r"(initial )?(cross.?section(al)?( area)?|area|querschnitt(sfläche)?|a0|s0)( a0| s0)?"
-_LENGTH_NOTE = r"(initial |original )?(gau?ge.?length|messlänge|l0|le)( l0)?"
+_LENGTH_NOTE = r"(initial |original )?(gau?ge.?length|messlänge|l0)( l0)?"
+# _EXTENSOMETER_NOTE: the length between the edges of an extensometer (Le of ISO 6892-1).
+_EXTENSOMETER_NOTE = (
+    r"(extensometer.?)?(gau?ge.?length|length|messlänge)( le)|le|extensometer.?(gau?ge.?)?length"
+)
+# _EXTENSOMETER: a column of a length that an extensometer measured.
+_EXTENSOMETER = re.compile(r"extensom|längenänderung|^le\b", re.IGNORECASE)
 # Quantity of a column that is no strain or stress yet -> option, note and units of its size, and what to give.
 _SIZES: dict[str, tuple[str, str, dict[str, float], str]] = {
     "displacement": (
@@ -245,9 +251,26 @@ def _size(table: Table, column: Column, options: ReadingOptions) -> tuple[float,
     value, source = getattr(options, name), "as given"
     if value is None:
         value, source = _noted(table, noted, units), "from the file's head"
+        if name == "gauge_length":
+            value = _length_of(table, column, value)
     if value is None:
         raise InputError(f"column '{column.name}' is a {column.unit.quantity}; give {missing}")
     return value, source
+
+
+def _length_of(table: Table, column: Column, gauge_length: float | None) -> float | None:
+    """The length (mm) that a travel is of: an extensometer's own, where the head tells it beside the specimen's."""
+    own = _noted(table, _EXTENSOMETER_NOTE, DISPLACEMENT_UNITS)
+    if own is None or gauge_length is None or own == gauge_length:
+        return own if gauge_length is None else gauge_length
+    if _EXTENSOMETER.search(column.name):
+        return own
+    if column.is_of_the_machine:
+        return gauge_length
+    raise InputError(
+        f"the head tells two lengths, {gauge_length:g} mm and the extensometer's {own:g} mm, and column "
+        f"'{column.name}' may be of either; give the one that it is of with --gauge_length=MM"
+    )
 
 
 def _noted(table: Table, pattern: str, units: dict[str, float]) -> float | None:

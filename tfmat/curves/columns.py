@@ -113,8 +113,8 @@ _MEASURE_WORDS: dict[str, Measure] = {
     **dict.fromkeys(
         word_set(
             """
-            engineering eng nominal technical tech technische technisch conventionnelle nominale ingeniería
-            ingegneristica ingénieur 公称 工程
+            engineering eng nominal technical tech technische technisch conventionnelle conventionnel nominale
+            ingeniería ingegneristica ingegneristico ingénieur 公称 工程
             """
         ),
         "engineering",
@@ -122,7 +122,8 @@ _MEASURE_WORDS: dict[str, Measure] = {
     **dict.fromkeys(
         word_set(
             """
-            true cauchy log logarithmic hencky wahre wahr vraie real verdadera vera verdadeira
+            true cauchy log logarithmic hencky wahre wahr vraie vrai real reale verdadera verdadero vera vero
+            verdadeira verdadeiro
             logarithmische logarithmique 真 真实
             """
         ),
@@ -187,6 +188,11 @@ class Column:
         words = _words(self.name)
         found = {measure for word, measure in _MEASURE_WORDS.items() if _holds(words, word)}
         return found.pop() if len(found) == 1 else None
+
+    @property
+    def own_measure(self) -> Measure | None:
+        """The measure of the numbers: a load over an area and a travel over a length are engineering by themselves."""
+        return "engineering" if self.unit.quantity in ("load", "displacement") else self.measure
 
     @property
     def is_compression(self) -> bool:

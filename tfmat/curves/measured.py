@@ -345,6 +345,16 @@ def to_measures_of_the_law(
                 "(--strain_measure, --stress_measure)"
             )
             curve.assumed.append("engineering columns")
+    for axis, said, measure in (
+        ("strain", raw.strain_measure, measures[0]),
+        ("stress", raw.stress_measure, measures[1]),
+    ):
+        if said is None and (raw.strain_measure or raw.stress_measure):
+            curve.steps.append(
+                f"the column of the {axis} does not say so, but was taken as {measure} {axis}, as the other column "
+                f"says (--{axis}_measure)"
+            )
+            curve.assumed.append(f"{measure} {axis}")
 
 
 def _convert(

@@ -331,8 +331,8 @@ def _curve(
         name=name,
         strain=strain,
         stress_mpa=stress,
-        strain_measure=options.strain_measure or axes["strain"].measure,  # type: ignore[arg-type]
-        stress_measure=options.stress_measure or axes["stress"].measure,  # type: ignore[arg-type]
+        strain_measure=options.strain_measure or axes["strain"].own_measure,  # type: ignore[arg-type]
+        stress_measure=options.stress_measure or axes["stress"].own_measure,  # type: ignore[arg-type]
         shear_strain=shear,
         steps=(*steps, *how_shear, *turned),
         assumed=tuple(column.assumed for column in axes.values() if column.assumed),

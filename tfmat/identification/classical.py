@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.curves.cleaning import MeasuredCurve
-from tfmat.curves.toe import elastic_line, steepest_chord
+from tfmat.curves.toe import elastic_line, noise_of, steepest_chord
 from tfmat.errors import InputError
 from tfmat.identification.least_squares import (
     COMPLIANCE,
@@ -19,7 +19,7 @@ from tfmat.identification.least_squares import (
     fit,
     polish,
 )
-from tfmat.identification.other_laws import compare_laws
+from tfmat.identification.other_laws import BETTER, compare_laws
 from tfmat.identification.start_values import coarse_minimum, even_labels, tried_costs
 from tfmat.materials.history import History, TestSet
 from tfmat.materials.law import Array, Law
@@ -38,12 +38,14 @@ _HOPS, _WORTH_A_ROUND, MOST_ROUNDS = 12, 1e-4, 4
 # Of slow laws, which take no rounds: when short and full searches give up (`rivalry` of `minimise`).
 _FAR, _NEAR = (10.0, 12), (1.5, 30)
 # _EXPLORERS: labels all over the ranges from which searches look beyond an end of an interval.
-_EXPLORERS = 24
+_EXPLORERS = 12
 _AS_GOOD = 1.05  # Another law counts where parameters beyond their ranges may stand at their ends, but for this.
 # How far beyond its range a parameter is looked for: the ends of a logarithmic range times or over the first; those
 # of a positive linear one times or over the others. Factors, so that signs are kept.
 _BEYOND_LOG, _BEYOND_HIGH, _BEYOND_LOW = 10.0, 3.0, 10.0
 
+# _MANY_POINTS: of so many points second differences show the noise and not the bends of a curve.
+_MANY_POINTS = 100
 # _OF_REMOVED: share of a toe that was taken off which may go on in the elastic part, standard deviation.
 _OF_REMOVED = 0.5
 
@@ -109,7 +111,10 @@ def classical_answer(
         polished = None
         if labels is not None:
             polished = polish(law, points[0][None], points[1][None], None, labels[None]).values[0]
-        return ClassicalAnswer(best, polished, _better_law(law, best, points))
+        # No law comes nearer than the noise, which many points tell well.
+        noise = noise_of(points[1]) if len(points[1]) >= _MANY_POINTS else 0.0
+        better = _better_law(law, best, points) if BETTER * best.rmse_mpa > noise else None
+        return ClassicalAnswer(best, polished, better)
 
 
 def compliance_of(curve: MeasuredCurve) -> float:

@@ -246,7 +246,7 @@ def _answer(
     rise = ((quantile * sigma)[:, None] * widening) ** 2
     interval_labels = profile_limits(residuals, found, half, rise, elsewhere)
     if compliance:
-        added = _by_compliance(residuals, found, compliance)
+        added = _by_compliance(residuals, found, sigma, compliance)
         covariance += added
         label_std = np.sqrt(np.einsum("cii->ci", covariance))
         off = scipy.special.ndtri(0.5 + COVERAGE / 2) * np.sqrt(np.einsum("cii->ci", added))
@@ -299,24 +299,28 @@ def _count_correlation(
             covariance[i] *= np.outer(more, more)
 
 
-def _by_compliance(residuals: Residuals, found: Minimum, compliance: float) -> Array:
+def _by_compliance(residuals: Residuals, found: Minimum, sigma: Array, compliance: float) -> Array:
     """What a compliance of this standard deviation adds to the covariance of the labels, [curves, p, p].
 
-    To first order an error δ whose effect on the responses is D moves a fit with the slopes J by (JᵀJ)⁻¹JᵀD δ. Where
+    To first order an error δ whose effect on the responses is D moves a fit with the slopes J by (JᵀJ)⁻¹JᵀD δ. What
+    J does not explain of D would show in the residuals, of standard deviation `sigma` [curves], and so bounds δ. Where
     a point lies on a kink J holds for one of its sides: D is taken for the side that goes with it.
     """
     law, driven = residuals.law, residuals.strain
     tests = driven if isinstance(driven, TestSet) else TestSet((History(strain=driven),))
     slopes = law.label_derivatives(driven, found.labels) * residuals.weights[:, :, None]
+    added = []
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         to_labels = covariance_of(found.normal) @ np.swapaxes(slopes, 1, 2)
-        below, above = (
-            to_labels @ (compliance * residuals.weights * effect)[:, :, None]
-            for effect in (_effect(law, tests, found.labels, step) for step in (-_STEP, _STEP))
-        )
-        nearer = np.square(below).sum(axis=1) < np.square(above).sum(axis=1)
-        moved = np.where(nearer[:, None], below, above)
-    moved = np.where(np.isfinite(moved).all(axis=1, keepdims=True), moved, 0.0)
+        for step in (-_STEP, _STEP):
+            effect = compliance * residuals.weights * _effect(law, tests, found.labels, step)
+            moved = to_labels @ effect[:, :, None]
+            shown = np.square(effect - (slopes @ moved)[:, :, 0]).sum(axis=1)
+            moved = moved / np.sqrt(1.0 + shown / sigma**2)[:, None, None]
+            added.append(np.where(np.isfinite(moved), moved, 0.0))
+    below, above = added
+    nearer = np.square(below).sum(axis=1) < np.square(above).sum(axis=1)
+    moved = np.where(nearer[:, None], below, above)
     return np.asarray(moved @ np.swapaxes(moved, 1, 2))
 
 

@@ -305,3 +305,41 @@ def test_letters_of_the_formulas_count_beside_their_measure(tmp_path):
     assert (curve.strain_measure, curve.stress_measure) == ("true", "true")
     with pytest.raises(InputError, match="no column is named as a strain"):
         read_curves(write(tmp_path, table("e,Sigma_true")))
+
+
+@pytest.mark.parametrize(
+    ("header", "measures"),
+    [
+        ("Hencky strain eps_y [-],Force [kN]", ("true", "engineering")),
+        ("Extension (mm),True stress (MPa)", ("engineering", "true")),
+        ("Deformazione vera [-],Sforzo ingegneristico [MPa]", ("true", "engineering")),
+        ("Strain (-),Stress vero (MPa)", (None, "true")),
+    ],
+)
+def test_a_load_over_an_area_is_an_engineering_stress_beside_a_true_strain(
+    tmp_path, header, measures
+):
+    path = tmp_path / "curve.csv"
+    rows = [f"{0.01 * i:g},{1.0 + i:g}" for i in range(1, 30)]
+    path.write_text("\n".join([header, *rows]), "utf-8")
+    (raw,) = read_curves(path, ReadingOptions(area=40.0, gauge_length=50.0))
+    assert (raw.strain_measure, raw.stress_measure) == measures
+
+
+@pytest.mark.parametrize(
+    ("column", "length"),
+    [("Extensometer (mm)", 25.0), ("Crosshead (mm)", 50.0), ("Extension (mm)", None)],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_two_lengths_in_the_head_an_extensometer_has_its_own(tmp_path, column, length, turned):
+    notes = ["L0;50;mm", "Le;25;mm"]
+    path = tmp_path / "curve.csv"
+    rows = [f"{0.1 * i:g};{100.0 + i:g}" for i in range(1, 30)]
+    head = [*(notes[::-1] if turned else notes), "S0;40;mm²", f"{column};Stress (MPa)"]
+    path.write_text("\n".join([*head, *rows]), "utf-8")
+    if length is None:
+        with pytest.raises(InputError, match=r"two lengths, 50 mm and the extensometer's 25 mm"):
+            read_curves(path)
+    else:
+        (raw,) = read_curves(path)
+        assert raw.strain[-1] == pytest.approx(2.9 / length)
