@@ -117,7 +117,7 @@ def test_json_form(tmp_path, identifier):
     low, high = entry["ci95"]
     assert low < 5000 < high
     # Student's t of 95 % is 1.98, a little more where the residuals happen to be alike.
-    assert 1.97 < (high - low) / 2 / entry["std"] < 2.05
+    assert 1.95 < (high - low) / 2 / entry["std"] < 2.05
     (bare,) = identify(
         identifier, [load_measured_curve(path, identifier.target)], least_squares=False
     )
