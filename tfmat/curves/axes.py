@@ -258,12 +258,17 @@ def _size(table: Table, column: Column, options: ReadingOptions) -> tuple[float,
     return value, source
 
 
+def is_of_an_extensometer(column: Column) -> bool:
+    """Whether the name of a column of lengths says that an extensometer measured it."""
+    return bool(_EXTENSOMETER.search(column.name))
+
+
 def _length_of(table: Table, column: Column, gauge_length: float | None) -> float | None:
     """The length (mm) that a travel is of: an extensometer's own, where the head tells it beside the specimen's."""
     own = _noted(table, _EXTENSOMETER_NOTE, DISPLACEMENT_UNITS)
     if own is None or gauge_length is None or own == gauge_length:
         return own if gauge_length is None else gauge_length
-    if _EXTENSOMETER.search(column.name):
+    if is_of_an_extensometer(column):
         return own
     if column.is_of_the_machine:
         return gauge_length

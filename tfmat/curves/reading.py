@@ -17,6 +17,7 @@ from tfmat.curves.axes import ReadingOptions as ReadingOptions
 from tfmat.curves.axes import (
     column_numbers,
     find_axes,
+    is_of_an_extensometer,
     options_without_header,
     read_strain,
     read_stress,
@@ -334,7 +335,7 @@ def _curve(
         strain_measure=options.strain_measure or axes["strain"].own_measure,  # type: ignore[arg-type]
         stress_measure=options.stress_measure or axes["stress"].own_measure,  # type: ignore[arg-type]
         shear_strain=shear,
-        steps=(*steps, *how_shear, *turned),
+        steps=(*steps, *_whose_travel(axes["strain"]), *how_shear, *turned),
         assumed=tuple(column.assumed for column in axes.values() if column.assumed),
         is_shear=any(_SHEAR_WORDS.search(column.name) for column in axes.values()),
         us_unit_hints=us_unit_hints(table, strain, mark)
@@ -349,6 +350,16 @@ def _curve(
         ),
         machine_travel=axes["strain"].is_of_the_machine,
     )
+
+
+def _whose_travel(column: Column) -> list[str]:
+    """A travel that may be the specimen's or the machine's, and was taken for the specimen's."""
+    if column.unit.quantity != "displacement" or column.is_of_the_machine:
+        return []
+    if is_of_an_extensometer(column):
+        return []
+    said = f"took column '{column.name}' as measured at the specimen"
+    return [f"{said}; where it is the crosshead's, the modulus is the machine's"]
 
 
 def _compression_negative(

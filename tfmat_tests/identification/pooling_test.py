@@ -185,7 +185,10 @@ def voce_specimens(values, noise=1.0):
 def test_specimens_that_disagree_are_told_with_the_parameter_and_alike_ones_are_not():
     alike = np.tile([200e3, 300.0, 250.0, 12.0], (5, 1))
     (pooled,) = pool(voce_specimens(alike))
-    assert pooled.warnings == []
+    # One extensometer's 2 % are in each interval, and not between the specimens.
+    (said,) = pooled.warnings
+    assert said.kind == "specimens agree too well"
+    assert "E (" in said.text and "sigma0" not in said.text and "Q" not in said.text
     different = alike.copy()
     different[:, 0] *= [0.9, 1.0, 1.1, 0.95, 1.05]
     results = voce_specimens(different)
@@ -198,7 +201,7 @@ def test_specimens_that_disagree_are_told_with_the_parameter_and_alike_ones_are_
     assert low < 180e3 and high > 220e3
     assert pooled.parameters["E"].ci95[0] < 200e3 < pooled.parameters["E"].ci95[1]
     own = np.array([result.parameters["E"].ci95 for result in results])
-    assert np.all(own[:, 1] - own[:, 0] < 0.1 * (high - low))
+    assert np.all(own[:, 1] - own[:, 0] < 0.5 * (high - low))
 
 
 def test_specimens_that_agree_better_than_their_intervals_share_an_error(results):
