@@ -28,6 +28,10 @@ from tfmat.curves.units import STRAIN_UNITS, STRESS_UNITS
 from tfmat.materials.law import Law
 from tfmat.materials.registry import MONOTONIC_LAWS
 
+# _FEW_POINTS: curves of fewer points may have two or three in the elastic part, or none.
+_FEW_POINTS = 40
+# _FIRST_AT: share of the maximum stress from which a first secant is no noise.
+_FIRST_AT = 0.1
 # Without enough points for a line the modulus is the secant to this share of the maximum stress, to so many of it.
 _SECANT_AT, _SECANT_ERROR = 0.2, 0.5
 # A law's own range is widened by this factor on both sides before a modulus is called absurd; a material's, because
@@ -97,6 +101,12 @@ def _measure(curve: MeasuredCurve, target: CurveTarget, raw: RawCurve) -> _Measu
     if found:
         line = max(found, key=lambda line: line.slope - 2 * line.slope_error)
         modulus, error = line.slope, line.slope_error / line.slope
+        # Of few points windows reach beyond the elastic part: the first secant is a lower bound of the modulus too.
+        first = int(np.flatnonzero(stress >= _FIRST_AT * stress.max())[0])
+        if len(strain) < _FEW_POINTS and strain[first] > 0:
+            secant = float(stress[first] / strain[first])
+            if secant > modulus:
+                modulus, error = secant, _SECANT_ERROR
     else:
         loaded = int(np.flatnonzero(stress >= _SECANT_AT * stress.max())[0])
         if strain[loaded] <= 0 or stress[loaded] <= 0:

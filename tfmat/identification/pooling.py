@@ -162,8 +162,8 @@ def _scatter_caveats(law: Law, usable: Sequence[Identification]) -> list[Caveat]
             f"between the specimens these scatter less than each interval says: {', '.join(less)}"
         )
         advice = (
-            "all may share an error, such as the extensometer's or the law's, which the scatter and the pooled interval "
-            "leave out: take the interval of one specimen for it"
+            "all may share an error, such as the extensometer's or the law's, which the scatter and the pooled "
+            "interval leave out: take the interval of one specimen for it"
         )
         found.append(Caveat("specimens agree too well", text, advice))
     return found
