@@ -36,7 +36,7 @@ _LEAST_NOISE = 1e-4
 # _ABOVE_NOISE: errors larger than so many times the noise are the law's.
 _ABOVE_NOISE = 2.0
 # COMPLIANCE: share of an elastic strain that machine and extensometer add or leave out, standard deviation. ISO 9513
-# allows an extensometer of class 1 an error of 1 %, and laboratories that test one bar differ by some 2 % in modulus.
+# allows an extensometer of class 1 an error of 1 % of its reading; grips and alignment are taken to add as much.
 COMPLIANCE = 0.02
 # _STEP: share of the elastic strain in the difference that gives the effect of a compliance.
 _STEP = 1e-4
@@ -55,11 +55,10 @@ class LeastSquaresFit:
       values: [curves, p], in the parameters' units.
       sigma: estimated standard deviation of the noise, [curves]: MPa, or over the given deviation (then ideally 1).
         NaN where the curve has no more points than parameters.
-      label_covariance: [curves, p, p] = sigma² (JᵀJ)⁻¹ on the scale of the labels.
+      label_covariance: [curves, p, p] = sigma² (JᵀJ)⁻¹ on the scale of the labels, and what `fit` was asked to count.
       label_std: [curves, p], its roots; std: [curves, p], in the parameters' units (to first order).
-      interval_labels: 95 % interval by Student's t, [curves, p, 2], cut to 0-1. It reaches to an end of the range
-        that the curve does not rule out: at which, the others fitted anew, the sum of squares rises by less than
-        t² sigma². (A law that bends strongly in a parameter makes the interval from the slope alone too narrow.)
+      interval_labels: 95 % interval by Student's t, [curves, p, 2], cut to 0-1: by the profile of the sum of squares
+        where the law is far from linear (see `profile_limits`). 0 and 1 are ends that the curve does not rule out.
       interval: the same in the parameters' units: of a parameter on a logarithmic scale not symmetric.
       rmse_mpa: root mean square residual, [curves].
       iterations, converged: of the search, [curves].
