@@ -12,6 +12,7 @@ Or identification: how fast arrays are answered, and whether curves of other law
   tools/benchmark --part=heads --batch_sizes=150        what a head adds to a step: two minutes
   tools/benchmark --part=dtensor                        meshes of CPU devices against one: ten minutes a round
   tools/benchmark --part=identify                       curves a second of tfmat.network_answers: half a minute
+  tools/benchmark --part=cold                           processor seconds of one cold command: five minutes
   tools/benchmark --part=other_laws                     AUROC for other shear laws and false alarms: half a minute
   tools/benchmark --part=memory                         a network beyond a gigabyte of memory: ten minutes
   tools/benchmark --part=laws                           microseconds a simulated record of every law: two minutes
@@ -31,14 +32,14 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks import counters, heads, job, memory, meshes, ranks, step
+from benchmarks import cold, counters, heads, job, memory, meshes, ranks, step
 from benchmarks.rounds import quantities_table
 from tfmat.console import log, open_console
 from tfmat.errors import InputError, TfmatError
 from tfmat.files import write_json
 
 _PARTS = (
-    "step", "job", "identify", "other_laws", "laws", "horovod", "counters", "heads", "dtensor",
+    "step", "job", "identify", "cold", "other_laws", "laws", "horovod", "counters", "heads", "dtensor",
     "memory",
 )  # fmt: skip
 _PART = flags.DEFINE_enum("part", "step", _PARTS, "what to measure")
@@ -196,6 +197,9 @@ def _measure(folder: pathlib.Path) -> dict[str, Any]:
         blocks = (2, 10) if quick else (8 * rounds, 50)
         content = heads.measure_heads(folder, batch_sizes, *blocks)
         console.print(heads.heads_table(content["summary"]))
+    elif _PART.value == "cold":
+        content = cold.measure_cold(folder, 1 if quick else rounds, 2 if quick else cold.NUM_FILES)
+        console.print(quantities_table("one cold command", content["quantities"]))
     elif _PART.value == "job":
         content = job.measure_job(
             num_curves=curves(1_000_000, 20_000),

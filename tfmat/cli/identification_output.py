@@ -21,7 +21,7 @@ _CERTIFICATE = (
     "status", "reason", "pareto_k", "effective_draws", "posterior_predictive_p", "independent_noise_p",
     "r_hat",
 )  # fmt: skip
-_DETAILS = ("network", "network_ci95", "polished", "least_squares", "least_squares_ci95")
+_DETAILS = ("network", "network_ci95", "least_squares", "least_squares_ci95")
 
 
 def write_csv(path: str, results: Sequence[Mapping[str, Any]], *, details: bool = False) -> None:
@@ -32,7 +32,7 @@ def write_csv(path: str, results: Sequence[Mapping[str, Any]], *, details: bool 
     its certificate follows, and the mean and the shortest 95 % interval of each parameter.
 
     Args:
-      details: also the network's, polished and least-squares values.
+      details: also the network's and the least-squares values.
     """
     units = {
         name: entry["unit"] for result in results for name, entry in result["parameters"].items()
@@ -280,15 +280,12 @@ def print_results(
             lines = note_lines(note, len(results), shared)
         for line in lines:
             console.print(Text(line, style="yellow"), soft_wrap=True)
-    console.print(Text(f"network: {_described(network)}", style="dim"), soft_wrap=True)
+    if network is not None:
+        from tfmat.identification.networks import name_of
+
+        console.print(Text(f"network: {name_of(network)}", style="dim"), soft_wrap=True)
     for style, line in cards:
         console.print(Text(line, style=style), soft_wrap=True)
-
-
-def _described(network: pathlib.Path | None) -> str:
-    from tfmat.identification.networks import name_of
-
-    return "none for this law; least squares alone" if network is None else name_of(network)
 
 
 def _print_steps(console: "Console", result: Mapping[str, Any]) -> None:

@@ -16,9 +16,9 @@ strain, toe; each step is said and can be switched off).
 Each curve gets one recommended answer: the parameters that fit it best, found by least squares from many starts, with
 95 % intervals that hold the noise, the misfit between law and curve, and 2 % of the extensometer. Neither a network nor
 samples change it. A parameter that the curve bounds on one side only is named. "use" says NO where an answer must not
-be used, and every kind of warning is explained once, with its files. --details shows three answers side by side: the
-network's (of --workdir, of runs/quickstart, or one that comes with tfmat), the polished one (two steps of least squares
-from it, of tests six) and the best fit.
+be used, and every kind of warning is explained once, with its files. --details shows two answers side by side: the
+network's (of --workdir, of runs/quickstart, or one that comes with tfmat) and the best fit. A network is loaded, which
+takes seconds, only where it has a part in what is told: with --details, --workdir, --samples or --noleast_squares.
 
 A tension test of a metal also gets what needs no law: chord modulus, Rp0.2, Rm and uniform elongation. Temperature,
 direction, rate and specimen are taken from the heads and names of the files.
@@ -119,7 +119,7 @@ FLAGS = (
     switch("cut_after_failure", True, "cut where the load drops for good, metals at the maximum load"),
     switch("envelope", True, "make the strain of noisy curves rise by averaging"),
     switch("least_squares", True, "fit by least squares and compare with other laws; off: network only"),
-    switch("details", False, "also show the network's, polished and least-squares values"),
+    switch("details", False, "also show the network's and the least-squares values"),
     switch("pool", False, "all curves are specimens of one material: one answer more, with scatter"),
     switch("skip_bad_files", False, "name files that cannot be read and go on with the others"),
     switch("next_test", False, "for laws of tests: which test to do next, and what it is expected to tell"),
@@ -150,11 +150,24 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     from tfmat.cli.verification import specimen_of
     from tfmat.curves.raw_files import find_files
     from tfmat.curves.record_files import find_records, refuse_tests, takes_tests
-    from tfmat.identification.networks import find_network, law_alone, read_sidecar
+    from tfmat.identification.networks import (
+        find_network,
+        law_alone,
+        needs_network,
+        read_sidecar,
+    )
 
     posterior = flag_values.samples is not None and not fixed
     network = find_network(flag_values.workdir, flag_values.law, posterior=posterior)
     sidecar = law_alone(flag_values.law) if network is None else read_sidecar(network)
+    if not needs_network(
+        sidecar,
+        named=flag_values.workdir is not None,
+        least_squares=flag_values.least_squares,
+        samples=posterior or flag_values.verify is not None,
+        details=flag_values.details,
+    ):
+        network = None
     solvers = solvers_of(flag_values, sidecar)
     check_samples(flag_values, sidecar, fixed)
     check_next_test(flag_values, sidecar)

@@ -14,7 +14,7 @@ answer = tfmat.identify({"uniaxial": (stretch - 1, stress), "equibiaxial": "ET.t
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,12 +29,21 @@ from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.units import axis_unit
 from tfmat.errors import InputError, nearest
 from tfmat.identification.answers import Identification
-from tfmat.identification.arrays import open_network
+from tfmat.identification.arrays import opened
 from tfmat.identification.further_tests import check_next_test
 from tfmat.identification.identify import identify as identify_cleaned
-from tfmat.identification.networks import law_alone
+from tfmat.identification.networks import (
+    Sidecar,
+    find_network,
+    law_alone,
+    needs_network,
+    read_sidecar,
+)
 from tfmat.identification.record_answers import identify_records
 from tfmat.materials.law import Array
+
+if TYPE_CHECKING:
+    from tfmat.identification.identifier import Identifier
 
 # Options of reading that mean something for arrays too.
 _FOR_ARRAYS = ("strain_unit", "stress_unit", "strain_measure", "stress_measure", "shear_strain")
@@ -52,6 +61,7 @@ def identify(
     least_squares: bool = True,
     samples: int = 0,
     correct: bool = True,
+    details: bool = False,
     next_test: bool = False,
     predict: Sequence[str] = (),
     candidate: Sequence[str] = (),
@@ -69,6 +79,7 @@ def identify(
     least_squares: bool = True,
     samples: int = 0,
     correct: bool = True,
+    details: bool = False,
     next_test: bool = False,
     predict: Sequence[str] = (),
     candidate: Sequence[str] = (),
@@ -87,6 +98,7 @@ def identify(
     least_squares: bool = True,
     samples: int = 0,
     correct: bool = True,
+    details: bool = False,
     next_test: bool = False,
     predict: Sequence[str] = (),
     candidate: Sequence[str] = (),
@@ -104,6 +116,7 @@ def identify(
     least_squares: bool = True,
     samples: int = 0,
     correct: bool = True,
+    details: bool = False,
     next_test: bool = False,
     predict: Sequence[str] = (),
     candidate: Sequence[str] = (),
@@ -118,14 +131,15 @@ def identify(
         `stress`, `time` (s), `rate` (1/s) and `temperature` (°C), or a list of these for several tests of a kind.
       stress: with strains their stresses, of the same form; MPa if `stress_unit` says nothing else.
       law: name of the law, or `path/to/file.py:ClassName`; needed where no network is named, but for hahn_tsai.
-      workdir: folder of the run whose network helps; None is runs/quickstart where its law is the one asked for, or
-        the network that comes with tfmat, or none: then least squares alone answers.
+      workdir: folder of the run whose network is asked too. Without it a network that comes with tfmat is loaded only
+        where it has a part in the answer (see `needs_network`); least squares needs none.
       fixed: known parameters, name -> value in its unit.
       least_squares: False answers with the network alone.
       samples: to draw from the posterior of each curve: `answer.samples` (`Samples`). They start from the network's
         where it says how sure it is, and else, or with `fixed`, from least squares.
       correct: corrects the network's posterior with the law's likelihood (`answer.posterior.certificate` says how well
         that went); False leaves it as it is.
+      details: also what the network says of each parameter, `answer.parameters[name].network`; it loads TensorFlow.
       next_test: of a law of tests, also what further tests are expected to tell: `answer.next_test` (`NextTests`).
       predict, candidate: what further tests are to narrow, and which to choose from, each `TEST:SETTING=VALUE,...`.
       options: the fields of `ReadingOptions` and `CleaningOptions`, e.g. `stress_unit="ksi"` or `toe="off"`.
@@ -140,8 +154,18 @@ def identify(
         neither a network nor a law can give.
     """
     reading, cleaning = _options(options, arrays=stress is not None)
-    network = open_network(workdir, law, posterior=samples > 0 and not fixed)
-    source = network if network is not None else law_alone(str(law))
+    sampled = samples > 0 and not fixed
+    folder = find_network(workdir, law, posterior=sampled)
+    sidecar = law_alone(str(law)) if folder is None else read_sidecar(folder)
+    source: Identifier | Sidecar = sidecar
+    if folder is not None and needs_network(
+        sidecar,
+        named=workdir is not None,
+        least_squares=least_squares,
+        samples=sampled,
+        details=details,
+    ):
+        source = opened(folder)
     if next_test:
         check_next_test(source.law, source.settings, predict, candidate)
     elif predict or candidate:

@@ -95,12 +95,13 @@ def network_answers(
     Raises:
       InputError: no network there, another law, or arrays that are no curves.
     """
-    identifier = open_network(workdir, law)
-    if identifier is None:
+    folder = find_network(workdir, law)
+    if folder is None:
         raise InputError(
             f"no network for law {law} comes with tfmat; train one (tfmat train --law={law} --workdir=runs/{law}) and "
             "name its folder (workdir), or use tfmat.identify, which needs none"
         )
+    identifier = opened(folder)
     strain, stress = _arrays(strain, stress)
     single = stress.ndim == 1
     labels, std, limits = _answers(identifier, strain, np.atleast_2d(stress))
@@ -129,12 +130,9 @@ def network_answers(
     )
 
 
-def open_network(
-    workdir: str | os.PathLike | None, law: str | None, *, posterior: bool = False
-) -> "Identifier | None":
-    """The network that `find_network` finds, loaded once while it is not changed; None where there is none."""
-    folder = find_network(workdir, law, posterior=posterior)
-    return None if folder is None else _identifier(folder, _changed(folder))
+def opened(folder: pathlib.Path) -> "Identifier":
+    """The network in a folder, loaded once while it is not changed."""
+    return _identifier(folder, _changed(folder))
 
 
 def _answers(

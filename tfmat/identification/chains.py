@@ -12,8 +12,6 @@ import functools
 from typing import Any
 
 import numpy as np
-import scipy.special
-import scipy.stats
 
 from tfmat.identification.likelihood import Likelihoods
 from tfmat.identification.side_by_side import in_processes
@@ -156,6 +154,8 @@ def _log_evidence(
     X.-L. Meng, W. H. Wong, Simulating ratios of normalizing constants via a simple identity, Statist. Sinica 6 (1996)
     831-860, equation 4.1.
     """
+    import scipy.stats  # half a second, and least squares needs none of it
+
     chosen = generator.choice(len(labels), _BRIDGE, replace=len(labels) < _BRIDGE)
     shape = np.cov(labels.T) + 1e-16 * np.eye(labels.shape[1])
     bridge = scipy.stats.multivariate_t(labels.mean(axis=0), shape, _FREEDOM, seed=generator)

@@ -17,7 +17,6 @@ from tfmat.identification.least_squares import (
     LeastSquaresFit,
     deviation_by_strain_noise,
     fit,
-    polish,
 )
 from tfmat.identification.other_laws import BETTER, compare_laws
 from tfmat.identification.start_values import coarse_minimum, even_labels, tried_costs
@@ -90,31 +89,24 @@ class ClassicalAnswer:
     """What least squares says of one curve.
 
     Attributes:
-      best: from scratch and from the network's answer, whichever fits better.
-      polished: [p], two steps from the network's answer within the law's ranges; None without a network.
+      best: the global minimum, as far as many starts can tell.
       better: another law of the family that fits clearly better, and its error in MPa; or None.
     """
 
     best: BestFit
-    polished: Array | None
     better: tuple[str, float] | None
 
 
-def classical_answer(
-    law: Law, curve: MeasuredCurve, labels: Array | None = None
-) -> ClassicalAnswer:
-    """Least squares of a curve; `labels`, one more start, is the network's answer [p], None where there is none."""
+def classical_answer(law: Law, curve: MeasuredCurve) -> ClassicalAnswer:
+    """Least squares of a curve. No network has a part in it, so that the answer is the same without one."""
     points = grouped_points(curve)
     # Far from the answer a law may overflow; such labels are not taken.
     with np.errstate(all="ignore"):
-        best = best_fit(law, *points, start=labels, compliance=compliance_of(curve))
-        polished = None
-        if labels is not None:
-            polished = polish(law, points[0][None], points[1][None], None, labels[None]).values[0]
+        best = best_fit(law, *points, compliance=compliance_of(curve))
         # No law comes nearer than the noise, which many points tell well.
         noise = noise_of(points[1]) if len(points[1]) >= _MANY_POINTS else 0.0
         better = _better_law(law, best, points) if BETTER * best.rmse_mpa > noise else None
-        return ClassicalAnswer(best, polished, better)
+        return ClassicalAnswer(best, better)
 
 
 def compliance_of(curve: MeasuredCurve) -> float:
@@ -135,7 +127,6 @@ def best_fit(
     strain: Array,
     stress: Array,
     *,
-    start: Array | None = None,
     compliance: float = COMPLIANCE,
 ) -> BestFit:
     """The global minimum of the sum of squares, as far as many starts can tell.
@@ -147,12 +138,11 @@ def best_fit(
 
     Args:
       strain, stress: [points], - and MPa.
-      start: labels [p] of one more start.
       compliance: as of `fit`.
     """
     wide = widened(law)
     with np.errstate(all="ignore"):
-        labels, cost = minima(_points(law, strain, stress), wide, start)
+        labels, cost = minima(_points(law, strain, stress), wide)
         answer = wide.label_stress(strain[None], labels[:1])[0]
         deviation = deviation_by_strain_noise(History(strain=strain[None]), stress, answer)
         found = fit(
@@ -172,15 +162,12 @@ def _points(law: Law, strain: Array, stress: Array) -> Residuals:
     return Residuals(law, strain[None], stress[None], np.ones((1, len(strain))))
 
 
-def minima(
-    curve: Residuals, wide: Law, start: Array | None = None, rounds: int = MOST_ROUNDS
-) -> tuple[Array, Array]:
+def minima(curve: Residuals, wide: Law, rounds: int = MOST_ROUNDS) -> tuple[Array, Array]:
     """Where searches from many starts end, the best first.
 
     Args:
       curve: one curve, or the tests of one material, and their law.
       wide: the law with the ranges to search.
-      start: labels [p] of one more start.
       rounds: how often the parameters of the best minimum are moved through their ranges, at most; 0: see `_FAR`.
 
     Returns:
@@ -190,8 +177,6 @@ def minima(
     tried = even_labels(_TRIED if parameters > 1 else _TRIED_ONE, parameters)
     cost = _tried(curve, tried)
     starts = tried[np.argsort(cost, kind="stable")[:_STARTS]]
-    if start is not None:
-        starts = np.concatenate([starts, start[None]])
     wide_curve = dataclasses.replace(curve, law=wide)
     starts = wide.to_labels(law.from_labels(starts))
     far, near = (None, None) if rounds else (_FAR, _NEAR)
@@ -351,10 +336,3 @@ def conditioned(law: Law, fixed: Mapping[str, float]) -> Law:
     known = {p.name: p.fixed for p in law.parameters if p.fixed is not None}
     scales = {p.name: p.scale for p in law.parameters}
     return type(law)(ranges=ranges, fixed={**known, **fixed}, scales=scales)
-
-
-def labels_of_others(law: Law, labels: Array, conditioned_law: Law) -> Array:
-    """Columns of `labels` [curves, identified by law] that `conditioned_law` still identifies."""
-    remaining = {parameter.name for parameter in conditioned_law.identified}
-    columns = [i for i, parameter in enumerate(law.identified) if parameter.name in remaining]
-    return labels[:, columns]

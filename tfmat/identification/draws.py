@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 import scipy.special
-import scipy.stats
 
 from tfmat.errors import InputError
 from tfmat.identification.likelihood import PRIOR_VARIANCE
@@ -112,7 +111,7 @@ def normal_proposals(mean: Array, covariance: Array, samples: int) -> Draws:
     normal = np.random.default_rng(0).standard_normal((1, 2 * samples, count))
     numbers, over_normal = with_wider_half(normal)
     labels = np.clip(mean, 0.0, 1.0) + (numbers * deviations) @ axes.T
-    density = scipy.stats.norm.logpdf(numbers).sum(axis=2) - np.log(deviations).sum()
+    density = _log_normal(numbers).sum(axis=2) - np.log(deviations).sum()
     return Draws(labels, density, density + over_normal)
 
 
@@ -180,8 +179,14 @@ def independent_normal(labels: Array, std: Array, samples: int, seed: int) -> Dr
     uniform = np.random.default_rng(seed).uniform(size=shape)
     drawn = labels[:, None] + std[:, None] * scipy.special.ndtri(low[:, None] + uniform * mass)
     drawn = np.clip(drawn, 0.0, 1.0)
-    density = scipy.stats.norm.logpdf(drawn, labels[:, None], std[:, None]) - np.log(mass)
+    standard = (drawn - labels[:, None]) / std[:, None]
+    density = _log_normal(standard) - np.log(std[:, None]) - np.log(mass)
     return Draws(drawn, density.sum(axis=2))
+
+
+def _log_normal(numbers: Array) -> Array:
+    """Logarithm of the density of the standard normal distribution."""
+    return -0.5 * np.square(numbers) - 0.5 * np.log(2.0 * np.pi)
 
 
 @functools.lru_cache(maxsize=8)
@@ -190,5 +195,7 @@ def even_normal(samples: int, num_labels: int) -> Array:
 
     A. B. Owen, Scrambled net variance for integrals of smooth functions, Annals of Statistics 25 (1997) 1541-1562.
     """
+    import scipy.stats  # half a second, and least squares needs none of it
+
     points = scipy.stats.qmc.Sobol(num_labels, rng=0).random(samples)
     return scipy.special.ndtri(np.clip(points, 1e-9, 1.0 - 1e-9))

@@ -16,7 +16,6 @@ from tfmat.identification.classical import (
     ClassicalAnswer,
     classical_answer,
     conditioned,
-    labels_of_others,
 )
 from tfmat.identification.draws import check_samples
 from tfmat.identification.networks import Sidecar
@@ -51,8 +50,8 @@ def identify(
 
     Args:
       source: a network, or only the description of one: then least squares alone answers.
-      fixed: parameters that are known, name -> value in its unit. The network was trained without this knowledge: its
-        answer is then only a start for least squares.
+      fixed: parameters that are known, name -> value in its unit. The network was trained without this knowledge, and
+        least squares alone answers.
       least_squares: False leaves out everything that is not the network's.
       samples: to draw from the posterior of each curve: a network's, or, where there is none, about least squares.
       correct: corrects a whole posterior with the law's likelihood; False leaves it as the network gives it.
@@ -168,10 +167,7 @@ def _answer(
     """The answer for one curve of a known law."""
     assert source.law is not None
     conditions = len(law.identified) < len(source.law.identified)
-    start = None if predicted is None else predicted.labels
-    if start is not None and conditions:
-        start = labels_of_others(source.law, start[None], law)[0]
-    classical = classical_answer(law, curve, start) if asked.least_squares else None
+    classical = classical_answer(law, curve) if asked.least_squares else None
     if conditions:
         # It was trained without knowing the given parameters.
         predicted = None

@@ -1,6 +1,6 @@
 """Classical identification: least squares for many curves at once, with intervals. NumPy only.
 
-The baseline that a network is measured with, and what polishes its answers.
+The baseline that a network is measured with.
 """
 
 import dataclasses
@@ -20,7 +20,6 @@ from tfmat.materials.levenberg_marquardt import Minimum, Residuals, minimise
 COVERAGE = 0.95
 # Tests that leave a direction nearly open have long, bent valleys.
 _MOST_ITERATIONS, _MOST_ON_TESTS = 100, 200
-_TRIES_A_STEP = 8
 # Of a variance by the other parameters; double precision resolves no more.
 _MOST_INFLATION = 1e12
 
@@ -29,8 +28,14 @@ Flags = NDArray[np.bool_]
 _Pool = list[tuple[Array, Array, NDArray[np.intp]]]
 # How far the rise of the sum of squares at an end may be from what a linear law gives, as a share of it.
 _LINEAR = 0.25
-# Searches with one label held: their steps at most, and the gain of the sum of squares after which they end.
-_ITERATIONS, _TOLERANCE = 20, 1e-4
+# _ITERATIONS: steps of a search with one label held, at most.
+_ITERATIONS = 20
+# _TOLERANCE: such a search ends where a step promises less than this share of the rise that ends an interval.
+_TOLERANCE = 0.02
+# _AT_ONCE: searches side by side in which a few profiles are tried at several places.
+_AT_ONCE = 8
+# _BETWEEN: an end lies on a line between places where the root of the rise, over its value at the end, is so near 1.
+_BETWEEN = 0.1
 # _LEAST_NOISE: noise is not smaller than this share of the largest response, since no more digits are written.
 _LEAST_NOISE = 1e-4
 # _ABOVE_NOISE: errors larger than so many times the noise are the law's.
@@ -95,10 +100,10 @@ def fit(
     starts: int | None = None,
     deviation: Array | None = None,
     max_iterations: int | None = None,
-    max_taken: int | None = None,
     correlated: bool = False,
     compliance: float = 0.0,
     elsewhere: Array | None = None,
+    thinned: Residuals | None = None,
 ) -> LeastSquaresFit:
     """Least squares with Levenberg-Marquardt inside the law's ranges.
 
@@ -109,19 +114,20 @@ def fit(
       start: labels [curves, p] to start from; None finds them (`start_labels`).
       starts: local searches, from the best of many labels, where `start` is None; None is enough for the law.
       deviation: standard deviation of the noise of each point up to a factor, [curves, points], MPa; None is even.
-      max_iterations: steps tried at the most (None: enough); max_taken: of these, steps that made the fit better (None:
-        all).
+      max_iterations: steps tried at the most; None is enough.
       correlated: residuals of neighbouring points may be alike, as they are where the law does not follow the curve;
         covariance and intervals then account for it (see `correlated_errors`). Points stand in order.
       compliance: standard deviation of the share of an elastic strain that machine and extensometer add or leave out.
       elsewhere: for one curve, labels [any, p] of other minima and from all over the range: searches from them look for
         what else the curve allows where a law is far from linear in its labels. None is quick, and may miss some.
+      thinned: for one record of a law that is slow to answer, fewer of its points. Profiles are followed on them, about
+        the response of the fit in place of the measured one.
     """
     residuals = _residuals(law, strain, stress, valid, deviation)
     if start is None:
         start = start_labels(law, residuals.strain, residuals.stress, residuals.weights, starts)
-    found = _minimum(residuals, start, max_iterations, max_taken)
-    return _answer(residuals, found, correlated, compliance, elsewhere)
+    found = _minimum(residuals, start, max_iterations)
+    return _answer(residuals, found, correlated, compliance, elsewhere, thinned)
 
 
 def minima_near(
@@ -136,41 +142,14 @@ def _minimum(
     residuals: Residuals,
     start: Array,
     max_iterations: int | None = None,
-    max_taken: int | None = None,
 ) -> Minimum:
     on_tests = isinstance(residuals.strain, TestSet)
     max_iterations = max_iterations or (_MOST_ON_TESTS if on_tests else _MOST_ITERATIONS)
-    found = minimise(residuals, start, max_iterations, max_taken=max_taken)
+    found = minimise(residuals, start, max_iterations)
     unique = residuals.law.sorted_labels(found.labels)
     if unique is not found.labels:
-        found = minimise(residuals, unique, max_iterations, max_taken=max_taken)
+        found = minimise(residuals, unique, max_iterations)
     return found
-
-
-def polish(
-    law: Law,
-    strain: Array | TestSet,
-    stress: Array,
-    valid: Flags | None,
-    labels: Array,
-    *,
-    steps: int = 2,
-    deviation: Array | None = None,
-) -> LeastSquaresFit:
-    """Improves a network's labels [curves, p] by a few steps of least squares; never to a worse fit. See `fit`.
-
-    A step that would make it worse is tried again, shorter, and does not count.
-    """
-    return fit(
-        law,
-        strain,
-        stress,
-        valid,
-        start=labels,
-        deviation=deviation,
-        max_iterations=_TRIES_A_STEP * steps,
-        max_taken=steps,
-    )
 
 
 def fit_with_noise(
@@ -228,6 +207,7 @@ def _answer(
     correlated: bool,
     compliance: float,
     elsewhere: Array | None,
+    thinned: Residuals | None,
 ) -> LeastSquaresFit:
     law, labels = residuals.law, found.labels
     counted = residuals.weights > 0
@@ -243,7 +223,8 @@ def _answer(
     quantile = scipy.special.stdtrit(np.maximum(freedom, 1), 0.5 + COVERAGE / 2)
     half = quantile[:, None] * label_std
     rise = ((quantile * sigma)[:, None] * widening) ** 2
-    interval_labels = profile_limits(residuals, found, half, rise, elsewhere)
+    profiled = (residuals, found) if thinned is None else _noiseless(thinned, residuals, found)
+    interval_labels = profile_limits(*profiled, half, rise, elsewhere)
     if compliance:
         added = _by_compliance(residuals, found, sigma, compliance)
         covariance += added
@@ -273,6 +254,16 @@ def _answer(
         | _singular(found.normal),
         widening=widening,
     )
+
+
+def _noiseless(
+    thinned: Residuals, residuals: Residuals, found: Minimum
+) -> tuple[Residuals, Minimum]:
+    """Fewer points of the fit's own response, which weigh as much as all points do, and their fit, which is exact."""
+    response = thinned.law.label_stress(thinned.strain, found.labels)
+    weights = thinned.weights * np.sqrt(residuals.weights.size / thinned.weights.size)
+    points = dataclasses.replace(thinned, stress=response, weights=weights)
+    return points, dataclasses.replace(found, cost=np.zeros_like(found.cost))
 
 
 def _count_correlation(
@@ -516,7 +507,7 @@ class _Sides:
         at = np.take_along_axis(self.best, self.column[:, None], 1)[:, 0]
         room = np.where(self.side > 0.0, 1.0 - at, at)
         inside, reached, rows = self.best, np.zeros(len(first)), np.arange(len(first))
-        for _ in range(_ROUNDS):
+        for _ in range(_ROUNDS if elsewhere is not None else 1):
             part = self.rows(rows)
             found = part._ends(room[rows], inside[rows], first[rows], pool)
             reached[rows] = np.maximum(reached[rows], found)
@@ -545,7 +536,9 @@ class _Sides:
         """Labels [rows, p] and rise [rows] of the best fits with the held labels as they are in `start` [rows, p]."""
         held = np.zeros(start.shape, np.bool_)
         held[np.arange(len(start)), self.column] = True
-        found = minimise(self.residuals, start, _ITERATIONS, _TOLERANCE, held)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            tolerance = _TOLERANCE * self.rise / (2.0 * self.cost + self.rise)
+        found = minimise(self.residuals, start, _ITERATIONS, tolerance, held)
         rise = 2.0 * (found.cost - self.cost)
         rise = np.where(np.isnan(rise), np.inf, rise)
         pool.append((found.labels, rise, self.curve))
@@ -568,29 +561,47 @@ class _Sides:
         labels, below = inside.copy(), self.held(inside)
         above = np.full(len(room), np.inf)
         root_below, root_above = np.zeros(len(room)), np.full(len(room), np.inf)
-        tried = np.where(np.isfinite(first) & (first > below), first, 0.5 * (below + room))
-        active = below < room
+        if below.any():
+            root_below = np.sqrt(np.maximum(self.height(inside), 0.0))
+        first = np.where(np.isfinite(first) & (first > below), first, 0.5 * (below + room))
+        some, tried = np.flatnonzero(below < room), first[below < room, None]
         for number in range(_TRIES):
-            some = np.flatnonzero(active)
             if not len(some):
                 break
-            part = self.rows(some)
-            found, rise = part._search(part.moved(tried[some], labels[some]), pool)
-            root = np.sqrt(np.maximum(rise / part.rise, 0.0))
-            low, high = some[root <= 1.0], some[root > 1.0]
-            below[low], root_below[low], labels[low] = (
-                tried[low],
-                root[root <= 1.0],
-                found[root <= 1.0],
-            )
-            above[high], root_above[high] = tried[high], root[root > 1.0]
-            active = (below < room) & (above - below > _NEAR * below + _LEAST_DISTANCE)
-            active &= np.abs(root_below - 1.0) > _NEAR
+            count = tried.shape[1]
+            part = self.rows(np.repeat(some, count))
+            start = part.moved(tried.reshape(-1), np.repeat(labels[some], count, axis=0))
+            found, rise = part._search(start, pool)
+            root = np.sqrt(np.maximum(rise / part.rise, 0.0)).reshape(tried.shape)
+            for row, distances, roots, of_row in zip(
+                some, tried, root, found.reshape(*tried.shape, -1), strict=True
+            ):
+                low = np.flatnonzero(roots <= 1.0)
+                if len(low) and distances[low[-1]] > below[row]:
+                    below[row], root_below[row] = distances[low[-1]], roots[low[-1]]
+                    labels[row] = of_row[low[-1]]
+                high = np.flatnonzero((roots > 1.0) & (distances > below[row]))
+                if len(high) and distances[high[0]] < above[row]:
+                    above[row], root_above[row] = distances[high[0]], roots[high[0]]
+            near = np.fmin(np.abs(root_below - 1.0), np.abs(root_above - 1.0)) <= _BETWEEN
+            is_narrow = above - below <= _NEAR * below + _LEAST_DISTANCE
+            some = np.flatnonzero((below < room) & ~near & ~is_narrow)
+            lower, upper, root = below[some, None], above[some, None], root_below[some, None]
+            is_open, end = np.isinf(upper), room[some, None]
+            places = _AT_ONCE // max(len(some), 1)
             with np.errstate(invalid="ignore", divide="ignore"):
-                share = (1.0 - root_below) / (root_above - root_below)
-                share = np.clip(share if number % 3 else np.full(len(room), 0.5), 0.1, 0.9)
-                growth = np.clip(np.nan_to_num(1.0 / root_below, nan=4.0, posinf=4.0), 1.5, 4.0)
-                inner = below + share * (above - below)
-            outer = np.minimum(np.maximum(below, tried) * growth, room)
-            tried = np.where(np.isinf(above), outer, inner)
-        return below
+                if places > 1:
+                    share = np.arange(1, places + 1) / (places + 1.0)
+                    outer = lower ** (1.0 - share) * end**share
+                    outer[:, -1] = end[:, 0]
+                else:
+                    # A line through both roots, and every third time the middle, for a kink misleads lines.
+                    share = np.full(root.shape, 0.5)
+                    if number % 3:
+                        share = np.clip((1.0 - root) / (root_above[some, None] - root), 0.1, 0.9)
+                    outer = np.minimum(lower * np.clip(1.02 / root, 1.2, 4.0), end)
+                tried = np.where(is_open, outer, lower + share * (upper - lower))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            between = below + (1.0 - root_below) / (root_above - root_below) * (above - below)
+            beyond = np.where(root_below >= 1.0 - _BETWEEN, below / root_below, below)
+        return np.minimum(np.where(np.isinf(above), beyond, between), room)

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import scipy.special
-import scipy.stats
 
 from tfmat.curves.cleaning import MeasuredCurve
 from tfmat.curves.measured_tests import MeasuredRecord, coarse
@@ -210,7 +209,7 @@ class MeasuredLikelihoods(Likelihoods):
         ratios = [errors.noise_ratio(each) for errors, each in pairs]
         above, below = np.array([errors.noise_freedom for errors, _ in pairs]).T
         ratio = np.average(ratios, axis=0, weights=above)
-        return np.asarray(scipy.stats.f.sf(ratio, above.sum(), below.sum()))
+        return np.asarray(scipy.special.fdtrc(above.sum(), below.sum(), ratio))
 
     def _answer(
         self, history: History, labels: Array, steps: Sequence[float] = (0.0,)

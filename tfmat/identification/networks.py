@@ -182,6 +182,32 @@ def find_network(
     return folder if posterior and folder.is_dir() else folder.parent
 
 
+def needs_network(
+    sidecar: Sidecar,
+    *,
+    named: bool = False,
+    least_squares: bool = True,
+    samples: bool = False,
+    details: bool = False,
+) -> bool:
+    """Whether the network itself has to answer, which loads TensorFlow: where it can change what is told.
+
+    Least squares has no part of it. The network answers where there is no least squares or no law, where the law itself
+    errs (see `recommended_method`), where samples start from its posterior, and where somebody asks what it says.
+
+    Args:
+      sidecar: of the network that was found, or of a law alone.
+      named: whether the user named its folder.
+      least_squares, samples: whether these are asked for.
+      details: whether the network's answer is to stand beside that of least squares.
+    """
+    if sidecar.file is None:
+        return False
+    if sidecar.law is None or sidecar.law.own_error or named or details or not least_squares:
+        return True
+    return samples and sidecar.uncertainty != "none"
+
+
 def _law_of(folder: pathlib.Path) -> str | None:
     law = read_sidecar(folder).law
     return law.name if law else None

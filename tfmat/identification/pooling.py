@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.stats
+import scipy.special
 
 from tfmat.curves.cleaning import Caveat, MeasuredCurve
 from tfmat.curves.measured_tests import MeasuredRecord, MeasuredTest
@@ -85,9 +85,9 @@ def _pooled(
     together = None
     if usable[0].method == "least_squares":
         if isinstance(curve, MeasuredRecord):
-            together = fit_record(law, curve, mean).best.values
+            together = fit_record(law, curve).best.values
         else:
-            together = best_fit(law, *grouped_points(curve), start=mean).values
+            together = best_fit(law, *grouped_points(curve)).values
     left_out = [member for member in members if member.do_not_use]
     warnings = []
     if left_out:
@@ -129,7 +129,7 @@ def scatter_over_intervals(values: Array, deviations: Array) -> tuple[float, flo
     mean = np.sum(weights * values) / np.sum(weights)
     free = len(values) - 1
     heterogeneity = float(np.sum(weights * np.square(values - mean)))
-    return float(np.sqrt(heterogeneity / free)), float(scipy.stats.chi2.sf(heterogeneity, free))
+    return float(np.sqrt(heterogeneity / free)), float(scipy.special.chdtrc(free, heterogeneity))
 
 
 def _scatter_caveats(law: Law, usable: Sequence[Identification]) -> list[Caveat]:
@@ -141,7 +141,7 @@ def _scatter_caveats(law: Law, usable: Sequence[Identification]) -> list[Caveat]
         labels = np.array([[parameter.to_unit_interval(v) for v in row] for row in known])
         if len(known) < 2 or not np.all(labels[:, 2] > labels[:, 1]):
             continue
-        deviations = (labels[:, 2] - labels[:, 1]) / (2.0 * scipy.stats.norm.ppf(0.975))
+        deviations = (labels[:, 2] - labels[:, 1]) / (2.0 * scipy.special.ndtri(0.975))
         ratio, chance = scatter_over_intervals(labels[:, 0], deviations)
         if chance < _SELDOM and ratio > _CLEARLY:
             more.append(f"{parameter.name} ({ratio:.2g} times)")
@@ -260,7 +260,7 @@ def _values(
     mean = labels.mean(axis=0)
     values = law.from_labels(labels)
     half = (
-        scipy.stats.t.ppf(0.5 + _COVERAGE / 2, len(labels) - 1)
+        scipy.special.stdtrit(len(labels) - 1, 0.5 + _COVERAGE / 2)
         * labels.std(axis=0, ddof=1)
         / np.sqrt(len(labels))
     )

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.stats
 
 from tfmat.identification.draws import Draws
 from tfmat.identification.likelihood import PRIOR_VARIANCE
@@ -134,4 +133,4 @@ def _band(curves: int) -> float:
     counts = random.multinomial(curves, np.full(_PLACES, 1 / _PLACES), _SETS)
     shares = np.cumsum(counts[:, :-1], axis=1) / curves
     scaled = np.abs(shares - places) / np.sqrt(places * (1 - places) / curves)
-    return float(scipy.stats.scoreatpercentile(scaled.max(axis=1), 95))
+    return float(np.percentile(scaled.max(axis=1), 95))

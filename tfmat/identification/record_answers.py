@@ -14,7 +14,7 @@ from tfmat.errors import InputError
 from tfmat.identification import caveats
 from tfmat.identification.answers import Identification
 from tfmat.identification.certify import Asked, certify
-from tfmat.identification.classical import BestFit, ClassicalAnswer, conditioned, labels_of_others
+from tfmat.identification.classical import BestFit, ClassicalAnswer, conditioned
 from tfmat.identification.identify import identify, network_of, notes_on_fixed
 from tfmat.identification.networks import Sidecar
 from tfmat.identification.open_answers import open_caveats
@@ -109,14 +109,11 @@ def _answer(
     assert source.law is not None
     predicted, warnings = answered
     conditions = len(law.identified) < len(source.law.identified)
-    start = None if predicted is None else predicted.labels
-    if start is not None and conditions:
-        start = labels_of_others(source.law, start[None], law)[0]
     if predicted is None and not asked.least_squares:
         raise InputError(
             f"{record.name}: no test of it is one that the network was trained on; leave --noleast_squares out"
         )
-    fitted = fit_record(law, record, start) if asked.least_squares else None
+    fitted = fit_record(law, record) if asked.least_squares else None
     if conditions:
         predicted = None
     network = None if isinstance(source, Sidecar) else source
@@ -140,7 +137,7 @@ def _answer(
         # No law comes nearer than the noise.
         if BETTER * errors["least_squares"] > rms_percent(_noise_of_tests(record)):
             better = better_law(law, record, fitted)
-        classical = ClassicalAnswer(fitted.best, fitted.polished, better)
+        classical = ClassicalAnswer(fitted.best, better)
     method = recommended_method(law, predicted, classical, errors)
     said = [*record.warnings, *(warnings if predicted is not None else []), *made.caveats]
     said += _caveats(law, record, method, predicted, fitted, errors, of_tests)

@@ -20,7 +20,7 @@ from tfmat.identification.classical import (
     widened,
     within,
 )
-from tfmat.identification.least_squares import COMPLIANCE, LeastSquaresFit, fit, polish
+from tfmat.identification.least_squares import COMPLIANCE, LeastSquaresFit, fit
 from tfmat.identification.other_laws import compare_laws
 from tfmat.materials.law import Array, Law
 from tfmat.materials.levenberg_marquardt import Residuals
@@ -32,8 +32,6 @@ _SEARCHED_POINTS = 400
 _RIVAL = 1.5
 # Costs that differ by less are one minimum's.
 _ALIKE = 1e-5
-# Steps from a network's answer: means of parameters that trade against each other fit no test, and are mended in few.
-_POLISHING = 6
 # Student's t of 95 % for many points.
 _QUANTILE = 2.0
 
@@ -44,14 +42,12 @@ class RecordFit:
 
     Attributes:
       best: see `BestFit`; its rmse_mpa is over the deviation of the points where they have one.
-      polished: [p], a few steps from the network's answer within the law's ranges; None without a network.
       rivals: labels [rivals, p] of other minima that fit nearly as well, on the scale of the law's ranges, the best
         first; cost: half their sum of squares on the searched points, [rivals].
       searched: the residuals that they belong to.
     """
 
     best: BestFit
-    polished: Array | None
     rivals: Array
     cost: Array
     searched: Residuals
@@ -64,19 +60,14 @@ def residuals_of(law: Law, record: MeasuredRecord) -> Residuals:
     return Residuals(law, record.test_set, record.response[None], weights[None])
 
 
-def fit_record(law: Law, record: MeasuredRecord, start: Array | None = None) -> RecordFit:
-    """The parameters that fit all tests of a record best, as far as many starts can tell.
-
-    Args:
-      start: labels [p] of one more start, a network's answer.
-    """
-    most = max(_SEARCHED_POINTS // len(record.tests), 3 * max(len(t.turns) for t in record.tests))
-    searched = residuals_of(law, MeasuredRecord(record.name, coarse(record.tests, most)))
+def fit_record(law: Law, record: MeasuredRecord) -> RecordFit:
+    """The parameters that fit all tests of a record best, as far as many starts can tell."""
+    searched = residuals_of(law, _on_points(record, _SEARCHED_POINTS))
     wide = widened(law)
     points = residuals_of(wide, record)
     given = (points.strain, points.stress, None)
     with np.errstate(all="ignore", divide="ignore"):
-        labels, cost = minima(searched, wide, start, _rounds(record))
+        labels, cost = minima(searched, wide, _rounds(record))
         order = _preferred(law.to_labels(wide.from_labels(labels)), cost)
         labels, cost = labels[order], cost[order]
         deviation = 1.0 / points.weights
@@ -91,19 +82,24 @@ def fit_record(law: Law, record: MeasuredRecord, start: Array | None = None) -> 
             compliance=compliance,
             # Laws that remember are slow to answer.
             elsewhere=elsewhere(labels, cost) if _rounds(record) else None,
+            thinned=None
+            if _rounds(record)
+            else residuals_of(wide, _on_points(record, _SEARCHED_POINTS)),
         )
-        polished = None
-        if start is not None:
-            polished = polish(law, *given, start[None], steps=_POLISHING, deviation=deviation)
         found = _with_open_ends(wide, points, found)
     near = cost <= _RIVAL * cost[0]
     return RecordFit(
         best=within(law, wide, found),
-        polished=None if polished is None else polished.values[0],
         rivals=law.to_labels(wide.from_labels(labels[near])),
         cost=cost[near],
         searched=searched,
     )
+
+
+def _on_points(record: MeasuredRecord, points: int) -> MeasuredRecord:
+    """The record on about so many points of all tests together, three in each part between turns at the least."""
+    most = max(points // len(record.tests), 3 * max(len(test.turns) for test in record.tests))
+    return MeasuredRecord(record.name, coarse(record.tests, most))
 
 
 def better_law(law: Law, record: MeasuredRecord, fitted: RecordFit) -> tuple[str, float] | None:

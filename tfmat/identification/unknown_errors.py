@@ -19,7 +19,6 @@ import itertools
 
 import numpy as np
 import scipy.special
-import scipy.stats
 
 from tfmat.identification.correlated_errors import correlations
 from tfmat.materials.law import Array
@@ -223,7 +222,9 @@ class UnknownErrors:
             inside = sums[starts + length] - sums[starts]
             outside = np.maximum((sums[-1] - inside) / (count - length), 1e-300)
             ratio = inside / length / outside
-            p, tried = scipy.stats.f.logsf(ratio, length, count - length), tried + len(starts)
+            with np.errstate(divide="ignore"):
+                p = np.log(scipy.special.fdtrc(length, count - length, ratio))
+            tried += len(starts)
             i = int(np.argmin(p))
             if p[i] < least:
                 stretch = slice(int(starts[i]), int(starts[i]) + length)
@@ -267,7 +268,7 @@ class UnknownErrors:
                 self._freedom, len(rows)
             )
             parts = [
-                scipy.stats.chi2.sf(errors[:, a:b].sum(axis=1) / size, b - a)
+                scipy.special.chdtrc(b - a, errors[:, a:b].sum(axis=1) / size)
                 for a, b in itertools.pairwise(bounds)
                 if b > a
             ]

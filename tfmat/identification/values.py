@@ -26,7 +26,6 @@ class Value:
       std, ci95: standard deviation (to first order, where the scale is logarithmic) and 95 % interval of `value`.
       network, network_ci95: the network's own answer; its calibrated interval where the network gives one, and the
         curve follows the law as closely as the curves that it was calibrated on.
-      polished: two steps (of tests: six) of least squares from the network's answer.
       least_squares, least_squares_ci95: the best fit.
       next_specimen_ci95: of pooled answers, where the value of one more specimen lies in 95 of 100 cases.
     """
@@ -38,7 +37,6 @@ class Value:
     ci95: Interval | None = None
     network: float | None = None
     network_ci95: Interval | None = None
-    polished: float | None = None
     least_squares: float | None = None
     least_squares_ci95: Interval | None = None
     next_specimen_ci95: Interval | None = None
@@ -89,11 +87,10 @@ def values_of(
             continue
         network = None if by_network is None else float(by_network[i])
         std, network_ci95 = (None, None) if errors is None else errors[column]
-        fitted, ci95, polished = None, None, None
+        fitted, ci95 = None, None
         if classical is not None:
             best = classical.best
             fitted, ci95 = float(best.values[column]), interval_of(best.interval[column])
-            polished = None if classical.polished is None else classical.polished[column]
         recommended = network if method == "network" else fitted
         assert recommended is not None
         if method == "least_squares" and classical is not None:
@@ -107,7 +104,6 @@ def values_of(
             ci95=network_ci95 if method == "network" else ci95,
             network=network,
             network_ci95=network_ci95,
-            polished=None if polished is None else _finite(polished),
             least_squares=fitted,
             least_squares_ci95=ci95,
         )

@@ -125,17 +125,18 @@ def minimise(
     residuals: Residuals,
     start: Array,
     max_iterations: int = 100,
-    tolerance: float = TOLERANCE,
+    tolerance: float | Array = TOLERANCE,
     held: Flags | None = None,
-    max_taken: int | None = None,
     rivalry: tuple[float, int] | None = None,
 ) -> Minimum:
     """Least squares from labels `start` [curves, p] (clipped to 0-1); each curve stops by itself.
 
-    `held` [curves, p]: labels that stay as they are. `max_taken`: steps that lower the cost, after which a curve stops.
+    A curve ends where a step promises less than `tolerance` of its cost, [curves] or one for all. `held` [curves, p]:
+    labels that stay as they are.
     `rivalry`, of searches for one minimum: give up above (factor) times the least that has converged, after (steps).
     """
     held = np.zeros(start.shape, np.bool_) if held is None else held
+    tolerance = np.broadcast_to(tolerance, len(start))
     curves, parameters = start.shape
     labels = np.clip(np.asarray(start, np.float64), 0.0, 1.0)
     cost, normal = np.empty(curves), np.empty((curves, parameters, parameters))
@@ -148,9 +149,8 @@ def minimise(
             residuals.rows(rows).searched(),
             Minimum(*(array[rows] for array in vars(found).values())),
             max_iterations,
-            tolerance,
+            tolerance[rows],
             held[rows],
-            max_iterations if max_taken is None else max_taken,
             rivalry,
         )
     return found
@@ -160,9 +160,8 @@ def _minimise(
     residuals: Residuals,
     found: Minimum,
     max_iterations: int,
-    tolerance: float,
+    tolerance: Array,
     held: Flags,
-    max_taken: int,
     rivalry: tuple[float, int] | None,
 ) -> None:
     """Works on `found` in place."""
@@ -171,7 +170,6 @@ def _minimise(
     found.normal[:], gradient = residuals.normal_equations(found.labels, values)
     damping = np.full(len(found.cost), _FIRST_DAMPING)
     rise = np.full(len(found.cost), _FIRST_RISE)
-    num_taken = np.zeros(len(found.cost), np.int64)
     active, part = np.arange(len(found.cost)), residuals
     for step_number in range(1, max_iterations + 1):
         labels, normal, slope = found.labels[active], found.normal[active], gradient[active]
@@ -183,17 +181,16 @@ def _minimise(
         promised = -((slope + 0.5 * (normal @ step[:, :, None])[:, :, 0]) * step).sum(axis=1)
         better = cost <= found.cost[active]  # false for NaN of an overflowing law
         gain = (found.cost[active] - cost) / np.maximum(promised, 1e-250)
-        last = promised <= tolerance * found.cost[active]
+        last = promised <= tolerance[active] * found.cost[active]
         taken = active[better]
         found.labels[taken], found.cost[taken] = trial[better], cost[better]
         found.iterations[active] += 1
-        num_taken[taken] += 1
         damping[active], rise[active] = _next_damping(damping[active], rise[active], gain, better)
         found.converged[active] = last
         goes_on = ~last & (damping[active] < _MOST_DAMPING)
-        stays = goes_on & (num_taken[active] < max_taken)
+        stays = goes_on
         if rivalry is not None and step_number >= rivalry[1] and found.converged.any():
-            stays &= found.cost[active] <= rivalry[0] * found.cost[found.converged].min()
+            stays = goes_on & (found.cost[active] <= rivalry[0] * found.cost[found.converged].min())
         moved = better & goes_on
         if moved.any():
             rows = active[moved]

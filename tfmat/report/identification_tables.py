@@ -149,7 +149,7 @@ def parameter_table(result: Mapping[str, Any], details: bool = False) -> Table:
 
     Args:
       result: an entry of the JSON file.
-      details: also the network's answer, the polished one and the best fit.
+      details: also the network's answer and the best fit.
     """
     title = f"{result['curve']}, law {result['law']}" if result["law"] else result["curve"]
     pooled = result["method"] == "mean of specimens"
@@ -163,7 +163,6 @@ def parameter_table(result: Mapping[str, Any], details: bool = False) -> Table:
         headings += [
             "network",
             "network's 95 % interval",
-            "polished",
             together,
             "its 95 % interval",
         ]
@@ -179,7 +178,7 @@ def parameter_table(result: Mapping[str, Any], details: bool = False) -> Table:
             row.append(_interval(entry.get("next_specimen_ci95")))
         if details:
             row += [
-                format_value(entry["network"]), _interval(entry["network_ci95"]), format_value(entry["polished"]),
+                format_value(entry["network"]), _interval(entry["network_ci95"]),
                 format_value(entry["least_squares"]), _interval(entry["least_squares_ci95"]),
             ]  # fmt: skip
         elif pooled:

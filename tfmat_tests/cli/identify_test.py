@@ -225,6 +225,29 @@ def test_a_bad_file_is_refused_before_tensorflow_is_loaded(trained_run, tmp_path
     assert process.stderr == "tfmat: none.csv: no such file\n"
 
 
+def test_least_squares_waits_for_no_heavy_library(tmp_path):
+    """An answer without a picture or a sheet; the law has a network that comes with tfmat."""
+    heavy = "{'tensorflow', 'keras', 'pandas', 'matplotlib', 'scipy.stats', 'scipy.optimize'}"
+    program = (
+        "import sys; from tfmat.cli.main import main; from tfmat.curves.example import example_curve; "
+        "status = main(['identify', str(example_curve('voce')), '--law=voce', '--json=a.json', '--csv=a.csv']); "
+        f"sys.exit(', '.join(sorted({heavy} & set(sys.modules))) or status)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).resolve().parents[2])}
+    process = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert process.returncode == 0, process.stderr
+    assert "E (MPa)" in process.stdout and "network" not in process.stdout
+    (answer,) = json.loads((tmp_path / "a.json").read_text())
+    low, high = answer["parameters"]["Q"]["ci95"]
+    assert low < 250 < high
+
+
 def test_real_metal_curves_in_ksi_are_refused_by_a_shear_model_with_a_reason(
     trained_run, real_curves, capsys
 ):

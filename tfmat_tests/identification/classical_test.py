@@ -15,12 +15,11 @@ from tfmat.identification.classical import (
     best_fit,
     classical_answer,
     conditioned,
-    grouped_points,
     widened,
 )
 from tfmat.identification.correlated_errors import correlated_errors
 from tfmat.identification.identify import identify
-from tfmat.identification.least_squares import fit, polish
+from tfmat.identification.least_squares import fit
 from tfmat.identification.networks import law_alone
 from tfmat.materials import find_law
 from tfmat.materials.registry import MONOTONIC_LAWS
@@ -119,20 +118,6 @@ def test_real_tests_whole_and_cut_short_end_at_the_best_minimum(real_curves, law
             points = curve.strain[kept], curve.stress_mpa[kept]
             found = best_fit(law, *points)
             assert found.rmse_mpa <= 1.005 * reference_minimum(law, *points, 10), (path, end)
-
-
-def test_polished_is_never_better_than_least_squares():
-    law = find_law("swift")
-    for curve in measured("swift"):
-        answer = classical_answer(law, curve, np.full(4, 0.5))
-        # Also from labels that least squares has not heard of.
-        strain, stress = (each[None] for each in grouped_points(curve))
-        far = polish(law, strain, stress, None, np.array([[0.1, 0.9, 0.2, 0.8]])).values[0]
-        for values in (answer.polished, far):
-            found = law.stress(curve.strain[None], values[None])[0]
-            error = np.sqrt(np.mean((found - curve.stress_mpa) ** 2))
-            # A curve of more than 400 points is fitted by means of neighbours.
-            assert answer.best.rmse_mpa <= 1.001 * error
 
 
 def test_least_squares_leaves_the_range_where_the_material_is_beyond():

@@ -267,6 +267,6 @@ def test_samples_change_an_answer_only_where_the_law_itself_errs(status, own_err
     predicted = Predicted(
         posterior.mean, posterior.std, posterior.interval, draws=draws, posterior=posterior
     )
-    fitted = ClassicalAnswer(types.SimpleNamespace(), polished=None, better=None)
+    fitted = ClassicalAnswer(types.SimpleNamespace(), better=None)
     errors = {"network": 5.0, "least_squares": 0.5}
     assert recommended_method(law, predicted, fitted, errors) == method

@@ -1,5 +1,6 @@
 """From a measured curve to an answer."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -13,7 +14,7 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.identify import identify
-from tfmat.identification.networks import find_network, law_alone
+from tfmat.identification.networks import find_network, law_alone, needs_network, read_sidecar
 from tfmat.materials import find_law
 
 
@@ -107,13 +108,12 @@ def test_json_form(tmp_path, identifier):
     assert content["rmse_percent"] == content["rmse_percent_of"]["least_squares"]
     entry = content["parameters"]["G0"]
     assert list(entry) == [
-        *("value", "unit", "method", "std", "ci95", "network", "network_ci95", "polished"),
+        *("value", "unit", "method", "std", "ci95", "network", "network_ci95"),
         *("least_squares", "least_squares_ci95"),
     ]
     assert (entry["unit"], entry["method"]) == ("MPa", "least_squares")
     assert entry["value"] == entry["least_squares"] == pytest.approx(5000, rel=0.02)
     assert entry["network"] == pytest.approx(5000, rel=0.2)
-    assert entry["polished"] == pytest.approx(entry["least_squares"], rel=0.03)
     low, high = entry["ci95"]
     assert low < 5000 < high
     # Student's t of 95 % is 1.98, a little more where the residuals happen to be alike.
@@ -121,7 +121,7 @@ def test_json_form(tmp_path, identifier):
     (bare,) = identify(
         identifier, [load_measured_curve(path, identifier.target)], least_squares=False
     )
-    unknown = ("std", "ci95", "network_ci95", "polished", "least_squares", "least_squares_ci95")
+    unknown = ("std", "ci95", "network_ci95", "least_squares", "least_squares_ci95")
     assert bare.to_json()["parameters"]["G0"] == {
         "value": entry["network"],
         "unit": "MPa",
@@ -146,9 +146,43 @@ def test_a_law_without_a_network_is_answered_by_least_squares_alone(tmp_path):
     for name, true in (("E", 70e3), ("sigma0", 250.0), ("Q", 120.0), ("b", 15.0)):
         value = result.parameters[name]
         assert value.ci95[0] < true < value.ci95[1], name
-        assert (value.network, value.polished, value.method) == (None, None, "least_squares")
+        assert (value.network, value.method) == (None, "least_squares")
     with pytest.raises(InputError, match="without a network needs least squares"):
         identify(source, [result.curve], least_squares=False)
+
+
+@pytest.mark.parametrize(
+    ("asked", "needed"),
+    [
+        ({}, False),
+        ({"samples": True}, False),
+        ({"named": True}, True),
+        ({"details": True}, True),
+        ({"least_squares": False}, True),
+    ],
+)
+def test_a_network_is_loaded_where_it_has_a_part_in_what_is_told(asked, needed):
+    """The network for voce has no posterior of its own, so that samples start from least squares."""
+    sidecar = read_sidecar(find_network(None, "voce"))
+    assert needs_network(dataclasses.replace(sidecar, uncertainty="none"), **asked) is needed
+    assert needs_network(dataclasses.replace(sidecar, law=None), **asked)
+    assert not needs_network(law_alone("voce"), **asked)
+    with_posterior = dataclasses.replace(sidecar, uncertainty="flow")
+    assert needs_network(with_posterior, **asked) is (needed or "samples" in asked)
+
+
+def test_a_loaded_network_changes_nothing_of_least_squares(trained_run, identifier):
+    curve = load_measured_curve(example_curve("hahn_tsai"), identifier.target)
+    sidecar = read_sidecar(trained_run.workdir)
+    (loaded,), (alone,) = identify(identifier, [curve]), identify(sidecar, [curve])
+    for name, value in loaded.parameters.items():
+        assert value.network is not None and alone.parameters[name].network is None
+        assert (value.value, value.ci95, value.method) == (
+            alone.parameters[name].value,
+            alone.parameters[name].ci95,
+            "least_squares",
+        )
+    assert loaded.warnings == alone.warnings
 
 
 def test_a_curve_shorter_than_the_trained_ones(tmp_path, identifier):

@@ -8,7 +8,7 @@ import scipy.stats
 from tfmat.curves.records import split_features
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
-from tfmat.identification.least_squares import fit, fit_with_noise, polish
+from tfmat.identification.least_squares import fit, fit_with_noise
 from tfmat.identification.start_values import even_labels
 from tfmat.materials import find_law
 
@@ -258,38 +258,6 @@ def test_known_relative_noise_gives_better_answers_and_sigma_one():
     bias = (weighted.labels - labels)[:, 0].mean()
     assert abs(bias) < 4 * np.sqrt(error.mean() / 600)
     assert fit_with_noise(law, strain, stress, valid, 1.0, 0.0).sigma == pytest.approx(even.sigma)
-
-
-def test_two_steps_polish_an_answer_and_never_spoil_it():
-    law, strain, stress, valid, labels = simulated(400)
-    random = np.random.default_rng(0)
-    answer = np.clip(labels + random.normal(0, 0.03, labels.shape), 0, 1)
-    polished = polish(law, strain, stress, valid, answer)
-    best = fit(law, strain, stress, valid)
-    assert polished.iterations.max() <= 16  # a step that makes it worse is tried again, shorter
-    # From so near hardly any is refused: two tries do for nine of ten.
-    assert (polished.iterations <= 2).mean() > 0.9
-    before = polish(law, strain, stress, valid, answer, steps=0).rmse_mpa
-    assert (polished.rmse_mpa <= before * (1 + 1e-12)).all()
-    assert np.quantile(polished.rmse_mpa / best.rmse_mpa, 0.95) < 1.001
-    again = polish(law, strain, stress, valid, best.labels).labels
-    assert (np.abs(again - best.labels) < 1e-3 * best.label_std).all()
-
-
-def test_a_refused_step_does_not_count():
-    """From far off the first steps of a law with four parameters overshoot: they are tried again until two help.
-
-    (One of ten such curves is not helped by any of the sixteen tries.)
-    """
-    law, strain, stress, valid, labels = simulated(200, law="swift")
-    far = np.clip(labels + np.random.default_rng(0).normal(0, 0.2, labels.shape), 0, 1)
-    before = polish(law, strain, stress, valid, far, steps=0).rmse_mpa
-    tried_twice = fit(law, strain, stress, valid, start=far, max_iterations=2)
-    polished = polish(law, strain, stress, valid, far)
-    refused = tried_twice.rmse_mpa == before  # both tries: the answer as it was
-    assert refused.sum() > 5
-    assert (polished.rmse_mpa < before)[refused].mean() >= 0.9
-    assert np.median((polished.rmse_mpa / before)[refused]) < 0.5
 
 
 def test_known_parameters_and_a_single_one():

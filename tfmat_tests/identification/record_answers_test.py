@@ -14,7 +14,7 @@ from tfmat.curves.reading import ReadingOptions
 from tfmat.curves.record_files import find_records, load_records
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
-from tfmat.identification.least_squares import polish
+from tfmat.identification.least_squares import fit
 from tfmat.identification.networks import find_network, law_alone
 from tfmat.identification.predictions import predict_record
 from tfmat.identification.record_answers import identify_records
@@ -250,7 +250,7 @@ def test_resspylab_steel_together(resspylab_steel):
 
 
 def test_resspylab_steel_together_from_the_network_that_comes_with_tfmat(resspylab_steel):
-    """Six steps of least squares from its answer to both tests are as good as many starts."""
+    """A search from its answer to both tests is as good as many starts."""
     from tfmat.identification.identifier import Identifier
 
     law, record = resspylab_steel
@@ -258,8 +258,8 @@ def test_resspylab_steel_together_from_the_network_that_comes_with_tfmat(resspyl
     predicted, caveats = predict_record(network, record)
     assert [caveat.kind for caveat in caveats] == ["network answered in parts"]
     points = residuals_of(law, record)
-    given = (points.strain, points.stress, None, predicted.labels[None])
-    found = polish(law, *given, steps=6, deviation=1.0 / points.weights)
+    start, deviation = predicted.labels[None], 1.0 / points.weights
+    found = fit(law, points.strain, points.stress, start=start, deviation=deviation)
     assert _strain_weighted(law, found.values, record) <= 1.02 * 940.5
 
 

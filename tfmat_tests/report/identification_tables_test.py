@@ -29,7 +29,6 @@ def entry(value, unit, **changes):
         "ci95": None,
         "network": None,
         "network_ci95": None,
-        "polished": None,
         "least_squares": value,
         "least_squares_ci95": None,
     }

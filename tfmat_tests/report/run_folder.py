@@ -236,7 +236,6 @@ def _write_example(folder: pathlib.Path) -> None:
         "value": 6946.0,
         "unit": "MPa",
         "std": 10.0,
-        "polished": 6958.0,
         "least_squares": 6958.0,
         "ci95": [6900.0, 7000.0],
     }

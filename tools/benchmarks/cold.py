@@ -1,0 +1,110 @@
+"""A cold `tfmat identify`: processor seconds and memory of one command that answers one file by least squares."""
+
+import itertools
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+
+from benchmarks.rounds import quantity
+from tfmat.console import progress_bar
+from tfmat.curves.example import write_example_curve
+from tfmat.materials import History, find_law
+from tfmat.materials.registry import MONOTONIC_LAWS
+
+# Limits: an answer (processor seconds, MB), help (processor seconds), and a folder of files (seconds).
+ANSWER_S, ANSWER_MB, HELP_S, FILES_S = 1.5, 200.0, 0.35, 15.0
+NUM_FILES = 100
+# Runs the command and leaves what Linux says of its memory; `wait4` tells the parent's where that is larger.
+_PROGRAM = """
+import pathlib, runpy, sys
+status = pathlib.Path(sys.argv.pop(1))
+try:
+    runpy.run_module("tfmat", run_name="__main__", alter_sys=True)
+finally:
+    status.write_text(pathlib.Path("/proc/self/status").read_text())
+"""
+_CYCLES = (0.01, -0.01, 0.015, -0.015, 0.02, -0.02)
+
+
+def measure_cold(folder: pathlib.Path, rounds: int, num_files: int = NUM_FILES) -> dict[str, Any]:
+    """Every command once a round, in turns. The least of all rounds counts, for other work only adds."""
+    commands = _commands(folder, num_files)
+    samples: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
+    with progress_bar("cold commands", "commands") as progress:
+        for done in range(rounds * len(commands)):
+            name = list(commands)[done % len(commands)]
+            samples[name].append(_run(commands[name], folder))
+            if progress is not None:
+                progress(done + 1, rounds * len(commands))
+    quantities = []
+    for name, found in samples.items():
+        seconds, megabytes, wall = np.min(found, axis=0)
+        if name.endswith("files"):
+            quantities.append(quantity(name, wall, "s", "≤", FILES_S))
+            continue
+        limit = HELP_S if name.endswith("help") else ANSWER_S
+        quantities.append(quantity(f"{name}, processor", seconds, "s", "≤", limit))
+        quantities.append(quantity(f"{name}, memory", megabytes, "MB", "≤", ANSWER_MB))
+    return {"quantities": quantities, "samples": samples}
+
+
+def _run(arguments: list[str], folder: pathlib.Path) -> tuple[float, float, float]:
+    """Processor seconds, largest memory in MB, and seconds of one command; CalledProcessError where it fails."""
+    status, before = folder / "status", os.times().elapsed
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, str(status), *arguments],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+    )
+    _, code, used = os.wait4(process.pid, 0)
+    wall, process.returncode = os.times().elapsed - before, os.waitstatus_to_exitcode(code)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, arguments)
+    peak = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    return used.ru_utime + used.ru_stime, float(peak.split()[1]) / 1000.0, wall
+
+
+def _commands(folder: pathlib.Path, num_files: int) -> dict[str, list[str]]:
+    """The arguments of each command, whose files are made."""
+    commands = {"--help": ["--help"], "identify --help": ["identify", "--help"]}
+    for name in MONOTONIC_LAWS:
+        write_example_curve(find_law(name), folder / f"{name}.csv")
+        commands[f"identify, {name}"] = ["identify", f"{name}.csv", f"--law={name}"]
+    for name, (law, test, history) in _tests().items():
+        middle = law.from_labels(np.full((1, len(law.identified)), 0.5))
+        strain = history.strain[0]
+        response = law.respond(history, middle)[0]
+        response += np.random.default_rng(0).normal(
+            0.0, 0.002 * np.abs(response).max(), len(strain)
+        )
+        head = (
+            "strain,stress (MPa)" if law.strain_measure == "nominal" else "true strain,true stress"
+        )
+        file = folder / f"{name}.csv"
+        np.savetxt(file, np.stack([strain, response], 1), "%.6g", ",", header=head, comments="")
+        commands[f"identify, {name}"] = ["identify", f"{test}={file.name}", f"--law={name}"]
+    (folder / "many").mkdir()
+    for seed in range(num_files):
+        write_example_curve(find_law("voce"), folder / "many" / f"{seed}.csv", seed=seed)
+    commands[f"identify, voce, {num_files} files"] = ["identify", "many", "--law=voce"]
+    return commands
+
+
+def _tests() -> dict[str, tuple[Any, str, History]]:
+    """Laws that take tests, each with one of its tests."""
+    turns = np.concatenate([[0.0], np.array(_CYCLES)])
+    parts = [np.linspace(a, b, 51)[1:] for a, b in itertools.pairwise(turns)]
+    stretched = History("uniaxial", strain=np.linspace(0.02, 1.0, 60)[None])
+    return {
+        "neo_hooke": (find_law("neo_hooke"), "uniaxial", stretched),
+        "ogden": (find_law("ogden"), "uniaxial", stretched),
+        "voce_chaboche": (
+            find_law("voce_chaboche"),
+            "cyclic",
+            History(strain=np.concatenate(parts)[None]),
+        ),
+    }
