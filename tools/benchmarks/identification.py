@@ -62,10 +62,12 @@ def measure_rate(num_curves: int, rounds: int, workdir: pathlib.Path | None) -> 
 
 def _record_rates(num_records: int, rounds: int) -> list[float]:
     """Records a second of the network for `voce_chaboche` that comes with tfmat, once in each round."""
-    from tfmat.identification.arrays import open_network
+    from tfmat.identification.arrays import opened
+    from tfmat.identification.networks import find_network
 
-    identifier = open_network(None, RECORDS_LAW)
-    assert identifier is not None
+    folder = find_network(None, RECORDS_LAW)
+    assert folder is not None  # it comes with tfmat
+    identifier = opened(folder)
     settings = CurveSettings(RECORDS_LAW, num_points=identifier.form.shape[0])
     features = Simulator(settings, seed=0).curves(0, num_records).features
     identifier.answers(features)  # traces
