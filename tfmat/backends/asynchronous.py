@@ -19,7 +19,7 @@ from tfmat.backends.batches import Batch, compiled, row_spec
 from tfmat.backends.checks import check_options_of_asynchronous
 from tfmat.backends.local_steps import check_whole_batch
 from tfmat.backends.options import BackendOptions
-from tfmat.backends.parameter_server import RemoteShard, Served, Shard, connect_all
+from tfmat.backends.parameter_server import Figures, RemoteShard, Served, Shard, connect_all
 from tfmat.backends.replica import assign_all
 from tfmat.backends.shards import divide, owners_of_slots
 from tfmat.backends.single import SingleBackend
@@ -33,6 +33,8 @@ class AsynchronousBackend(SingleBackend):
 
     name = "asynchronous"
     collectives: StarCollectives
+    # What `_figures_of_call` returns; from other ranks it comes as a plain tuple.
+    _kind_of_figures: type[tuple[Any, ...]] = Figures
 
     def __init__(self, options: BackendOptions | None = None):
         options = options or BackendOptions()
@@ -224,7 +226,7 @@ class AsynchronousBackend(SingleBackend):
         figures = self._figures_of_call()
         seeds = [v for v in self._variables.non_trainable if not v.dtype.is_floating]
         workers = self.collectives.gather((sums, seen, figures, [v.numpy() for v in seeds]))
-        self._figures += [each[2] for each in workers if each[2]]
+        self._figures += [self._kind_of_figures(*each[2]) for each in workers if each[2]]
         for i, variable in enumerate(seeds):  # counters, of which each worker made some
             variable.assign(np.max([each[3][i] for each in workers], axis=0))
         # Every push to this rank's shard was an update or came too late, and both are over.

@@ -117,6 +117,8 @@ class AveragingBackend(AsynchronousBackend):
     At the end of a call of `train` each has the mean of all workers' weights. Slots stay each worker's own.
     """
 
+    _kind_of_figures = Averagings
+
     def _make_shards(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
         weights = model.trainable_variables
         sizes = [int(np.prod(weight.shape)) for weight in weights]

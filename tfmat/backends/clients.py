@@ -5,6 +5,7 @@ knows what is no fault.
 """
 
 import contextlib
+import dataclasses
 import os
 import socket
 import sys
@@ -123,7 +124,7 @@ def _join_tensorflow(kind: str, processes: Processes, star: Star) -> str:
     with socket.create_server(("", 0)) as held:  # until all have theirs: two may be on one host
         ports = star.gather(held.getsockname()[1])
         star.barrier()
-    places = star.gather(Neighbour.here())
+    places = [Neighbour(*each) for each in star.gather(dataclasses.astuple(Neighbour.here()))]
     guard = guard_port(ports[processes.rank], places)
     jobs = ",".join(
         f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

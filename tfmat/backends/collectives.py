@@ -101,15 +101,15 @@ class Collectives:
         """InputError where a step cannot be built that sums by these; before it is."""
 
     def broadcast(self, value: Any) -> Any:
-        """Rank 0's `value` (picklable) on every rank."""
+        """Rank 0's `value` (see `tfmat.ranks.values.pack`) on every rank; named tuples come as plain ones."""
         return value
 
     def gather(self, value: Any) -> list[Any]:
-        """Every rank's `value` (small, picklable), in the order of the ranks, on every rank."""
+        """Every rank's `value` (small; see `broadcast`), in the order of the ranks, on every rank."""
         return [value]
 
     def hand_over(self, value: Any, source: int) -> Any:
-        """On rank 0 the `value` (picklable) of `source`; None on other ranks."""
+        """On rank 0 the `value` of `source`; None on other ranks."""
         return value
 
     def maximum(self, number: int) -> int:
@@ -160,7 +160,8 @@ class Collectives:
         """Finds `clock`."""
         if self.size > 1:
             barriers = time_barriers(self.barrier, platform.node())
-            self.clock = clock_offsets(self.gather(barriers))[self.rank]
+            ranks = [Barriers(*each) for each in self.gather(barriers)]
+            self.clock = clock_offsets(ranks)[self.rank]
 
     def latest(self, times: np.ndarray) -> np.ndarray:
         """The latest among the ranks' for each of float64 `times`, all by this rank's clock."""

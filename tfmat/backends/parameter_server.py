@@ -5,15 +5,14 @@ SGD (Dean et al. 2012, Large scale distributed deep networks). With a quorum of 
 summed, and what comes later is dropped (Chen et al. 2016, Revisiting distributed synchronous SGD, arXiv:1604.00981).
 """
 
+import concurrent.futures
 import contextlib
-import os
-import secrets
-import socket
+import dataclasses
 import struct
 import threading
+import time
 from collections.abc import Sequence
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import keras
@@ -21,8 +20,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfmat.backends.sums import flatten, unflatten
+from tfmat.errors import WorkerLostError
 from tfmat.optimizers.functional import copy_of
+from tfmat.ranks.ending import START_TIMEOUT, seconds_setting
+from tfmat.ranks.handshake import accept, connect, listen
 from tfmat.ranks.star import Star
+from tfmat.ranks.verdict import AGAIN, name_ranks
 
 # Kind of request, version, examples of the gradient, examples of its batch.
 _REQUEST, _ANSWER = struct.Struct("<cqdd"), struct.Struct("<q")
@@ -265,34 +268,29 @@ def connect_all(star: Star) -> tuple[dict[int, Connection], dict[int, Connection
 
     Returns:
       rank -> the connection on which this rank asks; rank -> the one on which it is asked.
+
+    Raises:
+      WorkerLostError: not all had connected in the time that HOROVOD_START_TIMEOUT gives.
     """
-    key = star.broadcast(secrets.token_bytes(32))
     addresses = star.addresses()
-    alone = all(address.startswith("127.") for address in addresses)
-    with Listener(("127.0.0.1" if alone else "0.0.0.0", 0), backlog=1024, authkey=key) as listener:
-        ports = star.gather(listener.address[1])
-        accepted: dict[int, Connection] = {}
-
-        def accept() -> None:
-            while len(accepted) < star.size - 1:
-                with contextlib.suppress(
-                    OSError, EOFError, AuthenticationError
-                ):  # a stranger has no key
-                    connection = listener.accept()
-                    accepted[_without_delay(connection).recv()] = connection
-
-        thread = threading.Thread(target=accept, daemon=True)
-        thread.start()
-        asking = {}
-        for rank, place in enumerate(zip(addresses, ports, strict=True)):
-            if rank != star.rank:
-                asking[rank] = _without_delay(Client(place, authkey=key))
-                asking[rank].send(star.rank)
-        thread.join()
-    return asking, accepted
-
-
-def _without_delay(connection: Connection) -> Connection:
-    with socket.socket(fileno=os.dup(connection.fileno())) as same:
-        same.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
+    deadline = time.monotonic() + seconds_setting(START_TIMEOUT)
+    listener, mine = listen(all(address.startswith("127.") for address in addresses))
+    with listener, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        places = [
+            # A secret for each place, so that what is said to one rank means nothing to another.
+            dataclasses.replace(mine, addresses=[address], port=port, token=f"{star.secret} {rank}")
+            for rank, (address, port) in enumerate(
+                zip(addresses, star.gather(mine.port), strict=True)
+            )
+        ]
+        accepting = pool.submit(accept, listener, places[star.rank], star.size, deadline)
+        others = [rank for rank in range(star.size) if rank != star.rank]
+        asking = {rank: connect(places[rank], star.rank, deadline) for rank in others}
+        asked = accepting.result()
+    lost = [rank for rank in others if not asking[rank] or rank not in asked]
+    if lost:
+        raise WorkerLostError(f"{name_ranks(lost)} and rank {star.rank} did not connect; {AGAIN}")
+    return (
+        {rank: Connection(link.detach()) for rank, link in asking.items() if link},
+        {rank: Connection(link.detach()) for rank, (link, _) in sorted(asked.items())},
+    )

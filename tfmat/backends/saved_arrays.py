@@ -41,10 +41,10 @@ def from_rank_0(arrays: SavedArrays, collectives: Collectives) -> SavedArrays:
     if collectives.size == 1:
         return arrays
     specs = collectives.broadcast(
-        {name: (tuple(array.shape), array.dtype) for name, array in arrays.items()}
+        {name: (tuple(array.shape), array.dtype.name) for name, array in arrays.items()}
     )
 
-    def array_of(name: str, shape: tuple[int, ...], dtype: np.dtype) -> SavedArray:
+    def array_of(name: str, shape: tuple[int, ...], dtype: str) -> SavedArray:
         def read() -> np.ndarray:
             mine = np.asarray(arrays[name]) if collectives.rank == 0 else None
             return collectives.broadcast_array(mine, shape, dtype)

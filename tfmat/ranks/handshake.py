@@ -1,22 +1,24 @@
-"""How connections begin: rank 0 listens, the others prove that they belong to the run, and rank 0 that it does."""
+"""How connections begin: one side listens, the others prove that they belong to the run, and it proves that it does."""
 
+import collections
 import contextlib
 import dataclasses
+import errno
 import fcntl
-import hashlib
-import hmac
-import json
 import resource
 import secrets
 import selectors
 import socket
 import struct
 import time
-from typing import Any
 
 from tfmat.ranks.link import Link, wait_for
 
 _SIOCGIFADDR = 0x8915  # Linux: the IPv4 address of an interface
+# _PATIENCE: seconds in which the two sides of a connection prove themselves. A loaded machine needs one or two.
+_PATIENCE = 5.0
+# _STRANGERS: connections without a proof beside the ranks' own. Half of the usual limit of 1024 open files stays free.
+_STRANGERS = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,11 +29,6 @@ class Place:
     addresses: list[str]
     port: int
     token: str
-
-    def proof(self, *words: object) -> str:
-        """What only a process that knows the token can say about `words`."""
-        text = json.dumps(words).encode()
-        return hmac.new(self.token.encode(), text, hashlib.sha256).hexdigest()
 
 
 def listen(one_node: bool) -> tuple[socket.socket, Place]:
@@ -69,57 +66,65 @@ def accept(
 ) -> dict[int, tuple[Link, str]]:
     """Waits until every other rank has connected and proved itself, or until `deadline` (monotonic, seconds).
 
+    Connections of strangers are closed: after a wrong proof, and after _PATIENCE seconds without one. Where too many
+    have shown none yet, the address that holds the most of these loses its oldest one. Silence keeps nobody else out.
+
     Returns:
-      rank -> its connection and host name; ranks are missing where the deadline came first. Connections of others are
-      closed.
+      rank -> its connection and host name; ranks are missing where the deadline came first.
     """
-    _allow_open_files(size + 256)
+    most = size + _STRANGERS
+    _allow_open_files(size + most + _STRANGERS)
     listener.setblocking(False)
     members: dict[int, tuple[Link, str]] = {}
-    strangers: set[Link] = set()
+    strangers: dict[Link, tuple[str, float]] = {}  # the oldest first: address, and until when
     with selectors.DefaultSelector() as selector:
+
+        def part_from(link: Link) -> None:
+            selector.unregister(link)
+            del strangers[link]
+
+        def drop_one() -> None:
+            counts = collections.Counter(address for address, _ in strangers.values())
+            (busiest, _), *_ = counts.most_common(1)
+            oldest = next(link for link, (address, _) in strangers.items() if address == busiest)
+            part_from(oldest)
+            oldest.close()
+
         selector.register(listener, selectors.EVENT_READ)
         while len(members) < size - 1 and (left := deadline - time.monotonic()) > 0:
-            for key, _ in selector.select(left):
+            for key, _ in selector.select(min(left, 0.25)):
                 if key.fileobj is listener:
-                    with contextlib.suppress(OSError):
-                        stranger = Link(listener.accept()[0])
-                        strangers.add(stranger)
-                        selector.register(stranger, selectors.EVENT_READ)
+                    try:
+                        connection, (address, *_) = listener.accept()
+                    except OSError as error:
+                        if error.errno in (errno.EMFILE, errno.ENFILE) and strangers:
+                            drop_one()
+                        continue
+                    stranger = Link(connection, place.token, listens=True)
+                    strangers[stranger] = address, time.monotonic() + _PATIENCE
+                    selector.register(stranger, selectors.EVENT_READ)
+                    if len(strangers) > most:
+                        drop_one()
                     continue
                 link: Link = key.fileobj  # type: ignore[assignment]
-                messages = link.receive()
-                if not messages and not link.closed:
-                    continue
-                selector.unregister(link)
-                strangers.discard(link)
-                known = _check_hello(place, size, messages)
-                if known is None:
+                for message in link.receive() if link in strangers else ():
+                    match message:
+                        case ["hello", int(rank), str(host)] if 0 <= rank < size:
+                            part_from(link)
+                            if rank in members:  # it tries again, because it had no answer in time
+                                members[rank][0].close()
+                            members[rank] = (link, host)
+                            link.send("welcome")
+                if link.closed and link in strangers:
+                    part_from(link)
                     link.close()
-                    continue
-                rank, host, nonce = known
-                if rank in members:  # it tries again, because it had no answer in time
-                    members[rank][0].close()
-                members[rank] = (link, host)
-                link.takes_bytes = True
-                link.send("welcome", place.proof("welcome", nonce))
+            now = time.monotonic()
+            for link in [link for link, (_, until) in strangers.items() if until < now]:
+                part_from(link)
+                link.close()
     for link in strangers:
         link.close()
     return members
-
-
-def _check_hello(place: Place, size: int, messages: list[list[Any]]) -> tuple[int, str, str] | None:
-    """Rank, host and nonce of a `hello` with the right proof."""
-    match messages:
-        case [["hello", int(rank), str(host), str(nonce), str(proof)]] if 0 < rank < size:
-            expected = place.proof("hello", rank, host, nonce)
-            if _same(expected, proof):
-                return rank, host, nonce
-    return None
-
-
-def _same(expected: str, given: str) -> bool:
-    return hmac.compare_digest(expected.encode(), given.encode(errors="replace"))
 
 
 def _allow_open_files(count: int) -> None:
@@ -138,22 +143,18 @@ def connect(place: Place, rank: int, deadline: float) -> Link | None:
         for address in addresses:
             with contextlib.suppress(OSError):
                 connection = socket.create_connection((address, place.port), timeout=2.0)
-                # Nothing is unpacked before the proof, which comes as the first message.
-                link = Link(connection, takes_bytes=True)
-                if _introduce(link, place, rank, deadline):
+                link = Link(connection, place.token, listens=False)
+                if _introduce(link, rank, deadline):
                     return link
                 link.close()
         time.sleep(0.2)
     return None
 
 
-def _introduce(link: Link, place: Place, rank: int, deadline: float) -> bool:
-    """Exchanges the proofs; False where the other side is not rank 0 of this run."""
-    host, nonce = socket.gethostname(), secrets.token_hex(16)
-    link.send("hello", rank, host, nonce, place.proof("hello", rank, host, nonce))
-    deadline = min(deadline, time.monotonic() + 5.0)
-    answer = wait_for(link, lambda message: message[0] == "welcome", deadline)
-    if answer is None:
+def _introduce(link: Link, rank: int, deadline: float) -> bool:
+    """Proves who this is; False where the other side is not who listens at that place."""
+    deadline = min(deadline, time.monotonic() + _PATIENCE)
+    if wait_for(link, lambda message: message == ["challenge"], deadline) is None:
         return False
-    expected = place.proof("welcome", nonce)
-    return len(answer) == 2 and _same(expected, str(answer[1]))
+    link.send("hello", rank, socket.gethostname())
+    return wait_for(link, lambda message: message == ["welcome"], deadline) is not None

@@ -103,7 +103,7 @@ class ByNote:
         )
 
     def publish(self, place: Place) -> None:
-        """Writes the note for this user's eyes only: who knows the secret may send what Python unpacks.
+        """Writes the note for this user's eyes only: who knows the secret may send what the run believes.
 
         Raises:
           InputError: it cannot be written.
@@ -173,6 +173,7 @@ def _wait_for_others(
     finally:
         rendezvous.forget()
     star = Rank0(size, found, on_loss)
+    star.secret = place.token
     missing = sorted(set(range(1, size)) - set(found))
     if missing:
         line = (
@@ -195,7 +196,9 @@ def _reach_rank_0(
             host = place.host
             link = connect(place, rank, min(deadline, now + _SECONDS_FOR_A_PLACE))
             if link:
-                return Worker(rank, size, host, link, on_loss)
+                star = Worker(rank, size, host, link, on_loss)
+                star.secret = place.token
+                return star
         time.sleep(0.05)
     speaks_after = SECOND_SPEAKER if rank == 1 else None
     return give_up(size, Member(0, host, now), rendezvous.unreachable, speaks_after, on_loss)

@@ -22,18 +22,18 @@ A failure is told within a second (a death, an exception), or after the time-out
 
 import math
 import os
-import pickle
 import queue
 import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfmat.errors import WorkerLostError
 from tfmat.ranks.ending import Failure, OnLoss, end_process, write_line
 from tfmat.ranks.link import Link
+from tfmat.ranks.values import pack, unpack
 from tfmat.ranks.verdict import AGAIN, Evidence, Member, describe
 
 _SHORTEST_BEAT = 0.05  # seconds between two messages, however often the phase changes
@@ -50,7 +50,12 @@ class Star(threading.Thread):
       members: the processes at the other ends of the links, by rank; on rank 0 also itself.
       links: by rank: on rank 0 all others, elsewhere rank 0.
       on_loss: called with the line on the rank that writes it, in a thread of its own; five seconds at most.
+
+    Attributes:
+      secret: of the run; never sent over a link, because it could be read on the way.
     """
+
+    secret = ""
 
     def __init__(
         self,
@@ -87,22 +92,22 @@ class Star(threading.Thread):
         self._decided = threading.Event()
 
     def broadcast(self, value: Any) -> Any:
-        """Rank 0's value (it must be picklable) on every rank; every rank calls it at the same place.
+        """Rank 0's value (see `tfmat.ranks.values.pack`) on every rank; every rank calls it at the same place.
 
         Raises:
           WorkerLostError: a process has gone.
         """
         if self.rank:
             return self._receive(0)
-        data = pickle.dumps(value)
+        parts = pack(value)
         for other in range(1, self.size):
-            self._send(self._links.get(other), data)
+            self._send(self._links.get(other), parts)
         return value
 
     def gather(self, value: Any, combine: Callable[[list[Any]], Any] = list) -> Any:
         """What rank 0's `combine` makes of every rank's value, in the order of the ranks; see `broadcast`."""
         if self.rank:
-            self._send(self._links.get(0), pickle.dumps(value))
+            self._send(self._links.get(0), pack(value))
             return self._receive(0)
         others = [self._receive(other) for other in range(1, self.size)]
         return self.broadcast(combine([value, *others]))
@@ -214,11 +219,11 @@ class Star(threading.Thread):
         """Has the thread look now, not at the next beat."""
         os.eventfd_write(self._alarm, 1)
 
-    def _send(self, link: Link | None, data: bytes) -> None:
+    def _send(self, link: Link | None, parts: Sequence[bytes | memoryview]) -> None:
         try:
             if link is None:
                 raise ConnectionError
-            link.send_bytes(data)
+            link.send_bytes(*parts)
         except OSError as error:
             raise _left() from error
 
@@ -227,7 +232,7 @@ class Star(threading.Thread):
         if data is None:
             self._values[other].put(None)  # for the next who asks
             raise _left()
-        return pickle.loads(data)  # from a process that has proved to be of this run
+        return unpack(data)
 
     def _read(self, other: int, now: float) -> None:
         link, member = self._links[other], self._members[other]

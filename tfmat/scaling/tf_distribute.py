@@ -3,6 +3,7 @@
 They are no backends of tfmat's: they are here to be compared with.
 """
 
+import dataclasses
 import functools
 import os
 import pathlib
@@ -68,12 +69,13 @@ def find_each_other(
     with socket.create_server(("", 0)) as held:
         host = platform.node() if several_nodes else "localhost"
         port = held.getsockname()[1]
-        found = others.gather((f"{host}:{port}", Neighbour.here()))
-    addresses, places = zip(*found, strict=True)
+        found = others.gather((f"{host}:{port}", *dataclasses.astuple(Neighbour.here())))
+    addresses = [address for address, *_ in found]
+    places = [Neighbour(*place) for _, *place in found]
     if processes.rank == 0:
         ports = [int(address.rpartition(":")[2]) for address in addresses]
         print(describe_ports(ports, places), file=sys.stderr, flush=True)
-    return list(addresses), guard_port(port, places), others
+    return addresses, guard_port(port, places), others
 
 
 def check_plain(model: Any) -> None:

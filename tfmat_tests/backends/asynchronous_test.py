@@ -1,16 +1,22 @@
 """Asynchronous training and quorums, by real processes, against Keras's own loop and against NumPy."""
 
+import concurrent.futures
+import socket
+import time
+
 import keras
 import numpy as np
 import pytest
 
-from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends import BackendOptions, make_backend, parameter_server
 from tfmat.backends.parameter_server import Shard
 from tfmat.backends.shards import divide
 from tfmat.data.order import ExampleOrder
 from tfmat.errors import InputError
 from tfmat.optimizers import make_functional
+from tfmat.ranks import handshake
 from tfmat.ranks.processes import Processes
+from tfmat.ranks.rendezvous import ByNote, meet
 from tfmat_tests.backends.problem import (
     BATCH,
     NUM_EXAMPLES,
@@ -109,6 +115,34 @@ def test_the_mean_is_that_of_the_examples_that_came():
         weights, [1, 2, 3] - 0.5 * (parts[0] + parts[1]) * 10 / 5, rtol=1e-12
     )
     assert made.figures.dropped == 1
+
+
+def test_a_silent_stranger_keeps_nobody_from_connecting(monkeypatch, tmp_path):
+    """Somebody connects to every port at once, and says nothing; a request between the ranks still has its answer."""
+    strangers = []
+
+    def listen(one_node):
+        listener, place = handshake.listen(one_node)
+        strangers.append(socket.create_connection(listener.getsockname()))
+        return listener, place
+
+    def join(rank):
+        processes = Processes(rank, 2, rank, 2, "horovodrun")
+        star = meet(processes, ByNote(processes, ""), time.monotonic() + 30)
+        asking, asked = parameter_server.connect_all(star)
+        asking[1 - rank].send_bytes(b"question")
+        said = asked[1 - rank].recv_bytes()
+        for connection in (*asking.values(), *asked.values()):
+            connection.close()
+        star.close()
+        return said
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(parameter_server, "listen", listen)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(join, range(2), timeout=60)) == [b"question"] * 2
+    for stranger in strangers:
+        stranger.close()
 
 
 @pytest.mark.parametrize(

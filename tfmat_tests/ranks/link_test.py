@@ -1,15 +1,23 @@
-"""One connection: every message comes, whole and in order, and values come from those alone who may send them."""
+"""One connection: every message comes, whole and in order, and nobody else's does."""
 
 import socket
 import threading
+import time
+from collections.abc import Callable
+from unittest import mock
 
-from tfmat.ranks.link import Link
+import pytest
+
+from tfmat.ranks.link import Link, wait_for
 
 
-def pair(takes_bytes: bool) -> tuple[Link, Link]:
+def pair() -> tuple[Link, Link]:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        here = Link(socket.create_connection(server.getsockname()))
-        return here, Link(server.accept()[0], takes_bytes)
+        here = Link(socket.create_connection(server.getsockname()), "secret", listens=False)
+        there = Link(server.accept()[0], "secret", listens=True)
+    for link in (here, there):
+        assert wait_for(link, lambda message: True, time.monotonic() + 10) == ["challenge"]
+    return here, there
 
 
 def receive_all(link: Link) -> list:
@@ -20,7 +28,7 @@ def receive_all(link: Link) -> list:
 
 
 def test_messages_come_whole_and_in_order_before_the_end() -> None:
-    here, there = pair(takes_bytes=False)
+    here, there = pair()
     for number in range(2000):
         here.send("state", number)
     here.close()
@@ -30,7 +38,7 @@ def test_messages_come_whole_and_in_order_before_the_end() -> None:
 
 def test_values_of_many_bytes_come_between_the_lines() -> None:
     """One of 30 MB, more than the system holds for a connection, while another thread sends lines."""
-    here, there = pair(takes_bytes=True)
+    here, there = pair()
     value = bytes(range(256)) * 120_000
 
     def send() -> None:
@@ -55,10 +63,25 @@ def test_values_of_many_bytes_come_between_the_lines() -> None:
     )
 
 
-def test_a_stranger_sends_no_values() -> None:
-    """What would be one is a line of nonsense and too long a line, after which the connection is closed."""
-    here, there = pair(takes_bytes=False)
-    here.send_bytes(b"x" * 70_000)
-    assert receive_all(there) == [["bytes", 70_000]]
-    here.close()
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda frames: [frames[0], frames[0]],  # a second time
+        lambda frames: [frames[0], frames[2]],  # one is missing
+        lambda frames: [frames[0], frames[1].replace(b"1", b"9")],
+        lambda frames: [frames[0], b"m" + b"\xff" * 8],
+    ],
+)
+def test_what_was_not_sent_so_ends_the_connection(forge: Callable) -> None:
+    """Messages of a link go through somebody who repeats, leaves out or changes one."""
+    here, there = pair()
+    frames: list[bytes] = []
+    connection, here._connection = here._connection, mock.Mock()
+    here._connection.send = lambda data: frames.append(bytes(data)) or len(data)
+    for number in range(3):
+        here.send("state", number)
+    for frame in forge(frames):
+        connection.sendall(frame)
+    connection.close()
+    assert receive_all(there) == [["state", 0]]
     there.close()
