@@ -204,6 +204,14 @@ def session_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_home(session_folder: pathlib.Path) -> Iterator[None]:
+    """Files of laws that tests name are remembered in the session's folder, not in the home folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(session_folder / "state"))
+        yield
+
+
 @pytest.fixture(scope="session")
 def real_curves() -> pathlib.Path:
     """The folder of real measured curves (holds `304L_astm_e8/`); the test is skipped where there is none."""

@@ -65,9 +65,11 @@ def alias(name: str, other: str) -> Flag:
 
 
 def define(values: FlagValues, table: Iterable[Flag]) -> None:
-    """Defines the flags of a table."""
+    """Defines the flags of a table; a command with the folder of a run, which may be a stranger's, has --trust, too."""
     for flag in table:
         flag(values)
+    if "workdir" in values:
+        repeated("trust", "file of a law or test that a stored run or data set may run")(values)
 
 
 DATA_DIR = text("data_dir", "data", "folder of data sets, or one data set")

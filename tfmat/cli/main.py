@@ -202,6 +202,11 @@ def _dispatch(arguments: list[str]) -> int:
         raise InputError(
             f"{name} takes no argument '{positional[0]}'{instead.format(positional[0])}"
         )
+    if "trust" in flag_values and flag_values.trust:
+        from tfmat.materials.registry import trust
+
+        for file_name in flag_values.trust:
+            trust(file_name)
     return command.run(flag_values, positional) or 0
 
 

@@ -20,7 +20,7 @@ from tfmat.curves.setting_checks import (
 from tfmat.errors import InputError, nearest
 from tfmat.materials import DEFAULT_LAW, HistoryLaw, Law, find_law
 from tfmat.materials.parameter import Scale
-from tfmat.materials.registry import file_digest, is_file, law_class
+from tfmat.materials.registry import check_trusted, file_digest, is_file, law_class
 
 # In the JSON form only: tells data of an edited user law from those of the law before.
 _DIGEST_KEY = "law_file_sha256"
@@ -267,13 +267,20 @@ class CurveSettings:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "CurveSettings":
-        """The settings that `to_json` wrote; raises InputError on a key that it does not write."""
+        """The settings that `to_json` wrote, perhaps somebody else's.
+
+        Raises:
+          InputError: they have a key that it does not write, or name a file that this user has not named.
+        """
         digests = (_DIGEST_KEY, "test_files")
         content = {name: value for name, value in content.items() if name not in digests}
         known = [field.name for field in dataclasses.fields(cls)]
         for name in content:
             if name not in known:
                 raise InputError(f"curve settings have no '{name}'{nearest(name, known)}")
+        check_trusted(content.get("law", DEFAULT_LAW), "law")
+        for test in content.get("tests") or ():
+            check_trusted(test, "test")
         before = _scales_before(content.get("law", DEFAULT_LAW), content.get("fixed", {}))
         return cls(**{**content, "scales": {**before, **content.get("scales", {})}})
 

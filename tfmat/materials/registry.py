@@ -1,8 +1,10 @@
 """The laws that tfmat ships, and those in a user's own file: found by name, and in one line what is wrong with one."""
 
+import contextlib
 import hashlib
 import importlib.util
 import math
+import os
 import pathlib
 import re
 import sys
@@ -29,6 +31,8 @@ GUIDE = "docs/adding_a_law.md shows a complete one"
 
 # Resolved path -> (digest of the file, module): a file is run once, and again only when it has changed.
 _modules: dict[pathlib.Path, tuple[str, types.ModuleType]] = {}
+# SHA-256 of the files that `trust` was told of in this process.
+_named: set[str] = set()
 DEFAULT_LAW = "hahn_tsai"
 LAWS: dict[str, type[Law]] = {
     law.name: law
@@ -46,6 +50,51 @@ MONOTONIC_LAWS = {name: law for name, law in LAWS.items() if law.tests == ("mono
 def is_file(spec: str) -> bool:
     """Whether `spec` means a file (`path/to/file.py:ClassName`) and not a registered name."""
     return ":" in spec or spec.endswith(".py")
+
+
+def trust(file_name: str) -> None:
+    """Remembers a file with its present content as one that this user has named, here and in later processes.
+
+    A run or a data set may come from anybody, and what it names must not run because of that alone.
+
+    Raises:
+      InputError: there is no such file.
+    """
+    digest = hashlib.sha256(_read(file_name, "law")).hexdigest()
+    if digest in _trusted():
+        return
+    _named.add(digest)
+    with contextlib.suppress(
+        OSError, RuntimeError
+    ):  # without a home folder it holds for this process
+        store = _trusted_file()
+        store.parent.mkdir(parents=True, exist_ok=True)
+        with store.open("a", encoding="ascii") as file:
+            file.write(f"{digest}\n")
+
+
+def check_trusted(spec: str, what: str) -> None:
+    """InputError where a stored run or data set names a file that its user has not named, or that changed since."""
+    if not is_file(spec):
+        return
+    file_name = spec.rpartition(":")[0] or spec
+    if hashlib.sha256(_read(file_name, what)).hexdigest() not in _trusted():
+        raise InputError(
+            f"the {what} file {file_name} is named by what is stored and not by you, or it has changed since you named "
+            f"it; read it, and if it may run as you, add --trust={file_name}"
+        )
+
+
+def _trusted() -> set[str]:
+    """SHA-256 of every file that `trust` remembers."""
+    with contextlib.suppress(OSError, RuntimeError, ValueError):
+        return _named.union(_trusted_file().read_text("ascii").split())
+    return _named
+
+
+def _trusted_file() -> pathlib.Path:
+    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return pathlib.Path(home).expanduser() / "tfmat" / "trusted_files"
 
 
 def user_class(spec: str, base: type, what: str, flag: str, guide: str) -> type:
@@ -192,6 +241,7 @@ def _load(file_name: str, what: str) -> types.ModuleType:
     known = _modules.get(path)
     if known is not None and known[0] == digest:
         return known[1]
+    trust(file_name)
     name = f"tfmat_user_law_{digest[:16]}"
     spec = importlib.util.spec_from_loader(name, loader=None, origin=str(path))
     assert spec is not None

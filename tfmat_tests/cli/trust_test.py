@@ -1,0 +1,61 @@
+"""Files of laws that stored runs and data sets name run only where their user has named them, too."""
+
+import hashlib
+import json
+
+import pytest
+
+from tfmat.cli.main import main
+from tfmat.curves.settings import CurveSettings
+from tfmat.errors import InputError
+from tfmat.materials import find_law, registry
+
+LINEAR = """
+from tfmat.materials import Law, Parameter
+
+class Linear(Law):
+    name, title, formula, source = "linear", "Hooke", "σ = E·ε", "R. Hooke, 1678"
+    parameters = (Parameter("E", "MPa", 1e3, 2e3),)
+    strain_measure = stress_measure = "engineering"
+    max_strain = (0.01, 0.02)
+
+    def stress(self, strain, parameters):
+        return strain * parameters
+
+    def derivatives(self, strain, parameters):
+        raise NotImplementedError
+"""
+
+
+def test_a_stored_law_runs_only_after_its_user_has_named_it(tmp_path, monkeypatch, capsys):
+    """A run's folder from anybody may name a file, with its right hash; naming it holds for this content alone."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    path, mark = tmp_path / "evil.py", tmp_path / "mark"
+    path.write_text(LINEAR + f"open({str(mark)!r}, 'a').write('ran ')\n")
+    settings = CurveSettings().to_json() | {
+        "law": f"{path}:Linear",
+        "law_file_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "ranges": {},
+    }
+    sidecar = {
+        "format": 1,
+        "parameters": [],
+        "num_points": settings["num_points"],
+        "curves": settings,
+    }
+    (tmp_path / "model.json").write_text(json.dumps(sidecar))
+    (tmp_path / "model.keras").touch()
+    command = ["evaluate", f"--workdir={tmp_path}"]
+    assert main(command) == 2
+    assert f"add --trust={path}\n" in capsys.readouterr().err
+    assert not mark.exists()
+    assert main([*command, f"--trust={path}"]) == 2  # its parameters are not those of the law
+    assert mark.read_text() == "ran " and "--trust" not in capsys.readouterr().err
+    monkeypatch.setattr(registry, "_named", set())  # as in another process
+    assert CurveSettings.from_json(settings).law == settings["law"]
+    with path.open("a") as file:
+        file.write("# changed\n")
+    with pytest.raises(InputError, match="or it has changed since you named it"):
+        CurveSettings.from_json(settings)
+    find_law(settings["law"])  # named by its user
+    assert CurveSettings.from_json(settings).law == settings["law"]
