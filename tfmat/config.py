@@ -5,7 +5,6 @@ On the command line `--config.KEY=VALUE` changes one more. Keys under `ranges` a
 parameters, so they are free here and checked by the law.
 """
 
-import ast
 import math
 import os
 import pathlib
@@ -18,7 +17,7 @@ from ml_collections import ConfigDict as Config
 
 from tfmat.config_schema import FREE_SECTIONS, OPTIONS, Option
 from tfmat.errors import InputError, nearest
-from tfmat.files import check_json, flatten, read_json
+from tfmat.files import check_json, flatten, literal, read_json
 
 Kind = TypeVar("Kind")
 
@@ -242,8 +241,8 @@ def _is_number(value: Any) -> bool:
 
 def _parse_free(section: str, name: str, text: str) -> Any:
     try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+        value = literal(text)
+    except ValueError:
         value = text
     if (
         section != "fixed"

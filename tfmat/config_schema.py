@@ -1,7 +1,6 @@
 """The keys of a run's config: name, default, type, meaning. The only place where a key is declared."""
 # ruff: noqa: E501 (a table is read by rows)
 
-import ast
 import dataclasses
 import math
 import re
@@ -10,6 +9,7 @@ from typing import Any
 
 from tfmat.durations import Duration, is_growth
 from tfmat.errors import InputError, nearest
+from tfmat.files import literal
 
 # Sections whose keys are names of the law's parameters,
 # or settings of its tests.
@@ -47,8 +47,8 @@ class Option:
         ):
             return self.check(None if self.optional and text.lower() == "none" else text)
         try:
-            value = ast.literal_eval(text.capitalize() if self.kind == "bool" else text)
-        except (ValueError, SyntaxError):
+            value = literal(text.capitalize() if self.kind == "bool" else text)
+        except ValueError:
             value = text
         return self.check(value)
 

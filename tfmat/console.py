@@ -7,10 +7,23 @@ import contextlib
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+# Control characters but tab and newline -> how they are shown: a file's name may hold orders to the terminal.
+_SHOWN = {
+    number: f"\\x{number:02x}"
+    for number in (*range(32), *range(127, 160))
+    if chr(number) not in "\t\n"
+}
+
+
+def printable(text: object) -> str:
+    """The text without orders to a terminal (escape sequences), which are spelled out."""
+    return str(text).translate(_SHOWN)
 
 
 class StandardError(logging.Handler):
@@ -18,7 +31,7 @@ class StandardError(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError):
-            print(self.format(record), file=sys.stderr, flush=True)
+            print(printable(self.format(record)), file=sys.stderr, flush=True)
 
 
 _LOGGER = logging.getLogger(__name__)
@@ -36,8 +49,16 @@ def log(line: str) -> None:
 def open_console(width: int = 160) -> "Console":
     """Standard output, as wide as its terminal; a pipe or a file, read by people and by grep, has `width` columns."""
     from rich.console import Console
+    from rich.segment import Segment
 
-    return Console(highlight=False, width=None if sys.stdout.isatty() else width)
+    class Printable(Console):
+        """Spells out the escape sequences in texts; rich makes its own after that."""
+
+        def render(self, *arguments: Any, **options: Any) -> Iterator[Segment]:
+            for segment in super().render(*arguments, **options):
+                yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+    return Printable(highlight=False, width=None if sys.stdout.isatty() else width)
 
 
 def bar_console() -> "Console":

@@ -1,5 +1,6 @@
 """Files that are whole or absent, folders that one process holds, and JSON that is what it should be. For any room."""
 
+import ast
 import contextlib
 import errno
 import fcntl
@@ -10,7 +11,7 @@ import os
 import pathlib
 import re
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import IO, Any
 
 from tfmat.errors import InputError
@@ -27,6 +28,9 @@ _REMEDIES = {
     errno.ENOTDIR: "choose another folder",
     errno.EEXIST: "choose another folder",
 }
+
+# Signs that a formula begins with in Excel, LibreOffice and Google Sheets.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_error(path: str | os.PathLike, error: OSError) -> InputError:
@@ -187,6 +191,38 @@ def parse_json(text: str, nan_is_none: bool = False) -> Any:
         return json.loads(text, parse_constant=finite, parse_float=finite, parse_int=whole)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def literal(text: str) -> Any:
+    """The value of a Python literal such as `(1, 2)`; ValueError for every other text, however long."""
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, TypeError, MemoryError, RecursionError):
+        raise ValueError("it is no literal") from None
+
+
+def spreadsheet_row(cells: Iterable[Any]) -> list[Any]:
+    """Cells of a CSV file; a text that a spreadsheet would run as a formula gets an apostrophe before it."""
+    return [f"'{cell}" if isinstance(cell, str) and _is_formula(cell) else cell for cell in cells]
+
+
+def _is_formula(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return len(text) > 1 and text.startswith(_FORMULA)
+    return False
+
+
+def spreadsheet_text(table: Any) -> str:
+    """A pandas table as CSV; see `spreadsheet_row`."""
+    safe = table.set_axis(spreadsheet_row(table.columns), axis=1)
+    for place in range(safe.shape[1]):
+        column = list(safe.iloc[:, place])
+        if spreadsheet_row(column) != column and safe.dtypes.iloc[place].kind not in "biufcmM":
+            safe.isetitem(place, spreadsheet_row(column))
+    text: str = safe.to_csv(index=False)
+    return text
 
 
 def as_json(content: Any) -> Any:

@@ -138,6 +138,8 @@ def test_only_a_log_density_can_reach_a_negative_target() -> None:
         ("ranges.G0", "1,2,3", "give two numbers, LOW,HIGH"),
         ("ranges.G0", "1,inf", "give two numbers, LOW,HIGH"),
         ("fixed.E", "x", "give a number"),
+        ("fixed.E", "-" * 5000 + "1", "give a number"),
+        ("global_batch_size", "(" * 5000, "give a whole number"),
         ("model.conv_filters", "8", "has 1 entries and model.kernel_sizes 2; give one kernel size"),
         ("model.pool_size", "15", "2 poolings by model.pool_size=15 leave nothing of 200 points"),
     ],

@@ -1,9 +1,13 @@
 """Lines, bars and times for people."""
 
 import logging
+import re
 
 import pytest
+from rich.table import Table
+from rich.text import Text
 
+from tfmat.cli.main import main
 from tfmat.console import clock_text, log, open_console, progress_bar
 
 
@@ -39,3 +43,17 @@ def test_a_pipe_is_wide_and_has_no_bar(capsys: pytest.CaptureFixture[str]) -> No
     assert len(capsys.readouterr().out.splitlines()) == 1
     with progress_bar("working", "curves") as show:
         assert show is None
+
+
+def test_a_name_gives_no_orders_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """A title, the clipboard (OSC) and 8-bit CSI, in a line of the log, in a table and in an error."""
+    evil = "a\x1b]0;title\x07\x1b]52;c;eA==\x07\x9b2J\r.csv"
+    log(evil)
+    table = Table(evil)
+    table.add_row(Text(evil))
+    open_console().print(table, evil)
+    assert main(["identify", evil]) == 2
+    said = capsys.readouterr()
+    for text in said:
+        assert "\\x1b]0;title" in text
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text)

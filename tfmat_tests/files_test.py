@@ -1,5 +1,6 @@
 """Files are whole or absent, whatever happens while they are written."""
 
+import csv
 import errno
 import json
 import math
@@ -10,6 +11,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tfmat.errors import InputError
@@ -19,9 +21,12 @@ from tfmat.files import (
     first_difference,
     flatten,
     is_locked,
+    literal,
     locked,
     make_folder,
     read_json,
+    spreadsheet_row,
+    spreadsheet_text,
     write_error,
     write_json,
 )
@@ -164,3 +169,23 @@ def test_the_first_difference() -> None:
     assert before == {"model.filters": 8, "seed": 1, "keep": 3}
     assert first_difference(before, now) == "model.filters"
     assert first_difference(before, now, {"model.filters", "seed"}) is None
+
+
+@pytest.mark.parametrize("text", ["-" * 5000 + "1", "(" * 5000, "{[]: 1}", "1 +", "x"])
+def test_no_text_is_too_long_to_be_no_literal(text: str) -> None:
+    assert literal("(1, 'a')") == (1, "a")
+    with pytest.raises(ValueError, match="it is no literal|malformed node"):
+        literal(text)
+
+
+def test_a_spreadsheet_runs_no_cell() -> None:
+    evil = '=HYPERLINK("http://a.b")'
+    cells = [evil, "@SUM(1)", "+1+cmd|x", "-2+3", "\tx", "-0.5", "+1e3", "-", "a=b", -3, None]
+    assert spreadsheet_row(cells) == [*(f"'{cell}" for cell in cells[:5]), *cells[5:]]
+    table = pd.DataFrame({evil: [1, 2], "text": [evil, None], "mixed": [1, None], "x": [0.1, -2.0]})
+    table["mixed"] = table["mixed"].astype(object)
+    found = list(csv.reader(spreadsheet_text(table).splitlines()))
+    plain = list(csv.reader(table.to_csv(index=False).splitlines()))
+    assert [found[0][0], found[1][1]] == [f"'{evil}"] * 2
+    found[0][0] = found[1][1] = evil
+    assert found == plain

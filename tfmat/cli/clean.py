@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfmat.cli.flags import FlagValues, switch, text
+from tfmat.console import printable
 from tfmat.errors import InputError, nearest
 from tfmat.files import read_json
 
@@ -150,7 +151,7 @@ def _delete(chosen: Sequence["StoredDataset"]) -> None:
 
     for each in chosen:
         delete_dataset(each)
-        print(f"deleted {each.folder} ({size_text(each.num_bytes)})")
+        print(printable(f"deleted {each.folder} ({size_text(each.num_bytes)})"))
 
 
 def _show(
@@ -170,7 +171,9 @@ def _show(
         state = "" if each.state == "complete" else f" ({each.state})"
         used = _list_of(_runs_of(each, users)) or "-"
         age = _age((now - each.written).total_seconds())
-        rows.append((size_text(each.num_bytes), age, f"{each.folder}{state}", used))
+        rows.append(
+            (size_text(each.num_bytes), age, printable(f"{each.folder}{state}"), printable(used))
+        )
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     for size, age, name, used in rows:
         print(f"{size:>{widths[0]}}  {age:>{widths[1]}}  {name:{widths[2]}}  {used}")

@@ -111,7 +111,7 @@ def _with_reference(
     evaluation: "Evaluation", identifier: "Identifier", dataset: "PackedDataset", num_curves: int
 ) -> "Evaluation":
     """The evaluation with the reference, or, where there can be none, without it and with a word about why."""
-    from tfmat.console import progress_bar
+    from tfmat.console import printable, progress_bar
     from tfmat.identification.evaluate import add_reference
     from tfmat.identification.posterior_comparison import compare_posteriors
 
@@ -124,5 +124,5 @@ def _with_reference(
             posterior = {**evaluation.posterior, "exact": exact}
             evaluation = dataclasses.replace(evaluation, posterior=posterior)
     except InputError as error:
-        print(error, file=sys.stderr)
+        print(printable(error), file=sys.stderr)
     return evaluation

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from absl.flags import FlagValues
 
 from tfmat.cli.flags import check_output_folder
+from tfmat.console import printable
 from tfmat.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _read(
     with progress_bar("reading", "files") as progress:
         found, errors = load(files, target, options, progress, cleaning)
     for error in errors:
-        print(f"tfmat: {error}", file=sys.stderr)
+        print(f"tfmat: {printable(error)}", file=sys.stderr)
     return found, len(errors)
 
 

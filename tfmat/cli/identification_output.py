@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfmat.errors import InputError
-from tfmat.files import atomic_write, make_folder
+from tfmat.files import atomic_write, make_folder, spreadsheet_row
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,7 +60,7 @@ def write_csv(path: str, results: Sequence[Mapping[str, Any]], *, details: bool 
             ]
     with atomic_write(path, "w") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
+        writer.writerow(spreadsheet_row(header))
         for result in results:
             refused = "yes" if result["do_not_use"] else "no"
             row: list[Any] = [result["curve"], result["law"], refused]
@@ -84,7 +84,7 @@ def write_csv(path: str, results: Sequence[Mapping[str, Any]], *, details: bool 
                 for name in units:
                     known = posterior["parameters"].get(name, {"mean": None, "ci95": (None, None)})
                     row += [known["mean"], *known["ci95"]]
-            writer.writerow(row)
+            writer.writerow(spreadsheet_row(row))
 
 
 def write_plots(results: "Sequence[Identification]", plot_dir: str) -> None:

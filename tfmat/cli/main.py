@@ -16,7 +16,7 @@ from absl import flags
 
 import tfmat
 from tfmat.cli.interruptions import signals_as_interruptions
-from tfmat.console import StandardError
+from tfmat.console import StandardError, printable
 from tfmat.errors import InputError, Interrupted, TfmatError, nearest
 from tfmat.files import write_error
 
@@ -42,6 +42,8 @@ COMMANDS = {
 }
 
 _SECONDS_FOR_RANK_0 = 3.0
+# What the loader of shared libraries says where memory is limited (glibc, elf/dl-map-segments.h and dl-load.c).
+_NO_MEMORY = ("failed to map segment", "cannot allocate memory", "Cannot allocate memory")
 _HELP = ("--help", "-h", "--helpfull")
 
 _USAGE = """tfmat: parameters of material laws from stress-strain curves
@@ -104,11 +106,27 @@ def _tell(error: BaseException) -> int:
             _discard_output()
             _complain(str(write_error(error.filename or "the output", error)))
             return InputError.exit_status
+        case ImportError() if any(words in _causes(error) for words in _NO_MEMORY):
+            _complain(
+                "a library cannot be loaded, because this process may not use enough memory; allow more (`ulimit -v`, "
+                "or the memory of the job)"
+            )
+            return InputError.exit_status
         case SystemExit() if isinstance(
             error.__context__, BrokenPipeError
         ):  # what rich makes of it
             return 0
     raise error
+
+
+def _causes(error: BaseException) -> str:
+    """The texts of an error and of what caused it."""
+    texts: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None:
+        texts.append(str(cause))
+        cause = cause.__cause__ or cause.__context__
+    return "\n".join(texts)
 
 
 def _prepare_output() -> None:
@@ -160,7 +178,7 @@ def _let_rank_0_speak() -> None:
 
 
 def _complain(message: str) -> None:
-    print(f"tfmat: {message}", file=sys.stderr, flush=True)
+    print(f"tfmat: {printable(message)}", file=sys.stderr, flush=True)
 
 
 def _dispatch(arguments: list[str]) -> int:

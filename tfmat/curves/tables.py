@@ -7,7 +7,6 @@ Strain;Stress                  the header; units may stand in it, `Strain [%]`
 0,01;12,5                      the data, to the end of the file
 """
 
-import ast
 import dataclasses
 import pathlib
 import re
@@ -15,6 +14,7 @@ import re
 from tfmat.curves.raw_files import Row, is_workbook, read_rows, read_sheets
 from tfmat.curves.units import LONGEST_HEADER, Cell, find_unit, looks_like_a_number
 from tfmat.errors import InputError
+from tfmat.files import literal
 
 MINIMUM_POINTS = 10
 
@@ -250,7 +250,7 @@ def _notes(rows: list[Row]) -> dict[str, str]:
 
 def _states(text: str) -> dict[str, str]:
     try:
-        states = ast.literal_eval(re.sub(r",\s*,", ",", text))
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        states = literal(re.sub(r",\s*,", ",", text))
+    except ValueError:
         return {}
     return {str(k): str(v) for k, v in states.items()} if isinstance(states, dict) else {}

@@ -6,6 +6,8 @@ import os
 import pathlib
 from typing import Any
 
+import numpy as np
+
 from tfmat.curves.records import RecordForm
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import SIMULATION_VERSION, Simulator
@@ -33,6 +35,10 @@ from tfmat.materials.parameter import Parameter
 TEST_START = 1 << 40
 MAX_ROWS = 2**31 - 1  # what the int32 indices of a batch can address
 _SCALE_CURVES = 1024  # curves that the input scale is taken from
+# _LOOKED_AT: records among which the largest strain and stress are compared with the input scale; a quick look.
+_LOOKED_AT = 64
+# _FAR: ratio of both at which the scale cannot be right. Own records may begin with small ones.
+_FAR = 1e4
 _COUNTS = ("num_train", "num_validation", "num_test", "shard_size")
 
 
@@ -100,7 +106,20 @@ class PackedDataset:
             raise InputError(
                 f"{copy}: {what}{others}; run `tfmat generate --data_dir={folder}` to make what is wrong again"
             )
-        return cls._mapped(folder, manifest, copy)
+        dataset = cls._mapped(folder, manifest, copy)
+        dataset._check_scale()
+        return dataset
+
+    def _check_scale(self) -> None:
+        """InputError where a network that divides by `input_scale` would see nothing of the features."""
+        some = np.abs(self.features[:: max(1, len(self.features) // _LOOKED_AT), :, :2])
+        largest, scale = some.max(axis=(0, 1)), np.array(self.input_scale[:2])
+        if np.any((largest > 0) & ((largest * _FAR < scale) | (largest > scale * _FAR))):
+            raise InputError(
+                f"{self.folder / MANIFEST} is damaged: input_scale is {list(self.input_scale)}, the largest strain and "
+                f"stress of some records are {', '.join(f'{value:g}' for value in largest)}; delete the folder "
+                f"{self.folder} and run `tfmat generate` again"
+            )
 
     @classmethod
     def _mapped(

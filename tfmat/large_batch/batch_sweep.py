@@ -14,7 +14,7 @@ import pandas as pd
 from tfmat.config import Config, apply_override, check_config
 from tfmat.durations import seconds_of
 from tfmat.errors import InputError
-from tfmat.files import make_folder, read_json, write_text
+from tfmat.files import make_folder, read_json, spreadsheet_text, write_text
 from tfmat.large_batch.figures import save_png_and_svg, sweep_figure
 from tfmat.large_batch.runs import StudyRun, run_all, state_of
 from tfmat.report.run_files import read_metrics
@@ -74,7 +74,7 @@ def batch_sweep(
     for run, _, path in run_all(runs, workdir, data_dir):
         row = {**run.key, **read_row(path)}
         table = pd.DataFrame([*table.to_dict("records"), row], columns=COLUMNS)
-        write_text(folder / "batch_sweep.csv", table.to_csv(index=False))
+        write_text(folder / "batch_sweep.csv", spreadsheet_text(table))
     save_png_and_svg(sweep_figure(table, equal_time), folder / "batch_sweep")
     return table
 

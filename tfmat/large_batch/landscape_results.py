@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from tfmat.files import make_folder, write_text
+from tfmat.files import make_folder, spreadsheet_text, write_text
 from tfmat.large_batch.figures import save_png_and_svg
 from tfmat.report.drawing import (
     COLOURS,
@@ -78,7 +78,7 @@ def origin(content: Mapping[str, Any]) -> tuple[int, int]:
 def write_results(content: Mapping[str, Any], file: pathlib.Path) -> list[pathlib.Path]:
     """Writes the table and the pictures beside landscape.json: FILE.csv, figures/FILE.png and .svg."""
     table = file.with_suffix(".csv")
-    write_text(table, surface_table(content).to_csv(index=False))
+    write_text(table, spreadsheet_text(surface_table(content)))
     stem = make_folder(file.parent / "figures") / file.stem
     return [table, *save_png_and_svg(landscape_figure(content), stem)]
 
@@ -88,7 +88,7 @@ def write_comparison(
 ) -> list[pathlib.Path]:
     """Writes landscapes.csv, .png and .svg of several runs."""
     table, stem = comparison_table(contents), make_folder(folder) / "landscapes"
-    write_text(stem.with_suffix(".csv"), table.to_csv(index=False))
+    write_text(stem.with_suffix(".csv"), spreadsheet_text(table))
     figure = comparison_figure(contents, table)
     return [stem.with_suffix(".csv"), *save_png_and_svg(figure, stem)]
 

@@ -14,7 +14,7 @@ import pandas as pd
 from tfmat.config import Config, apply_override, check_config
 from tfmat.console import log
 from tfmat.errors import DivergedError, InputError
-from tfmat.files import make_folder, write_json, write_text
+from tfmat.files import make_folder, spreadsheet_text, write_json, write_text
 from tfmat.large_batch.figures import learning_figure, save_png_and_svg
 from tfmat.large_batch.power_laws import (
     FEWEST_NETWORKS,
@@ -82,7 +82,7 @@ def learning_curve(
             diverged.append(run.name)
             continue
         points.append({**run.key, "parameters": job.num_weights, **_scores(path)})
-        write_text(folder / "learning_curve.csv", _table(points).to_csv(index=False))
+        write_text(folder / "learning_curve.csv", spreadsheet_text(_table(points)))
     _check_enough(points, diverged, widths)
     quantity = ETA if all(point["eta"] for point in points) else RMSE
     for point in points:

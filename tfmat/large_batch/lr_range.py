@@ -12,7 +12,7 @@ import pandas as pd
 from tfmat.config import Config
 from tfmat.durations import RunSteps
 from tfmat.errors import InputError
-from tfmat.files import as_json, make_folder, read_json, write_json, write_text
+from tfmat.files import as_json, make_folder, read_json, spreadsheet_text, write_json, write_text
 from tfmat.large_batch.batch_sweep import at_batch
 from tfmat.large_batch.figures import range_figure, save_png_and_svg
 from tfmat.large_batch.runs import prepare_data
@@ -122,7 +122,7 @@ def lr_range(
             report = None if progress is None else _part(progress, i, len(set(batches)), steps)
             changed = at_batch(config, batch)
             table = _test(changed, dataset, seen(), workdir, low, high, steps, report)
-            write_text(path, table.to_csv(index=False))
+            write_text(path, spreadsheet_text(table))
             write_json(path.with_suffix(".json"), settings)
         tables[batch] = table
         found.append(read_rates(batch, table))

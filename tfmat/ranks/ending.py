@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import NoReturn, TypeGuard
 
+from tfmat.console import printable
 from tfmat.errors import InputError, TfmatError, WorkerLostError
 from tfmat.files import write_error
 
@@ -69,7 +70,7 @@ def last_words(message: str | None, on_loss: OnLoss | None) -> None:
 
 def write_line(text: str) -> None:
     with contextlib.suppress(OSError):
-        os.write(2, text.encode(errors="replace"))
+        os.write(2, printable(text).encode(errors="replace"))
 
 
 @contextlib.contextmanager

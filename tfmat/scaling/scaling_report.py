@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tfmat.files import make_folder, write_text
+from tfmat.files import make_folder, spreadsheet_text, write_text
 from tfmat.report.drawing import MOST_SERIES, Picture, save_figure
 from tfmat.report.formatting import bytes_text, format_value, percent_text, unbroken
 from tfmat.report.page import render_page
@@ -64,9 +64,9 @@ def write_scaling_report(
     content = scaling_page(analysis, found, folder.resolve().name)
     write_assumptions(folder, assumptions)
     _save(found, make_folder(folder / "figures"))
-    write_text(folder / "scaling_points.csv", point_table(analysis).to_csv(index=False))
+    write_text(folder / "scaling_points.csv", spreadsheet_text(point_table(analysis)))
     lines = pd.DataFrame([dataclasses.asdict(line) for line in measurements.allreduces])
-    write_text(folder / "scaling_allreduces.csv", lines.to_csv(index=False))
+    write_text(folder / "scaling_allreduces.csv", spreadsheet_text(lines))
     path = folder / PAGE
     write_text(path, content)
     return path, judge(analysis).text

@@ -19,6 +19,7 @@ import threading
 import time
 from typing import Any
 
+from tfmat.console import printable
 from tfmat.errors import TfmatError
 from tfmat.files import make_folder, read_json, write_json
 from tfmat.ranks.processes import Processes, find_processes
@@ -95,5 +96,5 @@ if __name__ == "__main__":
     try:
         worker.main(sys.argv[1])
     except TfmatError as error:
-        print(f"tfmat: {error}", file=sys.stderr, flush=True)
+        print(f"tfmat: {printable(error)}", file=sys.stderr, flush=True)
         sys.exit(error.exit_status)

@@ -15,7 +15,7 @@ from tfmat.data.labelled import PARTS
 from tfmat.data.manifest import plain_name
 from tfmat.data.packed import PackedDataset
 from tfmat.errors import InputError
-from tfmat.files import atomic_write, make_folder
+from tfmat.files import atomic_write, make_folder, spreadsheet_row
 from tfmat.simulators.campaign import Campaign, Progress, draw, run_campaign, try_once
 from tfmat.simulators.description import Description
 from tfmat.simulators.readers import telling_line
@@ -210,4 +210,5 @@ def write_failures(path: pathlib.Path, campaign: Campaign) -> None:
             outcome = campaign.outcomes[number]
             assert outcome is not None
             values = [f"{value:.6g}" for value in campaign.drawn[number]]
-            writer.writerow([number, *values, outcome.failure, telling_line(outcome.log)])
+            said = telling_line(outcome.log)
+            writer.writerow(spreadsheet_row([number, *values, outcome.failure, said]))

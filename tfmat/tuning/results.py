@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfmat.errors import InputError
-from tfmat.files import write_text
+from tfmat.files import spreadsheet_text, write_text
 from tfmat.tuning.definition import config_text
 from tfmat.tuning.space import Choice, Search, value_text
 from tfmat.tuning.state import DIVERGED, DONE, STOPPED, SearchState, TrialRecord, read_state
@@ -94,7 +94,7 @@ def write_csv(workdir: pathlib.Path, state: SearchState) -> pathlib.Path:
         table = table.reindex(columns=[*first, *(c for c in table.columns if c not in first)])
         table["started"] = pd.to_datetime(table["started"], unit="s", utc=True).dt.floor("s")
     path = workdir / "trials.csv"
-    write_text(path, table.to_csv(index=False))
+    write_text(path, spreadsheet_text(table))
     return path
 
 

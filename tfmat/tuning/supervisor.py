@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable
 from types import FrameType
 
+from tfmat.console import printable
 from tfmat.errors import InputError, Interrupted, TfmatError, WorkerLostError
 from tfmat.files import make_folder
 from tfmat.launch.children import end_with_parent
@@ -200,7 +201,7 @@ def _become_worker(
         Worker(workdir, name, lease).run()
         status = 0
     except TfmatError as error:
-        print(f"tfmat: {error}", file=sys.stderr)
+        print(f"tfmat: {printable(error)}", file=sys.stderr)
         status = error.exit_status
     except BaseException:
         traceback.print_exc()

@@ -85,6 +85,19 @@ def test_errors_become_their_exit_status(
     assert capsys.readouterr().err == "tfmat: what is wrong\n"
 
 
+def test_too_little_memory_for_a_library(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """NumPy and TensorFlow say it somewhere among the causes (seen with `ulimit -v 300000`)."""
+    error = ImportError("a long text about what to do")
+    error.__cause__ = ImportError("libx.so.2: failed to map segment from shared object")
+    _raising(monkeypatch, error)
+    assert main(["laws"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "allow more (`ulimit -v`" in said
+    _raising(monkeypatch, ImportError("cannot import name 'x'"))
+    with pytest.raises(ImportError):
+        main(["laws"])
+
+
 def test_ctrl_c(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     _raising(monkeypatch, KeyboardInterrupt())
     assert main(["laws"]) == 75

@@ -9,12 +9,14 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.data.packed import (
     TEST_START,
+    PackedDataset,
     dataset_folder,
     find_dataset,
     generate_dataset,
     is_dataset,
 )
 from tfmat.errors import InputError
+from tfmat.files import write_json
 from tfmat_tests.data.small_dataset import SETTINGS, generate, shard_bytes
 
 
@@ -138,3 +140,14 @@ def test_impossible_numbers(tmp_path: pathlib.Path, change: dict[str, int], mess
     with pytest.raises(InputError, match=message):
         generate(tmp_path, **change)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_scale_that_hides_the_curves_is_refused(tmp_path: pathlib.Path) -> None:
+    """Divided by 4.6e18, every stress is zero for a network."""
+    dataset = generate_dataset(SETTINGS, seed=0, num_curves=4, num_test=0, data_dir=tmp_path)
+    for channel, value in ((0, 4.6e18), (1, 4.6e18), (1, 1e-9)):
+        scale = list(dataset.input_scale)
+        scale[channel] = value
+        write_json(dataset.folder / "manifest.json", {**dataset.manifest, "input_scale": scale})
+        with pytest.raises(InputError, match="is damaged: input_scale is"):
+            PackedDataset.open(dataset.folder)
