@@ -22,6 +22,7 @@ from tfmat.cli.flags import (
     config_help,
     output_folder,
     read_config,
+    switch,
     text,
 )
 from tfmat.cli.launcher_flags import (
@@ -46,6 +47,11 @@ FLAGS = (
         "single",
         "how steps run: single; under mpirun or srun horovod, mpi or asynchronous; dtensor, on --config.mesh",
     ),
+    switch(
+        "report",
+        True,
+        "at the end measure the network on the test curves, identify an example, write a report",
+    ),
     *MPIRUN,
 )
 NO_ARGUMENT = "; flags look like --workdir=runs/mine"
@@ -63,7 +69,13 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
         return 0
     from tfmat.workflow import main_job
 
-    main_job(config, workdir=workdir, data_dir=flag_values.data_dir, backend=flag_values.backend)
+    main_job(
+        config,
+        workdir=workdir,
+        data_dir=flag_values.data_dir,
+        backend=flag_values.backend,
+        report=flag_values.report,
+    )
     return 0
 
 

@@ -51,6 +51,7 @@ FLAGS = (
     whole("max_trials", None, "trials, instead of the config's"),
     text("lease", "60s", "a worker on another machine that gives no sign for so long counts as dead"),
     switch("status", False, "show where the search stands"),
+    switch("trial_reports", False, "measure each trial's network on the test curves, and write its report"),
     switch("one_job", False, "slurm: all workers in one job on one node, instead of a job array"),
     *LAUNCHER,
 )  # fmt: skip
@@ -77,6 +78,7 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
         trial_launcher=flag_values.trial_launcher,
         trial_command=flag_values.trial_command,
         lease=lease,
+        reports=flag_values.trial_reports,
     )
     run_search(
         base,

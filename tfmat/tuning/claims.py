@@ -205,7 +205,7 @@ class Claims:
         full = search.max_trials is not None and len(state.trials) >= search.max_trials
         suggested: TrialRecord | str = "full" if full else "exhausted"
         if not full:
-            oracle = self._oracle(search, state)
+            oracle = oracle_of(state)
             suggested = oracle.suggest()
             if isinstance(suggested, TrialRecord):
                 lower = state.trials.get(suggested.values.get("tuner/trial_id", ""))
@@ -226,7 +226,7 @@ class Claims:
         record.value = outcome.value
         record.oracle_value = oracle_value(search, outcome, state.worst_oracle_value())
         state.end_order.append(record.trial_id)
-        oracle = self._oracle(search, state)
+        oracle = oracle_of(state)
         oracle.tell(record)
         oracle.store(state)
         if state.failures_in_a_row() >= search.max_failed_trials and not state.ended:
@@ -236,12 +236,14 @@ class Claims:
                 f"{count} trials in a row failed, the last one, {record.trial_id}: {record.reason}"
             )
 
-    def _oracle(self, search: Search, state: SearchState) -> "Oracle":
-        from tfmat.tuning.oracle import Oracle
 
-        base = default_config()
-        base.train_for = state.base["train_for"]
-        return Oracle(search, base, state)
+def oracle_of(state: SearchState) -> "Oracle":
+    """The oracle of a search as it stands. Imports TensorFlow."""
+    from tfmat.tuning.oracle import Oracle
+
+    base = default_config()
+    base.train_for = state.base["train_for"]
+    return Oracle(Search.from_json(state.definition), base, state)
 
 
 def oracle_value(search: Search, outcome: Outcome, worst: float | None) -> float | None:

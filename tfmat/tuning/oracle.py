@@ -2,7 +2,9 @@
 
 import contextlib
 import copy
+import json
 import math
+import pathlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,14 +17,17 @@ from keras_tuner.oracles import (
     HyperbandOracle,
     RandomSearchOracle,
 )
+from keras_tuner.src.engine.conditions import Parent
 
 from tfmat.config import Config
 from tfmat.errors import InputError
-from tfmat.files import as_json
+from tfmat.files import as_json, make_folder, write_text
 from tfmat.tuning.space import Choice, Int, Search
 from tfmat.tuning.state import FAILED, SearchState, TrialRecord
 
 IDLE, EXHAUSTED = "idle", "exhausted"
+# _MOST_DRAWS: combinations drawn before a space counts as exhausted. keras-tuner's 20 miss the last of a few ones.
+_MOST_DRAWS = 1000
 
 
 class _WithoutFiles:
@@ -58,7 +63,11 @@ class _Bayesian(_WithoutFiles, BayesianOptimizationOracle):
             points, values = self._vectorize_trials()
             self.__dict__.update(with_ongoing)
             self.gpr.fit(np.nan_to_num(points), np.nan_to_num(values))
-        return super().populate_space(trial_id)
+        found: dict[str, Any] = super().populate_space(trial_id)
+        # Of a few combinations the model's favourite may be one that has been tried.
+        if found["status"] == TrialStatus.RUNNING and self._duplicate(found["values"]):
+            return dict(self._random_populate_space())
+        return found
 
     def get_state(self) -> dict[str, Any]:
         kind, keys, *rest = self._random_state.get_state()
@@ -83,6 +92,7 @@ class Oracle:
         self._search = search
         self._oracle = _make(search, search.max_units(base))
         self._oracle.verbose = 0
+        self._oracle._max_collisions = _MOST_DRAWS
         with _kept_state():
             for record in state.trials.values():
                 self._oracle.trials[record.trial_id] = self._trial(record)
@@ -121,6 +131,21 @@ class Oracle:
         """Puts the oracle's state into the search's."""
         state.oracle = as_json(self._oracle.get_state())
 
+    def export(self, project: pathlib.Path, state: SearchState) -> None:
+        """Writes keras-tuner's own files, which its tuners and oracles reload: oracle.json, and a trial.json a trial.
+
+        A trial's score is the objective itself there, not what the oracle was told.
+        """
+        for record in state.trials.values():
+            trial = self._trial(record)
+            trial.score, trial.message = record.value, record.reason
+            trial.best_step = 0
+            if trial.status == TrialStatus.COMPLETED and record.value is None:
+                trial.status = TrialStatus.INVALID
+            folder = make_folder(project / f"trial_{record.trial_id}")
+            write_text(folder / "trial.json", json.dumps(trial.get_state()))
+        write_text(project / "oracle.json", json.dumps(as_json(self._oracle.get_state())))
+
     def _trial(self, record: TrialRecord) -> Trial:
         hyperparameters = self._oracle.hyperparameters.copy()
         hyperparameters.values = dict(record.values)
@@ -152,31 +177,21 @@ def hyperparameters(search: Search) -> keras_tuner.HyperParameters:
     """The space in keras-tuner's own words."""
     space = keras_tuner.HyperParameters()
     for name, parameter in search.space.items():
-        _declare(space, search, name, list((parameter.only_if or {}).items()))
+        # Not by nested scopes: these want every parent to have the same conditions as what is inside them.
+        space._conditions = [
+            Parent(parent, [key for key in choice.keys if choice.value(key) in wanted])
+            for parent, wanted in (parameter.only_if or {}).items()
+            if isinstance(choice := search.space[parent], Choice)
+        ]
+        if isinstance(parameter, Choice):
+            space.Choice(name, parameter.keys)
+        elif isinstance(parameter, Int):
+            step = None if parameter.scale == "log" else parameter.step
+            space.Int(name, parameter.low, parameter.high, step=step, sampling=parameter.scale)
+        else:
+            space.Float(name, parameter.low, parameter.high, sampling=parameter.scale)
+    space._conditions = []
     return space
-
-
-def _declare(
-    space: keras_tuner.HyperParameters,
-    search: Search,
-    name: str,
-    conditions: list[tuple[str, tuple[Any, ...]]],
-) -> None:
-    parameter = search.space[name]
-    if conditions:
-        (parent, wanted), *others = conditions
-        choice = search.space[parent]
-        assert isinstance(choice, Choice)
-        keys = [key for key in choice.keys if choice.value(key) in wanted]
-        with space.conditional_scope(parent, keys):
-            _declare(space, search, name, others)
-    elif isinstance(parameter, Choice):
-        space.Choice(name, parameter.keys)
-    elif isinstance(parameter, Int):
-        step = None if parameter.scale == "log" else parameter.step
-        space.Int(name, parameter.low, parameter.high, step=step, sampling=parameter.scale)
-    else:
-        space.Float(name, parameter.low, parameter.high, sampling=parameter.scale)
 
 
 def _make(search: Search, max_units: int) -> Any:

@@ -8,12 +8,15 @@ from tfmat.config import Config
 from tfmat.console import clock_text, log
 from tfmat.errors import InputError
 from tfmat.files import make_folder
-from tfmat.tuning.claims import Claims
+from tfmat.tuning.claims import Claims, oracle_of
 from tfmat.tuning.results import write_results
 from tfmat.tuning.space import Search
 from tfmat.tuning.state import Options, SearchState, read_state, state_path
 from tfmat.tuning.status import Summary, summarize
 from tfmat.tuning.supervisor import Supervisor
+
+# In a search's folder: its project of keras-tuner, once it has ended.
+KERAS_TUNER = "keras_tuner"
 
 
 def run_search(
@@ -60,6 +63,10 @@ def _finish(folder: pathlib.Path) -> None:
     """The results; of several machines that end at once each writes them, whole."""
     for path in write_results(folder):
         log(f"wrote {path}")
+    state = read_state(folder)
+    if state.ended:
+        oracle_of(state).export(folder / KERAS_TUNER, state)
+        log(f"wrote {folder / KERAS_TUNER}, which keras-tuner reloads")
 
 
 def _conclude(folder: pathlib.Path) -> None:

@@ -47,6 +47,7 @@ class Options:
       trial_command: another command instead of `tfmat train`, in which {config}, {workdir} and {seed} are replaced;
         empty for `tfmat train`. It leaves config.json (`total_steps`), metrics.jsonl and status.json in its workdir.
       lease: seconds without a sign of life after which a worker on another machine counts as dead.
+      reports: whether each trial's network is measured on the test curves, and has a report.
     """
 
     data_dir: str = "data"
@@ -54,6 +55,7 @@ class Options:
     trial_launcher: str = ""
     trial_command: str = ""
     lease: float = 60.0
+    reports: bool = False
 
 
 @dataclasses.dataclass

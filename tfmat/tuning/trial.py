@@ -123,6 +123,7 @@ class TrialRun:
             f"--workdir={run_folder}",
             f"--data_dir={options['data_dir']}",
             f"--backend={options['backend']}",
+            *(() if options.get("reports") else ("--report=false",)),
         ]
 
     def _write_config(self) -> None:

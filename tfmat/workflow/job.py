@@ -217,7 +217,9 @@ def _words(values: tuple[int, ...]) -> str:
     return ",".join(map(str, values)) or "none"
 
 
-def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "single") -> None:
+def main_job(
+    config: Config, *, workdir: str, data_dir: str, backend: str = "single", report: bool = True
+) -> None:
     """Makes the data set if it is not there, trains, evaluates, identifies an example; goes on where it was stopped.
 
     Args:
@@ -225,6 +227,7 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
       workdir: folder of the run.
       data_dir: folder of data sets, or one data set, whose settings then replace those of the config.
       backend: how steps run. With several processes each of them calls this; rank 0 alone writes.
+      report: whether the network is measured on the test curves, an example identified, and a report written.
 
     Raises:
       InputError, DivergedError, Interrupted.
@@ -243,6 +246,8 @@ def main_job(config: Config, *, workdir: str, data_dir: str, backend: str = "sin
     if workers.rank != 0:
         return
     calibrate_run(workdir, dataset)
+    if not report:
+        return
     evaluate_run(workdir, dataset)
     identify_example(workdir, dataset.settings)
     report_run(workdir)

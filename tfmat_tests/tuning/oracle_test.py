@@ -10,14 +10,14 @@ import threadpoolctl
 
 from tfmat.tuning.definition import load_search
 from tfmat.tuning.oracle import EXHAUSTED, IDLE, Oracle, hyperparameters
-from tfmat.tuning.space import Choice, Search
+from tfmat.tuning.space import Choice, Float, Int, Search
 from tfmat.tuning.state import DONE, FAILED, SearchState, TrialRecord
 from tfmat_tests.tuning.synthetic_trial import known_function
 
 SPACE = pathlib.Path(__file__).with_name("space.py")
 
 
-def ours(search, base, num_trials):
+def ours(search, base, num_trials, function=known_function):
     """Values and results of trials one after the other; the oracle is loaded from JSON for each call."""
     state = SearchState(search.to_json(), base.to_dict(), {})
     trials = []
@@ -25,7 +25,7 @@ def ours(search, base, num_trials):
         suggested = step(search, base, state)
         if isinstance(suggested, str):
             break
-        suggested.oracle_value = known_function(suggested.values) / suggested.fraction
+        suggested.oracle_value = function(suggested.values) / suggested.fraction
         suggested.state = DONE
         oracle = Oracle(search, base, state)
         oracle.tell(suggested)
@@ -94,6 +94,74 @@ def test_conditions_hold():
     base, search = load_search(SPACE)
     for values, _ in ours(search, base, 20):
         assert ("optimizer.momentum" in values) == (values["optimizer.name"] == "sgd")
+
+
+CONDITIONS = {
+    "model.uncertainty": Choice("none", "gaussian"),
+    "optimizer.name": Choice("adam", "sgd", only_if={"model.uncertainty": ("none",)}),
+    "model.dropout": Choice(0.0, 0.1),
+    "optimizer.momentum": Float(0.5, 0.9, only_if={"optimizer.name": ("sgd",)}),
+    "model.pool_size": Int(
+        1, 4, only_if={"optimizer.name": ("adam", "sgd"), "model.dropout": (0.1,)}
+    ),
+}
+
+
+@pytest.mark.parametrize(("algorithm", "trials"), [("random", 14), ("bayesian", 9)])
+def test_conditions_of_conditions_hold(algorithm, trials):
+    """One on a key that itself has one, and two at once."""
+    base, _ = load_search(SPACE)
+    search = Search(space=CONDITIONS, algorithm=algorithm, initial_points=8)
+    search.check()
+    found = [values for values, _ in ours(search, base, trials, len)]
+    for values in found:
+        assert ("optimizer.name" in values) == (values["model.uncertainty"] == "none")
+        assert ("optimizer.momentum" in values) == (values.get("optimizer.name") == "sgd")
+        pools = "optimizer.name" in values and values["model.dropout"] == 0.1
+        assert ("model.pool_size" in values) == pools
+    for name in search.space:
+        assert sum(name in values for values in found) > 0
+
+
+@pytest.mark.parametrize("algorithm", ["random", "bayesian"])
+def test_no_trial_runs_twice(algorithm):
+    """Six combinations are six trials, and then the space is exhausted."""
+    base, _ = load_search(SPACE)
+    space = {
+        "optimizer.name": Choice("adam", "sgd"),
+        "model.hidden_units": Choice((1,), (2,), (3,)),
+    }
+    search = Search(space=space, algorithm=algorithm, initial_points=3)
+    found = [tuple(values.values()) for values, _ in ours(search, base, 10, len)]
+    assert len(found) == len(set(found)) == 6
+
+
+def test_keras_tuner_reloads_a_search(tmp_path):
+    """Its own oracle knows the trials, their order and what was tried, and goes on."""
+    base, search = load_search(SPACE)
+    search = dataclasses.replace(search, algorithm="bayesian", seed=7)
+    state = SearchState(search.to_json(), base.to_dict(), {})
+    for number in range(5):
+        trial = step(search, base, state)
+        trial.state = FAILED if number == 2 else DONE
+        trial.value = None if number == 2 else 10.0**-number
+        trial.oracle_value = None if number == 2 else -float(number)
+        oracle = Oracle(search, base, state)
+        oracle.tell(trial)
+        oracle.store(state)
+        state.end_order.append(trial.trial_id)
+    Oracle(search, base, state).export(tmp_path / "keras_tuner", state)
+    objective = keras_tuner.Objective("val_loss", "min")
+    theirs = keras_tuner.oracles.BayesianOptimizationOracle(objective, max_trials=9)
+    theirs._set_project_dir(str(tmp_path), "keras_tuner")
+    theirs.reload()
+    best = theirs.get_best_trials(4)
+    assert [trial.trial_id for trial in best] == ["0004", "0003", "0001", "0000"]
+    assert [trial.score for trial in best] == [1e-4, 1e-3, 0.1, 1.0]
+    values = {name: record.values for name, record in state.trials.items()}
+    assert {name: t.hyperparameters.values for name, t in theirs.trials.items()} == values
+    following = theirs.create_trial("tuner0")
+    assert following.trial_id == "5" and following.status == "RUNNING"
 
 
 def test_a_failed_trial_is_told_as_one():

@@ -79,8 +79,13 @@ def test_a_killed_worker_costs_no_more_than_a_checkpoint(real):
         folder = search.workdir / "trials" / trial.folder / "seed-0"
         losses = [line["val_loss"] for line in read_metrics(folder / "metrics.jsonl")]
         assert len(losses) == 8 and trial.value == min(losses)
+        assert not (folder / "evaluation.json").exists() and not (folder / "report.html").exists()
     best = load_config(search.workdir / "best.py")
     assert best.optimizer.learning_rate == state.best().values["optimizer.learning_rate"]
+    project = search.workdir / "keras_tuner"
+    assert [path.parent.name for path in sorted(project.glob("*/trial.json"))] == [
+        "trial_0000", "trial_0001",
+    ]  # fmt: skip
     search.check_nobody_left()
 
 
