@@ -255,10 +255,13 @@ def _take_window(test: MeasuredTest, low: float | None, high: float | None) -> N
 
     A law that remembers must know all that came before a point.
     """
+    ends = [f"from {low:g}"] if low is not None else []
+    ends += [f"up to {high:g}"] if high is not None else []
+    said = " ".join(ends)
     low, high = (-np.inf if low is None else low), (np.inf if high is None else high)
     strain = test.curve.strain
     inside = (strain >= low) & (strain <= high)
-    text = f"took the strains {low:g} to {high:g}"
+    text = f"took the strains {said}"
     if not isinstance(test.programme, Uniaxial):
         if not inside[0]:
             raise InputError(
@@ -266,7 +269,7 @@ def _take_window(test: MeasuredTest, low: float | None, high: float | None) -> N
                 "or give one below the smallest strain"
             )
         inside = np.logical_and.accumulate(inside)
-        text = f"took the test to where its strain leaves {low:g} to {high:g}"
+        text = f"took the test to where its strain leaves the window, {said}"
     if np.count_nonzero(inside) < MINIMUM_POINTS:
         raise InputError(
             f"--window leaves {np.count_nonzero(inside)} points; a test needs at least {MINIMUM_POINTS}"

@@ -131,6 +131,13 @@ _MEASURE_WORDS: dict[str, Measure] = {
     ),
 }
 # Words beside a name that change neither its unit nor its meaning.
+# _PART: beginnings of words for one part of the strain; a law is identified from the total.
+_PART = word_set("plasti plásti elasti élasti elásti 塑性 弾性 弹性")
+# _PLASTIC: short names of the plastic strain, without the `_` in them.
+_PLASTIC = re.compile(
+    r"(?<![^\W\d_])(?:peeq|(?:eps(?:ilon)?|ε|strain|dehnung|e)[ _,.]?(?:pl(?:ast)?|p))(?![^\W_])",
+    re.IGNORECASE,
+)
 _QUALIFIERS = word_set(
     """
     technical axial longitudinal average averaged avg mean corrected compensated ext gauge gage
@@ -265,6 +272,11 @@ def _with_unit(
 ) -> Column:
     header = table.header[index] if table.header else f"{index + 1}"
     name, in_header = split_header(header)
+    if axis == "strain" and _is_part(header):
+        raise InputError(
+            f"column '{shorten(header)}' is a part of the strain; the total strain is needed (plastic strain and "
+            "stress over modulus): add that column, or call it total strain where it is"
+        )
     if unit is not None:
         return Column(index, name, axis_unit(unit, axis), GIVEN)
     factor = _FACTOR.search(name) if name != in_header else None
@@ -539,6 +551,9 @@ def _named_column(table: Table, axis: Axis, measure: str | None) -> int:
                 f"several columns could be the {axis} ({shorten(', '.join(called))}); set --{axis}_column, a name or "
                 f"one of the numbers {', '.join(str(i + 1) for i in found)}"
             )
+    parts = [i for i, name in enumerate(table.header) if _is_part(name)]
+    if axis == "strain" and parts:
+        return parts[0]  # and is refused
     names = ", ".join(name for name in table.header if name)
     raise InputError(
         f"no column is named as a {axis} (columns: {shorten(names)}); set --{axis}_column"
@@ -570,7 +585,19 @@ def _is_named(header: str, quantity: str) -> bool:
         words |= {"strain"} if "e" in words else {"stress"}
     if words & _OTHER_WORDS or any(word.endswith("geschwindigkeit") for word in words):
         return False
+    if quantity == "strain" and _is_part(header):
+        return False
     return _any_of(words, _WORDS[quantity] | _ENDINGS[quantity])
+
+
+def _is_part(header: str) -> bool:
+    """Whether a column's name says that it is the plastic or the elastic strain, and not the total."""
+    words = _words(header)
+    if "total" in words:
+        return False
+    names = _WORDS["strain"] | _ENDINGS["strain"] | {"peeq", "e"}
+    is_part = any(_begins({word}, _PART) or "塑性" in word or "弾性" in word for word in words)
+    return (is_part and _any_of(words, names)) or bool(_PLASTIC.search(_accented(header)))
 
 
 def _any_of(words: set[str], names: set[str]) -> bool:

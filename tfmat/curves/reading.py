@@ -129,14 +129,16 @@ def read_curves(
     curves: list[RawCurve] = []
     try:
         tables = read_tables(path, options.sheet)
+        several = len({table.sheet for table in tables}) > 1
         skipped = []
         for table in tables:
             try:
-                curves.extend(_curves_of(table, path.stem, len(tables) > 1, how))
+                curves.extend(_curves_of(table, path.stem, several, how))
             except InputError as error:
                 where = f"sheet '{table.sheet}': " if table.sheet and options.sheet is None else ""
                 # Sheets of results stand beside sheets of curves; only their columns tell them apart.
-                if len(tables) == 1 or not str(error).startswith("no column is named"):
+                if not several or not str(error).startswith("no column is named"):
+                    where += f"specimen '{table.label}': " if table.label else ""
                     raise InputError(f"{where}{error}") from error
                 skipped.append(table.sheet)
         if not curves:
@@ -144,7 +146,8 @@ def read_curves(
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     if skipped:
-        said = f"skipped the sheets without strain and stress: {', '.join(map(str, skipped))}"
+        named = ", ".join(map(str, dict.fromkeys(skipped)))
+        said = f"skipped the sheets without strain and stress: {named}"
         curves = [dataclasses.replace(c, steps=(*c.steps, said)) for c in curves]
     return curves
 
@@ -183,7 +186,8 @@ def _curves_of_part(table: Table, name: str, stem: str, how: _How) -> list[RawCu
     for label, rows in groups.items():
         label = "_".join(filter(None, (table.label, label)))
         if len(rows) < MINIMUM_POINTS:
-            of = f"specimen '{label}'" if label else "it"
+            # The label of a table is said beside every error of it.
+            of = f"specimen '{label}'" if label and label != table.label else "it"
             raise InputError(
                 f"{of} has {len(rows)} points; a curve needs at least {MINIMUM_POINTS}"
             )

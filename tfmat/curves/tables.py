@@ -8,15 +8,32 @@ Strain;Stress                  the header; units may stand in it, `Strain [%]`
 """
 
 import dataclasses
+import itertools
 import pathlib
 import re
+from collections.abc import Sequence
 
 from tfmat.curves.raw_files import Row, is_workbook, read_rows, read_sheets
-from tfmat.curves.units import LONGEST_HEADER, Cell, find_unit, looks_like_a_number
+from tfmat.curves.units import (
+    LONGEST_HEADER,
+    Cell,
+    decimal_mark,
+    find_unit,
+    looks_like_a_number,
+    number,
+)
 from tfmat.errors import InputError
 from tfmat.files import literal
 
 MINIMUM_POINTS = 10
+# _NEAR: share of a column's range; rows behind lines of text go on where those before ended, so near.
+_NEAR = 0.1
+# _TITLE: how a line begins that names a specimen.
+_TITLE = re.compile(
+    r"(specimen|sample|coupon|probe|prüfling|éprouvette|eprouvette|probeta|muestra|provino|provetta|campione|test|run"
+    r"|versuch|essai|ensayo|prova|試験片|試料|试样)(?![^\W\d_])",
+    re.IGNORECASE,
+)
 
 
 @dataclasses.dataclass
@@ -31,7 +48,8 @@ class Table:
       notes: what the lines before it say, e.g. `Gauge length` -> `50 mm`.
       steps: what was found out, in words.
       above: the cells of the row above the names, which may label specimens side by side.
-      label: which of several specimens side by side it is; '' where it is the only one.
+      label: which of several specimens side by side or below each other it is; '' where it is the only one.
+      title: the line above it that names a specimen, or ''.
     """
 
     sheet: str | None
@@ -42,10 +60,11 @@ class Table:
     steps: list[str] = dataclasses.field(default_factory=list)
     above: list[str] = dataclasses.field(default_factory=list)
     label: str = ""
+    title: str = ""
 
 
 def read_tables(path: pathlib.Path, sheet: str | None = None) -> list[Table]:
-    """The table of a text file, or the tables of a workbook, one a sheet (only `sheet` where given).
+    """The tables of a text file, or of a workbook (only `sheet` where given): one, or one a specimen below each other.
 
     Raises:
       InputError: there is none; the message does not name the file.
@@ -54,7 +73,7 @@ def read_tables(path: pathlib.Path, sheet: str | None = None) -> list[Table]:
         if sheet is not None:
             raise InputError("it is a text file and has no sheets; leave --sheet out")
         rows, steps = read_rows(path)
-        return [find_table(rows, steps)]
+        return find_tables(rows, steps)
     tables: list[Table] = []
     errors: list[str] = []
     others: list[str] = []
@@ -62,9 +81,8 @@ def read_tables(path: pathlib.Path, sheet: str | None = None) -> list[Table]:
         try:
             if not rows:
                 raise InputError("the sheet is empty; a header row and a curve are expected")
-            table = find_table(rows, [f"sheet '{name}'"], "row")
-            table.sheet = name
-            tables.append(table)
+            found = find_tables(rows, [f"sheet '{name}'"], "row")
+            tables.extend(dataclasses.replace(table, sheet=name) for table in found)
         except InputError as error:
             errors.append(f"sheet '{name}': {error}")
             others.append(name)
@@ -76,12 +94,145 @@ def read_tables(path: pathlib.Path, sheet: str | None = None) -> list[Table]:
     return tables
 
 
-def find_table(rows: list[Row], steps: list[str], line: str = "line") -> Table:
-    """Finds the table among the rows of a file; raises InputError where there is none."""
+def find_tables(rows: list[Row], steps: list[str], line: str = "line") -> list[Table]:
+    """Finds the tables among the rows of a file; raises InputError where there is none.
+
+    A table ends at lines of text that further rows of numbers follow: a title, notes, or names of columns. What these
+    do not say is as before. Rows that go on behind such lines are of the same table.
+    """
     first = _first_data_row(rows)
     if first is None:
         raise _no_table(rows)
-    above, data = rows[:first], [row for row in rows[first:] if not _is_comment(row[1])]
+    blocks = [(rows[:first], rows[first:])]
+    while found := _next_block(blocks[-1][1]):
+        above, data = blocks.pop()
+        blocks += [(above, data[: found[0]]), (data[found[0] : found[1]], data[found[1] :])]
+    tables = [find_table(*blocks[0], steps, line)]
+    for above, data in blocks[1:]:
+        before = tables[-1]
+        table = find_table(*_named_as_before(above, data, before, line), [], line)
+        table.notes = before.notes | table.notes
+        lines = f"{line} {above[0][0]}"
+        names = _shared_names(before, table)
+        if names and before.notes == table.notes and _goes_on(before.rows, table.rows):
+            before.rows.extend(table.rows)
+            before.steps.append(f"left out the text between the rows in {lines}")
+            continue
+        table.steps[:0] = [*steps, f"the rows below the text in {lines}"]
+        tables.append(table)
+    return _of_specimens(tables, line)
+
+
+def _of_specimens(tables: list[Table], line: str) -> list[Table]:
+    """The tables that may be of specimens, with labels; short ones under other names are results beside the curves."""
+    long = [table for table in tables if len(table.rows) >= MINIMUM_POINTS]
+    others = [t for t in tables if not any(_shared_names(t, other) for other in long)]
+    if long and others:
+        tables = [table for table in tables if not any(table is other for other in others)]
+        said = ", ".join(f"{line} {table.rows[0][0]}" for table in others)
+        tables[0].steps.append(f"left out short tables with other columns, from {said} on")
+    if len(tables) > 1:
+        titles = [table.title for table in tables]
+        are_names = all(titles) and len(set(titles)) == len(titles)
+        for number, table in enumerate(tables, start=1):
+            table.label = table.title if are_names else str(number)
+            table.steps.append(f"specimen '{table.label}' of {len(tables)} below each other")
+    return tables
+
+
+def _next_block(rows: list[Row]) -> tuple[int, int] | None:
+    """Where the first lines of text between rows of numbers begin and end; None where there are none."""
+    start, is_clear = None, False
+    for i, (_, cells) in enumerate(rows):
+        if _is_worded(cells):
+            if start is None:
+                start, is_clear = i, False
+            is_clear = is_clear or _is_text(cells)
+        elif start is None or _is_comment(cells):
+            continue
+        elif is_clear and _is_data(cells) and i + 1 < len(rows) and _is_data(rows[i + 1][1]):
+            return start, i
+        else:
+            start = None
+    return None
+
+
+def _is_worded(cells: list[Cell]) -> bool:
+    """Whether a row begins with a word and is no row of numbers; it may be a note or a damaged row."""
+    first = next((cell for cell in cells if cell != ""), 0.0)
+    if isinstance(first, float) or looks_like_a_number(first):
+        return False
+    if _is_comment(cells) or _is_data(cells):
+        return False
+    return any(letter.isalpha() for letter in first) or _is_unit_row(cells)
+
+
+def _is_text(cells: list[Cell]) -> bool:
+    """Whether a row that begins with a word is a title, names or units, and cannot be a damaged row of numbers."""
+    filled = [cell for cell in cells if cell != ""]
+    is_title = bool(_TITLE.match(str(filled[0]).strip()))
+    return is_title or not any(map(looks_like_a_number, filled))
+
+
+def _named_as_before(
+    above: list[Row], data: list[Row], before: Table, line: str
+) -> tuple[list[Row], list[Row]]:
+    """The lines above a table and its rows, with the names of the table before where the lines hold none."""
+    width = len(data[0][1])
+    named = [row for row in above if _named_columns(row[1]) >= min(2, width)]
+    if any(_plain_names(cells) == _plain_names(before.header) for _, cells in named):
+        return above, data
+    has_units = bool(above) and _is_unit_row(above[-1][1])
+    rest = above[:-1] if has_units else above
+    if rest and len(_plain_names(rest[-1][1])) == width and all(map(_is_name, rest[-1][1][:width])):
+        return above, data
+    names: list[Row] = [(above[-1][0], list(before.header))] if before.header else []
+    units: list[Row] = [above[-1]] if has_units and names else []
+    if not units and names and any(before.units):
+        units = [(above[-1][0], [unit or "" for unit in before.units])]
+    return [*rest, *names, *units], data
+
+
+def _is_name(cell: Cell) -> bool:
+    return isinstance(cell, str) and bool(cell.strip()) and not looks_like_a_number(cell)
+
+
+def _plain_names(cells: Sequence[Cell]) -> list[str]:
+    names = [" ".join(str(cell).split()).casefold() for cell in cells]
+    while names and not names[-1]:
+        names.pop()
+    return names
+
+
+def _shared_names(one: Table, other: Table) -> bool:
+    """Whether two tables have the same columns."""
+    return _plain_names(one.header) == _plain_names(other.header) and one.units == other.units
+
+
+def _goes_on(rows: list[Row], further: list[Row]) -> bool:
+    """Whether rows are where those before ended, in every column, and not where those before began."""
+    columns = range(min(len(rows[-1][1]), len(further[0][1])))
+    mark = decimal_mark(cell for _, cells in rows for cell in cells[: len(columns)])
+    near, at_start = [], []
+    for i in columns:
+        values = [
+            value
+            for _, cells in rows
+            if i < len(cells) and (value := number(cells[i], mark)) is not None
+        ]
+        new = number(further[0][1][i], mark)
+        if len(values) < 2 or new is None:
+            continue
+        within = _NEAR * (max(values) - min(values))
+        step = max(abs(b - a) for a, b in itertools.pairwise(values))
+        near.append(abs(new - values[-1]) <= max(within, 2.0 * step))
+        at_start.append(abs(new - values[0]) <= within)
+    return all(near) and not all(at_start)
+
+
+def find_table(above: list[Row], rows: list[Row], steps: list[str], line: str = "line") -> Table:
+    """The table of these rows, with the lines above it; raises InputError where they do not go together."""
+    data = [row for row in rows if not _is_comment(row[1])]
     width = len(data[0][1])
     above = [(number, _uncommented(cells)) for number, cells in above]
     header, units, used = _header(above, width, line)
@@ -94,14 +245,23 @@ def find_table(rows: list[Row], steps: list[str], line: str = "line") -> Table:
         steps.append(f"notes before the table: {shown}{', …' if len(notes) > 6 else ''}")
     if any(units):
         steps.append("a row of units below the header")
-    for number, cells in data:
+    for row, cells in data:
         # A decimal comma in a comma-separated file shows only here.
         if any(cell != "" for cell in cells[max(len(header), 1) :]) and header:
             raise InputError(
-                f"{line} {number} has {len(cells)} values, the header names {len(header)} columns "
+                f"{line} {row} has {len(cells)} values, the header names {len(header)} columns "
                 "(decimal commas between commas? then use semicolons)"
             )
-    return Table(None, header, units, data, notes, steps, labels)
+    titles = [text for _, cells in before if (text := _title(cells))]
+    return Table(None, header, units, data, notes, steps, labels, title=(titles or [""])[-1])
+
+
+def _title(cells: list[Cell]) -> str:
+    """A line that stands alone, such as `Specimen 2`, as a specimen's name; '' for another."""
+    text = " ".join(str(cell).strip() for cell in cells if str(cell).strip())
+    if not _TITLE.match(text):
+        return ""
+    return shorten(text.partition(":")[2].strip() or text, 30).replace("/", "-")
 
 
 def shorten(text: str, length: int = 60) -> str:

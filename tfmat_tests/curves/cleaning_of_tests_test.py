@@ -93,6 +93,8 @@ def test_a_window_takes_a_test_to_where_its_strain_leaves_it(tmp_path):
     strain = cycles((0.005, -0.005, 0.01, -0.01))
     stress = LAW.respond(History(strain=strain[None]), TRUTH)[0]
     path = saved(tmp_path, "true strain,true stress", strain, stress)
+    (test,) = windowed(LAW, ",0.006", path)
+    assert any("its strain leaves the window, up to 0.006" in step for step in test.curve.steps)
     (test,) = windowed(LAW, "-0.006,0.006", path)
     last = int((strain > 0.006).argmax())
     np.testing.assert_allclose(test.driven, strain[:last], atol=1e-8)

@@ -316,3 +316,33 @@ def test_a_header_and_a_row_of_units_must_not_disagree(tmp_path):
         read(tmp_path, header.format("mm/mm"))
     curve = read(tmp_path, header.format("mm/mm"), strain_unit="%")
     np.testing.assert_allclose(curve.strain, STRAIN / 100, rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Plastic strain",
+        "Plastic Strain, mm/mm",
+        "Strain (plastic)",
+        "plastische Dehnung [-]",
+        "Dehnung plastisch",
+        "déformation plastique",
+        "deformación plástica",
+        "deformazione plastica",
+        "epsilon_p",
+        "eps_pl",
+        "εp",
+        "PEEQ",
+        "塑性ひずみ",
+        "elastic strain",
+    ],
+)
+def test_a_part_of_the_strain_is_not_taken_for_the_total(tmp_path, name):
+    for options in (ReadingOptions(), ReadingOptions(strain_column="1", strain_unit="-")):
+        with pytest.raises(
+            InputError, match=r"is a part of the strain; the total strain is needed"
+        ):
+            read_curves(write(tmp_path, table(f"{name};Stress", ";")), options)
+    rows = [f"0;{e:.8g};{s:.8g}" for e, s in zip(STRAIN, STRESS, strict=True)]
+    (beside,) = read_curves(write(tmp_path, "\n".join([f"{name};Strain P1;Stress P1", *rows])))
+    np.testing.assert_allclose(beside.strain, STRAIN, rtol=1e-7)

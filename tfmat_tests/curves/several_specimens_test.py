@@ -5,7 +5,7 @@ import pytest
 
 from tfmat.curves.reading import ReadingOptions, begins_again, read_curves
 from tfmat.errors import InputError
-from tfmat_tests.curves.files import STRAIN, STRESS, write, write_workbook
+from tfmat_tests.curves.files import STRAIN, STRESS, table, write, write_workbook
 
 FACTORS = (1.0, 1.2)
 SIDE_BY_SIDE = {
@@ -145,6 +145,58 @@ def test_noise_and_fracture_between_specimens_make_no_further_ones():
     strain = np.tile(strain, 3) + 1e-5 * random.standard_normal(630)
     stress = np.tile(stress, 3) + random.standard_normal(630)
     assert begins_again(strain, stress) == [210, 420]
+
+
+UNITS = "-;MPa"
+BETWEEN = {
+    "a title": ("", "Specimen 2", "1 2"),
+    "a title in cells": ("", "Probe;2", "1 2"),
+    "titles": ("Specimen A\n", "Specimen B", "Specimen A|Specimen B"),
+    "names": ("", "Strain;Stress", "1 2"),
+    "names and units": ("", f"Strain;Stress\n{UNITS}", "1 2"),
+    "units": ("", UNITS, "1 2"),
+    "a title, notes, names and units": (
+        "Specimen: A\n",
+        f"\nSpecimen: B\nThickness;2.5;mm\nStrain;Stress\n{UNITS}\n",
+        "A B",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BETWEEN)
+def test_specimens_below_each_other_with_lines_between_are_curves(tmp_path, kind):
+    first, between, labels = BETWEEN[kind]
+    one, other = (table("", ";", *pair).lstrip("\n") for pair in PAIR)
+    names = labels.split("|") if "|" in labels else labels.split()
+    path = write(tmp_path, f"{first}Strain;Stress\n{UNITS}\n{one}{between}\n{other}")
+    curves = read_curves(path)
+    check(curves)
+    assert [curve.conditions["specimen"] for curve in curves] == names
+
+
+def test_specimens_below_each_other_have_their_own_columns_units_and_sizes(tmp_path):
+    one, other = (table("", ";", e, 20.0 * k * s) for k, (e, s) in enumerate(PAIR, start=1))
+    text = f"Area: 20 mm²\nStrain;Load [N]{one}Area: 40 mm²\nStrain;Load [N]{other}"
+    check(read_curves(write(tmp_path, text)))
+    swapped = table("Stress [kPa];Strain [%]", ";", 1e3 * FACTORS[1] * STRESS, 100.0 * STRAIN)
+    check(read_curves(write(tmp_path, f"Strain;Stress{table('', ';')}{swapped}")))
+
+
+def test_lines_between_rows_that_go_on_divide_no_specimen_and_results_above_are_none(tmp_path):
+    rows = table("", ";").splitlines()[1:]
+    pages = ["Strain;Stress", *rows[:12], "Strain;Stress", *rows[12:]]
+    (curve,) = read_curves(write(tmp_path, "\n".join(pages)))
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
+    assert "left out the text between the rows in line 14" in curve.steps[0]
+    results = ["Specimen;Rm;A", "1;450;12", "2;460;13"]
+    (curve,) = read_curves(write(tmp_path, "\n".join([*results, "Strain;Stress", *rows])))
+    np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-7)
+    with pytest.raises(InputError, match=r"line 14, column 'Strain': 'slipped' is not a number"):
+        read_curves(
+            write(tmp_path, "\n".join(["Strain;Stress", *rows[:12], "slipped;3", *rows[12:]]))
+        )
+    with pytest.raises(InputError, match=r"specimen '2': it has 4 points"):
+        read_curves(write(tmp_path, "\n".join(["Strain;Stress", *rows, "Specimen 2", *rows[:4]])))
 
 
 def test_specimens_of_few_points_below_each_other_are_refused(tmp_path):
