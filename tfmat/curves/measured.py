@@ -31,6 +31,7 @@ from tfmat.curves.reading import RawCurve, ReadingOptions, read_curves
 from tfmat.curves.recording_faults import (
     end_of_measured_strain,
     rows_of,
+    start_of_capped_load,
     without_wild_cells,
 )
 from tfmat.curves.resampling import CurveTarget
@@ -42,6 +43,7 @@ from tfmat.curves.tensile import (
     running_mean,
     stretch_of,
     tensile_properties,
+    with_capped_load,
 )
 from tfmat.errors import InputError
 from tfmat.materials.law import Array
@@ -138,12 +140,13 @@ def clean(
     tension = tension and not compressed
     beyond: Array = np.empty(0)
     unmeasured: Caveat | None = None
+    capped: Caveat | None = None
     if target.strain_measure is not None:
         raw = without_wild_cells(raw)
         raw, beyond, unmeasured = _measured_part(raw)
+        raw, beyond, capped = _below_the_cap(raw, beyond)
     curve = MeasuredCurve.of(raw)
-    if unmeasured is not None:
-        curve.warnings.append(unmeasured)
+    curve.warnings.extend(caveat for caveat in (unmeasured, capped) if caveat is not None)
     if not tension and len(curve.strain):
         turn_negative(curve)
     check_rises(curve)
@@ -153,10 +156,14 @@ def clean(
         take_first_loading(curve, high, shear)
     if target.strain_measure is not None and tension and not raw.is_shear:
         curve.tensile = _tensile(curve, beyond, measures, options)
+        if curve.tensile is not None and capped is not None:
+            curve.tensile = with_capped_load(curve.tensile, float(beyond[0]))
     if options.cut_after_failure and target.strain_measure is not None:
         if shear:
             cut_after_failure(curve)
-        elif tension and not (unmeasured and _load_rises_beyond(curve, beyond, measures)):
+        elif tension and not (
+            capped or (unmeasured and _load_rises_beyond(curve, beyond, measures))
+        ):
             cut_at_maximum_load(curve, measures)
     make_strain_rise(curve, options.envelope)
     correct_start(curve, options.toe == "auto")
@@ -225,6 +232,48 @@ def _measured_part(raw: RawCurve) -> tuple[RawCurve, Array, Caveat | None]:
         "they say nothing of larger strains",
     )
     return measured, stress, caveat
+
+
+def _below_the_cap(raw: RawCurve, beyond: Array) -> tuple[RawCurve, Array, Caveat | None]:
+    """The rows before the load stays at a limit, the load of the others, and what to say of them.
+
+    Args:
+      beyond: engineering stress of the rows behind the measured strain, MPa.
+
+    Returns:
+      The same where the load does not; else `beyond` is the limit alone.
+    """
+    load = np.abs(engineering_stress(raw.strain, raw.stress_mpa, measures_of(raw)))
+    start = start_of_capped_load(raw.strain, load)
+    if start is None:
+        known = np.concatenate([load, beyond[np.isfinite(beyond)]])
+        later = (
+            start_of_capped_load(np.arange(len(known), dtype=float), known) if len(beyond) else None
+        )
+        if later is None or later <= len(load):
+            return raw, beyond, None
+        start, load = len(load), known
+    cap, total = float(load.max()), len(raw.strain)
+    said = f"the load stays at {cap:.5g} MPa over the first area, to the last digit"
+    if start < total:
+        said += (
+            f", from strain {abs(float(raw.strain[start])):.3g} on (point {start + 1} of {total})"
+        )
+    said += ": the load cell or its amplifier is at its limit"
+    if start < MINIMUM_POINTS:
+        raise InputError(
+            f"{said}; {start} points lie before, and a curve needs at least {MINIMUM_POINTS}"
+        )
+    caveat = Caveat(
+        "load at its limit",
+        f"{said}; only the points before were used, and Rm is {cap:.4g} MPa at least",
+        "measure with a larger range of the load",
+    )
+    before = rows_of(raw, np.arange(total) < start)
+    if start < total:
+        step = f"left out the rows with a load at its limit ({total - start} points dropped)"
+        before = dataclasses.replace(before, steps=(*raw.steps, step))
+    return before, np.array([cap]), caveat
 
 
 def _load_rises_beyond(curve: MeasuredCurve, beyond: Array, measures: tuple[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""Faults of the recording, which no specimen does: wild cells, and an extensometer that stopped before the test did.
+"""Faults of the recording, which no specimen does: wild cells, and an extensometer or a load cell at its limit.
 
 Both are looked for in the order of the rows, before anything else is done to a curve.
 """
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.curves.reading import RawCurve
-from tfmat.curves.toe import noise_of
+from tfmat.curves.toe import noise_of, resolution_of
 from tfmat.materials.law import Array
 
 # _LONGEST_BLOCK: so many neighbouring cells at the most are wild together; more are a part of the test.
@@ -64,6 +64,24 @@ _SLOWER = 5.0
 _LOAD_MOVES = 0.01
 # _BROKEN: share of the largest load; below it a specimen is broken and its strain of no interest.
 _BROKEN = 0.3
+
+# _FEWEST_CAPPED: rows; a load that stays the same for fewer may do so by its rounding.
+_FEWEST_CAPPED = 8
+# _SAME_LOAD: share of the largest load; loads that differ by less are the same.
+_SAME_LOAD = 1e-5
+# _DIGITS: and by so many steps of their rounding.
+_DIGITS = 1.5
+# _CLEAR_RISE: a load rises by so many times that in fewer than half as many rows before it stops at a limit; the top of
+# a parabola has fewer rows than the rise to it.
+_CLEAR_RISE = 20.0
+# _NO_SLOWER: the least share of its earlier slope that a load keeps to a limit; one that tends to a limit keeps 0.05.
+_NO_SLOWER = 0.3
+# _NOISY_FALLS: of the rows before a limit, so many lie below the row before; such noise never ends by itself.
+_NOISY_FALLS = 3
+# _COARSE: share of the largest load; with a coarser rounding a limit cannot be told from a maximum.
+_COARSE = 0.01
+# _CUT_OFF: share of the largest load; a limit that cuts off less is not worth a word.
+_CUT_OFF = 0.003
 
 
 def without_wild_cells(raw: RawCurve, ends: bool = True) -> RawCurve:
@@ -377,3 +395,42 @@ def _held_within(e: Array, s: Array, share: float, total: int) -> StrainEnd | No
         measured,
         f"the extensometer is at its limit or was held: the strain stays at {final:.4g} and the load does not",
     )
+
+
+def start_of_capped_load(strain: Array, load: Array) -> int | None:
+    """The first row at which the load stays exactly at its largest while the strain goes on; None where it does not.
+
+    A load cell or an amplifier at its limit does that. A load that is largest where a specimen necks comes there, and
+    leaves, smoothly; behind a plateau at a yield point the load rises further.
+
+    Args:
+      strain: [points], -, in the order of measurement; load: [points], over the first area, MPa; both in any sign.
+    """
+    e, s = (values * (np.sign(values[np.abs(load).argmax()]) or 1.0) for values in (strain, load))
+    largest = float(s.max())
+    rounding = resolution_of(s)
+    if rounding > _COARSE * largest:
+        return None
+    within = max(_SAME_LOAD * largest, _DIGITS * rounding)
+    capped = np.concatenate([[False], s >= largest - within, [False]])
+    edges = np.flatnonzero(np.diff(capped.astype(int)))
+    starts, ends = edges[::2], edges[1::2]
+    longest = int(np.argmax(ends - starts))
+    first, end = int(starts[longest]), int(ends[longest])
+    rows = end - first
+    if rows < _FEWEST_CAPPED or first == 0:
+        return None
+    moved, usual = float(np.ptp(e[first:end])), np.diff(e[max(first - _WINDOW, 0) : first + 1])
+    if not moved > max(0.5 * rows * float(np.median(usual)), 3.0 * noise_of(e)):
+        return None
+    before = s[:first]
+    falls = np.count_nonzero(np.diff(before[-_WINDOW:]) < -within) >= _NOISY_FALLS
+    # The last rows in which it rises clearly, and as many rows before these.
+    low = np.flatnonzero(before <= largest - max(_CLEAR_RISE * within, 3.0 * noise_of(before)))
+    last = first - int(low[-1]) if len(low) else first
+    now, at = s[first] - s[first - last], max(first - 2 * last, 0)
+    earlier = (s[first - last] - s[at]) * last / max(first - last - at, 1)
+    stops = rows >= 2 * last and (last == 1 or now >= _NO_SLOWER * earlier)
+    cut = now / last * rows > _CUT_OFF * largest
+    # Noise touches a limit before the load stays there.
+    return int(starts[0]) if cut and (stops or falls) else None

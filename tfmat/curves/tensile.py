@@ -163,6 +163,20 @@ def _without_strain_at_maximum(
     )
 
 
+def with_capped_load(properties: TensileProperties, cap: float) -> TensileProperties:
+    """The properties of a test whose load stayed at a limit (MPa): the strength is more, where it was is not known."""
+    none = Property(None, f"the load was not measured beyond {cap:.4g} MPa")
+    how = "the limit of the load cell, at which the load stays"
+    return dataclasses.replace(
+        properties,
+        tensile_strength_mpa=Property(cap, how, at_least=True),
+        uniform_elongation=none,
+        total_uniform_elongation=none,
+        elongation_after_fracture=none,
+        total_elongation=none,
+    )
+
+
 def _modulus_and_proof(strain: Array, stress: Array) -> tuple[Property, float, Property]:
     """Modulus, the strain at which its line meets zero stress, and Rp0.2; each share of Rp0.2 needs Rp0.2: twice."""
     line = elastic_line(strain, stress)

@@ -32,6 +32,14 @@ _CHORD_ERRORS = 3.0
 _LEAST_TOE = 0.15
 # _LONGEST_TOE: share of the strain at maximum stress; a longer "toe" is the material's own shape.
 _LONGEST_TOE = 0.15
+# _SAME_VALUE: share of the largest value; what differs by less is the same but for the computer's rounding.
+_SAME_VALUE = 1e-9
+# _FEWEST_STEPS: distances between neighbouring levels; fewer show no step.
+_FEWEST_STEPS = 6
+# _WHOLE: a distance is a whole number of steps to this share of itself, but not of more steps than `_MOST_STEPS`.
+_WHOLE, _MOST_STEPS = 2e-3, 100.0
+# _MOSTLY: share of the distances that are whole numbers of steps.
+_MOSTLY = 0.95
 # Neighbouring points whose scatter is compared with other points' where the noise of the strain is looked for.
 _NOISE_WINDOW = 12
 
@@ -213,6 +221,24 @@ def noise_of(values: Array) -> float:
     if len(values) < 5:
         return 0.0
     return float(1.4826 * np.median(np.abs(np.diff(values, 2))) / np.sqrt(6.0))
+
+
+def resolution_of(values: Array) -> float:
+    """The step that all values [points] are whole numbers of apart, as rounding or a converter makes it; 0 for none."""
+    levels = np.unique(values[np.isfinite(values)])
+    apart = np.diff(levels)
+    apart = apart[apart > _SAME_VALUE * float(np.abs(levels).max(initial=0.0))]
+    if len(apart) < _FEWEST_STEPS:
+        return 0.0
+    least = float(apart.min())
+    # Averages over the first and the last rows, and what was taken off, may stand between the steps.
+    for parts in (1, 2, 3):
+        multiples = apart * parts / least
+        whole = np.abs(multiples - np.rint(multiples)) < _WHOLE * np.maximum(multiples, 1.0)
+        some = multiples < _MOST_STEPS
+        if np.count_nonzero(some) >= _FEWEST_STEPS and whole[some].mean() > _MOSTLY:
+            return least / parts
+    return 0.0
 
 
 def noise_of_both(strain: Array, stress_mpa: Array) -> tuple[float, float]:

@@ -8,7 +8,11 @@ import pytest
 
 from tfmat.curves.measured import clean, load_file
 from tfmat.curves.reading import RawCurve, ReadingOptions
-from tfmat.curves.recording_faults import end_of_measured_strain, without_wild_cells
+from tfmat.curves.recording_faults import (
+    end_of_measured_strain,
+    start_of_capped_load,
+    without_wild_cells,
+)
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
@@ -296,3 +300,53 @@ def test_the_records_of_laboratories(name, parameters, strength):
     inner = curve.strain > 0.005
     expected = find_law("voce").stress(curve.strain[None], np.array([parameters]))[0]
     np.testing.assert_allclose(curve.stress_mpa[inner], expected[inner], rtol=0.01)
+
+
+AT_LIMIT = "load at its limit"
+
+
+@pytest.mark.parametrize("points", [150, 600, 5000])
+@pytest.mark.parametrize("cap", [350.0, 420.0])
+@pytest.mark.parametrize(("noise", "digits"), [(0.0, 3), (0.3, 3), (0.3, 1), (2.0, 2)])
+@pytest.mark.parametrize("end", [0.1765, 0.26])
+def test_a_load_that_stays_at_a_limit_is_left_out_and_nothing_necks(
+    points, cap, noise, digits, end
+):
+    strain, stress = tension(points, end, noise)
+    # Beyond the maximum load this specimen bears less than the limit again.
+    capped = np.round(np.minimum(stress - np.maximum(strain - 0.2, 0.0) * 2e3, cap), digits)
+    curve = cleaned(strain, capped)
+    assert AT_LIMIT in kinds(curve)
+    assert "necking" not in kinds(curve)
+    assert curve.stress_mpa.max() < cap * np.exp(curve.strain[-1]) + 1e-6
+    assert off(curve) < 4.0 * noise + 0.1
+    strength = curve.tensile.tensile_strength_mpa
+    assert strength.at_least
+    assert strength.value == pytest.approx(cap, abs=0.06)
+    assert curve.tensile.uniform_elongation.value is None
+
+
+@pytest.mark.parametrize("digits", [6, 3, 1, 0])
+@pytest.mark.parametrize("points", [60, 600, 5000])
+def test_no_smooth_maximum_plateau_or_saturating_shear_is_a_limit_of_the_load(points, digits):
+    part = np.linspace(0.0, 1.0, points)
+    plateau = np.minimum(200e3 * 0.05 * part, 300.0) + np.maximum(part - 0.5, 0.0) * 100.0
+    for shape in (
+        tension(points, 0.3, 0.0)[1],
+        tension(points, 0.1765, 0.3)[1],
+        plateau,
+        100.0 * np.tanh(6.0 * part),
+        100.0 * (1.0 - np.exp(-15.0 * part)),
+    ):
+        assert start_of_capped_load(0.05 * part, np.round(shape, digits)) is None
+
+
+def test_a_load_at_its_limit_from_the_first_points_on_or_behind_the_extensometer():
+    strain, stress = tension(300)
+    with pytest.raises(InputError, match=r"stays at 20 MPa .*; 1 points lie before"):
+        cleaned(strain, np.minimum(stress, 20.0))
+    blank = np.where(strain < 0.03, strain, np.nan)
+    curve = cleaned(blank, np.minimum(stress, 420.0))
+    assert AT_LIMIT in kinds(curve)
+    assert curve.tensile.tensile_strength_mpa.at_least
+    assert curve.strain[-1] == pytest.approx(np.log1p(0.03), rel=0.03)
