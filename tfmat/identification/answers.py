@@ -51,6 +51,8 @@ class Identification:
       warnings: those of the curve and those of the answer.
       labels: the recommended values on the scale of the law's ranges, [identified]; 0 and 1 are their ends.
       covariance: of `labels`, [identified, identified]; None where it is not known.
+      shared_std: standard deviations of `labels` by the extensometer's error, which specimens share, [identified];
+        None where it is not known.
       samples: of the posterior, whatever `method` is; None where none were asked for, or nothing can draw them.
       posterior: what the network's posterior of this curve became when it was corrected, or, without one, what was
         sampled about least squares, and its certificate; None where there is neither.
@@ -68,6 +70,7 @@ class Identification:
     samples: Samples | None = None
     next_test: NextTests | None = None
     posterior: Posterior | None = None
+    shared_std: Array | None = None
 
     @property
     def do_not_use(self) -> list[str]:

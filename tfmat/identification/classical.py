@@ -65,6 +65,7 @@ class BestFit:
       rmse_mpa: root mean square residual at the measured points.
       widening: by what factor the widest interval is wider than it would be for independent residuals; 1 where they
         are independent.
+      shared_std: [p], standard deviation of the labels by the extensometer's usual error, which specimens share.
     """
 
     values: Array
@@ -77,6 +78,7 @@ class BestFit:
     is_open: Flags
     rmse_mpa: float
     widening: float
+    shared_std: Array
 
     @property
     def is_unknown(self) -> Flags:
@@ -263,6 +265,7 @@ def within(law: Law, wide: Law, found: LeastSquaresFit) -> BestFit:
         is_open=found.interval_labels[0] == [0.0, 1.0],
         rmse_mpa=float(found.rmse_mpa[0]),
         widening=float(np.nanmax(found.widening[0])),
+        shared_std=found.shared_std[0] * ratio,
     )
 
 

@@ -198,9 +198,9 @@ def _answer(
     parameters = np.array([value.value for value in values.values()])
     largest = float(np.abs(curve.stress_mpa).max())
     warnings += caveats.plausibility_caveats(law, parameters, largest)
-    covariance = None
+    covariance = shared_std = None
     if method == "least_squares" and classical is not None:
-        covariance = classical.best.label_covariance
+        covariance, shared_std = classical.best.label_covariance, classical.best.shared_std
     elif predicted is not None:
         covariance = predicted.covariance
     return Identification(
@@ -215,6 +215,7 @@ def _answer(
         covariance,
         samples=made.samples,
         posterior=made.posterior,
+        shared_std=shared_std,
     )
 
 

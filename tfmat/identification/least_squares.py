@@ -72,6 +72,8 @@ class LeastSquaresFit:
         JᵀJ is singular but for rounding: the curve says nothing of this parameter.
       widening: by what factor the standard deviations are larger than those for independent residuals, [curves, p];
         1 unless `fit` is asked for it.
+      shared_std: the part of `label_std` by the extensometer's usual error, [curves, p], which specimens share; 0 where
+        `fit` counts none.
     """
 
     labels: Array
@@ -88,6 +90,7 @@ class LeastSquaresFit:
     at_bound: Flags
     unidentifiable: Flags
     widening: Array
+    shared_std: Array
 
 
 def fit(
@@ -225,9 +228,12 @@ def _answer(
     rise = ((quantile * sigma)[:, None] * widening) ** 2
     profiled = (residuals, found) if thinned is None else _noiseless(thinned, residuals, found)
     interval_labels = profile_limits(*profiled, half, rise, elsewhere)
+    shared_std = np.zeros_like(label_std)
     if compliance:
         added = _by_compliance(residuals, found, sigma, compliance)
         covariance += added
+        usual = min(COMPLIANCE / compliance, 1.0)
+        shared_std = usual * np.sqrt(np.einsum("cii->ci", added))
         label_std = np.sqrt(np.einsum("cii->ci", covariance))
         off = scipy.special.ndtri(0.5 + COVERAGE / 2) * np.sqrt(np.einsum("cii->ci", added))
         # Errors of the points and of the compliance are independent of each other.
@@ -253,6 +259,7 @@ def _answer(
         | ~np.isfinite(half)
         | _singular(found.normal),
         widening=widening,
+        shared_std=shared_std,
     )
 
 

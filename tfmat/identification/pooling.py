@@ -22,6 +22,8 @@ _COVERAGE = 0.95
 _SELDOM = 0.005
 # _CLEARLY: scatter over what the intervals say, or the inverse, that is worth a word; many specimens show less, too.
 _CLEARLY = 1.5
+# _MOST_SHARED: share of a standard deviation; by the shared error alone no interval is made.
+_MOST_SHARED = 0.999
 # Stands for a condition that a file does not say.
 _UNKNOWN = "unknown"
 
@@ -135,17 +137,25 @@ def scatter_over_intervals(values: Array, deviations: Array) -> tuple[float, flo
 def _scatter_caveats(law: Law, usable: Sequence[Identification]) -> list[Caveat]:
     """Parameters whose scatter between the specimens contradicts the specimens' own intervals."""
     more, less = [], []
-    for parameter in law.identified:
-        each = [result.parameters[parameter.name] for result in usable]
-        known = [(one.value, *one.ci95) for one in each if one.std is not None and one.ci95]
-        labels = np.array([[parameter.to_unit_interval(v) for v in row] for row in known])
+    for column, parameter in enumerate(law.identified):
+        known = [
+            (one.value, *one.ci95, 0.0 if result.shared_std is None else result.shared_std[column])
+            for result in usable
+            if (one := result.parameters[parameter.name]).std is not None and one.ci95
+        ]
+        labels = np.array([[parameter.to_unit_interval(v) for v in row[:3]] for row in known])
         if len(known) < 2 or not np.all(labels[:, 2] > labels[:, 1]):
             continue
         deviations = (labels[:, 2] - labels[:, 1]) / (2.0 * scipy.special.ndtri(0.975))
         ratio, chance = scatter_over_intervals(labels[:, 0], deviations)
         if chance < _SELDOM and ratio > _CLEARLY:
             more.append(f"{parameter.name} ({ratio:.2g} times)")
-        elif 1.0 - chance < _SELDOM and ratio < 1.0 / _CLEARLY:
+            continue
+        # One extensometer's error is in every interval, and not between the specimens that it measured.
+        shared = np.minimum([row[3] for row in known] / deviations, _MOST_SHARED)
+        deviations = deviations * np.sqrt(1.0 - np.square(shared))
+        ratio, chance = scatter_over_intervals(labels[:, 0], deviations)
+        if 1.0 - chance < _SELDOM and ratio < 1.0 / _CLEARLY:
             less.append(f"{parameter.name} ({ratio:.2g} times)")
     found = []
     if more:
@@ -162,7 +172,7 @@ def _scatter_caveats(law: Law, usable: Sequence[Identification]) -> list[Caveat]
             f"between the specimens these scatter less than each interval says: {', '.join(less)}"
         )
         advice = (
-            "all may share an error, such as the extensometer's or the law's, which the scatter and the pooled "
+            "all may share an error, such as the law's, which the scatter and the pooled "
             "interval leave out: take the interval of one specimen for it"
         )
         found.append(Caveat("specimens agree too well", text, advice))

@@ -145,9 +145,9 @@ def _answer(
         name, share = classical.better
         residual = f"its residual is {share:.2g} times as large"
         said.append(caveats.better_law_caveat(law.name, name, residual))
-    covariance = None
+    covariance = shared_std = None
     if method == "least_squares" and fitted is not None:
-        covariance = fitted.best.label_covariance
+        covariance, shared_std = fitted.best.label_covariance, fitted.best.shared_std
     elif predicted is not None:
         covariance = predicted.covariance
     values = values_of(law, method, predicted, classical)
@@ -167,6 +167,7 @@ def _answer(
         covariance,
         samples=made.samples,
         posterior=made.posterior,
+        shared_std=shared_std,
     )
 
 
