@@ -9,7 +9,7 @@ import numpy as np
 from tfmat.curves.reading import RawCurve
 from tfmat.curves.tables import MINIMUM_POINTS
 from tfmat.curves.tensile import TensileProperties
-from tfmat.curves.toe import elastic_line, noise_of, steepest_chord, toe_shift
+from tfmat.curves.toe import StrainError, elastic_line, noise_of, steepest_chord, toe_shift
 from tfmat.errors import InputError
 from tfmat.materials.law import Array
 
@@ -17,6 +17,14 @@ from tfmat.materials.law import Array
 FAILED_BELOW = 0.95
 # A strain that dips by more than so many times its noise, or with a stress that falls by as much, is no noise.
 _NOISE_TIMES = 6.0
+# _NOISY_STRAIN: share of the rows; where the strain falls in more of them its noise is not small beside its steps.
+_NOISY_STRAIN = 0.1
+# _SEVERAL: share of a step; a mean of several rows at one step has a smaller error, a single row has 1 / sqrt(12).
+_SEVERAL = 0.2
+# _NEAR_FALL: rows on each side of a fall of the strain that show its noise.
+_NEAR_FALL = 6
+# _CLEAR_STEP: standard deviations of a mean's noise that the means of neighbouring groups are apart, at least.
+_CLEAR_STEP = 2.0
 # _MANY: share of the points; dropping more of them is a caveat, and not only a step.
 _MANY = 0.1
 # _UNLOADS: share of the stress by which an unloading lowers it.
@@ -116,6 +124,7 @@ class MeasuredCurve:
       tensile: the properties of a tension test of a metal that need no law; None for other tests.
       toe: strain that slack or seating adds before the elastic part, -; 0 where none was found.
       toe_removed: the toe was taken off the strain.
+      strain_error: of the points, where the strain is coarse or noisy.
     """
 
     name: str
@@ -128,6 +137,7 @@ class MeasuredCurve:
     tensile: TensileProperties | None = None
     toe: float = 0.0
     toe_removed: bool = False
+    strain_error: StrainError = dataclasses.field(default_factory=StrainError)
 
     @classmethod
     def of(cls, raw: RawCurve) -> "MeasuredCurve":
@@ -289,25 +299,62 @@ def _unloadings(curve: MeasuredCurve) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _average_noise(curve: MeasuredCurve) -> None:
-    if len(curve.strain) < 2 or (np.diff(curve.strain) > 0).all():
+    moved = np.diff(curve.strain)
+    if len(curve.strain) < 2 or (moved > 0).all():
         return
     import scipy.optimize
 
+    total = len(curve.strain)
     fitted = scipy.optimize.isotonic_regression(curve.strain).x
+    falls = np.concatenate([[0], np.cumsum(moved < 0)])
+    # Rows near which the strain falls show its noise, and others how unevenly they stand.
+    near = np.minimum(np.arange(total) + _NEAR_FALL, total - 1), np.arange(total) - _NEAR_FALL
+    noisy = falls[near[0]] > falls[np.maximum(near[1], 0)]
+    noise = noise_of(curve.strain[noisy])
+    if falls[-1] > _NOISY_STRAIN * total and noise > curve.strain_error.step:
+        # Blocks of an isotonic regression end where noise lets them, which bends steep parts and the start.
+        starts = _clear_steps(fitted, noise)
+        rows = float(noisy.sum()) / max(float(noisy[starts].sum()), 1.0)
+        _average(curve, starts)
+        fitted = scipy.optimize.isotonic_regression(curve.strain).x
+        curve.strain_error = StrainError(noise / math.sqrt(rows))
     starts = np.flatnonzero(np.diff(fitted, prepend=-np.inf) > 0)
-    count = np.diff([*starts, len(fitted)])
-    averaged = int((count - 1).sum())
-    curve.stress_mpa = np.add.reduceat(curve.stress_mpa, starts) / count
+    _average(curve, starts)
     curve.strain = fitted[starts]
-    curve.steps.append(
-        f"monotonic envelope of noisy strain: {averaged + len(starts)} points became {len(starts)}"
-    )
+    curve.steps.append(f"monotonic envelope of noisy strain: {total} points became {len(starts)}")
+
+
+def _average(curve: MeasuredCurve, starts: np.ndarray) -> None:
+    """Replaces the points from each of `starts` to the next by their means."""
+    count = np.diff([*starts, len(curve.strain)])
+    curve.strain = np.add.reduceat(curve.strain, starts) / count
+    curve.stress_mpa = np.add.reduceat(curve.stress_mpa, starts) / count
+
+
+def _clear_steps(strain: Array, noise: float) -> np.ndarray:
+    """Where groups of rows begin that are further apart than their means are noisy; strain: [points], not falling."""
+    starts, first = [0], 0
+    values = strain.tolist()
+    for row, value in enumerate(values):
+        if row > first and value - values[first] >= _CLEAR_STEP * noise / math.sqrt(row - first):
+            starts.append(row)
+            first = row
+    return np.array(starts)
 
 
 def correct_start(curve: MeasuredCurve, toe: bool) -> None:
     """Takes off a strain that was not zeroed, a toe or a preload; drops what lies before zero strain."""
     if toe:
         _take_off_offset(curve)
+    # Rows from rest to half a step have no strain of their own.
+    step = curve.strain_error.step
+    starts_at_rest = bool(len(curve.strain)) and abs(float(curve.strain[0])) < 0.5 * step
+    many = curve.strain_error.deviation < _SEVERAL * step
+    keep(
+        curve,
+        np.arange(len(curve.strain)) >= (starts_at_rest and many),
+        "dropped the first step of the strain, which is half a step wide",
+    )
     _take_off_toe(curve, toe)
     before = curve.strain < 0
     bore = float(np.abs(curve.stress_mpa[before]).max(initial=0.0))
@@ -341,6 +388,7 @@ def _take_off_offset(curve: MeasuredCurve) -> None:
     if line is not None:
         offset = strain - stress / line.slope
         noise = float(np.hypot(noise / line.slope, noise_of(curve.strain)))
+        least = max(least, curve.strain_error.step)
         elastic = max(line.end_stress / line.slope, 0.0)
         least = min(least, max(_CLEAR_OFFSET * elastic, _NOISE_OF_OFFSET * noise))
         # The whole elastic part must say the same, and not the noise of the first point alone.
@@ -362,7 +410,7 @@ def _take_off_offset(curve: MeasuredCurve) -> None:
 
 def _take_off_toe(curve: MeasuredCurve, wanted: bool) -> None:
     line = elastic_line(curve.strain, curve.stress_mpa)
-    found = toe_shift(curve.strain, curve.stress_mpa, line)
+    found = toe_shift(curve.strain, curve.stress_mpa, line, curve.strain_error.deviation)
     line = line or steepest_chord(curve.strain, curve.stress_mpa)
     if line is None or not found.kind:
         return

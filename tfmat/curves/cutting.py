@@ -7,6 +7,7 @@ import numpy as np
 from tfmat.curves.cleaning import Caveat, MeasuredCurve, cut_after_failure, keep
 from tfmat.curves.tables import MINIMUM_POINTS
 from tfmat.curves.tensile import engineering_stress, index_of_maximum_load, running_mean
+from tfmat.curves.toe import resolution_of
 from tfmat.errors import InputError
 from tfmat.materials.law import Array
 
@@ -157,6 +158,9 @@ def cut_at_maximum_load(curve: MeasuredCurve, measures: tuple[str, str]) -> None
     else:
         last = index_of_maximum_load(curve.strain, load, load)
     if measures[1] == "true" and _falls_little(running_mean(load)[last:]):
+        return
+    # In coarse steps of the load a maximum is known where the load has fallen by more than one.
+    if load[last:].min() > load[last] - 1.5 * resolution_of(load):
         return
     strain, end = curve.strain[last], curve.strain.max()
     if end > 1.05 * strain:

@@ -45,6 +45,7 @@ from tfmat.curves.tensile import (
     tensile_properties,
     with_capped_load,
 )
+from tfmat.curves.toe import StrainError
 from tfmat.errors import InputError
 from tfmat.materials.law import Array
 
@@ -146,6 +147,8 @@ def clean(
         raw, beyond, unmeasured = _measured_part(raw)
         raw, beyond, capped = _below_the_cap(raw, beyond)
     curve = MeasuredCurve.of(raw)
+    if target.strain_measure is not None:
+        curve.strain_error = StrainError.of_rounding(raw.strain)
     curve.warnings.extend(caveat for caveat in (unmeasured, capped) if caveat is not None)
     if not tension and len(curve.strain):
         turn_negative(curve)
@@ -296,7 +299,7 @@ def _tensile(
     """
     stress = engineering_stress(curve.strain, curve.stress_mpa, measures)
     strain = stretch_of(curve.strain, measures[0]) - 1.0 if measures[0] == "true" else curve.strain
-    whole = MeasuredCurve(curve.name, strain, stress)
+    whole = MeasuredCurve(curve.name, strain, stress, strain_error=curve.strain_error)
     try:
         make_strain_rise(whole, options.envelope)
         correct_start(whole, options.toe == "auto")

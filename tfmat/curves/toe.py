@@ -34,6 +34,12 @@ _LEAST_TOE = 0.15
 _LONGEST_TOE = 0.15
 # _SAME_VALUE: share of the largest value; what differs by less is the same but for the computer's rounding.
 _SAME_VALUE = 1e-9
+# _REPEATED: share of the rows; with fewer equal to the row before, a step is finer than what differs between rows.
+_REPEATED = 0.1
+# _EVEN: share of the rows; where more are equally far from the row before, points are even and not rounded.
+_EVEN = 0.8
+# _OF_STEP: share of a rounding's error that the mean of many rows at one step keeps at least, as they are not even.
+_OF_STEP = 0.2
 # _FEWEST_STEPS: distances between neighbouring levels; fewer show no step.
 _FEWEST_STEPS = 6
 # _WHOLE: a distance is a whole number of steps to this share of itself, but not of more steps than `_MOST_STEPS`.
@@ -115,8 +121,10 @@ class StartShift:
     is_sure: bool = True
 
 
-def toe_shift(strain: Array, stress_mpa: Array, line: ElasticLine | None) -> StartShift:
-    """The shift to take off the strain, and why."""
+def toe_shift(
+    strain: Array, stress_mpa: Array, line: ElasticLine | None, strain_error: float = 0.0
+) -> StartShift:
+    """The shift to take off the strain, and why; `strain_error`: standard deviation of a point, -."""
     is_chord = line is None
     line = line or steepest_chord(strain, stress_mpa)
     if line is None:
@@ -146,6 +154,7 @@ def toe_shift(strain: Array, stress_mpa: Array, line: ElasticLine | None) -> Sta
         starts_low
         and max(0.02 * largest, 5 * noise) < abs(first_stress) < 0.15 * largest
         and abs(first_strain) < 0.3 * abs(expected)
+        and abs(first_strain - expected) > _SIGNIFICANT * strain_error
         and line.slope_error < 0.1 * line.slope
     ):
         return StartShift(first_strain - expected, "preload")
@@ -217,28 +226,73 @@ def _visible_toe(strain: Array, stress: Array) -> float:
 
 
 def noise_of(values: Array) -> float:
-    """Standard deviation of the noise of a smooth curve, from its second differences (their median: robust)."""
+    """Standard deviation of the noise of a smooth curve, from its second differences (their median: robust).
+
+    Values in coarse steps, which stay the same from row to row, are off by the standard deviation of their rounding.
+    """
     if len(values) < 5:
         return 0.0
-    return float(1.4826 * np.median(np.abs(np.diff(values, 2))) / np.sqrt(6.0))
+    noise = float(1.4826 * np.median(np.abs(np.diff(values, 2))) / np.sqrt(6.0))
+    return max(noise, resolution_of(values) / np.sqrt(12.0))
 
 
-def resolution_of(values: Array) -> float:
-    """The step that all values [points] are whole numbers of apart, as rounding or a converter makes it; 0 for none."""
-    levels = np.unique(values[np.isfinite(values)])
+def resolution_of(values: Array, repeated: float = _REPEATED) -> float:
+    """The step that values [points] are whole numbers of apart, as rounding makes it; 0 where there is none.
+
+    Its values have an error of step / sqrt(12).
+
+    Args:
+      repeated: the share of the values that are equal to those before, at least; where a step is fine, few are.
+    """
+    moved = np.diff(values)
+    if len(moved) < 2 * _FEWEST_STEPS or np.count_nonzero(moved == 0.0) < repeated * len(moved):
+        return 0.0
+    size = float(np.nanmax(np.abs(values), initial=0.0))
+    way = np.abs(moved)
+    even = np.abs(way - np.nanmedian(way)) <= _SAME_VALUE * size
+    if np.nanmedian(way) > 0.0 and even.mean() > _EVEN:
+        return 0.0  # even points, at places that need no rounding
+    levels, rows = np.unique(values[np.isfinite(values)], return_counts=True)
     apart = np.diff(levels)
-    apart = apart[apart > _SAME_VALUE * float(np.abs(levels).max(initial=0.0))]
+    apart = apart[apart > _SAME_VALUE * size]
     if len(apart) < _FEWEST_STEPS:
         return 0.0
     least = float(apart.min())
-    # Averages over the first and the last rows, and what was taken off, may stand between the steps.
+    # No two neighbouring levels may be one step apart.
     for parts in (1, 2, 3):
         multiples = apart * parts / least
         whole = np.abs(multiples - np.rint(multiples)) < _WHOLE * np.maximum(multiples, 1.0)
         some = multiples < _MOST_STEPS
         if np.count_nonzero(some) >= _FEWEST_STEPS and whole[some].mean() > _MOSTLY:
             return least / parts
-    return 0.0
+    # Steps of what the values were calculated from, such as a true strain of an engineering one.
+    return float(np.median(apart)) if np.median(rows) > 1 else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class StrainError:
+    """What the strain of a curve's points is off by, as far as it is known from the rows that were measured.
+
+    Attributes:
+      deviation: standard deviation of each point, -.
+      step: by rounding: the step, -; 0 where it is fine.
+      shift: standard deviation of what points share, -.
+    """
+
+    deviation: float = 0.0
+    step: float = 0.0
+    shift: float = 0.0
+
+    @classmethod
+    def of_rounding(cls, strain: Array) -> "StrainError":
+        """From strains [points] as they were measured, in their order."""
+        step = resolution_of(strain, repeated=0.0)
+        if step == 0.0:
+            return cls()
+        # Rows at one step stand all over it, though not evenly: their mean is off by a part of it.
+        rows = len(strain) / (1 + np.count_nonzero(np.diff(strain)))
+        deviation = step / np.sqrt(12.0) * max(1.0 / rows, _OF_STEP)
+        return cls(deviation, step, deviation)
 
 
 def noise_of_both(strain: Array, stress_mpa: Array) -> tuple[float, float]:

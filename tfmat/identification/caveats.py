@@ -29,6 +29,8 @@ UNIDENTIFIABLE_STD = 0.2
 ABOVE_NOISE = 2.0
 # An error of the law itself that is smaller than this share of the noise moves no parameter by much.
 _OWN_ERROR = 0.25
+# _COARSE: share of the elastic strain; steps of the strain that are larger leave few of them to tell a modulus from.
+_COARSE = 0.1
 # A part of the curve where the residual is so many times the typical one; medians of so many points.
 _SOMEWHERE, _SMOOTHED = 2.0, 5
 # What to do about a parameter that a curve does not tell.
@@ -144,6 +146,23 @@ def modulus_caveat(law: Law, values: Array, measured_mpa: float | None) -> list[
             "few points are elastic, or the law is not the material's; give the modulus that you trust, e.g. "
             "--fix=E=200000",
             blocks=another,
+        )
+    ]
+
+
+def rounding_caveats(curve: MeasuredCurve, law: Law, values: Array) -> list[Caveat]:
+    """A strain whose steps are not small beside the elastic strain; `values`: [all], the answer."""
+    first, step = law.parameters[0], curve.strain_error.step
+    if first.name != "E" or first.fixed is not None or not values[0] > 0:
+        return []
+    elastic = float(np.abs(curve.stress_mpa).max()) / float(values[0])
+    if not step > _COARSE * elastic:
+        return []
+    return [
+        Caveat(
+            "coarse strain",
+            f"its strain goes in steps of {step:.2g}, and the elastic strain is about {elastic:.2g}",
+            "E rests on few steps, and its interval holds their rounding; export more digits, or give E (--fix)",
         )
     ]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.curves.cleaning import MeasuredCurve
-from tfmat.curves.toe import elastic_line, noise_of, steepest_chord
+from tfmat.curves.toe import StrainError, elastic_line, noise_of, steepest_chord
 from tfmat.errors import InputError
 from tfmat.identification.least_squares import (
     COMPLIANCE,
@@ -104,7 +104,9 @@ def classical_answer(law: Law, curve: MeasuredCurve) -> ClassicalAnswer:
     points = grouped_points(curve)
     # Far from the answer a law may overflow; such labels are not taken.
     with np.errstate(all="ignore"):
-        best = best_fit(law, *points, compliance=compliance_of(curve))
+        best = best_fit(
+            law, *points, compliance=compliance_of(curve), strain_error=curve.strain_error
+        )
         # No law comes nearer than the noise, which many points tell well.
         noise = noise_of(points[1]) if len(points[1]) >= _MANY_POINTS else 0.0
         better = _better_law(law, best, points) if BETTER * best.rmse_mpa > noise else None
@@ -130,6 +132,7 @@ def best_fit(
     stress: Array,
     *,
     compliance: float = COMPLIANCE,
+    strain_error: StrainError | None = None,
 ) -> BestFit:
     """The global minimum of the sum of squares, as far as many starts can tell.
 
@@ -141,12 +144,15 @@ def best_fit(
     Args:
       strain, stress: [points], - and MPa.
       compliance: as of `fit`.
+      strain_error: of the points, as far as it is known beforehand.
     """
     wide = widened(law)
     with np.errstate(all="ignore"):
         labels, cost = minima(_points(law, strain, stress), wide)
         answer = wide.label_stress(strain[None], labels[:1])[0]
-        deviation = deviation_by_strain_noise(History(strain=strain[None]), stress, answer)
+        deviation = deviation_by_strain_noise(
+            History(strain=strain[None]), stress, answer, strain_error
+        )
         found = fit(
             wide,
             strain[None],
@@ -155,6 +161,7 @@ def best_fit(
             deviation=deviation,
             correlated=True,
             compliance=compliance,
+            strain_shift=strain_error.shift if strain_error is not None else 0.0,
             elsewhere=elsewhere(labels, cost),
         )
     return within(law, wide, found)

@@ -18,6 +18,7 @@ from tfmat.identification.classical import (
     conditioned,
 )
 from tfmat.identification.draws import check_samples
+from tfmat.identification.least_squares import stress_by_strain
 from tfmat.identification.networks import Sidecar
 from tfmat.identification.predictions import (
     Predicted,
@@ -284,7 +285,12 @@ def _caveats(
     found += caveats.fit_caveats(law.name, fit_mpa, noise_mpa, largest)
     # On evenly spread points, where a pause of the machine is one point and not many.
     target = dataclasses.replace(source.target, max_strain=None)
-    residual = law.stress(curve.strain[None], best)[0] - curve.stress_mpa
+    answer = law.stress(curve.strain[None], best)[0]
+    residual = answer - curve.stress_mpa
+    if curve.strain_error.deviation:
+        by_strain = 2.0 * stress_by_strain(curve.strain, answer, curve.strain_error)
+        residual -= np.clip(residual, -by_strain, by_strain)
+        found += caveats.rounding_caveats(curve, law, best[0])
     strain, residual, valid = resample(curve.strain, residual, target)
     found += caveats.local_caveats(strain[valid], residual[valid], noise_mpa, largest)
     if classical.better:

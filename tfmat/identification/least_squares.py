@@ -9,7 +9,7 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from tfmat.curves.toe import noise_of_both
+from tfmat.curves.toe import StrainError, noise_of_both
 from tfmat.identification.correlated_errors import correlated_errors, uneven_errors
 from tfmat.identification.cramer_rao import covariance_of
 from tfmat.identification.start_values import start_labels
@@ -40,6 +40,8 @@ _BETWEEN = 0.1
 _LEAST_NOISE = 1e-4
 # _ABOVE_NOISE: errors larger than so many times the noise are the law's.
 _ABOVE_NOISE = 2.0
+# _BY_STRAIN: times the noise of the stress; a known error of the strain that makes less of it changes nothing.
+_BY_STRAIN = 0.3
 # COMPLIANCE: share of an elastic strain that machine and extensometer add or leave out, standard deviation. ISO 9513
 # allows an extensometer of class 1 an error of 1 % of its reading; grips and alignment are taken to add as much.
 COMPLIANCE = 0.02
@@ -105,6 +107,7 @@ def fit(
     max_iterations: int | None = None,
     correlated: bool = False,
     compliance: float = 0.0,
+    strain_shift: float = 0.0,
     elsewhere: Array | None = None,
     thinned: Residuals | None = None,
 ) -> LeastSquaresFit:
@@ -121,6 +124,7 @@ def fit(
       correlated: residuals of neighbouring points may be alike, as they are where the law does not follow the curve;
         covariance and intervals then account for it (see `correlated_errors`). Points stand in order.
       compliance: standard deviation of the share of an elastic strain that machine and extensometer add or leave out.
+      strain_shift: standard deviation of a strain by which all points are off alike, -.
       elsewhere: for one curve, labels [any, p] of other minima and from all over the range: searches from them look for
         what else the curve allows where a law is far from linear in its labels. None is quick, and may miss some.
       thinned: for one record of a law that is slow to answer, fewer of its points. Profiles are followed on them, about
@@ -130,7 +134,7 @@ def fit(
     if start is None:
         start = start_labels(law, residuals.strain, residuals.stress, residuals.weights, starts)
     found = _minimum(residuals, start, max_iterations)
-    return _answer(residuals, found, correlated, compliance, elsewhere, thinned)
+    return _answer(residuals, found, correlated, (compliance, strain_shift), elsewhere, thinned)
 
 
 def minima_near(
@@ -208,7 +212,7 @@ def _answer(
     residuals: Residuals,
     found: Minimum,
     correlated: bool,
-    compliance: float,
+    of_strain: tuple[float, float],
     elsewhere: Array | None,
     thinned: Residuals | None,
 ) -> LeastSquaresFit:
@@ -229,14 +233,19 @@ def _answer(
     profiled = (residuals, found) if thinned is None else _noiseless(thinned, residuals, found)
     interval_labels = profile_limits(*profiled, half, rise, elsewhere)
     shared_std = np.zeros_like(label_std)
-    if compliance:
-        added = _by_compliance(residuals, found, sigma, compliance)
+    compliance, shift = of_strain
+    if compliance or shift:
+        added = np.zeros_like(covariance)
+        if compliance:
+            added += _by_strain(residuals, found, sigma, compliance)
+            usual = min(COMPLIANCE / compliance, 1.0)
+            shared_std = usual * np.sqrt(np.einsum("cii->ci", added))
+        if shift:
+            added += _by_strain(residuals, found, sigma, shift, is_shift=True)
         covariance += added
-        usual = min(COMPLIANCE / compliance, 1.0)
-        shared_std = usual * np.sqrt(np.einsum("cii->ci", added))
         label_std = np.sqrt(np.einsum("cii->ci", covariance))
         off = scipy.special.ndtri(0.5 + COVERAGE / 2) * np.sqrt(np.einsum("cii->ci", added))
-        # Errors of the points and of the compliance are independent of each other.
+        # Errors of the points and of the whole strain are independent of each other.
         distance = np.hypot(np.abs(interval_labels - labels[:, :, None]), off[:, :, None])
         interval_labels = np.clip(labels[:, :, None] + [-1.0, 1.0] * distance, 0.0, 1.0)
     ends = [law.identified_values(interval_labels[:, :, side]) for side in (0, 1)]
@@ -296,12 +305,18 @@ def _count_correlation(
             covariance[i] *= np.outer(more, more)
 
 
-def _by_compliance(residuals: Residuals, found: Minimum, sigma: Array, compliance: float) -> Array:
-    """What a compliance of this standard deviation adds to the covariance of the labels, [curves, p, p].
+def _by_strain(
+    residuals: Residuals, found: Minimum, sigma: Array, size: float, is_shift: bool = False
+) -> Array:
+    """What an error of the whole strain adds to the covariance of the labels, [curves, p, p].
 
     To first order an error δ whose effect on the responses is D moves a fit with the slopes J by (JᵀJ)⁻¹JᵀD δ. What
     J does not explain of D would show in the residuals, of standard deviation `sigma` [curves], and so bounds δ. Where
     a point lies on a kink J holds for one of its sides: D is taken for the side that goes with it.
+
+    Args:
+      size: standard deviation of a compliance, as a share of the elastic strain; or of a strain that is the same
+        everywhere, which `is_shift` says.
     """
     law, driven = residuals.law, residuals.strain
     tests = driven if isinstance(driven, TestSet) else TestSet((History(strain=driven),))
@@ -310,7 +325,7 @@ def _by_compliance(residuals: Residuals, found: Minimum, sigma: Array, complianc
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         to_labels = covariance_of(found.normal) @ np.swapaxes(slopes, 1, 2)
         for step in (-_STEP, _STEP):
-            effect = compliance * residuals.weights * _effect(law, tests, found.labels, step)
+            effect = size * residuals.weights * _effect(law, tests, found.labels, step, is_shift)
             moved = to_labels @ effect[:, :, None]
             shown = np.square(effect - (slopes @ moved)[:, :, 0]).sum(axis=1)
             moved = moved / np.sqrt(1.0 + shown / sigma**2)[:, None, None]
@@ -321,42 +336,72 @@ def _by_compliance(residuals: Residuals, found: Minimum, sigma: Array, complianc
     return np.asarray(moved @ np.swapaxes(moved, 1, 2))
 
 
-def _effect(law: Law, tests: TestSet, labels: Array, step: float) -> Array:
+def _effect(law: Law, tests: TestSet, labels: Array, step: float, is_shift: bool) -> Array:
     """What a machine changes the response by that adds a strain as large as the elastic one, [curves, points].
 
-    From a small share `step` of that, of either sign.
+    From a small share `step` of that, of either sign. Of a shift what a strain of 1 everywhere would change.
     """
 
     def of_test(history: History) -> Array:
         answer = law.label_stress(TestSet((history,)), labels)
         if history.strain is None:
             return np.zeros_like(answer)
-        strain = np.broadcast_to(history.strain, answer.shape)
-        moved = dataclasses.replace(history, strain=strain - step * elastic_strain(history, answer))
-        return np.asarray((law.label_stress(TestSet((moved,)), labels) - answer) / step)
+        strain, taken = (
+            np.broadcast_to(history.strain, answer.shape),
+            elastic_strain(history, answer),
+        )
+        largest = taken.max(axis=1, keepdims=True)
+        by = step * (largest if is_shift else taken)
+        moved = dataclasses.replace(history, strain=strain - by)
+        change = law.label_stress(TestSet((moved,)), labels) - answer
+        return np.asarray(change / (step * largest if is_shift else step))
 
     return tests.joined(of_test)
 
 
-def deviation_by_strain_noise(history: History, response: Array, answer: Array) -> Array | None:
+def deviation_by_strain_noise(
+    history: History, response: Array, answer: Array, strain_error: StrainError | None = None
+) -> Array | None:
     """The noise of each point over the noise where the curve is flat, [points]; None where noise is as good as even.
 
     Noise of the strain counts times the slope of the best answer. It is not taken from curves that their law misses by
-    more than their noise, whose errors are of another kind.
+    more than their noise, whose errors are of another kind. An error that is known beforehand counts whatever the
+    points show: steps of the strain also blur the curve where that bends.
 
     Args:
       history: one rising test; response, answer: [points], measured and of the best fit.
+      strain_error: of the points, as far as it is known beforehand.
     """
     if history.strain is None:
         return None
     strain = history.strain[0]
     stress_noise, strain_noise = noise_of_both(strain, response)
-    if strain_noise == 0.0:
-        return None
     stress_noise = max(stress_noise, _LEAST_NOISE * float(np.abs(response).max()))
-    deviation = np.hypot(1.0, np.gradient(answer, strain) * strain_noise / stress_noise)
+    known = stress_by_strain(strain, answer, strain_error or StrainError())
+    is_known = bool(known.max() > _BY_STRAIN * stress_noise)
+    if strain_noise == 0.0 and not is_known:
+        return None
+    found = np.gradient(answer, strain) * strain_noise
+    deviation = np.hypot(1.0, np.maximum(np.abs(found), known) / stress_noise)
     left = float(np.sqrt(np.mean(np.square((answer - response) / deviation))))
-    return deviation if left <= _ABOVE_NOISE * stress_noise else None
+    if left <= _ABOVE_NOISE * stress_noise:
+        return deviation
+    return np.hypot(1.0, known / stress_noise) if is_known else None
+
+
+def stress_by_strain(strain: Array, answer: Array, error: StrainError) -> Array:
+    """What the stress of the answer [points] is off by where the strain [points] has this error, [points]."""
+    if error.deviation == 0.0:
+        return np.zeros(len(strain))
+    starts_late = int(strain[0] > 0.0)
+    # The slope of the first of few points is the one that leads to it.
+    strain, answer = (np.concatenate([[0.0][:starts_late], each]) for each in (strain, answer))
+    chords = np.diff(answer) / np.diff(strain)
+    before, after = np.append(chords[:1], chords), np.append(chords, chords[-1:])
+    steepest = np.maximum(np.abs(before), np.abs(after))
+    # The mean over a step of a line with a bend in its middle, where it is furthest from the line.
+    bend = np.abs(after - before) * error.step / 8.0
+    return np.hypot(steepest * error.deviation, bend)[starts_late:]
 
 
 def elastic_strain(history: History, answer: Array) -> Array:

@@ -17,7 +17,7 @@ import scipy.special
 from tfmat.curves.cleaning import MeasuredCurve
 from tfmat.curves.measured_tests import MeasuredRecord, coarse
 from tfmat.curves.record_resampling import noise_of_test
-from tfmat.curves.toe import noise_of
+from tfmat.curves.toe import StrainError, noise_of
 from tfmat.identification.least_squares import (
     COMPLIANCE,
     deviation_by_strain_noise,
@@ -47,11 +47,12 @@ _CHUNK = 512
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredTests:
-    """What was measured of one material: the history, response [points] and noise of each test."""
+    """What was measured of one material: history, response [points], noise and error of the strain of each test."""
 
     histories: tuple[History, ...]
     responses: tuple[Array, ...]
     noise: tuple[float, ...]
+    strain_errors: tuple[StrainError, ...]
 
     @classmethod
     def of(cls, measured: MeasuredCurve | MeasuredRecord) -> "MeasuredTests":
@@ -64,18 +65,22 @@ class MeasuredTests:
                 tuple(test.history for test in thinned),
                 tuple(test.response for test in thinned),
                 tuple(_noise(noise_of_test(test), test.response) for test in thinned),
+                tuple(test.curve.strain_error for test in thinned),
             )
-        return cls.of_arrays(measured.strain, measured.stress_mpa)
+        return cls.of_arrays(measured.strain, measured.stress_mpa, measured.strain_error)
 
     @classmethod
-    def of_arrays(cls, strain: Array, stress: Array) -> "MeasuredTests":
+    def of_arrays(
+        cls, strain: Array, stress: Array, strain_error: StrainError | None = None
+    ) -> "MeasuredTests":
         """Takes one curve of rising strain, [points]."""
         if len(strain) > _MOST_POINTS:
             starts = np.arange(_MOST_POINTS) * len(strain) // _MOST_POINTS
             sizes = np.diff([*starts, len(strain)])
             strain, stress = (np.add.reduceat(array, starts) / sizes for array in (strain, stress))
         noise = _noise(noise_of(stress), stress)
-        return cls((History(strain=strain[None]),), (stress,), (noise,))
+        errors = (strain_error or StrainError(),)
+        return cls((History(strain=strain[None]),), (stress,), (noise,), errors)
 
     def nearest(self, law: Law, starts: Array, scales: Sequence[Array] | None = None) -> Array:
         """Labels [p] that fit best, from starts [k, p]; noise counts as larger by scales, [points] of each test."""
@@ -273,10 +278,10 @@ class MeasuredLikelihoods(Likelihoods):
     def _errors_of(self, curve: int) -> list[UnknownErrors]:
         found, tests = [], self._measured[curve]
         best = np.append(self.best[curve], 0.5)[None]
-        for history, response, noise in zip(*vars(tests).values(), strict=True):
+        for history, response, noise, strain_error in zip(*vars(tests).values(), strict=True):
             answer = self._answer(history, best)[0][0]
             zero = np.full((len(response), 1), ZERO * float(np.abs(response).max()))
-            noisier = deviation_by_strain_noise(history, response, answer)
+            noisier = deviation_by_strain_noise(history, response, answer, strain_error)
             found.append(UnknownErrors(np.nan_to_num(answer - response), zero, noise, noisier))
         return found
 

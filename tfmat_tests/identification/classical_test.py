@@ -292,3 +292,53 @@ def test_a_toe_widens_the_modulus(stress_scale):
     assert found["plain"][0].toe == 0.0
     assert "toe" in [caveat.kind for caveat in found["toe"][0].warnings]
     assert found["toe"][1][0] > 3.0 * found["plain"][1][0]
+
+
+def _coverage(records, truths):
+    """How often intervals of least squares hold the truth, of each of Voce's parameters, and the caveats."""
+    source, kinds = law_alone("voce"), []
+    held, told = np.zeros(4), np.zeros(4)
+    for (strain, stress), truth in zip(records, truths, strict=True):
+        raw = RawCurve("a", strain, stress, "engineering", "engineering")
+        (answer,) = identify(source, [clean(raw, source.target)])
+        kinds += [caveat.kind for caveat in answer.warnings]
+        for i, value in enumerate(answer.parameters.values()):
+            if value.ci95 is not None:
+                told[i] += 1
+                held[i] += value.ci95[0] <= truth[i] <= value.ci95[1]
+    return held / told, kinds
+
+
+def _records(count, change):
+    """Tension of Voce's law, engineering strain and stress, with `change(random, strain, stress)` done to it."""
+    random, law, truths, records = np.random.default_rng(0), find_law("voce"), [], []
+    low, high = np.array([70e3, 150.0, 80.0, 5.0]), np.array([210e3, 400.0, 300.0, 25.0])
+    for _ in range(count):
+        truth = random.uniform(low, high)
+        strain = random.uniform(0.05, 0.12) * np.linspace(0, 1, int(random.integers(150, 1500)))
+        stress = law.stress(np.log1p(strain)[None], truth[None])[0] / (1.0 + strain)
+        records.append(change(random, strain, stress + random.normal(0, 0.3, len(strain))))
+        truths.append(truth)
+    return records, truths
+
+
+def _rounded(step):
+    return lambda random, strain, stress: (np.round(strain / step) * step, stress)
+
+
+def test_intervals_know_the_steps_of_a_coarse_strain():
+    for step in (1e-3, 3e-4):
+        held, kinds = _coverage(*_records(8, _rounded(step)))
+        assert held.min() >= 0.75  # two misses of eight
+        assert "load at zero strain" not in kinds
+        assert kinds.count("toe") <= 1
+
+
+def test_intervals_know_the_noise_of_the_strain():
+    def noisy(random, strain, stress):
+        return strain + random.normal(0, 1.5e-4, len(strain)), stress
+
+    held, kinds = _coverage(*_records(12, noisy))
+    assert held.min() >= 0.8
+    # Without means over clear steps of the strain 11 of the 12 are said to leave the law.
+    assert kinds.count("leaves the law in one place") <= 5
