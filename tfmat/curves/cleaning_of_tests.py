@@ -41,6 +41,16 @@ _UNLOADED, _OFFSET, _OVER_NOISE = 0.01, 0.005, 5.0
 _REACHES = 0.2
 # _SOFTER: relative difference of both that is worth a word.
 _SOFTER = 0.03
+# _LOADED: share of the largest load; a specimen that bears less may be slack.
+_LOADED = 0.01
+# _FIRST_LOADING: share of the largest load; up to it a specimen is as stiff as at the start.
+_FIRST_LOADING = 0.08
+# _FEWEST_SLACK: rows without a load; fewer are the first points of a loading.
+_FEWEST_SLACK = 4
+# _LEAST_SLACK: share of the largest strain; less slack hardly moves a parameter.
+_LEAST_SLACK = 0.005
+# _SLACK_SLOPE: share of the first slope; a material that is that soft at first is not known.
+_SLACK_SLOPE = 0.03
 # _ROOM_IN_KELVIN: temperatures of laboratories, K, 15 to 27 °C.
 _ROOM_IN_KELVIN = (288.0, 299.9)
 
@@ -115,6 +125,9 @@ def _in_its_own_order(
     else:
         to_measures_of_the_law(curve, raw, measures_of(raw), target)
     _take_off_offset(curve, cleaning.toe == "auto")
+    slack = slack_of(curve.strain, curve.stress_mpa) if isinstance(programme, Uniaxial) else None
+    if slack is not None:
+        raw = _take_off_slack(raw, curve, *slack, cleaning.toe == "auto")
     test = MeasuredTest(programme, curve)
     if "time" in programme.channels:
         test.time = _time(raw, programme)
@@ -171,6 +184,65 @@ def _take_off_offset(curve: MeasuredCurve, wanted: bool) -> None:
         )
     else:
         curve.steps.append(f"left a strain of {offset:.3g} at the start, before the load")
+
+
+def _take_off_slack(
+    raw: RawCurve, curve: MeasuredCurve, rows: int, slack: float, wanted: bool
+) -> RawCurve:
+    """Takes off the strain before a specimen tightened, and its rows; tells of it. Returns the raw rows that stay."""
+    done = "was left in the strain"
+    if wanted:
+        done = "was taken off"
+        kept = np.arange(len(curve.strain)) >= rows
+        curve.strain = curve.strain - slack
+        keep(curve, kept, "left out the rows before the specimen tightened")
+        raw = rows_of(raw, kept)
+    curve.warnings.append(
+        Caveat(
+            "slack",
+            f"the load stays at zero to a strain of {slack:.3g}, as if the specimen were slack; that {done}",
+            "if the strain before was the specimen's own, say --toe=off",
+        )
+    )
+    return raw
+
+
+def slack_of(strain: Array, stress: Array) -> tuple[int, float] | None:
+    """The rows at the start without a load, and the strain at which the load begins; None where a record has no slack.
+
+    Args:
+      strain, stress: [points], in the order of measurement, from rest, in either sign.
+    """
+    strongest = np.abs(stress).argmax()
+    side = float(np.sign(strain[strongest])) or 1.0
+    e, s = side * strain, stress * (np.sign(stress[strongest]) or 1.0)
+    top = int(s.argmax())
+    # The bends of few points look like noise.
+    noise = min(noise_of(s[: top + 1]), _LOADED * float(s[top]))
+    least = max(_LOADED * s[top], 3.0 * noise)
+    end = (
+        int(np.flatnonzero(s[: top + 1] >= max(_FIRST_LOADING * s[top], 3.0 * least))[:1].sum()) + 1
+    )
+    unloaded = np.flatnonzero(s[:end] <= least)
+    if len(unloaded) < _FEWEST_SLACK:
+        return None
+    first = int(unloaded[-1]) + 1
+    # The first loading behind it, by a line that is drawn on to no load.
+    end = max(end, min(first + _FEWEST_SLACK, top + 1))
+    if end - first < 2 or np.ptp(e[first:end]) == 0.0:
+        return None
+    slope = float(np.polyfit(e[first:end], s[first:end], 1)[0])
+    slack = float(e[first:end].mean() - s[first:end].mean() / slope) if slope > 0.0 else 0.0
+    before = e < 0.9 * slack
+    before[first:] = False
+    rows = int(np.count_nonzero(before))
+    if rows < _FEWEST_SLACK or slack < _LEAST_SLACK * float(e[top]):
+        return None
+    flat = float(np.polyfit(e[before], s[before], 1)[0]) if np.ptp(e[before]) else 0.0
+    bears = float(np.abs(s[before]).max())
+    chance = 4.0 * noise / (np.ptp(e[before]) * np.sqrt(rows)) if rows else 0.0
+    is_flat = abs(flat) < max(_SLACK_SLOPE * slope, chance) and bears < least + 2.0 * noise
+    return (int(np.flatnonzero(before)[-1]) + 1, side * slack) if is_flat else None
 
 
 def _take_loading(test: MeasuredTest) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tfmat.curves.cleaning import CleaningOptions
+from tfmat.curves.cleaning_of_tests import slack_of
 from tfmat.curves.measured_tests import MOST_POINTS
 from tfmat.curves.record_files import find_records, load_records
 from tfmat.errors import InputError
@@ -314,3 +315,41 @@ def test_a_machine_s_travel_is_warned_about_where_the_law_has_a_modulus(tmp_path
     record = only(find_law(law), f"{test}={path}", gauge_length=50.0)
     kinds = [caveat.kind for caveat in record.tests[0].curve.warnings]
     assert ("strain of the crosshead" in kinds) == (law != "ogden")
+
+
+@pytest.mark.parametrize("slack", [0.05, 0.3])
+@pytest.mark.parametrize("noise", [0.0, 0.003])
+@pytest.mark.parametrize("side", [1.0, -1.0])
+def test_a_slack_specimen_counts_from_where_it_tightens(tmp_path, slack, noise, side):
+    end = 1.5 if side > 0 else 0.5
+    strain = np.linspace(0.0, end + slack, 400)
+    stretch = 1.0 + side * np.maximum(strain - slack, 0.0)
+    stress = 0.5 * (stretch - stretch**-2.0)
+    stress += noise * np.random.default_rng(0).standard_normal(400)
+    path = saved(tmp_path, "nominal strain,stress", side * strain, stress)
+    test = "uniaxial" if side > 0 else "compression"
+    record = only(OGDEN, f"{test}={path}")
+    (said,) = [caveat for caveat in record.warnings if caveat.kind == "slack"]
+    assert "was taken off" in said.text
+    (found,) = record.tests
+    assert found.driven[-1] == pytest.approx(side * end, abs=0.02)
+    assert len(found) <= 400
+    off = CleaningOptions(toe="off")
+    ((left,), _) = load_records(find_records([f"{test}={path}"], OGDEN), OGDEN, cleaning=off)
+    (kept,) = left.tests
+    assert kept.driven[-1] == pytest.approx(side * (end + slack), abs=1e-6)
+
+
+def test_rubber_that_is_soft_or_stiffens_is_not_slack():
+    strain = np.linspace(0.0, 2.0, 300)
+    noise = 0.005 * np.random.default_rng(0).standard_normal(300)
+    for stress in (
+        strain,
+        1.0 + strain - (1.0 + strain) ** -2,
+        np.expm1(3.0 * strain) / 400,
+        strain + 20 * strain**3,
+        np.tanh(3.0 * strain),
+    ):
+        assert slack_of(strain, stress / stress.max()) is None
+        assert slack_of(strain, stress / stress.max() + noise) is None
+        assert slack_of(strain[::30], stress[::30]) is None
