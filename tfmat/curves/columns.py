@@ -71,7 +71,7 @@ _ENDINGS = {
 _EXTENSOMETER = word_set(
     """
     extensometer extensomètre extensómetro estensimetro extensômetro extenso längenänderung
-    laengenaenderung verformung dic video videoextensometer clip
+    laengenaenderung verformung dic video videoextensometer clip feinweg feindehnung 伸び計 引伸计
     """
 )
 # _CROSSHEAD: words of a travel that machine and grips have a share in.

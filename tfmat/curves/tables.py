@@ -28,6 +28,10 @@ from tfmat.files import literal
 MINIMUM_POINTS = 10
 # _NEAR: share of a column's range; rows behind lines of text go on where those before ended, so near.
 _NEAR = 0.1
+# _BEGUN: so many rows show what a table's rows begin with.
+_BEGUN = 20
+# _NO_WORDS: what stands for a number that is none.
+_NO_WORDS = {"nan", "inf", "-inf", "n/a", "na", "null", "none"}
 # _TITLE: how a line begins that names a specimen.
 _TITLE = re.compile(
     r"(specimen|sample|coupon|probe|prüfling|éprouvette|eprouvette|probeta|muestra|provino|provetta|campione|test|run"
@@ -233,6 +237,7 @@ def _goes_on(rows: list[Row], further: list[Row]) -> bool:
 def find_table(above: list[Row], rows: list[Row], steps: list[str], line: str = "line") -> Table:
     """The table of these rows, with the lines above it; raises InputError where they do not go together."""
     data = [row for row in rows if not _is_comment(row[1])]
+    data, summary = _without_summary(data)
     width = len(data[0][1])
     above = [(number, _uncommented(cells)) for number, cells in above]
     header, units, used = _header(above, width, line)
@@ -245,6 +250,11 @@ def find_table(above: list[Row], rows: list[Row], steps: list[str], line: str = 
         steps.append(f"notes before the table: {shown}{', …' if len(notes) > 6 else ''}")
     if any(units):
         steps.append("a row of units below the header")
+    if summary:
+        shown = shorten(" ".join(str(cell) for cell in summary[0][1]), 30)
+        steps.append(
+            f"left out {len(summary)} rows of results at the end, from {line} {summary[0][0]} on ({shown})"
+        )
     for row, cells in data:
         # A decimal comma in a comma-separated file shows only here.
         if any(cell != "" for cell in cells[max(len(header), 1) :]) and header:
@@ -262,6 +272,25 @@ def _title(cells: list[Cell]) -> str:
     if not _TITLE.match(text):
         return ""
     return shorten(text.partition(":")[2].strip() or text, 30).replace("/", "-")
+
+
+def _without_summary(data: list[Row]) -> tuple[list[Row], list[Row]]:
+    """The rows without those at the end that a word begins, such as `Mean`, where numbers begin the others."""
+    end = len(data)
+    while end > 0 and _is_result(data[end - 1][1]):
+        end -= 1
+    begun = data[: min(end, _BEGUN)]
+    if not begun or not all(cells and looks_like_a_number(cells[0]) for _, cells in begun):
+        return data, []
+    return data[:end], data[end:]
+
+
+def _is_result(cells: list[Cell]) -> bool:
+    """Whether a row is a word, and no blank value, with numbers behind it."""
+    first = cells[0] if cells else ""
+    if not isinstance(first, str) or first.strip().casefold() in _NO_WORDS:
+        return False
+    return any(map(str.isalpha, first)) and not looks_like_a_number(first) and _is_data(cells)
 
 
 def shorten(text: str, length: int = 60) -> str:

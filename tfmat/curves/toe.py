@@ -126,7 +126,7 @@ def toe_shift(
 ) -> StartShift:
     """The shift to take off the strain, and why; `strain_error`: standard deviation of a point, -."""
     is_chord = line is None
-    line = line or steepest_chord(strain, stress_mpa)
+    line = line or steepest_chord(strain, stress_mpa, strain_error)
     if line is None:
         return StartShift()
     top = int(stress_mpa.argmax())
@@ -144,31 +144,36 @@ def toe_shift(
             return StartShift(line.origin, "toe", toe)
     # A load at the start that the strain does not know of: strain was set to zero under a preload, or under the force
     # of the grips.
-    first_strain = float(np.mean(strain[:2]))
+    # The second point may lie far from the start: the line leads back from it.
+    start = float(strain[0])
+    at_start = first_stress - line.slope * (float(np.mean(strain[:2])) - start)
     if is_chord:
-        # The second point of few lies far from the start.
-        first_stress, first_strain = float(stress_mpa[0]), float(strain[0])
-    expected = first_stress / line.slope
+        at_start = float(stress_mpa[0])
+    expected = at_start / line.slope
     starts_low = line.start <= strain[0] + 0.1 * (strain[top] - strain[0])
     if (
         starts_low
-        and max(0.02 * largest, 5 * noise) < abs(first_stress) < 0.15 * largest
-        and abs(first_strain) < 0.3 * abs(expected)
-        and abs(first_strain - expected) > _SIGNIFICANT * strain_error
+        and max(0.02 * largest, 5 * noise) < abs(at_start) < 0.15 * largest
+        and float(stress_mpa[0]) * np.sign(at_start) > 0.5 * abs(at_start)
+        and abs(start) < 0.3 * abs(expected)
+        and abs(start - expected) > _SIGNIFICANT * strain_error
         and line.slope_error < 0.1 * line.slope
     ):
-        return StartShift(first_strain - expected, "preload")
-    size = _visible_toe(strain, stress_mpa)
+        return StartShift(start - expected, "preload")
+    size = _visible_toe(strain, stress_mpa, strain_error)
     return StartShift(kind="toe", size=size, is_sure=False) if size else StartShift()
 
 
-def steepest_chord(strain: Array, stress_mpa: Array) -> ElasticLine | None:
+def steepest_chord(
+    strain: Array, stress_mpa: Array, strain_error: float = 0.0
+) -> ElasticLine | None:
     """The steepest chord of the start of a curve, where an elastic line has too few points; None where none is.
 
     Args:
       strain: [points], rising; stress_mpa: [points].
+      strain_error: standard deviation of a point's strain, as far as the points do not show it, -.
     """
-    found = _chords(strain, stress_mpa)
+    found = _chords(strain, stress_mpa, strain_error)
     if found is None:
         return None
     first, end, slope, error = found
@@ -187,7 +192,9 @@ def steepest_chord(strain: Array, stress_mpa: Array) -> ElasticLine | None:
     )
 
 
-def _chords(strain: Array, stress: Array) -> tuple[Indices, Indices, Array, Array] | None:
+def _chords(
+    strain: Array, stress: Array, strain_error: float
+) -> tuple[Indices, Indices, Array, Array] | None:
     """First and last points of early chords, their slopes (MPa) and relative errors; the first begins at point 0."""
     top = int(stress.argmax())
     largest, noise = float(stress[top]), noise_of(stress)
@@ -201,13 +208,14 @@ def _chords(strain: Array, stress: Array) -> tuple[Indices, Indices, Array, Arra
     if not len(first) or first[0] != 0:
         return None
     width, height = e[end] - e[first], s[end] - s[first]
-    error = np.sqrt(2.0) * np.hypot(noise / height, noise_of(strain) / width)
+    error = np.sqrt(2.0) * np.hypot(noise / height, max(noise_of(strain), strain_error) / width)
     return first, end, height / width, error
 
 
-def _visible_toe(strain: Array, stress: Array) -> float:
+def _visible_toe(strain: Array, stress: Array, strain_error: float) -> float:
     """Size of a toe that is seen in chords, where few points or a long bend leave no sure elastic part; or 0."""
-    found, steepest = _chords(strain, stress), steepest_chord(strain, stress)
+    found = _chords(strain, stress, strain_error)
+    steepest = steepest_chord(strain, stress, strain_error)
     largest = float(stress.max())
     if (
         found is None
@@ -250,7 +258,7 @@ def resolution_of(values: Array, repeated: float = _REPEATED) -> float:
     size = float(np.nanmax(np.abs(values), initial=0.0))
     way = np.abs(moved)
     even = np.abs(way - np.nanmedian(way)) <= _SAME_VALUE * size
-    if np.nanmedian(way) > 0.0 and even.mean() > _EVEN:
+    if np.nanmedian(way) > 0.0 and even.mean() > _EVEN and np.mean(way == 0.0) < 1.0 - _MOSTLY:
         return 0.0  # even points, at places that need no rounding
     levels, rows = np.unique(values[np.isfinite(values)], return_counts=True)
     apart = np.diff(levels)

@@ -186,6 +186,8 @@ def test_a_name_for_a_strain_and_for_a_travel_needs_its_unit(tmp_path, name):
         ("Extensometer (mm)", False),
         ("Längenänderung (mm)", False),
         ("Displacement (Extensometer) (mm)", False),
+        ("Dehnung (Feinweg) (%)", False),
+        ("変位(伸び計) (mm)", False),
         ("Strain (mm/mm)", False),
     ],
 )

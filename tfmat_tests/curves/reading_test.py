@@ -343,3 +343,15 @@ def test_of_two_lengths_in_the_head_an_extensometer_has_its_own(tmp_path, column
     else:
         (raw,) = read_curves(path)
         assert raw.strain[-1] == pytest.approx(2.9 / length)
+
+
+def test_rows_of_results_at_the_end_are_no_points(tmp_path):
+    rows = [f"{i};{e:.8g};{s:.8g}" for i, (e, s) in enumerate(zip(STRAIN, STRESS, strict=True))]
+    results = ["Maximum;0.05;50", "Mean;0.025;25"]
+    path = write(tmp_path, "\n".join(["Time;Strain;Stress", *rows, *results]))
+    (curve,) = read_curves(path)
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
+    assert "left out 2 rows of results at the end, from line 22 on" in curve.steps[0]
+    blank = write(tmp_path, "\n".join(["Strain;Stress;Load", *rows, "nan;1;2"]))
+    with pytest.raises(InputError, match="every value must be finite"):
+        read_curves(blank)

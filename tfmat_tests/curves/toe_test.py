@@ -148,3 +148,20 @@ def test_a_load_at_zero_strain_is_told(offset, spacing):
     assert f"MPa too {'high' if offset > 0 else 'low'}" in caveat.advice
     yielded = np.interp(0.0008, curve.strain, curve.stress_mpa)
     assert yielded == pytest.approx(160.0, abs=3.0)
+
+
+@pytest.mark.parametrize("load", [-15.0, 15.0, 40.0])
+@pytest.mark.parametrize("spacing", [(12, 200), (60, 200), (400, 400)])
+def test_a_load_that_was_not_zeroed_is_told(load, spacing):
+    strain, stress = voce_tension(spacing)
+    curve = found_in(strain, stress + load)
+    (caveat,) = [caveat for caveat in curve.warnings if caveat.kind == "load at zero strain"]
+    assert f"too {'high' if load > 0 else 'low'}" in caveat.advice
+
+
+@pytest.mark.parametrize("step", [1e-4, 3e-4])
+def test_coarse_steps_of_strain_and_load_make_no_toe_and_no_load_at_the_start(step):
+    strain, stress = voce_tension((60, 400))
+    curve = found_in(np.round(strain / step) * step, np.round(stress / 1.25) * 1.25)
+    assert curve.warnings == []
+    assert curve.strain_error.step == pytest.approx(step)
