@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfmat.errors import InputError
 from tfmat.models.segments import Segment, segments, segments_of_stage
+from tfmat.optimizers.stateless import call_layer
 
 
 class Recomputation:
@@ -97,7 +98,7 @@ def recomputation_of_stage(
 
 
 def _call(part: Segment, weights: Any, state: Any, value: Any) -> Any:
-    return part.stateless_call(weights, state, value, training=True, return_losses=True)
+    return call_layer(part, weights, state, value, training=True)
 
 
 def _computed_again(

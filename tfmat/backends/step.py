@@ -16,6 +16,7 @@ from tfmat.backends.recomputation import Recomputation
 from tfmat.backends.refusals import check_outputs, check_penalties, connected
 from tfmat.backends.state import Gradients, State
 from tfmat.models.normalization import batch_context, plain_normalizations
+from tfmat.optimizers.stateless import Scope, call_layer
 
 # Between the dropout seeds of two workers.
 _SEED_SHIFT = 1_000_003
@@ -193,12 +194,8 @@ class Step:
             )
         else:
             with context():
-                outputs, non_trainable, penalties = self._model.stateless_call(
-                    weights,
-                    non_trainable,
-                    batch.features,
-                    return_losses=True,
-                    **self._training_argument,
+                outputs, non_trainable, penalties = call_layer(
+                    self._model, weights, non_trainable, batch.features, **self._training_argument
                 )
         check_outputs(outputs)
         if penalties:
@@ -241,14 +238,17 @@ class Step:
         return self._predict(state._replace(weights=self._gather(state.weights)), features)
 
     def _predict(self, state: State, features: Any) -> Any:
-        outputs, _ = self._model.stateless_call(
-            state.weights, state.non_trainable, features, **self._inference_argument
+        outputs, _, _ = call_layer(
+            self._model, state.weights, state.non_trainable, features, **self._inference_argument
         )
         return outputs
 
-    def _scope(self, weights: list[Any]) -> keras.StatelessScope:
+    @contextlib.contextmanager
+    def _scope(self, weights: list[Any]) -> Iterator[None]:
         """The model's layers have these weights in here: a loss may call them, as that of a density does."""
-        return keras.StatelessScope(zip(self._model.trainable_variables, weights, strict=True))
+        with Scope(zip(self._model.trainable_variables, weights, strict=True)) as scope:
+            yield
+        scope.check("a loss or metric")
 
     def sums_of(
         self, weights: list[Any], batch: Batch, outputs: Any, loss: tf.Tensor | None = None

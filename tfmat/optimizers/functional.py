@@ -16,6 +16,7 @@ from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from tfmat.errors import InputError
+from tfmat.optimizers.stateless import Scope
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +56,7 @@ class _Functional(TFOptimizer):
     """Keras's backend-neutral methods. Behind an optimizer's own (Nadam overrides some), before TFOptimizer's."""
 
     gradient_noise: GradientNoise | None = None
+    ema_overwrite_frequency: int | None
     # Numbers [any] of this worker -> their sums over the workers, where each of these holds a part of every weight and
     # gradient: what norms of whole tensors are made by. None where they are whole.
     sum_of_parts: Callable[[Any], Any] | None = None
@@ -64,7 +66,6 @@ class _Functional(TFOptimizer):
     assign = BaseOptimizer.assign
     assign_add = BaseOptimizer.assign_add
     assign_sub = BaseOptimizer.assign_sub
-    stateless_apply = BaseOptimizer.stateless_apply
     _apply_weight_decay = BaseOptimizer._apply_weight_decay
     _backend_increment_gradient_accumulators = (
         BaseOptimizer._backend_increment_gradient_accumulators
@@ -74,6 +75,37 @@ class _Functional(TFOptimizer):
         BaseOptimizer._overwrite_model_variables_with_average_value
     )
     _var_key = BaseOptimizer._var_key
+
+    def stateless_apply(
+        self, optimizer_variables: Sequence[Any], grads: Sequence[Any], weights: Sequence[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """See keras.optimizers.Optimizer.stateless_apply; InputError where an assignment would be lost."""
+        own = self.variables
+        mapping = [
+            *zip(self._trainable_variables, weights, strict=True),
+            *zip(own, optimizer_variables, strict=True),
+        ]
+        with Scope(mapping, [variable for variable, _ in mapping]) as scope:
+            self.apply(grads)
+        scope.check(f"the optimizer {type(self).__name__}")
+        values = [scope.get_current_value(variable) for variable, _ in mapping]
+        return values[: len(weights)], values[len(weights) :]
+
+    def _backend_apply_gradients(self, grads: list[Any], trainable_variables: list[Any]) -> None:
+        """Does as Keras's method, which has the averages of `use_ema` overwrite the weights in a branch."""
+        every, self.ema_overwrite_frequency = self.ema_overwrite_frequency, None
+        try:
+            super()._backend_apply_gradients(grads, trainable_variables)
+        finally:
+            self.ema_overwrite_frequency = every
+        if self.use_ema and every:
+            is_due = tf.equal((self.iterations + 1) % every, 0)
+            averages = self._model_variables_moving_average
+            for weight, average in zip(self._trainable_variables, averages, strict=True):
+                if average is not None:
+                    # On a mesh tf.where of them ends the process.
+                    share = tf.cast(is_due, weight.dtype)
+                    weight.assign(share * average + (1 - share) * weight)
 
     def _clip_gradients(self, grads: list[Any]) -> list[Any]:
         """The last that Keras does to gradients before it uses them."""
@@ -145,11 +177,6 @@ def check_optimizer(optimizer: Any) -> None:
         raise InputError(
             f"{name}(gradient_accumulation_steps={optimizer.gradient_accumulation_steps}) is not supported; use so "
             "many times the global_batch_size, which gives the same steps (BackendOptions(accumulate=...) splits it)"
-        )
-    if optimizer.use_ema and not optimizer.ema_overwrite_frequency:
-        raise InputError(
-            f"{name}(use_ema=True) would change the weights only at the end of Keras's fit; give "
-            "ema_overwrite_frequency, or leave use_ema out"
         )
     if optimizer.built:
         raise InputError(f"{name} is built already; give one that was not used yet")

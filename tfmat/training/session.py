@@ -7,6 +7,7 @@ from typing import Any
 
 from tfmat.backends import Backend
 from tfmat.backends.precision import choose_for
+from tfmat.backends.stages import slots_of
 from tfmat.data.pipeline import Source
 from tfmat.errors import DivergedError, InputError, Interrupted
 from tfmat.training.checkpoints import Checkpoint
@@ -219,6 +220,7 @@ class _Turn:
         path = run.folder.path if run.folder else None
         for line in write_profile(path, loop.meter.summary(), run.backend, loop.first_step):
             run.log(line)
+        self._take_averages()
         run.callbacks.call("on_train_end")
         step = loop.position.step
         run.backend.collectives.announce("validation", step)
@@ -232,6 +234,22 @@ class _Turn:
             run.folder.set_status("done", reason, step=step, last_record=record)
         run.log(f"done: {reason}")
         return RunResult(reason, step, run.total_steps, run.callbacks.history, record)
+
+    def _take_averages(self) -> None:
+        """Averages that the optimizer keeps (`use_ema`) become the weights, as at the end of Keras's `fit`."""
+        backend, model = self._run.backend, self._run.task.model
+        optimizer = model.optimizer
+        if not optimizer.use_ema:
+            return
+        arrays = dict(backend.read())
+        if backend.rank == 0:
+            averages: dict[int, str] = {}  # of each weight Keras makes it before other slots
+            for i, (owner, _) in enumerate(slots_of(optimizer, model.trainable_variables)):
+                if owner is not None:
+                    averages.setdefault(owner, f"slots/{i}")
+            arrays |= {f"weights/{weight}": arrays[slot] for weight, slot in averages.items()}
+        backend.restore(arrays)
+        backend.synchronize()
 
     def _set_status(self, state: str, reason: str) -> None:
         if self._run.folder:

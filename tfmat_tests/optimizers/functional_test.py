@@ -24,9 +24,19 @@ def _variables():
 @pytest.mark.parametrize("decay", [0.0, 0.01])
 @pytest.mark.parametrize("name", NAMES)
 def test_same_updates_as_the_stock_optimizer(name, decay):
-    def stock():
-        return OPTIMIZER_CLASSES[name](learning_rate=0.01, weight_decay=decay)
+    _same_updates(lambda: OPTIMIZER_CLASSES[name](learning_rate=0.01, weight_decay=decay))
 
+
+@pytest.mark.parametrize("every", [None, 1, 3])
+def test_averages_overwrite_the_weights_as_often_as_keras_has_them(every):
+    _same_updates(
+        lambda: keras.optimizers.SGD(
+            0.01, momentum=0.9, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=every
+        )
+    )
+
+
+def _same_updates(stock):
     reference, variables = stock(), _variables()
     reference.build(variables)
     functional, own = make_functional(stock()), _variables()
@@ -61,7 +71,6 @@ def test_a_built_optimizer_is_refused():
             keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()),
             "with loss_scale_factor=1024.0 for float16",
         ),
-        (keras.optimizers.SGD(use_ema=True), "give ema_overwrite_frequency"),
         ("adamm", "there is no optimizer 'adamm' in Keras"),
     ],
 )

@@ -173,6 +173,10 @@ FEATURES = {
             kernel_constraint=keras.constraints.MaxNorm(0.9),
         )
     ),
+    # Overwritten in the last of six steps, so that the averages are the weights there too.
+    "`use_ema` with `ema_overwrite_frequency`": Feature(
+        optimizer=lambda: _adam(use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=3)
+    ),
     # Not Adam, to which a factor of the gradients is all one.
     '`Loss(reduction="sum")`': Feature(
         loss=keras.losses.MeanSquaredError(reduction="sum"),

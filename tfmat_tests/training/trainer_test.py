@@ -48,6 +48,22 @@ def test_every_example_counts_once_an_epoch():
     assert result.history["loss"][0] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("every", [None, 4])
+def test_a_run_ends_with_averages_as_fit_does(every):
+    """A batch of all examples, so that their order is all one."""
+    models = make_model(), make_model()
+    optimizers = [
+        keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.7, ema_overwrite_frequency=every)
+        for _ in models
+    ]
+    make_trainer(models[0], optimizer=optimizers[0]).fit(
+        *TRAIN, global_batch_size=800, train_for="6epochs"
+    )
+    models[1].compile(optimizers[1], "mse")
+    models[1].fit(*TRAIN, batch_size=800, epochs=6, verbose=0)
+    np.testing.assert_allclose(*map(flat_weights, models), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("reading", ["memory", "stream"])
 def test_steps_in_a_call_change_nothing(reading):
     weights = []
