@@ -47,6 +47,11 @@ def per_example_function(function: Any, output_names: Sequence[str] = ()) -> Per
                 f"loss {type(function).__name__} has reduction={function.reduction!r}, but a step takes the mean over "
                 "its examples; leave reduction out (and multiply the learning rate instead)"
             )
+        if type(function).__call__ is not keras.losses.Loss.__call__:
+            raise InputError(
+                f"loss {type(function).__name__} has its own __call__, which would not be used; let its call(labels, "
+                "outputs) give one value for each example"
+            )
         function = function.call
     if not callable(function):
         raise InputError(

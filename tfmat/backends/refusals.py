@@ -32,6 +32,25 @@ _INSTEAD = (
 )  # fmt: skip
 
 
+# Methods by which Keras's `fit` and `evaluate` of a model can do something else.
+_OWN_STEPS = ("train_step", "test_step", "compute_loss", "compute_metrics")
+
+
+def check_model(model: keras.Model) -> None:
+    """InputError for a model that is not built, or that Keras trains in another way than by its loss function."""
+    if not model.built:
+        raise InputError(
+            "the model is not built; call model.build(input_shape) or give it an Input layer"
+        )
+    for name in _OWN_STEPS:
+        if name in vars(model) or getattr(type(model), name) is not getattr(keras.Model, name):
+            raise InputError(
+                f"the model {type(model).__name__} has its own {name}, which would not be used; give what it computes "
+                "as loss, auxiliary_loss or metrics, functions of (labels, outputs), or use Keras's fit (with several "
+                "workers: tfmat.horovod)"
+            )
+
+
 def check_precision(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
     """InputError where gradients would vanish: float16 holds nothing below 6e-8."""
     if optimizer.loss_scale_factor is not None:

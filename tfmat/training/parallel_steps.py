@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfmat.backends import Backend
 from tfmat.backends.losses import per_example_function
 from tfmat.backends.metrics import Summary, make_metrics
+from tfmat.backends.refusals import check_model
 from tfmat.errors import InputError
 from tfmat.optimizers.functional import make_functional
 from tfmat.training.sources import with_weights
@@ -47,10 +48,7 @@ class ParallelSteps:
         *,
         metrics: Mapping[str, Any] | None = None,
     ):
-        if not model.built:
-            raise InputError(
-                "the model is not built; call model.build(input_shape) or give it an Input layer"
-            )
+        check_model(model)
         self.model = model
         self.backend = backend
         made = make_metrics(metrics, model)

@@ -14,8 +14,8 @@ from tfmat.backends import Backend
 from tfmat.backends.losses import per_example_function
 from tfmat.backends.metrics import Summary, make_metrics
 from tfmat.backends.precision import chosen_layers
+from tfmat.backends.refusals import check_model
 from tfmat.data.pipeline import Source
-from tfmat.errors import InputError
 from tfmat.optimizers.functional import check_optimizer, make_functional
 from tfmat.training.callbacks import Callbacks
 from tfmat.training.plan import RunPlan
@@ -49,10 +49,7 @@ class Task:
         callbacks: Sequence[keras.callbacks.Callback] = (),
         sidecar: Mapping[str, Any] | None = None,
     ):
-        if not model.built:
-            raise InputError(
-                "the model is not built; call model.build(input_shape) or give it an Input layer"
-            )
+        check_model(model)
         self.model, self.whole, self.callbacks = model, whole or model, list(callbacks)
         self.sidecar, self.built = sidecar, False
         self._loss = per_example_function(loss, getattr(model, "output_names", ()))

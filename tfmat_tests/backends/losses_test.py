@@ -62,9 +62,15 @@ def test_what_does_not_belong_together_is_refused(loss, labels, outputs, message
         per_example_mean(per_example_function(loss)(labels, outputs))
 
 
+class _WholeBatch(keras.losses.MeanSquaredError):
+    def __call__(self, labels, outputs, sample_weight=None):
+        return tf.reduce_max(tf.abs(labels - outputs))
+
+
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
+        (_WholeBatch(), "_WholeBatch has its own __call__.*; let its call"),
         ("mean_sqared_error", "there is no loss 'mean_sqared_error' in Keras"),
         (keras.losses.MeanSquaredError(reduction="sum"), "has reduction='sum'"),
         (keras.losses.MeanSquaredError(reduction="none"), "has reduction='none'"),

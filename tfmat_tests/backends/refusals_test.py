@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfmat
 from tfmat.backends import BackendOptions, make_backend
 from tfmat.backends.local_steps import check_whole_batch
 from tfmat.errors import InputError
@@ -37,6 +38,21 @@ def test_layers(layer, optimizer, options, message):
     with pytest.raises(InputError, match=message) as caught:
         ParallelSteps(made, optimizer, "mse", backend).train(features, labels)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["train_step", "test_step", "compute_loss", "compute_metrics"])
+@pytest.mark.parametrize("kind", [keras.Model, keras.Sequential])
+def test_own_steps_of_a_model(name, kind):
+    inputs = layers.Input((4,))
+    parts = [[inputs, layers.Dense(1)]] if kind is keras.Sequential else [inputs, inputs]
+    made = type("Mine", (kind,), {name: lambda *arguments: None})(*parts)
+    for take in (
+        lambda: tfmat.Trainer(made),
+        lambda: ParallelSteps(made, "sgd", "mse", make_backend("single")),
+    ):
+        with pytest.raises(InputError, match=f"model Mine has its own {name}.*; give") as caught:
+            take()
+        assert "\n" not in str(caught.value)
 
 
 def test_parts_of_a_batch_that_are_normalised_by_themselves_are_taken():
