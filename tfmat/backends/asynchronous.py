@@ -132,6 +132,7 @@ class AsynchronousBackend(SingleBackend):
         """See Backend.train."""
         if self.world_size == 1:
             return super().train(data, indices, weights, num_examples)
+        self._try_coupling(data, indices)
         self._begin()
         for shard in self._shards:
             shard.sent = 0

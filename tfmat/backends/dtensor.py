@@ -17,6 +17,7 @@ from tfmat.backends.base import Arrays, Backend, Metric, PerExample
 from tfmat.backends.batches import Batch
 from tfmat.backends.checks import NOT_ON_A_MESH
 from tfmat.backends.clients import MeshCollectives
+from tfmat.backends.coupling import check_coupling, rows_to_try, what_couples
 from tfmat.backends.layouts import Plan, make_plan, slot_specs, weights_of
 from tfmat.backends.mesh import BATCH, Spec
 from tfmat.backends.mesh_steps import MeshSteps, steps_a_call
@@ -24,9 +25,11 @@ from tfmat.backends.mesh_tensors import differing_devices, host
 from tfmat.backends.options import BackendOptions
 from tfmat.backends.recomputation import recomputation_of
 from tfmat.backends.refusals import check_layers_for_mesh, check_precision, explain
+from tfmat.backends.replica import tensors_of
 from tfmat.backends.saved_arrays import SavedArrays
 from tfmat.backends.sharpness_aware import make_step
 from tfmat.backends.state import State
+from tfmat.backends.step import Step
 from tfmat.backends.zero import DividedOptimizer, gatherer
 from tfmat.errors import InputError
 
@@ -110,6 +113,7 @@ class DTensorBackend(Backend):
             recomputation=recomputation_of(model, options.recompute),
         )
         self._predict_step = tf.function(self._predict, autograph=False)
+        self._coupling_step: Step | None = Step(model, optimizer, loss, metrics, auxiliary_loss)
         self._steps = MeshSteps(
             {"train": self._train_step, "evaluate": self._evaluate_step},
             self._tensors,
@@ -127,7 +131,25 @@ class DTensorBackend(Backend):
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
     ) -> np.ndarray:
         """See Backend.train."""
+        self._try_coupling(data, indices)
         return self._run("train", data, indices, weights, num_examples)
+
+    def _try_coupling(self, data: Any, indices: np.ndarray) -> None:
+        """Once, with the first examples and the model's own weights: InputError where results are of a whole batch."""
+        step, self._coupling_step = self._coupling_step, None
+        if step is None:
+            return
+        rows = rows_to_try(self._model, indices)
+
+        def here(tensor: Any) -> tf.Tensor:
+            is_packed = tf.is_tensor(tensor) and dtensor.is_dtensor(tensor)
+            return tf.gather(dtensor.unpack(tensor)[0] if is_packed else tensor, rows)
+
+        features, labels, *_ = tf.nest.map_structure(here, data)
+        weights, non_trainable = (tensors_of(part) for part in self._plain[:2])
+        state = State(weights, non_trainable, [])
+        what = what_couples(step, state, features, labels)
+        check_coupling(what, "--backend=dtensor divides it over devices and fills it up")
 
     def evaluate(
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray

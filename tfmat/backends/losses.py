@@ -32,6 +32,7 @@ def per_example_function(function: Any, output_names: Sequence[str] = ()) -> Per
     if isinstance(function, Mapping | list | tuple):
         return _sum_of_losses(function, output_names)
     one_at_a_time = isinstance(function, str | keras.losses.Loss)
+    stands_alone = _stands_alone(function)
     if isinstance(function, str):
         name = function
         try:
@@ -69,7 +70,20 @@ def per_example_function(function: Any, output_names: Sequence[str] = ()) -> Per
         outputs = _by_name(outputs, names)
         return _total([_one(function, labels[name], outputs[name]) for name in names])
 
+    per_example.stands_alone = stands_alone  # type: ignore[attr-defined]
     return per_example
+
+
+def _stands_alone(function: Any) -> bool:
+    """Whether an example's value is sure to depend on that example alone: a loss of Keras or tfmat."""
+    function = getattr(function, "fn", function)
+    name = function if isinstance(function, str) else getattr(function, "__name__", "")
+    if name.lower() == "circle":
+        return False
+    if isinstance(function, str):
+        return True
+    module = getattr(function, "__module__", None) or ""
+    return module.split(".")[0] in ("keras", "tfmat")
 
 
 def _sum_of_losses(losses: Any, output_names: Sequence[str]) -> PerExample:
@@ -104,6 +118,8 @@ def _sum_of_losses(losses: Any, output_names: Sequence[str]) -> PerExample:
         labels, outputs = _by_name(labels, names), _by_name(outputs, names)
         return _total([function(labels[name], outputs[name]) for name, function in by_name.items()])
 
+    stand_alone = all(getattr(each, "stands_alone", False) for each in several.values())
+    per_example.stands_alone = stand_alone  # type: ignore[attr-defined]
     return per_example
 
 
@@ -136,7 +152,16 @@ def _one(function: Any, labels: Any, outputs: tf.Tensor) -> Any:
         if labels.shape.rank is not None and outputs.shape.rank is not None:
             # As Keras does: [batch] and [batch, 1] would else become [batch, batch].
             labels, outputs = squeeze_or_expand_to_same_rank(labels, outputs)
-    return function(labels, outputs)
+    values = function(labels, outputs)
+    mask = getattr(
+        values, "_keras_mask", None
+    )  # of losses.Circle, where an example has no other of its class
+    if mask is None:
+        return values
+    mask = tf.cast(mask, values.dtype)
+    # Keras takes the mean over the others.
+    share = tf.math.divide_no_nan(tf.cast(tf.size(mask), mask.dtype), tf.reduce_sum(mask))
+    return values * mask * share
 
 
 def _total(values: list[Any]) -> tf.Tensor:

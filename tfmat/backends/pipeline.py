@@ -14,13 +14,14 @@ import tensorflow as tf
 from tfmat.backends.base import Arrays, Metric, PerExample
 from tfmat.backends.batches import Batch, each_batch, each_batch_in_parts
 from tfmat.backends.collectives import Collectives
+from tfmat.backends.coupling import check_coupling, rows_to_try, what_couples
 from tfmat.backends.exchange import Counted
 from tfmat.backends.offload import optimizer_on_disk
 from tfmat.backends.options import BackendOptions
 from tfmat.backends.pipeline_step import StageStep
 from tfmat.backends.recomputation import Recomputation, recomputation_of_stage
 from tfmat.backends.refusals import check_parts, check_precision
-from tfmat.backends.replica import Replica
+from tfmat.backends.replica import Replica, tensors_of
 from tfmat.backends.saved_arrays import SavedArrays
 from tfmat.backends.schedule import Place, bubble, micro_batches_of, order_of_work
 from tfmat.backends.single import SingleBackend
@@ -144,6 +145,7 @@ class PipelineBackend(SingleBackend):
         if on_disk:
             self._variables = self._variables._replace(slots=on_disk.rest(self._variables.slots))
         self._functions: dict[Any, Any] = {}
+        self._model, self._coupled = model, None
 
     def _recomputation(self, model: keras.Model, segment: Segment) -> Recomputation | None:
         here = self.place_in_mesh
@@ -161,6 +163,7 @@ class PipelineBackend(SingleBackend):
         """See Backend.train."""
         if self._state.is_whole:
             self._state.forget_others()
+        self._try_coupling(data, indices)
         missing = -indices.shape[1] % self._micro_batches
         indices, weights = (np.pad(a, ((0, 0), (0, missing))) for a in (indices, weights))
         compiles, started = len(self._functions), time.monotonic()
@@ -169,6 +172,27 @@ class PipelineBackend(SingleBackend):
             self._waited += float(waited.sum())
             self._trained += time.monotonic() - started
         return sums
+
+    def _try_coupling(self, data: Any, indices: np.ndarray) -> None:
+        """Once; stages behind the first try numbers drawn at random, as what goes between stages may be anything."""
+        if self._coupled is not None:
+            return
+        rows = rows_to_try(self._model, indices)
+        features, labels, *_ = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), data)
+        here, between = self.place_in_mesh.stage, (None, *self.stages.between)
+        spec = between[here]
+        if spec:
+            random = np.random.default_rng(0).normal(size=[len(rows), *spec.shape])
+            features = tf.cast(random, spec.dtype)
+        if here + 1 < len(between):
+            step = Step(self._segment, self._optimizer, _no_loss, {})
+        else:
+            step = self._step
+        weights, non_trainable = (tensors_of(part) for part in self._variables[:2])
+        state = State(weights, non_trainable, [])
+        what = what_couples(step, state, features, labels)
+        check_coupling(what, f"micro_batches={self._micro_batches} take it in parts")
+        self._coupled = False
 
     def take_figures(self) -> dict[str, float]:
         """See Backend.take_figures."""
@@ -280,3 +304,8 @@ class PipelineBackend(SingleBackend):
     def _predict_stage(self, features: Any) -> Any:
         self.collectives.begin_graph("predict")
         return self._stage_step.predicted(self._read(), features)
+
+
+def _no_loss(labels: Any, outputs: Any) -> tf.Tensor:
+    """[batch]: a stage that is not the last has none."""
+    return tf.zeros(tf.shape(tf.nest.flatten(outputs)[0])[:1])

@@ -5,6 +5,7 @@ batch and sums over the others where the step says `reduce`; alone, that is the 
 global batch, so unequal parts are right without further ado.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from tfmat.backends.batches import (
     row_spec,
 )
 from tfmat.backends.compression import make_exchange
+from tfmat.backends.coupling import check_coupling, rows_to_try, what_couples
 from tfmat.backends.exchange import Collect, Counted
 from tfmat.backends.local_steps import make_meetings
 from tfmat.backends.offload import optimizer_on_disk
@@ -44,6 +46,8 @@ class SingleBackend(Backend):
     """The state lives in the model's own variables."""
 
     name = "single"
+    # Whether examples of a batch change each other's results, once that was tried.
+    _coupled: bool | None = None
 
     def time_steps(self, one_call_in: int = 1) -> None:
         """See Backend.time_steps."""
@@ -108,6 +112,7 @@ class SingleBackend(Backend):
             self._compute = tf.function(self._compute, jit_compile=True, autograph=False)
         self._functions: dict[Any, Any] = {}
         self._num_calls = 0
+        self._model, self._coupled = model, None
 
     def place(self, data: Any) -> Any:
         """See Backend.place."""
@@ -121,6 +126,7 @@ class SingleBackend(Backend):
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
     ) -> np.ndarray:
         """See Backend.train."""
+        self._try_coupling(data, indices)
         missing = -indices.shape[1] % self.options.accumulate
         if missing:  # the parts of a batch have one width
             indices, weights = (np.pad(a, ((0, 0), (0, missing))) for a in (indices, weights))
@@ -155,6 +161,7 @@ class SingleBackend(Backend):
         self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
     ) -> np.ndarray:
         """See Backend.evaluate."""
+        self._try_coupling(data, indices)
         return self._run(self._evaluate_steps, data, indices, weights, num_examples)
 
     def predict(self, features: Any) -> Any:
@@ -202,7 +209,51 @@ class SingleBackend(Backend):
     def sync_model(self) -> None:
         """Nothing to do: the state lives in the model's own variables."""
 
+    def _try_coupling(self, data: Any, indices: np.ndarray) -> None:
+        """Once: finds out whether examples of a batch change each other's results, with the first of `data`.
+
+        Raises:
+          InputError: they do, and this worker does not get whole batches in one piece.
+        """
+        if self._coupled is not None:
+            return
+        rows = rows_to_try(self._model, indices)
+        features, labels, *_ = tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), data)
+        weights, non_trainable = (tensors_of(part) for part in self._variables[:2])
+        state = State(weights, non_trainable, [])
+        what = what_couples(self._step, state, features, labels)
+        if self.world_size > 1:
+            check_coupling(what, f"each of {self.world_size} workers sees its own part alone")
+        if self.options.accumulate > 1:
+            check_coupling(what, f"accumulate={self.options.accumulate} takes the batch in parts")
+        self._coupled = what is not None
+
     def _run(
+        self,
+        steps: Any,
+        data: Any,
+        indices: np.ndarray,
+        weights: np.ndarray,
+        num_examples: np.ndarray,
+    ) -> Any:
+        """Runs `steps`; without the padding of partial batches where it would change the results."""
+        if not self._coupled:
+            return self._run_batches(steps, data, indices, weights, num_examples)
+        counts = num_examples.astype(int)
+        cuts = [0, *(np.flatnonzero(np.diff(counts)) + 1), len(counts)]
+        results = [
+            self._run_batches(
+                steps,
+                data,
+                indices[start:stop, : counts[start]],
+                weights[start:stop, : counts[start]],
+                num_examples[start:stop],
+            )
+            for start, stop in itertools.pairwise(cuts)
+        ]
+        return tf.nest.map_structure(lambda *parts: np.concatenate(parts), *results)
+
+    def _run_batches(
         self,
         steps: Any,
         data: Any,
@@ -292,8 +343,8 @@ class SingleBackend(Backend):
         return self.collectives.reduce([sums])[0]
 
     def _num_pieces(self, width: int) -> int:
-        """State such as moving statistics must go through in one piece."""
-        return 1 if self._variables.non_trainable else num_pieces(width)
+        """State such as moving statistics must go through in one piece, and so must coupled examples."""
+        return 1 if self._variables.non_trainable or self._coupled else num_pieces(width)
 
     def _read(self) -> State:
         return State(*(tensors_of(part) for part in self._variables))

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfmat.backends.base import Metric, PerExample
 from tfmat.backends.batches import Batch
 from tfmat.backends.exchange import Collect, Exchange, Reduce, Scatter
+from tfmat.backends.losses import per_example_mean
 from tfmat.backends.metrics import num_sums, sums_of, weighted_sum
 from tfmat.backends.precision import computing_in_bfloat16
 from tfmat.backends.recomputation import Recomputation
@@ -26,6 +27,8 @@ class Step:
     """`compute` and `evaluate` for one model, optimizer, loss and set of metrics.
 
     Attributes:
+      model: see the arguments.
+      functions: loss, auxiliary loss, and metrics but for keras.metrics objects.
       num_sums: that each step gives.
       signature: specs of (labels, outputs) of the last batch that was traced.
     """
@@ -50,11 +53,13 @@ class Step:
         self._gather = gather
         self._bfloat16 = bfloat16
         self._recomputation = recomputation
-        self._model = model
+        self.model = model
         self._optimizer = optimizer
         self._loss = loss
         self._auxiliary_loss = auxiliary_loss
         self._metrics = list(metrics.values())
+        others = [each for each in self._metrics if not isinstance(each, keras.metrics.Metric)]
+        self.functions = [loss, *([auxiliary_loss] if auxiliary_loss else []), *others]
         self.num_sums = num_sums(self._metrics)
         self._normalizations = plain_normalizations(model)
         # Workers see different examples, so their dropout must differ too: a function of (seed, step, worker).
@@ -169,7 +174,7 @@ class Step:
                 objective += tf.cast(self.penalty(batch, penalties), objective.dtype)
             objective = self._optimizer.scale_loss(objective)
         gradients = tape.gradient(objective, state.weights)
-        gradients = connected(gradients, state.weights, self._model.trainable_variables)
+        gradients = connected(gradients, state.weights, self.model.trainable_variables)
         # Those of embeddings come as rows, some of them twice, which Keras's Adam would square one by one.
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         return gradients, self.sums_of(weights, batch, outputs, loss), non_trainable
@@ -195,12 +200,20 @@ class Step:
         else:
             with context():
                 outputs, non_trainable, penalties = call_layer(
-                    self._model, weights, non_trainable, batch.features, **self._training_argument
+                    self.model, weights, non_trainable, batch.features, **self._training_argument
                 )
         check_outputs(outputs)
         if penalties:
-            check_penalties(penalties, self._model.trainable_variables)
+            check_penalties(penalties, self.model.trainable_variables)
         return outputs, self._shift_seeds(non_trainable, -1), penalties
+
+    def outcome(self, state: State, batch: Batch) -> tuple[Any, list[Any], list[tf.Tensor]]:
+        """Outputs in training, the new non-trainable state, and [batch] of each loss and metric that is a function."""
+        weights = self._gather(state.weights)
+        outputs, non_trainable, _ = self.forward(weights, state.non_trainable, batch, list)
+        with self._scope(weights):
+            losses = [per_example_mean(each(batch.labels, outputs)) for each in self.functions]
+        return outputs, non_trainable, losses
 
     def objective(
         self, weights: list[Any], batch: Batch, outputs: Any
@@ -239,14 +252,14 @@ class Step:
 
     def _predict(self, state: State, features: Any) -> Any:
         outputs, _, _ = call_layer(
-            self._model, state.weights, state.non_trainable, features, **self._inference_argument
+            self.model, state.weights, state.non_trainable, features, **self._inference_argument
         )
         return outputs
 
     @contextlib.contextmanager
     def _scope(self, weights: list[Any]) -> Iterator[None]:
         """The model's layers have these weights in here: a loss may call them, as that of a density does."""
-        with Scope(zip(self._model.trainable_variables, weights, strict=True)) as scope:
+        with Scope(zip(self.model.trainable_variables, weights, strict=True)) as scope:
             yield
         scope.check("a loss or metric")
 

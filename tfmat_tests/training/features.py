@@ -61,6 +61,11 @@ class _SmallOutputs(keras.layers.Layer):
         return inputs
 
 
+class _Centred(keras.layers.Layer):
+    def call(self, inputs):
+        return inputs - keras.ops.mean(inputs, axis=0)
+
+
 @dataclasses.dataclass(frozen=True)
 class Feature:
     """One row.
@@ -186,6 +191,9 @@ FEATURES = {
         optimizer=lambda: _adam(gradient_accumulation_steps=3)
     ),
     "`add_loss` in a layer": Feature(lambda: _dense(_SmallOutputs())),
+    "layers or losses that couple the examples of a batch": Feature(
+        lambda: _dense(layers.Dense(6, use_bias=False), _Centred())
+    ),
     "`activity_regularizer`": Feature(lambda: _dense(activity_regularizer="l2")),
     "masked outputs (`mask_zero=True`)": Feature(
         lambda: keras.Sequential(

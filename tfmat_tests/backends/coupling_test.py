@@ -1,0 +1,111 @@
+"""Examples that change each other's results: found by a trial, and trained without padding."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfmat
+from tfmat.backends import BackendOptions, make_backend
+from tfmat.errors import InputError
+from tfmat.models.normalization import ExampleWeightedBatchNormalization
+from tfmat.training.parallel_steps import ParallelSteps
+
+layers, ops = keras.layers, keras.ops
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(20, 3))
+Y = X @ [[1.0], [2.0], [3.0]] + 1
+CLASSES = np.append(RANDOM.integers(0, 3, 19), 2)
+
+
+class Centred(layers.Layer):
+    def call(self, inputs):
+        return inputs - ops.mean(inputs, axis=0)
+
+
+class RunningMean(layers.Layer):
+    """Each example's results depend on it alone, and what it keeps on all of them."""
+
+    def build(self, shape):
+        self.mean = self.add_weight(shape=shape[1:], initializer="zeros", trainable=False)
+
+    def call(self, inputs):
+        old = ops.convert_to_tensor(self.mean) + 0
+        self.mean.assign(0.9 * old + 0.1 * ops.mean(inputs, axis=0))
+        return inputs - old
+
+
+def ranked(labels, outputs):
+    """[batch]: each example's error, as far above the mean of all."""
+    errors = ops.mean(ops.square(outputs - labels), axis=1)
+    return ops.relu(errors - ops.mean(errors)) + 0.1 * errors
+
+
+def _model(*more, outputs=1):
+    """The same weights each time."""
+    keras.utils.set_random_seed(1)
+    ends = [layers.Dense(outputs), *([layers.UnitNormalization()] if outputs > 1 else [])]
+    return keras.Sequential([layers.Input((3,)), layers.Dense(4, activation="tanh"), *more, *ends])
+
+
+@pytest.fixture(autouse=True)
+def _float64():
+    before = keras.config.floatx(), keras.config.dtype_policy()
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    yield
+    keras.config.set_floatx(before[0])
+    keras.config.set_dtype_policy(before[1])
+
+
+@pytest.mark.parametrize(
+    ("make", "make_loss", "labels"),
+    [
+        (lambda: _model(Centred()), lambda: "mse", Y),
+        (lambda: _model(RunningMean()), lambda: "mse", Y),
+        (_model, lambda: ranked, Y),
+        # The last batch has examples without another of their class, which Keras leaves out.
+        (lambda: _model(outputs=2), keras.losses.Circle, CLASSES),
+    ],
+    ids=["layer", "state", "loss", "Circle"],
+)
+def test_the_weights_of_fit_with_a_partial_batch(make, make_loss, labels):
+    loss = make_loss()
+    data = tf.data.Dataset.from_tensor_slices((X, labels)).batch(8)
+    models = make(), make()
+    trainer = tfmat.Trainer(models[0], loss=loss, optimizer=keras.optimizers.SGD(1e-3), quiet=True)
+    trainer.fit(data, global_batch_size=8, train_for="2epochs", validation=(X, labels))
+    models[1].compile(keras.optimizers.SGD(1e-3), loss)
+    models[1].fit(data, epochs=2, verbose=0)
+    for found, expected in zip(models[0].get_weights(), models[1].get_weights(), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    expected = models[1].evaluate(X, labels, batch_size=20, verbose=0)
+    assert trainer.evaluate(X, labels)["loss"] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("make", "loss", "name"),
+    [(lambda: _model(Centred()), "mse", "the model"), (_model, ranked, "a loss or metric")],
+)
+def test_parts_of_a_batch_are_refused(make, loss, name):
+    steps = ParallelSteps(make(), "sgd", loss, make_backend("single", BackendOptions(accumulate=2)))
+    with pytest.raises(InputError, match=f"{name} gives an example.*accumulate=2.*; use") as caught:
+        steps.train(X, Y)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: layers.Dropout(0.5, seed=3),
+        layers.BatchNormalization,
+        lambda: ExampleWeightedBatchNormalization(synchronized=False, ghost_batch_size=4),
+        lambda: layers.Lambda(lambda x: x + tf.random.normal(tf.shape(x), dtype=x.dtype)),
+    ],
+    ids=["dropout", "normalisation", "ghosts", "noise"],
+)
+def test_what_knows_of_padding_stays_padded(layer):
+    backend = make_backend("single")
+    # A loss that nobody knows, or no trial would be made.
+    ParallelSteps(_model(layer()), "sgd", lambda y, p: ops.abs(y - p), backend).train(X, Y)
+    assert backend._coupled is False
