@@ -3,7 +3,9 @@
 All three give the same examples at the same step for the same `ExampleOrder`; only where the bytes wait differs.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,6 +85,13 @@ class MemorySource:
             indices, weights = self._order.batches(span.epoch, span.first, span.steps, batch_size)
             columns = _columns(self._columns, batch_size)
             yield Block(self._data, indices[:, columns], weights[:, columns], weights.sum(axis=1))
+
+    def memory(self) -> dict[str, Any]:
+        """Nothing: a checkpoint need not keep the order, which is a function of the position."""
+        return {}
+
+    def resume(self, memory: Mapping[str, Any], warn: Callable[[str], None]) -> None:
+        """Takes up `memory` of a checkpoint, before `blocks`; `warn` gets a line where the order is another."""
 
 
 class StreamSource(MemorySource):
@@ -164,6 +173,16 @@ class DatasetSource:
         self.num_examples = self.steps_per_epoch * global_batch_size
         self.plan = EpochPlan(self.num_examples, global_batch_size)
         self.max_steps = np.iinfo(np.int32).max
+        self._memory: dict[str, Any] = {"iterators": 0, "first_batch": ""}
+        self._warn: Callable[[str], None] | None = None
+
+    def memory(self) -> dict[str, Any]:
+        """See MemorySource.memory: iterators that were made, and a hash of the first batch of the last one."""
+        return dict(self._memory)
+
+    def resume(self, memory: Mapping[str, Any], warn: Callable[[str], None]) -> None:
+        """See MemorySource.resume."""
+        self._memory, self._warn = dict(memory) or self._memory, warn
 
     def blocks(self, spans: Iterable[Span]) -> Iterator[Block]:
         """The rows of each span, in order."""
@@ -171,7 +190,7 @@ class DatasetSource:
         position = None
         for span in spans:
             if batches is None or position != (span.epoch, span.first):
-                batches = iter(self._dataset.skip(span.first))
+                batches = self._resumed(span) if self._warn else self._begun(span.first)
             taken = [self._padded(batch) for batch in _take(batches, span, self.steps_per_epoch)]
             data = tf.nest.map_structure(
                 lambda *parts: np.concatenate(parts), *(t[0] for t in taken)
@@ -183,6 +202,37 @@ class DatasetSource:
             data = tf.nest.map_structure(tf.convert_to_tensor, data)
             columns = self._columns
             yield Block(data, indices[:, columns], weights[:, columns], counts)
+
+    def _begun(self, first: int) -> Iterator[Any]:
+        """A new iterator over the set, from batch `first` on."""
+        batches = iter(self._dataset)
+        self._memory = {"iterators": self._memory["iterators"] + 1, "first_batch": ""}
+        for number, batch in enumerate(batches):
+            if number == 0:
+                self._memory["first_batch"] = _digest(batch)
+            if number == first:
+                return itertools.chain([batch], batches)
+            if number + 1 == first:
+                break
+        return batches
+
+    def _resumed(self, span: Span) -> Iterator[Any]:
+        """Does as `_begun` after a restart. A set that shuffles anew in each epoch counts the iterators made of it."""
+        before, warn = self._memory, self._warn
+        assert warn
+        self._warn = None
+        # A checkpoint of an older version does not say how many there were.
+        count = before["iterators"] or span.epoch + (span.first > 0)
+        for _ in range(count - 1):
+            iter(self._dataset)
+        self._memory = {"iterators": max(count - 1, 0), "first_batch": ""}
+        batches = self._begun(span.first)
+        if before["first_batch"] not in ("", self._memory["first_batch"]):
+            warn(
+                "warning: the tf.data set yields other examples than before the restart, so that the run ends with "
+                "other weights than one that was not stopped; give its shuffle a seed, and shuffle after cache()"
+            )
+        return batches if span.first else self._begun(0)
 
     def _padded(self, batch: Any) -> tuple[tuple[Any, ...], np.ndarray, int]:
         """The batch filled up to the global batch, 1 for its examples and 0 for padding, and their number."""
@@ -212,6 +262,16 @@ class DatasetSource:
 
 
 Source = MemorySource | StreamSource | DatasetSource
+
+
+def _digest(batch: Any) -> str:
+    """A hash of the numbers of a structure of tensors."""
+    digest = hashlib.blake2b(digest_size=16)
+    for tensor in tf.nest.flatten(batch):
+        array = np.asarray(tensor)
+        is_text = array.dtype == np.object_
+        digest.update(repr(array.tolist()).encode() if is_text else array.tobytes())
+    return digest.hexdigest()
 
 
 def _columns(columns: Columns, batch_size: int) -> slice:

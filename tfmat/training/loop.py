@@ -58,6 +58,7 @@ class Loop:
             checkpoint.meta["callbacks"], from_rank_0(own, self._backend.collectives)
         )
         self.position = Position(**checkpoint.meta["position"])
+        self._run.source.resume(checkpoint.meta.get("data", {}), self._run.log)
         self._last_saved_step = self.first_step = self.position.step
 
     def run(self, stop: StopRequest) -> str:
@@ -130,7 +131,11 @@ class Loop:
         values, arrays = self._callbacks.state()
         self.position.seconds = time.monotonic() - self._clock
         if self._folder:
-            meta = {"position": dataclasses.asdict(self.position), "callbacks": values}
+            meta = {
+                "position": dataclasses.asdict(self.position),
+                "callbacks": values,
+                "data": self._run.source.memory(),
+            }
             self._folder.checkpoints.save(self.position.step, {**state, **arrays}, meta)
         self._last_saved_step = self.position.step
         self._checkpoint_clock = time.monotonic()

@@ -7,6 +7,7 @@ import threading
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tfmat.data.order import ExampleOrder
 from tfmat.errors import DivergedError, InputError, Interrupted
@@ -100,6 +101,36 @@ def test_stopped_by_a_signal_and_started_again_is_bit_identical(tmp_path, number
         ]
 
     assert losses("parts") == losses("whole")
+
+
+def _shuffled(seed):
+    return tf.data.Dataset.from_tensor_slices(TRAIN).shuffle(800, seed=seed).batch(200)
+
+
+def _fit_shuffled(workdir, seed, *callbacks):
+    trainer = make_trainer(
+        workdir=workdir, callbacks=callbacks, steps_per_call=1, checkpoint_every="1steps"
+    )
+    trainer.fit(_shuffled(seed), global_batch_size=200, train_for="3epochs")
+    return flat_weights(trainer.model)
+
+
+@pytest.mark.parametrize("stop_after", [8, 10])
+def test_a_shuffled_tf_data_set_goes_on_in_its_order(tmp_path, stop_after):
+    """Stopped after its second epoch, and in its third."""
+    whole = _fit_shuffled(tmp_path / "whole", 3)
+    with pytest.raises(Interrupted):
+        _fit_shuffled(tmp_path / "parts", 3, _StopAfter(stop_after))
+    np.testing.assert_array_equal(_fit_shuffled(tmp_path / "parts", 3), whole)
+    assert "warning" not in (tmp_path / "parts/log.txt").read_text()
+
+
+def test_a_tf_data_set_in_another_order_says_so(tmp_path):
+    with pytest.raises(Interrupted):
+        _fit_shuffled(tmp_path, 3, _StopAfter(5))
+    _fit_shuffled(tmp_path, 4)
+    log = (tmp_path / "log.txt").read_text()
+    assert log.count("the tf.data set yields other examples than before the restart") == 1
 
 
 def test_a_damaged_checkpoint_costs_only_its_own_steps(tmp_path):
