@@ -21,7 +21,7 @@ from tfmat.backends.coupling import check_coupling, rows_to_try, what_couples
 from tfmat.backends.layouts import Plan, make_plan, slot_specs, weights_of
 from tfmat.backends.mesh import BATCH, Spec
 from tfmat.backends.mesh_steps import MeshSteps, steps_a_call
-from tfmat.backends.mesh_tensors import differing_devices, host
+from tfmat.backends.mesh_tensors import differing_devices, drawn_whole, host
 from tfmat.backends.options import BackendOptions
 from tfmat.backends.recomputation import recomputation_of
 from tfmat.backends.refusals import check_layers_for_mesh, check_precision, explain
@@ -240,7 +240,8 @@ class DTensorBackend(Backend):
 
     def _train_step(self, data: Any, rows: Any, weights: Any, num_examples: Any) -> Any:
         batch = Batch.gather(data, rows, weights, num_examples)
-        state, sums = self._step.compute(self._read(), [batch], _identity)
+        with self._random_numbers():
+            state, sums = self._step.compute(self._read(), [batch], _identity)
         # Every write after every read: a variable that is read again after an assign gives its OLD value on a mesh.
         for variables, values in zip(self._variables, state, strict=True):
             for variable, value in zip(variables, values, strict=True):
@@ -268,6 +269,13 @@ class DTensorBackend(Backend):
 
     def _read(self) -> State:
         return State(*([variable.read_value() for variable in part] for part in self._variables))
+
+    def _random_numbers(self) -> contextlib.AbstractContextManager[None]:
+        """Where examples alone are divided, DTensor draws as it should, and every device its own part only."""
+        others = [name for name in self.mesh_shape.names if name != BATCH]
+        if all(self.mesh_shape.size(name) == 1 for name in others):
+            return contextlib.nullcontext()
+        return drawn_whole(self._tensors.relayout)
 
     def _missing(self, count: int) -> int:
         return -count % self.mesh_shape.size(BATCH)

@@ -1,12 +1,14 @@
 """Arrays and tensors on a mesh: what goes to which device, and what comes back."""
 
+import contextlib
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import dtensor
+from tensorflow.python.ops import gen_stateless_random_ops_v2
 
 from tfmat.backends.batches import share_or_copy
 from tfmat.backends.layouts import device_parts
@@ -94,6 +96,41 @@ class MeshTensors:
 
     def _local_parts(self, shape: Any, spec: Spec) -> list[tuple[slice, ...]]:
         return device_parts(shape, spec, self._shape)[self._local]
+
+
+# Operations that draw Keras's random numbers.
+_DRAWS = (
+    "stateless_random_uniform_v2",
+    "stateless_random_uniform_int_v2",
+    "stateless_random_uniform_full_int_v2",
+    "stateless_random_normal_v2",
+    "stateless_truncated_normal_v2",
+)
+
+
+@contextlib.contextmanager
+def drawn_whole(relayout: Callable[[Any, Spec], Any]) -> Iterator[None]:
+    """Within it every device draws random numbers for the whole batch, and takes its part of them.
+
+    DTensor gives all draws of a step the seeds of the first one. Where that is divided over more axes than another,
+    devices that hold the same part of the other would draw other numbers for it.
+    """
+    kept = {name: getattr(gen_stateless_random_ops_v2, name) for name in _DRAWS}
+
+    def whole(draw: Callable[..., Any]) -> Callable[..., Any]:
+        def drawn(*arguments: Any, **options: Any) -> Any:
+            numbers = draw(*arguments, **options)
+            return relayout(numbers, (None,) * len(numbers.shape))
+
+        return drawn
+
+    for name, draw in kept.items():
+        setattr(gen_stateless_random_ops_v2, name, whole(draw))
+    try:
+        yield
+    finally:
+        for name, draw in kept.items():
+            setattr(gen_stateless_random_ops_v2, name, draw)
 
 
 def differing_devices(devices: Sequence[Digests]) -> list[int]:

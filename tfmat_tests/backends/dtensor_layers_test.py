@@ -49,3 +49,40 @@ print("TRACED", len(changes) + 1)
 @pytest.mark.parametrize("mesh", ["batch:2", "batch:2,model:2"])
 def test_all_that_a_config_can_name_runs_on_a_mesh(mesh, programs):
     assert int(programs.python("-c", PROGRAM, mesh).split("TRACED")[1]) >= 20
+
+
+NOISE = """
+import tfmat
+mesh = tfmat.mesh_backend("batch:2,model:2")
+import keras
+import numpy as np
+from tfmat.backends import make_backend
+layers, random = keras.layers, np.random.default_rng(0)
+x = random.normal(size=(16, 4)).astype("f")
+found = []
+for backend in (mesh, make_backend("single")):
+    with backend:
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([
+            layers.Input((4,)),
+            layers.Dense(8, activation="tanh"),
+            layers.Dropout(0.2, seed=1),
+            layers.Dense(8, activation="tanh"),
+            layers.GaussianNoise(0.3, seed=2),
+            layers.Dense(1),
+        ])
+        steps = tfmat.ParallelSteps(model, keras.optimizers.SGD(0.1), "mse", backend)
+        for _ in range(3):
+            steps.train(x, x[:, :1])
+        backend.check_replicas(3)
+        steps.sync_model()
+        found.append(model.get_weights())
+for one, other in zip(*found):
+    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+print("ALIKE")
+"""
+
+
+def test_noise_behind_divided_and_whole_layers(programs):
+    """The masks are those of one device."""
+    assert "ALIKE" in programs.python("-c", NOISE)
