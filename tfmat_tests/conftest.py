@@ -15,6 +15,7 @@ import psutil
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tfmat_tests.pictures import BLANK, may_be_blank
 from tfmat_tests.processes import SHARED, ForkServer, fork_server
 from tfmat_tests.progress import Progress
 
@@ -185,8 +186,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """Random weights that a test does not seed are the same in each of its runs, whatever ran before it."""
+    os.environ[BLANK] = "" if item.get_closest_marker("pictures") else "1"
+    may_be_blank()
     if keras := sys.modules.get("keras"):
         keras.utils.set_random_seed(0)
 

@@ -27,6 +27,8 @@ import threading
 import types
 from typing import Any, NoReturn
 
+from tfmat_tests.pictures import may_be_blank
+
 LOADED = (
     "keras",
     "tensorflow",
@@ -274,6 +276,7 @@ def _load() -> None:
         page = importlib.import_module("tfmat.report.page")
         for name in ("run.html", "parts.html", "base.html"):
             page.templates().get_template(name)
+    may_be_blank()
     # A fork that looks for garbage gets copies of the pages that it looks at: it leaves out what is loaded here, and
     # looks as rarely as conftest.py says.
     gc.collect()

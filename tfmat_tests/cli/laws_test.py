@@ -116,6 +116,7 @@ def test_the_law_of_the_guide_that_remembers_runs_and_passes_its_check(capsys, t
     np.testing.assert_allclose(stress, [[10.0, 5.0]], rtol=1e-12)
 
 
+@pytest.mark.pictures
 @pytest.mark.parametrize(("name", "panels"), [("voce", 1), ("ogden", 3), ("norton", 2)])
 def test_plot_draws_records_test_by_test(capsys, tmp_path, name, panels):
     path = tmp_path / "law.svg"

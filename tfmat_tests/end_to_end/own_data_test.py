@@ -172,6 +172,7 @@ def test_the_law_of_the_guide(programs: ForkServer, tmp_path: pathlib.Path) -> N
     assert ended.status == 2 and "was started with" in ended.err
 
 
+@pytest.mark.pictures
 def test_a_specimen_that_a_program_simulates(programs: ForkServer, tmp_path: pathlib.Path) -> None:
     """From the folder that describes it to the posterior of a measured force over displacement."""
     bar_folder(tmp_path)

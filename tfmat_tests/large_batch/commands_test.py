@@ -11,6 +11,8 @@ from tfmat.cli.main import main
 from tfmat.large_batch import lr_range
 from tfmat.large_batch.lr_range import read_rates, smooth
 
+pytestmark = pytest.mark.pictures
+
 SMALL = [
     "--config=smoke", "--config.data.num_curves=1200", "--config.data.num_test=20", "--config.data.num_points=50",
     "--config.model.conv_filters=4", "--config.model.kernel_sizes=5", "--config.model.hidden_units=8",

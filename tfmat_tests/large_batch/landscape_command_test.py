@@ -71,6 +71,7 @@ def test_losses_are_those_of_the_saved_network_moved_by_hand(runs, measured, pla
     np.testing.assert_allclose(content["loss"][part][0][place], expected, rtol=1e-4)
 
 
+@pytest.mark.pictures
 def test_several_runs_give_a_table_by_batch_and_pictures(runs, measured, capsys):
     before = (runs[0] / "landscape.json").stat().st_mtime_ns
     assert main(["landscape", *map(str, runs), *MEASURED]) == 0  # measured already
@@ -90,6 +91,7 @@ def test_several_runs_give_a_table_by_batch_and_pictures(runs, measured, capsys)
     assert "data-surface" in (runs[0] / "report.html").read_text()
 
 
+@pytest.mark.pictures
 def test_between_two_minima_the_ends_are_the_minima(runs, measured, tmp_path):
     arguments = ["--between", "--points=5", "--num_curves=200", f"--workdir={tmp_path}"]
     assert main(["landscape", *map(str, runs), *arguments]) == 0

@@ -15,6 +15,8 @@ from tfmat.large_batch.batch_sweep import at_batch
 from tfmat.large_batch.learning_curve import answers, law_of
 from tfmat.large_batch.runs import prepare_data, run_once
 
+pytestmark = pytest.mark.pictures
+
 SMALL = [
     "--config=smoke", "--config.data.num_test=40", "--config.global_batch_size=25", "--config.train_for=4epochs",
     "--config.model.conv_filters=4", "--config.model.kernel_sizes=5", "--config.model.hidden_units=8",

@@ -9,6 +9,8 @@ from tfmat.errors import InputError
 from tfmat.report.drawing import save_figure
 from tfmat.report.figures import curve_figure
 
+pytestmark = pytest.mark.pictures
+
 STRAIN = np.linspace(0, 0.04, 60)
 STRESS = 100 * np.tanh(50 * STRAIN)
 

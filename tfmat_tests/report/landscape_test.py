@@ -11,6 +11,8 @@ import pytest
 from tfmat.report.training_report import write_training_report
 from tfmat_tests.report import run_folder
 
+pytestmark = pytest.mark.pictures
+
 AXIS = np.linspace(-1, 1, 9)
 
 

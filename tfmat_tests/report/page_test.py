@@ -8,6 +8,8 @@ from tfmat.report.drawing import Picture
 from tfmat.report.page import Finding, templates
 from tfmat_tests.report.html_check import checked
 
+pytestmark = pytest.mark.pictures
+
 EVIL = "<script>alert(\"x\")</script> & 'quotes'"
 PARTS = """
 {% import "parts.html" as p %}

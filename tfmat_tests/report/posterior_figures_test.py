@@ -7,6 +7,8 @@ import scipy.stats
 from tfmat.report.posterior_figures import Corner, uniformity
 from tfmat_tests.report.run_folder import POSTERIOR
 
+pytestmark = pytest.mark.pictures
+
 
 def corner(count=2, **changes):
     random = np.random.default_rng(0)

@@ -5,6 +5,8 @@ import pytest
 
 from tfmat.report.record_figures import record_figure
 
+pytestmark = pytest.mark.pictures
+
 
 def of_test(kind="cyclic", name="a", drives="strain", turns=True, time=None, settings=""):
     strain = np.sin(np.linspace(0.0, 9.0, 50))

@@ -12,6 +12,8 @@ from tfmat.report.training_report import write_training_report
 from tfmat_tests.report import run_folder
 from tfmat_tests.report.browser import SCREENS
 
+pytestmark = pytest.mark.pictures
+
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:

@@ -9,6 +9,8 @@ from tfmat.report.run_figures import calibration, kinds_of_curves, losses, predi
 from tfmat.report.run_numbers import ParameterAnswers
 from tfmat_tests.report.reference import BIN, SCORES
 
+pytestmark = pytest.mark.pictures
+
 RANDOM = np.random.default_rng(0)
 COVERAGE = {
     "curve": {"nominal": [0.5, 0.9], "observed": [0.512, 0.898]},

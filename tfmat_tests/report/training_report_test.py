@@ -24,6 +24,8 @@ from tfmat_tests.report.run_folder import (
     yardstick,
 )
 
+pytestmark = pytest.mark.pictures
+
 NO_EVALUATION: dict[str, Any] = {**NO_PICTURES, "content": {}}
 ONLY_EXAMPLE: dict[str, Any] = {**NO_EVALUATION, "example": True}
 

@@ -14,6 +14,8 @@ from tfmat.scaling.scaling_report import write_scaling_report
 from tfmat_tests.report.browser import SCREENS
 from tfmat_tests.scaling import golden
 
+pytestmark = pytest.mark.pictures
+
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:

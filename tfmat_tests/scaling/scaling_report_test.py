@@ -18,6 +18,8 @@ from tfmat_tests.report.html_check import checked
 from tfmat_tests.scaling import golden
 from tfmat_tests.scaling.synthetic import Truth, study
 
+pytestmark = pytest.mark.pictures
+
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
