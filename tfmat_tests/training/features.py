@@ -213,18 +213,32 @@ SEVERAL = FEATURES["several outputs, a dictionary of losses"]
 STEP_BY_STEP = dataclasses.replace(
     SEVERAL, model=lambda: _several_outputs(layers.BatchNormalization()), weights=WEIGHTS
 )
-# What all backends have in common is trained by one of them, and with --all by each.
+# What all backends have in common is trained by one of them, and with --all by each. Keras's own `fit` makes the loss,
+# and what is told apart here is the optimizer's.
 WITH_ALL = {
     "single": {
         "a transformer: dense layers on sequences",
         "`Embedding` with Adam",
         "`mixed_bfloat16`",
         "`mixed_float16` with `loss_scale_factor`",
+        "`BatchNormalization`",
+        "`sample_weight`",
         "`class_weight`",
         "`keras.metrics.AUC`",
+        "several outputs, a dictionary of losses",
         "regularizers and constraints of weights",
     },
+    "horovod": {"a transformer: dense layers on sequences"},
     "mesh": {"`class_weight`"},
+    "fit": {
+        "a transformer: dense layers on sequences",
+        "`sample_weight`",
+        "`class_weight`",
+        "`keras.metrics.AUC`",
+        "several outputs, a dictionary of losses",
+        "`add_loss` in a layer",
+        "`activity_regularizer`",
+    },
 }
 
 

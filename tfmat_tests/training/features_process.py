@@ -127,8 +127,10 @@ def main(folder, where, how_many=""):
         prepare_tensorflow(processors=1)
         backend = make_backend(where)
     with backend:
-        without = () if how_many else WITH_ALL.get(where, ())
-        run_all(folder, where, lambda each: train(each, backend), rank, FEATURES, without)
+        without = {} if how_many else WITH_ALL
+        run_all(
+            folder, where, lambda each: train(each, backend), rank, FEATURES, without.get(where, ())
+        )
         one_by_one = {"steps": STEP_BY_STEP}
         run_all(
             folder,
@@ -141,7 +143,14 @@ def main(folder, where, how_many=""):
             import tfmat.horovod as hvd
 
             hvd.init()
-            run_all(folder, "fit", lambda each: fit_with_horovod(each, rank), rank, FEATURES)
+            run_all(
+                folder,
+                "fit",
+                lambda each: fit_with_horovod(each, rank),
+                rank,
+                FEATURES,
+                without.get("fit", ()),
+            )
 
 
 if __name__ == "__main__":
