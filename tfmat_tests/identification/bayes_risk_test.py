@@ -35,7 +35,7 @@ def test_risk_is_the_one_known_for_hahn_tsai(noise, modulus, logarithm):
     [
         (SETTINGS, 250),
         (CurveSettings(noise_mpa=0.5, noise_relative=0.05), 200),
-        (CurveSettings(law="ramberg_osgood", num_points=40), 60),
+        (CurveSettings(law="ramberg_osgood", num_points=40), 30),
     ],
 )
 def test_the_posterior_is_calibrated_and_the_risk_is_its_error(settings, count):

@@ -39,8 +39,8 @@ def test_it_is_the_posterior_that_a_network_is_corrected_to(trained_run, posteri
 def test_given_parameters_are_no_part_of_it():
     """With E known the others' posterior is the slice of the joint one: its correlations with E are gone."""
     path = str(example_curve("voce"))
-    (joint,) = tfmat.identify(path, law="voce", samples=4000)
-    (given,) = tfmat.identify(path, law="voce", samples=4000, fixed={"E": 200_000.0})
+    (joint,) = tfmat.identify(path, law="voce", samples=1000)
+    (given,) = tfmat.identify(path, law="voce", samples=1000, fixed={"E": 200_000.0})
     assert given.samples.names == ("sigma0", "Q", "b") and given.posterior.certificate.is_exact
     values = joint.samples.values
     covariance = np.cov(values.T)

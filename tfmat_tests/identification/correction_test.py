@@ -235,9 +235,9 @@ def share_inside(misfit, count, law, samples=500):
 
 @pytest.mark.parametrize("misfit", MISFITS)
 def test_intervals_hold_under_misfit(misfit):
-    """95 % intervals hold 90 % and more; of 30 curves a share of 0.95 is above 0.78 in 999 of 1000 cases."""
-    inside, counted = share_inside(MISFITS[misfit], 30, "hahn_tsai", samples=200)
-    assert (inside > 0.78).all() and inside.mean() >= 0.9 and counted > 0.9
+    """95 % intervals hold 90 % and more; of 20 curves a share of 0.95 is 0.75 or more in 999 of 1000 cases."""
+    inside, counted = share_inside(MISFITS[misfit], 20, "hahn_tsai", samples=200)
+    assert (inside >= 0.75).all() and inside.mean() >= 0.9 and counted > 0.9
 
 
 @pytest.mark.large

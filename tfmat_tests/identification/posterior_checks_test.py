@@ -64,8 +64,8 @@ def test_tarp_sees_what_single_parameters_do_not_show():
 
 
 def test_the_band_holds_nineteen_of_twenty():
-    inside = [_scores(seed=seed)[0]["ranks"]["x"]["inside_band"] for seed in range(40)]
-    assert sum(inside) >= 34  # fewer happen once in 200 times
+    inside = [_scores(seed=seed)[0]["ranks"]["x"]["inside_band"] for seed in range(20)]
+    assert sum(inside) >= 16  # fewer happen once in 400 times
 
 
 @pytest.mark.parametrize(("shift", "wider"), [(0.003, 1.0), (0.0, 1.4), (0.0, 0.7)])

@@ -73,7 +73,7 @@ def posterior_of(law):
     folder = find_network(None, law, posterior=True)
     network = Identifier.open(folder)
     # Those of which a fit is part take long.
-    count = 48 if network.around_fits else 200
+    count = 20 if network.around_fits else 100
     curves = Simulator(network.settings, seed=12345).curves(0, count)
     density = network.log_density(curves.features, curves.labels.astype(float))
     return (

@@ -242,6 +242,7 @@ def resspylab_steel(real_curves):
     return law, record
 
 
+@pytest.mark.large
 def test_resspylab_steel_together(resspylab_steel):
     """The best known of two backstresses is 940.5 MPa² (48 starts of Levenberg-Marquardt with the exact integrator)."""
     law, record = resspylab_steel

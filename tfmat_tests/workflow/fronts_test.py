@@ -44,7 +44,7 @@ def _train(config, folder: pathlib.Path) -> PackedDataset:
 @pytest.mark.parametrize(
     "simulated",
     [
-        {"law": "voce"},
+        pytest.param({"law": "voce"}, marks=pytest.mark.large),
         pytest.param({"law": "voce_chaboche_1"}, marks=pytest.mark.large),
         {"law": "voce_chaboche_1", "tests": "cyclic,cyclic", "data__missing_tests": "0.3"},
     ],
