@@ -13,6 +13,7 @@ Figures, pages and TensorBoard's files are left out, and so are the networks of 
 import json
 import pathlib
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from tfmat.cli.main import main
 from tfmat.config import load_config
 from tfmat.files import read_json
 from tfmat_tests.end_to_end.runs import metrics, status, weights
+from tfmat_tests.processes import forked_python
 
 EXAMPLE = "hahn_tsai_simulated_G0_6964_a_2.44e-8"
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
@@ -34,6 +36,8 @@ def older(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pa
     shutil.copytree(OLDER, tmp_path / "older")
     monkeypatch.chdir(tmp_path / "older")
     monkeypatch.setenv("PYTHONPATH", str(PROJECT))
+    # What a search and a study start.
+    monkeypatch.setattr(sys, "executable", forked_python())
     return tmp_path / "older"
 
 

@@ -31,12 +31,12 @@ class TrainedRun:
 @pytest.fixture(scope="session")
 def trained_run(session_folder: pathlib.Path) -> TrainedRun:
     """Made once for all workers. Tests must not write into it; copy its folder where a command does."""
-    with _alone(session_folder / "trained_run") as folder:
+    with alone(session_folder / "trained_run") as folder:
         return _make_trained_run(folder)
 
 
 @contextlib.contextmanager
-def _alone(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+def alone(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     """Makes the folder; other workers wait until this one has filled it."""
     folder.mkdir(exist_ok=True)
     with open(folder / ".lock", "w") as lock:
@@ -123,7 +123,7 @@ def uncertain_run(trained_run: TrainedRun) -> pathlib.Path:
     from tfmat.identification.networks import write_calibration
     from tfmat.workflow.results import calibrate
 
-    with _alone(trained_run.workdir.parent) as folder:
+    with alone(trained_run.workdir.parent) as folder:
         workdir = folder / "uncertain"
         if _with_head(trained_run, workdir, _gaussian, format=2, uncertainty="gaussian"):
             calibration = calibrate(Identifier.open(workdir), trained_run.dataset)
@@ -144,7 +144,7 @@ def _gaussian(model: "keras.Model", dataset: PackedDataset) -> "keras.Model":
 @pytest.fixture(scope="session")
 def posterior_run(trained_run: TrainedRun) -> pathlib.Path:
     """A folder like the trained run's, whose network has a posterior head; not to be written into either."""
-    with _alone(trained_run.workdir.parent) as folder:
+    with alone(trained_run.workdir.parent) as folder:
         workdir = folder / "posterior"
         _with_head(trained_run, workdir, _posterior, format=3, uncertainty="flow")
         return workdir

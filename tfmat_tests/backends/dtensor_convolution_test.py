@@ -93,7 +93,7 @@ def test_weights_and_exchanges(mesh, programs):
         ("model:2", ["spectrum"]),
         pytest.param("batch:2", ["spectrum"], marks=pytest.mark.large),
         ("batch:2", ["spectrum", "tests"]),
-        ("batch:2", ["fit"]),
+        pytest.param("batch:2", ["fit"], marks=pytest.mark.large),
     ],
 )
 def test_what_else_comes_in_trains_as_on_one_device(mesh, what, programs):

@@ -17,10 +17,10 @@ SAMPLE = [
     (
         "batch:2,model:2",
         "float64",
-        ["0-nesterov", "2-lars-twice", "2-nesterov-sharp", "3-adam-flow", "0-adam-flow-fit"],
+        ["2-lars-twice", "2-nesterov-sharp", "3-adam-flow-fit"],
     ),
     ("batch:4,model:2", "float64", ["1-adamw"]),
-    ("batch:2", "float32", ["2-adam", "0-novograd"]),
+    ("batch:2", "float32", ["2-novograd"]),
 ]
 MATRIX = [
     (mesh, precision, [f"{stage}-{optimizer}" for optimizer in OPTIMIZERS])

@@ -53,7 +53,14 @@ def test_one_law_in_detail_is_tried_out(capsys):
     assert text.count("passed") == 3
 
 
-@pytest.mark.parametrize("name", sorted(set(LAWS) - set(MONOTONIC_LAWS)))
+@pytest.mark.parametrize(
+    "name",
+    # Perzyna's takes as long as all others; norton stands for rates.
+    [
+        pytest.param(name, marks=pytest.mark.large) if name == "perzyna" else name
+        for name in sorted(set(LAWS) - set(MONOTONIC_LAWS))
+    ],
+)
 def test_laws_that_remember_are_tried_out_over_their_tests(capsys, name):
     status, text = _run(capsys, name)
     assert status == 0

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tfmat_tests.end_to_end.runs import leftovers, status
+from tfmat_tests.pictures import BLANK
 from tfmat_tests.processes import PROJECT, Ended, ForkServer
 from tfmat_tests.simulators.bar import AREA, END, LENGTH, MODULUS, bar_folder
 
@@ -172,8 +173,9 @@ def test_the_law_of_the_guide(programs: ForkServer, tmp_path: pathlib.Path) -> N
     assert ended.status == 2 and "was started with" in ended.err
 
 
-@pytest.mark.pictures
-def test_a_specimen_that_a_program_simulates(programs: ForkServer, tmp_path: pathlib.Path) -> None:
+def test_a_specimen_that_a_program_simulates(
+    programs: ForkServer, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From the folder that describes it to the posterior of a measured force over displacement."""
     bar_folder(tmp_path)
     ended = _succeed(
@@ -194,6 +196,7 @@ def test_a_specimen_that_a_program_simulates(programs: ForkServer, tmp_path: pat
     lines = [f"{u:.6g},{f:.6g}" for u, f in zip(displacement, force, strict=True)]
     (tmp_path / "bar.csv").write_text("\n".join(["displacement [mm],force [N]", *lines]) + "\n")
     answers = ("identify", "bar.csv", "--workdir=run", "--samples=500", "--json=out.json")
+    monkeypatch.setenv(BLANK, "")
     _succeed(programs, tmp_path, *answers, "--simulator=bar", "--verify=3", "--plot_dir=plots")
     (answer,) = json.loads((tmp_path / "out.json").read_text())
     assert answer["posterior"]["status"] == "amortised"

@@ -63,7 +63,6 @@ for arguments in [["--help"], ["--version"], *([name, "--help"] for name in {lis
     assert texts["--version"] == f"tfmat {__version__}\n"
 
 
-@pytest.mark.pictures
 def test_a_whole_run_as_users_start_it(tmp_path: pathlib.Path) -> None:
     """As a process of its own from the beginning; every line on standard error is tfmat's own. With another law."""
     law = ("--law=voce", "--config.fixed.E=193000", "--config.ranges.Q=50,1600")

@@ -163,11 +163,14 @@ def test_sampling_follows_a_bent_ridge():
         # All moduli, and one term that the tests do not tell.
         {"law": "yeoh", "noise_mpa": 1.0, "missing_tests": 0.5},
         # Interchangeable terms, of which the prior knows one order: gamma1 is the larger one.
-        {
-            "law": "voce_chaboche",
-            "fixed": {"E": 2e5, "sigma0": 200.0, "Q": 50.0, "b": 5.0, "C1": 2e4},
-            "noise_mpa": 60.0,
-        },
+        pytest.param(
+            {
+                "law": "voce_chaboche",
+                "fixed": {"E": 2e5, "sigma0": 200.0, "Q": 50.0, "b": 5.0, "C1": 2e4},
+                "noise_mpa": 60.0,
+            },
+            marks=pytest.mark.large,
+        ),
     ],
 )
 def test_sampling_three_labels_equals_brute_force(settings):

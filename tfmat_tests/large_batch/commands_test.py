@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -10,29 +11,14 @@ import pytest
 from tfmat.cli.main import main
 from tfmat.large_batch import lr_range
 from tfmat.large_batch.lr_range import read_rates, smooth
+from tfmat_tests.large_batch.conftest import SMALL
 
 pytestmark = pytest.mark.pictures
-
-SMALL = [
-    "--config=smoke", "--config.data.num_curves=1200", "--config.data.num_test=20", "--config.data.num_points=50",
-    "--config.model.conv_filters=4", "--config.model.kernel_sizes=5", "--config.model.hidden_units=8",
-]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
     return tmp_path_factory.mktemp("data")
-
-
-@pytest.fixture(scope="module")
-def sweep(tmp_path_factory, data_dir):
-    folder = tmp_path_factory.mktemp("sweep")
-    arguments = [
-        "batch_sweep", *SMALL, f"--workdir={folder}", f"--data_dir={data_dir}", "--batches=100,300",
-        "--epochs=2", "--equal_time=1s", "--config.optimizer.scaling=sqrt",
-    ]  # fmt: skip
-    assert main(arguments) == 0
-    return folder, arguments
 
 
 def test_a_sweep_has_a_row_a_run_and_repeats_none(sweep, capsys):
@@ -57,8 +43,8 @@ def test_a_sweep_has_a_row_a_run_and_repeats_none(sweep, capsys):
     assert (folder / "batch_sweep.svg").read_text().startswith("<?xml")
 
 
-def test_noise_scale_of_a_run(sweep, capsys):
-    run = sweep[0] / "epochs-batch-000100"
+def test_noise_scale_of_a_run(sweep, capsys, tmp_path):
+    run = shutil.copytree(sweep[0] / "epochs-batch-000100", tmp_path / "run")
     assert main(["noise_scale", f"--workdir={run}", "--small=10", "--big=200", "--groups=8"]) == 0
     shown = capsys.readouterr().out
     content = json.loads((run / "noise_scale.json").read_text())

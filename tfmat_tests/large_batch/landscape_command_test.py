@@ -18,20 +18,15 @@ from tfmat.large_batch.landscape_field import LandscapeOptions
 from tfmat.large_batch.loss_at_weights import pick_rows
 from tfmat_tests.mpi import mpirun
 
-SMALL = [
-    "--config=smoke", "--config.data.num_curves=1200", "--config.data.num_test=200", "--config.data.num_points=50",
-    "--config.model.conv_filters=3", "--config.model.kernel_sizes=5", "--config.model.hidden_units=8",
-]  # fmt: skip
 MEASURED = ["--points=5", "--num_curves=200", "--eigenvalues=1"]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(tmp_path_factory, sweep):
     """Folders of two runs."""
     folder = tmp_path_factory.mktemp("runs")
-    arguments = ["--batches=100,300", "--epochs=1", "--equal_time=0s", f"--workdir={folder}"]
-    assert main(["batch_sweep", *SMALL, *arguments, f"--data_dir={folder / 'data'}"]) == 0
-    return [folder / "epochs-batch-000100", folder / "epochs-batch-000300"]
+    names = "epochs-batch-000100", "epochs-batch-000300"
+    return [shutil.copytree(sweep[0] / name, folder / name) for name in names]
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import pytest
 from tfmat.launch import doctor
 from tfmat.launch.probes import HOROVOD_PROBE
 from tfmat_tests.mpi import is_running
+from tfmat_tests.processes import forked_python
 
 
 def command(folder, name, text):
@@ -32,7 +33,9 @@ def bare(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def here():
-    return {finding.part: finding for finding in doctor.examine()}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", forked_python())
+        return {finding.part: finding for finding in doctor.examine()}
 
 
 def test_this_machine(here):

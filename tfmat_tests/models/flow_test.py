@@ -159,7 +159,8 @@ def test_draws_of_interchangeable_terms_are_those_of_the_flow_put_in_order():
 
 
 @pytest.mark.parametrize(
-    ("num_labels", "couplings", "terms"), [(2, 2, []), (4, 3, [[1, 0], [2, 3]])]
+    ("num_labels", "couplings", "terms"),
+    [pytest.param(2, 2, [], marks=pytest.mark.large), (4, 3, [[1, 0], [2, 3]])],
 )
 def test_the_compiled_loss_has_the_gradients_of_its_differences(num_labels, couplings, terms):
     """Central differences of the loss that is not compiled, along a line through all of its arguments at once."""

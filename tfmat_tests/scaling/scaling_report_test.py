@@ -18,8 +18,6 @@ from tfmat_tests.report.html_check import checked
 from tfmat_tests.scaling import golden
 from tfmat_tests.scaling.synthetic import Truth, study
 
-pytestmark = pytest.mark.pictures
-
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
@@ -32,6 +30,7 @@ def workdir(tmp_path_factory):
     return folder
 
 
+@pytest.mark.pictures
 def test_the_golden_study_has_the_golden_page():
     """Words exactly; numbers to 3 %, since sums are rounded otherwise on other processors."""
     numbers, words = golden.numbers_and_words(golden.golden_text())
@@ -40,6 +39,7 @@ def test_the_golden_study_has_the_golden_page():
     np.testing.assert_allclose(numbers, expected_numbers, rtol=0.03, atol=0.011)
 
 
+@pytest.mark.pictures
 def test_the_page_is_whole_and_says_what_it_must(workdir):
     page = (workdir / "scaling_report.html").read_text("utf-8")
     checked(page)
@@ -51,6 +51,7 @@ def test_the_page_is_whole_and_says_what_it_must(workdir):
     assert len(page) < 4e6
 
 
+@pytest.mark.pictures
 def test_every_picture_is_also_a_png_and_an_svg(workdir):
     page = (workdir / "scaling_report.html").read_text("utf-8")
     drawn = {path.stem for path in (workdir / "figures").glob("*.png")}

@@ -23,7 +23,13 @@ def patient(folder):
     return dataclasses.replace(read_description(folder), time_limit=500.0)
 
 
-@pytest.fixture(scope="module", params=["notched_bar", "four_point_bend"])
+# Each stands for both, and with --all each test has both.
+BAR_WITH_ALL, BEND_WITH_ALL = (
+    pytest.param(name, marks=pytest.mark.large) for name in ("notched_bar", "four_point_bend")
+)
+
+
+@pytest.fixture(scope="module")
 def example(request, tmp_path_factory):
     """A description, and what its run ended with."""
     description = patient(EXAMPLES / request.param)
@@ -31,6 +37,7 @@ def example(request, tmp_path_factory):
 
 
 @needs_ccx
+@pytest.mark.parametrize("example", [BAR_WITH_ALL, "four_point_bend"], indirect=True)
 def test_finer_increments_change_a_curve_by_less_than_noise(tmp_path, example):
     """Four times as many increments move it by 0.1 % of the maximum, root mean square, and nowhere by 0.4 %."""
     description, outcome = example
@@ -52,6 +59,7 @@ def test_finer_increments_change_a_curve_by_less_than_noise(tmp_path, example):
 
 
 @needs_ccx
+@pytest.mark.parametrize("example", ["notched_bar", BEND_WITH_ALL], indirect=True)
 def test_the_card_of_a_specimen_makes_the_specimen(tmp_path, example):
     """In place of the deck's own material the card gives the same curve within 0.2 % of the maximum."""
     of, outcome = example

@@ -106,6 +106,7 @@ assert "tensorflow" not in sys.modules and "keras" not in sys.modules
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.large
 def test_a_quick_run(tmp_path):
     path = tmp_path / "benchmark.json"
     command = [forked_python(), str(TOOLS / "benchmark_training.py"), "--quick", f"--json={path}"]

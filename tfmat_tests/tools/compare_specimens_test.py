@@ -16,6 +16,7 @@ from tfmat.simulators.campaign import draw
 from tfmat.simulators.description import read_description
 from tfmat.simulators.runs import Outcome, Solver
 from tfmat.simulators.store import RUNS, save
+from tfmat_tests.processes import forked_python
 from tfmat_tests.simulators.bar import END, LENGTH, MODULUS, bar_folder
 
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
@@ -141,7 +142,9 @@ def moments(points, weights):
 
 
 @pytest.mark.parametrize("stored", [smooth_stress], indirect=True)
-@pytest.mark.parametrize("kind", ["polynomials", "processes"])
+@pytest.mark.parametrize(
+    "kind", ["polynomials", pytest.param("processes", marks=pytest.mark.large)]
+)
 def test_the_posterior_by_an_emulator_is_the_exact_one(tools, stored, tmp_path, kind):
     # Written down before: means within half an exact deviation, deviations within 0.8 to 1.5 of the exact ones.
     from specimens.emulator_chains import Posterior, chains
@@ -188,7 +191,7 @@ def test_least_squares_with_the_program_in_the_loop_finds_the_bar_and_counts_its
 
 def run_tool(*arguments):
     return subprocess.run(
-        [sys.executable, str(TOOLS / "compare_specimens.py"), *map(str, arguments)],
+        [forked_python(), str(TOOLS / "compare_specimens.py"), *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,

@@ -16,7 +16,7 @@ SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "tools" / "slow_networks_
 def _study(out, *ways):
     return subprocess.run(
         [
-            *(forked_python(), SCRIPT, f"--out={out}", "--ranks=2", "--batch=20", "--steps=150"),
+            *(forked_python(), SCRIPT, f"--out={out}", "--ranks=2", "--batch=20", "--steps=100"),
             *("--seeds=1", "--ways", *ways),
         ],
         capture_output=True,
@@ -27,6 +27,7 @@ def _study(out, *ways):
     )
 
 
+@pytest.mark.large
 @pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="./tools/setup horovod")
 def test_a_short_study_goes_on_with_what_is_missing(tmp_path):
     mpi.need_mpirun()

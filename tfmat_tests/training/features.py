@@ -213,7 +213,7 @@ SEVERAL = FEATURES["several outputs, a dictionary of losses"]
 STEP_BY_STEP = dataclasses.replace(
     SEVERAL, model=lambda: _several_outputs(layers.BatchNormalization()), weights=WEIGHTS
 )
-# What all backends have in common is trained by one of them, and with --all by each. Keras's own `fit` makes the loss,
+# One backend trains what all have in common, and with --all each does. Keras's own `fit` makes the loss,
 # and what is told apart here is the optimizer's.
 WITH_ALL = {
     "single": {

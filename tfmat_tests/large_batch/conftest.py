@@ -1,0 +1,29 @@
+"""A sweep of two batches as `tfmat batch_sweep` leaves it, for all tests of this folder."""
+
+import pathlib
+
+import pytest
+
+from tfmat.cli.main import main
+from tfmat_tests.pictures import BLANK
+from tfmat_tests.trained_run import alone
+
+SMALL = [
+    "--config=smoke", "--config.data.num_curves=1200", "--config.data.num_test=200", "--config.data.num_points=50",
+    "--config.model.conv_filters=3", "--config.model.kernel_sizes=5", "--config.model.hidden_units=8",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def sweep(session_folder: pathlib.Path) -> tuple[pathlib.Path, list[str]]:
+    """Its folder, and the arguments that made it; not to be written into but by the same arguments."""
+    with alone(session_folder / "batch_sweep") as own, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(BLANK, "")
+        folder = own / "sweep"
+        arguments = [
+            "batch_sweep", *SMALL, f"--workdir={folder}", f"--data_dir={own / 'data'}", "--batches=100,300",
+            "--epochs=2", "--equal_time=1s", "--config.optimizer.scaling=sqrt",
+        ]  # fmt: skip
+        if not (folder / "batch_sweep.csv").exists():
+            assert main(arguments) == 0
+        return folder, arguments
