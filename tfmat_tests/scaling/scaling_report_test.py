@@ -30,7 +30,6 @@ def workdir(tmp_path_factory):
     return folder
 
 
-@pytest.mark.pictures
 def test_the_golden_study_has_the_golden_page():
     """Words exactly; numbers to 3 %, since sums are rounded otherwise on other processors."""
     numbers, words = golden.numbers_and_words(golden.golden_text())

@@ -15,6 +15,7 @@ from tfmat.errors import InputError
 from tfmat.simulators.campaign import draw, run_campaign
 from tfmat.simulators.description import read_description
 from tfmat.simulators.store import Share
+from tfmat_tests.processes import forked_python
 from tfmat_tests.simulators.bar import bar_folder, trouble
 
 # A share's runs, as a process; "again" on its input makes it start.
@@ -42,7 +43,7 @@ def make(folder, worker=None, workers=None):
 
 
 def start(folder, worker, workers):
-    command = [sys.executable, "-c", WORKER, *map(str, (folder, worker, workers))]
+    command = [forked_python(), "-c", WORKER, *map(str, (folder, worker, workers))]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     process.stdin.write("again\n")
     process.stdin.flush()
