@@ -1,13 +1,12 @@
 """Walks the table of docs/your_own_model.md: what works agrees with Keras's steps, what is refused says so."""
 
 import json
-import subprocess
 
 import numpy as np
 import pytest
 
 from tfmat_tests import mpi
-from tfmat_tests.processes import PATIENCE, forked_python
+from tfmat_tests.processes import PATIENCE
 from tfmat_tests.training import features
 from tfmat_tests.training.features import FEATURES, RANKS, STEP_BY_STEP, WITH_ALL
 
@@ -38,44 +37,24 @@ CELLS = [
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory, plain, run_all):
-    """Column -> what all its rows ended in, and the folder with the weights; three processes side by side."""
-    folder = tmp_path_factory.mktemp("features")
-    program = ["-m", "tfmat_tests.training.features_process", str(folder)]
-    commands = {
-        "mesh": [forked_python(), *program, "mesh"],
-        "single": [forked_python(), *program, "single"],
-        "horovod": mpi.command(RANKS, *program, "horovod"),
-    }
-    if run_all:
-        commands = {name: [*command, "all"] for name, command in commands.items()}
-    environment = mpi.rank_environment()
-    running = {}
-    for name, command in commands.items():
-        with (folder / f"{name}.log").open("w") as log:
-            running[name] = subprocess.Popen(
-                command, cwd=mpi.PROJECT, env=environment, stdout=log, stderr=log
-            )
-    try:
-        for row, cells in TABLE.items():  # meanwhile
-            for column, cell in cells.items():
-                if cell == "works" and (run_all or row not in WITH_ALL.get(column, ())):
-                    plain(row, column)
-        for name, process in running.items():
-            try:  # longer than forks need to say where they stand
-                status = process.wait(timeout=PATIENCE)
-            except subprocess.TimeoutExpired:
-                status = "did not end"
-            assert status == 0, f"{name}: {status}: {(folder / f'{name}.log').read_text()[-4000:]}"
-    finally:
-        for process in running.values():
-            process.kill()
-            process.wait()
-    found = {name: json.loads((folder / f"{name}.json").read_text()) for name in COLUMNS}
-    for name in commands:
-        steps = f"{name}-steps"
-        found[steps] = json.loads((folder / f"{steps}.json").read_text())
-    return found, folder
+def outcomes(tmp_path_factory, programs, run_all):
+    """Column -> what all its rows ended in, and the folder with the weights; a process begins when it is asked for."""
+    folder, known = tmp_path_factory.mktemp("features"), set()
+
+    def of(column):
+        where = "horovod" if column.startswith(("fit", "horovod")) else column.partition("-")[0]
+        if where not in known:
+            program = ["-m", "tfmat_tests.training.features_process", str(folder), where]
+            program += ["all"] if run_all else []
+            if where == "horovod":
+                ended = mpi.mpirun(RANKS, *program, timeout=PATIENCE)
+                assert ended.returncode == 0, ended.stderr[-4000:]
+            else:
+                programs.python(*program)
+            known.add(where)
+        return json.loads((folder / f"{column}.json").read_text()), folder
+
+    return of
 
 
 def weights_of(folder, column, number):
@@ -124,8 +103,8 @@ def test_the_table_has_every_row():
 
 @pytest.mark.parametrize(("row", "column"), CELLS)
 def test_cell(row, column, outcomes, plain):
-    found, folder = outcomes
-    outcome, cell = found[column][row], TABLE[row][column]
+    found, folder = outcomes(column)
+    outcome, cell = found[row], TABLE[row][column]
     if cell == "refused":
         assert outcome.get("type") == "InputError", outcome
         assert "\n" not in outcome["error"]
@@ -149,8 +128,8 @@ def test_cell(row, column, outcomes, plain):
 @pytest.mark.parametrize("column", COLUMNS[:3])
 def test_steps_one_by_one(column, outcomes, one_by_one):
     """ParallelSteps on every backend, batches that no worker shares evenly among them."""
-    found, folder = outcomes
-    outcome = found[f"{column}-steps"]["steps"]
+    found, folder = outcomes(f"{column}-steps")
+    outcome = found["steps"]
     assert "error" not in outcome, outcome
     begin, expected = one_by_one
     assert error_of(weights_of(folder, f"{column}-steps", 0), expected, begin) < 1e-4

@@ -65,7 +65,14 @@ class _StopAfter(keras.callbacks.Callback):
             signal.raise_signal(self._number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    # `tfmat train` is stopped by each of them in stopping_test.py.
+    [
+        signal.SIGTERM,
+        *(pytest.param(each, marks=pytest.mark.large) for each in (signal.SIGUSR1, signal.SIGINT)),
+    ],
+)
 def test_stopped_by_a_signal_and_started_again_is_bit_identical(tmp_path, number):
     arguments = {"steps_per_call": 5}
     fit = {"global_batch_size": 64, "train_for": "4epochs", "validation": VALIDATION}
