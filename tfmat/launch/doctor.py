@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 
 from tfmat.launch.probes import HOROVOD_PROBE, MPI4PY_PROBE, TENSORFLOW_PROBE
+from tfmat.launch.settings import prepare_onednn, uses_onednn
 
 # Seconds. Two processes that load TensorFlow on busy processors take long; SLURM retries for a minute where no
 # controller answers.
@@ -85,7 +86,11 @@ def _examine_hardware() -> Finding:
     text = f"{usable}" if usable == all_of_them else f"{usable} of {all_of_them}"
     memory = psutil.virtual_memory()
     total, free = memory.total / 2**30, memory.available / 2**30
-    return Finding("processors", "ok", f"{text}; memory {total:.1f} GiB, {free:.1f} GiB of it free")
+    environment = dict(os.environ)
+    prepare_onednn(environment=environment)
+    kernels = "with" if uses_onednn(environment) else "without"
+    memory_text = f"memory {total:.1f} GiB, {free:.1f} GiB of it free"
+    return Finding("processors", "ok", f"{text}; {memory_text}; TensorFlow {kernels} oneDNN")
 
 
 def _examine_tensorflow() -> list[Finding]:

@@ -15,6 +15,7 @@ import psutil
 import tfmat
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
+from tfmat.launch.settings import uses_onednn
 
 FILE = "provenance.json"
 # Whose versions can change a run's numbers.
@@ -43,7 +44,7 @@ def describe_session() -> dict[str, Any]:
 
     `started` (UTC, ISO 8601), `command`, `versions` (name -> version), `git` (None outside of a checkout, else
     `revision` and `changed`: whether files of the checkout differ from it), `machine` (`name`, `system`, `processor`,
-    `usable_processors`, `memory_gib`, `gpus`).
+    `usable_processors`, `memory_gib`, `gpus`), `onednn` (whether TensorFlow's convolutions use it).
     """
     return {
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -51,7 +52,23 @@ def describe_session() -> dict[str, Any]:
         "versions": _versions(),
         "git": git_state(pathlib.Path(tfmat.__file__).resolve().parents[1]),
         "machine": _machine(),
+        "onednn": uses_onednn(),
     }
+
+
+def recorded_onednn(workdir: str | os.PathLike) -> bool | None:
+    """Whether the last session of a run used oneDNN; None where there was none.
+
+    Sessions of older versions had what TensorFlow chooses by itself, on this machine if on any.
+    """
+    try:
+        sessions = read_json(pathlib.Path(workdir) / FILE)["sessions"]
+        if not sessions:
+            return None
+        found = sessions[-1].get("onednn")
+    except (InputError, KeyError, TypeError, AttributeError):
+        return None
+    return uses_onednn({}) if found is None else bool(found)
 
 
 def git_state(folder: pathlib.Path) -> dict[str, Any] | None:

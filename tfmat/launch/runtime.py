@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from tfmat.launch.settings import prepare_onednn
+
 _THREADS_A_VIRTUAL_DEVICE = 4
 # Keras loads them for wrappers and pictures of its own, where they are there, which takes a third of its time.
 _FOR_WRAPPERS = ("matplotlib", "pandas", "sklearn")
@@ -20,6 +22,7 @@ def prepare_tensorflow(
     virtual_devices: int = 1,
     start: bool = True,
     own_program: bool = False,
+    onednn: bool | None = None,
 ) -> None:
     """Imports TensorFlow and Keras quietly; call it once before a command's own imports of them.
 
@@ -35,12 +38,15 @@ def prepare_tensorflow(
       start: False where it may not start yet: the processes of a mesh must join before it does.
       own_program: nobody but tfmat uses Keras in this process: its wrappers for pandas, scikit-learn and Matplotlib are
         left out. These packages can be imported as ever.
+      onednn: whether a run that goes on has used oneDNN; None chooses by the processor (see `prepare_onednn`).
 
     TensorFlow 2.21 prints through absl before absl's logging is set up, so TF_CPP_MIN_LOG_LEVEL alone does not
     silence it. What it prints is shown after all when the import fails, or with TFMAT_VERBOSE=1.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    if "tensorflow" not in sys.modules:
+        prepare_onednn(onednn)
     if "tensorflow" in sys.modules or os.environ.get("TFMAT_VERBOSE") == "1":
         import keras
         import tensorflow  # noqa: F401

@@ -46,6 +46,59 @@ def prepare_horovod(environment: MutableMapping[str, str] = os.environ) -> None:
     environment.setdefault("HOROVOD_CYCLE_TIME", "10" if _wakes() else "0.5")
 
 
+# ONEDNN: TensorFlow's own switch for the kernels of oneDNN.
+ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
+# Processors with one of these get oneDNN from TensorFlow by itself (tsl/util/onednn_env_vars.cc, IsMKLEnabled).
+_ONEDNN_BY_ITSELF = {
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx_vnni",
+    "amx_tile",
+    "amx_int8",
+    "amx_bf16",
+}
+
+
+def processor_features(file: str = "/proc/cpuinfo") -> frozenset[str]:
+    """What Linux says that the processor can do, such as avx2; empty where it says nothing."""
+    try:
+        with open(file, encoding="utf-8", errors="replace") as lines:
+            flags = next((line for line in lines if line.startswith("flags")), "")
+    except OSError:
+        return frozenset()
+    return frozenset(flags.partition(":")[2].split())
+
+
+def prepare_onednn(
+    recorded: bool | None = None,
+    environment: MutableMapping[str, str] = os.environ,
+    features: frozenset[str] | None = None,
+) -> None:
+    """Chooses the kernels of TensorFlow's convolutions; call it before TensorFlow is imported.
+
+    TensorFlow leaves oneDNN off where a processor has AVX2 and no newer instructions for networks, such as AMD's Zen 2
+    and Zen 3. Convolutions are 1.5 to 1.8 times as fast with it there. A variable that the user set is believed.
+
+    Args:
+      recorded: whether the run that goes on has used it, so that its weights keep their kernels; None for a new run.
+    """
+    found = processor_features() if features is None else features
+    wanted = "avx2" in found if recorded is None else recorded
+    if not environment.get(ONEDNN) and wanted != uses_onednn(environment, found):
+        # A processor that TensorFlow chooses oneDNN for has AVX2 as well.
+        environment[ONEDNN] = "1" if wanted else "0"
+
+
+def uses_onednn(
+    environment: Mapping[str, str] = os.environ, features: frozenset[str] | None = None
+) -> bool:
+    """Whether TensorFlow uses oneDNN where this is its environment."""
+    said = environment.get(ONEDNN)
+    if said:
+        return said.lower() in ("1", "true")
+    return bool(_ONEDNN_BY_ITSELF & (processor_features() if features is None else features))
+
+
 def check_horovod_sees(started: Processes, rank: int, size: int) -> None:
     """InputError where Horovod sees other processes than were started: each would train for itself."""
     if (rank, size) != (started.rank, started.size):

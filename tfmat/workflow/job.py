@@ -238,7 +238,7 @@ def main_job(
     dataset = job.dataset
     if job.options.processes.size == 1 and backend != "dtensor":  # it needs no TensorFlow for this
         dataset = dataset or make_dataset(config, job.settings, data_dir)
-    _prepare_tensorflow(job)
+    _prepare_tensorflow(job, workdir)
     with make_backend(backend, job.options) as workers:
         _check_layout(job)
         dataset = dataset or _dataset_for_all(job, data_dir, workers)
@@ -267,7 +267,8 @@ def _check_layout(job: Job) -> None:
         plan_stages(job.config, job.options, **network)
 
 
-def _prepare_tensorflow(job: Job) -> None:
+def _prepare_tensorflow(job: Job, workdir: str) -> None:
+    from tfmat.launch.provenance import recorded_onednn
     from tfmat.launch.runtime import prepare_tensorflow
     from tfmat.ranks.processes import processors_per_rank
 
@@ -281,6 +282,7 @@ def _prepare_tensorflow(job: Job) -> None:
         virtual_devices=job.options.mesh.devices_per_process(processes.size) if on_mesh else 1,
         start=not (several and on_mesh),
         own_program=True,
+        onednn=recorded_onednn(workdir),
     )
 
 

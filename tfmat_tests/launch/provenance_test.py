@@ -11,7 +11,14 @@ import sys
 import numpy as np
 import pytest
 
-from tfmat.launch.provenance import describe_session, git_state, record_session
+from tfmat.files import read_json, write_json
+from tfmat.launch.provenance import (
+    describe_session,
+    git_state,
+    record_session,
+    recorded_onednn,
+)
+from tfmat.launch.settings import uses_onednn
 
 
 def git(folder: pathlib.Path, *arguments: str) -> str:
@@ -86,3 +93,20 @@ def test_nothing_heavy_is_loaded_for_it() -> None:
         "assert not {'tensorflow', 'keras', 'numpy', 'matplotlib'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_run_that_goes_on_keeps_its_kernels(tmp_path: pathlib.Path, monkeypatch) -> None:
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
+    assert recorded_onednn(tmp_path) is None
+    record_session(tmp_path)
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    assert recorded_onednn(tmp_path) is True
+    record_session(tmp_path)
+    assert recorded_onednn(tmp_path) is False
+    # An older version's session: TensorFlow chose by itself.
+    content = read_json(tmp_path / "provenance.json")
+    del content["sessions"][-1]["onednn"]
+    write_json(tmp_path / "provenance.json", content)
+    assert recorded_onednn(tmp_path) is uses_onednn({})
+    (tmp_path / "provenance.json").write_text("damaged")
+    assert recorded_onednn(tmp_path) is None

@@ -4,7 +4,15 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat.errors import InputError
-from tfmat.launch.settings import check_settings, prepare_mpi, seconds_setting
+from tfmat.launch.settings import (
+    ONEDNN,
+    check_settings,
+    prepare_mpi,
+    prepare_onednn,
+    processor_features,
+    seconds_setting,
+    uses_onednn,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,3 +63,41 @@ def test_what_a_user_says_to_open_mpi_stays():
     environment = dict(given)
     prepare_mpi(environment)
     assert environment == given
+
+
+@pytest.mark.parametrize(
+    ("features", "said", "recorded", "expected", "used"),
+    [
+        # AMD's Zen 2: TensorFlow leaves oneDNN off by itself.
+        ({"avx", "avx2", "fma"}, None, None, "1", True),
+        ({"avx", "avx2", "fma"}, "0", None, "0", False),
+        ({"avx", "avx2", "fma"}, None, False, None, False),
+        ({"avx2", "avx512f", "avx512_vnni"}, None, None, None, True),
+        ({"avx2", "avx512f", "avx512_vnni"}, None, False, "0", False),
+        ({"avx2", "avx512f", "avx512_vnni"}, "1", False, "1", True),
+        ({"avx"}, None, None, None, False),
+        ({"avx"}, None, True, "1", True),
+        (set(), None, None, None, False),
+    ],
+)
+def test_onednn_is_chosen_by_the_processor_the_run_and_the_user(
+    features, said, recorded, expected, used
+):
+    environment = {} if said is None else {ONEDNN: said}
+    prepare_onednn(recorded, environment, frozenset(features))
+    assert environment.get(ONEDNN) == expected
+    assert uses_onednn(environment, frozenset(features)) is used
+
+
+def test_the_processor_says_what_it_can_do(tmp_path):
+    file = tmp_path / "cpuinfo"
+    file.write_text("processor\t: 0\nflags\t\t: fpu avx avx2\n\nprocessor\t: 1\nflags\t\t: fpu\n")
+    assert processor_features(str(file)) == {"fpu", "avx", "avx2"}
+    assert processor_features(str(tmp_path / "none")) == frozenset()
+
+
+def test_tensorflow_s_own_choice_is_the_one_that_is_told():
+    pytest.importorskip("tensorflow")
+    from tensorflow.python.util import _pywrap_util_port
+
+    assert _pywrap_util_port.IsMklEnabled() is uses_onednn()

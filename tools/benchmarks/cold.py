@@ -76,7 +76,7 @@ def _commands(folder: pathlib.Path, num_files: int) -> dict[str, list[str]]:
         commands[f"identify, {name}"] = ["identify", f"{name}.csv", f"--law={name}"]
     for name, (law, test, history) in _tests().items():
         middle = law.from_labels(np.full((1, len(law.identified)), 0.5))
-        strain = history.strain[0]
+        strain = history.driven[0]
         response = law.respond(history, middle)[0]
         response += np.random.default_rng(0).normal(
             0.0, 0.002 * np.abs(response).max(), len(strain)
