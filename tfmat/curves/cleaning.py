@@ -285,13 +285,14 @@ def _unloadings(curve: MeasuredCurve) -> tuple[np.ndarray, np.ndarray]:
       Those points, and the part of them that is no unloading, as the load does not fall: both [points].
     """
     highest = np.maximum.accumulate(curve.strain)
-    below = np.concatenate([[False], curve.strain < highest, [False]])
+    behind = highest - curve.strain
+    below = np.concatenate([[False], behind > 0.0, [False]])
     edges = np.diff(below.astype(int))
     allowed_dip = _NOISE_TIMES * noise_of(curve.strain)
     allowed_fall = _NOISE_TIMES * noise_of(curve.stress_mpa) + 0.01 * float(curve.stress_mpa.max())
     found, unexplained = np.zeros((2, len(curve.strain)), bool)
     for start, end in zip(np.flatnonzero(edges == 1), np.flatnonzero(edges == -1), strict=True):
-        dip = float((highest - curve.strain)[start:end].max())
+        dip = float(behind[start:end].max())
         fall = float(curve.stress_mpa[start - 1] - curve.stress_mpa[start:end].min())
         found[start:end] = dip > allowed_dip or fall > allowed_fall
         unexplained[start:end] = found[start] and fall < _UNLOADS * curve.stress_mpa[start - 1]

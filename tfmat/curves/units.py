@@ -143,7 +143,12 @@ def looks_like_a_number(cell: Cell) -> bool:
     """Whether a cell is a number in any notation (NaN and infinity are: they are refused later, by line)."""
     if not isinstance(cell, str):
         return True
-    text = _plain(cell)
+    try:
+        # By far the most cells.
+        float("" if "_" in cell else cell)
+        return True
+    except ValueError:
+        text = _plain(cell)
     return bool(_NUMBER.fullmatch(text)) or text.lower().lstrip("+-") in ("nan", "inf", "infinity")
 
 
@@ -212,7 +217,8 @@ def number(cell: Cell, mark: DecimalMark) -> float | None:
 
 
 def _plain(cell: str) -> str:
-    return re.sub(r"(?<=\d) (?=\d{3})", "", cell.strip().translate(_CHARACTERS))
+    text = cell.strip().translate(_CHARACTERS)
+    return re.sub(r"(?<=\d) (?=\d{3})", "", text) if " " in text else text
 
 
 class Unit(NamedTuple):
