@@ -28,13 +28,17 @@ _BEST_SHARE = 0.1
 _FEWEST = 2
 
 
-def pictures(rows: Rows, names: Mapping[str, str], objective: str) -> dict[str, Any]:
+def pictures(
+    rows: Rows, names: Mapping[str, str], objective: str, direction: str = "min"
+) -> dict[str, Any]:
     """Parallel coordinates, one slice a hyper-parameter, and the course; none where a picture would say nothing."""
     rows = [row for row in rows if row[objective] is not None]
     if len(rows) < _FEWEST:
         return {}
-    parallel = functools.partial(draw_parallel, rows=rows, names=names, objective=objective)
-    course = functools.partial(draw_course, rows=rows, objective=objective)
+    parallel = functools.partial(
+        draw_parallel, rows=rows, names=names, objective=objective, direction=direction
+    )
+    course = functools.partial(draw_course, rows=rows, objective=objective, direction=direction)
     width = max(7.0, 1.35 * len(names) + 2.35)
     return {
         "parallel": Picture("parallel", "parallel coordinates of all trials", parallel, width, 4.4),
@@ -68,9 +72,11 @@ def importance(importances: Mapping[str, float]) -> Picture | None:
     return Picture("importance", "importance of each hyper-parameter", draw, 7.0, height)
 
 
-def draw_parallel(panel: Axes, rows: Rows, names: Mapping[str, str], objective: str) -> None:
+def draw_parallel(
+    panel: Axes, rows: Rows, names: Mapping[str, str], objective: str, direction: str = "min"
+) -> None:
     """One line a trial, one axis a hyper-parameter and one for the objective; the best tenth stands out."""
-    order = sorted(rows, key=lambda row: -row[objective])
+    order = sorted(rows, key=lambda row: row[objective], reverse=direction == "min")
     axes = [_Axis(name, [row.get(name) for row in rows], scale) for name, scale in names.items()]
     axes.append(_Axis(objective, [row[objective] for row in rows], "log"))
     best = max(1, round(_BEST_SHARE * len(order)))
@@ -95,14 +101,16 @@ def draw_parallel(panel: Axes, rows: Rows, names: Mapping[str, str], objective: 
     panel.tick_params(length=0, colors=INK)
 
 
-def draw_course(panel: Axes, rows: Rows, objective: str) -> None:
+def draw_course(panel: Axes, rows: Rows, objective: str, direction: str = "min") -> None:
     """The objective of each trial in the order of their start, and the best so far."""
     ended = [(int(row["trial"]), row[objective], row["state"]) for row in rows]
     for state, color, marker in (("done", MEASURED, "o"), ("stopped", BAND, "x")):
         points = [(number, value) for number, value, of in ended if of == state]
         if points:
             panel.plot(*zip(*points, strict=True), marker, ms=4.5, color=color, label=state)
-    best = np.minimum.accumulate([value for _, value, _ in ended])
+    best = (np.maximum if direction == "max" else np.minimum).accumulate(
+        [value for _, value, _ in ended]
+    )
     panel.step(
         [n for n, _, _ in ended], best, where="post", color=MODEL, lw=1.6, label="best so far"
     )

@@ -56,9 +56,12 @@ def overview_lines(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return lines
 
 
-def best_first(rows: Sequence[Mapping[str, Any]], objective: str) -> list[Mapping[str, Any]]:
+def best_first(
+    rows: Sequence[Mapping[str, Any]], objective: str, direction: str
+) -> list[Mapping[str, Any]]:
     """The trials, those without a value last."""
-    return sorted(rows, key=lambda row: (row[objective] is None, row[objective] or 0.0))
+    sign = -1.0 if direction == "max" else 1.0
+    return sorted(rows, key=lambda row: (row[objective] is None, sign * (row[objective] or 0.0)))
 
 
 def busy(worker: Mapping[str, Any]) -> str:
@@ -108,7 +111,7 @@ def _trials(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> li
             *(value_cell(row.get(name)) for name in names),
             duration_text(row["seconds"]),
         ]
-        for row in best_first(rows, objective)[:_MOST_ROWS]
+        for row in best_first(rows, objective, summary["direction"])[:_MOST_ROWS]
     ]
     headings = ["trial", "state", objective, *(n.replace(".", ".\n") for n in names), "time"]
     more = f" (first {_MOST_ROWS} of {len(rows)})" if rows[_MOST_ROWS:] else ""

@@ -253,8 +253,8 @@ def oracle_value(search: Search, outcome: Outcome, worst: float | None) -> float
     if outcome.state not in (DONE, STOPPED) or outcome.value is None:
         return None
     if search.objective_scale == "linear":
-        return outcome.value
-    return math.log10(outcome.value) if outcome.value > 0 else None
+        return search.sign * outcome.value
+    return search.sign * math.log10(outcome.value) if outcome.value > 0 else None
 
 
 def heartbeat_path(workdir: pathlib.Path, record: TrialRecord) -> pathlib.Path:

@@ -120,7 +120,10 @@ def check_same(
 ) -> None:
     """InputError where a search was started with other settings, naming the first that differs."""
     # A key that a later version of tfmat added has its default in both.
-    defaults = {"config": flatten(as_json(default_config().to_dict())), "search": {}}
+    defaults = {
+        "config": flatten(as_json(default_config().to_dict())),
+        "search": {"direction": "min"},
+    }
     for what, saved, given, changeable in (
         ("search", state.definition, definition, CHANGEABLE),
         ("config", state.base, base, frozenset()),

@@ -90,7 +90,8 @@ class Search:
       algorithm: random, bayesian or hyperband, of keras-tuner.
       max_trials: how many trials; None only for hyperband, whose brackets then say it.
       seeds: runs of each trial, with the seeds `seed`, `seed` + 1 ... of the config; their mean counts.
-      objective: a column of metrics.jsonl, to be small; the best epoch counts, whose network is model.keras.
+      objective: a column of metrics.jsonl; the best epoch counts.
+      direction: whether the objective is to be small (min) or large (max).
       objective_scale: the oracle sees the objective's logarithm (log, right for losses) or itself (linear).
       stop_hopeless: end a trial whose best value so far is worse than the median of the others' at the same place.
       hopeless_after: how many trials must have ended before one can be hopeless.
@@ -117,6 +118,12 @@ class Search:
     factor: int = 3
     iterations: int = 1
     rungs: int = 9
+    direction: str = "min"
+
+    @property
+    def sign(self) -> float:
+        """1 or -1: the objective times this is to be small."""
+        return -1.0 if self.direction == "max" else 1.0
 
     def check(self) -> None:
         """InputError where the search cannot be run."""
@@ -128,6 +135,8 @@ class Search:
             )
         if self.objective_scale not in ("log", "linear"):
             raise InputError(f"objective_scale is '{self.objective_scale}'; give log or linear")
+        if self.direction not in ("min", "max"):
+            raise InputError(f"direction of the search is '{self.direction}'; give min or max")
         for name in ("seeds", "hopeless_after", "max_failed_trials", "seed", "iterations", "rungs"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise InputError(f"{name} of the search is {getattr(self, name)}; give 1 or more")

@@ -138,12 +138,13 @@ class SearchState:
         return count
 
     def best(self) -> TrialRecord | None:
-        """The trial with the smallest value: of those that trained to the end, where there is one."""
+        """The trial with the best value: of those that trained to the end, where there is one."""
         for states, shortest in (((DONE,), 1.0), ((DONE,), 0.0), ((STOPPED,), 0.0)):
             found = [t for t in self.with_state(*states) if t.fraction >= shortest]
             found = [t for t in found if t.value is not None and math.isfinite(t.value)]
             if found:
-                return min(found, key=lambda trial: trial.value or 0.0)
+                choose = max if self.definition.get("direction") == "max" else min
+                return choose(found, key=lambda trial: trial.value or 0.0)
         return None
 
     def worst_oracle_value(self) -> float | None:

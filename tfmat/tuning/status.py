@@ -112,7 +112,7 @@ class Summary:
 
     Attributes:
       name: of the search's folder.
-      algorithm, objective, seeds, train_for: what it does.
+      algorithm, objective, direction, seeds, train_for: what it does.
       counts: state -> number of trials.
       max_trials: how many there are to be; None where only the oracle knows.
       ended: why no further trial starts, or "".
@@ -128,6 +128,7 @@ class Summary:
     name: str
     algorithm: str
     objective: str
+    direction: str
     seeds: int
     train_for: str
     counts: dict[str, int]
@@ -167,6 +168,7 @@ def summarize(workdir: str | os.PathLike, state: SearchState | None = None) -> S
         name=folder.resolve().name,
         algorithm=search.algorithm,
         objective=search.objective,
+        direction=search.direction,
         seeds=search.seeds,
         train_for=state.base["train_for"],
         counts={name: len(state.with_state(name)) for name in STATES},

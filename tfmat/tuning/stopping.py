@@ -76,8 +76,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def hopeless(curve: Curve, others: Sequence[Curve], at_least: int) -> str:
-    """Why the trial of this curve is hopeless, or "": see the module. `at_least` so many others must be that far."""
+def hopeless(curve: Curve, others: Sequence[Curve], at_least: int, sign: float = 1.0) -> str:
+    """Why the trial of this curve is hopeless, or "": see the module.
+
+    Args:
+      curve, others: of which small values are good.
+      at_least: so many others must be that far.
+      sign: by which the objective was multiplied for that.
+    """
     if not len(curve.values):
         return ""
     place = curve.position[-1]
@@ -91,4 +97,4 @@ def hopeless(curve: Curve, others: Sequence[Curve], at_least: int) -> str:
     best, median = float(curve.values.min()), statistics.median(reached)
     if best <= median:
         return ""
-    return f"hopeless: {best:.4g} at best, the median of the others there is {median:.4g}"
+    return f"hopeless: {sign * best:.4g} at best, the median of the others there is {sign * median:.4g}"

@@ -180,10 +180,13 @@ class TrialRun:
             if other.folder not in self._others:
                 path = self.workdir / "trials" / other.folder / "seed-0"
                 self._others[other.folder] = self._curve(path)
-        return hopeless(curve, list(self._others.values()), self.search.hopeless_after)
+        others = list(self._others.values())
+        return hopeless(curve, others, self.search.hopeless_after, self.search.sign)
 
     def _curve(self, run_folder: pathlib.Path) -> Curve:
-        return read_curve(run_folder, self.search.objective, self.state.base["train_for"])
+        """The run's course, of which small values are good."""
+        found = read_curve(run_folder, self.search.objective, self.state.base["train_for"])
+        return dataclasses.replace(found, values=self.search.sign * found.values)
 
     def _is_done(self, run_folder: pathlib.Path) -> bool:
         curve = self._curve(run_folder)
@@ -195,7 +198,7 @@ class TrialRun:
         curve = self._curve(run_folder).until(self.record.fraction)
         if not len(curve.values):
             return Outcome(FAILED, None, f"no finite {self.search.objective} in metrics.jsonl")
-        return Outcome(DONE, float(curve.values.min()), "")
+        return Outcome(DONE, self.search.sign * float(curve.values.min()), "")
 
     def _outcome(self, status: int, reason: str, run_folder: pathlib.Path) -> Outcome | None:
         if status == DivergedError.exit_status:
@@ -205,7 +208,8 @@ class TrialRun:
         if status == 0 or reason == "rung":
             return self._done(run_folder)
         if reason:
-            return Outcome(STOPPED, float(self._curve(run_folder).values[-1]), reason)
+            last = self.search.sign * float(self._curve(run_folder).values[-1])
+            return Outcome(STOPPED, last, reason)
         if status < 0 or status > 128 or status in _BY_FORCE:
             # SLURM signals all processes of a job at once, and the trial may be faster than its worker's supervisor.
             deadline = time.monotonic() + _SECONDS_TO_HEAR

@@ -1,11 +1,20 @@
 """The median rule on curves whose answer is plain, and the reading of a run's curve."""
 
+import dataclasses
 import json
+import pathlib
 
 import numpy as np
 import pytest
 
+from tfmat.errors import InputError
+from tfmat.report.tuning_table import best_first
+from tfmat.tuning.claims import oracle_value
+from tfmat.tuning.definition import load_search
+from tfmat.tuning.results import trial_rows
+from tfmat.tuning.state import DONE, RUNNING, SearchState, TrialRecord
 from tfmat.tuning.stopping import Curve, hopeless, read_curve
+from tfmat.tuning.trial import TrialRun
 
 
 def curve(*values: float) -> Curve:
@@ -58,3 +67,38 @@ def test_curve_of_a_run(tmp_path):
     np.testing.assert_allclose(by_epochs.progress, [0.25, 0.75])
     assert by_epochs.until(0.25).values.tolist() == [2.0]
     assert not len(read_curve(tmp_path / "nowhere", "val_loss", "12s").values)
+
+
+def test_an_objective_that_is_to_be_large(tmp_path):
+    """The best epoch is the largest, small courses are hopeless, and the oracle sees what is to be small."""
+    base, search = load_search(pathlib.Path(__file__).with_name("space.py"))
+    search = dataclasses.replace(
+        search, objective="val_r2", direction="max", objective_scale="linear", hopeless_after=3,
+        stop_hopeless=True,
+    )  # fmt: skip
+    search.check()
+    state = SearchState(search.to_json(), base.to_dict(), {})
+    values = {
+        "0000": [0.5, 0.9, 0.8],
+        "0001": [0.4, 0.6, 0.7],
+        "0002": [0.6, 0.7, 0.6],
+        "0003": [0.1, 0.2, 0.2],
+    }
+    for name, course in values.items():
+        state.trials[name] = TrialRecord(name, {}, name, state=DONE if name != "0003" else RUNNING)
+        run = tmp_path / "trials" / name / "seed-0"
+        run.mkdir(parents=True)
+        lines = [
+            json.dumps({"epoch": n + 1, "step": n + 1, "val_r2": v}) for n, v in enumerate(course)
+        ]
+        (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+        trial = TrialRun(tmp_path, state, state.trials[name], lambda: True, lambda: False, 1.0)
+        outcome = trial._done(run)
+        assert outcome.value == max(course)
+        assert oracle_value(search, outcome, None) == -max(course)
+        state.trials[name].value = outcome.value if name != "0003" else None
+    assert trial._judge(run) == "hopeless: 0.2 at best, the median of the others there is 0.7"
+    assert state.best().trial_id == "0000"
+    assert [row["trial"] for row in best_first(trial_rows(state), "val_r2", "max")] == list(values)
+    with pytest.raises(InputError, match="direction of the search is 'up'; give min or max"):
+        dataclasses.replace(search, direction="up").check()
