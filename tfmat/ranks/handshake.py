@@ -46,10 +46,9 @@ def listen(one_node: bool) -> tuple[socket.socket, Place]:
 
 
 def _own_addresses() -> list[str]:
-    """What other nodes may reach this one by: its name, then the address of each interface.
+    """Addresses by which other nodes may reach this one: its name, then the address of each interface.
 
-    Which of them leads here from another node (and not to a bridge of the same address there) is found out by trying:
-    the proofs show who answers.
+    Some may lead to a bridge of the same address on the other node. Ranks try them all; the proofs show who answers.
     """
     addresses = [socket.gethostname()]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
