@@ -1,4 +1,4 @@
-"""What all tests share: the --all option, workers, a quiet TensorFlow, and the folder of real measured curves."""
+"""All tests share the --all option, workers, a quiet TensorFlow, and the folder of real measured curves."""
 
 import ctypes.util
 import faulthandler

@@ -13,7 +13,7 @@ import pytest
 
 from tfmat_tests.mpi import PROJECT, mpirun
 
-# What three ranks could do otherwise than two; --all runs the others with three too.
+# Three ranks could do these otherwise than two; --all runs the others with three too.
 WITH_THREE = {
     "check_arguments",
     "check_broadcast_of_all_state",

@@ -16,7 +16,7 @@ COLUMNS = ("single", "horovod", "mesh", "fit")
 
 
 def read_table():
-    """Row -> column -> cell, from the page as it is."""
+    """Row -> column -> cell, read from the page."""
     lines = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     head = next(i for i, line in enumerate(cells) if "`hvd.fit`" in line)
@@ -58,7 +58,7 @@ def outcomes(tmp_path_factory, programs, run_all):
 
 
 def weights_of(folder, column, number):
-    """What a run of the row with that number ended with."""
+    """The weights that a run of the row with that number ended with."""
     with np.load(folder / f"{column}-{number}.npz") as saved:
         return [saved[name] for name in saved.files]
 
@@ -88,7 +88,7 @@ def one_by_one():
 
 
 def error_of(weights, expected, begin):
-    """Of the change of all weights, in relative norm."""
+    """The relative norm of the error in the change of all weights."""
 
     def flat(arrays):
         return np.concatenate([np.ravel(array).astype(np.float64) for array in arrays])
