@@ -8,28 +8,62 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.trainers.compile_utils import is_binary_or_sparse_categorical
 
 from tfmat.backends.base import Metric, PerExample
 from tfmat.backends.losses import per_example_function, per_example_mean
 from tfmat.errors import InputError
 
 # Names that Keras's `compile` turns into one metric or another by the shapes of labels and outputs.
-_AMBIGUOUS = {
-    "accuracy": "Accuracy",
-    "acc": "Accuracy",
-    "crossentropy": "Crossentropy",
-    "ce": "Crossentropy",
-}
+_ACCURACY = ("accuracy", "acc")
 
 
-def make_metrics(metrics: Mapping[str, Any] | None, model: keras.Model) -> dict[str, Metric]:
+def make_metrics(
+    metrics: Mapping[str, Any] | Sequence[Any] | None, model: keras.Model
+) -> dict[str, Metric]:
     """What `Backend.build` takes for the metrics that a user gave, see `make_metric`; InputError as there."""
-    if metrics is not None and not isinstance(metrics, Mapping):
+    if metrics is None or isinstance(metrics, Mapping):
+        named = list((metrics or {}).items())
+    elif isinstance(metrics, list | tuple):
+        named = [(_name_of(metric), metric) for metric in metrics]
+    else:
         raise InputError(
-            "metrics is a dictionary of names in the logs, such as {'mae': 'mean_absolute_error'}, not "
-            f"{type(metrics).__name__}"
+            "metrics is a list of metrics, such as ['accuracy'], or a dictionary of them by names in the logs, such as "
+            f"{{'mae': 'mean_absolute_error'}}, not {type(metrics).__name__}"
         )
-    return {name: make_metric(name, metric, model) for name, metric in (metrics or {}).items()}
+    made = {name: make_metric(name, metric, model) for name, metric in named}
+    if len(made) < len(named):
+        raise InputError(
+            f"several metrics have one name: {', '.join(name for name, _ in named)}; give a dictionary with a name for "
+            "each"
+        )
+    return made
+
+
+def _name_of(metric: Any) -> str:
+    """The name in logs that Keras's `compile` gives a metric of a list."""
+    found = metric
+    if isinstance(metric, str) and metric not in _ACCURACY:
+        found = _by_name(metric, metric)
+        found = found if isinstance(found, keras.metrics.Metric) else metric
+    return found if isinstance(found, str) else getattr(found, "name", "") or found.__name__
+
+
+def _accuracy(labels: Any, outputs: Any) -> Any:
+    """[batch]: the accuracy of the kind that labels and outputs have, as Keras chooses it."""
+    if not (tf.is_tensor(labels) and tf.is_tensor(outputs)):
+        raise InputError(
+            "metric accuracy: the model has several outputs; give a function of (labels, outputs) that takes the one "
+            "that it is about"
+        )
+    outputs = tf.cast(outputs, keras.config.floatx())
+    labels = tf.cast(labels if labels.shape.rank != 1 else labels[:, None], outputs.dtype)
+    is_binary, is_sparse = is_binary_or_sparse_categorical(labels, outputs)
+    which = "binary" if is_binary else "sparse_categorical" if is_sparse else "categorical"
+    return per_example_mean(getattr(keras.metrics, f"{which}_accuracy")(labels, outputs))
+
+
+_accuracy.stands_alone = True  # type: ignore[attr-defined]
 
 
 def make_metric(name: str, metric: Any, model: keras.Model) -> Metric:
@@ -49,6 +83,9 @@ def make_metric(name: str, metric: Any, model: keras.Model) -> Metric:
         raise InputError(
             f"metric '{name}': {metric.__name__} is a class; give an object: {metric.__name__}()"
         )
+    if getattr(metric, "stands_alone", False):
+        made: PerExample = metric
+        return made
     if not isinstance(metric, keras.metrics.Metric):
         return per_example_function(metric, getattr(model, "output_names", ()))
     _check_sums(name, metric, model)
@@ -56,12 +93,8 @@ def make_metric(name: str, metric: Any, model: keras.Model) -> Metric:
 
 
 def _by_name(name: str, given: str) -> Any:
-    if given in _AMBIGUOUS:
-        kind = _AMBIGUOUS[given]
-        raise InputError(
-            f"metric '{name}': which {given} depends on the shapes of labels and outputs; give "
-            f"keras.metrics.Binary{kind}(), Categorical{kind}() or SparseCategorical{kind}()"
-        )
+    if given in _ACCURACY:
+        return _accuracy
     for module in (keras.losses, keras.metrics):
         try:
             return module.get(given)

@@ -248,7 +248,7 @@ class Loop:
         left = clock_text(self._seconds_left(self.position.step))
         self._run.log(
             f"epoch {epoch + 1}/{self._run.num_epochs}  loss {record['loss']:.4g}{val_loss}  "
-            f"{record['curves_per_second']:,.0f} curves/s  {left} left"
+            f"{record['curves_per_second']:,.0f} {self._run.task.counted}/s  {left} left"
         )
         for name in (
             "mean_staleness",

@@ -1,6 +1,6 @@
 """Training steps of any Keras model on any backend, one call at a time, for loops of one's own."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -46,7 +46,7 @@ class ParallelSteps:
         loss: Any,
         backend: Backend,
         *,
-        metrics: Mapping[str, Any] | None = None,
+        metrics: Mapping[str, Any] | Sequence[Any] | None = None,
     ):
         check_model(model)
         self.model = model

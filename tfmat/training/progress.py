@@ -13,10 +13,11 @@ class TrainingProgress:
     Args:
       total_steps: of the whole run.
       shown: False for workers other than rank 0, and for quiet runs.
+      counted: what the examples are called.
     """
 
-    def __init__(self, total_steps: int, shown: bool = True):
-        self._shown = shown
+    def __init__(self, total_steps: int, shown: bool = True, counted: str = "examples"):
+        self._shown, self._counted = shown, counted
         self._total_steps = total_steps
         self._bar: Progress | None = None
         if shown and sys.stderr.isatty():
@@ -51,5 +52,7 @@ class TrainingProgress:
     ) -> None:
         """Moves the bar: `rate` in examples/s, `loss` of the epoch so far."""
         if self._bar:
-            text = f"{rate:,.0f} curves/s  {clock_text(seconds_left)} left  loss {loss:.3g}"
+            text = (
+                f"{rate:,.0f} {self._counted}/s  {clock_text(seconds_left)} left  loss {loss:.3g}"
+            )
             self._bar.update(self._task, completed=step, description=description, text=text)

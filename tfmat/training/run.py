@@ -35,6 +35,7 @@ class Task:
       sidecar: saved as model.json.
       summary: of what a backend sums.
       built: whether a backend has it.
+      counted: what its examples are called in rates.
     """
 
     def __init__(
@@ -44,14 +45,15 @@ class Task:
         whole: keras.Model | None = None,
         loss: Any = "mean_squared_error",
         optimizer: str | keras.optimizers.Optimizer | OptimizerFactory = "adam",
-        metrics: Mapping[str, Any] | None = None,
+        metrics: Mapping[str, Any] | Sequence[Any] | None = None,
         auxiliary_loss: Any = None,
         callbacks: Sequence[keras.callbacks.Callback] = (),
         sidecar: Mapping[str, Any] | None = None,
+        counted: str = "examples",
     ):
         check_model(model)
         self.model, self.whole, self.callbacks = model, whole or model, list(callbacks)
-        self.sidecar, self.built = sidecar, False
+        self.sidecar, self.built, self.counted = sidecar, False, counted
         self._loss = per_example_function(loss, getattr(model, "output_names", ()))
         self._metrics = make_metrics(metrics, model)
         self.summary = Summary(self._metrics)

@@ -114,7 +114,7 @@ class Session:
             log(backend.note)
         task.model.stop_training = False
         visible = not plan.quiet and backend.rank == 0
-        with TrainingProgress(total, visible) as progress:
+        with TrainingProgress(total, visible, task.counted) as progress:
             self._progress = progress
             run = Run(task, plan, backend, source, validation, total, folder, progress, log)
             return _Turn(run, Meter(backend, self._trace(log))).take()

@@ -2,12 +2,13 @@
 
 import atexit
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import keras
 
 from tfmat.backends import Backend, make_backend
+from tfmat.errors import InputError
 from tfmat.training.plan import RunPlan
 from tfmat.training.run import OptimizerFactory, RunResult, Task
 from tfmat.training.session import Session
@@ -33,11 +34,13 @@ class Trainer:
     Args:
       model: built Keras model; its weights are the start and, after `fit`, the result.
       loss: name, Keras loss, or function (labels, outputs) -> one value an example; for several outputs also a list of
-        these in their order or a dictionary by their names, which are added up.
+        these in their order or a dictionary by their names, which are added up. None: what the model was compiled with,
+        or mean_squared_error.
       optimizer: name, Keras optimizer that is not built yet, or a function (total_steps, steps_per_epoch) -> optimizer
-        for schedules that depend on the length of the run.
-      metrics: name -> what `loss` may be, or a keras.metrics object (or its name); logged beside the loss, for
-        validation as `val_NAME`. Weights of examples count in the loss alone, as with Keras's `metrics`.
+        for schedules that depend on the length of the run. None: what the model was compiled with, or adam.
+      metrics: a list as in Keras, or name -> what `loss` may be, or a keras.metrics object (or its name); logged beside
+        the loss, for validation as `val_NAME`. Weights of examples count in the loss alone, as with Keras's `metrics`.
+        None: what the model was compiled with, or none.
       auxiliary_loss: what `loss` may be; minimised together with it, but no part of the logged loss.
       backend: a name (see `tfmat train --help`), or a backend made by `tfmat.backends.make_backend`.
       workdir: folder of the run; None leaves no files.
@@ -60,9 +63,9 @@ class Trainer:
         self,
         model: keras.Model,
         *,
-        loss: Any = "mean_squared_error",
-        optimizer: str | keras.optimizers.Optimizer | OptimizerFactory = "adam",
-        metrics: Mapping[str, Any] | None = None,
+        loss: Any = None,
+        optimizer: str | keras.optimizers.Optimizer | OptimizerFactory | None = None,
+        metrics: Mapping[str, Any] | Sequence[Any] | None = None,
         auxiliary_loss: Any = None,
         backend: str | Backend = "single",
         workdir: str | None = None,
@@ -80,11 +83,11 @@ class Trainer:
         trace_steps: int | None = None,
     ):
         self.model = model
+        given = {"loss": loss, "optimizer": optimizer, "metrics": metrics}
+        given = {name: value for name, value in given.items() if value is not None}
         self._task = Task(
             model,
-            loss=loss,
-            optimizer=optimizer,
-            metrics=metrics,
+            **{**_compiled(model, set(given)), **given},
             auxiliary_loss=auxiliary_loss,
             callbacks=callbacks,
             sidecar=sidecar,
@@ -183,3 +186,22 @@ class Trainer:
             self._task.build(self._backend, 1, 1, jit_compile=self._plan.jit_compile)
         data = self._backend.place(with_weights(features, labels, sample_weight))
         return evaluate_all(self._backend, data, num_examples(data), self._task.summary)
+
+
+def _compiled(model: keras.Model, given: Collection[str]) -> dict[str, Any]:
+    """Loss, optimizer and metrics of a compiled model; InputError where they are not `given`, and cannot be taken."""
+    if not getattr(model, "compiled", False):
+        return {}
+    compiled = model._compile_config.config
+    for name in ("loss_weights", "weighted_metrics"):
+        if compiled[name] is not None and "loss" not in given:
+            raise InputError(
+                f"the model was compiled with {name}, which the Trainer does not take; give it a loss (and metrics), "
+                "functions of (labels, outputs), which weight outputs as you like"
+            )
+    if isinstance(compiled["metrics"], Mapping) and "metrics" not in given:
+        raise InputError(
+            "the model was compiled with metrics by outputs; give the Trainer metrics, functions of (labels, outputs)"
+        )
+    names = ("loss", "optimizer", "metrics")
+    return {name: compiled[name] for name in names if compiled[name] is not None}

@@ -73,6 +73,7 @@ def train(
         **losses_and_metrics(config, dataset, model, compiled=compiles_loss(config, backend)),
         callbacks=_callbacks(config, plan, backend),
         sidecar=sidecar(config, dataset),
+        counted="curves",
     )
     session = Session(task, plan, backend)
     rows = (

@@ -88,7 +88,6 @@ def test_names_of_metrics_are_taken_too():
         (keras.metrics.Mean(), "does not take"),
         (keras.metrics.F1Score(), "gives several numbers; let it give one"),
         (keras.metrics.AUC, "AUC is a class; give an object: AUC\\(\\)"),
-        ("accuracy", "give keras.metrics.BinaryAccuracy\\(\\), Categorical"),
         ("AUK", "there is no metric or loss 'AUK' in Keras"),
     ],
 )
@@ -98,6 +97,32 @@ def test_what_would_be_wrong_is_refused(metric, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_list_of_metrics_is_refused():
-    with pytest.raises(InputError, match="metrics is a dictionary of names"):
-        make_metrics(["mae"], model())
+@pytest.mark.parametrize(
+    ("labels", "outputs"),
+    [((6,), (6, 1)), ((6, 1), (6, 1)), ((6,), (6, 3)), ((6, 3), (6, 3)), ((6, 4), (6, 4, 3))],
+)
+def test_a_list_of_metrics_as_in_compile(labels, outputs):
+    """Names and values against Keras's own evaluation; accuracy goes by the shapes."""
+    random, given = np.random.default_rng(0), ["accuracy", "mse", keras.metrics.AUC(name="a")]
+    given = given if labels == outputs else given[:1]
+    y = random.integers(0, 2, labels).astype("f")
+    if labels == (6, 3):
+        y = np.eye(3, dtype="f")[random.integers(0, 3, 6)]
+    inputs = keras.Input(outputs[1:])
+    last = keras.layers.Activation("softmax" if outputs[-1] > 1 else "sigmoid")
+    plain, x = keras.Model(inputs, last(inputs)), random.normal(size=outputs).astype("f")
+    plain.compile(loss="mse" if labels == outputs else lambda y, p: p[:, 0], metrics=given)
+    expected = plain.evaluate(x, y, batch_size=6, return_dict=True, verbose=0)
+    found = make_metrics(given, plain)
+    assert {"loss", *found} == set(expected)
+    sums = [sums_of(each, tf.constant(y), plain(x), tf.ones(6)) for each in found.values()]
+    values = Summary(found).values(np.concatenate([[0.0], *map(np.ravel, sums)]), 6)
+    for name in found:
+        assert values[name] == pytest.approx(expected[name], rel=1e-5), name
+
+
+def test_what_is_no_list_of_metrics_is_refused():
+    with pytest.raises(InputError, match="metrics is a list of metrics"):
+        make_metrics("mae", model())
+    with pytest.raises(InputError, match="several metrics have one name: mae, mae; give a dict"):
+        make_metrics(["mae", "mae"], model())

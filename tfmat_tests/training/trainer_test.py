@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfmat
 from tfmat.config import apply_override, default_config
 from tfmat.durations import EpochPlan
 from tfmat.errors import InputError
@@ -46,6 +47,27 @@ def test_every_example_counts_once_an_epoch():
         *TRAIN, global_batch_size=300
     )
     assert result.history["loss"][0] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_compiled_model_is_taken_as_it_is(tmp_path, capfd):
+    """Loss, optimizer and metrics as in `fit`, on a batch of all examples; what is given to the Trainer goes before."""
+    classes = (TRAIN[1][:, :1] > 0).astype("f")
+    models = make_model(), make_model()
+    for model in models:
+        model.compile(keras.optimizers.SGD(0.1), "mae", metrics=["accuracy"])
+    trainer = tfmat.Trainer(models[0], workdir=tmp_path)
+    result = trainer.fit(TRAIN[0], TRAIN[1], global_batch_size=800, train_for="3epochs")
+    history = models[1].fit(*TRAIN, batch_size=800, epochs=3, verbose=0).history
+    np.testing.assert_allclose(*map(flat_weights, models), rtol=1e-5, atol=1e-6)
+    assert result.history["accuracy"] == pytest.approx(history["accuracy"], abs=1e-6)
+    assert " examples/s" in capfd.readouterr().err  # and not curves
+    other = tfmat.Trainer(make_model(), loss="mae", metrics=["accuracy"], quiet=True)
+    assert "accuracy" in other.evaluate(TRAIN[0], np.repeat(classes, 2, axis=1))
+    with pytest.raises(InputError, match="SGD is built already"):
+        tfmat.Trainer(models[1])
+    models[1].compile("adam", "mse", loss_weights=[0.5])
+    with pytest.raises(InputError, match="compiled with loss_weights.*; give it a loss"):
+        tfmat.Trainer(models[1])
 
 
 @pytest.mark.parametrize("every", [None, 4])
