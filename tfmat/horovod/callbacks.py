@@ -34,6 +34,8 @@ class MetricAverageCallback(keras.callbacks.Callback):
     Keras declares not to be additive, and what is in the logs but is no metric of the model, is averaged over the ranks
     with their numbers of examples as weights.
 
+    Logs that some ranks do not have, such as those of validation on rank 0 alone, come to all.
+
     It comes before callbacks that read the logs (ReduceLROnPlateau, EarlyStopping, ModelCheckpoint, TensorBoard).
     """
 
@@ -69,7 +71,10 @@ class MetricAverageCallback(keras.callbacks.Callback):
             found |= {f"val_{name}": value for name, value in results.items()}
         now.restore()
         examples = [states["examples"] for states, _, _ in every]
-        for name in logs:
+        # A rank without validation data learns what the others found, so that all stop and save alike.
+        for name in dict.fromkeys(
+            name for _, _, theirs in [((), (), logs), *every] for name in theirs
+        ):
             logs[name] = found[name] if name in found else _average(name, every, examples)
 
 
@@ -131,11 +136,12 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     """Gives every rank the state of one, when training begins and before step 0, also after a restore.
 
     State is all that training changes: weights, moving statistics, the optimizer's slots, learning rate and step
-    (the slots are made first), random states. Random states then differ by rank, as functions of the root's: ranks
-    would otherwise all drop out the same places of their batches.
+    (the slots are made first), those of other optimizers that the model has as attributes, random states. Random states
+    then differ by rank, as functions of the root's, or ranks would all drop out the same places of their batches.
 
-    It also refuses what would leave ranks waiting for each other, and switches `jit_compile` off, which Keras switches
-    on by itself on GPUs: Horovod's operation is not built for XLA.
+    It also refuses what would leave ranks waiting for each other. At each epoch they compare where they are and their
+    learning rates, which differ where a callback that stops, restores or changes the rate is not on every rank. It
+    switches `jit_compile` off, which Keras switches on by itself on GPUs: Horovod's operation is not built for XLA.
 
     Callbacks that restore something when training begins (BackupAndRestore) come before it in the list.
     """
@@ -166,6 +172,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         if not 0 <= self.root_rank < horovod.size():
             raise InputError(f"root_rank is {self.root_rank}, but there are {horovod.size()} ranks")
         self._check_lengths()
+        self._synchronized = False
         if self.model.jit_compile:
             warnings.warn(
                 "jit_compile is switched off: Horovod's XLA operation is not built", stacklevel=2
@@ -176,6 +183,31 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             self._synchronize()
         else:
             self.model.train_function = self._build_first(self.model.train_function)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """InputError where another rank is elsewhere, or has another learning rate."""
+        self._check_place(f"begins epoch {epoch + 1}")
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """InputError where another rank goes on."""
+        self._check_place("ends training")
+
+    def _check_place(self, where: str) -> None:
+        if horovod.size() == 1:
+            return
+        rate = float(self.model.optimizer.learning_rate) if self._synchronized else None
+        every = horovod.allgather_object((where, rate), name="place")
+        for rank, (there, other) in enumerate(every):
+            if there != every[0][0]:
+                raise InputError(
+                    f"rank {rank} {there}, but rank 0 {every[0][0]}: one of them would wait forever; give every rank "
+                    "the same callbacks (EarlyStopping, BackupAndRestore, and MetricAverageCallback before them)"
+                )
+            if other != every[0][1]:
+                raise InputError(
+                    f"rank {rank} has learning rate {other}, but rank 0 has {every[0][1]} when it {where}; give every "
+                    "rank the same callbacks (ReduceLROnPlateau, and MetricAverageCallback before it)"
+                )
 
     def _build_first(self, train_function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """The train function of a model without an Input: what its batches look like is known with the first."""
@@ -202,10 +234,13 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         if not optimizer.built:
             optimizer.build(self.model.trainable_variables)
         variables = [*self.model.variables, *optimizer.variables]
+        for other in _other_optimizers(self.model):
+            variables += other.variables
         with tf.device(self.device or None):
             broadcast_variables(
                 [each for each in variables if id(_native(each)) not in self._local], self.root_rank
             )
+        self._synchronized = True
         distance = (horovod.rank() - self.root_rank) % horovod.size()
         for variable in self.model.variables:
             if variable.path.endswith("seed_generator_state") and distance:
@@ -223,6 +258,17 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
                     f"the ranks have different numbers of {what} ({', '.join(map(str, numbers))}, from rank 0): "
                     "some would wait for the others forever; give fit the same epochs= and steps_per_epoch= everywhere"
                 )
+
+
+def _other_optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
+    """Those that a model has as attributes, or in lists and dictionaries of them, such as a pair of networks has."""
+    found = []
+    for value in vars(model).values():
+        several = value.values() if isinstance(value, dict) else value
+        found += list(several) if isinstance(value, dict | list | tuple) else [value]
+    unique = {id(each): each for each in found if isinstance(each, keras.optimizers.Optimizer)}
+    unique.pop(id(model.optimizer), None)
+    return list(unique.values())
 
 
 def _native(variable: Any) -> Any:

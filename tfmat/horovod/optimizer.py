@@ -15,6 +15,8 @@ from tfmat.horovod.reduction import GradientReduction
 
 # In the order of wrapping, the same on every rank; Keras's names also count optimizers that one rank makes alone.
 _number = itertools.count()
+# End of the name of an optimizer that adds gradients of several batches up: all that a saved model tells of that.
+_SUMS = "_of_summed_gradients"
 
 
 class _Distributed:
@@ -92,7 +94,8 @@ def DistributedOptimizer(  # noqa: N802
       gradient_predivide_factor: divides before the sum and multiplies after it; with op=Average.
       op: Average or Sum.
       backward_passes_per_step: k: gradients of k batches are added up on each rank, reduced once, and used once.
-        Keras counts k batches as one iteration then (so that Adam's bias correction is that of one large batch).
+        Keras counts k batches as one iteration then (so that Adam's bias correction is that of one large batch). The
+        optimizer's name says so in a saved model; in a program without tfmat.horovod it takes their mean.
       average_aggregated_gradients: divide that sum by k: as one batch of k times the size.
       num_groups: not supported, as groups.
       groups: not supported: all gradients of a type go in one buffer.
@@ -113,14 +116,17 @@ def DistributedOptimizer(  # noqa: N802
     if gradient_predivide_factor != 1.0 and op != horovod.Average:
         raise InputError("gradient_predivide_factor is only for op=hvd.Average")
     accumulates = _check_passes(backward_passes_per_step, optimizer, own_apply)
+    passes = backward_passes_per_step
     sums = accumulates and not average_aggregated_gradients
+    if not accumulates and optimizer.name.endswith(_SUMS):  # saved so
+        passes, sums = optimizer.gradient_accumulation_steps, True
     reduction = GradientReduction(
         name=f"{name or f'Distributed{type(optimizer).__name__}'}.{next(_number)}",
         op=op,
         compression=compression,
         predivide_factor=gradient_predivide_factor,
         # Keras divides by the number of batches.
-        factor=float(backward_passes_per_step) if sums else 1.0,
+        factor=float(passes) if sums else 1.0,
         sparse_as_dense=sparse_as_dense,
         device_dense=device_dense,
         device_sparse=device_sparse,
@@ -130,6 +136,8 @@ def DistributedOptimizer(  # noqa: N802
     distributed.__dict__["_reduction"] = reduction
     if accumulates:
         distributed.gradient_accumulation_steps = backward_passes_per_step
+        if sums:
+            distributed.name += _SUMS
     return distributed
 
 

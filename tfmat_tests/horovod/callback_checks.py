@@ -64,6 +64,75 @@ def check_broadcast_of_all_state(folder):
     assert hvd.allgather_object(seed.numpy().tolist()) == seeds
 
 
+def check_broadcast_of_other_optimizers(folder):
+    """A model of two networks has an optimizer for each."""
+    model = make_model(seed=hvd.rank())
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD()), loss="mse")
+    model.critic = hvd.DistributedOptimizer(keras.optimizers.Adam(0.1))
+    model.critic.build(model.trainable_variables)
+    model.critic.variables[2].assign(model.critic.variables[2] + hvd.rank() + 1)
+    callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    callback.set_params({"epochs": 1, "steps": 5})
+    callback.set_model(model)
+    callback.on_train_begin()
+    assert_alike(model.critic.variables)
+    assert np.all(model.critic.variables[2].numpy() == 1)
+
+
+class RestoresAt(keras.callbacks.Callback):
+    """Goes on at that epoch, as BackupAndRestore does."""
+
+    def __init__(self, epoch):
+        super().__init__()
+        self.epoch = epoch
+
+    def on_train_begin(self, logs=None):
+        self.model._initial_epoch = self.epoch
+
+
+def check_callbacks_of_rank_0_alone(folder):
+    """They stop, restore or change the rate there: every rank ends in one line instead of waiting or drifting apart."""
+    for callback, message in (
+        (
+            keras.callbacks.EarlyStopping("loss", patience=0, min_delta=100),
+            "rank 1 begins epoch 3, but",
+        ),
+        (RestoresAt(2), "rank 1 begins epoch 1, but rank 0 begins epoch 3"),
+        (
+            keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=100),
+            "rank 1 has learning rate .* the same callbacks .ReduceLROnPlateau",
+        ),
+    ):
+        own = [callback] if hvd.rank() == 0 else []
+        average = hvd.callbacks.MetricAverageCallback()
+        with pytest.raises(InputError, match=message) as caught:
+            distributed_fit(
+                hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)),
+                callbacks=[average, *own],
+                eager=True,
+                steps=1,
+                epochs=4,
+            )
+        assert "\n" not in str(caught.value)
+
+
+def check_validation_on_rank_0_alone(folder):
+    """Its loss is in every rank's logs, so that all stop after the same epoch."""
+    data = make_data(steps=1)
+    stopping = keras.callbacks.EarlyStopping("val_loss", patience=0, min_delta=100)
+    recorder = Recorder()
+    distributed_fit(
+        hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)),
+        callbacks=[hvd.callbacks.MetricAverageCallback(), stopping, recorder],
+        eager=True,
+        steps=1,
+        epochs=4,
+        validation_data=data if hvd.rank() == 0 else None,
+    )
+    assert len(recorder.logs) == 2
+    assert_alike([logs["val_loss"] for logs in recorder.logs])
+
+
 def check_local_variables_are_kept(folder):
     """What is registered as local is not broadcast."""
     model = make_model(seed=hvd.rank())

@@ -35,6 +35,20 @@ def check_saved_model(folder):
     assert_near(loaded.get_weights(), plain_fit(keras.optimizers.Adam(0.02), epochs=2))
 
 
+def check_summed_gradients_are_saved(folder):
+    """Gradients of two batches add up after a restore as before it; their mean would make steps of half the length."""
+    path, data = str(folder / "summed.keras"), tuple(map(shard, make_data(steps=2)))
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.02), backward_passes_per_step=2)
+    model = distributed_fit(optimizer, steps=2)
+    if hvd.rank() == 0:
+        model.save(path)
+    hvd.broadcast_object(None, 0)
+    loaded = hvd.load_model(path)
+    for each in (model, loaded):
+        fit(each, data, SHARD_BATCH)
+    assert_near(loaded.get_weights(), model.get_weights())
+
+
 def check_own_optimizer_class(folder):
     """A registered class of the user's keeps its name in a saved model, and what its config does not hold."""
 
