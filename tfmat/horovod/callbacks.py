@@ -12,6 +12,7 @@ import horovod.tensorflow as horovod
 import keras
 import numpy as np
 import tensorflow as tf
+from horovod.tensorflow.mpi_ops import join
 
 from tfmat.errors import InputError
 from tfmat.horovod.collectives import broadcast_variables
@@ -188,6 +189,22 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         """InputError where another rank is elsewhere, or has another learning rate."""
         self._check_place(f"begins epoch {epoch + 1}")
 
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Counts."""
+        self._batches = batch + 1
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Where Keras does not know the batches of an epoch: InputError where ranks had different numbers of them."""
+        if horovod.size() == 1 or not self._lengths_unknown:
+            return
+        join()  # others that still reduce gradients get zeros from this rank
+        every = horovod.allgather_object(self._batches, name="batches")
+        if len(set(every)) > 1:
+            raise InputError(
+                f"the ranks had different numbers of batches ({', '.join(map(str, every))}, from rank 0) in epoch "
+                f"{epoch + 1}; give each of them as many, such as by repeat() and fit(steps_per_epoch=)"
+            )
+
     def on_train_end(self, logs: Any = None) -> None:
         """InputError where another rank goes on."""
         self._check_place("ends training")
@@ -258,6 +275,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
                     f"the ranks have different numbers of {what} ({', '.join(map(str, numbers))}, from rank 0): "
                     "some would wait for the others forever; give fit the same epochs= and steps_per_epoch= everywhere"
                 )
+        self._batches, self._lengths_unknown = 0, mine["steps"] is None
 
 
 def _other_optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:

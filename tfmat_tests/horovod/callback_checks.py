@@ -5,6 +5,7 @@ import math
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfmat.horovod as hvd
 from tfmat.errors import InputError
@@ -114,6 +115,33 @@ def check_callbacks_of_rank_0_alone(folder):
                 epochs=4,
             )
         assert "\n" not in str(caught.value)
+
+
+def _fit_generated(batches):
+    features, labels = make_data(6 * SHARD_BATCH)
+
+    def generate():
+        for i in range(batches):
+            part = slice(i * SHARD_BATCH, (i + 1) * SHARD_BATCH)
+            yield features[part], labels[part]
+
+    model = make_model()
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")
+    callbacks = [
+        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+        hvd.callbacks.MetricAverageCallback(),
+    ]
+    specs = tuple(tf.TensorSpec((None, size), "float64") for size in (3, 1))
+    data = tf.data.Dataset.from_generator(generate, output_signature=specs)
+    model.fit(data, epochs=2, verbose=0, callbacks=callbacks)
+    return model.get_weights()
+
+
+def check_generators_of_unknown_length(folder):
+    """Of one length they train; where one ends before the others, all ranks say so instead of waiting."""
+    assert_alike(_fit_generated(3))
+    with pytest.raises(InputError, match="different numbers of batches .*3, 2.* in epoch 1; give"):
+        _fit_generated(3 - (hvd.rank() > 0))
 
 
 def check_validation_on_rank_0_alone(folder):
