@@ -24,6 +24,10 @@ Row = tuple[int, list[Cell]]
 DELIMITERS = {"\t": "tab", ";": "semicolon", " ": "whitespace", ",": "comma"}
 # Lines that the delimiter is found from.
 _SAMPLE = 300
+# _LAST_NAMES: lines in which names with line breaks are looked for.
+_LAST_NAMES = 49
+# _MOST_BREAKS: line breaks inside the quotes of one line of names.
+_MOST_BREAKS = 12
 # _JAPANESE: names of columns that no other text shows when it is read as Shift-JIS.
 _JAPANESE = ("応力", "ひずみ", "荷重", "試験力", "変位", "ストローク", "時間")
 # _LARGEST_FILE: bytes of a file, and of a workbook unpacked; more is no record of a test, and fills the memory.
@@ -148,17 +152,29 @@ def _decoded(content: bytes) -> tuple[str, str]:
 def _numbered_lines(text: str) -> list[tuple[int, str]]:
     """(number, line) of the lines that hold something; a quoted name with a line break inside becomes one line."""
     found: list[tuple[int, str]] = []
-    open_quote = False
-    for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
+    lines = re.split(r"\r\n|\r|\n", text)
+    inside = 0
+    for i, line in enumerate(lines):
         if len(line) > _LONGEST_LINE:
-            raise _too_large(f"line {number}", f"{len(line):,} letters", f"{_LONGEST_LINE:,}")
-        if open_quote and number < 50 and line.count('"') % 2:
+            raise _too_large(f"line {i + 1}", f"{len(line):,} letters", f"{_LONGEST_LINE:,}")
+        if inside:
             found[-1] = found[-1][0], f"{found[-1][1]} {line}"
-            open_quote = False
+            inside -= 1
         elif line.strip():
-            found.append((number, line))
-            open_quote = bool(line.count('"') % 2)
+            found.append((i + 1, line))
+            if i < _LAST_NAMES and line.count('"') % 2:
+                inside = _breaks_in_quotes(lines[i : i + _MOST_BREAKS + 1])
     return found
+
+
+def _breaks_in_quotes(lines: list[str]) -> int:
+    """How many lines after the first one its quotes take to close; 0 where they do not."""
+    quotes = 0
+    for i, line in enumerate(lines):
+        quotes += line.count('"')
+        if i and quotes % 2 == 0:
+            return i
+    return 0
 
 
 def _delimiter(lines: list[str]) -> str:

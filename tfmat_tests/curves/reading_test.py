@@ -355,3 +355,10 @@ def test_rows_of_results_at_the_end_are_no_points(tmp_path):
     blank = write(tmp_path, "\n".join(["Strain;Stress;Load", *rows, "nan;1;2"]))
     with pytest.raises(InputError, match="every value must be finite"):
         read_curves(blank)
+
+
+def test_names_with_several_line_breaks_are_one_line(tmp_path):
+    text = table('"Stress\n\n(MPa)","Strain\n(mm/mm)"', strain=STRESS, stress=STRAIN)
+    (curve,) = read_curves(write(tmp_path, text))
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
+    np.testing.assert_allclose(curve.stress_mpa, STRESS, rtol=1e-7)
