@@ -36,7 +36,7 @@ _LONGEST_TOE = 0.15
 _SAME_VALUE = 1e-9
 # _REPEATED: share of the rows; with fewer equal to the row before, a step is finer than what differs between rows.
 _REPEATED = 0.1
-# _EVEN: share of the rows; where more are equally far from the row before, points are even and not rounded.
+# _EVEN: share of the rows; where more are as far from the row before as that is from its own, points are even.
 _EVEN = 0.8
 # _OF_STEP: share of a rounding's error that the mean of many rows at one step keeps at least, as they are not even.
 _OF_STEP = 0.2
@@ -257,9 +257,9 @@ def resolution_of(values: Array, repeated: float = _REPEATED) -> float:
         return 0.0
     size = float(np.nanmax(np.abs(values), initial=0.0))
     way = np.abs(moved)
-    even = np.abs(way - np.nanmedian(way)) <= _SAME_VALUE * size
-    if np.nanmedian(way) > 0.0 and even.mean() > _EVEN and np.mean(way == 0.0) < 1.0 - _MOSTLY:
-        return 0.0  # even points, at places that need no rounding
+    even = np.abs(np.diff(way)) <= _WHOLE * np.nanmedian(way)
+    if even.mean() > _EVEN and np.mean(way == 0.0) < 1.0 - _MOSTLY:
+        return 0.0  # even points, also in pieces, at places that need no rounding
     levels, rows = np.unique(values[np.isfinite(values)], return_counts=True)
     apart = np.diff(levels)
     apart = apart[apart > _SAME_VALUE * size]

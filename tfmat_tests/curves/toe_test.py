@@ -9,7 +9,7 @@ from tfmat.curves.reading import RawCurve
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
-from tfmat.curves.toe import elastic_line, noise_of, toe_shift
+from tfmat.curves.toe import StrainError, elastic_line, noise_of, toe_shift
 from tfmat.materials import find_law
 
 SHEAR = CurveTarget(200, 1.0, (0.01, 0.05), None, "engineering shear", "shear")
@@ -165,3 +165,12 @@ def test_coarse_steps_of_strain_and_load_make_no_toe_and_no_load_at_the_start(st
     curve = found_in(np.round(strain / step) * step, np.round(stress / 1.25) * 1.25)
     assert curve.warnings == []
     assert curve.strain_error.step == pytest.approx(step)
+
+
+@pytest.mark.parametrize("digits", [6, 9])
+def test_even_points_are_no_coarse_strain(digits):
+    even = np.linspace(0.0, 0.12, 150)
+    pieces = np.r_[np.linspace(0.0, 0.005, 51), np.linspace(0.006, 0.12, 115)]
+    for strain in (even, np.delete(even, [40, 41, 90]), pieces):
+        found = StrainError.of_rounding(np.round(strain, digits))
+        assert found.step <= 1.01 * 10.0**-digits
