@@ -153,7 +153,8 @@ def toe_shift(
     starts_low = line.start <= strain[0] + 0.1 * (strain[top] - strain[0])
     if (
         starts_low
-        and max(0.02 * largest, 5 * noise) < abs(at_start) < 0.15 * largest
+        and max(0.02 * largest, 5 * noise) < min(abs(at_start), abs(float(stress_mpa[0])))
+        and abs(at_start) < 0.15 * largest
         and float(stress_mpa[0]) * np.sign(at_start) > 0.5 * abs(at_start)
         and abs(start) < 0.3 * abs(expected)
         and abs(start - expected) > _SIGNIFICANT * strain_error
