@@ -5,6 +5,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from typing import Any
 
 import keras
 import numpy as np
@@ -179,7 +180,7 @@ def test_a_variance_head_is_trained_calibrated_once_and_evaluated(
         model__uncertainty="gaussian",
         optimizer__warmup="500steps",
     )
-    folders = {"workdir": str(tmp_path / "run"), "data_dir": str(tmp_path / "data")}
+    folders: dict[str, Any] = {"workdir": str(tmp_path / "run"), "data_dir": str(tmp_path / "data")}
     main_job(config, **folders)
     note = (
         "note: optimizer.warmup=500steps takes 500 steps, the whole run 20; "

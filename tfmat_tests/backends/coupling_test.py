@@ -18,12 +18,12 @@ Y = X @ [[1.0], [2.0], [3.0]] + 1
 CLASSES = np.append(RANDOM.integers(0, 3, 19), 2)
 
 
-class Centred(layers.Layer):
+class Centred(keras.layers.Layer):
     def call(self, inputs):
         return inputs - ops.mean(inputs, axis=0)
 
 
-class RunningMean(layers.Layer):
+class RunningMean(keras.layers.Layer):
     """Each example's results depend on it alone, and what it keeps on all of them."""
 
     def build(self, shape):

@@ -11,7 +11,7 @@ from tfmat.optimizers.stateless import call_layer
 layers, ops = keras.layers, keras.ops
 
 
-class Noise(layers.Layer):
+class Noise(keras.layers.Layer):
     def __init__(self, seed=None):
         super().__init__()
         self.seed = seed
@@ -20,7 +20,7 @@ class Noise(layers.Layer):
         return inputs + keras.random.normal(ops.shape(inputs), seed=self.seed)
 
 
-class Counts(layers.Layer):
+class Counts(keras.layers.Layer):
     """Counts its calls, every other one in a branch."""
 
     def __init__(self, in_branch):

@@ -77,7 +77,12 @@ def test_what_was_not_sent_so_ends_the_connection(forge: Callable) -> None:
     here, there = pair()
     frames: list[bytes] = []
     connection, here._connection = here._connection, mock.Mock()
-    here._connection.send = lambda data: frames.append(bytes(data)) or len(data)
+
+    def kept(data: bytes) -> int:
+        frames.append(bytes(data))
+        return len(data)
+
+    here._connection.send = kept
     for number in range(3):
         here.send("state", number)
     for frame in forge(frames):
