@@ -406,6 +406,8 @@ def start_of_capped_load(strain: Array, load: Array) -> int | None:
     Args:
       strain: [points], -, in the order of measurement; load: [points], over the first area, MPa; both in any sign.
     """
+    if not len(load):
+        return None
     e, s = (values * (np.sign(values[np.abs(load).argmax()]) or 1.0) for values in (strain, load))
     largest = float(s.max())
     rounding = resolution_of(s)
