@@ -42,7 +42,7 @@ def measure_cold(folder: pathlib.Path, rounds: int, num_files: int = NUM_FILES) 
                 progress(done + 1, rounds * len(commands))
     quantities = []
     for name, found in samples.items():
-        seconds, megabytes, wall = np.min(found, axis=0)
+        seconds, megabytes, wall = (min(column) for column in zip(*found, strict=True))
         if name.endswith("files"):
             quantities.append(quantity(name, wall, "s", "≤", FILES_S))
             continue
