@@ -25,6 +25,8 @@ _SEVERAL = 0.2
 _NEAR_FALL = 6
 # _CLEAR_STEP: standard deviations of a mean's noise that the means of neighbouring groups are apart, at least.
 _CLEAR_STEP = 2.0
+# _SAME_STRAIN: share of the largest strain; strains that differ by less are the same.
+_SAME_STRAIN = 1e-9
 # _MANY: share of the points; dropping more of them is a caveat, and not only a step.
 _MANY = 0.1
 # _UNLOADS: share of the stress by which an unloading lowers it.
@@ -319,7 +321,8 @@ def _average_noise(curve: MeasuredCurve) -> None:
         _average(curve, starts)
         fitted = scipy.optimize.isotonic_regression(curve.strain).x
         curve.strain_error = StrainError(noise / math.sqrt(rows))
-    starts = np.flatnonzero(np.diff(fitted, prepend=-np.inf) > 0)
+    # Means of equal strains differ by the computer's rounding.
+    starts = np.flatnonzero(np.diff(fitted, prepend=-np.inf) > _SAME_STRAIN * np.abs(fitted).max())
     _average(curve, starts)
     curve.strain = fitted[starts]
     curve.steps.append(f"monotonic envelope of noisy strain: {total} points became {len(starts)}")
