@@ -28,6 +28,8 @@ _SAMPLE = 300
 _LAST_NAMES = 49
 # _MOST_BREAKS: line breaks inside the quotes of one line of names.
 _MOST_BREAKS = 12
+# _OPENS: a cell's quote that its line does not close; other quotes stand for inches.
+_OPENS = re.compile(r"(?:^|[,;\t])\s*\"[^\"]*$")
 # _JAPANESE: names of columns that no other text shows when it is read as Shift-JIS.
 _JAPANESE = ("応力", "ひずみ", "荷重", "試験力", "変位", "ストローク", "時間")
 # _LARGEST_FILE: bytes of a file, and of a workbook unpacked; more is no record of a test, and fills the memory.
@@ -162,7 +164,7 @@ def _numbered_lines(text: str) -> list[tuple[int, str]]:
             inside -= 1
         elif line.strip():
             found.append((i + 1, line))
-            if i < _LAST_NAMES and line.count('"') % 2:
+            if i < _LAST_NAMES and line.count('"') % 2 and _OPENS.search(line):
                 inside = _breaks_in_quotes(lines[i : i + _MOST_BREAKS + 1])
     return found
 

@@ -32,10 +32,10 @@ _NEAR = 0.1
 _BEGUN = 20
 # _NO_WORDS: what stands for a number that is none.
 _NO_WORDS = {"nan", "inf", "-inf", "n/a", "na", "null", "none"}
-# _TITLE: how a line begins that names a specimen.
+# _TITLE: how a line begins that names a specimen, or a run (the group) of a test.
 _TITLE = re.compile(
-    r"(specimen|sample|coupon|probe|prüfling|éprouvette|eprouvette|probeta|muestra|provino|provetta|campione|test|run"
-    r"|versuch|essai|ensayo|prova|試験片|試料|试样)(?![^\W\d_])",
+    r"(?:specimen|sample|coupon|probe|prüfling|éprouvette|eprouvette|probeta|muestra|provino|provetta|campione"
+    r"|試験片|試料|试样|(test|run|versuch|essai|ensayo|prova))(?![^\W\d_])",
     re.IGNORECASE,
 )
 
@@ -53,7 +53,7 @@ class Table:
       steps: what was found out, in words.
       above: the cells of the row above the names, which may label specimens side by side.
       label: which of several specimens side by side or below each other it is; '' where it is the only one.
-      title: the line above it that names a specimen, or ''.
+      titles: the lines above it that may name a specimen: `Specimen` -> `A1`.
     """
 
     sheet: str | None
@@ -64,7 +64,7 @@ class Table:
     steps: list[str] = dataclasses.field(default_factory=list)
     above: list[str] = dataclasses.field(default_factory=list)
     label: str = ""
-    title: str = ""
+    titles: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def read_tables(path: pathlib.Path, sheet: str | None = None) -> list[Table]:
@@ -101,29 +101,43 @@ def read_tables(path: pathlib.Path, sheet: str | None = None) -> list[Table]:
 def find_tables(rows: list[Row], steps: list[str], line: str = "line") -> list[Table]:
     """Finds the tables among the rows of a file; raises InputError where there is none.
 
-    A table ends at lines of text that further rows of numbers follow: a title, notes, or names of columns. What these
-    do not say is as before. Rows that go on behind such lines are of the same table.
+    A table ends at lines of text that further rows of numbers follow: a title, notes, or names of columns. They
+    may leave out what is as before. Rows that go on behind such lines are of the same table.
     """
     first = _first_data_row(rows)
     if first is None:
         raise _no_table(rows)
-    blocks = [(rows[:first], rows[first:])]
-    while found := _next_block(blocks[-1][1]):
-        above, data = blocks.pop()
-        blocks += [(above, data[: found[0]]), (data[found[0] : found[1]], data[found[1] :])]
+    blocks = []
+    above = rows[:first]
+    while found := _next_block(rows, first):
+        end, following = found
+        blocks.append((above, rows[first:end]))
+        above, first = rows[end:following], following
+    blocks.append((above, rows[first:]))
     tables = [find_table(*blocks[0], steps, line)]
+    columns = _columns_of(tables[0].rows) if len(blocks) > 1 else []
+    gaps: list[list[str]] = [[]]
     for above, data in blocks[1:]:
         before = tables[-1]
         table = find_table(*_named_as_before(above, data, before, line), [], line)
         table.notes = before.notes | table.notes
-        lines = f"{line} {above[0][0]}"
+        further = _columns_of(table.rows)
         names = _shared_names(before, table)
-        if names and before.notes == table.notes and _goes_on(before.rows, table.rows):
+        if names and before.notes == table.notes and _goes_on(columns, further):
             before.rows.extend(table.rows)
-            before.steps.append(f"left out the text between the rows in {lines}")
+            columns = [
+                a.and_then(b) if a and b else a or b for a, b in zip(columns, further, strict=False)
+            ]
+            gaps[-1].append(str(above[0][0]))
             continue
-        table.steps[:0] = [*steps, f"the rows below the text in {lines}"]
+        table.steps[:0] = [*steps, f"the rows below the text in {line} {above[0][0]}"]
         tables.append(table)
+        columns = further
+        gaps.append([])
+    for table, numbers in zip(tables, gaps, strict=True):
+        if numbers:
+            shown = f"{', '.join(numbers[:6])}{', …' if len(numbers) > 6 else ''}"
+            table.steps.append(f"left out the text between the rows in {line} {shown}")
     return _of_specimens(tables, line)
 
 
@@ -136,18 +150,32 @@ def _of_specimens(tables: list[Table], line: str) -> list[Table]:
         said = ", ".join(f"{line} {table.rows[0][0]}" for table in others)
         tables[0].steps.append(f"left out short tables with other columns, from {said} on")
     if len(tables) > 1:
-        titles = [table.title for table in tables]
-        are_names = all(titles) and len(set(titles)) == len(titles)
-        for number, table in enumerate(tables, start=1):
-            table.label = table.title if are_names else str(number)
-            table.steps.append(f"specimen '{table.label}' of {len(tables)} below each other")
+        for table, label in zip(tables, _labels(tables), strict=True):
+            table.label = label
+            table.steps.append(f"specimen '{label}' of {len(tables)} below each other")
     return tables
 
 
-def _next_block(rows: list[Row]) -> tuple[int, int] | None:
-    """Where the first lines of text between rows of numbers begin and end; None where there are none."""
+def _labels(tables: list[Table]) -> list[str]:
+    """Names of specimens: the titles of one kind that tell them all apart, or their numbers."""
+
+    def certainty(kind: str) -> tuple[bool, int]:
+        # `Specimen` or `Specimen ID` is more of a name than `Specimen width`, and than `Test date`.
+        match = _TITLE.match(kind)
+        return bool(match and match[1]), len(kind)
+
+    for kind in sorted(tables[0].titles, key=certainty):
+        names = [table.titles.get(kind, "") for table in tables]
+        if all(names) and len(set(names)) == len(names):
+            return names
+    return [str(i + 1) for i in range(len(tables))]
+
+
+def _next_block(rows: list[Row], first: int) -> tuple[int, int] | None:
+    """Where the first lines of text between rows of numbers, from `first` on, begin and end; None without such."""
     start, is_clear = None, False
-    for i, (_, cells) in enumerate(rows):
+    for i in range(first, len(rows)):
+        cells = rows[i][1]
         if _is_worded(cells):
             if start is None:
                 start, is_clear = i, False
@@ -213,30 +241,68 @@ def _shared_names(one: Table, other: Table) -> bool:
     return _plain_names(one.header) == _plain_names(other.header) and one.units == other.units
 
 
-def _goes_on(rows: list[Row], further: list[Row]) -> bool:
+@dataclasses.dataclass(frozen=True)
+class _Column:
+    """The numbers of a column, as far as they show whether further rows go on from them.
+
+    Attributes:
+      first, last, low, high: of the numbers; step: the largest from one row to the next.
+    """
+
+    first: float
+    last: float
+    low: float
+    high: float
+    step: float
+
+    def and_then(self, further: "_Column") -> "_Column":
+        """The column with further rows below it."""
+        return _Column(
+            self.first,
+            further.last,
+            min(self.low, further.low),
+            max(self.high, further.high),
+            max(self.step, further.step, abs(further.first - self.last)),
+        )
+
+
+def _columns_of(rows: list[Row]) -> list[_Column | None]:
+    """The numbers of each column, as `_Column`; None where one holds fewer than two."""
+    try:
+        mark = decimal_mark(cell for _, cells in rows for cell in cells)
+    except InputError:
+        mark = ","  # which one it is may be said with --decimal, and changes little here
+    found: list[_Column | None] = []
+    for i in range(max(len(cells) for _, cells in rows)):
+        cells_here = (cells[i] for _, cells in rows if i < len(cells))
+        values = [value for cell in cells_here if (value := number(cell, mark)) is not None]
+        step = max((abs(b - a) for a, b in itertools.pairwise(values)), default=None)
+        if step is None:
+            found.append(None)
+        else:
+            found.append(_Column(values[0], values[-1], min(values), max(values), step))
+    return found
+
+
+def _goes_on(columns: list[_Column | None], further: list[_Column | None]) -> bool:
     """Whether rows are where those before ended, in every column, and not where those before began."""
-    columns = range(min(len(rows[-1][1]), len(further[0][1])))
-    mark = decimal_mark(cell for _, cells in rows for cell in cells[: len(columns)])
     near, at_start = [], []
-    for i in columns:
-        values = [
-            value
-            for _, cells in rows
-            if i < len(cells) and (value := number(cells[i], mark)) is not None
-        ]
-        new = number(further[0][1][i], mark)
-        if len(values) < 2 or new is None:
+    for before, after in zip(columns, further, strict=False):
+        if before is None or after is None:
             continue
-        within = _NEAR * (max(values) - min(values))
-        step = max(abs(b - a) for a, b in itertools.pairwise(values))
-        near.append(abs(new - values[-1]) <= max(within, 2.0 * step))
-        at_start.append(abs(new - values[0]) <= within)
+        within = _NEAR * (before.high - before.low)
+        near.append(abs(after.first - before.last) <= max(within, 2.0 * before.step))
+        at_start.append(abs(after.first - before.first) <= within)
     return all(near) and not all(at_start)
 
 
 def find_table(above: list[Row], rows: list[Row], steps: list[str], line: str = "line") -> Table:
     """The table of these rows, with the lines above it; raises InputError where they do not go together."""
     data = [row for row in rows if not _is_comment(row[1])]
+    if not data:
+        raise InputError(
+            f"all rows of numbers begin with '#', from {line} {rows[0][0]} on, which makes them comments; take it away"
+        )
     data, summary = _without_summary(data)
     width = len(data[0][1])
     above = [(number, _uncommented(cells)) for number, cells in above]
@@ -262,16 +328,20 @@ def find_table(above: list[Row], rows: list[Row], steps: list[str], line: str = 
                 f"{line} {row} has {len(cells)} values, the header names {len(header)} columns "
                 "(decimal commas between commas? then use semicolons)"
             )
-    titles = [text for _, cells in before if (text := _title(cells))]
-    return Table(None, header, units, data, notes, steps, labels, title=(titles or [""])[-1])
+    titles = dict(_title(cells) for _, cells in before)
+    titles.pop("", None)
+    return Table(None, header, units, data, notes, steps, labels, titles=titles)
 
 
-def _title(cells: list[Cell]) -> str:
-    """A line that stands alone, such as `Specimen 2`, as a specimen's name; '' for another."""
+def _title(cells: list[Cell]) -> tuple[str, str]:
+    """The kind and the name of a line such as `Specimen: A1` or `Specimen 2`; '' for another."""
     text = " ".join(str(cell).strip() for cell in cells if str(cell).strip())
-    if not _TITLE.match(text):
-        return ""
-    return shorten(text.partition(":")[2].strip() or text, 30).replace("/", "-")
+    match = _TITLE.match(text)
+    if not match:
+        return "", ""
+    kind, _, name = text.partition(":")
+    named = name.strip()
+    return (kind if named else match[0]).casefold(), shorten(named or text, 30).replace("/", "-")
 
 
 def _without_summary(data: list[Row]) -> tuple[list[Row], list[Row]]:

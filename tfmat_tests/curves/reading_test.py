@@ -357,6 +357,18 @@ def test_rows_of_results_at_the_end_are_no_points(tmp_path):
         read_curves(blank)
 
 
+def test_inches_in_the_head_join_no_lines(tmp_path):
+    head = 'Width: 0.5"\nOperator: A\nGauge length: 2"\nExtensometer (in),Stress'
+    (curve,) = read_curves(write(tmp_path, table(head, strain=2.0 * STRAIN)))
+    np.testing.assert_allclose(curve.strain, STRAIN, rtol=1e-7)
+
+
+def test_rows_that_are_all_comments_are_refused_in_one_line(tmp_path):
+    path = write(tmp_path, "\n".join(f"# {row}" for row in table("", " ").split("\n")[1:-1]))
+    with pytest.raises(InputError, match=r"all rows of numbers begin with '#', from line 1 on"):
+        read_curves(path)
+
+
 def test_names_with_several_line_breaks_are_one_line(tmp_path):
     text = table('"Stress\n\n(MPa)","Strain\n(mm/mm)"', strain=STRESS, stress=STRAIN)
     (curve,) = read_curves(write(tmp_path, text))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tfmat.curves import tables
 from tfmat.curves.reading import ReadingOptions, begins_again, read_curves
 from tfmat.errors import InputError
 from tfmat_tests.curves.files import STRAIN, STRESS, table, write, write_workbook
@@ -160,6 +161,11 @@ BETWEEN = {
         f"\nSpecimen: B\nThickness;2.5;mm\nStrain;Stress\n{UNITS}\n",
         "A B",
     ),
+    "notes that differ": (
+        "Test date: 1.2.2020\nSpecimen: A\nSpecimen width: 5.01\n",
+        "Test date: 2.2.2020\nSpecimen: B\nSpecimen width: 5.02",
+        "A B",
+    ),
 }
 
 
@@ -197,6 +203,26 @@ def test_lines_between_rows_that_go_on_divide_no_specimen_and_results_above_are_
         )
     with pytest.raises(InputError, match=r"specimen '2': it has 4 points"):
         read_curves(write(tmp_path, "\n".join(["Strain;Stress", *rows, "Specimen 2", *rows[:4]])))
+
+
+def test_pages_with_decimal_commas_that_may_be_thousands_go_by_the_user_s_word(tmp_path):
+    rows = [f"{i},125;{10 * i},125" for i in range(1, 25)]
+    path = write(
+        tmp_path, "\n".join(["Strain [%];Stress", *rows[:12], "Strain [%];Stress", *rows[12:]])
+    )
+    (curve,) = read_curves(path, ReadingOptions(decimal="comma"))
+    np.testing.assert_allclose(curve.strain, (np.arange(1, 25) + 0.125) / 100.0)
+
+
+def test_many_pages_are_looked_at_once(tmp_path, monkeypatch):
+    read, number = [], tables.number
+    monkeypatch.setattr(tables, "number", lambda *cell: read.append(1) or number(*cell))
+    rows = [f"{i};{10 * i}" for i in range(300)]
+    pages = ["\n".join(["Strain [%];Stress", *rows[i : i + 10]]) for i in range(0, 300, 10)]
+    (curve,) = read_curves(write(tmp_path, "\n".join(pages)))
+    assert len(curve.strain) == 300
+    assert len(read) <= 2 * 600
+    assert "left out the text between the rows in line 12, 23, 34, 45, 56, 67, …" in curve.steps[0]
 
 
 def test_specimens_of_few_points_below_each_other_are_refused(tmp_path):
