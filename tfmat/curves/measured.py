@@ -45,7 +45,7 @@ from tfmat.curves.tensile import (
     tensile_properties,
     with_capped_load,
 )
-from tfmat.curves.toe import StrainError
+from tfmat.curves.toe import StrainError, noise_of
 from tfmat.errors import InputError
 from tfmat.materials.law import Array
 
@@ -57,6 +57,10 @@ _CLEAR_FALL = 0.02
 _LARGEST_STRAIN = 2.0
 # _BEARS: share of the largest stress; rows that bear less come after a fracture.
 _BEARS = 0.5
+# _REST: share of the largest value; a strain and a stress below it are those before a test.
+_REST = 0.02
+# _NOISE_TIMES: standard deviations of the noise of the strain; what rises by less falls to the eye.
+_NOISE_TIMES = 6.0
 
 
 def load_measured_curves(
@@ -139,6 +143,7 @@ def clean(
     tension = not (shear or (target.law is not None and target.law.compression))
     raw, compressed = _turned(raw) if tension else (raw, False)
     tension = tension and not compressed
+    raw = _from_rest(raw)
     beyond: Array = np.empty(0)
     unmeasured: Caveat | None = None
     capped: Caveat | None = None
@@ -329,6 +334,26 @@ def _turned(raw: RawCurve) -> tuple[RawCurve, bool]:
         raw, strain=-raw.strain, stress_mpa=-raw.stress_mpa, steps=(*raw.steps, said)
     )
     return turned, True
+
+
+def _from_rest(raw: RawCurve) -> RawCurve:
+    """A record whose rows go from the largest strain down to rest, turned round: no test is done so."""
+    strain, stress = np.abs(raw.strain), np.abs(raw.stress_mpa)
+    if len(strain) < MINIMUM_POINTS or not np.isfinite(strain).all():
+        return raw
+    if raw.time is not None and raw.time[-1] > raw.time[0]:
+        return raw
+    rises = float((strain - np.minimum.accumulate(strain)).max())
+    ends_at_rest = strain[-1] <= _REST * strain[0] and stress[-1] <= _REST * stress.max()
+    if rises > _NOISE_TIMES * noise_of(strain) or not ends_at_rest or not strain[0] > 0.0:
+        return raw
+    return dataclasses.replace(
+        raw,
+        strain=raw.strain[::-1],
+        stress_mpa=raw.stress_mpa[::-1],
+        time=None if raw.time is None else raw.time[::-1],
+        steps=(*raw.steps, "the rows go from the largest strain down to rest: turned them round"),
+    )
 
 
 def strain_of_the_machine(raw: RawCurve) -> Caveat:

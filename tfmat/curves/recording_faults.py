@@ -80,6 +80,8 @@ _NO_SLOWER = 0.3
 _NOISY_FALLS = 3
 # _COARSE: share of the largest load; with a coarser rounding a limit cannot be told from a maximum.
 _COARSE = 0.01
+# _LEAVES: share of what counts as the same; a load that falls by more over a third of the rows is smooth.
+_LEAVES = 0.25
 # _CUT_OFF: share of the largest load; a limit that cuts off less is not worth a word.
 _CUT_OFF = 0.003
 
@@ -424,6 +426,9 @@ def start_of_capped_load(strain: Array, load: Array) -> int | None:
         return None
     moved, usual = float(np.ptp(e[first:end])), np.diff(e[max(first - _WINDOW, 0) : first + 1])
     if not moved > max(0.5 * rows * float(np.median(usual)), 3.0 * noise_of(e)):
+        return None
+    third = max(rows // 3, 3)
+    if s[first + third : end - third].mean() - s[end - third : end].mean() > _LEAVES * within:
         return None
     before = s[:first]
     falls = np.count_nonzero(np.diff(before[-_WINDOW:]) < -within) >= _NOISY_FALLS

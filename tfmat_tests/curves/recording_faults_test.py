@@ -302,6 +302,22 @@ def test_the_records_of_laboratories(name, parameters, strength):
     np.testing.assert_allclose(curve.stress_mpa[inner], expected[inner], rtol=0.01)
 
 
+@pytest.mark.parametrize("noise", [0.0, 1e-5])
+def test_rows_from_the_largest_strain_down_are_turned_round(noise):
+    strain, stress = tension(200, end=0.15, noise=0.0)
+    strain = strain + np.random.default_rng(0).normal(0.0, noise, len(strain))
+    expected, found = cleaned(strain, stress), cleaned(strain[::-1], stress[::-1])
+    assert found.steps == [
+        "the rows go from the largest strain down to rest: turned them round",
+        *expected.steps,
+    ]
+    assert kinds(found) == kinds(expected) == []
+    np.testing.assert_array_equal(found.strain, expected.strain)
+    # Unloading leaves a plastic strain.
+    with pytest.raises(InputError):
+        cleaned(0.1 + strain[::-1], stress[::-1])
+
+
 AT_LIMIT = "load at its limit"
 
 
@@ -331,10 +347,14 @@ def test_a_load_that_stays_at_a_limit_is_left_out_and_nothing_necks(
 def test_no_smooth_maximum_plateau_or_saturating_shear_is_a_limit_of_the_load(points, digits):
     part = np.linspace(0.0, 1.0, points)
     plateau = np.minimum(200e3 * 0.05 * part, 300.0) + np.maximum(part - 0.5, 0.0) * 100.0
+    # It hardly hardens: the maximum load lies just behind the yield point.
+    hard = np.array([[128e3, 523.0, 19.6, 31.0]])
+    flat = find_law("voce").stress(np.log1p(0.17 * part)[None], hard)[0] / (1.0 + 0.17 * part)
     for shape in (
         tension(points, 0.3, 0.0)[1],
         tension(points, 0.1765, 0.3)[1],
         plateau,
+        flat,
         100.0 * np.tanh(6.0 * part),
         100.0 * (1.0 - np.exp(-15.0 * part)),
     ):
