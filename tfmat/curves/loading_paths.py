@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tfmat.curves.cutting import turning_points
 from tfmat.curves.programmes import Programme
@@ -84,9 +85,18 @@ class Cells:
     places: Array
     kept: tuple[tuple[int, int], ...] = ()
 
+    @property
+    def _cell(self) -> NDArray[np.intp]:
+        """The new place that each measured point is nearest to, [points]."""
+        return np.asarray(np.searchsorted((self.at[1:] + self.at[:-1]) / 2, self.places), np.intp)
+
+    def sums(self, values: Array) -> Array:
+        """The sums of a quantity [points] over the points of each new place: [new]."""
+        return np.asarray(np.bincount(self._cell, values, len(self.at)))
+
     def of(self, values: Array) -> Array:
         """A measured quantity [points] at the new places: [new]."""
-        cell = np.searchsorted((self.at[1:] + self.at[:-1]) / 2, self.places)
+        cell = self._cell
         count = np.bincount(cell, minlength=len(self.at))
         held = count > 0
         places = np.bincount(cell, self.places, len(self.at))[held] / count[held]

@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 
 from tfmat.curves.cleaning import Caveat, MeasuredCurve
-from tfmat.curves.loading_paths import measured_settings, places_in_time, places_on_path, thinned
+from tfmat.curves.loading_paths import (
+    Cells,
+    measured_settings,
+    places_in_time,
+    places_on_path,
+    thinned,
+)
 from tfmat.curves.programmes import Creep, Programme, Relaxation
 from tfmat.materials.history import Array, History, TestSet
 from tfmat.materials.law import Law
@@ -197,12 +203,17 @@ def without_excess(test: MeasuredTest) -> MeasuredTest:
 
 def at_points(test: MeasuredTest, most: int) -> tuple[dict[str, Array], list[int]]:
     """Strain, stress and time of a test on at most `most` points along its way, and which of them are turns."""
-    cells = thinned(test.places, test.turns, most)
+    cells = cells_of(test, most)
     arrays = {"strain": test.curve.strain, "stress": test.curve.stress_mpa}
     if test.time is not None:
         arrays["time"] = test.time
     turns = [new for new, old in cells.kept if old in set(test.turns)]
     return {name: cells.of(values) for name, values in arrays.items()}, turns
+
+
+def cells_of(test: MeasuredTest, most: int) -> Cells:
+    """Which points of a test stand for which of at most `most` points along its way."""
+    return thinned(test.places, test.turns, most)
 
 
 def coarse(tests: Sequence[MeasuredTest], most: int) -> list[MeasuredTest]:

@@ -127,8 +127,8 @@ def fit(
       strain_shift: standard deviation of a strain by which all points are off alike, -.
       elsewhere: for one curve, labels [any, p] of other minima and from all over the range: searches from them look for
         what else the curve allows where a law is far from linear in its labels. None is quick, and may miss some.
-      thinned: for one record of a law that is slow to answer, fewer of its points. Profiles are followed on them, about
-        the response of the fit in place of the measured one.
+      thinned: for one record of a law that is slow to answer, fewer of its points, which weigh as much as all do.
+        Profiles are followed on them, about the response of the fit in place of the measured one.
     """
     residuals = _residuals(law, strain, stress, valid, deviation)
     if start is None:
@@ -230,7 +230,7 @@ def _answer(
     quantile = scipy.special.stdtrit(np.maximum(freedom, 1), 0.5 + COVERAGE / 2)
     half = quantile[:, None] * label_std
     rise = ((quantile * sigma)[:, None] * widening) ** 2
-    profiled = (residuals, found) if thinned is None else _noiseless(thinned, residuals, found)
+    profiled = (residuals, found) if thinned is None else _noiseless(thinned, found)
     interval_labels = profile_limits(*profiled, half, rise, elsewhere)
     shared_std = np.zeros_like(label_std)
     compliance, shift = of_strain
@@ -272,13 +272,10 @@ def _answer(
     )
 
 
-def _noiseless(
-    thinned: Residuals, residuals: Residuals, found: Minimum
-) -> tuple[Residuals, Minimum]:
-    """Fewer points of the fit's own response, which weigh as much as all points do, and their fit, which is exact."""
+def _noiseless(thinned: Residuals, found: Minimum) -> tuple[Residuals, Minimum]:
+    """Fewer points, of the fit's own response, and their fit, which is exact."""
     response = thinned.law.label_stress(thinned.strain, found.labels)
-    weights = thinned.weights * np.sqrt(residuals.weights.size / thinned.weights.size)
-    points = dataclasses.replace(thinned, stress=response, weights=weights)
+    points = dataclasses.replace(thinned, stress=response)
     return points, dataclasses.replace(found, cost=np.zeros_like(found.cost))
 
 
@@ -635,7 +632,9 @@ class _Sides:
                 high = np.flatnonzero((roots > 1.0) & (distances > below[row]))
                 if len(high) and distances[high[0]] < above[row]:
                     above[row], root_above[row] = distances[high[0]], roots[high[0]]
+            # A profile that comes near its limit may never reach it: a place beyond has to show that.
             near = np.fmin(np.abs(root_below - 1.0), np.abs(root_above - 1.0)) <= _BETWEEN
+            near &= np.isfinite(above)
             is_narrow = above - below <= _NEAR * below + _LEAST_DISTANCE
             some = np.flatnonzero((below < room) & ~near & ~is_narrow)
             lower, upper, root = below[some, None], above[some, None], root_below[some, None]
@@ -655,5 +654,4 @@ class _Sides:
                 tried = np.where(is_open, outer, lower + share * (upper - lower))
         with np.errstate(invalid="ignore", divide="ignore"):
             between = below + (1.0 - root_below) / (root_above - root_below) * (above - below)
-            beyond = np.where(root_below >= 1.0 - _BETWEEN, below / root_below, below)
-        return np.minimum(np.where(np.isinf(above), beyond, between), room)
+        return np.where(np.isinf(above), below, between)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.curves.loading_paths import half_cycles
-from tfmat.curves.measured_tests import MeasuredRecord, coarse
+from tfmat.curves.measured_tests import MeasuredRecord, cells_of, coarse
 from tfmat.curves.record_files import refusal, takes_tests
 from tfmat.identification.classical import (
     MOST_ROUNDS,
@@ -82,9 +82,7 @@ def fit_record(law: Law, record: MeasuredRecord) -> RecordFit:
             compliance=compliance,
             # Laws that remember are slow to answer.
             elsewhere=elsewhere(labels, cost) if _rounds(record) else None,
-            thinned=None
-            if _rounds(record)
-            else residuals_of(wide, _on_points(record, _SEARCHED_POINTS)),
+            thinned=None if _rounds(record) else thinned(record, points),
         )
         found = _with_open_ends(wide, points, found)
     near = cost <= _RIVAL * cost[0]
@@ -98,8 +96,22 @@ def fit_record(law: Law, record: MeasuredRecord) -> RecordFit:
 
 def _on_points(record: MeasuredRecord, points: int) -> MeasuredRecord:
     """The record on about so many points of all tests together, three in each part between turns at the least."""
-    most = max(points // len(record.tests), 3 * max(len(test.turns) for test in record.tests))
-    return MeasuredRecord(record.name, coarse(record.tests, most))
+    return MeasuredRecord(record.name, coarse(record.tests, _most_a_test(record, points)))
+
+
+def _most_a_test(record: MeasuredRecord, points: int) -> int:
+    return max(points // len(record.tests), 3 * max(len(test.turns) for test in record.tests))
+
+
+def thinned(record: MeasuredRecord, points: Residuals) -> Residuals:
+    """The residuals of a record on fewer points, each of which weighs as much as all the points that it stands for."""
+    few = residuals_of(points.law, _on_points(record, _SEARCHED_POINTS))
+    most = _most_a_test(record, _SEARCHED_POINTS)
+    weights = [
+        of_test if len(test) <= most else np.sqrt(cells_of(test, most).sums(np.square(of_test)))
+        for test, of_test in zip(record.tests, record.split(points.weights[0]), strict=True)
+    ]
+    return dataclasses.replace(few, weights=np.concatenate(weights)[None])
 
 
 def better_law(law: Law, record: MeasuredRecord, fitted: RecordFit) -> tuple[str, float] | None:

@@ -8,9 +8,10 @@ import scipy.stats
 from tfmat.curves.records import split_features
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
-from tfmat.identification.least_squares import fit, fit_with_noise
+from tfmat.identification.least_squares import fit, fit_with_noise, profile_limits
 from tfmat.identification.start_values import even_labels
 from tfmat.materials import find_law
+from tfmat.materials.levenberg_marquardt import Residuals, minimise
 
 # Metals on which the noise of 1 MPa that the tests have leaves a fit something to find: not 10 MPa strong.
 ORDINARY = {
@@ -258,6 +259,22 @@ def test_known_relative_noise_gives_better_answers_and_sigma_one():
     bias = (weighted.labels - labels)[:, 0].mean()
     assert abs(bias) < 4 * np.sqrt(error.mean() / 600)
     assert fit_with_noise(law, strain, stress, valid, 1.0, 0.0).sigma == pytest.approx(even.sigma)
+
+
+def test_a_profile_that_comes_near_its_limit_and_never_reaches_it_is_open():
+    """With the largest b all hardening is over before the first point: the best fit there is the mean."""
+    law = find_law("voce", ranges={"b": (1.0, 1000.0)}, fixed={"E": 2e5})
+    strain = np.linspace(0.02, 0.1, 12)[None]
+    truth = law.to_labels(np.array([[2e5, 250.0, 150.0, 30.0]]))
+    stress = law.label_stress(strain, truth) + np.random.default_rng(0).normal(0.0, 8.0, (1, 12))
+    residuals = Residuals(law, strain, stress, np.ones((1, 12)))
+    found = minimise(residuals, truth)
+    saturated = np.square(stress - stress.mean()).sum() - 2.0 * found.cost[0]
+    half = np.array([[0.3, 0.3, 0.2]])
+    for root, is_open in ((0.95, True), (0.99, True), (1.02, False)):
+        rise = np.full((1, 3), saturated / root**2)
+        end = profile_limits(residuals, found, half, rise)[0, 2, 1]
+        assert bool(end == 1.0) is is_open
 
 
 def test_known_parameters_and_a_single_one():

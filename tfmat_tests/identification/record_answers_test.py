@@ -18,7 +18,7 @@ from tfmat.identification.least_squares import fit
 from tfmat.identification.networks import find_network, law_alone
 from tfmat.identification.predictions import predict_record
 from tfmat.identification.record_answers import identify_records
-from tfmat.identification.record_fit import fit_record, residuals_of
+from tfmat.identification.record_fit import fit_record, residuals_of, thinned
 from tfmat.materials.history import History
 from tfmat.materials.registry import find_law
 from tfmat_tests.curves.made_tests import STRETCH, cycles, rubber, saved, tension
@@ -46,6 +46,26 @@ def followed(values, strain):
     law = find_law("voce_chaboche_1")
     noise = np.random.default_rng(0).normal(0.0, 1.0, len(strain))
     return law.respond(History(strain=strain[None]), values)[0] + noise
+
+
+@pytest.mark.parametrize("dense", [0, 900])
+def test_fewer_points_of_profiles_weigh_as_much_as_all(dense):
+    """Standard deviations by fewer points against those by all: a test has few points, or most at its start."""
+    law = find_law("voce_chaboche_1")
+    strains = [
+        np.r_[np.linspace(0.0, 0.002, dense + 10), np.linspace(0.002, 0.1, 200 if dense else 30)],
+        cycles((0.01, -0.01, 0.012, -0.012), points=150 if dense else 300),
+    ]
+    given = [(strain, law.respond(History(strain=strain[None]), STEEL)[0]) for strain in strains]
+    measures = ReadingOptions(strain_measure="true", stress_measure="true")
+    (record,) = measured_records({"cyclic": given}, None, law, measures, CleaningOptions())
+    points = residuals_of(law, record)
+    few, all_of_them = (
+        np.sqrt(np.diag(np.linalg.inv(each.normal_equations(law.to_labels(STEEL))[0][0])))
+        for each in (thinned(record, points), points)
+    )
+    assert few == pytest.approx(all_of_them, rel=0.25)
+    assert few[2:4] == pytest.approx(all_of_them[2:4], rel=0.02)  # of the isotropic hardening
 
 
 def test_three_modes_of_rubber_give_their_parameters_back(tmp_path):
