@@ -83,7 +83,8 @@ if TYPE_CHECKING:
 FLAGS = (
     text(
         "workdir", None,
-        "folder of the run whose network answers; if not given runs/quickstart, or a network that comes with tfmat",
+        "folder of the run whose network is asked too; if not given, where a network has a part, runs/quickstart or "
+        "one that comes with tfmat",
     ),
     text(
         "law", None,

@@ -6,6 +6,7 @@ import importlib
 import io
 import logging
 import os
+import re
 import signal
 import sys
 import time
@@ -43,7 +44,7 @@ COMMANDS = {
 
 _SECONDS_FOR_RANK_0 = 3.0
 # What the loader of shared libraries says where memory is limited (glibc, elf/dl-map-segments.h and dl-load.c).
-_NO_MEMORY = ("failed to map segment", "cannot allocate memory", "Cannot allocate memory")
+_NO_MEMORY = re.compile("failed to map segment|[Cc]annot allocate memory(?! in static TLS)")
 _HELP = ("--help", "-h", "--helpfull")
 
 _USAGE = """tfmat: parameters of material laws from stress-strain curves
@@ -106,10 +107,10 @@ def _tell(error: BaseException) -> int:
             _discard_output()
             _complain(str(write_error(error.filename or "the output", error)))
             return InputError.exit_status
-        case ImportError() if any(words in _causes(error) for words in _NO_MEMORY):
+        case ImportError() if _NO_MEMORY.search(_causes(error)):
             _complain(
-                "a library cannot be loaded, because this process may not use enough memory; allow more (`ulimit -v`, "
-                "or the memory of the job)"
+                "a library cannot be loaded, most often because this process may not use enough memory; allow more "
+                "(`ulimit -v`, or the memory of the job). A folder that is mounted noexec does the same"
             )
             return InputError.exit_status
         case SystemExit() if isinstance(

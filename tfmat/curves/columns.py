@@ -130,7 +130,6 @@ _MEASURE_WORDS: dict[str, Measure] = {
         "true",
     ),
 }
-# Words beside a name that change neither its unit nor its meaning.
 # _PART: beginnings of words for one part of the strain; a law is identified from the total.
 _PART = word_set("plasti plásti elasti élasti elásti 塑性 弾性 弹性")
 # _PLASTIC: short names of the plastic strain, without the `_` in them.
@@ -138,6 +137,7 @@ _PLASTIC = re.compile(
     r"(?<![^\W\d_])(?:peeq|(?:eps(?:ilon)?|ε|strain|dehnung|e)[ _,.]?(?:pl(?:ast)?|p))(?![^\W_])",
     re.IGNORECASE,
 )
+# Words beside a name that change neither its unit nor its meaning.
 _QUALIFIERS = word_set(
     """
     technical axial longitudinal average averaged avg mean corrected compensated ext gauge gage
