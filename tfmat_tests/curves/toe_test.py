@@ -166,7 +166,7 @@ def test_coarse_steps_of_strain_and_load_make_no_toe_and_no_load_at_the_start(st
     assert curve.warnings == []
     assert curve.strain_error.step == pytest.approx(step)
     # Rows at one step are one point.
-    assert np.diff(curve.strain).min() > 0.9 * step
+    assert np.diff(curve.strain).min() > 0.8 * step
 
 
 @pytest.mark.parametrize("digits", [6, 9])
