@@ -194,15 +194,16 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._batches = batch + 1
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Where Keras does not know the batches of an epoch: InputError where ranks had different numbers of them."""
-        if horovod.size() == 1 or not self._lengths_unknown:
+        """InputError where ranks had different numbers of batches, which Keras may not know before, or one stopped."""
+        if horovod.size() == 1:
             return
         join()  # others that still reduce gradients get zeros from this rank
         every = horovod.allgather_object(self._batches, name="batches")
         if len(set(every)) > 1:
             raise InputError(
                 f"the ranks had different numbers of batches ({', '.join(map(str, every))}, from rank 0) in epoch "
-                f"{epoch + 1}; give each of them as many, such as by repeat() and fit(steps_per_epoch=)"
+                f"{epoch + 1}; give each of them as many, such as by repeat() and fit(steps_per_epoch=), and the same "
+                "callbacks"
             )
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -275,7 +276,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
                     f"the ranks have different numbers of {what} ({', '.join(map(str, numbers))}, from rank 0): "
                     "some would wait for the others forever; give fit the same epochs= and steps_per_epoch= everywhere"
                 )
-        self._batches, self._lengths_unknown = 0, mine["steps"] is None
+        self._batches = 0
 
 
 def _other_optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:

@@ -117,6 +117,28 @@ def check_callbacks_of_rank_0_alone(folder):
         assert "\n" not in str(caught.value)
 
 
+class StopsAt(keras.callbacks.Callback):
+    """Stops after that batch, as TerminateOnNaN does."""
+
+    def __init__(self, batch):
+        super().__init__()
+        self.batch = batch
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = batch == self.batch
+
+
+def check_a_stop_within_an_epoch(folder):
+    """The rank that stops first waits for no gradient, nor do the others for its own."""
+    with pytest.raises(InputError, match="different numbers of batches .2, 3.*same callbacks"):
+        distributed_fit(
+            hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)),
+            callbacks=[StopsAt(1 + hvd.rank())],
+            steps=3,
+            eager=True,
+        )
+
+
 def _fit_generated(batches):
     features, labels = make_data(6 * SHARD_BATCH)
 
