@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras.src.trainers.compile_utils import is_binary_or_sparse_categorical
+from keras.src.utils.naming import get_object_name
 
 from tfmat.backends.base import Metric, PerExample
 from tfmat.backends.losses import per_example_function, per_example_mean
@@ -25,7 +26,14 @@ def make_metrics(
     if metrics is None or isinstance(metrics, Mapping):
         named = list((metrics or {}).items())
     elif isinstance(metrics, list | tuple):
-        named = [(_name_of(metric), metric) for metric in metrics]
+        if metrics and len(getattr(model, "output_names", None) or ()) > 1:
+            raise InputError(
+                "a list of metrics does not say which of the model's outputs each is about; give a dictionary of names "
+                "and functions of (labels, outputs)"
+            )
+        # As Keras's `compile` does for one output.
+        flat = keras.tree.flatten(metrics)
+        named = [(each if isinstance(each, str) else get_object_name(each), each) for each in flat]
     else:
         raise InputError(
             "metrics is a list of metrics, such as ['accuracy'], or a dictionary of them by names in the logs, such as "
@@ -38,15 +46,6 @@ def make_metrics(
             "each"
         )
     return made
-
-
-def _name_of(metric: Any) -> str:
-    """The name in logs that Keras's `compile` gives a metric of a list."""
-    found = metric
-    if isinstance(metric, str) and metric not in _ACCURACY:
-        found = _by_name(metric, metric)
-        found = found if isinstance(found, keras.metrics.Metric) else metric
-    return found if isinstance(found, str) else getattr(found, "name", "") or found.__name__
 
 
 def _accuracy(labels: Any, outputs: Any) -> Any:

@@ -103,7 +103,10 @@ def test_what_would_be_wrong_is_refused(metric, message):
 )
 def test_a_list_of_metrics_as_in_compile(labels, outputs):
     """Names and values against Keras's own evaluation; accuracy goes by the shapes."""
-    random, given = np.random.default_rng(0), ["accuracy", "mse", keras.metrics.AUC(name="a")]
+    random, given = (
+        np.random.default_rng(0),
+        ["accuracy", ["AUC", keras.metrics.AUC(name="a")], camelCase],
+    )
     given = given if labels == outputs else given[:1]
     y = random.integers(0, 2, labels).astype("f")
     if labels == (6, 3):
@@ -121,8 +124,15 @@ def test_a_list_of_metrics_as_in_compile(labels, outputs):
         assert values[name] == pytest.approx(expected[name], rel=1e-5), name
 
 
+def camelCase(labels, outputs):  # noqa: N802
+    return keras.ops.mean(labels - outputs, -1)
+
+
 def test_what_is_no_list_of_metrics_is_refused():
     with pytest.raises(InputError, match="metrics is a list of metrics"):
         make_metrics("mae", model())
     with pytest.raises(InputError, match="several metrics have one name: mae, mae; give a dict"):
         make_metrics(["mae", "mae"], model())
+    inputs = keras.Input((3,))
+    with pytest.raises(InputError, match="which of the model's outputs each is about; give a dict"):
+        make_metrics(["mae", "mse"], keras.Model(inputs, [inputs, inputs]))
