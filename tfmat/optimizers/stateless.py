@@ -1,5 +1,6 @@
 """Keras code as pure functions: what it assigns comes back as values, and what would be lost by that is refused."""
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -101,8 +102,15 @@ def call_layer(
         *zip(layer.trainable_variables, weights, strict=True),
         *zip(variables, non_trainable, strict=True),
     ]
-    with Scope(mapping, variables, collect_losses=True) as scope:
+    # Metrics of a layer change nothing about the training.
+    metrics = layer.metrics_variables
+    with Scope(mapping, [*variables, *metrics], collect_losses=True) as scope:
         outputs = layer.call(inputs, **arguments)
         losses = list(layer.losses)
     scope.check("the model")
+    if any(id(variable) in scope.state_mapping for variable in metrics):
+        warnings.warn(
+            "metrics that a layer updates in its call are not logged; give metrics as functions of (labels, outputs)",
+            stacklevel=2,
+        )
     return outputs, [scope.get_current_value(variable) for variable in variables], losses

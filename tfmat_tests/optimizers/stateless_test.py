@@ -43,6 +43,18 @@ class Counts(keras.layers.Layer):
         return inputs
 
 
+class Watched(keras.layers.Layer):
+    """Keeps a metric of what it sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = keras.metrics.Mean()
+
+    def call(self, inputs):
+        self.seen.update_state(inputs)
+        return inputs
+
+
 def _called(layer, shape=(4, 3)):
     """The new state after a call in a graph."""
     model = keras.Sequential([layers.Input(batch_shape=shape), layer])
@@ -82,3 +94,9 @@ def test_what_comes_back_is_taken():
     assert count == 1
     (state,) = _called(Noise(keras.random.SeedGenerator(7)))
     np.testing.assert_array_equal(state, [7, 1])
+
+
+def test_a_metric_of_a_layer_is_no_obstacle():
+    """It changes nothing about the training; that it is not logged is said."""
+    with pytest.warns(UserWarning, match="metrics that a layer updates .* not logged; give"):
+        assert _called(Watched()) == []
