@@ -148,7 +148,8 @@ class Link:
                 self._refuse()
             else:
                 self._num_received += 1
-                content = self._cut(end + _TAG)[_HEADER.size : end]
+                # A slice of it all would copy a large value twice.
+                _, content, _ = map(self._cut, (_HEADER.size, length, _TAG))
                 self._messages.append(["bytes", content] if kind == _VALUE else json.loads(content))
 
     def _agree(self, theirs: bytes) -> tuple[bytes, bytes]:
