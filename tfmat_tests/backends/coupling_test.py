@@ -6,9 +6,12 @@ import pytest
 import tensorflow as tf
 
 import tfmat
-from tfmat.backends import BackendOptions, make_backend
+from tfmat.backends import BackendOptions, make_backend, pipeline
+from tfmat.backends.coupling import what_couples
+from tfmat.backends.step import Step
 from tfmat.errors import InputError
 from tfmat.models.normalization import ExampleWeightedBatchNormalization
+from tfmat.optimizers.functional import make_functional
 from tfmat.training.parallel_steps import ParallelSteps
 
 layers, ops = keras.layers, keras.ops
@@ -109,3 +112,9 @@ def test_what_knows_of_padding_stays_padded(layer):
     # A loss that nobody knows, or no trial would be made.
     ParallelSteps(_model(layer()), "sgd", lambda y, p: ops.abs(y - p), backend).train(X, Y)
     assert backend._coupled is False
+
+
+def test_a_first_stage_of_known_layers_needs_no_trial():
+    """It has no loss; without a state nothing could be computed."""
+    step = Step(_model(), make_functional("sgd"), pipeline._no_loss, {})
+    assert what_couples(step, None, X, Y) is None
