@@ -207,20 +207,25 @@ def test_a_wrong_call_gets_one_line_and_status_2(
     assert [file.name for file in curve.parent.iterdir()] == ["curve.csv"]
 
 
+def _own_python(program: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    """A program in a Python of its own, which has loaded nothing yet."""
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).resolve().parents[2])}
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+
+
 def test_a_bad_file_is_refused_before_tensorflow_is_loaded(trained_run, tmp_path):
     program = (
         "import sys; from tfmat.cli.main import main; "
         f"status = main(['identify', 'none.csv', '--workdir={trained_run.workdir}']); "
         "sys.exit(status if 'tensorflow' not in sys.modules else 99)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).resolve().parents[2])}
-    process = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
+    process = _own_python(program, tmp_path)
     assert process.returncode == 2, process.stderr
     assert process.stderr == "tfmat: none.csv: no such file\n"
 
@@ -233,14 +238,7 @@ def test_least_squares_waits_for_no_heavy_library(tmp_path):
         "status = main(['identify', str(example_curve('voce')), '--law=voce', '--json=a.json', '--csv=a.csv']); "
         f"sys.exit(', '.join(sorted({heavy} & set(sys.modules))) or status)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).resolve().parents[2])}
-    process = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env=environment,
-    )
+    process = _own_python(program, tmp_path)
     assert process.returncode == 0, process.stderr
     assert "E (MPa)" in process.stdout and "network" not in process.stdout
     (answer,) = json.loads((tmp_path / "a.json").read_text())
