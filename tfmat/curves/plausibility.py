@@ -106,7 +106,7 @@ def _measure(curve: MeasuredCurve, target: CurveTarget, raw: RawCurve) -> _Measu
         if strain[loaded] <= 0 or stress[loaded] <= 0:
             return None
         modulus, error = float(stress[loaded] / strain[loaded]), _SECANT_ERROR
-    # Of few points windows and secants reach beyond the elastic part, and are lower bounds of the modulus.
+    # Windows and secants of few points reach beyond the elastic part, and are lower bounds of the modulus.
     first = int(np.flatnonzero(stress >= _FIRST_AT * stress.max())[0])
     if len(strain) < _FEW_POINTS and strain[first] > 0:
         secant = float(stress[first] / strain[first])

@@ -104,7 +104,6 @@ def fit(
     start: Array | None = None,
     starts: int | None = None,
     deviation: Array | None = None,
-    max_iterations: int | None = None,
     correlated: bool = False,
     compliance: float = 0.0,
     strain_shift: float = 0.0,
@@ -120,7 +119,6 @@ def fit(
       start: labels [curves, p] to start from; None finds them (`start_labels`).
       starts: local searches, from the best of many labels, where `start` is None; None is enough for the law.
       deviation: standard deviation of the noise of each point up to a factor, [curves, points], MPa; None is even.
-      max_iterations: steps tried at the most; None is enough.
       correlated: residuals of neighbouring points may be alike, as they are where the law does not follow the curve;
         covariance and intervals then account for it (see `correlated_errors`). Points stand in order.
       compliance: standard deviation of the share of an elastic strain that machine and extensometer add or leave out.
@@ -133,7 +131,7 @@ def fit(
     residuals = _residuals(law, strain, stress, valid, deviation)
     if start is None:
         start = start_labels(law, residuals.strain, residuals.stress, residuals.weights, starts)
-    found = _minimum(residuals, start, max_iterations)
+    found = _minimum(residuals, start)
     return _answer(residuals, found, correlated, (compliance, strain_shift), elsewhere, thinned)
 
 
@@ -145,13 +143,9 @@ def minima_near(
     return found.labels, found.cost
 
 
-def _minimum(
-    residuals: Residuals,
-    start: Array,
-    max_iterations: int | None = None,
-) -> Minimum:
+def _minimum(residuals: Residuals, start: Array) -> Minimum:
     on_tests = isinstance(residuals.strain, TestSet)
-    max_iterations = max_iterations or (_MOST_ON_TESTS if on_tests else _MOST_ITERATIONS)
+    max_iterations = _MOST_ON_TESTS if on_tests else _MOST_ITERATIONS
     found = minimise(residuals, start, max_iterations)
     unique = residuals.law.sorted_labels(found.labels)
     if unique is not found.labels:

@@ -48,7 +48,7 @@ def prepare_horovod(environment: MutableMapping[str, str] = os.environ) -> None:
 
 # ONEDNN: TensorFlow's own switch for the kernels of oneDNN.
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
-# Processors with one of these get oneDNN from TensorFlow by itself (tsl/util/onednn_env_vars.cc, IsMKLEnabled).
+# Processors with one of these get oneDNN from TensorFlow by itself (tensorflow/core/util/port.cc, DefaultOneDnnPolicy).
 _ONEDNN_BY_ITSELF = {
     "avx512_vnni",
     "avx512_bf16",
@@ -93,9 +93,9 @@ def uses_onednn(
     environment: Mapping[str, str] = os.environ, features: frozenset[str] | None = None
 ) -> bool:
     """Whether TensorFlow uses oneDNN where this is its environment."""
-    said = environment.get(ONEDNN)
-    if said:
-        return said.lower() in ("1", "true")
+    said = environment.get(ONEDNN, "").lower()
+    if said in ("0", "1", "false", "true"):  # TensorFlow takes any other word for none
+        return said in ("1", "true")
     return bool(_ONEDNN_BY_ITSELF & (processor_features() if features is None else features))
 
 

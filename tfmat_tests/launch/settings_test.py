@@ -75,6 +75,8 @@ def test_what_a_user_says_to_open_mpi_stays():
         ({"avx2", "avx512f", "avx512_vnni"}, None, None, None, True),
         ({"avx2", "avx512f", "avx512_vnni"}, None, False, "0", False),
         ({"avx2", "avx512f", "avx512_vnni"}, "1", False, "1", True),
+        # No word of TensorFlow's: it warns and chooses by itself.
+        ({"avx2", "avx512_vnni"}, "yes", None, "yes", True),
         ({"avx"}, None, None, None, False),
         ({"avx"}, None, True, "1", True),
         (set(), None, None, None, False),
