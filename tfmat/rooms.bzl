@@ -1,6 +1,4 @@
-"""The rooms of the house: which may import which. The test of imports reads this table too."""
-
-load("@rules_python//python:defs.bzl", "py_library")
+"""The rooms of the house: which may import which. BUILD and the test of imports read this table."""
 
 # Modules of //tfmat itself that every room may use.
 LEAVES = ["console", "errors", "files"]
@@ -50,28 +48,3 @@ LAYERS["large_batch"] = [
     "workflow",
 ]
 LAYERS["cli"] = list(LAYERS)
-
-# Rooms that are modules of //tfmat and have no folder.
-_MODULES = LEAVES + ["config"]
-
-def room(name):
-    """The library of a folder of tfmat/, with the deps and the visibility that LAYERS says.
-
-    Args:
-      name: the folder's name.
-    """
-    py_library(
-        name = name,
-        srcs = native.glob(["*.py"]),
-        # The pages of the report.
-        data = native.glob(["templates/*"]),
-        visibility = ["//tfmat:__pkg__", "//tfmat_tests:__subpackages__"] + [
-            "//tfmat/%s:__pkg__" % user
-            for user, below in LAYERS.items()
-            if name in below
-        ],
-        deps = [
-            ("//tfmat:" if other in _MODULES else "//tfmat/") + other
-            for other in LEAVES + LAYERS[name]
-        ],
-    )

@@ -1,30 +1,51 @@
 """The layers of the house: every import goes down, in no circle, and the BUILD files say the same as this table."""
 
 import ast
+import functools
 import graphlib
 import pathlib
 import subprocess
 import sys
-import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = PROJECT / "tfmat"
+TESTS_FOLDER = PROJECT / "tfmat_tests"
 
-# The table of the layers is written for Bazel, whose language is a part of Python.
-RULES: list[dict[str, Any]] = []
-ROOMS_BZL: dict[str, Any] = {
-    "load": lambda *names: None,
-    "native": types.SimpleNamespace(glob=lambda patterns: patterns),
-    "py_library": lambda **attributes: RULES.append(attributes),
-}
-exec((PACKAGE / "rooms.bzl").read_text("utf-8"), ROOMS_BZL)
-LEAVES = set(ROOMS_BZL["LEAVES"])
+
+def build_file(folder: pathlib.Path) -> dict[str, Any]:
+    """The rules of a BUILD file, and the tables that it loads. Bazel's language is a part of Python."""
+    rules: dict[str, dict[str, Any]] = {}
+    said: dict[str, Any] = {"rules": rules}
+
+    def load(label: str, *names: str) -> None:
+        table = folder / label.removeprefix(f"//{folder.name}:")
+        if table.is_file():
+            exec(table.read_text("utf-8"), said)
+
+    def rule(**attributes: Any) -> None:
+        rules[attributes["name"]] = {"srcs": [], "deps": [], **attributes}
+
+    def glob(include: list[str], exclude: Iterable[str] = ()) -> list[str]:
+        found = {path for pattern in include for path in folder.glob(pattern) if path.is_file()}
+        found -= {path for pattern in exclude for path in folder.glob(pattern)}
+        return sorted(path.relative_to(folder).as_posix() for path in found)
+
+    said |= {"load": load, "glob": glob, "package": lambda **attributes: None}
+    said |= dict.fromkeys(("py_library", "py_binary", "py_test"), rule)
+    exec((folder / "BUILD").read_text("utf-8"), said)
+    return said
+
+
+# The tables of the layers, and of what tests use, are written for Bazel.
+HOUSE = build_file(PACKAGE)
+TESTS = build_file(TESTS_FOLDER)
+LEAVES = set(HOUSE["LEAVES"])
 LAYERS: dict[str, set[str]] = {leaf: set() for leaf in LEAVES} | {
-    room: set(below) for room, below in ROOMS_BZL["LAYERS"].items()
+    room: set(below) for room, below in HOUSE["LAYERS"].items()
 }
 
 # Modules beside the rooms that are parts of one.
@@ -57,8 +78,13 @@ def module_of(path: pathlib.Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported_modules(path: pathlib.Path) -> Iterator[tuple[int, str]]:
+@functools.cache
+def imported_modules(path: pathlib.Path) -> list[tuple[int, str]]:
     """Line and full name of everything that a file imports, also inside functions."""
+    return list(_imported_modules(path))
+
+
+def _imported_modules(path: pathlib.Path) -> Iterator[tuple[int, str]]:
     module = module_of(path)
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -123,9 +149,9 @@ def test_a_circle_of_files_is_found(tmp_path, monkeypatch):
         graphlib.TopologicalSorter(imports).prepare()
 
 
-def test_every_room_is_in_the_table():
+def test_table_has_every_room_and_no_other():
     rooms = {room_of(module_of(path)) for path in sources()} - {"", "__main__"}
-    assert rooms <= set(LAYERS)
+    assert rooms == set(LAYERS)
 
 
 def test_imports_go_down():
@@ -152,11 +178,6 @@ def test_only_its_backend_imports_a_parallel_library():
     for path in sources():
         inside = path.relative_to(PACKAGE).as_posix()
         uses = {name for _, name in imported_modules(path) if not name.startswith("tfmat.")}
-        attributes = {
-            node.attr
-            for node in ast.walk(ast.parse(path.read_text("utf-8")))
-            if isinstance(node, ast.Attribute)
-        }
         packages = {name.split(".")[0] for name in uses}
         found += [
             f"{inside}: {package}"
@@ -164,7 +185,12 @@ def test_only_its_backend_imports_a_parallel_library():
             if package in packages and not inside.startswith(OWNERS[package])
         ]
         # tf.experimental.dtensor is used without an import of its own.
-        dtensor = "dtensor" in attributes or any("dtensor" in name.split(".") for name in uses)
+        text = path.read_text("utf-8")
+        dtensor = "dtensor" in text and any(
+            isinstance(node, ast.Attribute) and node.attr == "dtensor"
+            for node in ast.walk(ast.parse(text))
+        )
+        dtensor = dtensor or any("dtensor" in name.split(".") for name in uses)
         if dtensor and inside not in OWNERS["dtensor"]:
             found.append(f"{inside}: dtensor")
     assert found == []
@@ -201,36 +227,79 @@ def test_importing_light_rooms_and_commands_loads_no_tensorflow():
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def label(room: str) -> str:
-    return f"//tfmat/{room}" if (PACKAGE / room).is_dir() else f"//tfmat:{room}"
+def targets_of(build: dict[str, Any], attribute: str) -> dict[str, list[str]]:
+    """File -> the targets that name it in this attribute."""
+    found: dict[str, list[str]] = {}
+    for name, rule in build["rules"].items():
+        for file in rule.get(attribute, []):
+            found.setdefault(file, []).append(name)
+    return found
 
 
-def present_rooms() -> list[str]:
-    return sorted(folder.name for folder in PACKAGE.iterdir() if (folder / "BUILD").exists())
+def test_every_module_has_one_target():
+    rooms = {path.relative_to(PACKAGE).as_posix(): [room_of(module_of(path))] for path in sources()}
+    named = {"__init__.py": ["package"], "__main__.py": ["main"]}
+    assert targets_of(HOUSE, "srcs") == rooms | named
 
 
-def test_every_room_has_a_build_file():
-    rooms = {path.parent.name for path in PACKAGE.glob("*/*.py")} - {"configs"}
-    assert rooms == set(present_rooms())
-    tests = {path.parent for path in (PROJECT / "tfmat_tests").glob("*/*_test.py")}
-    assert [str(folder) for folder in tests if not (folder / "BUILD").exists()] == []
+def test_every_test_has_one_target():
+    files = {path.relative_to(TESTS_FOLDER) for path in TESTS_FOLDER.rglob("*_test.py")}
+    files -= {pathlib.Path(name) for name in TESTS["WHOLE_PROJECT"]}
+    rooms = {
+        f"$(rootpath {file})": [f"{file.parent.name or 'outside_rooms'}_tests"] for file in files
+    }
+    assert targets_of(TESTS, "args") == rooms
+    assert len(TESTS["ROOMS"]) == len({name for (name,) in rooms.values()})
 
 
-@pytest.mark.parametrize("room", present_rooms())
+@pytest.mark.parametrize("room", LAYERS)
 def test_build_file_states_the_layers(room):
-    assert f'\nroom(name = "{room}")\n' in (PACKAGE / room / "BUILD").read_text("utf-8")
-    ROOMS_BZL["room"](room)
-    rule = RULES.pop()
-    exists = {*present_rooms(), *(path.stem for path in PACKAGE.glob("*.py"))}
-    assert set(rule["deps"]) == {label(other) for other in allowed(room) & exists}
+    assert set(HOUSE["rules"][room]["deps"]) - {":package"} == {
+        f":{name}" for name in allowed(room)
+    }
 
-    users = {other for other in exists & set(LAYERS) if room in LAYERS[other]}
-    packages = {
-        f"//tfmat/{user}:__pkg__" if (PACKAGE / user).is_dir() else "//tfmat:__pkg__"
-        for user in users
-    }
-    # //tfmat:tfmat and //tfmat:main stand above all rooms.
-    assert set(rule["visibility"]) == packages | {
-        "//tfmat:__pkg__",
-        "//tfmat_tests:__subpackages__",
-    }
+
+def laid_out(target: str) -> set[str]:
+    """The targets of tfmat/ that Bazel lays out for one of them."""
+    deps = HOUSE["rules"][target]["deps"]
+    return {target}.union(*(laid_out(name.removeprefix(":")) for name in deps))
+
+
+def imports_of_tests(room: str) -> list[str]:
+    """Imports of a room's tests, also through each other, that Bazel does not lay out for them."""
+    rule = TESTS["rules"][f"{room}_tests"]
+    files = {TESTS_FOLDER / file for file in rule["srcs"] + TESTS["rules"]["shared"]["srcs"]}
+    labels = {name.removeprefix("//tfmat:") for name in rule["deps"]} - {":shared"}
+    rooms = set().union(*(laid_out(name) for name in labels))
+    folder = "" if room == "outside_rooms" else room
+    # Grows by what these files import.
+    waiting = [TESTS_FOLDER / file for file in rule["srcs"] if file.rpartition("/")[0] == folder]
+    wrong = []
+    for path in waiting:
+        for line, name in imported_modules(path):
+            place = f"{path.relative_to(PROJECT)}:{line} imports {name}"
+            if name.startswith("tfmat.") and not name.startswith("tfmat.__"):
+                wrong += [place] if room_of(name) not in rooms else []
+            module = name if is_file(name) else name.rpartition(".")[0]
+            if module.startswith("tfmat_tests.") and is_file(module):
+                file = (PROJECT / module.replace(".", "/")).with_suffix(".py")
+                wrong += [place] if file not in files else []
+                waiting += [file] if file not in waiting else []
+    return wrong
+
+
+@pytest.mark.parametrize("room", TESTS["ROOMS"])
+def test_tests_import_what_bazel_lays_out(room):
+    assert imports_of_tests(room) == []
+
+
+def test_what_is_not_laid_out_is_found(monkeypatch):
+    rule = TESTS["rules"]["models_tests"]
+    monkeypatch.setitem(rule, "deps", [":shared", "//tfmat:models"])
+    wrong = imports_of_tests("models")
+    assert wrong and all("imports tfmat." in line for line in wrong)
+    rule = TESTS["rules"]["cli_tests"]
+    own = [file for file in rule["srcs"] if file.startswith("cli/")]
+    monkeypatch.setitem(rule, "srcs", own)
+    wrong = imports_of_tests("cli")
+    assert wrong and all("imports tfmat_tests." in line for line in wrong)

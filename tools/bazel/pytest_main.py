@@ -1,4 +1,4 @@
-"""Runs pytest on the one file that Bazel names, among the files that Bazel laid out for it."""
+"""Runs pytest on the files that Bazel names, among the files that Bazel laid out for it."""
 
 import os
 import sys

@@ -1,0 +1,38 @@
+"""The rooms of tests: what each may use. BUILD makes a target of each, and the test of imports reads this table."""
+
+# Tests that look at the whole project as it lies in its folder; Bazel shows a test only what it depends on.
+WHOLE_PROJECT = [
+    "docs_test.py",
+    "imports_test.py",
+    "older_files_test.py",
+    "packaging_test.py",
+    "readme_test.py",
+]
+
+# Room -> rooms of tfmat/ that its tests use, rooms of tests whose files they use, other targets whose files they read,
+# and whether they are light: without TensorFlow, and done in minutes.
+ROOMS = {
+    "backends": dict(tfmat = ["backends", "data", "launch", "ranks", "training"], tests = ["ranks", "training"]),
+    "cards": dict(tfmat = ["cards"], light = True),
+    "cli": dict(tfmat = ["cli"], tests = ["curves", "report", "simulators"]),
+    "curves": dict(tfmat = ["curves", "data"], light = True),
+    "data": dict(tfmat = ["data"]),
+    "end_to_end": dict(tfmat = ["cli"], tests = ["simulators"], files = ["//tools"]),
+    "horovod": dict(tfmat = ["horovod"]),
+    "identification": dict(tfmat = ["cli", "identification"], tests = ["curves", "simulators"]),
+    "large_batch": dict(tfmat = ["cli", "large_batch"]),
+    "launch": dict(tfmat = ["cli", "launch"], files = ["//tools"]),
+    "materials": dict(tfmat = ["curves", "materials"], light = True),
+    "models": dict(tfmat = ["models", "workflow"]),
+    "optimizers": dict(tfmat = ["optimizers", "training"]),
+    "ranks": dict(tfmat = ["ranks"]),
+    # These files lie beside the rooms of tests: tests of modules without a room.
+    "outside_rooms": dict(tfmat = ["cli"], tests = ["report", "scaling", "tuning"]),
+    "report": dict(tfmat = ["report"], light = True),
+    "scaling": dict(tfmat = ["cli", "scaling"], tests = ["ranks", "report"], files = ["//tools"]),
+    "simulators": dict(tfmat = ["cli", "simulators"], files = ["//tools"]),
+    "tools": dict(tfmat = ["cli"], tests = ["simulators"], files = ["//configs", "//tools"]),
+    "training": dict(tfmat = ["horovod", "report", "training"], tests = ["backends"]),
+    "tuning": dict(tfmat = ["cli", "tuning"], tests = ["report"], files = ["//tools"]),
+    "workflow": dict(tfmat = ["cli"], tests = ["report", "simulators"]),
+}
