@@ -7,7 +7,7 @@ __version__ = "0.1.0"
 
 # Name -> module. TensorFlow is imported when one of them is first used, not by `import tfmat`.
 _PUBLIC = {
-    "ParallelSteps": "tfmat.training.parallel_steps",
+    "ParallelSteps": "tfmat.training.trainer",
     "Trainer": "tfmat.training.trainer",
     "identify": "tfmat.identification.api",
     "mesh_backend": "tfmat.backends.registry",

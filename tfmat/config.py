@@ -1,23 +1,496 @@
-"""The one schema of a run's config: every key with its default, type and meaning; checking; JSON.
+"""The config of a run: its keys and their types, what is allowed, lengths in steps or epochs, files and overrides."""
 
-A config file is a Python file with `get_config()` that starts from `default_config()` and changes a few keys.
-On the command line `--config.KEY=VALUE` changes one more. Keys under `ranges` and `fixed` are names of the law's
-parameters, so they are free here and checked by the law.
-"""
-
+import dataclasses
+import itertools
 import math
 import os
 import pathlib
+import re
 import traceback
 import types
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar
 
 from ml_collections import ConfigDict as Config
 
-from tfmat.config_schema import FREE_SECTIONS, OPTIONS, Option
 from tfmat.errors import InputError, nearest
 from tfmat.files import check_json, flatten, literal, read_json
+
+# --------------------------------------------------------------------------------------------------
+# Lengths of training: durations (`20steps`, `8epochs`, `90s`, `10m`, `2h`), and epochs in steps, also where the batch
+# grows from epoch to epoch (Smith et al. 2017, arXiv:1711.00489).
+
+
+Growth = tuple[tuple[int, int], ...]
+_NEVER = 2**62
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_ALSO = {"step": "steps", "epoch": "epochs", "min": "m", "sec": "s"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Duration:
+    """A number with a unit."""
+
+    value: float
+    unit: Literal["steps", "epochs", "s", "m", "h"]
+
+    @classmethod
+    def parse(cls, text: str) -> "Duration":
+        """Reads a number with a unit; InputError says which units there are."""
+        match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([a-z]+)\s*", str(text))
+        if match:
+            value, unit = float(match[1]), _ALSO.get(match[2], match[2])
+            known = unit in ("steps", "epochs", *_SECONDS)
+            if known and math.isfinite(value) and (unit != "steps" or value == int(value)):
+                return cls(value, unit)  # type: ignore[arg-type]
+        raise InputError(
+            f"'{text}' is not a duration; give a number with a unit: 20steps, 8epochs, 90s, 10m or 2h"
+        )
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds for a duration in time; None for one in steps or epochs."""
+        return self.value * _SECONDS[self.unit] if self.unit in _SECONDS else None
+
+    def steps(self, steps_per_epoch: int) -> int:
+        """Steps for a duration in steps or epochs."""
+        if self.seconds is not None:
+            raise ValueError(f"{self} is a time; its steps follow from a measured rate")
+        return round(self.value * (steps_per_epoch if self.unit == "epochs" else 1))
+
+    def __str__(self) -> str:
+        return f"{self.value:g}{self.unit}"
+
+
+def seconds_of(text: str) -> float | None:
+    """Seconds of a time as people write it; None for steps or epochs. InputError where it is no duration."""
+    return Duration.parse(text).seconds
+
+
+ONE_EPOCH, NO_STEPS = Duration(1, "epochs"), Duration(0, "steps")
+
+
+def parse_growth(text: str) -> Growth:
+    """`4epochs:2,6epochs:4` -> ((4, 2), (6, 4)): from which epoch on the batch is how many times the first one.
+
+    Raises:
+      InputError: where it is of another form, or the epochs do not rise.
+    """
+    found = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        match = re.fullmatch(r"(\d+)\s*epochs?\s*:\s*(\d+)", part)
+        if not match:
+            raise InputError(
+                f"'{part}' is no growth of the batch; write whole epochs and a factor: 4epochs:2,6epochs:4"
+            )
+        found.append((int(match[1]), int(match[2])))
+    epochs, factors = [0, *(e for e, _ in found)], [1, *(f for _, f in found)]
+    if any(b <= a for a, b in itertools.pairwise(epochs)) or min(factors) < 1:
+        raise InputError(
+            f"'{text}': epochs must rise from 1 on, and factors (of the first batch) be 1 or more"
+        )
+    return tuple(found)
+
+
+def is_growth(text: str) -> bool:
+    """Whether `parse_growth` takes it."""
+    try:
+        parse_growth(text)
+    except InputError:
+        return False
+    return True
+
+
+@dataclasses.dataclass(frozen=True)
+class EpochPlan:
+    """Batches and steps of each epoch; the order of the examples does not depend on it.
+
+    Attributes:
+      num_examples: in an epoch.
+      global_batch_size: of the first epoch.
+      growth: see `parse_growth`.
+    """
+
+    num_examples: int
+    global_batch_size: int
+    growth: Growth = ()
+
+    def __post_init__(self) -> None:
+        largest = self.batch_size(_NEVER)
+        if self.growth and largest > self.num_examples:
+            raise InputError(
+                f"batch_growth makes the batch {largest}, there are {self.num_examples} training examples; "
+                "let it grow less"
+            )
+
+    def factor(self, epoch: int) -> int:
+        """How many times the first batch that of `epoch` (from 0) is."""
+        return next((factor for first, factor in reversed(self.growth) if epoch >= first), 1)
+
+    def batch_size(self, epoch: int) -> int:
+        """Examples per step in `epoch` (from 0)."""
+        return self.global_batch_size * self.factor(epoch)
+
+    def steps_in(self, epoch: int) -> int:
+        """Steps of `epoch`, a last partial batch included."""
+        return -(-self.num_examples // self.batch_size(epoch))
+
+    def first_step(self, epoch: int) -> int:
+        """Global step at which `epoch` begins."""
+        return sum(
+            steps * (min(epoch, stop) - start)
+            for start, stop, steps in self._stages()
+            if start < epoch
+        )
+
+    def locate(self, step: int) -> tuple[int, int]:
+        """(epoch, step within it) of a global step."""
+        stages = [stage for stage in self._stages() if self.first_step(stage[0]) <= step]
+        start, _, steps = stages[-1]
+        epochs, within = divmod(step - self.first_step(start), steps)
+        return start + epochs, within
+
+    def epochs(self, step: int) -> float:
+        """Epochs that are done after `step` steps, with their fraction."""
+        epoch, within = self.locate(step)
+        return epoch + within / self.steps_in(epoch)
+
+    def steps(self, duration: Duration) -> int:
+        """Steps that a duration in steps or epochs takes from the start."""
+        if duration.unit == "steps":
+            return duration.steps(1)
+        if duration.seconds is not None:
+            raise ValueError(f"{duration} is a time; its steps follow from a measured rate")
+        if not self.growth:
+            return duration.steps(self.steps_in(0))
+        epoch = math.floor(duration.value)
+        return self.first_step(epoch) + round((duration.value - epoch) * self.steps_in(epoch))
+
+    def next_multiple(self, duration: Duration, step: int) -> int:
+        """The first step after `step` at which a whole number of `duration`s is done."""
+        if duration.unit == "steps" or not self.growth:
+            length = max(1, self.steps(duration))
+            return (step // length + 1) * length
+        count = math.floor(self.epochs(step) / duration.value + 1e-9)
+        while True:
+            count += 1
+            found = self.steps(Duration(count * duration.value, "epochs"))
+            if found > step:
+                return found
+
+    def _stages(self) -> list[tuple[int, int, int]]:
+        """(first epoch, epoch after the last, steps an epoch) of each batch size."""
+        starts = [0, *(first for first, _ in self.growth)]
+        stops = [*starts[1:], _NEVER]
+        return [
+            (start, stop, self.steps_in(start)) for start, stop in zip(starts, stops, strict=True)
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSteps:
+    """What a schedule of the learning rate must know of a run.
+
+    Attributes:
+      total: steps of the whole run.
+      warmup: of these, the first, in which the rate rises.
+      falls: steps at which the rate of a step schedule falls.
+    """
+
+    total: int
+    warmup: int = 0
+    falls: tuple[int, ...] = ()
+
+
+# --------------------------------------------------------------------------------------------------
+# The keys of a run's config: name, default, type, meaning. The only place where a key is declared.
+
+
+# ruff: noqa: E501 (a table is read by rows)
+
+
+# Sections whose keys are names of the law's parameters,
+# or settings of its tests.
+FREE_SECTIONS = ("ranges", "fixed", "test_ranges")
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One key of the config.
+
+    Attributes:
+      name: dotted, e.g. `optimizer.learning_rate`.
+      default: value when nobody sets it.
+      kind: `int`, `float`, `str`, `bool`, `duration`, `steps` (a duration not in time), or `ints`, `floats`, `words` for tuples.
+      meaning: one line for `--help`, with the unit.
+      valid: the condition in words, for error messages.
+      accepts: the condition.
+      choices: the valid strings, where there are few.
+      optional: whether None (`none` on the command line) is valid.
+    """
+
+    name: str
+    default: Any
+    kind: str
+    meaning: str
+    valid: str = ""
+    accepts: Callable[[Any], bool] = lambda value: True
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+
+    def parse(self, text: str) -> Any:
+        """The value that `text` on the command line means; checked."""
+        if self.kind in ("str", "words", "duration", "steps") or (
+            self.optional and text.lower() == "none"
+        ):
+            return self.check(None if self.optional and text.lower() == "none" else text)
+        try:
+            value = literal(text.capitalize() if self.kind == "bool" else text)
+        except ValueError:
+            value = text
+        return self.check(value)
+
+    def check(self, value: Any) -> Any:
+        """`value` in the key's own type; InputError where it is not of that type or not valid."""
+        if value is None and self.optional:
+            return None
+        converted = _CONVERSIONS[self.kind](value)
+        if self.kind in ("duration", "steps") and converted is not None:
+            self._check_duration(converted)
+        if converted is None:
+            raise InputError(
+                f"config key {self.name} is {value!r}; give {_KINDS[self.kind]}{self._condition()}"
+            )
+        if self.choices and converted not in self.choices:
+            raise InputError(
+                f"config key {self.name} is '{converted}'{nearest(converted, self.choices)}"
+            )
+        if not self.accepts(converted):
+            raise InputError(f"config key {self.name} is {value!r}; it must be {self.valid}")
+        return converted
+
+    def _check_duration(self, text: str) -> None:
+        try:
+            duration = Duration.parse(text)
+        except InputError as error:
+            raise InputError(f"config key {self.name}: {error}") from error
+        if self.kind == "steps" and duration.seconds is not None:
+            raise InputError(f"config key {self.name} is '{text}'; give it in steps or epochs")
+
+    def _condition(self) -> str:
+        return f", {self.valid}" if self.valid else ""
+
+
+def _to_int(value: Any) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if math.isfinite(value) and value == int(value) else None
+
+
+def _to_float(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def _to_tuple(convert: Callable[[Any], Any]) -> Callable[[Any], tuple | None]:
+    def to_tuple(value: Any) -> tuple | None:
+        items = tuple(
+            convert(item) for item in (value if isinstance(value, tuple | list) else (value,))
+        )
+        return None if any(item is None for item in items) else items
+
+    return to_tuple
+
+
+def _to_words(value: Any) -> tuple[str, ...] | None:
+    words = tuple(value.split(",")) if isinstance(value, str) else value
+    if not isinstance(words, tuple | list) or not all(isinstance(w, str) and w for w in words):
+        return None
+    return tuple(words)
+
+
+_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    "int": _to_int,
+    "float": _to_float,
+    "str": lambda value: value if isinstance(value, str) else None,
+    "duration": lambda value: value if isinstance(value, str) else None,
+    "steps": lambda value: value if isinstance(value, str) else None,
+    "bool": lambda value: value if isinstance(value, bool) else None,
+    "ints": _to_tuple(_to_int),
+    "floats": _to_tuple(_to_float),
+    "words": _to_words,
+}
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a word",
+    "duration": "a duration such as 20steps, 8epochs or 10m",
+    "steps": "a duration such as 20steps or 2epochs",
+    "bool": "true or false",
+    "ints": "whole numbers, such as 16,24",
+    "floats": "numbers, such as 0.01,0.05",
+    "words": "words with commas between them",
+}
+
+
+def _positive(value: Any) -> bool:
+    return value > 0
+
+
+def _not_negative(value: Any) -> bool:
+    return value >= 0
+
+
+def _fraction(value: Any) -> bool:
+    return 0 <= value < 1
+
+
+def _all_positive(values: tuple) -> bool:
+    return len(values) > 0 and all(value > 0 for value in values)
+
+
+def _rising_pair(values: tuple) -> bool:
+    return len(values) == 2 and 0 < values[0] <= values[1]
+
+
+def _says_where(text: str) -> bool:
+    """Whether a model's cuts are said in it, see tfmat.networks.segments; which layers there are is found out later."""
+    if text.startswith("every:"):
+        return text[6:].isdecimal() and int(text[6:]) > 0
+    try:
+        return all(re.compile(rule) and rule for rule in text.split(","))
+    except re.error:
+        return False
+
+
+def _small_pair(most: float) -> Callable[[Any], bool]:
+    return lambda values: _rising_pair(values) and values[1] <= most
+
+
+ACTIVATIONS = (
+    "relu",
+    "leaky_relu",
+    "elu",
+    "selu",
+    "softplus",
+    "tanh",
+    "sigmoid",
+    "gelu",
+    "silu",
+    "linear",
+)
+
+_ALL = (
+    Option("law", "hahn_tsai", "str", "material law: a name from `tfmat laws`, or path/to/file.py:ClassName"),
+    Option("tests", None, "words", "test programmes of a record, from `tfmat laws --tests`, or path/to/file.py:ClassName: cyclic, or uniaxial,planar (none: the law's own)", optional=True),
+    Option("seed", 0, "int", "of the curves, the weights and the order of examples", "0 or more", _not_negative),
+    Option("global_batch_size", 150, "int", "examples a step, over all workers", "1 or more", _positive),
+    Option("batch_growth", "", "str", "from which epochs on the batch is how many times global_batch_size: 4epochs:2,6epochs:4", "whole epochs that rise and factors, such as 4epochs:2,6epochs:4", is_growth),
+    Option("train_for", "8epochs", "duration", "length of training: 20steps, 8epochs, 90s, 10m, 2h"),
+    Option("target_val_loss", None, "float", "stop as soon as val_loss is at or below this; negative for a log density", optional=True),
+    Option("loss_weights", None, "floats", "of the parameters' squared errors, in their order; only their ratios count (none: all alike)", "positive", _all_positive, optional=True),
+    Option("steps_per_call", None, "int", "training steps in one call of the graph (none: about half a second's worth)", "1 or more", _positive, optional=True),
+    Option("profile", False, "bool", "measure the parts of steps, in one call of the graph in eight: a table at the end, profile.json (docs/where_time_goes.md)"),
+    Option("trace_steps", None, "int", "record every operation of so many steps in trace.json.gz (none: no trace)", "1 or more", _positive, optional=True),
+    Option("jit_compile", False, "bool", "compile the step with XLA (slower on CPUs; measure)"),
+    Option("precision", "float32", "str", "of dense layers in training steps: float32, bfloat16 (weights and sums stay float32), or auto: bfloat16 where a trial finds it faster", choices=("float32", "bfloat16", "auto")),
+    Option("mesh", "batch:1", "str", "named axes: dtensor: with their devices, such as batch:4,model:2; horovod, mpi: with their processes, such as stage:2 or batch:2,stage:2, where each stage has a part of the network (docs/large_networks.md)"),
+    Option("stages", "", "str", "pipeline stages: regular expressions over names of layers behind which the network is cut, with commas between them (none: cuts that balance the bytes of weights)"),
+    Option("micro_batches", None, "int", "pipeline stages: parts of a worker's batch that go through the stages one after the other (none: four for each stage)", "1 to 64", lambda v: 1 <= v <= 64, optional=True),
+    Option("schedule", "1f1b", "str", "pipeline stages: gpipe: all forward passes, then all backward passes; 1f1b: backward passes as soon as they can begin, with fewer activations in memory", choices=("gpipe", "1f1b")),
+    Option("layouts", "", "str", "dtensor: rules REGEX=LAYOUT;... over variable paths before the default, such as hidden/kernel=-,model"),
+    Option("zero_stage", 0, "int", "shard over the batch axis or the processes 0 nothing, 1 slots, 2 and gradients, 3 (dtensor) and weights", "0, 1, 2 or 3", lambda v: v in (0, 1, 2, 3)),
+    Option("compression", "none", "str", "horovod, mpi: of the gradients on their way between workers, for slow networks (docs/slow_networks.md)", choices=("none", "fp16", "bf16", "int8", "sign", "topk", "powersgd")),
+    Option("compression_rank", 4, "int", "powersgd: rank of the product that a gradient is sent as", "1 or more", _positive),
+    Option("compression_fraction", 0.01, "float", "topk: share of a gradient's numbers that is sent", "above 0, up to 0.5", lambda v: 0 < v <= 0.5),
+    Option("reduction", "flat", "str", "horovod, mpi: flat, or hierarchical: sums within each node first, then between the nodes' first ranks, for nodes of several ranks on a slow network", choices=("flat", "hierarchical")),
+    Option("bucket_mb", None, "float", "horovod, mpi: gradients are summed in buckets of so many megabytes, each while the rest of the backward pass computes, for wide networks on fast links (none: all in one)", "positive", _positive, optional=True),
+    Option("local_steps", 1, "int", "horovod, mpi: steps that each worker takes by itself before the workers meet (1: they sum gradients in every step); asynchronous with averaging: between two averagings that a worker begins", "1 or more", _positive),
+    Option("outer_learning_rate", None, "float", "local steps: of the step that the weights take at a meeting (none: 0.7 with 16 to 25 local steps, or 0.5 with overlap_meetings, else 1)", "positive", _positive, optional=True),
+    Option("outer_momentum", None, "float", "local steps: Nesterov momentum of that step (none: 0.9 with 16 to 25 local steps, or 0.8 with overlap_meetings, 0.5 with more, 0 with fewer)", "0 or more, below 1", _fraction, optional=True),
+    Option("overlap_meetings", False, "bool", "local steps: what the workers moved comes together while they take the next local steps, so that nobody waits for a slow network; each meeting brings the mean of the round before"),
+    Option("quorum", None, "int", "asynchronous: gradients of the workers that make a step; later ones are dropped (none: each moves the weights at once)", "1 or more", _positive, optional=True),
+    Option("averaging", False, "bool", "asynchronous: each worker trains weights of its own, and averages them with those of one other worker at a time, drawn at random (docs/slow_networks.md)"),
+    Option("staleness_scaling", "none", "str", "asynchronous: the weights' step as it is (none), times 1 / (1 + staleness) (inverse), or its root (sqrt)", choices=("none", "inverse", "sqrt")),
+    Option("accumulate", 1, "int", "horovod, mpi: parts of a worker's batch that go through one after the other, for batches larger than memory", "1 or more", _positive),
+    Option("offload", "none", "str", "single, horovod, mpi: the optimizer's slots are in memory (none), or in a temporary file from which they come block by block (slots), for networks beyond memory", choices=("none", "slots")),
+    Option("offload_dir", None, "str", "folder of that file, on a fast disk of the machine (none: the run's folder)", optional=True),
+    Option("data.num_curves", 1_000_000, "int", "curves for training (75 %) and validation (25 %)", "8 or more", lambda v: v >= 8),
+    Option("data.num_train", None, "int", "training curves that are used, the first of the data set (none: all)", "1 or more", _positive, optional=True),
+    Option("data.num_test", 10_000, "int", "further curves that never train", "1 or more", _positive),
+    Option("data.seed", None, "int", "of the curves, if not `seed`", "0 or more", _not_negative, optional=True),
+    Option("data.noise_mpa", None, "float", "standard deviation of the stress noise, MPa (none: the law's)", "0 or more", _not_negative, optional=True),
+    Option("data.noise_relative", 0.0, "float", "standard deviation of the stress noise as a fraction of the stress", "0 or more, below 1", _fraction),
+    Option("data.noise_of_maximum", None, "floats", "range of further noise as a fraction of the curve's largest stress, drawn log-uniformly for each (none: no such noise)", "LOW,HIGH with 0 < low <= high <= 0.5", _small_pair(0.5), optional=True),
+    Option("data.noise_correlation", None, "floats", "range of the correlation of neighbouring points' noise, drawn log-uniformly (none: points err independently)", "LOW,HIGH with 0 < low <= high <= 0.999", _small_pair(0.999), optional=True),
+    Option("data.noise_told", False, "bool", "whether records of tests tell the network how large each test's noise is"),
+    Option("data.measured_points", None, "ints", "range of the number of points that the machine records, drawn log-uniformly; they go onto the curve's points as a file's do, of tests they stand in the record as they are (none: measured at the curve's points)", "LOW,HIGH with 8 <= low <= high <= 10000", lambda v: len(v) == 2 and 8 <= v[0] <= v[1] <= 10_000, optional=True),
+    Option("data.strain_offset", None, "floats", "range of an error of the strain's zero (standard deviation), drawn log-uniformly (none: zero is zero)", "LOW,HIGH with 0 < low <= high <= 0.01", _small_pair(0.01), optional=True),
+    Option("data.stress_offset", None, "floats", "range of an error of the stress's zero (standard deviation), MPa, drawn log-uniformly (none: zero is zero)", "LOW,HIGH with 0 < low <= high", _rising_pair, optional=True),
+    Option("data.toe", None, "floats", "range of the slack that a strain takes up which rises from zero, drawn log-uniformly (none: the specimen bears from the start)", "LOW,HIGH with 0 < low <= high <= 0.1", _small_pair(0.1), optional=True),
+    Option("data.machine_stiffness", None, "floats", "range of the apparent modulus of what gives way beside the specimen, MPa: the measured strain is the specimen's and stress / stiffness; drawn log-uniformly (none: the specimen's own strain is measured)", "LOW,HIGH with 0 < low <= high", _rising_pair, optional=True),
+    Option("data.misfit", None, "floats", "range of a smooth deviation from the law as a fraction of the stress (standard deviation), drawn log-uniformly (none: follows the law)", "LOW,HIGH with 0 < low <= high <= 0.5", _small_pair(0.5), optional=True),
+    Option("data.yield_spread", None, "floats", "range of half the spread of ln(yield stress) in the specimen, which rounds the knee, drawn log-uniformly (none: a sharp knee)", "LOW,HIGH with 0 < low <= high <= 2", _small_pair(2), optional=True),
+    Option("data.laboratory", False, "bool", "whether options of the observation model that are none are those of the law's family (docs/tests.md), drawn noise in place of the law's"),
+    Option("data.noise_strain", None, "float", "standard deviation of the strain's noise in tests that drive the stress (none: the law's)", "0 or more", _not_negative, optional=True),
+    Option("data.missing_tests", 0.0, "float", "probability that a test of several is missing in a record", "0 or more, below 1", _fraction),
+    Option("data.max_strain", None, "floats", "range of the curves' maximum strain (none: the law's)", "LOW,HIGH with 0 < low <= high", _rising_pair, optional=True),
+    Option("data.strength_mpa", None, "floats", "range of the stress at which curves break off, MPa (none: the law's)", "LOW,HIGH with 0 < low <= high", _rising_pair, optional=True),
+    Option("data.strength_cut_off", True, "bool", "whether curves break off at the strength"),
+    Option("data.num_points", 200, "int", "points a curve", "16 or more", lambda v: v >= 16),
+    Option("data.num_validation", 25_000, "int", "validation curves used after every epoch (all of them at the end)", "1 or more", _positive),
+    Option("data.reading", "auto", "str", "memory, stream, or auto: memory where the set fits", choices=("auto", "memory", "stream")),
+    Option("data.sharding", "partition", "str", "horovod: workers share each global batch (partition), or each draws for itself from the whole set (independent)", choices=("partition", "independent")),
+    Option("model.input_scaling", "data_set", "str", "of strain and stress: data_set (divided by the largest of the set), or curve (by each curve's own, whose logarithms are inputs then)", choices=("data_set", "curve")),
+    Option("model.representation", "points", "str", "of a record for the dense layers: points (through convolutions); plastic_spectrum (moduli, plastic path and a spectrum of hardening, of metals whose strain is driven, once or to and fro); or fit (the parameters that fit the record best, how well they are known, and what is left: any law; the network answers around them). No convolutions with the last two", choices=("points", "plastic_spectrum", "fit")),
+    Option("model.conv_filters", (16, 24), "ints", "filters of each convolution", "positive", _all_positive),
+    Option("model.kernel_sizes", (7, 7), "ints", "kernel of each convolution, points", "positive", _all_positive),
+    Option("model.convolution", "direct", "str", "direct, or unfolded: as a matrix product, which dtensor can divide over channels (slower on one device)", choices=("direct", "unfolded")),
+    Option("model.pool_size", 2, "int", "max-pooling after each convolution, points (1: none)", "1 or more", _positive),
+    Option("model.hidden_units", (125,), "ints", "units of each dense layer", "positive", _all_positive),
+    Option("model.activation", "relu", "str", "of convolutions and dense layers", choices=ACTIVATIONS),
+    Option("model.dropout", 0.0, "float", "rate after each dense layer", "0 or more, below 1", _fraction),
+    Option("model.batch_normalization", "none", "str", "none, synchronized (statistics of the whole batch), or local (of each worker's part)", choices=("none", "synchronized", "local")),
+    Option("model.ghost_batch_size", None, "int", "examples a ghost batch of local batch normalization (none: a worker's whole part)", "2 or more", lambda v: v >= 2, optional=True),
+    Option("model.uncertainty", "none", "str", "none, gaussian: a head that says how far off each answer may be, or flow: the whole joint posterior", choices=("none", "gaussian", "flow")),
+    Option("model.couplings", 6, "int", "with model.uncertainty=flow: bends of the posterior, one after the other, each of half of the parameters given the others", "1 or more", _positive),
+    Option("model.coupling_units", 32, "int", "hidden units of each coupling", "1 or more", _positive),
+    Option("model.recompute", "none", "str", "where the network is cut, so that training keeps only what goes over the cuts and computes the rest twice (docs/large_networks.md): every:K layers with weights, or regular expressions over names of layers, with commas between them", "none, every:K with K of 1 or more, or regular expressions", _says_where),
+    Option("optimizer.name", "adam", "str", "optimizer", choices=("sgd", "adam", "adamw", "nadam", "rmsprop", "adagrad", "lion", "lars", "larc", "novograd", "lamb")),
+    Option("optimizer.learning_rate", 1e-3, "float", "peak learning rate", "positive", _positive),
+    Option("optimizer.schedule", "cosine", "str", "of the learning rate over the run", choices=("constant", "step", "cosine", "polynomial")),
+    Option("optimizer.step_every", "2epochs", "steps", "step schedule: between two falls, in steps or epochs"),
+    Option("optimizer.step_factor", 0.1, "float", "step schedule: of the rate at each fall", "above 0, below 1", lambda v: 0 < v < 1),
+    Option("optimizer.power", 1.0, "float", "polynomial schedule: of what is left of the run", "positive", _positive),
+    Option("optimizer.scaling", "none", "str", "learning rate times B / reference_batch_size (linear), its square root (sqrt), or as it is (none); B is the batch of a step: the global one, or with local_steps a worker's part", choices=("none", "linear", "sqrt")),
+    Option("optimizer.reference_batch_size", 75, "int", "global batch that learning_rate is for, where scaling is not none", "1 or more", _positive),
+    Option("optimizer.warmup", "0steps", "steps", "linear rise from 0 (with scaling: from the unscaled rate) to the peak, in steps or epochs"),
+    Option("optimizer.final_fraction", 0.0, "float", "what is left of the peak at the end of cosine and polynomial", "0 to 1", lambda v: 0 <= v <= 1),
+    Option("optimizer.momentum", 0.9, "float", "of SGD, RMSprop, LARS and LARC", "0 or more, below 1", _fraction),
+    Option("optimizer.nesterov", True, "bool", "Nesterov momentum for SGD"),
+    Option("optimizer.weight_decay", 0.0, "float", "decoupled weight decay", "0 or more", _not_negative),
+    Option("optimizer.trust_coefficient", 0.001, "float", "of LARS and LARC", "positive", _positive),
+    Option("optimizer.gradient_noise", 0.0, "float", "variance of noise added to the gradients at the first step (0: none)", "0 or more", _not_negative),
+    Option("optimizer.gradient_noise_decay", 0.55, "float", "the noise's variance falls as 1 / (1 + step) to this power", "0 or more", _not_negative),
+    Option("optimizer.sam_rho", None, "float", "sharpness-aware minimisation: the gradient is taken where the loss is about the largest within this distance, such as 0.05; a step takes about twice as long (none: at the weights)", "positive", _positive, optional=True),
+    Option("optimizer.clip_norm", None, "float", "clip gradients to this global norm", "positive", _positive, optional=True),
+    Option("checkpoint.keep", 3, "int", "checkpoints kept", "1 or more", _positive),
+    Option("checkpoint.every", "1epochs", "duration", "a duration between checkpoints: steps, epochs or time"),
+    Option("callbacks.early_stopping_patience", None, "int", "stop after so many epochs without a better val_loss", "1 or more", _positive, optional=True),
+)  # fmt: skip
+
+OPTIONS: dict[str, Option] = {option.name: option for option in _ALL}
+
+
+# --------------------------------------------------------------------------------------------------
+# The one schema of a run's config: every key with its default, type and meaning; checking; JSON.
+#
+# A config file is a Python file with `get_config()` that starts from `default_config()` and changes a few keys.
+# On the command line `--config.KEY=VALUE` changes one more. Keys under `ranges` and `fixed` are names of the law's
+# parameters, so they are free here and checked by the law.
+
 
 Kind = TypeVar("Kind")
 

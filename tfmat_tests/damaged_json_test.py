@@ -10,24 +10,22 @@ from typing import TypedDict
 import pytest
 
 from tfmat.curves.settings import CurveSettings
-from tfmat.data.packed import PackedDataset, generate_dataset
+from tfmat.data.dataset import PackedDataset, generate_dataset
 from tfmat.errors import InputError
 from tfmat.files import check_json, parse_json, read_json
+from tfmat.report.pages import judge, training_page
 from tfmat.report.run_files import read_run
-from tfmat.report.training_report import training_page
-from tfmat.report.verdict import judge
-from tfmat.scaling.analysis import analyse
-from tfmat.scaling.measurement_files import (
+from tfmat.scaling.measurements import (
     Assumptions,
     read_assumptions,
     read_measurements,
     write_assumptions,
     write_measurements,
 )
-from tfmat.scaling.scaling_report import point_table, scaling_page
-from tfmat.tuning.results import trial_rows, write_best
-from tfmat.tuning.state import read_state, write_state
-from tfmat.tuning.status import WorkerName, summarize
+from tfmat.scaling.pages import point_table, scaling_page
+from tfmat.scaling.study import analyse
+from tfmat.tuning.definition import read_state, write_state
+from tfmat.tuning.workers import WorkerName, summarize, trial_rows, write_best
 from tfmat_tests.json_damage import damaged_texts
 from tfmat_tests.report import run_folder
 from tfmat_tests.scaling.synthetic import Truth, study

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tfmat.cli.main import COMMANDS, main
-from tfmat.config_schema import OPTIONS
+from tfmat.config import OPTIONS
 from tfmat.curves.record_files import find_records, load_records
 from tfmat.materials import LAWS, find_law
 from tfmat_tests.imports_test import LAYERS, LEAVES

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from tfmat.durations import Duration, EpochPlan, is_growth, parse_growth
+from tfmat.config import Duration, EpochPlan, is_growth, parse_growth
 from tfmat.errors import InputError
 
 PLAN = EpochPlan(1000, 64, parse_growth("2epochs:2, 3epoch:5"))

@@ -36,8 +36,8 @@ LOADED = (
     "tfmat.cli.train",
     "tfmat.identification.evaluate",
     "tfmat.identification.identify",
-    "tfmat.models",
-    "tfmat.report.training_report",
+    "tfmat.networks",
+    "tfmat.report.pages",
     "tfmat.training.trainer",
     "tfmat.workflow",
 )
@@ -273,7 +273,7 @@ def _load() -> None:
             importlib.import_module(name)
     # Every finished run fills these, and would compile them first.
     with contextlib.suppress(ImportError):
-        page = importlib.import_module("tfmat.report.page")
+        page = importlib.import_module("tfmat.report.pages")
         for name in ("run.html", "parts.html", "base.html"):
             page.templates().get_template(name)
     may_be_blank()

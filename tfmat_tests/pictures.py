@@ -17,7 +17,7 @@ BLANK = "TFMAT_TESTS_BLANK_PICTURES"
 
 def may_be_blank() -> None:
     """From here on this process heeds the variable; nothing happens where it cannot draw (yet)."""
-    drawing: Any = sys.modules.get("tfmat.report.drawing")
+    drawing: Any = sys.modules.get("tfmat.report.figures")
     if drawing is None or hasattr(drawing._pixels, "__wrapped__"):
         return
     white: Any = sys.modules["numpy"].full((1, 1, 3), 255, "uint8")

@@ -18,8 +18,7 @@ from absl import flags
 
 from tfmat.cli.flags import define
 from tfmat.cli.main import COMMANDS
-from tfmat.config import find_config_file
-from tfmat.config_schema import FREE_SECTIONS, OPTIONS
+from tfmat.config import FREE_SECTIONS, OPTIONS, find_config_file
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 PAGES = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *(PROJECT / "docs").rglob("*.md")]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tfmat.launch.slurm_job import job_states, submit
+from tfmat.launch.slurm import job_states, submit
 from tfmat.launch.slurm_script import SlurmJob, job_script
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]

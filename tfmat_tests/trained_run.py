@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tfmat.curves.settings import CurveSettings
-from tfmat.data.packed import PackedDataset, generate_dataset
+from tfmat.data.dataset import PackedDataset, generate_dataset
 
 if TYPE_CHECKING:
     import keras
@@ -121,7 +121,7 @@ def uncertain_run(trained_run: TrainedRun) -> pathlib.Path:
     """The trained run's folder with a head that says 0.02 and 0.05 of every curve; not to be written into either."""
     from tfmat.identification.identifier import Identifier
     from tfmat.identification.networks import write_calibration
-    from tfmat.workflow.results import calibrate
+    from tfmat.workflow.job import calibrate
 
     with alone(trained_run.workdir.parent) as folder:
         workdir = folder / "uncertain"
@@ -153,7 +153,7 @@ def posterior_run(trained_run: TrainedRun) -> pathlib.Path:
 def _posterior(model: "keras.Model", dataset: PackedDataset) -> "keras.Model":
     import keras
 
-    from tfmat.models.flow import POSTERIOR, PosteriorFlow
+    from tfmat.networks.flow import POSTERIOR, PosteriorFlow
 
     keras.utils.set_random_seed(0)
     # The hidden layers have learned what matters; the last one did not look for it. Two couplings take a third of the

@@ -15,7 +15,7 @@ from tfmat.backends import make_backend
 from tfmat.cli.main import main
 from tfmat.config import apply_override, default_config
 from tfmat.curves.settings import CurveSettings
-from tfmat.data.packed import PackedDataset, dataset_folder, generate_dataset
+from tfmat.data.dataset import PackedDataset, dataset_folder, generate_dataset
 from tfmat.errors import InputError
 from tfmat.workflow import calibrate_run, curve_settings, main_job, make_dataset, sidecar
 

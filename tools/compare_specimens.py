@@ -40,7 +40,7 @@ from specimens.frozen import Records, Runs, answer_path
 from tfmat.console import log
 from tfmat.errors import InputError, TfmatError
 from tfmat.files import atomic_write, make_folder, write_json
-from tfmat.simulators.description import Description, read_description
+from tfmat.specimens.description import Description, read_description
 
 _TOLD_BESIDE = ("squared_error", "median_squared_error", "energy_score", "coverage_95_each")
 METHODS = ("network", "forward", "corrected", "polynomials", "processes", "solver")

@@ -15,7 +15,7 @@ from typing import Any
 
 import tfmat
 from tfmat.cli.main import COMMANDS, main
-from tfmat.config_schema import OPTIONS, Option
+from tfmat.config import OPTIONS, Option
 from tfmat.materials import DEFAULT_LAW, LAWS, Law, Parameter
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
@@ -28,7 +28,7 @@ FURTHER_NAMES = {
         "LARS", "LARC", "NovoGrad", "LAMB",
         "WarmupConstant", "WarmupCosine", "WarmupPolynomial", "WarmupSteps",
     ),
-    "tfmat.models.normalization": ("ExampleWeightedBatchNormalization",),
+    "tfmat.networks.factory": ("ExampleWeightedBatchNormalization",),
 }  # fmt: skip
 
 

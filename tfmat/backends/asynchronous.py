@@ -1,14 +1,17 @@
-"""Asynchronous training: no worker waits for a slower one, except at the end of a call of `train`.
+"""Asynchronous training: servers that step with each gradient as it comes, and workers that average weights."""
 
-Every rank is a worker, and the first ones also serve a shard of the weights each. A worker takes the next batch that
-nobody has taken, fetches the weights, and sends the gradient of the whole batch, which moves the weights at once. With
-`quorum` each worker takes its part of every step's batch, and the first gradients make the step. At the end of a call
-all ranks fetch weights and slots, so that validation, checkpoints and the replica check find what they find after
-synchronous steps.
-"""
-
-from collections.abc import Mapping
-from typing import Any
+import collections
+import concurrent.futures
+import contextlib
+import dataclasses
+import itertools
+import math
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -16,16 +19,468 @@ import tensorflow as tf
 
 from tfmat.backends.base import Metric, PerExample
 from tfmat.backends.batches import Batch, compiled, row_spec
-from tfmat.backends.checks import check_options_of_asynchronous
+from tfmat.backends.collectives import Collectives
+from tfmat.backends.exchange import flatten, reduce_flat, unflatten
 from tfmat.backends.local_steps import check_whole_batch
-from tfmat.backends.options import BackendOptions
-from tfmat.backends.parameter_server import Figures, RemoteShard, Served, Shard, connect_all
+from tfmat.backends.offload import divide, owners_of_slots
+from tfmat.backends.options import BackendOptions, check_options_of_asynchronous
 from tfmat.backends.replica import assign_all
-from tfmat.backends.shards import divide, owners_of_slots
 from tfmat.backends.single import SingleBackend
-from tfmat.backends.star_collectives import StarCollectives
-from tfmat.backends.sums import flatten, unflatten
-from tfmat.errors import InputError
+from tfmat.errors import InputError, WorkerLostError
+from tfmat.launch.processes import Processes
+from tfmat.launch.watchdog import (
+    AGAIN,
+    START_TIMEOUT,
+    WORKER_TIMEOUT,
+    ByNote,
+    Star,
+    accept,
+    connect,
+    listen,
+    meet,
+    name_ranks,
+    seconds_setting,
+    start_timer,
+)
+from tfmat.optimizers.functional import copy_of
+
+# --------------------------------------------------------------------------------------------------
+# Which part of a batch a worker computes next, asked of rank 0 before the answer is wanted.
+
+
+# A question that takes a smaller share of a step is asked when its answer is wanted.
+_SHORT = 0.05
+
+
+class PartsAhead:
+    """Numbers of the parts that rank 0 hands to this worker, asked for while the parts before are computed.
+
+    A part that a worker has asked for waits for it, however fast the others are meanwhile. So no more are asked for
+    than it takes to wait for no answer: as many as are computed during the shortest round trip so far, and none where
+    that is short beside a step.
+
+    Args:
+      server: a RemoteShard in front of rank 0's, which is asked for nothing else meanwhile.
+      clock: seconds.
+    """
+
+    def __init__(self, server: Any, clock: Callable[[], float] = time.monotonic):
+        self._server, self._clock = server, clock
+        self._asked: collections.deque[float] = collections.deque()
+        self._round_trip, self._compiled = math.inf, False
+        self._steps = self._computing = 0.0
+        self.begin(0)
+
+    def begin(self, most: int) -> None:
+        """Begins a call, in which at most so many parts are asked for ahead."""
+        self._most = most
+        self._came: float | None = None
+        # What is known of the length of steps, with half its weight in each call after.
+        self._steps, self._computing = self._steps / 2, self._computing / 2
+
+    def take(self) -> int:
+        """The number of the next part for this worker."""
+        if self._came is not None:
+            if self._compiled:
+                self._steps += 1
+                self._computing += self._clock() - self._came
+            self._compiled = True  # by the first step of a run, whose length says nothing
+        if not self._asked:
+            self._ask()
+        number = int(self._server.asked_ticket())
+        self._came = self._clock()
+        self._round_trip = min(self._round_trip, self._came - self._asked.popleft())
+        while len(self._asked) < self._ahead():
+            self._ask()
+        return number
+
+    def end(self) -> None:
+        """Takes what was asked for beyond the end of the call, so that the next one begins with answers of its own."""
+        while self._asked:
+            self._server.asked_ticket()
+            self._asked.popleft()
+
+    def _ask(self) -> None:
+        self._asked.append(self._clock())
+        self._server.ask_for_ticket()
+
+    def _ahead(self) -> int:
+        if not self._steps:
+            return 0
+        step = max(self._computing / self._steps, 1e-9)
+        if self._round_trip < _SHORT * step:
+            return 0
+        return min(math.ceil(self._round_trip / step), self._most)
+
+
+# --------------------------------------------------------------------------------------------------
+# Collectives by the house's own link to rank 0, without MPI or Horovod: for what is small, or seldom.
+
+
+class StarCollectives(Collectives):
+    """Collectives of the processes that any launcher started; every value goes through rank 0.
+
+    Args:
+      processes: this one among the others.
+      folder: that all can see, where they are on several nodes.
+    """
+
+    def __init__(self, processes: Processes, folder: str):
+        self.processes, self._folder = processes, folder
+
+    def start(self) -> None:
+        """See Collectives.start."""
+        processes = self.processes
+        self.rank, self.size = processes.rank, processes.size
+        if self.size == 1 or self._star:
+            return
+        timeout, seconds = seconds_setting(WORKER_TIMEOUT), seconds_setting(START_TIMEOUT)
+        deadline = time.monotonic() + seconds
+        with start_timer(self.rank, seconds + 5):
+            star = meet(processes, ByNote(processes, self._folder), deadline, self._on_loss)
+            star.watch(timeout, deadline)
+        self._star = star
+
+    @property
+    def star(self) -> Star:
+        """The link; WorkerLostError where the processes are not joined, or have parted."""
+        if self._star is None:
+            raise WorkerLostError("the processes of this run are not joined, or have parted")
+        return self._star
+
+    def check_build(self, jit_compile: bool) -> None:
+        """See Collectives.check_build."""
+        if self.processes.size > 1 and self._star is None:
+            raise InputError(
+                "the backend is not started, so that each process would train for itself; use it in a with block: "
+                "with make_backend('asynchronous') as backend:"
+            )
+
+    def broadcast(self, value: Any) -> Any:
+        """See Collectives.broadcast."""
+        if self.size == 1:
+            return value
+        with self.losses_told():
+            return self.star.broadcast(value)
+
+    def gather(self, value: Any) -> list[Any]:
+        """See Collectives.gather."""
+        if self.size == 1:
+            return [value]
+        with self.losses_told():
+            return self.star.gather(value)
+
+    def reduce(self, tensors: list[Any]) -> list[Any]:
+        """See Collectives.reduce: summed in the order of the ranks."""
+        if self.size == 1:
+            return tensors
+
+        def total(flat: tf.Tensor) -> tf.Tensor:
+            summed = tf.numpy_function(lambda mine: self._sum(mine), [flat], flat.dtype)
+            return tf.ensure_shape(summed, flat.shape)
+
+        return reduce_flat(tensors, total)
+
+    def _sum(self, mine: np.ndarray) -> np.ndarray:
+        with self.losses_told():
+            total: np.ndarray = self.star.gather(
+                mine, lambda ranks: np.sum(ranks, axis=0, dtype=mine.dtype)
+            )
+            return total
+
+    def _is_loss(self, error: Exception) -> bool:
+        return isinstance(error, WorkerLostError | OSError | EOFError)
+
+
+# --------------------------------------------------------------------------------------------------
+# A shard of the weights behind a thread that serves it: workers fetch weights and send gradients as they come.
+#
+# Asynchronous: each gradient moves the weights at once, however many updates came since its worker fetched them:
+# Downpour
+# SGD (Dean et al. 2012, Large scale distributed deep networks). With a quorum of K: the first K gradients of a step
+# are
+# summed, and what comes later is dropped (Chen et al. 2016, Revisiting distributed synchronous SGD, arXiv:1604.00981).
+
+
+# Kind of request, version, examples of the gradient, examples of its batch.
+_REQUEST, _ANSWER = struct.Struct("<cqdd"), struct.Struct("<q")
+_FETCH, _PUSH, _TICKET, _SLOTS, _AVERAGE = b"f", b"p", b"t", b"s", b"a"
+
+
+class Figures(NamedTuple):
+    """What happened in a call: updates, staleness (sum and largest, in updates), gradients that were dropped."""
+
+    updates: int = 0
+    staleness: int = 0
+    largest: int = 0
+    dropped: int = 0
+
+
+class Shard:
+    """Some of the weights with their slots, and the optimizer that moves them; any thread may call it.
+
+    Args:
+      optimizer: functional; an equal one is built for these weights.
+      weights: of this shard: variables of the model, all of one type.
+      quorum: gradients that make a step; None where each is one.
+      scaling: by which the weights' step shrinks with the staleness s: `none`, `inverse` (1 / (1 + s)), or `sqrt`.
+
+    Attributes:
+      sent: bytes of answers since the call began.
+      figures: of the present call.
+    """
+
+    def __init__(
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        weights: Sequence[keras.Variable],
+        quorum: int | None,
+        scaling: str,
+    ):
+        self._optimizer = copy_of(optimizer)
+        self._optimizer.build(list(weights))
+        self.dtype = weights[0].value.dtype.as_numpy_dtype
+        self._shapes = [tuple(weight.shape) for weight in weights]
+        self._quorum, self._scaling = quorum, scaling
+        self._condition = threading.Condition()
+        self._sum: np.ndarray | None = None
+        self._count, self._examples = 0, 0.0
+        self._apply = tf.function(self._update, autograph=False)
+
+    def begin(self, weights: list[Any], slots: list[Any]) -> None:
+        """Begins a call: from these values, at version 0."""
+        with self._condition:
+            self._weights, self._slots = weights, slots
+            self._flat = flatten(weights).numpy()
+            self.version, self._ticket, self.sent = 0, 0, 0
+            self.figures = Figures()
+            self._clear()
+
+    def fetch(self, at_least: int) -> tuple[int, np.ndarray]:
+        """Version and weights [numbers] once so many updates were made."""
+        with self._condition:
+            self._condition.wait_for(lambda: self.version >= at_least)
+            return self.version, self._flat
+
+    def ticket(self) -> int:
+        """The number of the next batch that nobody has taken."""
+        with self._condition:
+            self._ticket += 1
+            return self._ticket - 1
+
+    def slots(self) -> list[np.ndarray]:
+        """The optimizer's variables, in Keras's order."""
+        with self._condition:
+            return [slot.numpy() for slot in self._slots]
+
+    def push(self, version: int, examples: float, total: float, gradient: np.ndarray) -> None:
+        """Takes in a gradient [numbers] of the weights of `version`.
+
+        Args:
+          version: with a quorum also the number of the step.
+          examples: that it is of.
+          total: examples of the batch, by whose number its sum over the examples was divided.
+        """
+        with self._condition:
+            staleness = self.version - version
+            updates, stale, largest, dropped = self.figures
+            if self._quorum is None:
+                self._step(gradient, staleness)
+                self.figures = Figures(
+                    updates + 1, stale + staleness, max(largest, staleness), dropped
+                )
+                return
+            if staleness:
+                self.figures = self.figures._replace(dropped=dropped + 1)
+                return
+            self._sum = gradient if self._sum is None else self._sum + gradient
+            self._count, self._examples = self._count + 1, self._examples + examples
+            if self._count == self._quorum:
+                factor = gradient.dtype.type(total / max(self._examples, 1.0))
+                self._step(self._sum * factor, 0)
+                self.figures = self.figures._replace(updates=updates + 1)
+                self._clear()
+
+    def _clear(self) -> None:
+        self._sum = None
+        self._count, self._examples = 0, 0.0
+
+    def _step(self, gradient: np.ndarray, staleness: int) -> None:
+        self._weights, self._slots, flat = self._apply(
+            self._slots, gradient, self._weights, tf.constant(staleness, gradient.dtype)
+        )
+        self._flat = flat.numpy()
+        self.version += 1
+        self._condition.notify_all()
+
+    def _update(self, slots: Any, gradient: Any, weights: Any, staleness: Any) -> Any:
+        new, slots = self._optimizer.stateless_apply(
+            slots, unflatten(gradient, self._shapes), weights
+        )
+        if self._scaling != "none":
+            scale = 1 / (1 + staleness)
+            scale = tf.sqrt(scale) if self._scaling == "sqrt" else scale
+            new = [old + scale * (value - old) for old, value in zip(weights, new, strict=True)]
+        return new, slots, flatten(new)
+
+
+class RemoteShard:
+    """A shard of another rank, with the same methods; arrays travel as their bytes.
+
+    Args:
+      connection: to the rank that serves it.
+      dtype: of the weights.
+      num_values: of the weights.
+      slots: shapes and types of the optimizer's variables for them.
+
+    Attributes:
+      sent: bytes of gradients since somebody set it to 0.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        dtype: Any,
+        num_values: int,
+        slots: Sequence[tuple[tuple[int, ...], Any]],
+    ):
+        self._connection, self._dtype, self._num_values = connection, dtype, num_values
+        self._slot_specs, self.sent = slots, 0
+
+    def fetch(self, at_least: int) -> tuple[int, np.ndarray]:
+        """See Shard.fetch."""
+        (version,) = _ANSWER.unpack(self._ask(_FETCH, at_least))
+        return version, self._receive((self._num_values,), self._dtype)
+
+    def ticket(self) -> int:
+        """See Shard.ticket."""
+        self.ask_for_ticket()
+        return self.asked_ticket()
+
+    def ask_for_ticket(self) -> None:
+        """Asks for one that `asked_ticket` returns, in the order of the questions; nothing else is asked in between."""
+        self._connection.send_bytes(_REQUEST.pack(_TICKET, 0, 0, 0))
+
+    def asked_ticket(self) -> int:
+        """The answer to the first question for a ticket that has none yet."""
+        return int(_ANSWER.unpack(self._connection.recv_bytes())[0])
+
+    def slots(self) -> list[np.ndarray]:
+        """See Shard.slots."""
+        self._ask(_SLOTS)
+        return [self._receive(shape, dtype) for shape, dtype in self._slot_specs]
+
+    def push(self, version: int, examples: float, total: float, gradient: np.ndarray) -> None:
+        """See Shard.push; does not wait for the update."""
+        self._connection.send_bytes(_REQUEST.pack(_PUSH, version, examples, total))
+        self._connection.send_bytes(gradient.data.cast("B"))
+        self.sent += gradient.nbytes
+
+    def average(self, weights: np.ndarray) -> np.ndarray:
+        """See `tfmat.backends.asynchronous.Peer.average`."""
+        self._connection.send_bytes(_REQUEST.pack(_AVERAGE, 0, 0, 0))
+        self._connection.send_bytes(weights.data.cast("B"))
+        self.sent += weights.nbytes
+        return self._receive((self._num_values,), self._dtype)
+
+    def _ask(self, kind: bytes, version: int = 0) -> bytes:
+        self._connection.send_bytes(_REQUEST.pack(kind, version, 0, 0))
+        return self._connection.recv_bytes()
+
+    def _receive(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        return np.frombuffer(self._connection.recv_bytes(), dtype).reshape(shape)
+
+
+class Served:
+    """Answers the other ranks, each from a thread of its own, from now until they leave.
+
+    Args:
+      asked: rank -> the connection on which it asks.
+
+    Attributes:
+      shard: that is served; set before anybody asks.
+    """
+
+    shard: Any
+
+    def __init__(self, asked: dict[int, Connection]):
+        for rank, connection in asked.items():
+            name = f"tfmat-shard-for-{rank}"
+            threading.Thread(target=self._serve, args=[connection], name=name, daemon=True).start()
+
+    def _serve(self, connection: Connection) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            while True:
+                request = _REQUEST.unpack(connection.recv_bytes())
+                self._answer(connection, *request)
+
+    def _answer(
+        self, connection: Connection, kind: bytes, version: int, examples: float, total: float
+    ) -> None:
+        shard = self.shard
+        if kind == _PUSH:
+            gradient = np.frombuffer(connection.recv_bytes(), shard.dtype)
+            shard.push(version, examples, total, gradient)
+        elif kind == _TICKET:
+            connection.send_bytes(_ANSWER.pack(shard.ticket()))
+        elif kind == _FETCH:
+            version, flat = shard.fetch(version)
+            connection.send_bytes(_ANSWER.pack(version))
+            connection.send_bytes(flat.data.cast("B"))
+            shard.sent += flat.nbytes
+        elif kind == _AVERAGE:
+            mine = shard.average(np.frombuffer(connection.recv_bytes(), shard.dtype))
+            connection.send_bytes(mine.data.cast("B"))
+            shard.sent += mine.nbytes
+        else:
+            connection.send_bytes(_ANSWER.pack(0))
+            for slot in shard.slots():
+                connection.send_bytes(slot.tobytes())
+
+
+def connect_all(star: Star) -> tuple[dict[int, Connection], dict[int, Connection]]:
+    """Connects every rank with every other one; every rank calls it.
+
+    Returns:
+      rank -> the connection on which this rank asks; rank -> the one on which it is asked.
+
+    Raises:
+      WorkerLostError: not all had connected in the time that HOROVOD_START_TIMEOUT gives.
+    """
+    addresses = star.addresses()
+    deadline = time.monotonic() + seconds_setting(START_TIMEOUT)
+    listener, mine = listen(all(address.startswith("127.") for address in addresses))
+    with listener, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        places = [
+            # A secret for each place, so that what is said to one rank means nothing to another.
+            dataclasses.replace(mine, addresses=[address], port=port, token=f"{star.secret} {rank}")
+            for rank, (address, port) in enumerate(
+                zip(addresses, star.gather(mine.port), strict=True)
+            )
+        ]
+        accepting = pool.submit(accept, listener, places[star.rank], star.size, deadline)
+        others = [rank for rank in range(star.size) if rank != star.rank]
+        asking = {rank: connect(places[rank], star.rank, deadline) for rank in others}
+        asked = accepting.result()
+    lost = [rank for rank in others if not asking[rank] or rank not in asked]
+    if lost:
+        raise WorkerLostError(f"{name_ranks(lost)} and rank {star.rank} did not connect; {AGAIN}")
+    return (
+        {rank: Connection(link.detach()) for rank, link in asking.items() if link},
+        {rank: Connection(link.detach()) for rank, (link, _) in sorted(asked.items())},
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Asynchronous training: no worker waits for a slower one, except at the end of a call of `train`.
+#
+# Every rank is a worker, and the first ones also serve a shard of the weights each. A worker takes the next batch that
+# nobody has taken, fetches the weights, and sends the gradient of the whole batch, which moves the weights at once.
+# With
+# `quorum` each worker takes its part of every step's batch, and the first gradients make the step. At the end of a
+# call
+# all ranks fetch weights and slots, so that validation, checkpoints and the replica check find what they find after
+# synchronous steps.
 
 
 class AsynchronousBackend(SingleBackend):
@@ -258,3 +713,248 @@ def check_optimizer_of_shards(optimizer: keras.optimizers.Optimizer, whole: bool
             raise InputError(
                 f"optimizer.{name} does not work with --backend=asynchronous; leave it out"
             )
+
+
+# --------------------------------------------------------------------------------------------------
+# Training with peers: each worker moves weights of its own, and averages them with one other worker at a time.
+#
+# AD-PSGD (Lian et al. 2018, Asynchronous decentralized parallel stochastic gradient descent, arXiv:1710.06952). The
+# workers of even rank ask those of odd rank, and nobody asks the former: in this bipartite graph (section 4.2 there)
+# no
+# two workers ever wait for each other. An averaging is under way while its workers compute. One that has been asked
+# moves
+# half way to the other's weights at once, between two of its own steps; the one that asked moves by as much the other
+# way
+# as soon as it has the answer. So each averaging leaves the sum of all weights as it is, and no step of anybody is
+# lost.
+
+
+class Averagings(NamedTuple):
+    """What a worker did in a call.
+
+    Attributes:
+      steps: that its optimizer took.
+      staleness, largest: sum and maximum over these of the averagings since the weights of a gradient.
+      asked: averagings that it began.
+      distance: squared, of its weights from the mean of all at the end, over the mean's squared norm.
+    """
+
+    steps: int = 0
+    staleness: int = 0
+    largest: int = 0
+    asked: int = 0
+    distance: float = 0.0
+
+
+class Peer(Shard):
+    """The weights of a worker, with its slots; any thread may call it. Its version counts averagings.
+
+    Args:
+      optimizer: functional; an equal one is built for these weights.
+      weights: variables of the model, all of one type.
+    """
+
+    def __init__(
+        self, optimizer: keras.optimizers.Optimizer, weights: Sequence[keras.Variable]
+    ) -> None:
+        super().__init__(optimizer, weights, quorum=None, scaling="none")
+        self._move = tf.function(self._moved, autograph=False)
+
+    def begin(self, weights: list[Any], slots: list[Any]) -> None:
+        """See Shard.begin; the first of the slots says which step is the first."""
+        super().begin(weights, slots)
+        self.done = Averagings()
+        self._first_step = int(slots[0])
+
+    def step(self, number: int, version: int, gradient: Any) -> None:
+        """Has the optimizer take a step.
+
+        Args:
+          number: of the batch in this call, by which the rate goes: another worker may have taken the one before.
+          version: of the weights that the gradient [numbers] is of.
+          gradient: of this worker's part of the batch.
+        """
+        with self._condition:
+            slots = [
+                tf.constant(self._first_step + number, self._slots[0].dtype),
+                *self._slots[1:],
+            ]
+            self._slots, flat = self._move(slots, gradient, self._flat)
+            self._flat = flat.numpy()
+            done, staleness = self.done, self.version - version
+            self.done = done._replace(
+                steps=done.steps + 1,
+                staleness=done.staleness + staleness,
+                largest=max(done.largest, staleness),
+            )
+
+    def average(self, theirs: np.ndarray) -> np.ndarray:
+        """Moves half way to another worker's weights [numbers]; returns those that this worker had before."""
+        with self._condition:
+            mine = self._flat
+            self._take(mine, theirs)
+            return mine
+
+    def average_with(self, other: Any) -> None:
+        """Does so with a peer, or with a RemoteShard in front of one, which does the same."""
+        with self._condition:
+            mine = self._flat
+        theirs = other.average(mine)
+        with self._condition:
+            self._take(mine, theirs)
+
+    def _take(self, mine: np.ndarray, theirs: np.ndarray) -> None:
+        # Not the mean itself: this worker may have taken steps since its weights were `mine`.
+        self._flat = self._flat + (theirs - mine) / 2
+        self.version += 1
+
+    def _moved(self, slots: Any, gradient: Any, flat: Any) -> Any:
+        weights = unflatten(flat, self._shapes)
+        new, slots = self._optimizer.stateless_apply(
+            slots, unflatten(gradient, self._shapes), weights
+        )
+        return slots, flatten(new)
+
+
+class AveragingBackend(AsynchronousBackend):
+    """Workers that take turns at parts of the batches and average their weights two by two.
+
+    At the end of a call of `train` each has the mean of all workers' weights. Slots stay each worker's own.
+    """
+
+    _kind_of_figures = Averagings
+
+    def _make_shards(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
+        weights = model.trainable_variables
+        sizes = [int(np.prod(weight.shape)) for weight in weights]
+        self._parts = [list(range(len(weights)))]
+        self._own = self._served.shard = Peer(optimizer, weights)
+        self._peers: dict[int, Any] = {
+            rank: RemoteShard(connection, self._dtype, sum(sizes), [])
+            for rank, connection in self._asking.items()
+        }
+        # Nobody averages with rank 0, which asks by itself, so that its answers are all numbers of parts.
+        self._parts_ahead = PartsAhead(self._peers[0]) if self.rank else None
+        self._peers[self.rank] = self._own
+        self._shards = list(self._peers.values())
+        asks = self.rank % 2 == 0
+        self._partners = [rank for rank in self._peers if rank % 2] if asks else []
+        self._under_way: concurrent.futures.Future[None] | None = None
+
+    def training_columns(self, global_batch_size: int) -> slice:
+        """See Backend.training_columns."""
+        self.columns(global_batch_size)  # refuses a batch that has no part for each
+        return slice(0, global_batch_size)
+
+    def take_figures(self) -> dict[str, float]:
+        """See Backend.take_figures: of the averagings, and how far apart they left the workers."""
+        calls, self._figures = self._figures, []
+        if not calls:
+            return {}
+        workers = [calls[rank :: self.world_size] for rank in range(self.world_size)]
+        steps = [sum(call.steps for call in worker) for worker in workers]
+        return {
+            "averagings_per_step": round(sum(call.asked for call in calls) / sum(steps), 3),
+            "mean_staleness": round(sum(call.staleness for call in calls) / sum(steps), 3),
+            "max_staleness": max(call.largest for call in calls),
+            "fewest_steps": min(steps),
+            "most_steps": max(steps),
+            "consensus_distance": float(np.sqrt(np.mean([call.distance for call in calls]))),
+        }
+
+    def _figures_of_call(self) -> Averagings:
+        done: Averagings = self._own.done
+        return done
+
+    def _begin(self) -> None:
+        weights, _, slots, _ = self._read()
+        self._own.begin(weights, slots)
+        self._random = np.random.default_rng([self.rank, int(slots[0])])
+
+    def _work(
+        self, data: Any, indices: np.ndarray, weights: np.ndarray, num_examples: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """See AsynchronousBackend._work."""
+        num_steps, workers = len(indices), self.world_size
+        missing = -indices.shape[1] % workers  # the parts of a batch have one width
+        rows, weights = (
+            np.pad(array, ((0, 0), (0, missing))).reshape(num_steps, workers, -1)
+            for array in (indices, weights)
+        )
+        gradients = self._gradients_function(data, rows.shape[2])
+        sums = np.zeros((num_steps, self._step.num_sums), keras.backend.floatx())
+        seen, own = np.zeros(num_steps), self._own
+        if self._parts_ahead:
+            self._parts_ahead.begin(num_steps // 4)
+        for count in itertools.count(1):
+            step, part = divmod(self._next_part(), workers)
+            if step >= num_steps:
+                break
+            mine = weights[step, part]
+            examples = np.float32(mine.sum())
+            if not examples:
+                continue  # the last batch of an epoch may have too few for all parts
+            version, flat = own.fetch(0)
+            gradient, found = gradients(data, rows[step, part], mine, examples, [flat])
+            own.step(step, version, gradient)
+            if count % self.options.local_steps == 0:
+                self._begin_averaging()
+            sums[step] += found.numpy()
+            seen[step] += examples
+        if self._parts_ahead:
+            self._parts_ahead.end()
+        return sums, seen
+
+    def _next_part(self) -> int:
+        """The number of the next part of a batch that nobody has taken, in this call."""
+        return self._parts_ahead.take() if self._parts_ahead else self._own.ticket()
+
+    def _begin_averaging(self) -> None:
+        """Averages with a partner while this worker goes on, unless it waits for the partner before."""
+        if not self._partners or (self._under_way and not self._under_way.done()):
+            return
+        self._end_averaging()
+        partner = self._peers[self._choose_partner()]
+        self._under_way = _in_background(lambda: self._own.average_with(partner))
+
+    def _choose_partner(self) -> int:
+        return int(self._random.choice(self._partners))
+
+    def _end_averaging(self) -> None:
+        under_way, self._under_way = self._under_way, None
+        if under_way:
+            under_way.result()
+            done = self._own.done
+            self._own.done = done._replace(asked=done.asked + 1)
+
+    def _fetch_state(self, num_steps: int) -> None:
+        """The mean of all workers' weights, and this worker's own slots, into its variables."""
+        self._end_averaging()
+        self.collectives.barrier()  # nobody asks any more
+        own, workers = self._own, self.world_size
+        _, flat = own.fetch(0)
+        (total,) = self.collectives.reduce([tf.constant(flat)])
+        mean = total.numpy() / workers
+        own.sent += flat.nbytes * (1 if self.rank else workers - 1)
+        distance = float(np.sum((flat - mean) ** 2) / max(np.sum(mean**2), 1e-300))
+        own.done = own.done._replace(distance=distance)
+        variables = self._variables
+        values = unflatten(mean, [tuple(each.shape) for each in variables.weights])
+        assign_all(variables.weights, values)
+        assign_all(variables.slots[1:], own.slots()[1:])
+        variables.slots[0].assign_add(num_steps)
+
+
+def _in_background(call: Callable[[], None]) -> "concurrent.futures.Future[None]":
+    """Runs `call` in a thread that does not keep the process alive, unlike those of an executor."""
+    future: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            call()
+            future.set_result(None)
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="tfmat-averaging").start()
+    return future

@@ -8,13 +8,13 @@ import numpy as np
 
 from tfmat.backends.collectives import Collectives
 from tfmat.backends.options import BackendOptions
-from tfmat.backends.saved_arrays import SavedArrays, from_rank_0
+from tfmat.backends.state import SavedArrays, from_rank_0
 from tfmat.backends.step_times import StepTimes
 from tfmat.errors import InputError, WorkerLostError
 
 Arrays = dict[str, np.ndarray]
 PerExample = Callable[[Any, Any], Any]
-# A function like a loss, or a keras.metrics.Metric whose state adds up over examples, see tfmat.backends.metrics.
+# A function like a loss, or a keras.metrics.Metric whose state adds up over examples, see tfmat.backends.losses.
 Metric = Any
 
 
@@ -98,10 +98,10 @@ class Backend(abc.ABC):
           model: its variables are the initial state.
           optimizer: see `tfmat.optimizers.make_functional`.
           loss: (labels, outputs) -> [batch], one value an example.
-          metrics: name -> function like `loss`, or a Keras metric from `tfmat.backends.metrics.make_metric`.
+          metrics: name -> function like `loss`, or a Keras metric from `tfmat.backends.losses.make_metric`.
           auxiliary_loss: like `loss`; added to what is minimised, not to what is reported as the loss.
           jit_compile: compile the step with XLA.
-          bfloat16: layers that compute in bfloat16 in training steps, see `tfmat.backends.precision`.
+          bfloat16: layers that compute in bfloat16 in training steps, see `tfmat.backends.step`.
         """
 
     @abc.abstractmethod

@@ -1,37 +1,529 @@
-"""A mesh of devices, of one process or several: examples, dense layers and optimizer state are divided as layouts say.
-
-Every process gives whole arrays, the same as the others, and its devices take their parts. One call of the graph runs
-many steps, see mesh_steps.py.
-"""
+"""DTensor: the step on a mesh of devices."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+import hashlib
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import dtensor
+from tensorflow.python.ops import gen_stateless_random_ops_v2
 
 from tfmat.backends.base import Arrays, Backend, Metric, PerExample
-from tfmat.backends.batches import Batch
-from tfmat.backends.checks import NOT_ON_A_MESH
-from tfmat.backends.clients import MeshCollectives
+from tfmat.backends.batches import Batch, share_or_copy
+from tfmat.backends.collectives import Collectives
 from tfmat.backends.coupling import check_coupling, rows_to_try, what_couples
-from tfmat.backends.layouts import Plan, make_plan, slot_specs, weights_of
-from tfmat.backends.mesh import BATCH, Spec
-from tfmat.backends.mesh_steps import MeshSteps, steps_a_call
-from tfmat.backends.mesh_tensors import differing_devices, drawn_whole, host
-from tfmat.backends.options import BackendOptions
-from tfmat.backends.recomputation import recomputation_of
+from tfmat.backends.exchange import repeated_mesh_sums
+from tfmat.backends.layouts import (
+    DividedOptimizer,
+    Plan,
+    device_parts,
+    gatherer,
+    make_plan,
+    slot_specs,
+    weights_of,
+)
+from tfmat.backends.options import BATCH, NOT_ON_A_MESH, BackendOptions, MeshShape, Spec
 from tfmat.backends.refusals import check_layers_for_mesh, check_precision, explain
 from tfmat.backends.replica import tensors_of
-from tfmat.backends.saved_arrays import SavedArrays
-from tfmat.backends.sharpness_aware import make_step
-from tfmat.backends.state import State
-from tfmat.backends.step import Step
-from tfmat.backends.zero import DividedOptimizer, gatherer
-from tfmat.errors import InputError
+from tfmat.backends.state import SavedArrays, State
+from tfmat.backends.step import Step, make_step, recomputation_of
+from tfmat.errors import InputError, WorkerLostError
+from tfmat.launch.port_guard import (
+    Neighbour,
+    PortGuard,
+    check_not_refused,
+    describe_ports,
+    guard_port,
+)
+from tfmat.launch.processes import Processes
+from tfmat.launch.watchdog import (
+    START_TIMEOUT,
+    WORKER_TIMEOUT,
+    ByNote,
+    Star,
+    meet,
+    seconds_setting,
+    start_timer,
+)
+
+# --------------------------------------------------------------------------------------------------
+# Arrays and tensors on a mesh: what goes to which device, and what comes back.
+
+
+# Of what a device holds: the part -> a hash.
+Digests = dict[str, str]
+
+
+class MeshTensors:
+    """Packs, gathers and changes layouts.
+
+    Args:
+      mesh: DTensor's.
+      shape: of it.
+      rank, num_processes: this process among those that share its devices evenly, in their order.
+    """
+
+    def __init__(self, mesh: Any, shape: MeshShape, rank: int = 0, num_processes: int = 1):
+        self._mesh, self._shape, self._num_processes = mesh, shape, num_processes
+        self._num_local = shape.devices_per_process(num_processes)
+        self._local = slice(rank * self._num_local, (rank + 1) * self._num_local)
+
+    def layout(self, spec: Spec) -> Any:
+        """A spec as DTensor's layout."""
+        return dtensor.Layout([axis or dtensor.UNSHARDED for axis in spec], self._mesh)
+
+    def relayout(self, tensor: Any, spec: Spec) -> Any:
+        """The tensor in another layout."""
+        return dtensor.relayout(tensor, self.layout(spec))
+
+    def pack(self, array: np.ndarray, spec: Spec) -> Any:
+        """A tensor on the mesh; every process gives the whole array."""
+        # A copy for each device: tf.constant may keep an array's own memory, which two devices must not write to.
+        copies = [
+            tf.constant(np.array(array[part])) for part in self._local_parts(array.shape, spec)
+        ]
+        return dtensor.pack(copies, self.layout(spec))
+
+    def replicate(self, data: Any) -> Any:
+        """The array whole on every device; virtual devices of a CPU share one copy."""
+        if tf.is_tensor(data) and dtensor.is_dtensor(data):
+            return data
+        tensor = share_or_copy(data)
+        layout = dtensor.Layout.replicated(self._mesh, rank=len(tensor.shape))
+        return dtensor.pack([tensor] * self._num_local, layout)
+
+    def whole(self, tensor: Any, spec: Spec) -> np.ndarray:
+        """The whole array of a tensor of that layout; every process calls it, and has it then."""
+        if not any(spec):
+            return host(tensor)
+        if self._num_processes > 1:  # some of its parts are with others
+            return host(self.relayout(tensor, (None,) * len(spec)))
+        self._wait()
+        array = np.empty(tensor.shape, tensor.dtype.as_numpy_dtype)
+        parts = self._local_parts(array.shape, spec)
+        for shard, part in zip(dtensor.unpack(tensor), parts, strict=True):
+            array[part] = shard.numpy()
+        return array
+
+    def bytes_here(self, variables: list[Any]) -> list[int]:
+        """The bytes that each device of this process holds of all the variables."""
+        shards = map(_shards, variables)
+        return [sum(part.nbytes for part in parts) for parts in zip(*shards, strict=True)]
+
+    def digests_here(self, variables: Iterable[tuple[str, Any, Spec]]) -> list[Digests]:
+        """A hash of every part of the (name, variable, its layout) that each device of this process holds."""
+        self._wait()
+        found: list[Digests] = [{} for _ in range(self._num_local)]
+        for name, variable, spec in variables:
+            parts = self._local_parts(variable.shape, spec)
+            for device, part, shard in zip(found, parts, _shards(variable), strict=True):
+                array = np.ascontiguousarray(shard)
+                device[f"{name} {part}"] = hashlib.blake2b(array.data, digest_size=16).hexdigest()
+        return found
+
+    def _wait(self) -> None:
+        """Returns when every device of the mesh has done what it was given before; every process calls it.
+
+        `dtensor.unpack` holds Python's lock while it waits for a tensor. A device's thread needs that lock to free the
+        arrays of a step that it has done, so the two would wait for each other forever.
+        """
+        ones = np.ones([self._shape.size(name) for name in self._shape.names], np.float32)
+        host(tf.reduce_sum(self.pack(ones, self._shape.names)))
+
+    def _local_parts(self, shape: Any, spec: Spec) -> list[tuple[slice, ...]]:
+        return device_parts(shape, spec, self._shape)[self._local]
+
+
+# Operations that draw Keras's random numbers.
+_DRAWS = (
+    "stateless_random_uniform_v2",
+    "stateless_random_uniform_int_v2",
+    "stateless_random_uniform_full_int_v2",
+    "stateless_random_normal_v2",
+    "stateless_truncated_normal_v2",
+)
+
+
+@contextlib.contextmanager
+def drawn_whole(relayout: Callable[[Any, Spec], Any]) -> Iterator[None]:
+    """Within it every device draws random numbers for the whole batch, and takes its part of them.
+
+    DTensor gives all draws of a step the seeds of the first one. Where that is divided over more axes than another,
+    devices that hold the same part of the other would draw other numbers for it.
+    """
+    kept = {name: getattr(gen_stateless_random_ops_v2, name) for name in _DRAWS}
+
+    def whole(draw: Callable[..., Any]) -> Callable[..., Any]:
+        def drawn(*arguments: Any, **options: Any) -> Any:
+            numbers = draw(*arguments, **options)
+            return relayout(numbers, (None,) * len(numbers.shape))
+
+        return drawn
+
+    for name, draw in kept.items():
+        setattr(gen_stateless_random_ops_v2, name, whole(draw))
+    try:
+        yield
+    finally:
+        for name, draw in kept.items():
+            setattr(gen_stateless_random_ops_v2, name, draw)
+
+
+def differing_devices(devices: Sequence[Digests]) -> list[int]:
+    """The devices that hold a part with other numbers than the first device that holds it."""
+    first: Digests = {}
+    return [
+        number
+        for number, device in enumerate(devices)
+        if any(first.setdefault(part, digest) != digest for part, digest in device.items())
+    ]
+
+
+def _shards(variable: Any) -> list[np.ndarray]:
+    """What each device of this process holds of a variable, read from its own one.
+
+    `unpack(variable.read_value())` of a variable that is whole on every device is the first device's, for all of them.
+    """
+    return [
+        tf.raw_ops.ReadVariableOp(resource=handle, dtype=variable.dtype).numpy()
+        for handle in dtensor.unpack(variable.handle)
+    ]
+
+
+def host(tensor: Any) -> np.ndarray:
+    """A tensor that is whole on every device; other threads run while the devices still compute it."""
+    return tensor.numpy()
+
+
+# --------------------------------------------------------------------------------------------------
+# Several processes that share one mesh: DTensor's clients, set up from what the launcher says.
+#
+# TensorFlow's own service that watches the clients stays off: it ends a process without a word. The star does that,
+# and
+# knows what is no fault.
+
+
+# TensorFlow joins once in a process; where its servers are.
+_joined: list[str] = []
+
+
+class MeshCollectives(Collectives):
+    """The collectives of processes that share a mesh; sums over its devices are DTensor's own, inside of the step.
+
+    Args:
+      processes: this one among the others.
+      mesh_shape: of all of them; each gets the same number of its devices.
+      folder: that all can see, where they are on several nodes.
+    """
+
+    def __init__(self, processes: Processes, mesh_shape: MeshShape, folder: str):
+        self.processes, self._mesh_shape, self._folder = processes, mesh_shape, folder
+        self._tensors: MeshTensors | None = None
+
+    def start(self) -> None:
+        """See Collectives.start: makes this process one client of the mesh.
+
+        Raises:
+          InputError: the mesh cannot be shared out, is larger than the devices, or TensorFlow has started already.
+        """
+        if self._tensors:
+            return
+        self.rank, self.size = self.processes.rank, self.processes.size
+        if self.size > 1:
+            self._star = self._join(self.processes)
+        mesh = make_mesh(self._mesh_shape, self.size)
+        self._tensors = MeshTensors(mesh, self._mesh_shape, self.rank, self.size)
+
+    def _join(self, processes: Processes) -> Star:
+        check_not_refused("--backend=dtensor over several processes")
+        kind = "" if _joined else _choose_devices(processes, self._mesh_shape)
+        timeout, seconds = seconds_setting(WORKER_TIMEOUT), seconds_setting(START_TIMEOUT)
+        deadline = time.monotonic() + seconds
+        with start_timer(self.rank, seconds + 5):  # TensorFlow itself may wait without end
+            star = meet(processes, ByNote(processes, self._folder), deadline, self._on_loss)
+            if not _joined:
+                _joined.append(_join_tensorflow(kind, processes, star))
+            star.watch(timeout, deadline)
+        return star
+
+    @property
+    def tensors(self) -> MeshTensors:
+        """What packs arrays onto the mesh."""
+        if self._tensors is None:
+            raise InputError("the backend of a mesh is not started; call its start() first")
+        return self._tensors
+
+    def broadcast(self, value: Any) -> Any:
+        """See Collectives.broadcast."""
+        return value if self.size == 1 else self._with_star(lambda star: star.broadcast(value))
+
+    def gather(self, value: Any) -> list[Any]:
+        """See Collectives.gather."""
+        if self.size == 1:
+            return [value]
+        found: list[Any] = self._with_star(lambda star: star.gather(value))
+        return found
+
+    def repeated_sums(self, num_values: int) -> Callable[[int], None]:
+        """See Collectives.repeated_sums: over the devices of the batch axis."""
+        num_devices = self._mesh_shape.size(BATCH)
+        if num_devices == 1:
+            return super().repeated_sums(num_values)
+        return repeated_mesh_sums(self.tensors, BATCH, num_devices, num_values)
+
+    def _with_star(self, action: Callable[[Star], Any]) -> Any:
+        if self._star is None:
+            raise WorkerLostError("the processes of this mesh are not joined, or have parted")
+        with self.losses_told():
+            return action(self._star)
+
+    def _is_loss(self, error: Exception) -> bool:
+        return isinstance(
+            error, WorkerLostError | tf.errors.UnavailableError | tf.errors.AbortedError
+        )
+
+    def _leave_together(self, star: Star) -> None:
+        """A process that ended now would take away what another one still receives from it."""
+        with contextlib.suppress(WorkerLostError):
+            star.barrier()
+
+
+def _join_tensorflow(kind: str, processes: Processes, star: Star) -> str:
+    """TensorFlow's servers, guarded; returns where they are."""
+    addresses = star.addresses()
+    with socket.create_server(("", 0)) as held:  # until all have theirs: two may be on one host
+        ports = star.gather(held.getsockname()[1])
+        star.barrier()
+    places = [Neighbour(*each) for each in star.gather(dataclasses.astuple(Neighbour.here()))]
+    guard = guard_port(ports[processes.rank], places)
+    jobs = ",".join(
+        f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        for address, port in zip(addresses, ports, strict=True)
+    )
+    _initialize(kind, processes, jobs)
+    _check_guards(star, guard)
+    if processes.rank == 0:
+        print(describe_ports(ports, places), file=sys.stderr, flush=True)
+    return jobs
+
+
+def _check_guards(star: Star, guard: PortGuard | None) -> None:
+    """Returns when all ports are open and guarded; one InputError on all ranks where one cannot be."""
+    said = ""
+    try:
+        if guard:
+            guard.wait()
+    except InputError as error:
+        said = str(error)
+    for rank, text in enumerate(star.gather(said)):
+        if text:
+            failure = InputError(f"rank {rank}: {text}")
+            failure.said_elsewhere = said != text
+            raise failure
+
+
+def make_mesh(mesh_shape: MeshShape, num_processes: int) -> Any:
+    """The mesh over the devices of all processes; InputError where it is larger than those."""
+    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+    available = len(tf.config.list_logical_devices(kind))
+    mesh_shape.check_devices(available, kind, num_processes)
+    devices = [f"{kind}:{i}" for i in range(mesh_shape.devices_per_process(num_processes))]
+    axes = list(mesh_shape.axes)
+    if num_processes == 1:
+        return dtensor.create_mesh(axes, devices=devices)
+    return dtensor.create_distributed_mesh(axes, local_devices=devices, device_type=kind)
+
+
+def _choose_devices(processes: Processes, mesh_shape: MeshShape) -> str:
+    """CPU or GPU; of a node's GPUs those of this process, where the launcher has not done that."""
+    wanted = mesh_shape.devices_per_process(processes.size)
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        mesh_shape.check_devices(dtensor.num_local_devices("CPU"), "CPU", processes.size)
+        return "CPU"
+    mesh_shape.check_devices(len(gpus), "GPU", processes.size)
+    first = processes.local_rank * wanted
+    mine = gpus[first : first + wanted] if len(gpus) >= first + wanted else gpus[:wanted]
+    tf.config.set_visible_devices(mine, "GPU")
+    return "GPU"
+
+
+def _initialize(kind: str, processes: Processes, jobs: str) -> None:
+    os.environ["DTENSOR_CLIENT_ID"] = str(processes.rank)
+    os.environ["DTENSOR_NUM_CLIENTS"] = str(processes.size)
+    os.environ["DTENSOR_JOB_NAME"] = "worker"
+    os.environ["DTENSOR_JOBS"] = jobs
+    try:
+        dtensor.initialize_accelerator_system(kind, enable_coordination_service=False)
+    except ValueError as error:
+        if "already been initialized" not in str(error):
+            raise
+        raise InputError(
+            "several processes share a mesh only if they join before TensorFlow does anything: start the backend "
+            "first, make models and tensors after it"
+        ) from error
+
+
+# --------------------------------------------------------------------------------------------------
+# Blocks of steps on a mesh: many in one call of a graph, by a loop in the graph, or one call each.
+
+
+# step(data, rows [batch], weights [batch], num_examples) -> sums [num_sums]
+MeshStep = Callable[[Any, Any, Any, Any], Any]
+
+# DTensor makes functions of a loop, and in TensorFlow 2.21 the name that it gives them is taken now and then:
+# seen once in some hundred loops. Nothing has run by then.
+_NAME_IS_TAKEN = "a different function with the same name already exists"
+
+
+def steps_a_call() -> int:
+    """50, or as TFMAT_MESH_STEPS_A_CALL says; 1 is no loop."""
+    text = os.environ.get("TFMAT_MESH_STEPS_A_CALL", "50")
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise InputError(f"TFMAT_MESH_STEPS_A_CALL is '{text}'; give a whole number, 1 or more")
+    return int(text)
+
+
+class MeshSteps:
+    """Runs the steps of a block one after the other.
+
+    Args:
+      steps: by kind.
+      tensors: of the mesh.
+      batch_spec: layout of one batch's rows.
+      num_sums: of a step.
+      capacity: most steps of a call; 1 for no loop.
+      largest: of all processes' numbers; each calls it at the same place.
+    """
+
+    def __init__(
+        self,
+        steps: Mapping[str, MeshStep],
+        tensors: MeshTensors,
+        batch_spec: Spec,
+        num_sums: int,
+        capacity: int,
+        largest: Callable[[int], int],
+    ):
+        self._tensors, self._batch_spec, self._capacity = tensors, batch_spec, capacity
+        self._largest = largest
+        self._usable: dict[Any, bool] = {}  # which loops TensorFlow took
+        self._single = {kind: tf.function(step, autograph=False) for kind, step in steps.items()}
+        self._loops = {kind: _each_batch(step, capacity, num_sums) for kind, step in steps.items()}
+
+    def run(
+        self,
+        kind: str,
+        data: Any,
+        indices: np.ndarray,
+        weights: np.ndarray,
+        num_examples: np.ndarray,
+    ) -> np.ndarray:
+        """Does as `Backend.train`, with data on the mesh and a batch that its axis divides."""
+        block = indices, weights, num_examples
+        # A step without examples would end the loop's block.
+        long = min(len(indices), self._capacity) > 1 and num_examples.all()
+        loop = long and self._has_loop(kind, data, block)
+        return (self._run_loop if loop else self._run_each)(kind, data, *block)
+
+    def _has_loop(self, kind: str, data: Any, block: tuple[np.ndarray, ...]) -> bool:
+        """Compiles it by a call of no steps, in which nobody waits for others. Refused on one process, none runs it."""
+        key = (kind, block[0].shape[1], *(tuple(each.shape) for each in tf.nest.flatten(data)))
+        if key not in self._usable:
+            refused = 0
+            try:
+                host(self._call_loop(kind, data, *(array[:0] for array in block)))
+            except tf.errors.InvalidArgumentError as error:
+                if _NAME_IS_TAKEN not in str(error):
+                    raise
+                refused = 1
+            self._usable[key] = not self._largest(refused)
+        return self._usable[key]
+
+    def _run_each(self, kind: str, data: Any, *block: np.ndarray) -> np.ndarray:
+        """One call per step; all are under way before the first result is waited for."""
+        pack, spec = self._tensors.pack, self._batch_spec
+        calls = [
+            self._single[kind](
+                data, pack(rows, spec), pack(row_weights, spec), pack(np.asarray(count), ())
+            )
+            for rows, row_weights, count in zip(*block, strict=True)
+        ]
+        return np.stack([host(sums) for sums in calls])
+
+    def _run_loop(self, kind: str, data: Any, *block: np.ndarray) -> np.ndarray:
+        """Many steps per call; all calls are under way before the first result is waited for."""
+        length = self._capacity
+        parts = [
+            [array[first : first + length] for array in block]
+            for first in range(0, len(block[0]), length)
+        ]
+        calls = [(self._call_loop(kind, data, *part), len(part[0])) for part in parts]
+        return np.concatenate([host(sums)[:count] for sums, count in calls])
+
+    def _call_loop(self, kind: str, data: Any, *block: np.ndarray) -> Any:
+        """A short block is filled up with steps that are not run, so that one graph does for all."""
+        spec = (None, *self._batch_spec)
+        indices, weights, num_examples = (
+            np.pad(array, [(0, self._capacity - len(array))] + [(0, 0)] * (array.ndim - 1))
+            for array in block
+        )
+        return self._loops[kind](
+            data,
+            self._tensors.pack(indices, spec),
+            self._tensors.pack(weights, spec),
+            self._tensors.pack(num_examples, (None,)),
+        )
+
+
+def _each_batch(step: MeshStep, capacity: int, num_sums: int) -> Callable[..., Any]:
+    """`step` for one batch of a block after the other.
+
+    Returns:
+      A function of data, indices [capacity, batch], weights (likewise) and num_examples [capacity], all on the mesh; 0
+      examples end the block. It returns the sums [capacity, num_sums], 0 for the steps that are not run.
+    """
+
+    def run(data: Any, indices: Any, weights: Any, num_examples: Any) -> Any:
+        # Counted here: DTensor takes small tensors from outside for constants, and compiles anew when they change.
+        count = tf.math.count_nonzero(num_examples, dtype=tf.int32)
+
+        def body(i: Any, sums: Any) -> tuple[Any, Any]:
+            row = step(
+                data, tf.gather(indices, i), tf.gather(weights, i), tf.gather(num_examples, i)
+            )
+            # Not `row[tf.newaxis]`, on which TensorFlow 2.21 crashes, see docs/dtensor.md; no TensorArray, for which
+            # DTensor has no rule; no plain product, which would make every row NaN as soon as one is.
+            here = tf.expand_dims(tf.one_hot(i, capacity, dtype=sums.dtype), 1)
+            row = tf.expand_dims(tf.cast(row, sums.dtype), 0)
+            return i + 1, sums + tf.math.multiply_no_nan(row, here)
+
+        # One iteration after the other: each reads what the one before has assigned.
+        _, sums = tf.while_loop(
+            lambda i, _: i < count,
+            body,
+            [tf.zeros_like(count), tf.zeros([capacity, num_sums], keras.backend.floatx())],
+            parallel_iterations=1,
+        )
+        return sums
+
+    return tf.function(run, autograph=False)
+
+
+# --------------------------------------------------------------------------------------------------
+# A mesh of devices, of one process or several: examples, dense layers and optimizer state are divided as layouts say.
+#
+# Every process gives whole arrays, the same as the others, and its devices take their parts. One call of the graph
+# runs
+# many steps, see mesh_steps.py.
 
 
 class DTensorBackend(Backend):

@@ -1,5 +1,6 @@
-"""How the workers' gradients come together: the seam behind which they may travel as less than they are."""
+"""Where gradients are summed: in pieces, by one call, in the order in which they are made."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,6 +10,10 @@ import tensorflow as tf
 if TYPE_CHECKING:
     from tfmat.backends.collectives import Collectives
     from tfmat.backends.state import State
+
+# --------------------------------------------------------------------------------------------------
+# How the workers' gradients come together: the seam behind which they may travel as less than they are.
+
 
 Tensors = list[tf.Tensor]
 # Tensors of one worker -> their sums over the workers.
@@ -171,3 +176,208 @@ class Counted:
 def num_bytes(tensors: Sequence[Any]) -> int:
     """Bytes of tensors; one of a shape that is not known before it is there counts nothing."""
     return sum((t.shape.num_elements() or 0) * t.dtype.size for t in tensors)
+
+
+# --------------------------------------------------------------------------------------------------
+# Sums and collections over the workers as one flat buffer, and sums by themselves, to learn what one costs.
+
+
+def flatten(tensors: Sequence[Any]) -> tf.Tensor:
+    """[numbers] of tensors of one type."""
+    return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
+
+
+def unflatten(flat: tf.Tensor, shapes: Sequence[tuple[int, ...]]) -> list[tf.Tensor]:
+    """The tensors that `flatten` was given."""
+    parts = tf.split(flat, [int(np.prod(shape)) for shape in shapes])
+    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def reduce_flat(
+    tensors: Sequence[tf.Tensor], reduce: Callable[[tf.Tensor], tf.Tensor]
+) -> list[tf.Tensor]:
+    """Reduces tensors of any shapes and types over the workers.
+
+    Args:
+      tensors: the same number, shapes and types on every worker. Shapes need not be known while the graph is made, as
+        those of gradients of dense layers on sequences.
+      reduce: one flat tensor -> the same of all workers; once for each type, in the order of their first tensors.
+
+    Returns:
+      The reduced tensors, in the same order.
+    """
+    return _by_type(tensors, lambda parts: _split(reduce(flatten(parts)), parts))
+
+
+def in_buckets(reduce: Reduce, most_bytes: float | None) -> Reduce:
+    """`reduce` in several collectives, each of which begins as soon as its tensors are there.
+
+    A backward pass gives the last layers' gradients first, so buckets are filled from the end of the list: their sums
+    are under way while the rest is computed (Li et al. 2020, PyTorch Distributed, arXiv:2006.15704, section 3.2.3).
+
+    Args:
+      reduce: tensors of one worker -> their sums over the workers.
+      most_bytes: in a bucket; a larger tensor has one to itself. None: all tensors in one.
+    """
+    if most_bytes is None:
+        return reduce
+
+    def reduced(tensors: Tensors) -> Tensors:
+        buckets: list[list[int]] = []
+        full = most_bytes
+        for i in reversed(range(len(tensors))):
+            size = num_bytes(tensors[i : i + 1])
+            if not buckets or full + size > most_bytes:
+                buckets.append([])
+                full = 0
+            buckets[-1].append(i)
+            full += size
+        sums = [reduce([tensors[i] for i in bucket]) for bucket in buckets]
+        if len(sums) > 1:
+            sums = together(*sums)
+        found = dict(zip(itertools.chain(*buckets), itertools.chain(*sums), strict=True))
+        return [found[i] for i in range(len(tensors))]
+
+    return reduced
+
+
+def collect_flat(
+    tensors: Sequence[tf.Tensor], collect: Callable[[tf.Tensor], tf.Tensor]
+) -> list[tf.Tensor]:
+    """Collects tensors of any types over the workers.
+
+    Args:
+      tensors: the same number, shapes (known while the graph is made) and types on every worker.
+      collect: one tensor [1, numbers] -> those of all workers, [workers, numbers]; once for each type.
+
+    Returns:
+      [workers, ...] of each tensor, in the same order.
+    """
+
+    def collected(parts: list[tf.Tensor]) -> list[tf.Tensor]:
+        split = tf.split(collect(flatten(parts)[None]), [p.shape.num_elements() for p in parts], 1)
+        return [
+            tf.reshape(piece, [-1, *part.shape]) for piece, part in zip(split, parts, strict=True)
+        ]
+
+    return _by_type(tensors, collected)
+
+
+def scatter_flat(
+    tensors: Sequence[tf.Tensor], scatter: Callable[[tf.Tensor], tf.Tensor]
+) -> list[tf.Tensor]:
+    """Sums tensors of any types over the workers, and leaves each worker its own rows of the sums.
+
+    Args:
+      tensors: [workers, numbers] each; the same number, shapes (known while the graph is made) and types on every
+        worker.
+      scatter: [workers, numbers] -> this worker's row of its sum over the workers, [numbers]; once for each type.
+
+    Returns:
+      [numbers] of each tensor, in the same order.
+    """
+
+    def scattered(parts: list[tf.Tensor]) -> list[tf.Tensor]:
+        return tf.split(scatter(tf.concat(parts, 1)), [part.shape[1] for part in parts])
+
+    return _by_type(tensors, scattered)
+
+
+def _by_type(
+    tensors: Sequence[tf.Tensor], function: Callable[[list[tf.Tensor]], list[tf.Tensor]]
+) -> list[tf.Tensor]:
+    """What `function` makes of all tensors of a type, for each type, in the order of their first tensors."""
+    places: dict[tf.DType, list[int]] = {}
+    for i, tensor in enumerate(tensors):
+        places.setdefault(tensor.dtype, []).append(i)
+    found = list(tensors)
+    for these in places.values():
+        for i, result in zip(these, function([tensors[i] for i in these]), strict=True):
+            found[i] = result
+    # Where there are several, whatever comes after one of them comes after all: the next step must not begin one under
+    # the same name before.
+    return together(found)[0] if len(places) > 1 else found
+
+
+def _split(flat: tf.Tensor, parts: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    sizes = [part.shape.num_elements() for part in parts]
+    if None in sizes:
+        split = tf.split(flat, [tf.size(part) for part in parts], num=len(parts))
+    else:
+        split = tf.split(flat, sizes)
+    return [
+        tf.ensure_shape(tf.reshape(piece, tf.shape(part)), part.shape)
+        for piece, part in zip(split, parts, strict=True)
+    ]
+
+
+def without_repeated_rows(gradient: Any) -> Any:
+    """The gradient of an embedding with each used row once, with its sum; any other as it is.
+
+    Keras's Adam squares the rows' values one by one: with a row that comes twice, the step would depend on how the
+    examples are divided over workers.
+    """
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    unique, place = tf.unique(gradient.indices)
+    summed = tf.math.unsorted_segment_sum(gradient.values, place, tf.size(unique))
+    return tf.IndexedSlices(summed, unique, gradient.dense_shape)
+
+
+def repeated_sums(
+    reduce: Callable[[tf.Tensor], tf.Tensor], num_values: int
+) -> Callable[[int], None]:
+    """A function that sums `num_values` float32 numbers over the workers, `count` times one after the other.
+
+    Args:
+      reduce: [num_values] -> the sum over the workers, of the same shape.
+      num_values: of each worker.
+    """
+
+    def run(values: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+        # Each sum is the next one's input, or they would be under way at once; zeros do not overflow.
+        _, total = tf.while_loop(
+            lambda i, _: i < count,
+            lambda i, value: (i + 1, tf.ensure_shape(reduce(value), [num_values])),
+            [tf.constant(0), values],
+            parallel_iterations=1,
+        )
+        return total
+
+    function = tf.function(run, autograph=False)
+    zeros = tf.zeros([num_values], tf.float32)
+    return lambda count: _finish(function(zeros, tf.constant(count)))
+
+
+def repeated_mesh_sums(
+    tensors: Any, axis: str, num_devices: int, num_values: int
+) -> Callable[[int], None]:
+    """The same over the devices of a mesh's axis; each sum has one addition with it, of which the next one is made.
+
+    Args:
+      tensors: see MeshTensors.
+      axis, num_devices: over which is summed.
+      num_values: of each device.
+    """
+
+    def run(values: Any, start: Any, count: Any) -> Any:
+        def body(i: Any, total: Any) -> tuple[Any, Any]:
+            # No total[tf.newaxis], at which DTensor crashes (TensorFlow 2.21).
+            return i + 1, tensors.relayout(tf.reduce_sum(values + total, axis=0), (None,))
+
+        _, total = tf.while_loop(
+            lambda i, _: i < count, body, [tf.zeros_like(count), start], parallel_iterations=1
+        )
+        return total
+
+    function = tf.function(run, autograph=False)
+    values = tensors.pack(np.zeros([num_devices, num_values], np.float32), (axis, None))
+    start = tensors.pack(np.zeros([num_values], np.float32), (None,))
+    return lambda count: _finish(
+        tensors.whole(function(values, start, tensors.pack(np.int32(count), ())), (None,))
+    )
+
+
+def _finish(result: Any) -> None:
+    """A call of a graph may return before it has ended; its numbers may not."""
+    np.asarray(result)

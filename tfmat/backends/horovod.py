@@ -13,18 +13,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.collectives import Collectives
-from tfmat.backends.messages import MpiMessages
-from tfmat.backends.mpi import load_mpi4py, world_of
-from tfmat.backends.mpi_sums import MpiSums
-from tfmat.backends.options import BackendOptions
-from tfmat.backends.schedule import has_stages
+from tfmat.backends.collectives import Collectives, MpiMessages
+from tfmat.backends.exchange import collect_flat, reduce_flat, repeated_sums, scatter_flat
+from tfmat.backends.mpi import MpiSums, load_mpi4py, world_of
+from tfmat.backends.options import BackendOptions, has_stages
 from tfmat.backends.single import SingleBackend
-from tfmat.backends.sums import collect_flat, reduce_flat, repeated_sums, scatter_flat
 from tfmat.errors import InputError, WorkerLostError
-from tfmat.launch.settings import GET_HOROVOD, check_horovod_sees, prepare_horovod
-from tfmat.ranks.ending import start_timer
-from tfmat.ranks.processes import Processes
+from tfmat.launch.processes import Processes
+from tfmat.launch.runtime import GET_HOROVOD, check_horovod_sees, prepare_horovod
+from tfmat.launch.watchdog import start_timer
 
 # Ranks -> Horovod's set of them.
 _SETS: dict[tuple[int, ...], Any] = {}

@@ -25,7 +25,7 @@ from tfmat.backends.exchange import Collect, Exchange, Kept, Reduce, Tensors
 from tfmat.backends.options import BackendOptions
 from tfmat.backends.replica import assign_all, tensors_of
 from tfmat.errors import InputError
-from tfmat.models.normalization import is_synchronized
+from tfmat.networks.factory import is_synchronized
 
 # Of how far a worker was from the mean a round ago. Measured beside 0.5 and 1 (docs/slow_networks.md).
 _PULL = 0.7

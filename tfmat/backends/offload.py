@@ -1,15 +1,14 @@
-"""Optimizer slots in a mapped file: a step brings them into memory block by block, for networks beyond it.
-
-Rajbhandari et al. 2021, ZeRO-Infinity, arXiv:2104.07857, moves optimizer state between memory and disk likewise.
-"""
+"""Slots of an optimizer that lie on disk."""
 
 import concurrent.futures
 import functools
 import itertools
 import math
 import mmap
+import os
 import pathlib
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -17,11 +16,175 @@ import numpy as np
 import tensorflow as tf
 from keras.src.backend.common import global_state
 
-from tfmat.backends.mapped_slots import BLOCK, MappedFile, SlotOnDisk
 from tfmat.backends.options import BackendOptions
-from tfmat.backends.shards import owners_of_slots
+from tfmat.backends.state import SavedArray
 from tfmat.errors import InputError
+from tfmat.files import make_folder, write_error
 from tfmat.optimizers.functional import copy_of
+
+# --------------------------------------------------------------------------------------------------
+# Which rank serves which weights, and which of the optimizer's variables belong to them.
+
+
+def divide(sizes: Sequence[int], most_parts: int) -> list[list[int]]:
+    """Numbers of the weights that each server holds: whole tensors, as LAMB needs them.
+
+    There are no more servers than relieve the busiest one: every step of every worker asks each of them, and one that
+    is slow holds up all. With another one the largest part would shrink by less than a tenth.
+
+    Args:
+      sizes: numbers of each weight.
+      most_parts: ranks that could serve.
+    """
+
+    def parts(count: int) -> list[list[int]]:
+        """The largest weights first, each to the part with least."""
+        found: list[list[int]] = [[] for _ in range(count)]
+        for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+            min(found, key=lambda part: (sum(sizes[j] for j in part), len(part))).append(i)
+        return [sorted(part) for part in found]
+
+    def largest(found: list[list[int]]) -> int:
+        return max(sum(sizes[i] for i in part) for part in found)
+
+    choices = [parts(count) for count in range(1, min(most_parts, len(sizes)) + 1)]
+    return next(each for each in choices if largest(each) <= 1.1 * largest(choices[-1]))
+
+
+def owners_of_slots(optimizer: keras.optimizers.Optimizer, num_weights: int) -> list[int | None]:
+    """The weight that each variable of a built optimizer is for; None for counters."""
+    owners = {}
+    for name, values in vars(optimizer).items():
+        if isinstance(values, list | tuple) and len(values) == num_weights and name != "_variables":
+            owners.update({id(value): i for i, value in enumerate(values)})
+    return [owners.get(id(variable)) for variable in optimizer.variables]
+
+
+# --------------------------------------------------------------------------------------------------
+# Tensors in a temporary file that is mapped into memory, of which parts come and go.
+
+
+# Numbers in a block: its slots, gradient, weights and what is computed from them take some 40 MB together.
+BLOCK = 2**20
+# Slots of no more numbers are copied in memory.
+_SMALL = 2**14
+
+
+class MappedFile:
+    """Zeros in a temporary file that has no name, and goes with the process however that ends.
+
+    Args:
+      folder: where it is.
+      size: bytes; the disk has them from now on.
+
+    Raises:
+      InputError: the disk is too small.
+    """
+
+    def __init__(self, folder: pathlib.Path, size: int):
+        self.folder = make_folder(folder)
+        try:
+            with tempfile.TemporaryFile(dir=folder) as file:
+                os.posix_fallocate(file.fileno(), 0, size)
+                self._map = mmap.mmap(file.fileno(), size)
+        except OSError as error:
+            raise write_error(f"{size / 2**20:,.0f} MiB of slots into {folder}", error) from error
+
+    def array(self, start: int, count: int, dtype: Any) -> np.ndarray:
+        """An array [count] over the file's bytes from `start`."""
+        return np.frombuffer(self._map, dtype, count, start)
+
+    def prefetch(self, start: int, stop: int) -> None:
+        """Has the system read these bytes, and returns at once."""
+        start -= start % mmap.PAGESIZE
+        if stop > start:
+            self._map.madvise(mmap.MADV_WILLNEED, start, stop - start)
+
+    def release(self, start: int, stop: int) -> None:
+        """Takes these bytes, without the pages at the ends, out of the process's memory; the file keeps them."""
+        start += -start % mmap.PAGESIZE
+        stop -= stop % mmap.PAGESIZE
+        if stop > start:
+            self._map.madvise(mmap.MADV_DONTNEED, start, stop - start)
+
+
+class SlotOnDisk:
+    """A slot as training and checkpoints see a TensorFlow variable.
+
+    Args:
+      variable: of an optimizer, which has no value yet.
+      file: where the value is.
+      start: of it in the file, in bytes.
+
+    Attributes:
+      name, shape, dtype: as of a variable.
+      flat: the numbers [count], mapped.
+    """
+
+    def __init__(self, variable: keras.Variable, file: MappedFile, start: int):
+        self.name, self.shape = variable.path, tf.TensorShape(variable.shape)
+        self.dtype = tf.as_dtype(variable.dtype)
+        self._file, self._start = file, start
+        self.flat = file.array(start, math.prod(variable.shape), self.dtype.as_numpy_dtype)
+
+    def prefetch(self, start: int, stop: int) -> None:
+        """Numbers that will be needed soon."""
+        self._file.prefetch(*self._bytes(start, stop))
+
+    def release(self, start: int, stop: int) -> None:
+        """Numbers that will not."""
+        self._file.release(*self._bytes(start, stop))
+
+    def numpy(self) -> np.ndarray:
+        """A copy of the values: of a large slot in a file of its own, so that it takes no memory."""
+        if len(self.flat) <= _SMALL:
+            return self.whole()
+        file = MappedFile(self._file.folder, self.flat.nbytes)
+        copy = file.array(0, len(self.flat), self.flat.dtype)
+        self._copy(self.flat, copy)
+        file.release(0, copy.nbytes)
+        return copy.reshape(tuple(self.shape))
+
+    def whole(self) -> np.ndarray:
+        """A copy of the values in memory."""
+        copy = np.empty(self.flat.shape, self.flat.dtype)
+        self._copy(self.flat, copy)
+        return copy.reshape(tuple(self.shape))
+
+    def saved(self) -> SavedArray:
+        """The values as they are when `np.asarray` asks for them."""
+        return SavedArray(tuple(self.shape), self.flat.dtype, self.whole)
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """The values [numbers], a block at a time; each leaves the process's memory when the next one is asked for."""
+        for start in range(0, len(self.flat), BLOCK):
+            stop = min(start + BLOCK, len(self.flat))
+            yield self.flat[start:stop]
+            self.release(start, stop)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.whole(), dtype)
+
+    def assign(self, value: Any) -> None:
+        """Sets the values."""
+        self._copy(np.asarray(value).reshape(-1), self.flat)
+
+    def _copy(self, source: np.ndarray, target: np.ndarray) -> None:
+        for start in range(0, len(source), BLOCK):
+            stop = min(start + BLOCK, len(source))
+            target[start:stop] = source[start:stop]
+            self.release(start, stop)
+
+    def _bytes(self, start: int, stop: int) -> tuple[int, int]:
+        size = self.dtype.size
+        return self._start + start * size, self._start + stop * size
+
+
+# --------------------------------------------------------------------------------------------------
+# Optimizer slots in a mapped file: a step brings them into memory block by block, for networks beyond it.
+#
+# Rajbhandari et al. 2021, ZeRO-Infinity, arXiv:2104.07857, moves optimizer state between memory and disk likewise.
+
 
 # The steps of these look at each number by itself; those of all others are computed for whole tensors.
 _ELEMENTWISE = frozenset(

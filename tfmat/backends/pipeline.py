@@ -1,11 +1,11 @@
-"""Pipeline stages: each process holds one part of the network, and micro-batches go from one to the next and back.
+"""Pipeline stages: a model cut into stages, and its step."""
 
-Several processes may hold the same part; they share each batch and sum their gradients.
-"""
-
+import dataclasses
+import itertools
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -13,24 +13,727 @@ import tensorflow as tf
 
 from tfmat.backends.base import Arrays, Metric, PerExample
 from tfmat.backends.batches import Batch, each_batch, each_batch_in_parts
-from tfmat.backends.collectives import Collectives
+from tfmat.backends.collectives import Collectives, Messages
 from tfmat.backends.coupling import check_coupling, rows_to_try, what_couples
-from tfmat.backends.exchange import Counted
+from tfmat.backends.exchange import Counted, num_bytes
 from tfmat.backends.offload import optimizer_on_disk
-from tfmat.backends.options import BackendOptions
-from tfmat.backends.pipeline_step import StageStep
-from tfmat.backends.recomputation import Recomputation, recomputation_of_stage
-from tfmat.backends.refusals import check_parts, check_precision
-from tfmat.backends.replica import Replica, tensors_of
-from tfmat.backends.saved_arrays import SavedArrays
-from tfmat.backends.schedule import Place, bubble, micro_batches_of, order_of_work
+from tfmat.backends.options import (
+    BATCH,
+    SCHEDULES,
+    STAGE,
+    BackendOptions,
+    Place,
+    Work,
+    bubble,
+    micro_batches_of,
+    most_held,
+    order_of_work,
+)
+from tfmat.backends.refusals import check_parts, check_precision, connected
+from tfmat.backends.replica import Replica, place_in_state, put, tensors_of
 from tfmat.backends.single import SingleBackend
-from tfmat.backends.stage_state import StageState
-from tfmat.backends.stages import Stages, make_stages, slot_places
-from tfmat.backends.state import State
-from tfmat.backends.step import Step
+from tfmat.backends.state import SavedArrays, State, from_rank_0
+from tfmat.backends.step import Recomputation, Step, recomputation_of_stage
+from tfmat.config import Config, RunSteps
 from tfmat.errors import InputError
-from tfmat.models.segments import Segment
+from tfmat.networks.segments import (
+    Cut,
+    Segment,
+    cut_model,
+    named_cuts,
+    possible_cuts,
+    segments_of_stage,
+)
+from tfmat.optimizers.functional import copy_of
+
+# --------------------------------------------------------------------------------------------------
+# The stages of a network: where it is cut, and which of the model's variables and the optimizer's slots each has.
+
+
+@dataclasses.dataclass(frozen=True)
+class Stages:
+    """A model cut into stages.
+
+    Attributes:
+      segments: one for each stage.
+      between: specs of one example of the tensors that go from each stage to the next.
+      automatic: whether the cuts balance bytes of weights, rather than follow rules.
+    """
+
+    segments: tuple[Segment, ...]
+    between: tuple[tf.TensorSpec, ...]
+    automatic: bool
+
+
+def make_stages(model: keras.Model, num_stages: int, rules: str = "") -> Stages:
+    """Cuts a model into stages.
+
+    Args:
+      model: built; functional or Sequential.
+      num_stages: 2 or more.
+      rules: regular expressions over layer names, with commas between them, behind which to cut; "" for cuts that make
+        the largest stage as small as possible, in bytes of weights, and then what goes between the stages.
+
+    Raises:
+      InputError: the model cannot be cut so, or a stage would have no weights.
+    """
+    places = _places(model)
+    if rules:
+        chosen = named_cuts(places, rules, "stages")
+        if len(chosen) + 1 != num_stages:
+            raise InputError(
+                f"stages={rules} cuts the network into {len(chosen) + 1} stages, the mesh has {num_stages}; give "
+                f"{num_stages - 1} layers behind which to cut, or leave stages out to balance the weights"
+            )
+    else:
+        chosen = _balanced(model, places, num_stages)
+    segments = cut_model(model, chosen)
+    _check(model, segments)
+    between = [
+        tf.TensorSpec(place.tensor.shape[1:], keras.backend.standardize_dtype(place.tensor.dtype))
+        for place in chosen
+    ]
+    return Stages(tuple(segments), tuple(between), not rules)
+
+
+def bytes_of(variables: Sequence[keras.Variable]) -> int:
+    """Bytes of the variables' numbers."""
+    return sum(
+        (tf.TensorShape(v.shape).num_elements() or 0) * tf.as_dtype(v.dtype).size for v in variables
+    )
+
+
+def slot_places(
+    optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable], own: Sequence[int]
+) -> list[int]:
+    """Where the variables of a stage's optimizer stand among those of an optimizer of the whole model.
+
+    Args:
+      optimizer: not built.
+      variables: all trainable ones of the model.
+      own: places of the stage's among them, in the order in which its optimizer gets them.
+    """
+    counts: dict[int | None, int] = {}
+    where = {}
+    for i, (owner, _) in enumerate(slots_of(optimizer, variables)):
+        where[owner, counts.setdefault(owner, 0)] = i
+        counts[owner] += 1
+    found, counts = [], {}
+    for owner, _ in slots_of(optimizer, [variables[i] for i in own]):
+        place = None if owner is None else own[owner]
+        found.append(where[place, counts.setdefault(place, 0)])
+        counts[place] += 1
+    return found
+
+
+def slots_of(
+    optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable]
+) -> list[tuple[int | None, int]]:
+    """For each variable that the optimizer would have: the one of `variables` that it is a slot of, and its bytes.
+
+    The first is None for counters. Nothing of the variables' size is allocated.
+    """
+    trial, sizes = copy_of(optimizer), {}
+    add = trial.add_variable
+
+    def add_small(shape: Any, initializer: Any = "zeros", dtype: Any = None, **options: Any) -> Any:
+        made = add((), "zeros", dtype, **options)
+        sizes[id(made)] = math.prod(shape) * tf.as_dtype(made.dtype).size
+        return made
+
+    trial.add_variable = add_small
+    trial.build(list(variables))
+    owners = {
+        id(slot): i
+        for name, slots in vars(trial).items()
+        if isinstance(slots, list) and len(slots) == len(variables)
+        if name not in ("_variables", "_trainable_variables")
+        for i, slot in enumerate(slots)
+    }
+    return [
+        (owners.get(id(v)), sizes.get(id(v), tf.as_dtype(v.dtype).size)) for v in trial.variables
+    ]
+
+
+def _places(model: keras.Model) -> list[Cut]:
+    """The possible cuts whose tensor can be sent; each has all layers since the one before."""
+    found, layers = [], ()
+    for place in possible_cuts(model, "stages"):
+        layers = (*layers, *place.layers)
+        if _can_be_sent(place):
+            found.append(place._replace(layers=layers))
+            layers = ()
+    return found
+
+
+def _can_be_sent(place: Cut) -> bool:
+    """Whether the tensor has a gradient, and a size that is known beforehand."""
+    shape = place.tensor.shape
+    return (
+        keras.backend.is_float_dtype(place.tensor.dtype)
+        and shape[0] is None
+        and None not in shape[1:]
+    )
+
+
+def _balanced(model: keras.Model, places: Sequence[Cut], num_stages: int) -> list[Cut]:
+    """The cuts by which the largest stage is smallest; among these, those that send least."""
+    if len(places) + 1 < num_stages:
+        raise InputError(
+            f"the network can be cut into {len(places) + 1} stages at most, the mesh has {num_stages}: use fewer "
+            "stages, or a deeper network (a cut needs a place where one tensor goes on, after residual connections)"
+        )
+    weights, sent = _weights_before(model, places), [0, *map(_sent, places), 0]
+    smallest = _cheapest(weights, sent, num_stages, lambda option: option.largest)
+    if smallest is None:
+        raise InputError(
+            f"the network cannot be cut into {num_stages} stages that all have weights; use fewer stages"
+        )
+    best = _cheapest(
+        weights, sent, num_stages, lambda option: (option.largest > smallest.largest, option.sent)
+    )
+    assert best is not None
+    return [places[i - 1] for i in best.ends[:-1]]
+
+
+class _Option(NamedTuple):
+    """Stages up to some place: bytes of weights of the largest, bytes sent between them, where they end."""
+
+    largest: int
+    sent: int
+    ends: tuple[int, ...]
+
+
+def _cheapest(
+    weights: Sequence[int], sent: Sequence[int], num_stages: int, cost: Callable[[_Option], Any]
+) -> _Option | None:
+    """The stages that cost least, by dynamic programming over the places; None where some would have no weights."""
+    last = len(weights) - 1
+    best = {0: _Option(0, 0, ())}
+    for stage in range(num_stages):
+        longer: dict[int, _Option] = {}
+        for end in [last] if stage == num_stages - 1 else range(1, last):
+            options = [
+                _Option(
+                    max(option.largest, weights[end] - weights[start]),
+                    option.sent + sent[end],
+                    (*option.ends, end),
+                )
+                # Of places that cost the same, the last: an activation stays with its layer.
+                for start, option in reversed(best.items())
+                if start < end and weights[end] > weights[start]
+            ]
+            if options:
+                longer[end] = min(options, key=cost)
+        best = longer
+    return best.get(last)
+
+
+def _weights_before(model: keras.Model, places: Sequence[Cut]) -> list[int]:
+    """Bytes of trainable weights before each place: the start, the cuts, the end."""
+    return [
+        *itertools.accumulate((bytes_of(_trainable(place.layers)) for place in places), initial=0),
+        bytes_of(model.trainable_variables),
+    ]
+
+
+def _trainable(layers: Sequence[keras.layers.Layer]) -> list[keras.Variable]:
+    return list({id(v): v for layer in layers for v in layer.trainable_variables}.values())
+
+
+def _sent(place: Cut) -> int:
+    """Bytes of an example."""
+    size = math.prod(place.tensor.shape[1:])
+    return size * tf.as_dtype(keras.backend.standardize_dtype(place.tensor.dtype)).size
+
+
+def _check(model: keras.Model, segments: Sequence[Segment]) -> None:
+    for segment in segments:
+        if not segment.trainable_variables:
+            raise InputError(
+                f"stages: the stage of {', '.join(segment.layer_names) or 'no layer'} has no weights to train; cut "
+                "elsewhere, or leave stages out to balance the weights"
+            )
+    for variables, name in (
+        (model.trainable_variables, "trainable_places"),
+        (model.non_trainable_variables, "non_trainable_places"),
+    ):
+        held = [i for segment in segments for i in getattr(segment, name)]
+        for i, variable in enumerate(variables):
+            if held.count(i) != 1:
+                raise InputError(
+                    f"{variable.path} belongs to {held.count(i)} stages; each must belong to one: "
+                    + (
+                        "cut elsewhere"
+                        if held.count(i)
+                        else "put it into a layer that the model calls"
+                    )
+                    + ", or train without stages"
+                )
+
+
+# --------------------------------------------------------------------------------------------------
+# The state of one pipeline stage among that of the whole network: which part it is, and how it comes and goes.
+
+
+class StageState:
+    """A process's own variables of a model that it has made whole, and does not keep whole.
+
+    Args:
+      model: the whole network. Other stages' weights have no memory from now on; rank 0 has their values until
+        `hand_out`.
+      segment: of the stage.
+      slots: where the variables of the stage's optimizer stand among those of an optimizer of the whole model.
+      collectives: of all processes.
+      before: what this process had of the model until now, where it was divided already.
+
+    Attributes:
+      replica: of the stage's variables; set when its optimizer is built.
+      is_whole: whether the model of rank 0 has all weights.
+    """
+
+    replica: Replica
+
+    def __init__(
+        self,
+        model: keras.Model,
+        segment: Segment,
+        slots: Sequence[int],
+        collectives: Collectives,
+        before: "StageState | None" = None,
+    ):
+        self._collectives = collectives
+        places: dict[str, Sequence[int]] = {
+            "weights": segment.trainable_places,
+            "non_trainable": segment.non_trainable_places,
+            "slots": slots,
+        }
+        # Own name -> name in the whole state.
+        self._names = {
+            f"{part}/{i}": f"{part}/{k}"
+            for part, found in places.items()
+            for i, k in enumerate(found)
+        }
+        self._all = {
+            **{f"weights/{i}": v for i, v in enumerate(model.trainable_variables)},
+            **{f"non_trainable/{i}": v for i, v in enumerate(model.non_trainable_variables)},
+        }
+        self.is_whole = False
+        # What `hand_out` tells all processes; empty on all ranks but 0.
+        self._whole: dict[str, Any] = {}
+        self._set_apart(before._whole if before else {})
+
+    def read(self, first: bool) -> Arrays:
+        """See Backend.read; the whole state on rank 0 only, on other ranks that of their stage.
+
+        Args:
+          first: whether this process is the first of its stage's, which gives it.
+        """
+        mine = {self._names[name]: array for name, array in self.replica.common().items()}
+        names = self._collectives.gather(list(mine) if first else [])
+        found: Arrays = {}
+        for rank, theirs in enumerate(names):
+            for name in theirs:
+                array = self._collectives.hand_over(mine.get(name), rank)
+                if array is not None:
+                    found[name] = array
+        return {name: found[name] for name in sorted(found, key=place_in_state)} if found else mine
+
+    def write(self, arrays: SavedArrays) -> None:
+        """See Backend.write; on ranks other than 0 also what `read` returned there."""
+        variables = self.replica.variables.named()
+        mine = {name: arrays[there] for name, there in self._names.items() if there in arrays}
+        self.replica.variables.assign(mine, lambda name, array: variables[name].assign(array))
+        if self._collectives.rank == 0:
+            self._whole = dict(arrays)
+
+    def hand_out(self) -> None:
+        """Rank 0 tells all processes what was written there, one array at a time; each keeps what is its own."""
+        variables = self.replica.variables.named()
+        mine = {name: variables[own] for own, name in self._names.items()}
+        for name, array in from_rank_0(self._whole, self._collectives).items():
+            numbers = np.asarray(array)
+            if name in mine:
+                mine[name].assign(numbers)
+        self._whole = {}
+
+    def fill_model(self, found: Arrays) -> None:
+        """Gives the model of rank 0 all weights, of `read`; other processes have no room for the whole network."""
+        if self._collectives.rank == 0:
+            for name, variable in self._all.items():
+                put(variable.value, found[name])
+            self.is_whole = True
+
+    def forget_others(self) -> None:
+        """Frees the memory of other stages' weights."""
+        own = set(self._names.values())
+        for name, variable in self._all.items():
+            if name not in own:
+                put(variable.value, np.zeros([0]))
+        self.is_whole = False
+
+    def _set_apart(self, before: dict[str, Any]) -> None:
+        own = set(self._names.values())
+        for name, variable in self._all.items():
+            value = variable.value
+            is_there = tf.shape(value).numpy().tolist() == list(variable.shape)
+            if self._collectives.rank == 0:
+                self._whole[name] = value.numpy() if is_there else before[name]
+            if name in own and not is_there:  # another backend's stages were others
+                put(value, np.zeros(variable.shape))
+        self.forget_others()
+
+
+# --------------------------------------------------------------------------------------------------
+# What each stage of a config's network would hold and send, before anything is trained: arithmetic, nothing is run.
+
+
+@dataclasses.dataclass(frozen=True)
+class StageFootprint:
+    """What one process of a stage holds and sends; sizes in bytes.
+
+    Attributes:
+      layers: in it, in the order in which they run.
+      weights, gradients, slots: that it holds.
+      activations: that it holds at most, by schedule: what all of its layers give for each micro-batch that waits for
+        its backward pass; with recomputation what its parts give for each, and once what all layers of the largest
+        part give. TensorFlow keeps less where a layer's outputs are not needed.
+      messages, sent: to other stages in a step.
+      summed: gradients that it sums over the axis `batch` in a step; 0 where it is alone.
+    """
+
+    layers: tuple[str, ...]
+    weights: int
+    gradients: int
+    slots: int
+    activations: dict[str, int]
+    messages: int
+    sent: int
+    summed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class PipelinePlan:
+    """The stages of a network.
+
+    Attributes:
+      micro_batches: of a step.
+      micro_batch_size: examples in each.
+      bubble: share of a step in which a stage waits, where all take equally long.
+      stages: one for each.
+      notices: for people.
+    """
+
+    micro_batches: int
+    micro_batch_size: int
+    bubble: float
+    stages: tuple[StageFootprint, ...]
+    notices: tuple[str, ...]
+
+
+def plan_stages(
+    config: Config, options: BackendOptions, *, num_outputs: int, inputs: Mapping[str, Any]
+) -> PipelinePlan:
+    """The stages of the config's network, which is built, and thrown away; see `plan_of_config` for the arguments.
+
+    Raises:
+      InputError: see `make_stages`.
+    """
+    from tfmat.networks import build_model
+    from tfmat.optimizers import build_optimizer
+
+    model = build_model(config.model, num_outputs=num_outputs, **inputs)
+    optimizer = build_optimizer(
+        config.optimizer, RunSteps(1), global_batch_size=config.global_batch_size
+    )
+    num_stages, replicas = options.mesh.size(STAGE), options.mesh.size(BATCH)
+    found = make_stages(model, num_stages, options.stages)
+    micro_batches = micro_batches_of(options)
+    size = math.ceil(math.ceil(config.global_batch_size / replicas) / micro_batches)
+    sent = [
+        size * math.prod(spec.shape) * spec.dtype.size * micro_batches for spec in found.between
+    ]
+    footprints = []
+    for i, segment in enumerate(found.segments):
+        neighbours = [sent[k] for k in (i - 1, i) if 0 <= k < len(sent)]
+        weights = bytes_of(segment.trainable_variables)
+        held = {
+            schedule: most_held(order_of_work(schedule, i, num_stages, micro_batches))
+            for schedule in SCHEDULES
+        }
+        kept, once = _activations(segment, model, options.recompute)
+        footprints.append(
+            StageFootprint(
+                segment.layer_names,
+                weights + bytes_of(segment.non_trainable_variables),
+                weights,
+                sum(slot for _, slot in slots_of(optimizer, segment.trainable_variables)),
+                {schedule: size * (count * kept + once) for schedule, count in held.items()},
+                micro_batches * len(neighbours),
+                sum(neighbours),
+                weights if replicas > 1 else 0,
+            )
+        )
+    notices = []
+    if found.automatic:
+        cuts = ", ".join(segment.layer_names[-1] for segment in found.segments[:-1])
+        notices.append(
+            f"the cuts (behind {cuts}) make the largest stage as small as possible in bytes of weights; a stage's time "
+            "may be another matter: choose with stages=LAYER,LAYER"
+        )
+    if options.offload != "none":
+        notices.append("the slots are on the disk of each process, not in its memory")
+    return PipelinePlan(
+        micro_batches, size, bubble(num_stages, micro_batches), tuple(footprints), tuple(notices)
+    )
+
+
+def _activations(stage: Segment, model: keras.Model, recompute: str) -> tuple[int, int]:
+    """Bytes that an example keeps until its backward pass, and those that are there once, in the backward pass."""
+    if recompute == "none":
+        return _bytes(_outputs(stage)), 0
+    parts = segments_of_stage(stage, model, recompute, "recompute")
+    kept = sum(_bytes(keras.tree.flatten(part.outputs)) for part in parts)
+    return kept, max(_bytes(_outputs(part)) for part in parts)
+
+
+def _outputs(segment: Segment) -> list[Any]:
+    """All tensors that the segment's layers give."""
+    return [
+        tensor
+        for operation in segment.operations
+        for node in operation._inbound_nodes[:1]
+        for tensor in node.output_tensors
+    ]
+
+
+def _bytes(tensors: Sequence[Any]) -> int:
+    """Bytes of an example."""
+    return sum(
+        math.prod(size or 1 for size in tensor.shape[1:])
+        * tf.as_dtype(keras.backend.standardize_dtype(tensor.dtype)).size
+        for tensor in tensors
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# One stage's part of a training step, in a graph: micro-batches forward and backward, in the order of a schedule.
+
+
+class Passed(NamedTuple):
+    """What a micro-batch's forward pass leaves for its backward pass: tape, what went in, what is differentiated."""
+
+    tape: tf.GradientTape
+    inputs: Any
+    targets: list[tf.Tensor]
+
+
+class Ordered:
+    """What happens in a graph one after the other: activations of no more micro-batches than meant are in memory."""
+
+    def __init__(self) -> None:
+        self._last: list[Any] = []
+        self.waited: list[tf.Tensor] = []
+
+    def begin(self, tensors: Any) -> Any:
+        """The same tensors (a structure), once what was before has ended."""
+        with tf.control_dependencies(self._last):
+            return tf.nest.map_structure(tf.identity, tensors)
+
+    def receive(self, receive: Callable[[], tf.Tensor]) -> tf.Tensor:
+        """What `receive` gives, which waits for it; the seconds are noted."""
+        with tf.control_dependencies(self._last):
+            before = tf.timestamp()
+        with tf.control_dependencies([before]):
+            tensor = receive()
+        with tf.control_dependencies([tensor]):
+            after = tf.timestamp()
+        self.waited.append(after - before)
+        # Or what the tensor is for would be computed first where there is one thread, and counted as waiting.
+        with tf.control_dependencies([after]):
+            tensor = tf.identity(tensor)
+        self._last = [tensor]
+        return tensor
+
+    def end(self, complete: list[Any]) -> None:
+        """What comes next waits for these."""
+        with tf.control_dependencies([*self._last, *complete]):
+            self._last = [tf.no_op()]
+
+
+class StageStep:
+    """What one process does in a step.
+
+    Args:
+      step: of this stage's segment as a model.
+      place: of this process.
+      messages: between all processes.
+      specs: of what comes from the stage before and goes to the next one, for one example; None at the ends.
+
+    Attributes:
+      bytes: that this process sends to other stages in a step, once one was made.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        place: Place,
+        messages: Messages,
+        specs: tuple[tf.TensorSpec | None, tf.TensorSpec | None],
+    ):
+        self._step, self._messages = step, messages
+        before, after = place.stage - 1, place.stage + 1
+        self._before, self._after = specs
+        self._rank_before = place.chain[before] if self._before else None
+        self._rank_after = place.chain[after] if self._after else None
+        self.bytes = 0
+
+    def gradients(
+        self,
+        state: State,
+        micro_batch: Callable[[int], Batch],
+        work: Sequence[Work],
+        variables: Sequence[keras.Variable],
+        optimizer: keras.optimizers.Optimizer,
+    ) -> tuple[list[tf.Tensor], tf.Tensor, list[tf.Tensor], tf.Tensor]:
+        """Forward and backward passes of a step.
+
+        Args:
+          state: tensors of this stage.
+          micro_batch: i -> examples, labels and weights of micro-batch i, all of one width.
+          work: in order.
+          variables: the stage's trainable ones.
+          optimizer: whose scale of the loss holds.
+
+        Returns:
+          Gradients of this stage's weights, [num_sums] sums (zeros but on the last stage), the new non-trainable state,
+          and the seconds that this stage waited for others.
+        """
+        ordered, passed = Ordered(), {}
+        totals: list[tf.Tensor] = []
+        sums: list[tf.Tensor] = []
+        non_trainable = state.non_trainable
+        self.bytes = 0
+        for is_forward, i in work:
+            if is_forward:
+                passed[i], non_trainable = self._forward(
+                    state.weights, non_trainable, micro_batch(i), ordered, sums, optimizer
+                )
+                continue
+            gradients = self._backward(passed.pop(i), state.weights, variables, ordered)
+            totals = [
+                gradient if not totals else totals[k] + gradient
+                for k, gradient in enumerate(gradients)
+            ]
+            ordered.end(totals)
+        total = tf.add_n(sums) if sums else tf.zeros([self._step.num_sums], keras.backend.floatx())
+        waited = tf.add_n(ordered.waited) if ordered.waited else tf.zeros([], tf.float64)
+        return totals, total, non_trainable, waited
+
+    def _forward(
+        self,
+        weights: list[tf.Tensor],
+        non_trainable: list[tf.Tensor],
+        batch: Batch,
+        ordered: Ordered,
+        sums: list[tf.Tensor],
+        optimizer: keras.optimizers.Optimizer,
+    ) -> tuple[Passed, list[tf.Tensor]]:
+        inputs = self._inputs(batch, ordered)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(weights)
+            if self._before:
+                tape.watch(inputs)
+            outputs, non_trainable, penalties = self._step.forward(
+                weights, non_trainable, batch._replace(features=inputs), list
+            )
+            targets = []
+            if penalties:
+                targets.append(optimizer.scale_loss(self._step.penalty(batch, penalties)))
+            if not self._after:
+                loss, objective = self._step.objective(weights, batch, outputs)
+                targets.append(optimizer.scale_loss(objective))
+        if self._after:
+            targets.append(outputs)
+            ordered.end([*self._send(outputs, self._after, self._rank_after), outputs])
+        else:
+            sums.append(self._step.sums_of(weights, batch, outputs, loss))
+            ordered.end([*targets, sums[-1]])
+        return Passed(tape, inputs, targets), non_trainable
+
+    def _backward(
+        self,
+        passed: Passed,
+        weights: list[tf.Tensor],
+        variables: Sequence[keras.Variable],
+        ordered: Ordered,
+    ) -> list[tf.Tensor]:
+        tape, inputs, targets = passed
+        factors = [tf.ones_like(target) for target in targets]
+        if self._after:
+            width = targets[-1].shape[0]
+            factors[-1] = self._receive(width, self._after, self._rank_after, ordered)
+        else:
+            factors = ordered.begin(factors)
+        sources = [*weights, *([inputs] if self._before else [])]
+        found = tape.gradient(targets, sources, output_gradients=factors)
+        gradients = connected(found[: len(weights)], weights, list(variables))
+        if self._before:
+            back = tf.zeros_like(inputs) if found[-1] is None else found[-1]
+            ordered.end(self._send(back, self._before, self._rank_before))
+        # Those of embeddings come as rows.
+        return [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def evaluated(self, state: State, batch: Batch) -> tf.Tensor:
+        """[num_sums] sums over a batch in inference mode; zeros but on the last stage."""
+        outputs = self.predicted(state, batch.features)
+        if self._after:
+            with tf.control_dependencies([outputs]):
+                return tf.zeros([self._step.num_sums], keras.backend.floatx())
+        return self._step.sums_of(state.weights, batch, outputs)
+
+    def predicted(self, state: State, features: Any) -> Any:
+        """The model's outputs in inference mode on the last stage, what others send on otherwise."""
+        ordered = Ordered()
+        inputs = features
+        if self._before:
+            first = tf.nest.flatten(features)[0]
+            width = tf.shape(first)[0] if first.shape[0] is None else first.shape[0]
+            inputs = self._receive(width, self._before, self._rank_before, ordered)
+        outputs = self._step.predict(state, inputs)
+        if not self._after:
+            return outputs
+        sent = self._send(outputs, self._after, self._rank_after, one_at_a_time=True)
+        with tf.control_dependencies(sent):
+            return tf.identity(outputs)
+
+    def _inputs(self, batch: Batch, ordered: Ordered) -> Any:
+        if self._before:
+            return self._receive(batch.weights.shape[0], self._before, self._rank_before, ordered)
+        return ordered.begin(batch.features)
+
+    def _receive(
+        self, width: Any, spec: tf.TensorSpec, rank: int | None, ordered: Ordered
+    ) -> tf.Tensor:
+        assert rank is not None
+        shape = [width, *spec.shape]
+        tensor = ordered.receive(lambda: self._messages.receive(tf.stack(shape), spec.dtype, rank))
+        rows = width if isinstance(width, int) else None
+        return tf.ensure_shape(tensor, [rows, *spec.shape])
+
+    def _send(
+        self, tensor: tf.Tensor, spec: tf.TensorSpec, rank: int | None, one_at_a_time: bool = False
+    ) -> list[Any]:
+        assert rank is not None
+        tensor = tf.ensure_shape(tf.cast(tensor, spec.dtype), [None, *spec.shape])
+        self.bytes += num_bytes([tensor])
+        return [self._messages.send(tensor, rank, one_at_a_time=one_at_a_time)]
+
+
+# --------------------------------------------------------------------------------------------------
+# Pipeline stages: each process holds one part of the network, and micro-batches go from one to the next and back.
+#
+# Several processes may hold the same part; they share each batch and sum their gradients.
 
 
 class PipelineBackend(SingleBackend):

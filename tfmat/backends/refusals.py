@@ -12,11 +12,10 @@ import keras
 import tensorflow as tf
 
 from tfmat.backends.base import Metric
-from tfmat.backends.checks import check_slots_on_disk, check_zero
-from tfmat.backends.metrics import sums_of
-from tfmat.backends.options import BackendOptions
+from tfmat.backends.losses import sums_of
+from tfmat.backends.options import BackendOptions, check_slots_on_disk, check_zero
 from tfmat.errors import InputError
-from tfmat.models.normalization import ExampleWeightedBatchNormalization, is_synchronized
+from tfmat.networks.factory import ExampleWeightedBatchNormalization, is_synchronized
 
 # DTensor says the first where an operation has no rule at all, the second where its rule does not fit the layouts.
 _NO_RULE = re.compile(r"'tf\.(\w+)' op does not implement layout propagation")

@@ -5,8 +5,7 @@ import sys
 from collections.abc import Mapping
 
 from tfmat.backends.base import Backend
-from tfmat.backends.options import BackendOptions
-from tfmat.backends.schedule import check_mesh, has_stages
+from tfmat.backends.options import BackendOptions, check_mesh, has_stages
 from tfmat.errors import InputError, nearest
 from tfmat.launch.runtime import make_virtual_devices, prepare_tensorflow
 
@@ -33,7 +32,7 @@ def make_backend(name: str, options: BackendOptions | None = None) -> Backend:
     check_mesh(options, name)
     module, backend_class = BACKENDS[name]
     if name == "asynchronous" and options.averaging:
-        module, backend_class = "tfmat.backends.averaging", "AveragingBackend"
+        module, backend_class = "tfmat.backends.asynchronous", "AveragingBackend"
     backend: Backend = getattr(importlib.import_module(module), backend_class)(options)
     if has_stages(options.mesh):
         from tfmat.backends.pipeline import PipelineBackend

@@ -11,12 +11,11 @@ import tensorflow as tf
 from tfmat.backends.base import Arrays
 from tfmat.backends.collectives import Collectives
 from tfmat.backends.exchange import Kept
-from tfmat.backends.mapped_slots import SlotOnDisk
-from tfmat.backends.saved_arrays import SavedArray, SavedArrays
-from tfmat.backends.state import State
-from tfmat.backends.zero import Division
+from tfmat.backends.layouts import Division
+from tfmat.backends.offload import SlotOnDisk
+from tfmat.backends.state import SavedArray, SavedArrays, State
 from tfmat.errors import InputError
-from tfmat.models.normalization import is_synchronized
+from tfmat.networks.factory import is_synchronized
 
 # Before the names of what workers keep for themselves; other backends do not look at these.
 _PREFIX = "exchange/"

@@ -1,23 +1,403 @@
-"""The training step as a pure function: state and batch in, new state and sums out. Every backend runs this one."""
+"""The training step: a pure function of state and batch."""
 
 import contextlib
+import functools
+import math
+import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfmat.backends.base import Metric, PerExample
-from tfmat.backends.batches import Batch
+from tfmat.backends.base import Backend, Metric, PerExample
+from tfmat.backends.batches import Batch, rows_of_a_piece
 from tfmat.backends.exchange import Collect, Exchange, Reduce, Scatter
-from tfmat.backends.losses import per_example_mean
-from tfmat.backends.metrics import num_sums, sums_of, weighted_sum
-from tfmat.backends.precision import computing_in_bfloat16
-from tfmat.backends.recomputation import Recomputation
+from tfmat.backends.losses import num_sums, per_example_mean, sums_of, weighted_sum
 from tfmat.backends.refusals import check_outputs, check_penalties, connected
 from tfmat.backends.state import Gradients, State
-from tfmat.models.normalization import batch_context, plain_normalizations
+from tfmat.errors import InputError, nearest
+from tfmat.networks.factory import batch_context, plain_normalizations
+from tfmat.networks.segments import Segment, segments, segments_of_stage
 from tfmat.optimizers.stateless import Scope, call_layer
+
+# --------------------------------------------------------------------------------------------------
+# Dense layers computed in bfloat16 within training steps; weights, slots, sums and losses stay float32.
+#
+# Processors with 16-bit units (AVX512-BF16, AMX) and GPUs multiply such matrices faster. The layers get Keras's policy
+# `mixed_bfloat16` only while a step is traced, so that no file of the model knows of it.
+
+
+PRECISIONS = ("float32", "bfloat16", "auto")
+# Smaller matrices gain nothing, and heads of few outputs would round their answers to three digits.
+_FEWEST_NUMBERS = 4096
+# What a trial must find, of the time in float32, that a layer computes in bfloat16.
+_PAYS = 0.95
+_TRIAL_SECONDS, _TRIALS = 0.02, 7
+_Count = tf.TensorSpec([], tf.int32)
+
+
+def dense_layers(model: keras.Model) -> dict[str, keras.layers.Dense]:
+    """The dense layers of a model that can compute in bfloat16, by their paths in the model's order.
+
+    They hold at least 4,096 float32 weights each. Dense layers that give the answers are none of them: those after
+    which no other dense layer comes, and in a model that keeps its graph to itself the last one.
+    """
+    answering = {id(layer) for layer in _answering(model)}
+    return {
+        layer.path: layer
+        for layer in _dense_in(model)
+        if layer.built
+        and layer.compute_dtype == layer.variable_dtype == "float32"
+        and math.prod(layer.kernel.shape) >= _FEWEST_NUMBERS
+        and id(layer) not in answering
+    }
+
+
+def choose(
+    precision: str,
+    model: keras.Model,
+    num_rows: int,
+    *,
+    jit_compile: bool = False,
+    log: Callable[[str], None] = lambda line: None,
+) -> dict[str, bool]:
+    """Which dense layers compute in bfloat16.
+
+    Args:
+      precision: `float32`: none; `bfloat16`: all; `auto`: those that a trial of a second or two finds faster.
+      model: built.
+      num_rows: examples that go through the model at a time.
+      jit_compile: whether the step is compiled with XLA.
+      log: for one line about the trial.
+
+    Returns:
+      For each path of `dense_layers` whether it does; empty for `float32`.
+
+    Raises:
+      InputError: another precision, or `bfloat16`, and no layer can.
+    """
+    if precision not in PRECISIONS:
+        raise InputError(f"precision is '{precision}'{nearest(precision, PRECISIONS)}")
+    if precision == "float32":
+        return {}
+    layers = dense_layers(model)
+    if precision == "bfloat16":
+        if not layers:
+            raise InputError(
+                f"precision=bfloat16 changes nothing: no dense layer before the last has {_FEWEST_NUMBERS:,} float32 "
+                "weights or more; leave it out, or use wider layers"
+            )
+        return dict.fromkeys(layers, True)
+    ratios: dict[Any, float] = {}
+    found = {}
+    for path, layer in layers.items():
+        rows = num_rows * _places(layer)
+        key = (*layer.kernel.shape, rows)
+        if key not in ratios:
+            ratios[key] = _time_ratio(layer, rows, jit_compile)
+        found[path] = ratios[key]
+    told = ", ".join(f"{path} takes {ratio:.2f}" for path, ratio in found.items())
+    log(
+        f"precision=auto: bfloat16 where it takes at most {_PAYS:.2f} of float32's time; {told or 'no layer can'}"
+    )
+    return {path: ratio <= _PAYS for path, ratio in found.items()}
+
+
+def choose_for(
+    backend: Backend, precision: str, model: keras.Model, global_batch_size: int, **options: Any
+) -> dict[str, bool]:
+    """Which layers compute in bfloat16, as rank 0 finds it for all; every rank calls it, before `build`.
+
+    Args:
+      backend: started.
+      precision, model, options: see `choose`.
+      global_batch_size: of the steps.
+    """
+    choice: dict[str, bool] = {}
+    if precision != "float32" and backend.rank == 0:
+        columns = backend.training_columns(global_batch_size)
+        width = columns.stop - columns.start
+        rows = rows_of_a_piece(model, width, backend.parts_of_a_batch)
+        choice = choose(precision, model, rows, **options)
+    found: dict[str, bool] = backend.collectives.broadcast(choice)
+    return found
+
+
+def chosen_layers(model: keras.Model, choice: Mapping[str, bool]) -> list[keras.layers.Dense]:
+    """The layers of a choice, by their order: a model that was made anew may have other names.
+
+    Raises:
+      InputError: the model has another number of layers that could be chosen.
+    """
+    layers = list(dense_layers(model).values()) if choice else []
+    if len(layers) != len(choice):
+        raise InputError(
+            f"the run was started with {len(choice)} dense layers that could compute in bfloat16 "
+            f"({', '.join(choice)}), and this model has {len(layers)}; use the model and the tfmat that it was started "
+            "with, or another workdir"
+        )
+    return [layer for layer, chosen in zip(layers, choice.values(), strict=True) if chosen]
+
+
+@contextlib.contextmanager
+def computing_in_bfloat16(layers: Sequence[keras.layers.Layer]) -> Iterator[None]:
+    """What is traced in here has these layers' products in bfloat16, from float32 weights and to float32 gradients.
+
+    Their outputs are float32 too, or a model that adds its inputs to them by itself would fail.
+    """
+    before = [(layer.dtype_policy, vars(layer).get("call")) for layer in layers]
+    try:
+        for layer in layers:
+            layer.dtype_policy = keras.DTypePolicy("mixed_bfloat16")
+            layer.call = _giving_float32(layer.call)
+        yield
+    finally:
+        for layer, (policy, call) in zip(layers, before, strict=True):
+            layer.dtype_policy = policy
+            vars(layer).pop("call", None)  # that of its class again
+            if call:
+                layer.call = call
+
+
+def _giving_float32(call: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    @functools.wraps(call)
+    def converted(*args: Any, **options: Any) -> tf.Tensor:
+        return tf.cast(call(*args, **options), tf.float32)
+
+    return converted
+
+
+def _dense_in(layer: keras.layers.Layer) -> list[keras.layers.Dense]:
+    """The dense layers in a layer or model, itself included."""
+    return [each for each in layer._flatten_layers() if isinstance(each, keras.layers.Dense)]
+
+
+def _answering(model: keras.Model) -> list[keras.layers.Dense]:
+    """The dense layers from which the outputs come without another dense layer between."""
+    tensors = list(tf.nest.flatten(getattr(model, "outputs", None) or []))
+    if not tensors:
+        return _dense_in(model)[-1:]
+    found: list[keras.layers.Dense] = []
+    seen: set[tuple[int, int]] = set()
+    while tensors:
+        operation, node, _ = tensors.pop()._keras_history
+        last = []
+        if isinstance(operation, keras.Model):
+            last = _answering(operation)
+        elif isinstance(operation, keras.layers.Layer):
+            last = _dense_in(operation)[-1:]
+        found += last
+        if not last and (id(operation), node) not in seen:
+            seen.add((id(operation), node))
+            tensors += operation._inbound_nodes[node].input_tensors
+    return found
+
+
+def _places(layer: keras.layers.Dense) -> int:
+    """Rows that one example is for the layer: more than one where it is used on every point of a record."""
+    try:
+        shape = layer.input.shape
+    except (AttributeError, ValueError):  # used several times, or in a subclassed model
+        return 1
+    return math.prod(size or 1 for size in shape[1:-1])
+
+
+def _time_ratio(layer: keras.layers.Dense, rows: int, jit_compile: bool) -> float:
+    """The time of the layer's products, forward and backward, in bfloat16 as a fraction of that in float32.
+
+    The two are timed in turns, and on processors it is this process's own time that counts, so that what else a busy
+    machine does decides nothing.
+    """
+    start = tf.random.stateless_normal([rows, layer.kernel.shape[0]], (1, 2))
+    kinds = [_passes(layer, half, start, jit_compile) for half in ([], [layer])]
+    for run in kinds:
+        run(tf.constant(1))
+    count = max(1, round(_TRIAL_SECONDS / max(_seconds(kinds[0], 1), 1e-6)))
+    ratios = []
+    for trial in range(_TRIALS):
+        first = trial % 2  # a neighbour of the machine that comes or goes meets both kinds
+        seconds = {i: _seconds(kinds[i], count) for i in (first, 1 - first)}
+        ratios.append(seconds[1] / seconds[0])
+    return statistics.median(ratios)
+
+
+def _passes(
+    layer: keras.layers.Dense,
+    half: Sequence[keras.layers.Layer],
+    start: tf.Tensor,
+    jit_compile: bool,
+) -> Callable[[tf.Tensor], Any]:
+    """A function that runs the layer forward and backward so many times, each upon the results of the last."""
+    variables = layer.trainable_variables
+
+    def once(x: tf.Tensor) -> tf.Tensor:
+        weights = [variable.value.read_value() for variable in variables]
+        with computing_in_bfloat16(half), tf.GradientTape() as tape:
+            tape.watch([x, *weights])
+            # Not `layer.stateless_call`, which leaves the layer's policy out.
+            with keras.StatelessScope(zip(variables, weights, strict=True)):
+                outputs = layer(x)
+        dx, *gradients = tape.gradient(outputs, [x, *weights], output_gradients=outputs)
+        # Nothing but the products takes time, and nothing is left out: each pass waits for the gradients of the last.
+        with tf.control_dependencies(gradients):
+            return x - 1e-6 * dx
+
+    @tf.function(input_signature=[_Count], jit_compile=jit_compile, autograph=False)
+    def run(count: tf.Tensor) -> Any:
+        return tf.while_loop(
+            lambda i, _: i < count,
+            lambda i, x: (i + 1, once(x)),
+            (tf.constant(0), start),
+            parallel_iterations=1,
+        )[1]
+
+    return run
+
+
+def _seconds(run: Callable[[tf.Tensor], Any], count: int) -> float:
+    clock = time.perf_counter if tf.config.list_logical_devices("GPU") else time.process_time
+    begin = clock()
+    run(tf.constant(count)).numpy()  # GPUs are waited for
+    return clock() - begin
+
+
+# --------------------------------------------------------------------------------------------------
+# Recomputation: a training step keeps what goes from one segment of a model to the next, and computes the rest twice.
+#
+# Chen et al. 2016, Training deep nets with sublinear memory cost, arXiv:1604.06174.
+
+
+class Recomputation:
+    """A model that is called as in a training step, and whose gradients compute its segments a second time.
+
+    Args:
+      parts: of the model, in the order in which they run.
+      gradients_follow: whether its gradients are computed before anything else, so that the last part need not be
+        computed again.
+    """
+
+    def __init__(self, parts: Sequence[Segment], gradients_follow: bool = True):
+        self._parts, self._kept = parts, parts[-1] if gradients_follow else None
+
+    def __call__(
+        self,
+        weights: Sequence[tf.Tensor],
+        non_trainable: Sequence[tf.Tensor],
+        features: Any,
+        context: Callable[[], AbstractContextManager],
+    ) -> tuple[Any, list[tf.Tensor], list[tf.Tensor]]:
+        """Does as the model's `stateless_call` with training=True and return_losses=True.
+
+        Args:
+          weights, non_trainable: values of the model's variables.
+          features: of the model.
+          context: makes what layers are called within, now and when they are called again.
+        """
+        state, penalties, value = list(non_trainable), [], features
+        for part in self._parts:
+            inputs = (
+                [weights[i] for i in part.trainable_places],
+                [state[i] for i in part.non_trainable_places],
+                value,
+            )
+            if part is self._kept:  # its gradients come first, while everything is still there
+                with context():
+                    value, new, own = _call(part, *inputs)
+            else:
+                value, new, own = _computed_again(part, inputs, context)
+            penalties += own
+            for i, tensor in zip(part.non_trainable_places, new, strict=True):
+                state[i] = tensor
+        return value, state, penalties
+
+
+def recomputation_of(model: keras.Model, where: str) -> Recomputation | None:
+    """The recomputation of a built model that is cut as `where` says, see `tfmat.networks.segments`; `none`: None.
+
+    Raises:
+      InputError: `where` cannot be read, or the model cannot be cut there, or not at all.
+    """
+    if where == "none":
+        return None
+    parts = segments(model, where, "recompute")
+    if len(parts) == 1:
+        raise InputError(
+            f"recompute={where} leaves the model in one piece, of which nothing is computed again; give cuts "
+            "nearer to each other, such as every:2, or leave it out"
+        )
+    return Recomputation(parts)
+
+
+def recomputation_of_stage(
+    stage: Segment, model: keras.Model, where: str, gradients_follow: bool
+) -> Recomputation | None:
+    """The recomputation of a pipeline stage, which computes also its last part again, or a stage in one piece.
+
+    Other micro-batches come between a stage's forward and backward pass (Huang et al. 2019, arXiv:1811.06965, 2.3).
+
+    Args:
+      stage: of the model.
+      model: in which `where` names layers, of this stage or of others.
+      where: the model is cut; `none`: nothing is computed again.
+      gradients_follow: whether no micro-batch comes between.
+
+    Raises:
+      InputError: see `recomputation_of`; a stage may be in one piece.
+    """
+    if where == "none":
+        return None
+    return Recomputation(segments_of_stage(stage, model, where, "recompute"), gradients_follow)
+
+
+def _call(part: Segment, weights: Any, state: Any, value: Any) -> Any:
+    return call_layer(part, weights, state, value, training=True)
+
+
+def _computed_again(
+    part: Segment, inputs: Any, context: Callable[[], AbstractContextManager]
+) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
+    """What `_call` gives; nothing within is kept for the gradients.
+
+    Seeds and moving statistics come from the first time. The second time starts from the same ones, so that the masks
+    of dropout are the same, and its own new ones are dropped.
+    """
+    flat = tf.nest.flatten(inputs)
+    moved: list[tf.Tensor] = []
+
+    def forward(*tensors: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        with context():
+            value, state, penalties = _call(part, *tf.nest.pack_sequence_as(inputs, tensors))
+        return [value, *penalties], state
+
+    @tf.custom_gradient
+    def run(*tensors: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape, tape.stop_recording():
+            outputs, state = forward(*tensors)
+        moved.extend(state)
+
+        def gradients(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
+            # Without waiting for what comes from behind, all segments would be computed again at once.
+            with tf.control_dependencies(upstream):
+                starts = [tf.identity(tensor) for tensor in tensors]
+                floats = [start for start in starts if start.dtype.is_floating]
+                with tf.GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch(floats)
+                    again, _ = forward(*starts)
+                found = iter(tape.gradient(again, floats, output_gradients=list(upstream)))
+            return [next(found) if start.dtype.is_floating else None for start in starts]
+
+        return outputs, gradients
+
+    value, *penalties = run(*flat)
+    return value, moved, penalties
+
+
+# --------------------------------------------------------------------------------------------------
+# The training step as a pure function: state and batch in, new state and sums out. Every backend runs this one.
+
 
 # Between the dropout seeds of two workers.
 _SEED_SHIFT = 1_000_003
@@ -291,3 +671,51 @@ class Step:
 
 def _total(parts: list[tf.Tensor]) -> tf.Tensor:
     return parts[0] if len(parts) == 1 else tf.add_n(parts)
+
+
+# --------------------------------------------------------------------------------------------------
+# Sharpness-aware minimisation: the training step with the gradient at the worst place nearby.
+
+
+class SharpnessAwareStep(Step):
+    """Takes the gradient at w + ρ g / |g| and steps from w (SAM; Foret et al. 2021, arXiv:2010.01412, algorithm 1).
+
+    g is the gradient of the global batch at w, summed over the workers too, so that their number changes nothing. Where
+    workers take steps by themselves (local steps), it is each one's own, as it is of their gradients. Both passes see
+    the same dropout masks. Losses and metrics are those at w, and so are the moving statistics, which move once.
+    Regularisers are part of both gradients. A step costs two passes, and two sums over the workers.
+    """
+
+    def gradients(self, state: State, pieces: Sequence[Batch], reduce: Reduce) -> Gradients:
+        """See Step.gradients."""
+        first = super().gradients(state, pieces, reduce)
+        there, _, _ = super().gradients(self._ascended(state, first[0], reduce), pieces, reduce)
+        return there, *first[1:]
+
+    def gradients_in_parts(
+        self, state: State, part: Callable[[tf.Tensor], Batch], num_parts: int, reduce: Reduce
+    ) -> Gradients:
+        """See Step.gradients_in_parts."""
+        first = super().gradients_in_parts(state, part, num_parts, reduce)
+        worst = self._ascended(state, first[0], reduce)
+        there, _, _ = super().gradients_in_parts(worst, part, num_parts, reduce)
+        return there, *first[1:]
+
+    def _ascended(self, state: State, gradients: list[tf.Tensor], reduce: Reduce) -> State:
+        """The state with the weights at which the loss is about the largest within ρ."""
+        gradients = reduce(gradients)
+        length = tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(g)) for g in gradients]))
+        # A cast would make float32 of Python's number first.
+        radius = tf.constant(self._optimizer.sam_rho, length.dtype)
+        scale = tf.math.divide_no_nan(radius, length)
+        moved = [
+            weight + tf.cast(scale, weight.dtype) * gradient
+            for weight, gradient in zip(state.weights, gradients, strict=True)
+        ]
+        return state._replace(weights=moved)
+
+
+def make_step(model: Any, optimizer: Any, *arguments: Any, **options: Any) -> Step:
+    """A Step, sharpness-aware where the optimizer asks for that (see `make_functional`)."""
+    kind = SharpnessAwareStep if optimizer.sam_rho else Step
+    return kind(model, optimizer, *arguments, **options)

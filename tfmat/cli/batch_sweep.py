@@ -10,9 +10,10 @@ Results: batch_sweep.csv, batch_sweep.png, batch_sweep.svg.
 
 import pathlib
 
+from absl.flags import FlagValues
+
 from tfmat.cli.flags import (
     DATA_DIR,
-    FlagValues,
     config_flags,
     config_help,
     listed,

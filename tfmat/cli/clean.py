@@ -16,13 +16,15 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tfmat.cli.flags import FlagValues, switch, text
+from absl.flags import FlagValues
+
+from tfmat.cli.flags import switch, text
 from tfmat.console import printable
 from tfmat.errors import InputError, nearest
 from tfmat.files import read_json
 
 if TYPE_CHECKING:
-    from tfmat.data.stored import StoredDataset
+    from tfmat.data.dataset import StoredDataset
 
     Users = dict[pathlib.Path, list[pathlib.Path]]
 
@@ -40,8 +42,7 @@ FLAGS = (
 
 def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Lists, or deletes what the arguments name, or what is not used."""
-    from tfmat.data.packed import is_dataset
-    from tfmat.data.stored import stored_datasets
+    from tfmat.data.dataset import is_dataset, stored_datasets
 
     data_dir, runs_dir = pathlib.Path(flag_values.data_dir), pathlib.Path(flag_values.runs_dir)
     if is_dataset(data_dir):
@@ -133,7 +134,7 @@ def _refuse_busy(chosen: Sequence["StoredDataset"], users: "Users") -> None:
 
 
 def _confirmed(chosen: Sequence["StoredDataset"], users: "Users") -> bool:
-    from tfmat.data.memory import size_text
+    from tfmat.data.dataset import size_text
 
     total = size_text(sum(each.num_bytes for each in chosen))
     used = [path for each in chosen for path in _runs_of(each, users)]
@@ -146,8 +147,7 @@ def _confirmed(chosen: Sequence["StoredDataset"], users: "Users") -> bool:
 
 
 def _delete(chosen: Sequence["StoredDataset"]) -> None:
-    from tfmat.data.memory import size_text
-    from tfmat.data.stored import delete_dataset
+    from tfmat.data.dataset import delete_dataset, size_text
 
     for each in chosen:
         delete_dataset(each)
@@ -160,7 +160,7 @@ def _show(
     data_dir: pathlib.Path,
     runs_dir: pathlib.Path,
 ) -> None:
-    from tfmat.data.memory import size_text
+    from tfmat.data.dataset import size_text
 
     if not datasets:
         print(f"no data sets in {data_dir}")

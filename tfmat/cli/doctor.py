@@ -12,8 +12,10 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING
 
+from absl.flags import FlagValues
+
 import tfmat
-from tfmat.cli.flags import FlagValues, switch
+from tfmat.cli.flags import switch
 
 if TYPE_CHECKING:
     from tfmat.launch.doctor import Finding

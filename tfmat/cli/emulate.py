@@ -16,12 +16,14 @@ import pathlib
 import time
 from typing import TYPE_CHECKING
 
-from tfmat.cli.flags import FlagValues, switch, text, whole
-from tfmat.durations import seconds_of
+from absl.flags import FlagValues
+
+from tfmat.cli.flags import switch, text, whole
+from tfmat.config import seconds_of
 from tfmat.errors import InputError, Interrupted
 
 if TYPE_CHECKING:
-    from tfmat.simulators.campaign import Campaign
+    from tfmat.specimens.campaign import Campaign
 
 FLAGS = (
     text("simulator", None, "folder with simulator.toml: a specimen that a program simulates"),
@@ -41,9 +43,9 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int | None:
         raise InputError("say what to emulate: --simulator=FOLDER, with a simulator.toml in it")
     seconds_of(flag_values.train_for)  # a wrong one is refused before hours of runs
     from tfmat.cli.simulations import NUM_RUNS, run_progress, tell_runs
-    from tfmat.data.memory import available_threads
-    from tfmat.simulators.dataset import make_runs
-    from tfmat.simulators.description import read_description
+    from tfmat.data.dataset import available_threads
+    from tfmat.specimens.campaign import make_runs
+    from tfmat.specimens.description import read_description
 
     description = read_description(flag_values.simulator)
     threads = flag_values.num_threads or available_threads()

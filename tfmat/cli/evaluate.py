@@ -28,11 +28,13 @@ import pathlib
 import sys
 from typing import TYPE_CHECKING
 
-from tfmat.cli.flags import FlagValues, alias, check_output_file, switch, text, whole
+from absl.flags import FlagValues
+
+from tfmat.cli.flags import alias, check_output_file, switch, text, whole
 from tfmat.errors import InputError
 
 if TYPE_CHECKING:
-    from tfmat.data.packed import PackedDataset
+    from tfmat.data.dataset import PackedDataset
     from tfmat.identification.evaluate import Evaluation
     from tfmat.identification.identifier import Identifier
 
@@ -63,11 +65,12 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     # Blocks of curves are answered side by side.
     prepare_tensorflow(one_thread_an_operation=True)
     from tfmat.console import open_console, progress_bar
-    from tfmat.data.packed import PackedDataset
+    from tfmat.data.dataset import PackedDataset
     from tfmat.files import write_json
     from tfmat.identification.evaluate import evaluate, find_test_data
     from tfmat.identification.identifier import Identifier
-    from tfmat.report.evaluation import write_evaluation
+    from tfmat.report.pages import write_training_report
+    from tfmat.report.run_files import write_evaluation
     from tfmat.report.tables import (
         coverage_table,
         evaluation_table,
@@ -76,7 +79,6 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
         reference_bins_table,
         reference_table,
     )
-    from tfmat.report.training_report import write_training_report
     from tfmat.workflow.fronts import know_fits
 
     workdir = pathlib.Path(flag_values.workdir)

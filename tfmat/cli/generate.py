@@ -31,13 +31,15 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tfmat.cli.flags import FlagValues, number, repeated, switch, text, whole
+from absl.flags import FlagValues
+
+from tfmat.cli.flags import number, repeated, switch, text, whole
 from tfmat.cli.launcher_flags import LAUNCHER, LAUNCHER_FLAGS, wants_slurm
 from tfmat.errors import InputError, Interrupted
 
 if TYPE_CHECKING:
     from tfmat.curves.settings import CurveSettings
-    from tfmat.data.packed import PackedDataset
+    from tfmat.data.dataset import PackedDataset
 
 # Options of the observation model, each LOW,HIGH, as `--config.data.NAME` of `train`.
 _OBSERVATION = {
@@ -128,7 +130,7 @@ def _simulate(flag_values: FlagValues) -> None:
     """Runs a user's program, and makes the data set of its runs."""
     _refuse_flags_but(_SIMULATOR + _REPAIR, flag_values, "--simulator runs a program")
     from tfmat.cli.simulations import simulate, submit_shares
-    from tfmat.data.packed import is_dataset
+    from tfmat.data.dataset import is_dataset
 
     if is_dataset(flag_values.data_dir):
         raise InputError(f"{flag_values.data_dir} is a data set itself; leave out --simulator")
@@ -161,8 +163,8 @@ def _laboratory(flag_values: FlagValues) -> dict[str, Any]:
 def _choose(flag_values: FlagValues) -> "Callable[[Progress], PackedDataset]":
     """What is to be done: repair one data set, pack a user's curves, or simulate."""
     from tfmat.curves.laboratory import Laboratory
-    from tfmat.data.importing import import_dataset, repair_dataset
-    from tfmat.data.packed import generate_dataset, is_dataset
+    from tfmat.data.dataset import generate_dataset, is_dataset
+    from tfmat.data.imported import import_dataset, repair_dataset
 
     data_dir, num_threads = pathlib.Path(flag_values.data_dir), flag_values.num_threads
     fixed = dict(_pair("fix", text) for text in flag_values.fix)
@@ -278,7 +280,7 @@ def _written(made: list[int], seconds: float) -> str:
 
 
 def _report(dataset: "PackedDataset", did: str) -> None:
-    from tfmat.data.memory import size_text
+    from tfmat.data.dataset import size_text
 
     num_curves = dataset.num_train + dataset.num_validation
     names = ", ".join(f"{parameter.name} ({parameter.unit})" for parameter in dataset.parameters)

@@ -1,66 +1,18 @@
-"""Identifies the material parameters of measured stress-strain curves.
+"""`tfmat identify`: files and flags in, answers out."""
 
-    tfmat identify curve.csv --law=voce
-    tfmat identify lab/ --law=swift --stress_unit=ksi --json=out.json --csv=out.csv --plot_dir=plots
-    tfmat identify "lab/*.xlsx" --workdir=runs/voce --fix=E=193000 --pool_by=temperature,direction
-    tfmat identify curve.csv --law=voce --card=abaqus,ls_dyna --card_variants
-    tfmat identify uniaxial=UT.txt equibiaxial=ET.txt planar=PS.txt --law=ogden
-    tfmat identify cyclic_1.csv --law=voce_chaboche --plot_dir=plots
-    tfmat identify machine.txt --law=voce --area=24.5 --gauge_length=50 --strain_column=Extension --stress_column=Load
-
-Curves are text files (comma, semicolon, tab or blanks; decimal point or comma; lines and units before the numbers) and
-Excel sheets; files, folders and patterns may be mixed. Columns and units are found where only one reading is possible,
-and what was found or assumed is said; what the flags say wins. Then a curve is cleaned (failure, necking, noise of the
-strain, toe; each step is said and can be switched off).
-
-Each curve gets one recommended answer: the parameters that fit it best, found by least squares from many starts, with
-95 % intervals that hold the noise, the misfit between law and curve, and 2 % of the extensometer. Neither a network nor
-samples change it. A parameter that the curve bounds on one side only is named. "use" says NO where an answer must not
-be used, and every kind of warning is explained once, with its files. --details shows two answers side by side: the
-network's (of --workdir, of runs/quickstart, or one that comes with tfmat) and the best fit. A network is loaded, which
-takes seconds, only where it has a part in what is told: with --details, --workdir, --samples or --noleast_squares.
-
-A tension test of a metal also gets what needs no law: chord modulus, Rp0.2, Rm and uniform elongation. Temperature,
-direction, rate and specimen are taken from the heads and names of the files.
-
-A law that takes tests (tfmat laws shows which) is identified from all tests of a material at once: TEST=FILE for each
-test, or a table tests.csv (columns file, test, rate in 1/s, temperature in °C, material) or its folder. Where the law
-takes one kind of test, plain files are a material each. A parameter that the tests cannot tell is named, with the test
-that would tell it.
-
---samples writes samples of the joint posterior, and the logarithms of their densities, into --samples_file: arrays
-samples [curves, samples, parameters] in the units that units names, log_density [curves, samples], parameters, curves,
-certificate. A network's draws (those that come with tfmat and model.uncertainty=flow know how parameters trade against
-each other, gaussian one at a time) are corrected with the law's likelihood, and each answer says what that came to;
---nocorrect leaves it out. Without such a network, and with --fix, they start from least squares. A name that ends in
-.nc gives them as ArviZ's InferenceData, in a netCDF file.
-
---next_test ranks the tests of a specimen that could come next by what they are expected to tell: the information
-gained, and how each narrows the 95 % intervals of the parameters and of predictions. Records of every test are
-simulated at draws from the specimen's posterior. --predict=equibiaxial:max_strain=1 says what is to be predicted,
---candidate the same way which tests to choose from; both may be repeated.
-
-With --fix a known parameter is given and the others are identified; with --pool all curves are specimens of one
-material, and the last answer is theirs together (--pool_by: one answer for each temperature, direction, ...). Of a law
-that takes tests, each material of a table is then a specimen.
-
---verify=8 --simulator=FOLDER makes eight runs at draws from the posterior of a specimen that a program simulates
-(docs/finite_elements.md) and says how far they are from the measured curve; --plot_dir shows them over it.
-
---card writes material cards for solvers (abaqus, ls_dyna, ansys, calculix, code_aster) into --card_dir, in mm, t, s,
-MPa, with the parameters, their intervals and what is assumed in their comments; --card_variants also a soft and a
-stiff one.
-
-If one file cannot be read, each bad file is named, nothing is written, and the exit status is 2 (--skip_bad_files
-goes on with the others).
-"""
-
+import collections
+import csv
+import dataclasses
 import pathlib
-from collections.abc import Sequence
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from absl.flags import FlagValues
+
 from tfmat.cli.flags import (
-    FlagValues,
     check_output_file,
     check_output_folder,
     known_parameters,
@@ -71,14 +23,571 @@ from tfmat.cli.flags import (
     text,
     whole,
 )
-from tfmat.errors import InputError
+from tfmat.console import printable
+from tfmat.errors import InputError, Interrupted
+from tfmat.files import atomic_write, make_folder, spreadsheet_row
 
 if TYPE_CHECKING:
-    from tfmat.curves.measured import MeasuredCurve
+    from rich.console import Console
+
+    from tfmat.curves.cleaning import MeasuredCurve
     from tfmat.curves.measured_tests import MeasuredRecord
+    from tfmat.curves.record_files import RecordFiles
+    from tfmat.curves.resampling import CurveTarget
     from tfmat.identification.answers import Identification
     from tfmat.identification.networks import Sidecar
-    from tfmat.simulators.description import Description
+    from tfmat.materials.law import Law
+    from tfmat.specimens.description import Description
+
+# --------------------------------------------------------------------------------------------------
+# What `tfmat identify` reads and refuses: the curves or the tests of all files, by the flags that say how.
+
+
+def read_curves(
+    flag_values: FlagValues, files: list[str], target: "CurveTarget"
+) -> "tuple[list[MeasuredCurve], int]":
+    """The curves of all files, and how many files were bad; those are named on standard error."""
+    from tfmat.curves.measured import load_measured_curves
+
+    return _read(load_measured_curves, files, target, flag_values)
+
+
+def read_tests(
+    flag_values: FlagValues, records: "list[RecordFiles]", law: "Law"
+) -> "tuple[list[MeasuredRecord], int]":
+    """The records whose files are all good, and how many files were bad; those are named on standard error."""
+    from tfmat.curves.record_files import load_records
+
+    return _read(load_records, records, law, flag_values)
+
+
+def _read(
+    load: Callable[..., tuple[list[Any], list[InputError]]],
+    files: list[Any],
+    target: Any,
+    flag_values: FlagValues,
+) -> tuple[list[Any], int]:
+    """What `load` finds as the flags say, with its progress, and how many files were bad."""
+    from tfmat.console import progress_bar
+    from tfmat.curves.axes import ReadingOptions
+    from tfmat.curves.cleaning import CleaningOptions
+
+    options, cleaning = (
+        kind(**_flags_of(kind, flag_values)) for kind in (ReadingOptions, CleaningOptions)
+    )
+    with progress_bar("reading", "files") as progress:
+        found, errors = load(files, target, options, progress, cleaning)
+    for error in errors:
+        print(f"tfmat: {printable(error)}", file=sys.stderr)
+    return found, len(errors)
+
+
+def _flags_of(kind: type, flag_values: FlagValues) -> dict[str, Any]:
+    """The flags that have the names of a dataclass's fields."""
+    return {field.name: flag_values[field.name].value for field in dataclasses.fields(kind)}
+
+
+def solvers_of(flag_values: FlagValues, sidecar: "Sidecar") -> list[str]:
+    """The solvers that cards are asked for; InputError where one has none for the law."""
+    solvers = list(dict.fromkeys(solver.strip() for solver in flag_values.card))
+    if not solvers:
+        for flag in ("card_dir", "card_variants", "poisson_ratio"):
+            if flag_values[flag].present:
+                raise InputError(f"--{flag} says how cards are written; say which: --card=abaqus")
+        return []
+    from tfmat.materials.cards import check_card
+
+    for solver in solvers:
+        check_card(sidecar.law, solver, flag_values.poisson_ratio)
+    check_output_folder("card_dir", flag_values.card_dir)
+    return solvers
+
+
+def check_samples(flag_values: FlagValues, sidecar: "Sidecar", fixed: dict[str, float]) -> None:
+    if flag_values.samples is not None:
+        from tfmat.identification import draws
+
+        corrected = flag_values.least_squares and flag_values.correct
+        draws.check_samples(
+            flag_values.samples,
+            sidecar.uncertainty,
+            fixed,
+            is_sampled=corrected and sidecar.law is not None,
+        )
+        if flag_values.samples_file.endswith(".nc"):
+            from tfmat.identification.inference_data import check_arviz
+
+            check_arviz()
+    elif flag_values["samples_file"].present:
+        raise InputError("--samples_file says where samples go; say how many: --samples=1000")
+
+
+def check_next_test(flag_values: FlagValues, sidecar: "Sidecar") -> None:
+    asked: dict[str, list[str]] = {
+        "predict": flag_values.predict,
+        "candidate": flag_values.candidate,
+    }
+    if flag_values.next_test:
+        from tfmat.identification import further_tests
+
+        further_tests.check_next_test(sidecar.law, sidecar.settings, **asked)
+    elif given := next((name for name, texts in asked.items() if texts), None):
+        raise InputError(f"--{given} is of --next_test; give that too, or leave --{given} out")
+
+
+# --------------------------------------------------------------------------------------------------
+# What `tfmat identify` leaves: tables on the terminal, a CSV file, and a picture per curve.
+
+
+_CERTIFICATE = (
+    "status", "reason", "pareto_k", "effective_draws", "posterior_predictive_p", "independent_noise_p",
+    "r_hat",
+)  # fmt: skip
+_DETAILS = ("network", "network_ci95", "least_squares", "least_squares_ci95")
+
+
+def write_csv(path: str, results: Sequence[Mapping[str, Any]], *, details: bool = False) -> None:
+    """One row per curve, the columns named with their units; from the entries of the JSON file.
+
+    First what decides (curve, law, do_not_use and why), then the recommended values with their intervals, the
+    conditions and tensile properties of the test, what was assumed, and the warnings. Where a network has a posterior
+    its certificate follows, and the mean and the shortest 95 % interval of each parameter.
+
+    Args:
+      details: also the network's and the least-squares values.
+    """
+    units = {
+        name: entry["unit"] for result in results for name, entry in result["parameters"].items()
+    }
+    keys = ("value", "std", "ci95", *(_DETAILS if details else ()))
+    conditions = list(dict.fromkeys(key for result in results for key in result["conditions"]))
+    tensile: Mapping[str, Any] = next(
+        (result["tensile"] for result in results if result["tensile"]), {}
+    )
+    header = ["curve", "law", "do_not_use", "reasons", "method"]
+    for name, unit in units.items():
+        for key in keys:
+            ends = [f" {key}_low", f" {key}_high"] if key.endswith("ci95") else [f" {key}"]
+            header += [f"{name}{'' if end == ' value' else end} [{unit}]" for end in ends]
+    header += ["rmse_percent", "num_points", *conditions]
+    for entry in tensile.values():
+        header += [f"{entry['symbol']} [{entry['unit']}]", f"{entry['symbol']} is"]
+    header += ["assumed", "warnings"]
+    certified = any("posterior" in result for result in results)
+    if certified:
+        header += ["posterior", *_CERTIFICATE[1:]]
+        for name, unit in units.items():
+            header += [
+                f"{name} posterior {end} [{unit}]" for end in ("mean", "ci95_low", "ci95_high")
+            ]
+    with atomic_write(path, "w") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(spreadsheet_row(header))
+        for result in results:
+            refused = "yes" if result["do_not_use"] else "no"
+            row: list[Any] = [result["curve"], result["law"], refused]
+            row += ["; ".join(result["reasons"]), result["method"]]
+            for name in units:
+                entry = result["parameters"].get(name, {})
+                for key in keys:
+                    known = entry.get(key)
+                    row += list(known or (None, None)) if key.endswith("ci95") else [known]
+            row += [result["rmse_percent"], result["num_points"]]
+            row += [result["conditions"].get(key) for key in conditions]
+            for field in tensile:
+                entry = (result["tensile"] or {}).get(field, {})
+                bound = "at least" if entry.get("at_least") else "exact"
+                row += [entry.get("value"), None if entry.get("value") is None else bound]
+            row.append("; ".join(result["assumed"]))
+            row.append(" | ".join(f"{w['kind']}: {w['text']}" for w in result["warnings"]))
+            if certified:
+                posterior = result.get("posterior", {"parameters": {}})
+                row += [posterior.get(key) for key in _CERTIFICATE]
+                for name in units:
+                    known = posterior["parameters"].get(name, {"mean": None, "ci95": (None, None)})
+                    row += [known["mean"], *known["ci95"]]
+            writer.writerow(spreadsheet_row(row))
+
+
+def write_plots(results: "Sequence[Identification]", plot_dir: str) -> None:
+    """One PNG per curve, and one each of its next test and of its samples where these were asked for."""
+    from tfmat.console import progress_bar
+    from tfmat.report.figures import Corner, answer_figure, next_test_figure, save_figure
+
+    folder = make_folder(plot_dir)
+    with progress_bar("drawing", "curves") as progress:
+        for done, (name, result) in enumerate(file_names(results), start=1):
+            save_figure(answer_figure(result.picture()), folder / f"{name}.png")
+            if result.next_test is not None:
+                figure = next_test_figure(result.curve.name, result.next_test.to_json())
+                save_figure(figure, folder / f"{name}.next_test.png")
+            if (samples := result.posterior_picture()) is not None:
+                save_figure(Corner(**samples).figure, folder / f"{name}.posterior.png")
+            if progress:
+                progress(done, len(results))
+
+
+def file_names(results: "Sequence[Identification]") -> "Iterator[tuple[str, Identification]]":
+    """Each answer with a name for its files; different curves may become one name, and none overwrites another."""
+    taken: collections.Counter[str] = collections.Counter()
+    for result in results:
+        name = re.sub(r"[^\w.+=-]+", "_", result.curve.name).strip("_")
+        taken[name] += 1
+        yield name + (f"-{taken[name]}" if taken[name] > 1 else ""), result
+
+
+def write_cards(
+    results: "Sequence[Identification]",
+    solvers: Sequence[str],
+    card_dir: str,
+    *,
+    poisson_ratio: float | None = None,
+    variants: bool = False,
+) -> list[tuple[str, str]]:
+    """A material card per answer and solver, NAME.SOLVER.inp, and its 5 % and 95 % variants; all, or none is written.
+
+    Returns:
+      (style, line) for the terminal: what was written, and what the user should know of it.
+    """
+    from tfmat.materials.cards import SOLVERS, card_warnings
+
+    texts: dict[str, str] = {}
+    said: list[tuple[str, str]] = []
+
+    def add(stem: str, result: "Identification", quantile: float | None = None) -> None:
+        for solver in solvers:
+            text = result.card(solver, poisson_ratio=poisson_ratio, quantile=quantile)
+            texts[f"{stem}.{solver}.{SOLVERS[solver].suffix}"] = text
+            card = f"the {SOLVERS[solver].title} card of {stem}"
+            for warning in card_warnings(solver, *result.card_values(quantile)):
+                said.append(("yellow", f"warning: {card}: {warning}"))
+
+    for name, result in file_names(results):
+        add(name, result)
+        if result.do_not_use:
+            reasons = ", ".join(result.do_not_use)
+            said.append(("bold red", f"DO NOT USE THE CARDS OF {name}: {reasons}"))
+        if variants:
+            try:
+                add(f"{name}_5", result, 0.05)
+                add(f"{name}_95", result, 0.95)
+            except InputError as error:
+                said.append(("yellow", f"warning: {error}"))
+    folder = make_folder(card_dir)
+    for file_name, content in texts.items():
+        with atomic_write(folder / file_name, "w") as file:
+            file.write(content)
+    shown = ", ".join(texts) if len(texts) <= 6 else f"{len(texts)} files"
+    return [("", f"cards in {folder}: {shown}"), *said]
+
+
+def write_samples(
+    results: "Sequence[Identification]", path: str, uncertainty: str
+) -> list[tuple[str, str]]:
+    """The samples of all answers as a .npz file, or .nc for ArviZ; NaN for a curve that the network does not know.
+
+    Returns:
+      (style, line) for the terminal: what was written, and what the user should know of it.
+    """
+    drawn = [result.samples for result in results]
+    known = next((each for each in drawn if each is not None), None)
+    if known is None:
+        raise InputError("the network knows none of these curves; there is nothing to draw from")
+    if path.endswith(".nc"):
+        from tfmat.identification.inference_data import write_inference_data
+
+        write_inference_data(results, path)
+    else:
+        arrays: dict[str, Any] = {
+            "samples": [known.values * np.nan if each is None else each.values for each in drawn],
+            "log_density": [
+                known.log_density * np.nan if each is None else each.log_density for each in drawn
+            ],
+            "parameters": known.names,
+            "units": known.units,
+            "curves": [result.curve.name for result in results],
+            "certificate": [
+                "" if result.posterior is None else result.posterior.certificate.status
+                for result in results
+            ],
+        }
+        with atomic_write(path, "wb") as file:
+            np.savez(file, **arrays)
+    lines = [("", f"{len(known.values):,} samples of each curve: {path}")]
+    own = any(each.posterior and not each.posterior.certificate.is_exact for each in results)
+    if uncertainty == "gaussian" and own:
+        text = "this network gives a Gaussian of each parameter alone; how they trade is not in the samples"
+        lines.append(
+            ("yellow", f"warning: {text} (model.uncertainty=flow gives the whole posterior)")
+        )
+    missing = sum(each is None for each in drawn)
+    if missing:
+        lines.append(
+            (
+                "yellow",
+                f"warning: no samples (NaN) of {missing} curves, which the network does not know",
+            )
+        )
+    return lines
+
+
+def print_results(
+    results: Sequence[Mapping[str, Any]],
+    *,
+    network: pathlib.Path | None,
+    details: bool = False,
+    cards: Sequence[tuple[str, str]] = (),
+) -> None:
+    """The tables; below them the steps of a single curve, every kind of warning once, and which network answered.
+
+    Args:
+      results: the entries of the JSON file, pooled answers last.
+      network: the folder of the network that answered; None for none.
+      cards: what `write_cards` said.
+    """
+    from rich.text import Text
+
+    from tfmat.console import open_console
+    from tfmat.report.tables import (
+        identification_table,
+        next_test_table,
+        note_lines,
+        notes_of,
+        parameter_table,
+        shared_beginning,
+        tensile_table,
+        tests_table,
+    )
+
+    console = open_console()
+    pooled = [result for result in results if result["method"] == "mean of specimens"]
+    singles = [result for result in results if result["method"] != "mean of specimens"]
+    notes = notes_of(results)
+    shared = shared_beginning([result["curve"] for result in singles])
+    if len(singles) > 1:
+        console.print(identification_table(singles, notes))
+    detailed = [*(singles if details or len(singles) == 1 else []), *pooled]
+    for result in detailed:
+        console.print(parameter_table(result, details))
+        if result["do_not_use"]:
+            text = f"DO NOT USE THIS ANSWER: {', '.join(result['reasons'])}"
+            console.print(Text(text, style="bold red"), soft_wrap=True)
+    for result in detailed:
+        if len(result.get("tests", ())) > 0:
+            console.print(tests_table(result))
+    for result in results:
+        if "next_test" in result:
+            console.print(next_test_table(result["curve"], result["next_test"]))
+            for sentence in result["next_test"]["sentences"]:
+                console.print(Text(sentence), soft_wrap=True)
+    tests = tensile_table(results)
+    if tests is not None:
+        console.print(tests)
+    if len(singles) == 1:
+        _print_steps(console, singles[0])
+    for result in pooled:
+        _print_steps(console, result)
+    for note in notes:
+        if len(results) == 1:
+            lines = [
+                f"warning: {warning['text']}{'; ' if warning['advice'] else ''}{warning['advice']}"
+                for warning in results[0]["warnings"]
+                if warning["kind"] == note.kind
+            ]
+        else:
+            lines = note_lines(note, len(results), shared)
+        for line in lines:
+            console.print(Text(line, style="yellow"), soft_wrap=True)
+    if network is not None:
+        from tfmat.identification.networks import name_of
+
+        console.print(Text(f"network: {name_of(network)}", style="dim"), soft_wrap=True)
+    for style, line in cards:
+        console.print(Text(line, style=style), soft_wrap=True)
+
+
+def _print_steps(console: "Console", result: Mapping[str, Any]) -> None:
+    from rich.text import Text
+
+    for step in result["steps"]:
+        console.print(Text(f"  · {step}", style="dim"), soft_wrap=True)
+
+
+# --------------------------------------------------------------------------------------------------
+# `tfmat identify --verify`: runs of a user's program at draws from the posterior, and how near they come.
+
+
+# Of a run's folder, where the runs of its verifications are stored.
+RUNS = "verified.runs"
+
+
+def specimen_of(flag_values: FlagValues, sidecar: "Sidecar") -> "Description | None":
+    """The simulation that --simulator names; its area and gauge length become the flags' where these are not given.
+
+    Raises:
+      InputError: it is not that of the network, or there is no posterior to verify.
+    """
+    if flag_values.simulator is None:
+        if flag_values.verify is not None:
+            raise InputError("--verify runs a program; say which: --simulator=FOLDER")
+        return None
+    from tfmat.specimens.description import read_description
+
+    description = read_description(flag_values.simulator)
+    wanted, given = ([p.name for p in of.parameters] for of in (description, sidecar))
+    if not set(wanted) <= set(given):
+        raise InputError(
+            f"{description.folder} has the parameters {', '.join(wanted)}, the network {', '.join(given)}; "
+            "name the simulator that it was trained on"
+        )
+    if flag_values.verify is not None and sidecar.uncertainty != "flow":
+        raise InputError(
+            "--verify draws from a posterior, which this network lacks; train one with --config.model.uncertainty=flow"
+        )
+    for name in ("area", "gauge_length"):
+        if flag_values[name].value is None:
+            flag_values[name].value = getattr(description.curve, name)
+    return description
+
+
+def verify_all(
+    flag_values: FlagValues,
+    description: "Description",
+    network: pathlib.Path,
+    results: "Sequence[Identification]",
+    content: list[dict[str, Any]],
+) -> list[tuple[str, str]]:
+    """Runs the program for each answer; adds `verification` to its content, and a picture where these are asked for.
+
+    Returns:
+      (style, line) for the terminal, one an answer.
+    """
+    from tfmat.cli.simulations import run_progress
+    from tfmat.curves.cleaning import MeasuredCurve
+    from tfmat.data.dataset import available_threads
+    from tfmat.report.figures import save_figure, verification_figure
+    from tfmat.specimens.campaign import verify
+
+    said = []
+    for (name, result), entry in zip(file_names(results), content, strict=False):
+        posterior, curve = result.posterior, result.curve
+        assert posterior is not None and isinstance(curve, MeasuredCurve)
+        try:
+            with run_progress() as progress:
+                runs = verify(
+                    description,
+                    network / RUNS,
+                    curve.strain,
+                    curve.stress_mpa,
+                    _values(result, flag_values.verify),
+                    processes=max(1, available_threads() // description.threads),
+                    progress=progress,
+                )
+        except KeyboardInterrupt:
+            raise Interrupted(
+                "interrupted; finished runs are stored, and the same command goes on"
+            ) from None
+        entry["verification"] = [run.to_json() for run in runs]
+        far = [run.rmse_percent for run in runs if run.rmse_percent is not None]
+        failed = f"; {len(runs) - len(far)} failed" if len(far) < len(runs) else ""
+        if not far:
+            said.append(("yellow", f"verified: none of {len(runs)} runs has a curve"))
+            continue
+        line = (
+            f"verified: {len(far)} runs at draws from the posterior of {curve.name} are {np.median(far):.2g} % "
+            f"({min(far):.2g} to {max(far):.2g} %) of the maximum stress from the measured curve{failed}"
+        )
+        said.append(("", line))
+        if flag_values.plot_dir is not None:
+            figure = verification_figure(
+                curve.name,
+                curve.strain,
+                curve.stress_mpa,
+                [run.stress for run in runs if run.stress is not None],
+            )
+            save_figure(figure, pathlib.Path(flag_values.plot_dir) / f"{name}.verified.png")
+    return said
+
+
+def _values(result: "Identification", count: int) -> dict[str, Any]:
+    """The first draws from an answer's posterior, by name, with what was given for the specimen."""
+    assert result.posterior is not None
+    samples = result.posterior.samples
+    drawn = dict(zip(samples.names, samples.values[:count].T, strict=True))
+    given = {name: np.full(count, each.value) for name, each in result.parameters.items()}
+    return {**given, **drawn}
+
+
+# --------------------------------------------------------------------------------------------------
+# Identifies the material parameters of measured stress-strain curves.
+#
+#     tfmat identify curve.csv --law=voce
+#     tfmat identify lab/ --law=swift --stress_unit=ksi --json=out.json --csv=out.csv --plot_dir=plots
+#     tfmat identify "lab/*.xlsx" --workdir=runs/voce --fix=E=193000 --pool_by=temperature,direction
+#     tfmat identify curve.csv --law=voce --card=abaqus,ls_dyna --card_variants
+#     tfmat identify uniaxial=UT.txt equibiaxial=ET.txt planar=PS.txt --law=ogden
+#     tfmat identify cyclic_1.csv --law=voce_chaboche --plot_dir=plots
+#     tfmat identify machine.txt --law=voce --area=24.5 --gauge_length=50 --strain_column=Extension --stress_column=Load
+#
+# Curves are text files (comma, semicolon, tab or blanks; decimal point or comma; lines and units before the numbers)
+# and
+# Excel sheets; files, folders and patterns may be mixed. Columns and units are found where only one reading is
+# possible,
+# and what was found or assumed is said; what the flags say wins. Then a curve is cleaned (failure, necking, noise of
+# the
+# strain, toe; each step is said and can be switched off).
+#
+# Each curve gets one recommended answer: the parameters that fit it best, found by least squares from many starts,
+# with
+# 95 % intervals that hold the noise, the misfit between law and curve, and 2 % of the extensometer. Neither a network
+# nor
+# samples change it. A parameter that the curve bounds on one side only is named. "use" says NO where an answer must
+# not
+# be used, and every kind of warning is explained once, with its files. --details shows two answers side by side: the
+# network's (of --workdir, of runs/quickstart, or one that comes with tfmat) and the best fit. A network is loaded,
+# which
+# takes seconds, only where it has a part in what is told: with --details, --workdir, --samples or --noleast_squares.
+#
+# A tension test of a metal also gets what needs no law: chord modulus, Rp0.2, Rm and uniform elongation. Temperature,
+# direction, rate and specimen are taken from the heads and names of the files.
+#
+# A law that takes tests (tfmat laws shows which) is identified from all tests of a material at once: TEST=FILE for
+# each
+# test, or a table tests.csv (columns file, test, rate in 1/s, temperature in °C, material) or its folder. Where the
+# law
+# takes one kind of test, plain files are a material each. A parameter that the tests cannot tell is named, with the
+# test
+# that would tell it.
+#
+# --samples writes samples of the joint posterior, and the logarithms of their densities, into --samples_file: arrays
+# samples [curves, samples, parameters] in the units that units names, log_density [curves, samples], parameters,
+# curves,
+# certificate. A network's draws (those that come with tfmat and model.uncertainty=flow know how parameters trade
+# against
+# each other, gaussian one at a time) are corrected with the law's likelihood, and each answer says what that came to;
+# --nocorrect leaves it out. Without such a network, and with --fix, they start from least squares. A name that ends in
+# .nc gives them as ArviZ's InferenceData, in a netCDF file.
+#
+# --next_test ranks the tests of a specimen that could come next by what they are expected to tell: the information
+# gained, and how each narrows the 95 % intervals of the parameters and of predictions. Records of every test are
+# simulated at draws from the specimen's posterior. --predict=equibiaxial:max_strain=1 says what is to be predicted,
+# --candidate the same way which tests to choose from; both may be repeated.
+#
+# With --fix a known parameter is given and the others are identified; with --pool all curves are specimens of one
+# material, and the last answer is theirs together (--pool_by: one answer for each temperature, direction, ...). Of a
+# law
+# that takes tests, each material of a table is then a specimen.
+#
+# --verify=8 --simulator=FOLDER makes eight runs at draws from the posterior of a specimen that a program simulates
+# (docs/finite_elements.md) and says how far they are from the measured curve; --plot_dir shows them over it.
+#
+# --card writes material cards for solvers (abaqus, ls_dyna, ansys, calculix, code_aster) into --card_dir, in mm, t, s,
+# MPa, with the parameters, their intervals and what is assumed in their comments; --card_variants also a soft and a
+# stiff one.
+#
+# If one file cannot be read, each bad file is named, nothing is written, and the exit status is 2 (--skip_bad_files
+# goes on with the others).
+
 
 FLAGS = (
     text(
@@ -141,14 +650,6 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
         check_output_file(name, flag_values[name].value)
     check_output_folder("plot_dir", flag_values.plot_dir)
     # Files are read before TensorFlow is loaded: a bad one is named at once.
-    from tfmat.cli.identification_input import (
-        check_next_test,
-        check_samples,
-        read_curves,
-        read_tests,
-        solvers_of,
-    )
-    from tfmat.cli.verification import specimen_of
     from tfmat.curves.raw_files import find_files
     from tfmat.curves.record_files import find_records, refuse_tests, takes_tests
     from tfmat.identification.networks import (
@@ -204,13 +705,6 @@ def _identify(
     solvers: list[str],
     specimen: "Description | None",
 ) -> None:
-    from tfmat.cli.identification_output import (
-        print_results,
-        write_cards,
-        write_csv,
-        write_plots,
-        write_samples,
-    )
     from tfmat.console import progress_bar
     from tfmat.identification.record_answers import identify_all
 
@@ -251,8 +745,6 @@ def _identify(
     if flag_values.plot_dir is not None:
         write_plots(every, flag_values.plot_dir)
     if flag_values.verify is not None and specimen is not None and network is not None:
-        from tfmat.cli.verification import verify_all
-
         cards += verify_all(flag_values, specimen, network, results, content)
     if flag_values.json is not None:
         from tfmat.files import write_json

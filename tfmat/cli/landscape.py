@@ -20,12 +20,14 @@ import pathlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from tfmat.cli.flags import FlagValues, check_output_folder, choice, number, switch, text, whole
+from absl.flags import FlagValues
+
+from tfmat.cli.flags import check_output_folder, choice, number, switch, text, whole
 from tfmat.errors import InputError
 
 if TYPE_CHECKING:
-    from tfmat.large_batch.landscape_field import LandscapeOptions
-    from tfmat.large_batch.run_loss import EndedRun
+    from tfmat.large_batch.landscape import LandscapeOptions
+    from tfmat.large_batch.losses import EndedRun
 
 FLAGS = (
     text(
@@ -50,8 +52,7 @@ _LINE_EVERY = 30.0
 
 def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Measures and prints; returns the exit status."""
-    from tfmat.large_batch.landscape import read_runs
-    from tfmat.large_batch.landscape_field import LandscapeOptions
+    from tfmat.large_batch.landscape import LandscapeOptions, read_runs
 
     if not arguments:
         raise InputError("name the folder of a run, or of several: tfmat landscape runs/quickstart")
@@ -81,8 +82,8 @@ def _measure(
 ) -> list[str]:
     """What rank 0 prints; nothing on the others."""
     from tfmat.files import make_folder
+    from tfmat.launch.processes import find_processes, processors_per_rank
     from tfmat.launch.runtime import prepare_tensorflow
-    from tfmat.ranks.processes import find_processes, processors_per_rank
 
     processes = find_processes()
     several = processes.size > 1
@@ -92,15 +93,15 @@ def _measure(
         gpu=processes.local_rank if several else None,
         own_program=True,
     )
-    from tfmat.backends.star_collectives import StarCollectives
-    from tfmat.large_batch.landscape import measure_landscape
-    from tfmat.large_batch.landscape_results import (
+    from tfmat.backends.asynchronous import StarCollectives
+    from tfmat.large_batch.landscape import (
         comparison_table,
         describe_landscape,
+        measure_landscape,
         write_comparison,
         write_results,
     )
-    from tfmat.report.training_report import write_training_report
+    from tfmat.report.pages import write_training_report
     from tfmat.training.run import StopRequest
 
     lines: list[str] = []

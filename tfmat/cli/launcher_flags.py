@@ -6,11 +6,12 @@ import sys
 from collections.abc import Collection
 from typing import NotRequired, TypedDict
 
-from tfmat.cli.flags import FlagValues, choice, overrides, switch, text, whole
+from absl.flags import FlagValues
+
+from tfmat.cli.flags import choice, overrides, switch, text, whole
 from tfmat.errors import InputError
 from tfmat.files import check_json, make_folder, read_json, write_json, write_text
-from tfmat.launch.site import Site, read_site
-from tfmat.launch.slurm_job import ENDED, job_states, submit, with_size_of_nodes
+from tfmat.launch.slurm import ENDED, Site, job_states, read_site, submit, with_size_of_nodes
 from tfmat.launch.slurm_script import SlurmJob, job_script
 
 _JOB_FILE = "job.json"

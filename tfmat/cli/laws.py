@@ -18,7 +18,9 @@ import json
 import sys
 from typing import Any
 
-from tfmat.cli.flags import FlagValues, check_output_file, switch, text
+from absl.flags import FlagValues
+
+from tfmat.cli.flags import check_output_file, switch, text
 from tfmat.errors import InputError
 
 # Enough for every cycle of the longest cyclic history.
@@ -122,7 +124,7 @@ def _run_one(spec: str, law: Any, as_json: bool) -> int:
 
 def _findings(law: Any) -> list[Any]:
     """The checks of the law over a rising strain, or over each kind of test that its records hold."""
-    from tfmat.materials.check import check_law
+    from tfmat.materials.law import check_law
 
     if law.tests == ("monotonic",):
         return check_law(law)

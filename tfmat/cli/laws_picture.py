@@ -6,8 +6,7 @@ from numpy.typing import NDArray
 from tfmat.curves.records import FLAG, STRAIN, STRESS
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
-from tfmat.report.drawing import save_figure
-from tfmat.report.record_figures import TestPanel, tests_figure
+from tfmat.report.figures import TestPanel, save_figure, tests_figure
 
 _RECORDS = 6
 # A driven value that stands still for this share of its points is held, and its test is one over time.

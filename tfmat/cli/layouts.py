@@ -20,17 +20,17 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tfmat.cli.flags import FlagValues, choice, config_flags, config_help, read_config, switch
+from absl.flags import FlagValues
+
+from tfmat.cli.flags import choice, config_flags, config_help, read_config, switch
 from tfmat.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from tfmat.backends.collectives_of_step import Collective
-    from tfmat.backends.layouts import Plan
+    from tfmat.backends.layouts import Collective, Footprint, Plan
     from tfmat.backends.options import BackendOptions
-    from tfmat.backends.planning import Footprint
     from tfmat.config import Config
 
 FLAGS = (
@@ -46,8 +46,7 @@ _PARTS = ("weights", "gradients", "slots")
 def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Prints both tables."""
     config = read_config(flag_values)
-    from tfmat.backends.checks import backend_options
-    from tfmat.backends.schedule import has_stages
+    from tfmat.backends.options import backend_options, has_stages
     from tfmat.curves.records import RecordForm
     from tfmat.workflow import curve_settings
 
@@ -65,9 +64,8 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
         return _show_stages(config, options, network, flag_values.json)
     if flag_values.backend != "dtensor":
         return _show_processes(config, options, flag_values.backend, network, flag_values.json)
-    from tfmat.backends.checks import check_dtensor
-    from tfmat.backends.collectives_of_step import collectives_of_step
-    from tfmat.backends.planning import plan_of_config
+    from tfmat.backends.layouts import collectives_of_step, plan_of_config
+    from tfmat.backends.options import check_dtensor
 
     check_dtensor(config, options)
     plan, footprints = plan_of_config(config, options, **network)
@@ -87,8 +85,8 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
 def _show_stages(
     config: "Config", options: "BackendOptions", network: dict[str, Any], as_json: bool
 ) -> int:
-    from tfmat.backends.checks import check_stages
-    from tfmat.backends.stage_planning import plan_stages
+    from tfmat.backends.options import check_stages
+    from tfmat.backends.pipeline import plan_stages
     from tfmat.console import open_console
 
     # As on a machine with as many processes.
@@ -139,9 +137,8 @@ def _show_processes(
     network: dict[str, Any],
     as_json: bool,
 ) -> int:
-    from tfmat.backends.checks import check_config_for
-    from tfmat.backends.mesh import BATCH
-    from tfmat.backends.planning import plan_processes
+    from tfmat.backends.layouts import plan_processes
+    from tfmat.backends.options import BATCH, check_config_for
     from tfmat.console import open_console
 
     mesh = options.mesh

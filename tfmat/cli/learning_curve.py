@@ -19,9 +19,10 @@ import math
 import pathlib
 from typing import Any
 
+from absl.flags import FlagValues
+
 from tfmat.cli.flags import (
     DATA_DIR,
-    FlagValues,
     config_flags,
     config_help,
     listed,

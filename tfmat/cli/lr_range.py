@@ -10,9 +10,10 @@ settings is not tested again. Each test begins with the config's initial weights
 
 import pathlib
 
+from absl.flags import FlagValues
+
 from tfmat.cli.flags import (
     DATA_DIR,
-    FlagValues,
     config_flags,
     config_help,
     listed,

@@ -171,7 +171,7 @@ def console_main() -> None:
 
 def _let_rank_0_speak() -> None:
     """What all ranks found wrong is said once: by the time the others would say it, mpirun or srun has ended them."""
-    from tfmat.ranks.processes import find_processes
+    from tfmat.launch.processes import find_processes
 
     with contextlib.suppress(InputError):
         if find_processes().rank > 0:
@@ -213,7 +213,7 @@ def _dispatch(arguments: list[str]) -> int:
         print(_command_help(name, command, flag_values))
         return 0
     positional = _parse(name, flag_values, rest)
-    from tfmat.launch.settings import check_settings
+    from tfmat.launch.runtime import check_settings
 
     check_settings()
     instead = getattr(command, "NO_ARGUMENT", None)

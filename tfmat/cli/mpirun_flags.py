@@ -5,13 +5,21 @@ import pathlib
 import shlex
 from typing import Any
 
-from tfmat.cli.flags import FlagValues, choice, text, whole
+from absl.flags import FlagValues
+
+from tfmat.cli.flags import choice, text, whole
 from tfmat.cli.launcher_flags import JOB, LAUNCHER_FLAGS, own_command
-from tfmat.config import Config
-from tfmat.durations import seconds_of
+from tfmat.config import Config, seconds_of
 from tfmat.errors import InputError
-from tfmat.launch.hosts import Host, count_ranks, parse_hosts
-from tfmat.launch.restarts import Policy, Progress, Restarts, RunState
+from tfmat.launch.restarts import (
+    Host,
+    Policy,
+    Progress,
+    Restarts,
+    RunState,
+    count_ranks,
+    parse_hosts,
+)
 
 _TEXTS = {
     "hosts": (None, "machines and ranks of each, as mpirun -H takes them: server1:4,server2:4"),
@@ -57,7 +65,7 @@ def train_under_mpirun(flag_values: FlagValues, config: Config, workdir: str) ->
       InputError: what the ranks would refuse, before any is started.
       WorkerLostError, Interrupted, KeyboardInterrupt: see `Restarts.run`.
     """
-    from tfmat.ranks.processes import Processes, find_processes
+    from tfmat.launch.processes import Processes, find_processes
     from tfmat.workflow import plan_job
 
     hosts = _hosts(flag_values)
@@ -93,7 +101,7 @@ def train_under_mpirun(flag_values: FlagValues, config: Config, workdir: str) ->
     if not given:
         command += (f"--backend={backend}",)
     if flag_values.dry_run:
-        from tfmat.launch.mpirun import mpirun_command
+        from tfmat.launch.restarts import mpirun_command
 
         print(shlex.join(mpirun_command(hosts, command)))
         return 0

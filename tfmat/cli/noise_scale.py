@@ -11,7 +11,9 @@ Around the noise scale B the batch trades time for work: at batch b a run needs 
 1 + b/B times the fewest curves. It is a rule for plain gradient descent; with Adam take it as an order of magnitude.
 """
 
-from tfmat.cli.flags import FlagValues, text, whole
+from absl.flags import FlagValues
+
+from tfmat.cli.flags import text, whole
 
 FLAGS = (
     text("workdir", "runs/quickstart", "folder of the run"),

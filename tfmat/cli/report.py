@@ -14,10 +14,12 @@ The page of a study, scaling_report.html, says what several workers bought and w
 workers. The flags after --workdir are for it alone; they are kept in the folder for the next page.
 """
 
-from tfmat.cli.flags import FlagValues, number, text
+from absl.flags import FlagValues
+
+from tfmat.cli.flags import number, text
 from tfmat.errors import InputError
 
-# Flag -> what it means, for a scaling study; the names are those of `tfmat.scaling.measurement_files.Assumptions`.
+# Flag -> what it means, for a scaling study; the names are those of `tfmat.scaling.measurements.Assumptions`.
 _NUMBERS = {
     "price_per_hour": "of one worker's device, in any currency",
     "watts_a_worker": "electric power of one worker, where it was not measured",
@@ -41,10 +43,10 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Writes the page and prints its path; returns the exit status."""
     names = [*_NUMBERS, "baseline_hardware"]
     given = {name: flag_values[name].value for name in names if flag_values[name].value is not None}
-    from tfmat.scaling.measurement_files import is_study
+    from tfmat.scaling.measurements import is_study
 
     if is_study(flag_values.workdir):
-        from tfmat.scaling.scaling_report import write_scaling_report
+        from tfmat.scaling.pages import write_scaling_report
 
         print(write_scaling_report(flag_values.workdir, given)[0])
         return 0
@@ -52,7 +54,7 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
         raise InputError(
             f"--{next(iter(given))} is for a scaling study, and {flag_values.workdir} is none; leave it out"
         )
-    from tfmat.report.training_report import write_training_report
+    from tfmat.report.pages import write_training_report
 
     print(write_training_report(flag_values.workdir))
     return 0

@@ -19,9 +19,10 @@ import dataclasses
 import pathlib
 import sys
 
+from absl.flags import FlagValues
+
 from tfmat.cli.flags import (
     DATA_DIR,
-    FlagValues,
     config_flags,
     config_help,
     number,
@@ -37,8 +38,8 @@ from tfmat.cli.launcher_flags import (
     wants_slurm,
 )
 from tfmat.errors import InputError
-from tfmat.launch.hosts import missing_hosts, parse_hosts
-from tfmat.launch.site import Site
+from tfmat.launch.restarts import missing_hosts, parse_hosts
+from tfmat.launch.slurm import Site
 from tfmat.launch.slurm_script import SlurmJob
 
 # As in `tfmat report`.
@@ -71,7 +72,7 @@ extra_help = config_help
 def run(flag_values: FlagValues, arguments: list[str]) -> int:
     """Runs the study."""
     from tfmat.scaling.matrix import load_matrix
-    from tfmat.scaling.measurement_files import Assumptions
+    from tfmat.scaling.measurements import Assumptions
     from tfmat.workflow.scale import scale
 
     config, matrix = load_matrix(flag_values.config, overrides(flag_values))

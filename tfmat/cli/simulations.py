@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tfmat.cli.flags import FlagValues, check_output_folder
+from absl.flags import FlagValues
+
+from tfmat.cli.flags import check_output_folder
 from tfmat.cli.launcher_flags import job_of_flags, launch, own_command, site_of_flags
 from tfmat.console import clock_text, log, open_console, progress_bar, rate_text
 from tfmat.errors import InputError
 from tfmat.files import is_locked
 
 if TYPE_CHECKING:
-    from tfmat.data.packed import PackedDataset
-    from tfmat.simulators.campaign import Campaign
-    from tfmat.simulators.runs import Outcome
-    from tfmat.simulators.store import Share
+    from tfmat.data.dataset import PackedDataset
+    from tfmat.specimens.campaign import Campaign
+    from tfmat.specimens.runs import Outcome, Share
 
 # Where standard error is no terminal, a line of progress comes every so many seconds.
 _LINE_EVERY = 60.0
@@ -34,9 +35,9 @@ def simulate(flag_values: FlagValues, laboratory: Mapping[str, Any]) -> "PackedD
       laboratory: options that take the place of the description's.
     """
     from tfmat.curves.laboratory import Laboratory
-    from tfmat.data.memory import available_threads
-    from tfmat.simulators.dataset import COPIES, simulate_dataset
-    from tfmat.simulators.description import read_description
+    from tfmat.data.dataset import available_threads
+    from tfmat.specimens.campaign import COPIES, simulate_dataset
+    from tfmat.specimens.description import read_description
 
     share, description = _share(flag_values), read_description(flag_values.simulator)
     laboratory_of_copies = Laboratory.of({**description.laboratory.to_json(), **laboratory})
@@ -88,7 +89,7 @@ def simulate(flag_values: FlagValues, laboratory: Mapping[str, Any]) -> "PackedD
 
 def _share(flag_values: FlagValues) -> "Share | None":
     """The share of `--worker`; None for all runs."""
-    from tfmat.simulators.store import Share
+    from tfmat.specimens.runs import Share
 
     worker, workers = flag_values.worker, flag_values.num_workers
     if worker is None and workers is None:
@@ -110,10 +111,10 @@ def _share(flag_values: FlagValues) -> "Share | None":
 def submit_shares(flag_values: FlagValues, laboratory: Mapping[str, Any]) -> None:
     """The runs as a job array, worker i its element i; the last one to end makes the data set."""
     from tfmat.curves.laboratory import Laboratory
-    from tfmat.data.importing import refuse_equal_copies
-    from tfmat.simulators.dataset import runs_folder
-    from tfmat.simulators.description import read_description
-    from tfmat.simulators.store import busy
+    from tfmat.data.imported import refuse_equal_copies
+    from tfmat.specimens.campaign import runs_folder
+    from tfmat.specimens.description import read_description
+    from tfmat.specimens.runs import busy
 
     for name in _ONE_PROCESS:
         if flag_values[name].present:
@@ -190,7 +191,7 @@ def tell_runs(campaign: "Campaign", seconds: float, data_dir: pathlib.Path) -> N
     """How many runs there are, and, where some failed, why and where in the ranges."""
     from rich.table import Table
 
-    from tfmat.simulators.dataset import FAILURES, failed_shares, runs_folder
+    from tfmat.specimens.campaign import FAILURES, failed_shares, runs_folder
 
     total, failed = len(campaign.outcomes), len(campaign.failed)
     did = "all were there already"

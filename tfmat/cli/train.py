@@ -15,9 +15,10 @@ model.keras (best), final.keras, report.html, evaluation.json, figures/, tensorb
 
 import pathlib
 
+from absl.flags import FlagValues
+
 from tfmat.cli.flags import (
     DATA_DIR,
-    FlagValues,
     config_flags,
     config_help,
     output_folder,
@@ -81,7 +82,7 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
 
 def _submit(flag_values: FlagValues, config: Config, workdir: str) -> None:
     """The same training as a SLURM job, checked here as far as it can be."""
-    from tfmat.ranks.processes import Processes
+    from tfmat.launch.processes import Processes
     from tfmat.workflow import plan_job
 
     site = site_of_flags(flag_values)

@@ -14,15 +14,9 @@ also after a kill or a power failure: no trial that has ended is repeated. A sea
 import contextlib
 import pathlib
 
-from tfmat.cli.flags import (
-    FlagValues,
-    check_output_folder,
-    config_flags,
-    overrides,
-    switch,
-    text,
-    whole,
-)
+from absl.flags import FlagValues
+
+from tfmat.cli.flags import check_output_folder, config_flags, overrides, switch, text, whole
 from tfmat.cli.launcher_flags import (
     LAUNCHER,
     job_of_flags,
@@ -32,8 +26,7 @@ from tfmat.cli.launcher_flags import (
     site_of_flags,
     wants_slurm,
 )
-from tfmat.config import Config
-from tfmat.durations import seconds_of
+from tfmat.config import Config, seconds_of
 from tfmat.errors import InputError
 
 FLAGS = (
@@ -64,8 +57,8 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
         return _show(flag_values.workdir)
     check_output_folder("workdir", flag_values.workdir)
     lease = _lease(flag_values.lease)
-    from tfmat.tuning.definition import load_search
-    from tfmat.tuning.search import Options, run_search
+    from tfmat.tuning.definition import Options, load_search
+    from tfmat.tuning.search import run_search
 
     base, search = load_search(flag_values.config, overrides(flag_values), flag_values.max_trials)
     _check_trials(flag_values, base)
@@ -102,7 +95,7 @@ def _lease(text: str) -> float:
 
 def _check_trials(flag_values: FlagValues, base: Config) -> None:
     """Refuses what no trial could be run with, before there is one."""
-    from tfmat.ranks.processes import Processes
+    from tfmat.launch.processes import Processes
     from tfmat.workflow import plan_job
 
     if flag_values.trial_command:
@@ -159,10 +152,9 @@ def _submit(flag_values: FlagValues) -> None:
 
 def _show(workdir: str) -> int:
     from tfmat.console import open_console
-    from tfmat.report.tuning_table import tuning_tables
-    from tfmat.tuning.results import trial_rows, write_results
-    from tfmat.tuning.state import read_state
-    from tfmat.tuning.status import summarize
+    from tfmat.report.tables import tuning_tables
+    from tfmat.tuning.definition import read_state
+    from tfmat.tuning.workers import summarize, trial_rows, write_results
 
     state = read_state(workdir)
     console = open_console()

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.errors import InputError
-from tfmat.materials.history import Array, History
+from tfmat.materials.law import Array, History
 
 # Of the specimen's strain in series with a machine: an error as a share of the largest strain, and the most steps.
 _TOLERANCE, _MOST_STEPS = 1e-6, 60

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from tfmat.curves.axes import ReadingOptions
 from tfmat.curves.cleaning import CleaningOptions
 from tfmat.curves.cleaning_of_tests import measured_test
 from tfmat.curves.measured_tests import MeasuredRecord, MeasuredTest
 from tfmat.curves.programmes import programme_class
-from tfmat.curves.reading import RawCurve, ReadingOptions
+from tfmat.curves.reading import RawCurve
 from tfmat.curves.record_files import (
     TestFile,
     check_test_name,
@@ -21,8 +22,7 @@ from tfmat.curves.record_files import (
 )
 from tfmat.curves.units import axis_unit
 from tfmat.errors import InputError, nearest
-from tfmat.materials.history import Array
-from tfmat.materials.law import Law
+from tfmat.materials.law import Array, Law
 
 _CHANNELS = ("strain", "stress", "time", "rate", "temperature")
 

@@ -24,15 +24,15 @@ from tfmat.curves.measured import (
 )
 from tfmat.curves.measured_tests import MOST_POINTS, MeasuredTest, without_excess
 from tfmat.curves.plausible_tests import check_test, stretch_to_strain
-from tfmat.curves.programmes import Creep, Programme, RateAndTemperature, Relaxation, Uniaxial
+from tfmat.curves.programme import Programme
+from tfmat.curves.programmes import Creep, RateAndTemperature, Relaxation, Uniaxial
 from tfmat.curves.reading import RawCurve
 from tfmat.curves.recording_faults import rows_of, without_wild_cells
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.tables import MINIMUM_POINTS
 from tfmat.curves.toe import noise_of
 from tfmat.errors import InputError
-from tfmat.materials.history import Array
-from tfmat.materials.law import Law
+from tfmat.materials.law import Array, Law
 
 # Of the largest stress: below it a specimen is as good as unloaded. Of the strain's range, and over its noise: a larger
 # offset is taken off.

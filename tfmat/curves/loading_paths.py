@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.curves.cutting import turning_points
-from tfmat.curves.programmes import Programme
+from tfmat.curves.programme import Programme
 from tfmat.curves.reading import RawCurve
 from tfmat.errors import InputError
-from tfmat.materials.history import Array
+from tfmat.materials.law import Array
 
 # The driven value turns where it goes back by this share of the largest value; by more where noise would then turn it
 # so often that fewer points than this lie between two turns.

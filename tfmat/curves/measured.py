@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tfmat.curves.axes import ReadingOptions
 from tfmat.curves.cleaning import (
     Caveat,
     CleaningOptions,
@@ -27,7 +28,7 @@ from tfmat.curves.cleaning import (
 )
 from tfmat.curves.cutting import cut_at_maximum_load, take_first_loading
 from tfmat.curves.plausibility import RUBBER, check_magnitude
-from tfmat.curves.reading import RawCurve, ReadingOptions, read_curves
+from tfmat.curves.reading import RawCurve, read_curves
 from tfmat.curves.recording_faults import (
     end_of_measured_strain,
     rows_of,

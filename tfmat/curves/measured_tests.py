@@ -18,9 +18,9 @@ from tfmat.curves.loading_paths import (
     places_on_path,
     thinned,
 )
-from tfmat.curves.programmes import Creep, Programme, Relaxation
-from tfmat.materials.history import Array, History, TestSet
-from tfmat.materials.law import Law
+from tfmat.curves.programme import Programme
+from tfmat.curves.programmes import Creep, Relaxation
+from tfmat.materials.law import Array, History, Law, TestSet
 
 # A longer test is averaged along its path, or over ln t.
 MOST_POINTS = 2000

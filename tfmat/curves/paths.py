@@ -3,7 +3,7 @@
 import numpy as np
 
 from tfmat.errors import InputError
-from tfmat.materials.history import Array
+from tfmat.materials.law import Array
 
 # Of a test with a ramp and a hold, the share of the points that lie on the ramp.
 _RAMP_SHARE = 0.3

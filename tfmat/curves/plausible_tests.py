@@ -9,15 +9,8 @@ from tfmat.curves.axes import is_stretch
 from tfmat.curves.cleaning import Caveat
 from tfmat.curves.expectations import sampled_parameters
 from tfmat.curves.loading_paths import drift_of_middle, half_cycles
-from tfmat.curves.programmes import (
-    Compression,
-    Creep,
-    Cyclic,
-    CyclicShear,
-    Programme,
-    Relaxation,
-    Uniaxial,
-)
+from tfmat.curves.programme import Programme
+from tfmat.curves.programmes import Compression, Creep, Cyclic, CyclicShear, Relaxation, Uniaxial
 from tfmat.curves.reading import RawCurve
 from tfmat.errors import InputError
 from tfmat.materials.law import Law

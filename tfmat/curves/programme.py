@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from tfmat.errors import InputError, nearest
-from tfmat.materials.history import Array, History, Mode
-from tfmat.materials.parameter import Parameter
+from tfmat.materials.law import Array, History, Mode, Parameter
 
 
 class Programme(abc.ABC):

@@ -11,8 +11,7 @@ import numpy as np
 from tfmat.curves.paths import along_path, ramp_and_hold
 from tfmat.curves.programme import Programme
 from tfmat.errors import InputError, nearest
-from tfmat.materials.history import Array, History
-from tfmat.materials.parameter import Parameter
+from tfmat.materials.law import Array, History, Parameter
 from tfmat.materials.registry import file_digest, is_file, user_class
 
 # Most cycles of a cyclic record by default; its points must hold all turning points.

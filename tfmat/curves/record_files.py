@@ -14,21 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from tfmat.curves.axes import ReadingOptions
 from tfmat.curves.cleaning import CleaningOptions
 from tfmat.curves.cleaning_of_tests import measured_test
 from tfmat.curves.conditions import TEMPERATURE_UNITS, value_with_unit
 from tfmat.curves.loading_paths import temperature_of
 from tfmat.curves.measured import wanted_measures
 from tfmat.curves.measured_tests import MeasuredRecord, MeasuredTest
-from tfmat.curves.programmes import (
-    PROGRAMMES,
-    Programme,
-    RateAndTemperature,
-    Uniaxial,
-    programme_class,
-)
+from tfmat.curves.programme import Programme
+from tfmat.curves.programmes import PROGRAMMES, RateAndTemperature, Uniaxial, programme_class
 from tfmat.curves.raw_files import find_files, read_bytes
-from tfmat.curves.reading import ReadingOptions, read_curves
+from tfmat.curves.reading import read_curves
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import MONOTONIC
 from tfmat.curves.units import split_header

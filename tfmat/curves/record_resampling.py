@@ -11,10 +11,11 @@ from tfmat.curves.cleaning import Caveat
 from tfmat.curves.loading_paths import Cells, places_in_time, settings_beyond
 from tfmat.curves.measured_tests import MeasuredRecord, MeasuredTest
 from tfmat.curves.paths import along_path
-from tfmat.curves.programmes import Programme, Uniaxial
+from tfmat.curves.programme import Programme
+from tfmat.curves.programmes import Uniaxial
 from tfmat.curves.records import FLAG, RecordForm
 from tfmat.errors import InputError
-from tfmat.materials.history import Array, History
+from tfmat.materials.law import Array, History
 
 # A test whose first driven value is below this share of its largest begins at rest.
 _AT_REST = 1e-3

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.curves.programmes import Programme
+from tfmat.curves.programme import Programme
 from tfmat.curves.setting_checks import MORE_THAN_NOISE
 from tfmat.curves.settings import CurveSettings
-from tfmat.materials.history import MODES, Array, History, TestSet
+from tfmat.materials.law import MODES, Array, History, TestSet
 
 # Channels that every record begins with: strain (-), stress (MPa), flag (1 where the point is padding).
 STRAIN, STRESS, FLAG = range(3)
@@ -100,7 +100,7 @@ class RecordForm:
         return tokens
 
     def network(self) -> dict[str, Any]:
-        """What `tfmat.models.build_model` must know of a record."""
+        """What `tfmat.networks.build_model` must know of a record."""
         tokens = self.modes.tolist() if self.num_tests > 1 else ()
         return {
             "num_points": self.num_points,

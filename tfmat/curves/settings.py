@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from tfmat.curves.programmes import Programme, file_digests, find_programmes
+from tfmat.curves.programme import Programme
+from tfmat.curves.programmes import file_digests, find_programmes
 from tfmat.curves.setting_checks import (
     FEWEST_POINTS,
     OBSERVATION,
@@ -19,7 +20,7 @@ from tfmat.curves.setting_checks import (
 )
 from tfmat.errors import InputError, nearest
 from tfmat.materials import DEFAULT_LAW, HistoryLaw, Law, find_law
-from tfmat.materials.parameter import Scale
+from tfmat.materials.law import Scale
 from tfmat.materials.registry import check_trusted, file_digest, is_file, law_class
 
 # In the JSON form only: tells data of an edited user law from those of the law before.

@@ -15,8 +15,8 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulated_tests import fill_tests
 from tfmat.errors import InputError
 from tfmat.materials import History, Law
-from tfmat.materials.blocks import rows_in_block
 from tfmat.materials.law import Array
+from tfmat.materials.numerics import rows_in_block
 
 # Goes up with every change that makes another curve i from the same settings and seed.
 SIMULATION_VERSION = 1

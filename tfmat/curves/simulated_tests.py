@@ -14,7 +14,7 @@ from tfmat.curves.observation import COSINES, before_break, smooth_deviation
 from tfmat.curves.records import RecordForm
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
-from tfmat.materials.history import Array, History
+from tfmat.materials.law import Array, History
 
 # Streams of random numbers, after those of `observation`: which tests are missing, what the tests of a record share,
 # and from there on each test's own.

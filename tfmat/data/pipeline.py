@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfmat.data.memory import available_memory
+from tfmat.config import EpochPlan
+from tfmat.data.dataset import available_memory
 from tfmat.data.order import ExampleOrder
-from tfmat.durations import EpochPlan
 from tfmat.errors import InputError
 
 # A streamed block is gathered on the host while the one before it trains; two of them wait at most.

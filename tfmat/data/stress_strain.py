@@ -23,7 +23,7 @@ import tensorflow_datasets as tfds
 
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import BLOCK, Simulator
-from tfmat.data.packed import curve_numbers, dataset_folder
+from tfmat.data.dataset import curve_numbers, dataset_folder
 from tfmat.errors import InputError
 from tfmat.materials.registry import MONOTONIC_LAWS
 

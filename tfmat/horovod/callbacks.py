@@ -17,7 +17,7 @@ from horovod.tensorflow.mpi_ops import join
 from tfmat.errors import InputError
 from tfmat.horovod.collectives import broadcast_variables
 from tfmat.horovod.learning_rate import LearningRateScheduleCallback, LearningRateWarmupCallback
-from tfmat.models.normalization import plain_normalizations
+from tfmat.networks.factory import plain_normalizations
 
 __all__ = [
     "BroadcastGlobalVariablesCallback",

@@ -9,8 +9,8 @@ import tensorflow as tf
 from horovod.tensorflow.mpi_ops import global_process_set
 
 from tfmat.errors import InputError
-from tfmat.launch.settings import check_horovod_sees, prepare_horovod
-from tfmat.ranks.processes import find_processes
+from tfmat.launch.processes import find_processes
+from tfmat.launch.runtime import check_horovod_sees, prepare_horovod
 
 
 def init(comm: Any = None, process_sets: Sequence[Any] | str | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import horovod.tensorflow as horovod
 import tensorflow as tf
 
-from tfmat.backends.sums import reduce_flat, without_repeated_rows
+from tfmat.backends.exchange import reduce_flat, without_repeated_rows
 
 # A tf.Tensor, a tf.IndexedSlices (of an embedding), or None (of a variable that the loss does not depend on).
 Gradient = Any

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from tfmat.cards.registry import card_text, check_card
 from tfmat.curves.cleaning import Caveat, MeasuredCurve, reasons_not_to_use
 from tfmat.curves.measured_tests import MeasuredRecord
 from tfmat.curves.settings import CurveSettings
@@ -17,6 +16,7 @@ from tfmat.identification.draws import Samples
 from tfmat.identification.next_test import NextTests, next_tests_of
 from tfmat.identification.record_fit import panels_of, tests_json
 from tfmat.identification.values import Method, Value
+from tfmat.materials.cards import card_text, check_card
 from tfmat.materials.law import Array, Law
 
 _STRAINS = 100
@@ -203,7 +203,7 @@ class Identification:
         return Variant(named, shifted / mean - 1.0)
 
     def posterior_picture(self) -> dict[str, Any] | None:
-        """The arguments of `tfmat.report.posterior_figures.Corner`, as values and arrays; None without samples."""
+        """The arguments of `tfmat.report.figures.Corner`, as values and arrays; None without samples."""
         if self.samples is None:
             return None
         scales = {p.name: p.scale for p in self.law.identified} if self.law else {}
@@ -219,7 +219,7 @@ class Identification:
     def picture(self) -> dict[str, Any]:
         """The arguments of `tfmat.report.figures.curve_figure` for this answer, as plain values and arrays.
 
-        Of a record those of `tfmat.report.record_figures.record_figure`.
+        Of a record those of `tfmat.report.figures.record_figure`.
         """
         law, errors = self.law, self.errors_percent
         refined: dict[str, Any] | None = None

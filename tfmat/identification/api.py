@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfmat.curves.arrays_of_tests import measured_records
+from tfmat.curves.axes import ReadingOptions
 from tfmat.curves.cleaning import CleaningOptions, MeasuredCurve
 from tfmat.curves.measured import clean, load_measured_curves
 from tfmat.curves.raw_files import find_files
-from tfmat.curves.reading import RawCurve, ReadingOptions
+from tfmat.curves.reading import RawCurve
 from tfmat.curves.record_files import takes_tests
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.units import axis_unit

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfmat.identification.side_by_side import all_in_processes
 from tfmat.materials.law import Array
-from tfmat.models.law_fit import LawFit
+from tfmat.networks.law_fit import LawFit
 
 # Records of one task of a fork: short NumPy calls pay for many at once, and all processors have some.
 _TOGETHER = 128

@@ -12,8 +12,7 @@ from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.toe import noise_of
 from tfmat.identification.classical import BestFit
-from tfmat.materials.law import Array, Law
-from tfmat.materials.parameter import Parameter
+from tfmat.materials.law import Array, Law, Parameter
 from tfmat.materials.rubber import RubberLaw, elongation
 
 # A network's answer this near to the end of its range (0-1) says little more than that the range ends there.

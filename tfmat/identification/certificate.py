@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from tfmat.identification.draws import Draws, Samples
-from tfmat.materials.law import Array
-from tfmat.materials.parameter import Parameter
+from tfmat.materials.law import Array, Parameter
 
 Status = Literal["amortised", "corrected", "resampled", "chains", "do not trust"]
 

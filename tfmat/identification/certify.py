@@ -16,8 +16,7 @@ from tfmat.identification.draws import Draws, Samples, normal_proposals
 from tfmat.identification.measured_likelihood import MeasuredLikelihoods, MeasuredTests
 from tfmat.identification.predictions import SAMPLES, Predicted
 from tfmat.identification.specimen_likelihood import SpecimenLikelihoods
-from tfmat.materials.law import Array, Law
-from tfmat.materials.parameter import Parameter
+from tfmat.materials.law import Array, Law, Parameter
 
 if TYPE_CHECKING:
     from tfmat.identification.identifier import Identifier

@@ -20,10 +20,8 @@ from tfmat.identification.least_squares import (
 )
 from tfmat.identification.other_laws import BETTER, compare_laws
 from tfmat.identification.start_values import coarse_minimum, even_labels, tried_costs
-from tfmat.materials.history import History, TestSet
-from tfmat.materials.law import Array, Law
-from tfmat.materials.levenberg_marquardt import Residuals, minimise
-from tfmat.materials.parameter import Parameter
+from tfmat.materials.law import Array, History, Law, Parameter, TestSet
+from tfmat.materials.numerics import Residuals, minimise
 
 # A longer curve is averaged in groups of neighbours: the fit is the same, and it stays fast.
 _MOST_POINTS = 400

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.identification.likelihood import PRIOR_VARIANCE, Likelihoods
-from tfmat.materials.law import Array
-from tfmat.materials.modes import Expansion, climb
-from tfmat.materials.terms import orders_of
+from tfmat.materials.law import Array, orders_of
+from tfmat.materials.numerics import Expansion, climb
 
 # Rows that are worked on together: their derivatives are some tens of MB.
 _CHUNK = 2048

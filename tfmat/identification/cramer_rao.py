@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfmat.materials.history import TestSet, driven_where
-from tfmat.materials.law import Array, Law
+from tfmat.materials.law import Array, Law, TestSet, driven_where
 
 # Of the matrix scaled to a unit diagonal. Below it rounding speaks, and the variance is as good as infinite.
 _LEAST_EIGENVALUE = 1e-14

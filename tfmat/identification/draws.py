@@ -9,8 +9,7 @@ import scipy.special
 
 from tfmat.errors import InputError
 from tfmat.identification.likelihood import PRIOR_VARIANCE
-from tfmat.materials.law import Array
-from tfmat.materials.parameter import Parameter
+from tfmat.materials.law import Array, Parameter
 
 # Networks draw no nearer to the ends of a range (`models.flow`): draws that all stand there tell a label this well.
 _NARROWEST = 1e-6

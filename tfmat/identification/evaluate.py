@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tfmat.curves.records import observed, split_features
-from tfmat.data.packed import PackedDataset, is_dataset
+from tfmat.data.dataset import PackedDataset, is_dataset
 from tfmat.errors import InputError
 from tfmat.files import read_json
 from tfmat.identification.identifier import CURVES_PER_CALL, Identifier
@@ -25,8 +25,7 @@ from tfmat.identification.scores import (
     rmse_percent,
     score_parameter,
 )
-from tfmat.materials.law import Array
-from tfmat.materials.parameter import Parameter
+from tfmat.materials.law import Array, Parameter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Evaluation:
         return {"format": 2, **content}
 
     def arrays(self, dataset: PackedDataset) -> dict[str, Any]:
-        """The arguments of `tfmat.report.evaluation.write_evaluation` that tell of single curves."""
+        """The arguments of `tfmat.report.run_files.write_evaluation` that tell of single curves."""
         start = dataset.num_train + dataset.num_validation
         return {
             "true_values": self.true_values,

@@ -13,8 +13,7 @@ from tfmat.curves.apparatus import Apparatus
 from tfmat.curves.settings import CurveSettings
 from tfmat.identification.cramer_rao import covariance_of
 from tfmat.identification.least_squares import COVERAGE, LeastSquaresFit, fit_with_noise
-from tfmat.materials.history import History, TestSet
-from tfmat.materials.law import Array, Law
+from tfmat.materials.law import Array, History, Law, TestSet
 
 
 def fit_with_errors(

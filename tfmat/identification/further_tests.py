@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from tfmat.curves.measured_tests import MeasuredRecord
-from tfmat.curves.programmes import Programme, programme_class
+from tfmat.curves.programme import Programme
+from tfmat.curves.programmes import programme_class
 from tfmat.curves.record_files import refusal, takes_tests
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError, nearest
 from tfmat.identification.likelihood import unknown_likelihood
-from tfmat.materials.history import Array, History, TestSet
-from tfmat.materials.law import Law
-from tfmat.materials.parameter import Parameter
+from tfmat.materials.law import Array, History, Law, Parameter, TestSet
 from tfmat.materials.registry import LAWS
 
 _POINTS = 60

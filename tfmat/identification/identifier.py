@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import tfmat.models.factory  # noqa: F401  (registers the layers that a stored model may hold)
+import tfmat.networks.factory  # noqa: F401  (registers the layers that a stored model may hold)
 from tfmat.curves.records import RecordForm
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
@@ -26,9 +26,8 @@ from tfmat.identification.draws import (
 from tfmat.identification.networks import Sidecar, model_files, read_sidecar
 from tfmat.identification.side_by_side import in_threads
 from tfmat.identification.uncertainty import COVERAGE, Calibration
-from tfmat.materials.law import Array, Law
-from tfmat.materials.parameter import Parameter
-from tfmat.models.flow import POSTERIOR
+from tfmat.materials.law import Array, Law, Parameter
+from tfmat.networks.flow import POSTERIOR
 
 # What callers with very many curves hand over at a time: large enough to keep the cores busy, small in memory.
 CURVES_PER_CALL = 4096

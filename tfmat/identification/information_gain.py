@@ -25,8 +25,7 @@ from tfmat.identification.specimen import (
     likelihoods_of,
 )
 from tfmat.identification.weighted_draws import SampledPosterior
-from tfmat.materials.history import TestSet
-from tfmat.materials.law import Array
+from tfmat.materials.law import Array, TestSet
 
 # Records that are simulated of each test; of those whose posteriors have to be sampled anew.
 _SIMULATED, _SAMPLED = 192, 24

@@ -13,9 +13,8 @@ from tfmat.curves.toe import StrainError, noise_of_both
 from tfmat.identification.correlated_errors import correlated_errors, uneven_errors
 from tfmat.identification.cramer_rao import covariance_of
 from tfmat.identification.start_values import start_labels
-from tfmat.materials.history import History, TestSet, driven_where
-from tfmat.materials.law import Array, Law
-from tfmat.materials.levenberg_marquardt import Minimum, Residuals, minimise
+from tfmat.materials.law import Array, History, Law, TestSet, driven_where
+from tfmat.materials.numerics import Minimum, Residuals, minimise
 
 COVERAGE = 0.95
 # Tests that leave a direction nearly open have long, bent valleys.

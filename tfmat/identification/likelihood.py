@@ -10,8 +10,7 @@ from tfmat.curves.records import RecordForm
 from tfmat.curves.setting_checks import OBSERVATION
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
-from tfmat.materials.history import TestSet
-from tfmat.materials.law import Array, Law
+from tfmat.materials.law import Array, Law, TestSet
 
 # Of a label, uniform between 0 and 1: it bounds what can be unknown.
 PRIOR_VARIANCE = 1.0 / 12.0

@@ -26,8 +26,7 @@ from tfmat.identification.least_squares import (
 )
 from tfmat.identification.likelihood import PRIOR_VARIANCE, Likelihoods, Rows
 from tfmat.identification.unknown_errors import UnknownErrors
-from tfmat.materials.history import History, TestSet
-from tfmat.materials.law import Array, Law
+from tfmat.materials.law import Array, History, Law, TestSet
 
 # Points that a longer curve is averaged to, and the tests of a record together, of which more would be slow to answer.
 _MOST_POINTS, _MOST_OF_RECORD = 1000, 400

@@ -12,8 +12,7 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
 from tfmat.identification.uncertainty import Calibration, Spread
-from tfmat.materials.law import Law
-from tfmat.materials.parameter import Parameter
+from tfmat.materials.law import Law, Parameter
 from tfmat.materials.registry import DEFAULT_LAW, law_class
 
 # 2 says of the uncertainty too, 3 of a whole posterior; what has none is still written as 1.

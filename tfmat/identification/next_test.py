@@ -19,8 +19,7 @@ from tfmat.identification.further_tests import (
 from tfmat.identification.information_gain import Gain, Gains
 from tfmat.identification.side_by_side import one_thread_a_product
 from tfmat.identification.specimen import Known, Specimen, intervals, known_of, specimen_of
-from tfmat.materials.history import TestSet
-from tfmat.materials.law import Array, Law
+from tfmat.materials.law import Array, Law, TestSet
 
 _POINTS_A_TURN = 8
 # Predictions whose ends are further apart than this factor are compared on a log scale.

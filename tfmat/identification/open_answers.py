@@ -20,8 +20,7 @@ from tfmat.identification.further_tests import (
 )
 from tfmat.identification.likelihood import PRIOR_VARIANCE
 from tfmat.identification.record_fit import RecordFit, residuals_of
-from tfmat.materials.history import Array
-from tfmat.materials.law import Law
+from tfmat.materials.law import Array, Law
 
 # Parameters whose sum of squares is within this factor of the best are as good as the best to anyone who looks at it.
 _AS_GOOD = 1.1

@@ -23,7 +23,7 @@ from tfmat.identification.weighted_draws import LARGEST_K, SampledPosterior, log
 from tfmat.materials.law import Array
 
 if TYPE_CHECKING:
-    from tfmat.data.packed import PackedDataset
+    from tfmat.data.dataset import PackedDataset
     from tfmat.identification.identifier import Identifier
 
 # Draws of the network of each curve, and what those of the exact posterior are worth at least.

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.identification.likelihood import PRIOR_VARIANCE, Likelihoods, NoiseModel
-from tfmat.materials.history import TestSet
-from tfmat.materials.law import Array, Law
+from tfmat.materials.law import Array, Law, TestSet
 
 # Nodes of the first pass and of the second, a direction.
 _COARSE_NODES, _FINE_NODES = 16, 28

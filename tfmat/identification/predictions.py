@@ -18,8 +18,7 @@ from tfmat.identification.certificate import Posterior
 from tfmat.identification.draws import Draws, Samples, independent_normal
 from tfmat.identification.uncertainty import COVERAGE, in_units
 from tfmat.identification.weighted_draws import SampledPosterior
-from tfmat.materials.law import Array
-from tfmat.materials.parameter import Parameter
+from tfmat.materials.law import Array, Parameter
 
 if TYPE_CHECKING:
     from tfmat.identification.identifier import Identifier

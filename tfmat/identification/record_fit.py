@@ -23,7 +23,7 @@ from tfmat.identification.classical import (
 from tfmat.identification.least_squares import COMPLIANCE, LeastSquaresFit, fit
 from tfmat.identification.other_laws import compare_laws
 from tfmat.materials.law import Array, Law
-from tfmat.materials.levenberg_marquardt import Residuals
+from tfmat.materials.numerics import Residuals
 from tfmat.materials.registry import LAWS
 
 # Points of all tests together that searches from many starts see; the last search sees all.

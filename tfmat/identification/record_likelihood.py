@@ -14,8 +14,7 @@ from tfmat.curves.apparatus import Apparatus
 from tfmat.curves.records import RecordForm
 from tfmat.identification.likelihood import Likelihoods, NoiseModel, Rows
 from tfmat.identification.nuisances import nuisances_of
-from tfmat.materials.history import History, TestSet
-from tfmat.materials.law import Array, Law
+from tfmat.materials.law import Array, History, Law, TestSet
 
 # Of the differences that slopes are taken from: steps of the parameters' labels (a machine is solved for to 1e-6 of the
 # strain, which smaller steps would show), and of the errors' labels as a share of their distance from the ends.

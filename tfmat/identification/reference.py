@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from tfmat.curves.records import observed
 from tfmat.curves.settings import CurveSettings
-from tfmat.data.manifest import BAYES_RISK
-from tfmat.data.packed import PackedDataset
+from tfmat.data.dataset import BAYES_RISK, PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification.bayes_risk import cached_bayes_risk
 from tfmat.identification.cramer_rao import cramer_rao_bound
@@ -19,9 +18,7 @@ from tfmat.identification.fits_with_errors import fit_with_errors
 from tfmat.identification.least_squares import LeastSquaresFit, fit_with_noise
 from tfmat.identification.likelihood import PRIOR_VARIANCE, NoiseModel, unknown_likelihood
 from tfmat.identification.scores import bins_of
-from tfmat.materials.history import TestSet
-from tfmat.materials.law import Array
-from tfmat.materials.parameter import Parameter
+from tfmat.materials.law import Array, Parameter, TestSet
 
 Progress = Callable[[int, int], None]
 Flags = NDArray[np.bool_]

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.materials.law import Array
-from tfmat.materials.parameter import Parameter
+from tfmat.materials.law import Array, Parameter
 
 # Nominal coverage, %, as the keys of evaluation.json.
 _REPORTED = (50, 90, 95)

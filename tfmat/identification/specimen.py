@@ -15,9 +15,8 @@ from tfmat.identification.correlated_errors import correlated_errors
 from tfmat.identification.least_squares import fit
 from tfmat.identification.likelihood import Likelihoods, NoiseModel
 from tfmat.identification.posterior_sampling import sample_posteriors
-from tfmat.materials.history import TestSet
-from tfmat.materials.law import Array, Law
-from tfmat.materials.levenberg_marquardt import Residuals
+from tfmat.materials.law import Array, Law, TestSet
+from tfmat.materials.numerics import Residuals
 
 # A measured test counts on so many points; a further one has as many as those have, within limits.
 _MOST_POINTS, _FEWEST_POINTS = 100, 16

@@ -9,8 +9,7 @@ import numpy as np
 
 from tfmat.identification.likelihood import Rows
 from tfmat.identification.measured_likelihood import UNLIKE_NOISE, MeasuredLikelihoods
-from tfmat.materials.history import History, TestSet
-from tfmat.materials.law import Array
+from tfmat.materials.law import Array, History, TestSet
 
 
 class SpecimenLikelihoods(MeasuredLikelihoods):

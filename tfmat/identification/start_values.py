@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from tfmat.materials.history import TestSet
-from tfmat.materials.law import Array, Law
-from tfmat.materials.levenberg_marquardt import Minimum, Residuals, minimise
+from tfmat.materials.law import Array, Law, TestSet
+from tfmat.materials.numerics import Minimum, Residuals, minimise
 
 # By the number of identified parameters: labels tried per curve, how many of the best of them start a coarse fit, and
 # the points of the thinned curve that it fits. Laws of metals have four, and a kink at first yield: its place between

@@ -13,8 +13,7 @@ import numpy as np
 import scipy.special
 
 from tfmat.identification.likelihood import PRIOR_VARIANCE
-from tfmat.materials.law import Array
-from tfmat.materials.parameter import Parameter
+from tfmat.materials.law import Array, Parameter
 
 # The interval that is reported.
 COVERAGE = 0.95

@@ -15,15 +15,18 @@ from tfmat.config import Config, apply_override, check_config
 from tfmat.console import log
 from tfmat.errors import DivergedError, InputError
 from tfmat.files import make_folder, spreadsheet_text, write_json, write_text
-from tfmat.large_batch.figures import learning_figure, save_png_and_svg
-from tfmat.large_batch.power_laws import (
+from tfmat.large_batch.studies import (
     FEWEST_NETWORKS,
     FEWEST_SIZES,
     Estimate,
     PowerLaw,
+    StudyRun,
     fit_power_law,
+    learning_figure,
+    run_all,
+    save_png_and_svg,
+    state_of,
 )
-from tfmat.large_batch.runs import StudyRun, run_all, state_of
 from tfmat.training.plan import RunPlan
 
 ETA, RMSE = "η", "error, % of the range"
@@ -221,7 +224,7 @@ def _at(config: Config, width: float, **keys: Any) -> Config:
 
 def _study_run(config: Config, count: int, width: float, seed: int, data_dir: str) -> StudyRun:
     """A run on so many curves: the first ones of a data set, or of a simulated set of that size."""
-    from tfmat.data.packed import is_dataset
+    from tfmat.data.dataset import is_dataset
 
     # A quarter of a simulated set validates.
     size = (
@@ -252,7 +255,7 @@ def _passes(plan: RunPlan) -> float:
 
 def _scores(path: pathlib.Path) -> dict[str, Any]:
     """`eta` and `rmse` (% of the range) of a run on the test curves, parameter -> number; `eta` None where unknown."""
-    from tfmat.workflow.results import evaluation_of
+    from tfmat.workflow.job import evaluation_of
 
     content = evaluation_of(str(path))
     reference = content["reference"]

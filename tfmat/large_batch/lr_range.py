@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from tfmat.config import Config
-from tfmat.durations import RunSteps
+from tfmat.config import Config, RunSteps
 from tfmat.errors import InputError
 from tfmat.files import as_json, make_folder, read_json, spreadsheet_text, write_json, write_text
 from tfmat.large_batch.batch_sweep import at_batch
-from tfmat.large_batch.figures import range_figure, save_png_and_svg
-from tfmat.large_batch.runs import prepare_data
-from tfmat.workflow.train import curves_to_train
+from tfmat.large_batch.studies import prepare_data, range_figure, save_png_and_svg
+from tfmat.workflow.job import curves_to_train
 
 if TYPE_CHECKING:
-    from tfmat.data.packed import PackedDataset
+    from tfmat.data.dataset import PackedDataset
 
 Progress = Callable[[int, int], None]
 # Steps in one call of the graph: a rate that is too high ends the test after at most so many more.
@@ -109,7 +107,7 @@ def lr_range(
 
     @functools.cache
     def seen() -> np.ndarray:
-        from tfmat.models import build_for
+        from tfmat.networks import build_for
         from tfmat.workflow.fronts import trained_part
 
         rows = slice(curves_to_train(config, dataset.num_train))
@@ -157,15 +155,15 @@ def _test(
     """`step`, `learning_rate`, `loss`, `smoothed_loss` of one batch's test; `features` of all training curves."""
     from tfmat.backends import BackendOptions, make_backend
     from tfmat.backends.losses import per_example_function
-    from tfmat.backends.precision import choose_for, chosen_layers
+    from tfmat.backends.step import choose_for, chosen_layers
     from tfmat.data.pipeline import Span
-    from tfmat.models import build_for
+    from tfmat.networks import build_for
     from tfmat.optimizers import build_optimizer
     from tfmat.optimizers.schedules import ExponentialRise
     from tfmat.training.plan import RunPlan
-    from tfmat.training.sources import make_source
+    from tfmat.training.run import make_source
     from tfmat.workflow.fronts import parted
-    from tfmat.workflow.train import losses_and_metrics
+    from tfmat.workflow.job import losses_and_metrics
 
     # Only what changes how a step is computed: a range test has one worker.
     options = BackendOptions(

@@ -8,14 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from tfmat.backends.saved_arrays import SavedArrays
+from tfmat.backends.state import SavedArrays
 from tfmat.config import load_saved_config
-from tfmat.data.packed import PackedDataset
+from tfmat.data.dataset import PackedDataset
 from tfmat.errors import InputError
 from tfmat.files import make_folder, write_json
-from tfmat.large_batch.figures import noise_figure, save_png_and_svg
-from tfmat.large_batch.noise_scale import NoiseScale, estimate_noise_scale, measure_squares
-from tfmat.large_batch.run_loss import RunLoss
+from tfmat.large_batch.losses import RunLoss
+from tfmat.large_batch.studies import (
+    NoiseScale,
+    estimate_noise_scale,
+    measure_squares,
+    noise_figure,
+    save_png_and_svg,
+)
 from tfmat.training.checkpoints import CheckpointFolder
 from tfmat.training.plan import RunPlan
 from tfmat.training.run_folder import find_run_file
@@ -59,7 +64,7 @@ def noise_scale_of_run(
     Raises:
       InputError: where there is no checkpoint, or the sizes do not fit.
     """
-    from tfmat.workflow.train import curves_to_train
+    from tfmat.workflow.job import curves_to_train
 
     config, extra = load_saved_config(find_run_file(workdir, "config.json"))
     if not 1 <= small < big or big % small or groups < 2:
@@ -112,9 +117,9 @@ def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callab
     import tensorflow as tf
 
     from tfmat.backends.batches import share_or_copy
-    from tfmat.models import build_for
+    from tfmat.networks import build_for
     from tfmat.workflow.fronts import trained_part
-    from tfmat.workflow.train import curves_to_train, losses_and_metrics
+    from tfmat.workflow.job import curves_to_train, losses_and_metrics
 
     train = slice(curves_to_train(config, dataset.num_train))
     whole = build_for(config, dataset)

@@ -1,13 +1,16 @@
-"""What this machine can do, found by doing it: each library is tried in a process of its own, with a time-out."""
+"""What this machine has and can do, for `tfmat doctor` and for the record of a run."""
 
 import concurrent.futures
 import dataclasses
+import datetime
 import importlib.metadata
 import importlib.util
 import json
 import os
+import pathlib
 import platform
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,8 +20,230 @@ from typing import Any
 
 import psutil
 
-from tfmat.launch.probes import HOROVOD_PROBE, MPI4PY_PROBE, TENSORFLOW_PROBE
-from tfmat.launch.settings import prepare_onednn, uses_onednn
+import tfmat
+from tfmat.errors import InputError
+from tfmat.files import read_json, write_json
+from tfmat.launch.runtime import prepare_onednn, uses_onednn
+
+# --------------------------------------------------------------------------------------------------
+# What the doctor tries in processes of their own: programs, of which each prints one JSON object a line.
+#
+# They are apart because Horovod, mpi4py and DTensor may only be imported by their backends, and because one that hangs
+# or
+# crashes must not take the doctor with it.
+
+
+_TIMING = """
+import json, statistics, time
+def median_milliseconds(call):
+    times = []
+    for _ in range(20):
+        start = time.perf_counter()
+        call()
+        times.append(1000 * (time.perf_counter() - start))
+    return statistics.median(times)
+"""
+TENSORFLOW_PROBE = (
+    _TIMING
+    + """
+import tensorflow as tf, keras
+gpus = tf.config.list_physical_devices("GPU")
+names = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
+print(json.dumps({"tensorflow": tf.__version__, "keras": keras.__version__, "gpus": names}), flush=True)
+
+import numpy as np
+from tensorflow.experimental import dtensor
+tf.config.set_visible_devices([], "GPU")
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+mesh = dtensor.create_mesh([("batch", 2)], devices=["CPU:0", "CPU:1"])
+left, right = np.random.default_rng(0).normal(size=(2, 128, 128)).astype("float32")
+halves = dtensor.pack(list(np.split(left, 2)), dtensor.Layout(["batch", dtensor.UNSHARDED], mesh))
+whole = dtensor.copy_to_mesh(right, dtensor.Layout.replicated(mesh, rank=2))
+# Each device multiplies its half of the rows; their sum over all rows needs an all-reduce.
+product = tf.function(lambda x, y: tf.reduce_sum(tf.matmul(x, y), axis=0))
+found = [part.numpy() for part in dtensor.unpack(product(halves, whole))]
+right_answer = all(np.allclose(part, (left @ right).sum(0), rtol=1e-3, atol=1e-3) for part in found)
+milliseconds = median_milliseconds(lambda: dtensor.unpack(product(halves, whole))[0].numpy())
+print(json.dumps({"right": right_answer, "milliseconds": milliseconds}), flush=True)
+"""
+)
+HOROVOD_PROBE = (
+    _TIMING
+    + """
+import horovod, horovod.tensorflow as hvd, tensorflow as tf
+hvd.init()
+gradients = tf.fill([153441], hvd.rank() + 1.0)
+def reduce():
+    return hvd.allreduce(gradients, op=hvd.Sum, name="doctor").numpy()
+right_answer = bool((reduce() == hvd.size() * (hvd.size() + 1) / 2).all())
+milliseconds = median_milliseconds(reduce)
+built = [name for name in ("MPI", "Gloo", "NCCL") if getattr(hvd, name.lower() + "_built")()]
+if hvd.rank() == 0:
+    print(json.dumps({"version": horovod.__version__, "built": built, "size": hvd.size(),
+                      "right": right_answer, "milliseconds": milliseconds}), flush=True)
+hvd.shutdown()
+"""
+)
+MPI4PY_PROBE = (
+    _TIMING
+    + """
+import mpi4py, numpy as np
+from mpi4py import MPI
+world, gradients = MPI.COMM_WORLD, np.empty(153441, np.float32)
+def reduce():
+    gradients[:] = world.rank + 1
+    world.Allreduce(MPI.IN_PLACE, gradients)
+    return gradients
+right_answer = bool((reduce() == world.size * (world.size + 1) / 2).all())
+milliseconds = median_milliseconds(reduce)
+if world.rank == 0:
+    print(json.dumps({"version": mpi4py.__version__, "built": [MPI.get_vendor()[0]], "size": world.size,
+                      "right": right_answer, "milliseconds": milliseconds}), flush=True)
+"""
+)
+
+
+# --------------------------------------------------------------------------------------------------
+# What a run was made with: program, packages, machine, git revision, command, date. Loads none of them.
+
+
+FILE = "provenance.json"
+# Whose versions can change a run's numbers.
+_PACKAGES = ("tensorflow", "keras", "numpy", "scipy", "ml_collections", "horovod")
+_PATIENCE = 10.0  # seconds for git, whose checkout may lie on a slow disk
+
+
+def record_session(workdir: str | os.PathLike) -> None:
+    """Adds what this process is to `provenance.json` of a run's folder: one entry each time that the run goes on.
+
+    The file holds `format` and `sessions`, a list of what `describe_session` returns, the oldest first. A damaged file
+    is begun anew: it is there to be read by people, and no run fails for it.
+    """
+    path = pathlib.Path(workdir) / FILE
+    sessions: list[Any] = []
+    if path.exists():
+        try:
+            sessions = list(read_json(path)["sessions"])
+        except (InputError, KeyError, TypeError):
+            sessions = []
+    write_json(path, {"format": 1, "sessions": [*sessions, describe_session()]})
+
+
+def describe_session() -> dict[str, Any]:
+    """What this process runs with, as JSON.
+
+    `started` (UTC, ISO 8601), `command`, `versions` (name -> version), `git` (None outside of a checkout, else
+    `revision` and `changed`: whether files of the checkout differ from it), `machine` (`name`, `system`, `processor`,
+    `usable_processors`, `memory_gib`, `gpus`), `onednn` (whether TensorFlow's convolutions use it).
+    """
+    return {
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": _command(),
+        "versions": _versions(),
+        "git": git_state(pathlib.Path(tfmat.__file__).resolve().parents[1]),
+        "machine": _machine(),
+        "onednn": uses_onednn(),
+    }
+
+
+def recorded_onednn(workdir: str | os.PathLike) -> bool | None:
+    """Whether the last session of a run used oneDNN; None where there was none.
+
+    Sessions of older versions had what TensorFlow chooses by itself, on this machine if on any.
+    """
+    try:
+        sessions = read_json(pathlib.Path(workdir) / FILE)["sessions"]
+        if not sessions:
+            return None
+        found = sessions[-1].get("onednn")
+    except (InputError, KeyError, TypeError, AttributeError):
+        return None
+    return uses_onednn({}) if found is None else bool(found)
+
+
+def git_state(folder: pathlib.Path) -> dict[str, Any] | None:
+    """`revision` and `changed` of the checkout whose top is this folder; None where it is none."""
+    # Not a checkout further up: an installed tfmat may lie inside of somebody else's.
+    if not (folder / ".git").exists():
+        return None
+    revision = _git(folder, "rev-parse", "HEAD")
+    if revision is None:
+        return None
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return {"revision": revision, "changed": None if changes is None else bool(changes)}
+
+
+def _git(folder: pathlib.Path, *arguments: str) -> str | None:
+    """What git prints; None where it fails or is not there."""
+    try:
+        done = subprocess.run(
+            ["git", "--no-optional-locks", "-C", str(folder), *arguments],
+            capture_output=True, text=True, timeout=_PATIENCE, check=True, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _command() -> str:
+    """The command line as one would type it."""
+    program = pathlib.Path(sys.argv[0]).name if sys.argv else ""
+    if program == "__main__.py":
+        program = "tfmat"
+    return shlex.join([program, *sys.argv[1:]])
+
+
+def _versions() -> dict[str, str]:
+    versions = {"tfmat": tfmat.__version__, "Python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "name": platform.node(),
+        "system": platform.platform(),
+        "processor": _processor(),
+        "usable_processors": len(os.sched_getaffinity(0)),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "gpus": _gpu_models(),
+    }
+
+
+def _processor() -> str:
+    for line in _lines("/proc/cpuinfo"):
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def _gpu_models() -> list[str]:
+    """Models of the NVIDIA GPUs that the driver shows."""
+    found = []
+    for path in sorted(pathlib.Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        for line in _lines(path):
+            name, _, value = line.partition(":")
+            if name.strip() == "Model":
+                found.append(value.strip())
+    return found
+
+
+def _lines(path: str | os.PathLike) -> list[str]:
+    try:
+        return pathlib.Path(path).read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+# --------------------------------------------------------------------------------------------------
+# What this machine can do, found by doing it: each library is tried in a process of its own, with a time-out.
+
 
 # Seconds. Two processes that load TensorFlow on busy processors take long; SLURM retries for a minute where no
 # controller answers.
@@ -111,12 +336,12 @@ def _examine_tensorflow() -> list[Finding]:
     return [
         Finding("TensorFlow", "ok", libraries["tensorflow"]),
         Finding("Keras", "ok", libraries["keras"]),
-        _gpus(libraries["gpus"]),
+        _examine_gpus(libraries["gpus"]),
         dtensor,
     ]
 
 
-def _gpus(names: Sequence[str]) -> Finding:
+def _examine_gpus(names: Sequence[str]) -> Finding:
     if names:
         kinds = ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
         return Finding("GPUs", "ok", kinds)

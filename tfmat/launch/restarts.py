@@ -1,25 +1,490 @@
-"""A training that is started again by itself where ranks or hosts are lost, and goes on with those that are left.
-
-Each start is an ordinary `mpirun … tfmat train …`, which goes on from the last checkpoint of the run's folder. A start
-that ends in any other way than done, refused, diverged or interrupted is a loss: hosts that do not answer any more are
-left out, and the rest starts at once. While hosts are missing they are asked again and again; when one is back, the
-ranks save, and all start again with it.
-"""
+"""Runs under mpirun that start again when a host is lost."""
 
 import concurrent.futures
 import contextlib
+import ctypes
 import dataclasses
+import datetime
+import math
+import os
 import pathlib
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypedDict
+
+import psutil
 
 from tfmat.console import clock_text
 from tfmat.errors import DivergedError, InputError, Interrupted, WorkerLostError
-from tfmat.files import is_locked, make_folder
-from tfmat.launch.hosts import Host, count_ranks, missing_hosts, ranks_text
-from tfmat.launch.incidents import History, Incident
-from tfmat.launch.mpirun import Launch
-from tfmat.ranks.verdict import name_ranks
+from tfmat.files import check_json, is_locked, make_folder, read_json, write_json
+from tfmat.launch.watchdog import AGAIN, WORKER_TIMEOUT, name_ranks, write_line
+
+# --------------------------------------------------------------------------------------------------
+# Processes that this one started, and theirs: none of them outlives it.
+
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+_LONGEST = 3.0  # seconds for the kernel to end what was killed
+_LOOK_AT_KILLED = 0.05
+
+
+def end_with_parent(parent: int, number: signal.Signals = signal.SIGTERM) -> bool:
+    """Asks the kernel for a signal when this process's parent dies, however that dies; whether it still lives."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, number)
+    return os.getppid() == parent
+
+
+def end_session(leader: int, grace: float) -> None:
+    """Ends the processes of a session on this machine: SIGTERM first, and then SIGKILL.
+
+    All that a program begins is of its session, also where its own parent has died, unless it begins another session.
+
+    Args:
+      leader: the number of the process that was started with a session of its own.
+      grace: seconds between the two signals; 0 for SIGKILL alone.
+    """
+    for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, _LONGEST)):
+        if not seconds:
+            continue
+        deadline, told = time.monotonic() + seconds, set[int]()
+        while members := _members(leader):
+            for pid in members - told:  # a new one may have been begun since
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            told |= members
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_LOOK_AT_KILLED)
+
+
+def _members(leader: int) -> set[int]:
+    """Living processes of the session."""
+    members = set()
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError, psutil.Error):
+            if os.getsid(pid) == leader and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                members.add(pid)
+    return members
+
+
+# --------------------------------------------------------------------------------------------------
+# The hosts of a run as `mpirun -H` takes them, and which of them answer through the agent that mpirun uses.
+
+
+# Open MPI's setting for what starts its daemons on other hosts, and what it tries where nobody set it.
+AGENT, _DEFAULT_AGENT = "OMPI_MCA_plm_rsh_agent", "ssh : rsh"
+PATIENCE = 5.0  # seconds in which a host answers a probe
+# Root may be all that a container has.
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """A host and the number of ranks that it takes."""
+
+    name: str
+    slots: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.slots}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is this machine, which mpirun starts ranks on without an agent."""
+        here = socket.gethostname()
+        return self.name in (
+            "localhost",
+            "127.0.0.1",
+            here,
+            here.partition(".")[0],
+            socket.getfqdn(),
+        )
+
+
+def parse_hosts(text: str) -> tuple[Host, ...]:
+    """`server1:4,server2:4`, as `mpirun -H` takes it; a host without a number takes one rank.
+
+    Raises:
+      InputError: another form, or a host that stands there twice.
+    """
+    hosts = []
+    for word in text.split(","):
+        match = re.fullmatch(r"([A-Za-z0-9_][\w.\-]*)(?::([0-9]{1,6}))?", word.strip(), re.ASCII)
+        if not match or (match[2] is not None and not int(match[2])):
+            raise InputError(
+                f"--hosts={text}: '{word}' is no host with its number of ranks; write server1:4,server2:4"
+            )
+        hosts.append(Host(match[1], int(match[2] or 1)))
+    names = [host.name for host in hosts]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"--hosts={text} names {name} twice; give the sum of its ranks once")
+    return tuple(hosts)
+
+
+def count_ranks(hosts: Iterable[Host]) -> int:
+    """Ranks of all of them."""
+    return sum(host.slots for host in hosts)
+
+
+def ranks_text(hosts: Sequence[Host]) -> str:
+    """`6 ranks on server1:4,server2:2`."""
+    count = count_ranks(hosts)
+    return f"{count} rank{'' if count == 1 else 's'} on {','.join(map(str, hosts))}"
+
+
+def agent_command(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The words that start a command on another host, before the host's name; [] where there is no such program.
+
+    As for mpirun the setting may name several programs between colons, of which the first that is there holds.
+    """
+    for choice in environment.get(AGENT, _DEFAULT_AGENT).split(":"):
+        words = shlex.split(choice)
+        if words and shutil.which(words[0]):
+            # A probe has nobody who could type a password.
+            batch = ["-o", "BatchMode=yes"] if pathlib.Path(words[0]).name == "ssh" else []
+            return words + batch
+    return []
+
+
+def missing_hosts(hosts: Sequence[Host]) -> dict[Host, str]:
+    """The hosts that cannot take ranks now, with the reason; all are asked at once, silent ones for `PATIENCE` seconds.
+
+    A host is there when it answers through mpirun's agent, has this Python and the present folder, and mpirun starts a
+    program on it: one without Open MPI, or that cannot connect back, would end every start of all.
+    """
+    far = [host for host in hosts if not host.is_local]
+    if not far:
+        return {}
+    with concurrent.futures.ThreadPoolExecutor(min(32, len(far))) as pool:
+        found = zip(far, pool.map(_what_is_wrong, far), strict=True)
+        return {host: why for host, why in found if why}
+
+
+def _what_is_wrong(host: Host) -> str:
+    """Why a host cannot take ranks; "" where it can."""
+    agent = agent_command()
+    if not agent:
+        return f"there is no {os.environ.get(AGENT, _DEFAULT_AGENT)} to reach it by"
+    here, python = shlex.quote(os.getcwd()), shlex.quote(sys.executable)
+    status = _ask([*agent, host.name, f"test -d {here} && test -x {python}"])
+    if status is None:
+        return f"no answer within {PATIENCE:g} s"
+    if status == 1:
+        return f"it has no folder {os.getcwd()} or no {sys.executable}"
+    if status:
+        return f"{agent[0]} ended with status {status}"
+    if _ask(["mpirun", "-np", "1", "-H", str(Host(host.name)), "true"]) != 0:
+        return "it answers, but mpirun starts nothing on it"
+    return ""
+
+
+def _ask(command: Sequence[str]) -> int | None:
+    """The exit status of a command, of which nothing is shown; None where it takes longer than `PATIENCE`."""
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **AS_ROOT},
+            start_new_session=True,  # Ctrl-C is for this process
+        )
+    except OSError:
+        return 127  # as a shell says that there is no such program
+    try:
+        return process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        # An agent may be a script, and ssh may have a proxy: with each probe of a lost host one more would stay.
+        end_session(process.pid, grace=0)
+        process.wait()
+        return None
+
+
+# --------------------------------------------------------------------------------------------------
+# The history of a run that is started again where it fails: what was lost, and how much of the time was training.
+
+
+FILE = "restarts.json"
+FORMAT = 1
+
+
+class Incident(TypedDict, total=False):
+    """One interruption of the training.
+
+    `time` (UTC, ISO 8601), `kind` (`loss` or `hosts back`), `cause` (one line), `hosts_lost`, `step` (from which
+    it goes on), `ranks` (with which; missing where nothing was started again), `seconds` (from when it was noticed to
+    the end of the first block of steps after it; missing where training did not go on).
+    """
+
+    time: str
+    kind: str
+    cause: str
+    hosts_lost: list[str]
+    ranks: int
+    step: int
+    seconds: float
+
+
+class _Record(TypedDict):
+    format: int
+    wall_seconds: float
+    productive_seconds: float
+    incidents: list[Incident]
+
+
+class History:
+    """`restarts.json` of a run folder. It goes on where the same run is started once more by hand.
+
+    `wall_seconds` counts from each start of the launcher until the training ends; `productive_seconds` is that part in
+    which steps were done, validated and saved that no loss undid: not the start of the ranks, not the first call of a
+    step, which compiles it, and not what was lost since the last checkpoint. Their ratio is the effective training time
+    ratio (ETTR) of Kokolis et al. 2024, arXiv:2410.21680.
+
+    Raises:
+      InputError: the file is damaged.
+    """
+
+    def __init__(self, folder: pathlib.Path):
+        self._path = folder / FILE
+        record: _Record = {
+            "format": FORMAT, "wall_seconds": 0.0, "productive_seconds": 0.0, "incidents": [],
+        }  # fmt: skip
+        if self._path.exists():
+            record = check_json(read_json(self._path), _Record, self._path)
+        self._record = record
+        self._wall, self._productive = record["wall_seconds"], record["productive_seconds"]
+        self._first = len(record["incidents"])
+
+    def count(self, wall: float, productive: float) -> None:
+        """Sets the seconds since this launcher was started, and writes the file."""
+        self._record["wall_seconds"] = round(self._wall + wall, 3)
+        self._record["productive_seconds"] = round(self._productive + productive, 3)
+        write_json(self._path, {**self._record, "ettr": self.ettr})
+
+    def add(self, kind: str, cause: str, hosts_lost: Sequence[str] = ()) -> Incident:
+        """A new incident, which the caller completes as it becomes known what came of it."""
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        incident: Incident = {
+            "time": now, "kind": kind, "cause": cause, "hosts_lost": list(hosts_lost),
+        }  # fmt: skip
+        self._record["incidents"].append(incident)
+        return incident
+
+    @property
+    def grew(self) -> bool:
+        """Whether there are incidents of this launcher."""
+        return len(self._record["incidents"]) > self._first
+
+    @property
+    def ettr(self) -> float:
+        """Effective training time ratio, 0 to 1; to four digits, so that all who round it further say the same."""
+        wall = self._record["wall_seconds"]
+        return round(min(1.0, self._record["productive_seconds"] / wall), 4) if wall else 0.0
+
+    def summary(self) -> str:
+        """One line: how often, and how much of the time was training."""
+        record = self._record
+        incidents = record["incidents"]
+        losses = sum(incident["kind"] == "loss" for incident in incidents)
+        back = len(incidents) - losses
+        times = sorted(round(each["seconds"]) for each in incidents if "seconds" in each)
+        after = (
+            f", training went on after {' to '.join(map(str, dict.fromkeys((times[0], times[-1]))))} s"
+            if times
+            else ""
+        )
+        productive, wall = map(clock_text, (record["productive_seconds"], record["wall_seconds"]))
+        return (
+            f"{losses} loss{'' if losses == 1 else 'es'} of ranks or hosts, "
+            f"{back} return{'' if back == 1 else 's'} of hosts{after}; training {productive} of {wall}: "
+            f"effective training time ratio (ETTR) {self.ettr:.3f}; see {self._path}"
+        )
+
+
+# --------------------------------------------------------------------------------------------------
+# One `mpirun` and its ranks: started on given hosts, asked to save, ended; and what it says when ranks are lost.
+
+
+# What a shell hands on to programs on its own machine, mpirun hands on to other hosts where it is named.
+_HANDED_ON = re.compile(
+    r"PATH|LD_LIBRARY_PATH|VIRTUAL_ENV|XDG_CACHE_HOME|(PYTHON|TFMAT_|HOROVOD_|NCCL_|TF_|XLA_|KERAS_|OMP_)\w+"
+)
+# A false alarm costs one start here, so that it may come sooner than elsewhere.
+_DEFAULTS = {WORKER_TIMEOUT: "5"}
+# mpirun's own words, from the surest on; the first group is told.
+_OWN_WORDS = tuple(
+    map(
+        re.compile,
+        (
+            r"mpirun noticed that (process rank \d+ .* exited on .*)",
+            r"(ORTE has lost communication with a remote daemon)",
+            r"(ORTE was unable to reliably start one or more daemons)",
+            r"(There are not enough slots available .*)",
+            r"(mpirun (?:was unable|could not) .*)",
+        ),
+    )
+)
+_LOST = re.compile(r" (?:was|were) lost \(host ")  # of `describe` in tfmat.launch.watchdog
+# Seconds for mpirun to end after a loss, and after any other last words of a rank, which ends more slowly.
+_SILENT, _DEAD, _FAILED = 1.0, 6.0, 20.0
+_LONGEST_LINE = 65536
+_LOOK_AT_HOSTS = 0.1  # seconds between two looks
+
+
+def mpirun_command(
+    hosts: Sequence[Host],
+    command: Sequence[str],
+    environment: Mapping[str, str] = os.environ,
+    defaults: Mapping[str, str] = _DEFAULTS,
+) -> list[str]:
+    """The command line that starts `command` on every slot of the hosts, rank by rank in their order. Pure.
+
+    Args:
+      hosts: with the ranks of each.
+      command: of each rank.
+      environment: of mpirun; what concerns Python and its libraries is handed on to the ranks.
+      defaults: what mpirun is given where the environment has none of it.
+    """
+    handed_on = sorted(name for name in {**defaults, **environment} if _HANDED_ON.fullmatch(name))
+    return [
+        "mpirun", "-np", str(count_ranks(hosts)), "-H", ",".join(map(str, hosts)),
+        # Bound to one processor, a rank's threads would wait for each other.
+        "--bind-to", "none", "--map-by", "slot",
+        *(word for name in handed_on for word in ("-x", name)),
+        *command,
+    ]  # fmt: skip
+
+
+class Launch:
+    """A running mpirun, whose standard error is shown as it comes.
+
+    Args:
+      hosts: with the ranks of each.
+      command: of each rank.
+
+    Raises:
+      InputError: there is no mpirun.
+
+    Attributes:
+      lost_at: when a rank said its last words, on the monotonic clock; None before.
+      deadline: when mpirun should have ended because of that; it waits forever for a host that is silent.
+    """
+
+    def __init__(self, hosts: Sequence[Host], command: Sequence[str]):
+        parent = os.getpid()
+
+        def follow_parent() -> None:
+            # However this process ends, mpirun hands the signal on, so that the ranks save and end.
+            if not end_with_parent(parent, signal.SIGUSR1):
+                os._exit(1)
+
+        readable, writable = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                mpirun_command(hosts, command),
+                env={**_DEFAULTS, **os.environ, **AS_ROOT},
+                stdin=subprocess.DEVNULL,
+                stderr=writable,
+                # After ten lines that nobody can read mpirun kills the ranks: it holds this end of the pipe too, so
+                # that they save in peace where this process was killed.
+                pass_fds=(readable,),
+                start_new_session=True,  # Ctrl-C is for this process, which lets the ranks save
+                preexec_fn=follow_parent,
+            )  # fmt: skip
+        except OSError as error:
+            os.close(readable)
+            raise InputError(
+                f"mpirun cannot be started ({error.strerror}); `tfmat doctor` says how to get it"
+            ) from error
+        finally:
+            os.close(writable)
+        self.lost_at: float | None = None
+        self.deadline = math.inf
+        self._last_words = self._own_words = ""
+        self._relay = threading.Thread(target=self._show, args=(readable,), daemon=True)
+        self._relay.start()
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit status, as a shell counts it, or None where it runs on after so many seconds."""
+        try:
+            status = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        return 128 - status if status < 0 else status
+
+    def wait_for_save(self, seconds: float) -> int | None:
+        """As `wait`, but not for a host that falls silent meanwhile: its ranks never save."""
+        until = time.monotonic() + seconds
+        while (status := self.wait(_LOOK_AT_HOSTS)) is None:
+            if time.monotonic() > min(until, self.deadline):
+                break
+        return status
+
+    def save(self) -> None:
+        """Asks the ranks to save and to end with status 75; mpirun hands the signal on."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGUSR1)
+
+    def end(self, grace: float = 3.0, cause: str = "") -> int:
+        """Ends it and whatever it left behind on this machine; returns the exit status.
+
+        Args:
+          grace: seconds between SIGTERM and SIGKILL; 0 for SIGKILL alone.
+          cause: why, where neither ranks nor mpirun have said anything.
+
+        On other hosts Open MPI's daemons end their ranks when they lose mpirun, and ranks when they lose each other.
+        """
+        self._own_words = self._own_words or cause
+        end_session(self._process.pid, grace)
+        status = self._process.wait()
+        return 128 - status if status < 0 else status
+
+    @property
+    def cause(self) -> str:
+        """Why it ended, in one line: a rank's last words, else mpirun's, else its exit status."""
+        self._relay.join(0.5)
+        status = self._process.returncode
+        return self._last_words or self._own_words or f"mpirun ended with status {status}"
+
+    def _show(self, readable: int) -> None:
+        with open(readable, "rb") as errors:
+            while line := errors.readline(_LONGEST_LINE):
+                self._hear(line.decode(errors="replace"))
+
+    def _hear(self, text: str) -> None:
+        write_line(text)
+        said = text.strip()
+        if said.startswith("tfmat: ") and not self._last_words:
+            self._last_words = said.removeprefix("tfmat: ").removesuffix(f"; {AGAIN}")
+            self.lost_at = time.monotonic()
+            # Whatever the words are, a host may have fallen silent: before the ranks met, say.
+            told = _SILENT if "no heartbeat" in said else _DEAD
+            self.deadline = self.lost_at + (told if _LOST.search(said) else _FAILED)
+        if not self._own_words:
+            found = next(filter(None, (words.search(said) for words in _OWN_WORDS)), None)
+            self._own_words = found[1].rstrip(".") if found else ""
+
+
+# --------------------------------------------------------------------------------------------------
+# A training that is started again by itself where ranks or hosts are lost, and goes on with those that are left.
+#
+# Each start is an ordinary `mpirun … tfmat train …`, which goes on from the last checkpoint of the run's folder. A
+# start
+# that ends in any other way than done, refused, diverged or interrupted is a loss: hosts that do not answer any more
+# are
+# left out, and the rest starts at once. While hosts are missing they are asked again and again; when one is back, the
+# ranks save, and all start again with it.
+
 
 _LOOK = 0.2  # seconds between two looks
 _TO_SAVE = 120.0  # seconds: the present block of steps, then the checkpoint, on a busy machine

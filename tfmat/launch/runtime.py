@@ -1,12 +1,208 @@
-"""Imports TensorFlow without its banners."""
+"""TensorFlow's start: settings that must stand before it is loaded, and the devices that a process takes."""
 
 import contextlib
+import functools
+import importlib.metadata
+import math
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
-from tfmat.launch.settings import prepare_onednn
+from tfmat.errors import InputError
+from tfmat.launch.port_guard import SETTING, ports_setting
+from tfmat.launch.processes import Processes
+from tfmat.launch.watchdog import SECONDS, seconds_setting
+
+# --------------------------------------------------------------------------------------------------
+# What the environment may say to tfmat and to Horovod: checked by every command before it makes anything.
+
+
+# The Horovod of `./tools/setup horovod`, whose thread wakes when there is something to sum.
+_WAKES = "+wakes"
+GET_HOROVOD = "`./tools/setup horovod` builds it, `tfmat doctor` tells what is missing"
+
+
+# Bytes up to which a message over TCP is sent at once. Beyond its limit, by default 64 kB, Open MPI asks the receiver
+# first: a round trip more for each message of a sum, which on a link of 5 ms takes as long as the bytes do.
+_SENT_AT_ONCE = str(1 << 20)
+
+
+def prepare_mpi(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Sets what measures best with Open MPI, where the user has not said otherwise; call it before MPI starts.
+
+    docs/horovod.md and docs/slow_networks.md have the measurements.
+    """
+    # A thread that waits lets the computing one go first where they share a processor.
+    environment.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
+    limits = [
+        f"OMPI_MCA_btl_tcp_{name}" for name in ("eager_limit", "rndv_eager_limit", "max_send_size")
+    ]
+    if not any(limit in environment for limit in limits):  # they must fit each other
+        environment.update(dict.fromkeys(limits, _SENT_AT_ONCE))
+
+
+def prepare_horovod(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Sets what measures best, where the user has not said otherwise; call it before Horovod's `init`.
+
+    docs/horovod.md has the measurements.
+    """
+    prepare_mpi(environment)
+    # Milliseconds that Horovod's thread sleeps between two looks: as long as it likes where a tensor wakes it.
+    environment.setdefault("HOROVOD_CYCLE_TIME", "10" if _wakes() else "0.5")
+
+
+# ONEDNN: TensorFlow's own switch for the kernels of oneDNN.
+ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
+# Processors with one of these get oneDNN from TensorFlow by itself (tensorflow/core/util/port.cc, DefaultOneDnnPolicy).
+_ONEDNN_BY_ITSELF = {
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx_vnni",
+    "amx_tile",
+    "amx_int8",
+    "amx_bf16",
+}
+
+
+def processor_features(file: str = "/proc/cpuinfo") -> frozenset[str]:
+    """What Linux says that the processor can do, such as avx2; empty where it says nothing."""
+    try:
+        with open(file, encoding="utf-8", errors="replace") as lines:
+            flags = next((line for line in lines if line.startswith("flags")), "")
+    except OSError:
+        return frozenset()
+    return frozenset(flags.partition(":")[2].split())
+
+
+def prepare_onednn(
+    recorded: bool | None = None,
+    environment: MutableMapping[str, str] = os.environ,
+    features: frozenset[str] | None = None,
+) -> None:
+    """Chooses the kernels of TensorFlow's convolutions; call it before TensorFlow is imported.
+
+    TensorFlow leaves oneDNN off where a processor has AVX2 and no newer instructions for networks, such as AMD's Zen 2
+    and Zen 3. Convolutions are 1.5 to 1.8 times as fast with it there. A variable that the user set is believed.
+
+    Args:
+      recorded: whether the run that goes on has used it, so that its weights keep their kernels; None for a new run.
+    """
+    found = processor_features() if features is None else features
+    wanted = "avx2" in found if recorded is None else recorded
+    if not environment.get(ONEDNN) and wanted != uses_onednn(environment, found):
+        # A processor that TensorFlow chooses oneDNN for has AVX2 as well.
+        environment[ONEDNN] = "1" if wanted else "0"
+
+
+def uses_onednn(
+    environment: Mapping[str, str] = os.environ, features: frozenset[str] | None = None
+) -> bool:
+    """Whether TensorFlow uses oneDNN where this is its environment."""
+    said = environment.get(ONEDNN, "").lower()
+    if said in ("0", "1", "false", "true"):  # TensorFlow takes any other word for none
+        return said in ("1", "true")
+    return bool(_ONEDNN_BY_ITSELF & (processor_features() if features is None else features))
+
+
+def check_horovod_sees(started: Processes, rank: int, size: int) -> None:
+    """InputError where Horovod sees other processes than were started: each would train for itself."""
+    if (rank, size) != (started.rank, started.size):
+        raise InputError(
+            f"{started.launcher} started {started.size} processes, but Horovod sees {size}: "
+            f"it was built for another MPI; {GET_HOROVOD}"
+        )
+
+
+def _wakes() -> bool:
+    try:
+        return importlib.metadata.version("horovod").endswith(_WAKES)
+    except importlib.metadata.PackageNotFoundError:
+        return False  # one from PYTHONPATH, say
+
+
+# Horovod reads its own with C's strtol and atof, which take what is no number for 0
+# (horovod/common/utils/env_parser.cc of 0.28.1).
+_NUMBERS = ("HOROVOD_CYCLE_TIME",)
+_COUNTS = (
+    "HOROVOD_FUSION_THRESHOLD",
+    "HOROVOD_CACHE_CAPACITY",
+    "HOROVOD_STALL_CHECK_TIME_SECONDS",
+    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+    "HOROVOD_GLOO_TIMEOUT_SECONDS",
+    "HOROVOD_NUM_NCCL_STREAMS",
+    "HOROVOD_NUM_FINALIZER_THREADS",
+)
+_SWITCHES = (
+    "TFMAT_VERBOSE",
+    "HOROVOD_STALL_CHECK_DISABLE",
+    "HOROVOD_AUTOTUNE",
+    "HOROVOD_HIERARCHICAL_ALLREDUCE",
+    "HOROVOD_HIERARCHICAL_ALLGATHER",
+    "HOROVOD_MPI_THREADS_DISABLE",
+    "HOROVOD_BATCH_D2D_MEMCOPIES",
+    "HOROVOD_TIMELINE_MARK_CYCLES",
+    "HOROVOD_DISABLE_GROUP_FUSION",
+)
+_WORDS = {
+    "HOROVOD_CONTROLLER": ("mpi", "gloo"),
+    "HOROVOD_CPU_OPERATIONS": ("mpi", "gloo", "ccl"),
+    "HOROVOD_LOG_LEVEL": ("trace", "debug", "info", "warning", "error", "fatal"),
+}
+
+
+def check_settings(environment: Mapping[str, str] = os.environ) -> None:
+    """InputError for the first setting that is no number, or no word, where one is wanted; an empty one is none."""
+    for name in SECONDS:
+        seconds_setting(name, environment)
+    _check(environment, _NUMBERS, _is_number, "a number, 0 or more")
+    _check(environment, _COUNTS, _is_count, "a whole number, 0 or more")
+    _check(environment, _SWITCHES, lambda text: text in ("0", "1"), "0 or 1")
+    name = "TFMAT_MESH_STEPS_A_CALL"
+    _check(
+        environment,
+        [name],
+        lambda text: _is_count(text) and int(text) > 0,
+        "a whole number, 1 or more",
+    )
+    for name, words in _WORDS.items():
+        _check(environment, [name], functools.partial(_is_one_of, words), ", ".join(words))
+    if environment.get(SETTING):
+        ports_setting(environment)
+
+
+def _check(
+    environment: Mapping[str, str],
+    names: tuple[str, ...] | list[str],
+    is_valid: Callable[[str], bool],
+    wanted: str,
+) -> None:
+    for name in names:
+        text = environment.get(name, "")
+        if text and not is_valid(text):
+            raise InputError(f"{name} is '{text}'; give {wanted}, or unset it")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        value = float(text)
+    except ValueError:
+        return False
+    return 0 <= value < math.inf
+
+
+def _is_count(text: str) -> bool:
+    return re.fullmatch("[0-9]{1,18}", text) is not None
+
+
+def _is_one_of(words: tuple[str, ...], text: str) -> bool:
+    return text.lower() in words
+
+
+# --------------------------------------------------------------------------------------------------
+# Imports TensorFlow without its banners.
+
 
 _THREADS_A_VIRTUAL_DEVICE = 4
 # Keras loads them for wrappers and pictures of its own, where they are there, which takes a third of its time.

@@ -10,7 +10,7 @@ import re
 import shlex
 
 from tfmat.errors import InputError
-from tfmat.launch.site import Site
+from tfmat.launch.slurm import Site
 
 ARRAY_INDEX = "{array_index}"
 

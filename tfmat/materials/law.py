@@ -1,17 +1,324 @@
-"""What a material law is: names, units and ranges of its parameters, and strain -> stress as one array operation."""
+"""What a law is: parameters with units and ranges, and the response to a loading history. NumPy only."""
 
 import abc
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal
+import itertools
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from tfmat.errors import InputError, nearest
-from tfmat.materials.history import Array, History, Mode, Solver, TestSet
-from tfmat.materials.parameter import Parameter, Scale, adjusted
-from tfmat.materials.terms import in_falling_order
+
+# --------------------------------------------------------------------------------------------------
+# What is done to a specimen: how it is loaded, and the strain or the stress that it is driven through.
+
+
+Array = NDArray[np.floating]
+# Planar tension is a wide, short strip, which cannot become narrower; rubber laboratories call it pure shear.
+Mode = Literal["uniaxial", "equibiaxial", "planar", "shear"]
+MODES: tuple[Mode, ...] = ("uniaxial", "equibiaxial", "planar", "shear")
+
+
+@dataclasses.dataclass(frozen=True)
+class History:
+    """The loading history of a test, for one or many curves.
+
+    A machine drives either the strain or the stress; the law answers with the other. Point 0 need not be unloaded: what
+    lies before it is a virgin specimen at rest.
+
+    Attributes:
+      mode: how the specimen is loaded.
+      strain: [curves, points], -, in the law's strain measure; None where the stress is driven.
+      stress: [curves, points], MPa, in the law's stress measure; None where the strain is driven.
+      time: [curves, points], s, not falling; None where the law asks for none.
+      rate: [curves, 1], strain rate, 1/s; None where the law asks for none.
+      temperature: [curves, 1], °C; None where the law asks for none.
+    """
+
+    mode: Mode = "uniaxial"
+    strain: Array | None = None
+    stress: Array | None = None
+    time: Array | None = None
+    rate: Array | None = None
+    temperature: Array | None = None
+
+    def __post_init__(self) -> None:
+        if (self.strain is None) == (self.stress is None):
+            raise ValueError("a history drives the strain or the stress: give one of them")
+
+    @property
+    def driven(self) -> Array:
+        """The strain (-) or the stress (MPa) that the machine drives, [curves, points]."""
+        driven = self.stress if self.strain is None else self.strain
+        assert driven is not None
+        return driven
+
+    def __len__(self) -> int:
+        return len(self.driven)
+
+    def rows(self, chosen: Any) -> "History":
+        """The history of some of the curves: an index array or a slice. Arrays of one row are shared by all."""
+        return self.changed(lambda array: array if len(array) == 1 else array[chosen])
+
+    def changed(self, change: Callable[[Array], Array]) -> "History":
+        """The same history with `change` applied to each of its arrays."""
+        arrays: dict[str, Any] = {
+            field.name: change(value)
+            for field in dataclasses.fields(self)
+            if isinstance(value := getattr(self, field.name), np.ndarray)
+        }
+        return dataclasses.replace(self, **arrays)
+
+
+class Solver(Protocol):
+    """What answers one history many times, for parameters that change little from one time to the next."""
+
+    def rows(self, chosen: Any) -> "Solver":
+        """That of some of the specimens: an index array or a slice."""
+
+    def expand(self, parameters: Array) -> tuple[Array, Array]:
+        """What `Law.respond` and `Law.sensitivities` give."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TestSet:
+    """The tests of each material: histories whose points stand one test after the other.
+
+    An index picks materials, as it does for an array of strains, in whose place fits take a test set.
+
+    Attributes:
+      histories: one for each test, all of the same materials.
+      unit: what responses are divided by, [points], [materials, points] or one number: tests that answer with stress
+        and tests that answer with strain can be compared in units of their noise.
+    """
+
+    __test__ = False  # no case of pytest's
+
+    histories: tuple[History, ...]
+    unit: Array | float = 1.0
+
+    def __len__(self) -> int:
+        return max(map(len, self.histories))
+
+    def __getitem__(self, chosen: Any) -> "TestSet":
+        histories = tuple(history.rows(chosen) for history in self.histories)
+        unit = np.asarray(self.unit)
+        own = unit.ndim == 2 and len(unit) > 1
+        return dataclasses.replace(self, histories=histories, unit=unit[chosen] if own else unit)
+
+    def joined(self, answer: Callable[[History], Array]) -> Array:
+        """What `answer` gives for each test, [materials, points of the test, ...], joined along the points."""
+        return self._in_units(np.concatenate([answer(each) for each in self.histories], axis=1))
+
+    def expanded(self, solvers: Sequence[Solver], parameters: Array) -> tuple[Array, Array]:
+        """Responses and sensitivities of all tests by their solvers, joined along the points."""
+        answers = [solver.expand(parameters) for solver in solvers]
+        response, sensitivities = (
+            self._in_units(np.concatenate(parts, axis=1)) for parts in zip(*answers, strict=True)
+        )
+        return response, sensitivities
+
+    def _in_units(self, joined: Array) -> Array:
+        unit = np.asarray(self.unit)
+        if unit.ndim:
+            unit = unit.reshape(*unit.shape, *[1] * (joined.ndim - 2))
+        return joined / unit
+
+
+def driven_where(driven: Array | TestSet, valid: NDArray[np.bool_]) -> Array | TestSet:
+    """What was driven, with zeros for points that are not valid; a test set holds its last point there already."""
+    return driven if isinstance(driven, TestSet) else np.where(valid, driven, 0.0)
+
+
+# --------------------------------------------------------------------------------------------------
+# A parameter of a law, or a setting of a test: its unit, its range, and its scale.
+
+
+Scale = Literal["linear", "log"]
+# What counts as the size of a value of 0, as a share of its range.
+_LEAST_SIZE = 1e-2
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """One parameter of a law.
+
+    Attributes:
+      name: as it appears in flags, files and reports, e.g. `G0`.
+      unit: e.g. `MPa`; `-` for a pure number.
+      low, high: the range that simulated curves are drawn from, in `unit`.
+      scale: `linear` or `log`; labels are uniform in 0-1 on this scale.
+      description: a few words, e.g. "initial shear modulus".
+      fixed: a value in `unit` when the parameter is known and not identified.
+    """
+
+    name: str
+    unit: str
+    low: float
+    high: float
+    scale: Scale = "linear"
+    description: str = ""
+    fixed: float | None = None
+
+    def to_unit_interval(self, value: ArrayLike) -> Array:
+        """Maps values in `unit` to labels: `low` to 0, `high` to 1. Same shape as `value`."""
+        value = np.asarray(value, np.float64)
+        if self.scale == "log":
+            return np.log(value / self.low) / self.width
+        return (value - self.low) / self.width
+
+    def from_unit_interval(self, label: ArrayLike) -> Array:
+        """Maps labels back to values in `unit`; the inverse of `to_unit_interval`. Same shape as `label`."""
+        label = np.asarray(label, np.float64)
+        if self.scale == "log":
+            return self.low * (self.high / self.low) ** label
+        return self.low + self.width * label
+
+    @property
+    def width(self) -> float:
+        """The range's width on its scale: high - low, or the natural logarithm of high / low."""
+        return float(np.log(self.high / self.low)) if self.scale == "log" else self.high - self.low
+
+    def slope(self, value: ArrayLike) -> Array:
+        """d value / d label at values in `unit`, in `unit`. Same shape as `value`."""
+        value = np.asarray(value, np.float64)
+        return value * self.width if self.scale == "log" else np.full_like(value, self.width)
+
+    def size(self, value: ArrayLike) -> Array:
+        """The size of values that a small change of them is measured by, in `unit`: not 0 where they are."""
+        least = self.low if self.low > 0 else max(abs(self.low), abs(self.high))
+        return np.maximum(np.abs(np.asarray(value, np.float64)), _LEAST_SIZE * least)
+
+
+def adjusted(
+    law: str, parameter: Parameter, limits: tuple[float, float] | None, fixed: float | None
+) -> Parameter:
+    """`parameter` with the user's range or fixed value, both checked."""
+    if limits is not None:
+        low, high = (float(limit) for limit in limits)
+        if not (np.isfinite([low, high]).all() and low < high) or (
+            parameter.scale == "log" and low <= 0
+        ):
+            condition = "0 < low < high" if parameter.scale == "log" else "low < high"
+            raise InputError(
+                f"range of {parameter.name} (law {law}) is {low:g} to {high:g} {parameter.unit}; "
+                f"give {condition}, e.g. --config.ranges.{parameter.name}={parameter.low:g},{parameter.high:g}"
+            )
+        parameter = dataclasses.replace(parameter, low=low, high=high)
+    if fixed is not None:
+        if not np.isfinite(fixed) or (parameter.low > 0 and fixed <= 0):
+            raise InputError(
+                f"fixed {parameter.name} (law {law}) is {fixed:g} {parameter.unit}; give a positive number"
+            )
+        parameter = dataclasses.replace(parameter, fixed=float(fixed))
+    return parameter
+
+
+# --------------------------------------------------------------------------------------------------
+# What the laboratories of each family of laws add to a record: options of `CurveSettings` with their ranges.
+#
+# They are asked for (`data.laboratory`), never silently there. Drawn noise takes the place of the law's own
+# `noise_mpa`.
+# What the material itself does, misfit and spread of the yield stress, is no laboratory's. Limits of ISO standards: an
+# extensometer of class 0.5 is off by 1.5 µm, one of class 1 by 3 µm (ISO 9513); the zero of a load cell of class 1 is
+# off
+# by 0.1 % of its range (ISO 7500-1).
+
+
+Ranges = dict[str, tuple[float, float]]
+
+# As 16 tension tests of 304L and 6061-T6 show it: their noise, recorded points, and zeroes that are up to 10 MPa off.
+METAL_TENSION: Ranges = {
+    "noise_of_maximum": (3e-4, 5e-3),
+    "measured_points": (15, 400),
+    "strain_offset": (5e-6, 2e-4),
+}
+
+# An extensometer of class 0.5 to 1 on 12 to 25 mm, a load cell of class 1 whose range is up to 1000 MPa of the
+# specimen, a servo loop that the filters of the amplifiers smooth. The machine itself is outside of the gauge length.
+METAL_CYCLIC: Ranges = {
+    "noise_of_maximum": (5e-4, 5e-3),
+    "noise_correlation": (0.1, 0.8),
+    "strain_offset": (5e-6, 1.5e-4),
+    "stress_offset": (0.1, 1.0),
+}
+
+# Strain gauges or image correlation on a ±45° coupon (ASTM D3518): gauges are zeroed to some 10 to 200 µm/m, images
+# scatter more than they; loads of some kN on a cell of 100 kN.
+PLY_SHEAR: Ranges = {
+    "noise_of_maximum": (1e-3, 1e-2),
+    "strain_offset": (1e-5, 2e-4),
+    "stress_offset": (0.05, 0.5),
+}
+
+# Small forces, marks on the specimen that are read to some tenths of a millimetre on 25 mm, a strip that hangs loose at
+# first, often points read by hand. No machine gives way: rubber is ten thousand times softer.
+RUBBER: Ranges = {
+    "noise_of_maximum": (2e-3, 2e-2),
+    "measured_points": (12, 400),
+    "strain_offset": (1e-3, 1e-2),
+    "toe": (1e-3, 2e-2),
+}
+
+# Hopkinson bars ring (noise that swings over several points), and the strain of bars and crossheads holds what gives
+# way beside the specimen.
+RATES_AND_TEMPERATURES: Ranges = {
+    "noise_of_maximum": (3e-3, 3e-2),
+    "noise_correlation": (0.3, 0.95),
+    "strain_offset": (1e-4, 1e-3),
+    "machine_stiffness": (1e5, 1e6),
+}
+
+# An extensometer holds the strain, or a dead weight the stress, for hours: the room's temperature swings slowly, and
+# the zero of the load cell drifts with it.
+HELD_METAL: Ranges = METAL_CYCLIC | {"noise_correlation": (0.3, 0.95)}
+
+# The same of polymers, which bear a fiftieth of the stress at a hundred times the strain.
+HELD_POLYMER: Ranges = {
+    "noise_of_maximum": (1e-3, 1e-2),
+    "noise_correlation": (0.3, 0.95),
+    "strain_offset": (1e-5, 2e-4),
+    "stress_offset": (0.002, 0.02),
+}
+
+
+# --------------------------------------------------------------------------------------------------
+# Interchangeable terms: labels that may change places without changing the response. NumPy only.
+#
+# A term is the columns of its labels, and the first of them tells its place: [[5, 4], [7, 6]] are two.
+
+
+def orders_of(count: int, terms: Sequence[Sequence[int]]) -> list[NDArray[np.intp]]:
+    """Permutations of `count` columns that only change the places of terms; the first changes none."""
+    orders = []
+    for places in itertools.permutations(terms):
+        order = np.arange(count)
+        for old, new in zip(terms, places, strict=True):
+            order[list(old)] = new
+        orders.append(order)
+    return orders
+
+
+def in_falling_order(
+    labels: NDArray[np.floating], terms: Sequence[Sequence[int]]
+) -> NDArray[np.floating]:
+    """Labels [curves, labels] with their terms so placed that the first column falls from term to term."""
+    if not terms:
+        return labels
+    columns = [list(term) for term in terms]
+    values = np.asarray(labels)[:, columns]  # [curves, terms, parameters]
+    order = np.argsort(-values[:, :, 0], axis=1, kind="stable")
+    found = np.array(labels)
+    found[:, columns] = np.take_along_axis(values, order[:, :, None], axis=1)
+    return found
+
+
+# --------------------------------------------------------------------------------------------------
+# What a material law is: names, units and ranges of its parameters, and strain -> stress as one array operation.
+
 
 # Relative step of central differences: their error, of its square and of rounding over it, is about 1e-10.
 _DIFFERENCE_STEP = 1e-6
@@ -290,3 +597,139 @@ class HistoryLaw(Law):
     def derivatives(self, strain: Array, parameters: Array) -> Array:
         """See `Law.derivatives`."""
         return self.sensitivities(History(self.modes[0], strain=np.asarray(strain)), parameters)
+
+
+# --------------------------------------------------------------------------------------------------
+# Trying a law out: what `tfmat laws NAME` reports, and what a new law should pass before curves are made with it.
+
+
+_POINTS = 50
+_MOST_CORNERS = 64
+_RANDOM_CURVES = 64
+# Central differences of smooth functions in float64 are good to about 1e-9 of the largest value.
+_CHECK_STEP = 1e-5
+_ROUNDING = 8 * float(np.finfo(np.float64).eps)
+_DIFFERENCE_TOLERANCE = 1e-5
+_INSIDE = 1e-3
+# Relative change of the response by a relative change of the parameter that counts as none.
+_NO_CHANGE = 1e-4
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """Outcome of one check: what was checked, whether it passed, and what to know about it."""
+
+    check: str
+    passed: bool
+    detail: str = ""
+
+
+def check_law(law: Law, draw: Callable[[int, int], History] | None = None) -> list[Finding]:
+    """Tries `law` at the corners of its ranges and at random inside; a law that is fine passes every check.
+
+    Args:
+      draw: curves, points -> the histories to try it over; by default strain that rises to the law's `max_strain`.
+    """
+    parameters = _trial_parameters(law)
+    history = (draw or _rising(law))(len(parameters), _POINTS)
+    findings = []
+    for check in (_check_stress, _check_independence, _check_derivatives):
+        try:
+            findings.append(check(law, history, parameters))
+        except Exception as error:  # whatever a user's own law raises is a finding
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{frame.filename.rsplit('/', 1)[-1]}, line {frame.lineno}"
+            findings.append(
+                Finding(check.__name__.removeprefix("_check_"), False, f"{error!r} ({place})")
+            )
+        if not findings[-1].passed:
+            break  # the later ones build on it
+    return findings
+
+
+def _rising(law: Law) -> Callable[[int, int], History]:
+    def draw(curves: int, points: int) -> History:
+        ends = np.resize(law.max_strain, curves)
+        share = np.linspace(0.0, 1.0, points) ** law.strain_spacing
+        return History(law.modes[0], strain=ends[:, None] * share)
+
+    return draw
+
+
+def _trial_parameters(law: Law) -> Array:
+    """[curves, all parameters]: corners of the ranges, then random points of a fixed seed."""
+    count = len(law.identified)
+    corners = list(itertools.islice(itertools.product((0.0, 1.0), repeat=count), _MOST_CORNERS))
+    random = np.random.default_rng(0).random((_RANDOM_CURVES, count))
+    return law.from_labels(np.concatenate([np.array(corners), random]))
+
+
+def _answer(history: History) -> str:
+    return "strain" if history.strain is None else "stress"
+
+
+def _check_stress(law: Law, history: History, parameters: Array) -> Finding:
+    """Stress, or strain where the stress is driven."""
+    answered = _answer(history)
+    driven, unit = ("strain", "MPa") if answered == "stress" else ("stress", "")
+    stress = np.asarray(law.respond(history, parameters))
+    expected = (len(parameters), history.driven.shape[1])
+    if stress.shape != expected:
+        return Finding(answered, False, f"shape {stress.shape} for {driven} of shape {expected}")
+    bad = ~np.isfinite(stress).all(axis=1)
+    if bad.any():
+        names = (parameter.name for parameter in law.parameters)
+        values = ", ".join(
+            f"{name}={value:g}" for name, value in zip(names, parameters[bad][0], strict=True)
+        )
+        return Finding(answered, False, f"not finite at {values}")
+    extremes = f"{stress.min():.4g} to {stress.max():.4g} {unit}".rstrip()
+    return Finding(answered, True, f"finite, {extremes} over the ranges")
+
+
+def _check_independence(law: Law, history: History, parameters: Array) -> Finding:
+    stress = np.asarray(law.respond(history, parameters))
+    scale = np.abs(stress).max() or 1.0
+    for i in (0, len(parameters) // 2, len(parameters) - 1):
+        row = slice(i, i + 1)
+        alone = np.asarray(law.respond(history.rows(row), parameters[row]))
+        if not np.allclose(alone[0], stress[i], rtol=1e-9, atol=1e-12 * scale):
+            return Finding(
+                "independence", False, "a curve alone differs from the same curve among others"
+            )
+    return Finding("independence", True, "a curve does not depend on its neighbours")
+
+
+def _check_derivatives(law: Law, history: History, parameters: Array) -> Finding:
+    derivatives = np.asarray(law.sensitivities(history, parameters))
+    expected = (len(parameters), history.driven.shape[1], len(law.parameters))
+    if derivatives.shape != expected:
+        return Finding("derivatives", False, f"shape {derivatives.shape}, expected {expected}")
+    # A difference at a limit would leave the range: a yield stress of 0 would become negative.
+    labels = np.clip(law.to_labels(parameters), _INSIDE, 1.0 - _INSIDE)
+    parameters = law.from_labels(labels)
+    derivatives = np.asarray(law.sensitivities(history, parameters))
+    largest = 0.0
+    for i, parameter in enumerate(law.parameters):
+        step = _CHECK_STEP * parameter.size(parameters[:, i])
+        above, below = parameters.copy(), parameters.copy()
+        above[:, i] += step
+        below[:, i] -= step
+        difference = np.asarray(law.respond(history, above) - law.respond(history, below))
+        difference /= 2 * step[:, None]
+        # A kink (a sharp yield) spoils the difference at the few points that cross it.
+        # What rounding makes of a difference: all there is where a curve does not depend on the parameter.
+        stress = np.abs(np.asarray(law.respond(history, parameters)))
+        rounding = _ROUNDING * stress / step[:, None]
+        error = np.maximum(np.abs(derivatives[:, :, i] - difference) - rounding, 0.0)
+        # A curve that the parameter hardly changes tells nothing about its derivative.
+        hardly = _NO_CHANGE * stress.max(axis=1) * _CHECK_STEP / step
+        error /= np.maximum(np.abs(difference).max(axis=1), hardly)[:, None] + 1e-300
+        typical = float(np.quantile(error, 0.98))
+        if not typical <= _DIFFERENCE_TOLERANCE:
+            detail = f"differs from central differences by {typical:.1g} of its largest value"
+            return Finding(
+                "derivatives", False, f"d {_answer(history)} / d {parameter.name} {detail}"
+            )
+        largest = max(largest, typical)
+    return Finding("derivatives", True, f"agree with central differences to {largest:.1g}")

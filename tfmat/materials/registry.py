@@ -13,19 +13,37 @@ import types
 from collections.abc import Mapping
 
 from tfmat.errors import InputError, nearest
-from tfmat.materials.chaboche import VoceChaboche, VoceChaboche1, VoceChaboche3
-from tfmat.materials.concrete import Hognestad
-from tfmat.materials.elastic_plastic import Swift, Voce
-from tfmat.materials.johnson_cook import JohnsonCook
-from tfmat.materials.law import HistoryLaw, Law
-from tfmat.materials.ogden import Ogden1, Ogden2, Ogden3
-from tfmat.materials.parameter import Parameter, Scale
-from tfmat.materials.ply_shear import LadevezeShear, RambergOsgoodShear
-from tfmat.materials.power_laws import Hollomon, Ludwik, RambergOsgood
-from tfmat.materials.prony import Prony
-from tfmat.materials.rubber import ArrudaBoyce, MooneyRivlin, NeoHooke, Yeoh
-from tfmat.materials.shear import ExponentialShear, HahnTsai, TanhShear
-from tfmat.materials.viscoplastic import Norton, Perzyna
+from tfmat.materials.cyclic import (
+    ExponentialShear,
+    HahnTsai,
+    LadevezeShear,
+    RambergOsgoodShear,
+    TanhShear,
+    VoceChaboche,
+    VoceChaboche1,
+    VoceChaboche3,
+)
+from tfmat.materials.law import HistoryLaw, Law, Parameter, Scale
+from tfmat.materials.metals import (
+    Hognestad,
+    Hollomon,
+    JohnsonCook,
+    Ludwik,
+    RambergOsgood,
+    Swift,
+    Voce,
+)
+from tfmat.materials.rubber import (
+    ArrudaBoyce,
+    MooneyRivlin,
+    NeoHooke,
+    Ogden1,
+    Ogden2,
+    Ogden3,
+    Prony,
+    Yeoh,
+)
+from tfmat.materials.viscous import Norton, Perzyna
 
 GUIDE = "docs/adding_a_law.md shows a complete one"
 

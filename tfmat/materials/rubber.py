@@ -1,8 +1,4 @@
-"""Rubber: incompressible, elastic at large stretches, in uniaxial, equibiaxial and planar tests.
-
-Strain is stretch - 1, stress is force over the undeformed section. Where the driven stretch is λ, that of the free
-directions is λ^c: c is -1/2 in uniaxial, -2 in equibiaxial, -1 in planar tests. A stretch below 1 is compression.
-"""
+"""Laws of rubber: hyperelastic in three modes, and relaxing. NumPy only."""
 
 import abc
 import dataclasses
@@ -13,11 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.errors import InputError
-from tfmat.materials.blocks import in_blocks
-from tfmat.materials.history import Array, History, Mode
-from tfmat.materials.laboratories import RUBBER
-from tfmat.materials.law import HistoryLaw
-from tfmat.materials.parameter import Parameter
+from tfmat.materials.law import HELD_POLYMER, RUBBER, Array, History, HistoryLaw, Mode, Parameter
+from tfmat.materials.numerics import in_blocks, in_steps
+
+# --------------------------------------------------------------------------------------------------
+# Rubber: incompressible, elastic at large stretches, in uniaxial, equibiaxial and planar tests.
+#
+# Strain is stretch - 1, stress is force over the undeformed section. Where the driven stretch is λ, that of the free
+# directions is λ^c: c is -1/2 in uniaxial, -2 in equibiaxial, -1 in planar tests. A stretch below 1 is compression.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -340,3 +339,260 @@ class ArrudaBoyce(RubberLaw):
         share = np.square(stretches).sum(axis=0) / locking**2
         slope, curvature = series(share), series.deriv()(share) / locking**2
         return ((2.0, 4.0 * modulus * slope, 4.0 * modulus * curvature),)
+
+
+# --------------------------------------------------------------------------------------------------
+# Rubber after Ogden: sums of powers of the principal stretches, in one to three terms.
+
+
+class _OgdenLaw(RubberLaw):
+    """A sum of powers of the stretches. mu_i > 0 makes each term stable by itself, whatever the sign of alpha_i.
+
+    Labels are unique because the ranges give every term a part of its own: the first carries most of the modulus, the
+    second stiffens it at large stretches. That is also what keeps records sane: a term with a high exponent has a
+    small modulus, since 1 MPa with an exponent of 12 is 350 MPa at stretch 2.
+    """
+
+    formula = f"P = Σ 2μi/αi·(λ^(αi−1) − λ^(c·αi−1)),  {MODES}"
+    source = (
+        "R. W. Ogden, Large deformation isotropic elasticity: on the correlation of theory and experiment for "
+        "incompressible rubberlike solids, Proc. R. Soc. A 326 (1972) 565-584; as solvers write it, "
+        "W = Σ 2μi/αi²·(λ1^αi + λ2^αi + λ3^αi − 3)"
+    )
+
+    def nominal_stress(self, stretch: Array, columns: Array, kinematics: Kinematics) -> Array:
+        """See `RubberLaw.nominal_stress`; exact down to alpha = 0, where a term is 2 mu (1 - c) ln(λ) / λ."""
+        log_stretch = np.log(stretch)
+        terms = zip(columns[::2], columns[1::2], strict=True)
+        return np.asarray(
+            sum(
+                modulus * _ogden_term(log_stretch, power, kinematics)[0] for modulus, power in terms
+            )
+        )
+
+    def nominal_derivatives(
+        self, stretch: Array, columns: Array, kinematics: Kinematics
+    ) -> tuple[Array, ...]:
+        """See `RubberLaw.nominal_derivatives`."""
+        log_stretch = np.log(stretch)
+        found = []
+        for modulus, power in zip(columns[::2], columns[1::2], strict=True):
+            term, ratio, factor = _ogden_term(log_stretch, power, kinematics)
+            exponent = (1.0 - kinematics.exponent) * log_stretch
+            slope = _ratio_slope(exponent * power, ratio)
+            by_power = kinematics.exponent * log_stretch * ratio + exponent * slope
+            found += [term, modulus * factor * by_power]
+        return tuple(found)
+
+    def energy_terms(self, stretches: Array, parameters: Array) -> Iterable[tuple[float, Any, Any]]:
+        """See `RubberLaw.energy_terms`."""
+        terms = zip(parameters[::2], parameters[1::2], strict=True)
+        return [(float(power), 2.0 * float(modulus), 0.0) for modulus, power in terms]
+
+
+def _ogden_term(
+    log_stretch: Array, power: Array, kinematics: Kinematics
+) -> tuple[Array, Array, Array]:
+    """2/α (λ^(α - 1) - λ^(cα - 1)), as the product of (e^x - 1)/x with x = (1 - c) α ln λ and of the last factor."""
+    exponent = (1.0 - kinematics.exponent) * log_stretch
+    argument = exponent * power
+    ratio = np.expm1(argument) / argument
+    np.copyto(ratio, 1.0, where=argument == 0.0)
+    factor = 2.0 * exponent * np.exp((kinematics.exponent * power - 1.0) * log_stretch)
+    return factor * ratio, ratio, factor
+
+
+def _ratio_slope(argument: Array, ratio: Array) -> Array:
+    """The derivative of (e^x - 1)/x, from its series where the closed form cancels."""
+    small = np.abs(argument) < 1e-3
+    series = 0.5 + argument * (1 / 3 + argument * (1 / 8 + argument / 30))
+    return np.where(small, series, (1.0 + argument * ratio - ratio) / argument)
+
+
+class Ogden1(_OgdenLaw):
+    """One term. Treloar's three tests: mu1 0.144 MPa, alpha1 2.95; Meunier's silicone: 0.373 MPa, 2.25."""
+
+    name = "ogden_1"
+    title = "Ogden 1972, one term"
+    parameters = (
+        Parameter("mu1", "MPa", 0.02, 3.0, "log", "initial shear modulus μ1"),
+        Parameter("alpha1", "-", -1.0, 8.0, "linear", "exponent α1"),
+    )
+
+
+class Ogden2(_OgdenLaw):
+    """Two terms. Treloar's three tests: 0.388, -0.465; 0.0110, 4.45. Meunier's silicone: 0.348, 2.18; 0.00341, -4.58.
+
+    The exponent of the second term has either sign: a positive one stiffens the uniaxial test, a negative one the
+    equibiaxial test, and the two rubbers above want one of each.
+    """
+
+    name = "ogden"
+    title = "Ogden 1972, two terms"
+    parameters = (
+        Parameter("mu1", "MPa", 0.05, 3.0, "log", "modulus μ1 of the main term"),
+        Parameter("alpha1", "-", -2.0, 4.0, "linear", "its exponent α1"),
+        Parameter("mu2", "MPa", 2e-4, 0.05, "log", "modulus μ2 of the stiffening term"),
+        Parameter("alpha2", "-", -8.0, 12.0, "linear", "its exponent α2"),
+    )
+
+
+class Ogden3(_OgdenLaw):
+    """Three terms. Treloar's tests: 0.348, 1.89; 4e-6, 8.45; 0.00554, -2.26. Meunier's: 0.322, 0.636; 0.0125, 7.15;
+    0.000301, -6.34.
+    """
+
+    name = "ogden_3"
+    title = "Ogden 1972, three terms"
+    parameters = (
+        Parameter("mu1", "MPa", 0.05, 3.0, "log", "modulus μ1 of the main term"),
+        Parameter("alpha1", "-", -1.0, 4.0, "linear", "its exponent α1"),
+        Parameter("mu2", "MPa", 1e-6, 0.05, "log", "modulus μ2 of the term that stiffens tension"),
+        Parameter("alpha2", "-", 4.0, 12.0, "linear", "its exponent α2, positive"),
+        Parameter(
+            "mu3", "MPa", 1e-4, 0.05, "log", "modulus μ3 of the term that stiffens biaxial tests"
+        ),
+        Parameter("alpha3", "-", -8.0, -1.0, "linear", "its exponent α3, negative"),
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Linear viscoelasticity: a spring beside Maxwell elements whose relaxation times are known.
+
+
+_TERMS = 5
+
+
+class Prony(HistoryLaw):
+    """A Prony series with a relaxation time every decade from 1 s to 10,000 s; `fixed.tau1` and so on set others.
+
+    With known times the stress is linear in the moduli, so that non-negative least squares (C. L. Lawson,
+    R. J. Hanson, Solving Least Squares Problems, 1974) finds the best fit of a driven strain at once and for certain.
+    It is the baseline here, and no network will be better; what a network adds are intervals.
+
+    The integration is exact for strain that is linear between the points. A driven stress is answered by the strain
+    that is linear between the points and gives that stress at each.
+    """
+
+    name = "prony"
+    title = "Prony series"
+    formula = "σ = E∞·ε + Σ hi,  dhi/dt = Ei·dε/dt − hi/τi,  i = 1…5"
+    source = (
+        "R. L. Taylor, K. S. Pister, G. L. Goudreau, Thermomechanical analysis of viscoelastic solids, "
+        "Int. J. Numer. Meth. Eng. 2 (1970) 45-59"
+    )
+    parameters = (
+        Parameter("E_inf", "MPa", 10.0, 5000.0, "log", "modulus E∞ after all relaxation"),
+        *(
+            Parameter(
+                f"E{i + 1}", "MPa", 10.0, 3000.0, "log", f"modulus that relaxes with τ{i + 1}"
+            )
+            for i in range(_TERMS)
+        ),
+        *(
+            Parameter(f"tau{i + 1}", "s", 1e-6, 1e9, "log", f"relaxation time τ{i + 1}", 10.0**i)
+            for i in range(_TERMS)
+        ),
+    )
+    strain_measure = "engineering"
+    stress_measure = "engineering"
+    noise_mpa = 0.05
+    laboratory = HELD_POLYMER
+    tests = ("relaxation",)
+
+    def respond(self, history: History, parameters: Array) -> Array:
+        """See `Law.respond`."""
+        kind = _UnderStrain if history.stress is None else _UnderStress
+        return in_steps(kind, self._timed(history), parameters)
+
+    def sensitivities(self, history: History, parameters: Array) -> Array:
+        """See `Law.sensitivities`; exact where the strain is driven, since the same steps give the derivatives."""
+        if history.strain is None:
+            return super().sensitivities(history, parameters)
+        return in_steps(_Tangents, self._timed(history), parameters, (len(self.parameters),))
+
+    def relaxation_modulus(self, time: Array, parameters: Array) -> Array:
+        """Stress over a strain that is applied at once, MPa, at time [times] after: [curves, times]."""
+        long_term, moduli, times = _columns(np.asarray(parameters, np.float64))
+        decays = np.exp(-np.asarray(time)[:, None, None] / times)
+        return np.asarray((long_term + (moduli * decays).sum(axis=1)).T)
+
+    def dynamic_moduli(self, frequency: Array, parameters: Array) -> tuple[Array, Array]:
+        """Storage and loss modulus in MPa at an angular frequency [frequencies] in rad/s: [curves, frequencies] each.
+
+        J. D. Ferry, Viscoelastic Properties of Polymers, Wiley (1980), chapter 3.
+        """
+        long_term, moduli, times = _columns(np.asarray(parameters, np.float64))
+        turned = np.asarray(frequency)[:, None, None] * times
+        storage = long_term + (moduli * turned**2 / (1.0 + turned**2)).sum(axis=1)
+        loss = (moduli * turned / (1.0 + turned**2)).sum(axis=1)
+        return np.asarray(storage.T), np.asarray(loss.T)
+
+    def _timed(self, history: History) -> History:
+        if history.time is None:
+            raise InputError(f"law {self.name} asks for the time of every point of a test")
+        return history
+
+
+class _UnderStrain:
+    """Specimens side by side whose strain is driven: what each element holds, and the strain."""
+
+    def __init__(self, parameters: Array):
+        self.long_term, self.moduli, self.times = _columns(parameters)
+        self.held = np.zeros_like(self.moduli)
+        self.strain = np.zeros_like(self.long_term)
+
+    def advance(self, increment: Array, duration: Array) -> Array:
+        """See `tfmat.materials.numerics.Specimens`; the stress."""
+        kept, gained = _decay(duration / self.times)
+        self.held = self.held * kept + self.moduli * gained * increment
+        self.strain = self.strain + increment
+        return np.asarray(self.long_term * self.strain + self.held.sum(axis=0))
+
+
+class _UnderStress(_UnderStrain):
+    """The same whose stress is driven."""
+
+    def __init__(self, parameters: Array):
+        super().__init__(parameters)
+        self.stress = np.zeros_like(self.long_term)
+
+    def advance(self, increment: Array, duration: Array) -> Array:
+        """See `tfmat.materials.numerics.Specimens`; the strain."""
+        kept, gained = _decay(duration / self.times)
+        self.stress = self.stress + increment
+        stiffness = self.long_term + (self.moduli * gained).sum(axis=0)
+        before = self.long_term * self.strain + (kept * self.held).sum(axis=0)
+        super().advance((self.stress - before) / stiffness, duration)
+        return self.strain
+
+
+class _Tangents(_UnderStrain):
+    """Elements of modulus 1 under a driven strain: what they hold, and its derivatives by their relaxation times."""
+
+    def __init__(self, parameters: Array):
+        super().__init__(parameters)
+        self.by_time = np.zeros_like(self.moduli)
+
+    def advance(self, increment: Array, duration: Array) -> Array:
+        """See `tfmat.materials.numerics.Specimens`; the derivatives of the stress by every parameter."""
+        share = duration / self.times
+        kept, gained = _decay(share)
+        self.by_time = kept * self.by_time
+        self.by_time += (kept * share * self.held + (gained - kept) * increment) / self.times
+        self.held = kept * self.held + gained * increment
+        self.strain = self.strain + increment
+        return np.concatenate([self.strain[None], self.held, self.moduli * self.by_time])
+
+
+def _columns(parameters: Array) -> tuple[Array, Array, Array]:
+    """Long-term modulus [curves], moduli and relaxation times [terms, curves]."""
+    columns = parameters.T
+    return columns[0], columns[1 : 1 + _TERMS], columns[1 + _TERMS :]
+
+
+def _decay(share: Array) -> tuple[Array, Array]:
+    """What a step of `share` relaxation times leaves of a stress, and of one that grows evenly during the step."""
+    kept = np.exp(-share)
+    gained = np.where(share > 0.0, -np.expm1(-share) / np.where(share > 0.0, share, 1.0), 1.0)
+    return kept, gained

@@ -1,8 +1,7 @@
 """Optimizers and learning-rate schedules as functions of state and step."""
 
 from tfmat.optimizers.factory import build_optimizer
-from tfmat.optimizers.functional import GradientNoise, make_functional
-from tfmat.optimizers.layerwise import LAMB, LARC, LARS, NovoGrad
+from tfmat.optimizers.functional import LAMB, LARC, LARS, GradientNoise, NovoGrad, make_functional
 from tfmat.optimizers.schedules import (
     WarmupConstant,
     WarmupCosine,

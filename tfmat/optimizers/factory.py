@@ -5,10 +5,8 @@ from typing import Any
 
 import keras
 
-from tfmat.config import Config
-from tfmat.durations import RunSteps
-from tfmat.optimizers.functional import GradientNoise, make_functional
-from tfmat.optimizers.layerwise import LAMB, LARC, LARS, NovoGrad
+from tfmat.config import Config, RunSteps
+from tfmat.optimizers.functional import LAMB, LARC, LARS, GradientNoise, NovoGrad, make_functional
 from tfmat.optimizers.schedules import (
     Schedule,
     WarmupConstant,

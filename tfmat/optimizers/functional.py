@@ -1,22 +1,27 @@
-"""Makes any Keras optimizer a pure function: gradients, slots and weights in, new slots and weights out.
+"""Optimizers as pure functions of weights, gradients and slots."""
 
-Keras 3 raises from `stateless_apply` on the TensorFlow backend because its TensorFlow class mixes in
-tf.distribute. The class below stands just in front of that one and puts Keras's backend-neutral methods back.
-"""
-
+import contextlib
 import copy as copying
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
+from keras import ops
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from tfmat.errors import InputError
 from tfmat.optimizers.stateless import Scope
+
+# --------------------------------------------------------------------------------------------------
+# Makes any Keras optimizer a pure function: gradients, slots and weights in, new slots and weights out.
+#
+# Keras 3 raises from `stateless_apply` on the TensorFlow backend because its TensorFlow class mixes in
+# tf.distribute. The class below stands just in front of that one and puts Keras's backend-neutral methods back.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,3 +238,312 @@ def copy_of(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer
         if hasattr(optimizer, name):  # Keras leaves them out of the config
             setattr(copy, name, copying.copy(getattr(optimizer, name)))
     return copy
+
+
+# --------------------------------------------------------------------------------------------------
+# What optimizers share that look at the norm of whole tensors, layer by layer: exclusions, decay, and who sums a norm.
+#
+# Norms are of the whole tensor: of all its parts where a mesh or processes divide it. Everything new is computed
+# before
+# anything is assigned, so that a step is a function (see `make_functional`).
+
+
+# Biases and the scale and shift of normalisation layers: their norms say nothing about the size of an update.
+BIASES_AND_NORMALIZATION = (r"(^|/)(bias|gamma|beta)$",)
+
+
+# Yields tensors, is sent the sum of squares of each, and does the update with them.
+Update = Generator[list[Any], list[Any], None]
+
+
+class LayerwiseOptimizer(keras.optimizers.Optimizer):
+    """A Keras optimizer whose weight decay is a part of the update that it scales, layer by layer.
+
+    Args:
+      learning_rate: global rate, or a schedule.
+      weight_decay: of every weight that is not excluded; None: 0.
+      exclude: regular expressions over the paths of variables (`dense/bias`): no decay, no layer-wise scaling.
+      **kwargs: those of keras.optimizers.Optimizer (`global_clipnorm`, `name`, ...).
+    """
+
+    # Slots with the shape of each weight, by name; each becomes the attribute `_NAME`.
+    slot_names: tuple[str, ...] = ("momentum",)
+    # Arguments of the subclass, which are attributes too.
+    arguments: tuple[str, ...] = ()
+    # As of functional optimizers (tfmat.optimizers.functional): by which parts of tensors have norms of the whole.
+    sum_of_parts: Callable[[Any], Any] | None = None
+
+    def __init__(
+        self,
+        learning_rate: Any = 1e-3,
+        weight_decay: float | None = None,
+        exclude: Sequence[str] = BIASES_AND_NORMALIZATION,
+        **kwargs: Any,
+    ):
+        super().__init__(learning_rate=learning_rate, weight_decay=weight_decay, **kwargs)
+        self.exclude = tuple(exclude)
+
+    def build(self, variables: list[Any]) -> None:
+        """Makes the slots, and finds out which variables are excluded."""
+        if self.built:
+            return
+        super().build(variables)
+        # Here, while they are Keras variables: in `fit` an update sees TensorFlow's, which have no path.
+        self._is_excluded = [
+            any(re.search(pattern, variable.path) for pattern in self.exclude)
+            for variable in variables
+        ]
+        for name in self.slot_names:
+            setattr(self, f"_{name}", self.add_optimizer_variables(variables, name))
+
+    def update(self, gradient: Any, variable: Any, learning_rate: Any) -> Update:
+        """One update of one variable: yields tensors, is sent each one's sum of squares, and assigns."""
+        raise NotImplementedError
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """One update of one variable."""
+        update = self.update(gradient, variable, learning_rate)
+        _finish(update, [_square(tensor) for tensor in next(update)])
+
+    def _backend_update_step(self, grads: Any, trainable_variables: Any, learning_rate: Any) -> Any:
+        if self.sum_of_parts is None:
+            return super()._backend_update_step(grads, trainable_variables, learning_rate)
+        updates = [
+            self.update(gradient, variable, learning_rate)
+            for gradient, variable in zip(grads, trainable_variables, strict=True)
+        ]
+        # All of them in one sum over the workers.
+        squares = [[_square(tensor) for tensor in next(update)] for update in updates]
+        own = [square for each in squares for square in each]
+        whole = iter(ops.unstack(self.sum_of_parts(ops.stack(own))) if own else [])
+        for update, each in zip(updates, squares, strict=True):
+            _finish(update, [next(whole) for _ in each])
+        return None
+
+    def _apply_weight_decay(self, variables: Any) -> None:
+        """Nothing: the decay is a part of the update, and Keras would apply it a second time."""
+
+    def _decay(self, variable: Any, excluded: bool) -> Any:
+        """Weight decay times the weights; 0 for an excluded variable."""
+        if excluded or not self.weight_decay:
+            return ops.zeros_like(variable)
+        return ops.multiply(ops.convert_to_tensor(variable), self.weight_decay)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments."""
+        own = {name: getattr(self, name) for name in self.arguments}
+        return {**super().get_config(), "exclude": list(self.exclude), **own}
+
+
+def _square(tensor: Any) -> Any:
+    return ops.sum(ops.square(tensor))
+
+
+def _finish(update: Update, squares: list[Any]) -> None:
+    with contextlib.suppress(StopIteration):
+        update.send(squares)
+
+
+def ratio_or_one(numerator: Any, denominator: Any, otherwise: Any = 1.0) -> Any:
+    """`numerator / denominator` where both are above 0, else `otherwise`: a layer of zeros has no scale to keep."""
+    defined = ops.logical_and(numerator > 0, denominator > 0)
+    one = ops.ones_like(denominator)
+    return ops.where(defined, numerator / ops.where(defined, denominator, one), otherwise * one)
+
+
+# --------------------------------------------------------------------------------------------------
+# The optimizers that look at the norm of whole tensors, layer by layer: LARS, LARC, LAMB, NovoGrad.
+
+
+@keras.saving.register_keras_serializable(package="tfmat")
+class LARS(LayerwiseOptimizer):
+    """Layer-wise adaptive rate scaling (You, Gitman, Ginsburg 2017, arXiv:1708.03888, algorithm 1).
+
+    For each layer, with global rate γ, trust coefficient η, weight decay β and momentum m:
+
+        λ = η |w| / (|g| + β |w|);   v ← m v + γ λ (g + β w);   w ← w − v
+
+    Excluded variables (biases and normalisation) have λ = 1 and no decay; so has a layer whose norm is 0.
+
+    Args:
+      learning_rate: γ; large beside that of SGD, since η scales it.
+      trust_coefficient: η.
+      momentum: m.
+      weight_decay, exclude, **kwargs: see LayerwiseOptimizer.
+    """
+
+    arguments = ("trust_coefficient", "momentum")
+
+    def __init__(
+        self,
+        learning_rate: Any = 1.0,
+        trust_coefficient: float = 0.001,
+        momentum: float = 0.9,
+        **kwargs: Any,
+    ):
+        super().__init__(learning_rate, **kwargs)
+        self.trust_coefficient = trust_coefficient
+        self.momentum = momentum
+
+    def update(self, gradient: Any, variable: Any, learning_rate: Any) -> Update:
+        """See LayerwiseOptimizer.update."""
+        rate = ops.cast(learning_rate, variable.dtype)
+        gradient = ops.cast(gradient, variable.dtype)
+        index = self._get_variable_index(variable)
+        excluded = self._is_excluded[index]
+        velocity = self._momentum[index]
+        squares = yield [] if excluded else [variable, gradient]
+        if not excluded:
+            rate = self._layer_rate(rate, *map(ops.sqrt, squares))
+        update = gradient + self._decay(variable, excluded)
+        new_velocity = self.momentum * ops.convert_to_tensor(velocity) + rate * update
+        new_variable = ops.convert_to_tensor(variable) - new_velocity
+        self.assign(velocity, new_velocity)
+        self.assign(variable, new_variable)
+
+    def _local_rate(self, weight_norm: Any, gradient_norm: Any, otherwise: Any) -> Any:
+        decayed = gradient_norm + (self.weight_decay or 0.0) * weight_norm
+        # A gradient of zeros says nothing either, whatever the decay.
+        defined = ops.where(gradient_norm > 0, decayed, ops.zeros_like(decayed))
+        return ratio_or_one(self.trust_coefficient * weight_norm, defined, otherwise)
+
+    def _layer_rate(self, rate: Any, weight_norm: Any, gradient_norm: Any) -> Any:
+        return rate * self._local_rate(weight_norm, gradient_norm, 1.0)
+
+
+@keras.saving.register_keras_serializable(package="tfmat")
+class LARC(LARS):
+    """LARS in the form that clips: a layer's rate is min(λ, γ), so the global rate is what no layer exceeds.
+
+    As in NVIDIA's Apex (`apex.parallel.LARC`, `clip=True`), with LARS's momentum. Arguments as for LARS.
+    """
+
+    def __init__(self, learning_rate: Any = 0.1, trust_coefficient: float = 0.02, **kwargs: Any):
+        super().__init__(learning_rate, trust_coefficient, **kwargs)
+
+    def _layer_rate(self, rate: Any, weight_norm: Any, gradient_norm: Any) -> Any:
+        return ops.minimum(self._local_rate(weight_norm, gradient_norm, rate), rate)
+
+
+class _MomentsOptimizer(LayerwiseOptimizer):
+    """One with moving averages of the gradient and of its square."""
+
+    arguments = ("beta_1", "beta_2", "epsilon")
+
+    def __init__(
+        self, learning_rate: Any, beta_1: float, beta_2: float, epsilon: float, **kwargs: Any
+    ):
+        super().__init__(learning_rate, **kwargs)
+        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+
+
+@keras.saving.register_keras_serializable(package="tfmat")
+class LAMB(_MomentsOptimizer):
+    """Layer-wise adaptive moments (You et al. 2019, arXiv:1904.00962, algorithm 2, φ the identity).
+
+    With Adam's moments m̂ and v̂, both corrected for their start at 0, and weight decay λ:
+
+        r = m̂ / (√v̂ + ε);   w ← w − η (|w| / |r + λ w|) (r + λ w)
+
+    Keras's own `Lamb` decays the weights before and outside the ratio; here the decay is inside, as in the paper.
+    Excluded variables have the ratio 1 and no decay: Adam's update; so has a layer whose norm is 0.
+
+    Args:
+      learning_rate: η.
+      beta_1, beta_2: of the first and second moments.
+      epsilon: ε.
+      weight_decay, exclude, **kwargs: see LayerwiseOptimizer.
+    """
+
+    slot_names = ("momentum", "velocity")
+
+    def __init__(
+        self,
+        learning_rate: Any = 1e-3,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        **kwargs: Any,
+    ):
+        super().__init__(learning_rate, beta_1, beta_2, epsilon, **kwargs)
+
+    def update(self, gradient: Any, variable: Any, learning_rate: Any) -> Update:
+        """See LayerwiseOptimizer.update."""
+        dtype = variable.dtype
+        rate, gradient = ops.cast(learning_rate, dtype), ops.cast(gradient, dtype)
+        index = self._get_variable_index(variable)
+        excluded = self._is_excluded[index]
+        step = ops.cast(self.iterations + 1, dtype)
+        momentum, velocity = self._momentum[index], self._velocity[index]
+        new_momentum = self.beta_1 * ops.convert_to_tensor(momentum) + (1 - self.beta_1) * gradient
+        new_velocity = self.beta_2 * ops.convert_to_tensor(velocity) + (
+            1 - self.beta_2
+        ) * ops.square(gradient)
+        # Not `ops.cast`, which rounds a Python number to float32 first: 1 - beta_2 would keep five digits.
+        correction_1 = 1 - ops.power(ops.convert_to_tensor(self.beta_1, dtype), step)
+        correction_2 = 1 - ops.power(ops.convert_to_tensor(self.beta_2, dtype), step)
+        update = (new_momentum / correction_1) / (
+            ops.sqrt(new_velocity / correction_2) + self.epsilon
+        )
+        update += self._decay(variable, excluded)
+        squares = yield [] if excluded else [variable, update]
+        if not excluded:
+            rate *= ratio_or_one(*map(ops.sqrt, squares))
+        new_variable = ops.convert_to_tensor(variable) - rate * update
+        self.assign(momentum, new_momentum)
+        self.assign(velocity, new_velocity)
+        self.assign(variable, new_variable)
+
+
+@keras.saving.register_keras_serializable(package="tfmat")
+class NovoGrad(_MomentsOptimizer):
+    """Stochastic gradient with layer-wise second moments (Ginsburg et al. 2019, arXiv:1905.11286, algorithm 1).
+
+        v ← |g|² at the first step, else β2 v + (1 − β2) |g|²;   m ← β1 m + (g / (√v + ε) + d w);   w ← w − λ m
+
+    Each gradient is divided by its layer's norm, that of a bias too: this is the algorithm. Excluded variables have
+    no decay d.
+
+    Args:
+      learning_rate: λ.
+      beta_1, beta_2: of the first and second moments.
+      epsilon: ε.
+      weight_decay, exclude, **kwargs: see LayerwiseOptimizer.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.01,
+        beta_1: float = 0.95,
+        beta_2: float = 0.98,
+        epsilon: float = 1e-8,
+        **kwargs: Any,
+    ):
+        super().__init__(learning_rate, beta_1, beta_2, epsilon, **kwargs)
+
+    def build(self, variables: list[Any]) -> None:
+        """Makes the slots: a scalar second moment a variable."""
+        if self.built:
+            return
+        super().build(variables)
+        self._second_moment = [
+            self.add_variable((), dtype=variable.dtype, name=f"second_moment_{i}")
+            for i, variable in enumerate(variables)
+        ]
+
+    def update(self, gradient: Any, variable: Any, learning_rate: Any) -> Update:
+        """See LayerwiseOptimizer.update."""
+        rate = ops.cast(learning_rate, variable.dtype)
+        gradient = ops.cast(gradient, variable.dtype)
+        index = self._get_variable_index(variable)
+        momentum, second_moment = self._momentum[index], self._second_moment[index]
+        (square,) = yield [gradient]
+        averaged = self.beta_2 * ops.convert_to_tensor(second_moment) + (1 - self.beta_2) * square
+        new_second_moment = ops.where(ops.equal(self.iterations, 0), square, averaged)
+        update = gradient / (ops.sqrt(new_second_moment) + self.epsilon)
+        update += self._decay(variable, self._is_excluded[index])
+        new_momentum = self.beta_1 * ops.convert_to_tensor(momentum) + update
+        new_variable = ops.convert_to_tensor(variable) - rate * new_momentum
+        self.assign(second_moment, new_second_moment)
+        self.assign(momentum, new_momentum)
+        self.assign(variable, new_variable)

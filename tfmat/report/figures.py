@@ -1,27 +1,360 @@
-"""The picture of one curve: measured points, the curves of its answers, the residuals."""
+"""Figures: curves, tests, posteriors and searches."""
 
 import dataclasses
+import functools
+import html
+import io
+import itertools
+import os
+import pathlib
+import re
 import textwrap
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
+import matplotlib
 import numpy as np
+import scipy.ndimage
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.image import imsave
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
+)
+from numpy.typing import NDArray
 
-from tfmat.report.drawing import (
-    INK,
-    MEASURED,
-    MODEL,
-    SECOND,
-    WARNING,
-    Array,
-    bars,
-    finish,
-    logarithmic,
-    new_figure,
-)  # fmt: skip
-from tfmat.report.formatting import format_unit, format_value
+from tfmat.files import atomic_write
+from tfmat.report.tables import (
+    format_power,
+    format_unit,
+    format_value,
+    unbroken,
+    value_cell,
+    with_unit,
+)
+
+# --------------------------------------------------------------------------------------------------
+# The place of the only panel of a figure: as large as its text allows.
+
+
+# Inches between text and the figure's edge.
+_PAD = 0.04
+Margins = tuple[float, float, float, float]  # left, right, bottom, top; inches
+# Near what most panels need.
+_GUESS: Margins = (0.7, 0.1, 0.5, 0.1)
+_MOST_PASSES = 3
+
+
+def lay_out_panel(figure: Figure) -> None:
+    """As the constrained layout does with one panel, which measures all text twice.
+
+    Here it is measured again only where the panel has other ticks in its new place, whose text needs another room.
+    """
+    ticks = place_panel(figure, _GUESS)
+    for _ in range(_MOST_PASSES):
+        before, ticks = ticks, place_panel(figure, _margins(figure))
+        if ticks == before:
+            return
+
+
+def place_panel(figure: Figure, margins: Margins) -> list[list[float]]:
+    """Puts the only panel between these margins; returns its ticks there."""
+    (panel,) = figure.axes
+    left, right, bottom, top = margins
+    width, height = figure.get_size_inches()
+    size = (width - left - right) / width, (height - bottom - top) / height
+    panel.set_position((left / width, bottom / height, *size))
+    panel.apply_aspect()
+    axes = (panel.xaxis, panel.yaxis)
+    return [list(axis.get_ticklocs(minor=minor)) for axis in axes for minor in (False, True)]
+
+
+def room(figure: Figure) -> Margins:
+    """Inches around the only panel."""
+    (panel,) = figure.axes
+    place = panel.get_position(original=True)
+    width, height = figure.get_size_inches()
+    return place.x0 * width, (1 - place.x1) * width, place.y0 * height, (1 - place.y1) * height
+
+
+def _margins(figure: Figure) -> Margins:
+    """Inches that the text of the only panel needs around it."""
+    (panel,) = figure.axes
+    text = panel.get_tightbbox(for_layout_only=True)
+    assert text is not None
+    box = panel.bbox
+    pixels = (box.x0 - text.x0, text.x1 - box.x1, box.y0 - text.y0, text.y1 - box.y1)
+    left, right, bottom, top = (one / figure.dpi + _PAD for one in pixels)
+    return left, right, bottom, top
+
+
+# --------------------------------------------------------------------------------------------------
+# What all pictures share: colours, axes, legends, panels, and figures as PNG, as SVG and inside a page.
+#
+# Object-oriented Matplotlib on Agg: no window, no global state, safe in threads.
+
+
+Array = NDArray[np.floating]
+
+INK, GRID, MEASURED, MODEL, SECOND = "#1f2933", "#dde3ea", "#52606d", "#c2410c", "#1d4ed8"
+WARNING = "#b91c1c"
+# Behind the data, such as the error that no method can avoid.
+BAND = "#9fb3c8"
+# Series in the colours of Okabe and Ito (2008), told apart also by those who do not see all colours, on a light and on
+# a dark page.
+COLOURS = ("#1F83C4", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+MOST_SERIES = len(COLOURS)
+_LEGEND_ROW = 0.19  # inches
+_PNG_DPI = 144
+# Letters beside each other: of a legend, also in a font wider than the picture was laid out with; and beside a bar.
+_LEGEND_WIDTH, _BAR_WIDTH = 52, 34
+
+# Colours of the figures -> what the page's style sheet calls them.
+_VARIABLES = {
+    INK: "ink", GRID: "line", MEASURED: "measured", MODEL: "model", SECOND: "second", BAND: "band",
+    "#ffffff": "surface", "#000000": "ink",
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """One panel: by itself on a page, where it is sharp at every size, and in files.
+
+    Attributes:
+      name: unlike that of any other picture on the page.
+      description: what it shows, for those who cannot see it.
+      draw: draws the panel.
+      width, height: inches; two stand side by side on a page, and text is still large enough on a telephone.
+    """
+
+    name: str
+    description: str
+    draw: Callable[[Axes], None]
+    width: float = 4.3
+    height: float = 3.3
+
+    @functools.cached_property
+    def figure(self) -> Figure:
+        """Drawn and laid out, once for all of its files."""
+        figure = new_figure(self.width, self.height)
+        self.draw(figure.subplots())
+        _lay_out(figure)
+        return figure
+
+    @property
+    def svg(self) -> str:
+        """An `<svg>` element for a page."""
+        return inline_svg(self.figure, self.name, self.description)
+
+
+def picture(name: str, description: str, draw: Callable[..., None], **data: Any) -> Picture:
+    """A panel that `draw` draws from this data."""
+    return Picture(name, description, functools.partial(draw, **data))
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of this size in inches."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_grid(rows: Sequence[Sequence[Picture]], path: str | os.PathLike) -> None:
+    """Writes rows of pictures as one PNG, from the figures that a page shows too; see `save_figure`.
+
+    Panels above each other begin and end at one place, as do those beside each other. The last row may have fewer.
+    """
+    margins = [[room(each.figure) for each in row] for row in rows]
+    sides = [
+        np.max([row[j][:2] for row in margins if j < len(row)], axis=0) for j in range(len(rows[0]))
+    ]
+    lines = []
+    for row, found in zip(rows, margins, strict=True):
+        ends = np.max([each[2:] for each in found], axis=0)
+        for each, side in zip(row, sides, strict=False):
+            place_panel(each.figure, (*side, *ends))
+        lines.append(np.concatenate([_pixels(each.figure) for each in row], axis=1))
+    width = lines[0].shape[1]
+    lines = [
+        np.pad(line, ((0, 0), (0, width - line.shape[1]), (0, 0)), constant_values=255)
+        for line in lines
+    ]
+    image = io.BytesIO()
+    imsave(image, np.concatenate(lines), format="png", dpi=_PNG_DPI)
+    with atomic_write(path) as file:
+        file.write(image.getvalue())
+
+
+def save_figure(figure: Figure, path: str | os.PathLike) -> None:
+    """Writes a PNG or an SVG, as the name ends, whole or not at all; InputError where it cannot be written."""
+    content = _svg(figure).encode() if pathlib.Path(path).suffix == ".svg" else _png(figure)
+    with atomic_write(path) as file:
+        file.write(content)
+
+
+def _lay_out(figure: Figure) -> None:
+    """Gives every panel its place for good: savefig would draw all once more, and lay it out twice."""
+    engine = figure.get_layout_engine()
+    if engine is None:
+        return
+    figure.set_layout_engine(None)
+    if len(figure.axes) == 1 and not figure.legends and not figure.get_suptitle():
+        lay_out_panel(figure)
+    else:
+        engine.execute(figure)
+
+
+def _pixels(figure: Figure) -> NDArray[np.uint8]:
+    """[height, width, 3]: red, green and blue."""
+    figure.set_dpi(_PNG_DPI)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3]
+
+
+def _png(figure: Figure) -> bytes:
+    image = io.BytesIO()
+    figure.set_dpi(_PNG_DPI)
+    _lay_out(figure)
+    figure.savefig(image, format="png", dpi=_PNG_DPI)
+    return image.getvalue()
+
+
+def _svg(figure: Figure, fonttype: str = "path", **options: Any) -> str:
+    """The same text every time: no date, no random ids."""
+    text = io.StringIO()
+    settings: Any = {"svg.hashsalt": "tfmat", "svg.fonttype": fonttype}
+    with matplotlib.rc_context(settings):
+        figure.savefig(text, format="svg", metadata={"Date": None}, **options)
+    return text.getvalue()
+
+
+def inline_svg(figure: Figure, name: str, description: str) -> str:
+    """The figure as an `<svg>` element, as wide as the page allows, in the colours of the page's style sheet.
+
+    Args:
+      name: unlike that of any other figure on the page; begins every id in it.
+      description: what it shows, for those who cannot see it.
+    """
+    # Letters of the page, which can be searched and scale well.
+    svg = _svg(figure, "none", transparent=True, dpi=160)
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    # Would hold for the whole page; the page's own style sheet says it for its figures.
+    svg = re.sub(r"<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = re.sub(r'(href="|url\()#', rf"\1#{name}-", svg)
+    svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", svg)
+    for colour, variable in _VARIABLES.items():
+        svg = re.sub(colour, f"var(--{variable})", svg, flags=re.IGNORECASE)
+    box = re.search(r'viewBox="[^"]*"', svg)
+    assert box is not None
+    opening = (
+        f'<svg class="plot" {box[0]} role="img" aria-label="{html.escape(description)}" '
+        'xmlns:xlink="http://www.w3.org/1999/xlink">'
+    )
+    return opening + svg[svg.index(">") + 1 :].strip()
+
+
+def finish(panel: Axes) -> None:
+    """Light grid behind the data, no box."""
+    panel.grid(True, color=GRID, lw=0.8)
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.tick_params(colors=INK)
+
+
+def logarithmic(axis: Axis) -> None:
+    """Makes an axis logarithmic, with ticks that neither run into each other nor are missing; call it after drawing."""
+    which: Literal["x", "y"] = "x" if axis is axis.axes.xaxis else "y"
+    axis.axes.set(**{f"{which}scale": "log"})
+    low, high = sorted(axis.get_view_interval())
+    decades = np.log10(high / low) if low > 0 and np.isfinite(high) else 0.0
+    axis.set_major_formatter(FuncFormatter(lambda value, place: format_power(value)))
+    axis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
+    labelled = FuncFormatter(lambda value, place: format_power(value))
+    axis.set_minor_formatter(labelled if decades < 1.75 else NullFormatter())
+    axis.axes.grid(True, which="minor", axis=which, color=GRID, lw=0.4)
+    axis.axes.tick_params(which="minor", colors=INK)
+
+
+def worker_axis(axis: Axis, counts: Sequence[int]) -> None:
+    """Logarithmic, a tick at each count that was measured (every other one where they are many)."""
+    axis.axes.set(**{"xscale" if axis is axis.axes.xaxis else "yscale": "log"})
+    ticks = sorted(set(counts))
+    if len(ticks) > 7:
+        ticks = ticks[:: -(-len(ticks) // 6)]
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+
+
+def style(i: int, hollow: bool = False) -> dict[str, Any]:
+    """Colour and marker of the i-th series; hollow markers where they tell of oversubscribed points."""
+    filling = {"mfc": "none"} if hollow else {}
+    return {"color": COLOURS[i % MOST_SERIES], "marker": MARKERS[i % MOST_SERIES], **filling}
+
+
+def legend_below(panel: Axes, columns: int = 1) -> None:
+    """Puts the legend under the picture, where no line runs; the figure grows by as much."""
+    handles, labels = panel.get_legend_handles_labels()
+    if handles:
+        labels = _in_lines(labels, _LEGEND_WIDTH // columns)
+        figure = panel.get_figure()
+        assert isinstance(figure, Figure)
+        figure.legend(
+            handles, labels, loc="outside lower left", ncols=columns, frameon=False, fontsize=9
+        )
+        width, height = figure.get_size_inches()
+        lines, rows = [label.count("\n") + 1 for label in labels], -(-len(labels) // columns)
+        most = max(sum(lines[i * rows : (i + 1) * rows]) for i in range(columns))
+        figure.set_size_inches(width, height + _LEGEND_ROW * most)
+
+
+def complete(
+    panel: Axes, xlabel: str, ylabel: str, *, log: str = "", hollow: bool = False, columns: int = 1
+) -> None:
+    """Grid, labels and the legend below, after drawing.
+
+    Args:
+      log: the logarithmic axes: `x`, `y`, or `xy`.
+      hollow: whether markers are, of oversubscribed points, which the legend then explains.
+      columns: of the legend.
+    """
+    finish(panel)
+    for name in log:
+        logarithmic(panel.xaxis if name == "x" else panel.yaxis)
+    panel.set(xlabel=xlabel, ylabel=ylabel)
+    if hollow:
+        panel.plot([], [], "o", mfc="none", mec=MEASURED, label="hollow: oversubscribed")
+    legend_below(panel, columns)
+
+
+def bars(panel: Axes, names: Sequence[str], label: str) -> Array:
+    """Prepares a panel of bars, the first above; returns their places. Long names stand in two lines."""
+    places = np.arange(len(names), dtype=float)[::-1]
+    panel.set_yticks(places, _in_lines(names, _BAR_WIDTH), fontsize=8)
+    panel.set_xlabel(label)
+    finish(panel)
+    panel.grid(False, axis="y")
+    return places
+
+
+def _in_lines(names: Sequence[str], width: int) -> list[str]:
+    return [textwrap.fill(unbroken(name), width, break_long_words=False) for name in names]
+
+
+# --------------------------------------------------------------------------------------------------
+# The picture of one curve: measured points, the curves of its answers, the residuals.
+
 
 # Letters of a curve's name, so that the title stays inside the picture.
 MAX_NAME = 50
@@ -234,3 +567,582 @@ def verification_figure(
     title = f"{short_name(name)}: verified by the program"
     figure.suptitle(title, fontsize=11, fontweight="bold", parse_math=False)
     return figure
+
+
+# --------------------------------------------------------------------------------------------------
+# Pictures of tests, measured and simulated: hysteresis loops, modes of loading side by side, relaxation over ln t.
+
+
+_MOST_COLUMNS = 3
+_TEST_PANEL = (4.2, 3.5)  # inches
+# Kinds of tests whose answers are read over the time.
+_OVER_TIME = ("relaxation", "creep")
+
+
+def answer_figure(picture: Mapping[str, Any]) -> Figure:
+    """The picture of an answer: of a curve, or of tests where it has such."""
+    return record_figure(**picture) if "tests" in picture else curve_figure(**picture)
+
+
+def record_figure(
+    tests: Sequence[Mapping[str, Any]],
+    *,
+    name: str,
+    law_title: str,
+    parameters: Mapping[str, tuple[float, str]],
+    intervals: Mapping[str, tuple[float, float] | None] | None = None,
+    method: str = "least squares",
+    other_method: str | None = None,
+    rmse_percent: float | None = None,
+    refined: Mapping[str, Any] | None = None,
+    do_not_use: Sequence[str] = (),
+    assumed: Sequence[str] = (),
+    strain_label: str = "strain",
+    stress_label: str = "stress",
+) -> Figure:
+    """A panel a test, measured and answered; tests of one kind that do not turn share a panel, a colour each.
+
+    Args:
+      tests: of each `name`, `title`, `kind` (its programme), `drives` (strain or stress), `turns` (whether it does),
+        `strain` and `stress_mpa` as measured, `time` (s, or None), `answer` (what the law answers: MPa of a driven
+        strain, - of a driven stress), `other` (what the other method answers, or None), `rmse_percent`, and `settings`
+        in words; each array [points]. Without measured values `answer` alone is drawn.
+      parameters: name -> (recommended value, unit), told below; intervals: name -> its 95 % interval, where known.
+      method: how the answer was got; other_method: the other one, which is drawn thin, or None.
+      rmse_percent: root mean square residual of the network's answer over the largest response, %; None without one.
+      refined: of the answer by least squares `name` and `rmse_percent`; or None.
+      do_not_use: why it must not be used; stands above all.
+      assumed: what was assumed of the files.
+    """
+    groups = groups_of_tests(tests)
+    columns = min(len(groups), _MOST_COLUMNS)
+    rows = -(-len(groups) // columns)
+    text = answer_text(parameters, intervals or {}, assumed)
+    width = max(columns * _TEST_PANEL[0], 6.2)
+    figure = new_figure(width, rows * _TEST_PANEL[1] + 0.9 + 0.19 * len(text.splitlines()))
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for panel in panels[len(groups) :]:
+        panel.set_visible(False)
+    for panel, group in zip(panels, groups, strict=False):
+        draw_tests(panel, group, strain_label, stress_label)
+    errors = {"network": rmse_percent}
+    if refined:
+        errors[refined["name"]] = refined["rmse_percent"]
+    drawn = [method, *([other_method] if other_method else [])]
+    labels = [_with_error(one, errors.get(one) if len(drawn) > 1 else None) for one in drawn]
+    handles, _ = panels[0].get_legend_handles_labels()
+    if any(len(group) > 1 for group in groups):
+        text += f"\ndashed: {labels[1]}" if other_method else ""
+        handles, labels = [], []
+    elif len(handles) > len(labels):
+        labels.insert(0, "measured")
+    legend = figure.legend(
+        handles[: len(labels)],
+        labels,
+        loc="outside lower left",
+        title=text or None,
+        alignment="left",
+        frameon=False,
+    )
+    legend.get_title().set_fontweight("bold")
+    title = f"{short_name(name)}: {law_title}" if law_title else short_name(name)
+    heading = (
+        [textwrap.fill(f"DO NOT USE: {', '.join(do_not_use)}", int(11 * width))]
+        if do_not_use
+        else []
+    )
+    figure.suptitle(
+        "\n".join([*heading, title]),
+        color=WARNING if do_not_use else None,
+        fontsize=11,
+        fontweight="bold",
+        parse_math=False,
+    )
+    return figure
+
+
+def _with_error(method: str, percent: float | None) -> str:
+    return method if percent is None else f"{method}: RMSE {format_value(percent, 2)} % of max."
+
+
+def groups_of_tests(tests: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Tests that share a panel: those of one kind that do not turn, as many as there are colours."""
+    groups: list[list[Mapping[str, Any]]] = []
+    for test in tests:
+        fits = next(
+            (
+                group
+                for group in groups
+                if group[0]["kind"] == test["kind"]
+                and not (test["turns"] or group[0]["turns"])
+                and len(group) < MOST_SERIES
+            ),
+            None,
+        )
+        if fits is None:
+            groups.append([test])
+        else:
+            fits.append(test)
+    return groups
+
+
+def draw_tests(
+    panel: Axes, tests: Sequence[Mapping[str, Any]], strain_label: str, stress_label: str
+) -> None:
+    """Tests of one kind: stress over strain, or the answer over the time; see `record_figure`."""
+    over_time = tests[0]["kind"] in _OVER_TIME and tests[0]["time"] is not None
+    strain_driven = tests[0]["drives"] == "strain"
+    for i, test in enumerate(tests):
+        colours = (MEASURED, MODEL) if len(tests) == 1 else (COLOURS[i], COLOURS[i])
+        label = test["settings"] or test["name"]
+        if test.get("rmse_percent") is not None:
+            label = f"{label}: {format_value(test['rmse_percent'], 2)} %"
+        response = test["stress_mpa"] if strain_driven else test["strain"]
+        driven = test["strain"] if strain_driven else test["stress_mpa"]
+        answers = [each for each in (test["answer"], test.get("other")) if each is not None]
+        if over_time:
+            held = test["time"] > 0
+            place, response = test["time"][held], None if response is None else response[held]
+            lines = [(place, response), *((place, found[held]) for found in answers)]
+        elif strain_driven:
+            lines = [(driven, response), *((driven, found) for found in answers)]
+        else:
+            lines = [(response, driven), *((found, driven) for found in answers)]
+        measured, answered, *others = lines
+        if response is not None:
+            label_of_points = "measured" if len(tests) == 1 else "_"
+            _draw_measured(panel, *measured, colours[0], label_of_points)
+        panel.plot(*answered, "-", color=colours[1], lw=1.0 if test["turns"] else 2.0, label=label)
+        for line in others:
+            colour = SECOND if len(tests) == 1 else colours[1]
+            other_label = "other" if len(tests) == 1 else "_"
+            panel.plot(*line, "--", color=colour, lw=0.8, label=other_label)
+    if over_time:
+        panel.set_xscale("log")
+        panel.set_xlabel("time (s)")
+        panel.set_ylabel(f"{stress_label} (MPa)" if strain_driven else f"{strain_label} (–)")
+    else:
+        panel.set_xlabel(f"{strain_label} (–)")
+        panel.set_ylabel(f"{stress_label} (MPa)")
+    title = f"{tests[0]['title']}"
+    if len(tests) == 1:
+        error = tests[0].get("rmse_percent")
+        told = [short_name(tests[0]["name"], 24), tests[0]["settings"]]
+        told += [f"RMSE {format_value(error, 2)} % of max."] if error is not None else []
+        title += "\n" + ", ".join(filter(None, told))
+    else:
+        panel.legend(frameon=False, fontsize=8)
+    panel.set_title(title, loc="left", fontsize=9, parse_math=False)
+    finish(panel)
+
+
+def _draw_measured(panel: Axes, x: np.ndarray, y: np.ndarray, colour: str, label: str) -> None:
+    """Points, small where they are many."""
+    size = 4.0 if len(x) < 100 else 2.0
+    panel.plot(
+        x, y, linestyle="none", marker="o", ms=size, mfc="none", mec=colour, mew=0.7, label=label
+    )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class TestPanel:
+    """What one test shows.
+
+    Attributes:
+      title: of the test.
+      lines: (x, y) of every record, [points] each.
+      xlabel, ylabel: with units.
+      log: the logarithmic axes: `x`, `y`, `xy`, or none.
+    """
+
+    __test__ = False  # no case of pytest's
+
+    title: str
+    lines: Sequence[tuple[Array, Array]]
+    xlabel: str
+    ylabel: str
+    log: str = ""
+
+
+def tests_figure(title: str, panels: Sequence[TestPanel]) -> Figure:
+    """One panel per test; a record has the same colour in all of them."""
+    columns = min(len(panels), _MOST_COLUMNS)
+    rows = -(-len(panels) // columns)
+    width = _TEST_PANEL[0] * columns
+    figure = new_figure(width, _TEST_PANEL[1] * rows + 0.5)
+    places = figure.subplots(rows, columns, squeeze=False).ravel()
+    for place, panel in zip(places, panels, strict=False):
+        for i, (x, y) in enumerate(panel.lines):
+            place.plot(x, y, lw=1.2, color=COLOURS[i % MOST_SERIES])
+        complete(place, panel.xlabel, panel.ylabel, log=panel.log)
+        place.set_title(panel.title, fontsize=10)
+    for place in places[len(panels) :]:
+        place.set_visible(False)
+    figure.suptitle(textwrap.fill(title, int(9 * width)), fontsize=11, fontweight="bold")
+    return figure
+
+
+# --------------------------------------------------------------------------------------------------
+# Pictures of posteriors: whether they are right on average, and samples of a joint posterior as a corner plot.
+
+
+# Joint regions of highest density that are drawn, the inner one last.
+_REGIONS = (0.95, 0.5)
+# Bins a direction of a corner plot, and the smoothing of its densities in bins.
+_BINS, _SMOOTHING = 40, 1.2
+_CORNER_PANEL = 1.9  # inches
+# An axis shows the samples between these quantiles, and a margin: a stray one would hide the others.
+_SHOWN = (0.0025, 0.9975)
+# An axis of a parameter with a logarithmic range is logarithmic where its samples spread over more than this factor.
+_DECADE = 10.0
+
+
+def uniformity(posterior: Mapping[str, Any]) -> list[list[Picture]]:
+    """One row: how far ranks of the truth, and shares of draws nearer to random points, are from evenly spread.
+
+    Args:
+      posterior: the entry `posterior` of evaluation.json; an older one, which has no such curves, gives no picture.
+    """
+    if "band" not in posterior:
+        return []
+    data = {"band": posterior["band"], "curves": posterior["num_curves"]}
+    tarp = {"all parameters": posterior["tarp"]}
+    parts = (
+        ("ranks", "rank of the truth among the draws (share)", posterior["ranks"]),
+        ("tarp", "draws nearer to a random point than the truth (share)", tarp),
+    )
+    return [
+        [
+            Picture(
+                f"posterior-{name}",
+                label,
+                functools.partial(draw_uniformity, found=found, label=label, **data),
+            )
+            for name, label, found in parts
+        ]
+    ]
+
+
+def draw_uniformity(
+    panel: Axes, found: Mapping[str, Mapping[str, Any]], label: str, band: float, curves: int
+) -> None:
+    """Differences of distributions from the uniform one, each a line, over the band that holds 95 % of right ones."""
+    length = len(next(iter(found.values()))["difference"])
+    places = np.arange(1, length + 1) / (length + 1)
+    width = 100 * band * np.sqrt(places * (1 - places) / curves)
+    panel.fill_between(
+        places, -width, width, color=BAND, alpha=0.45, lw=0, label="95 % of right posteriors"
+    )
+    panel.axhline(0.0, color=INK, lw=0.8)
+    for i, (name, entry) in enumerate(found.items()):
+        values = 100 * np.asarray(entry["difference"])
+        color = MODEL if len(found) == 1 else style(i)["color"]
+        panel.plot(places, values, "-", color=color, lw=1.6, label=name)
+    panel.set_xlim(0, 1)
+    panel.set_xlabel(label)
+    panel.set_ylabel("share of curves below, minus even (%)")
+    finish(panel)
+    low, high = panel.get_ylim()
+    rows = -(-(1 + len(found)) // 2)
+    panel.set_ylim(low, high + 0.1 * rows * (high - low))  # room for the legend
+    panel.legend(loc="upper center", ncols=2, fontsize=8, frameon=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Corner:
+    """Samples of a joint posterior, drawn label by label and pair by pair.
+
+    Attributes:
+      names, units: of the p parameters.
+      logarithmic: whether each parameter's range is.
+      values: [samples, p], in the units.
+      recommended: name -> the value that the answer recommends, drawn as lines; those that are known.
+      title: above the picture; "" for none.
+    """
+
+    names: Sequence[str]
+    units: Sequence[str]
+    logarithmic: Sequence[bool]
+    values: Array
+    recommended: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    title: str = ""
+
+    @functools.cached_property
+    def figure(self) -> Figure:
+        """Histograms on the diagonal; below it the joint regions of highest density of each pair and the samples."""
+        count = len(self.names)
+        size = max(3.6, _CORNER_PANEL * count + 0.7)
+        figure = new_figure(size, size + (0.35 if self.title else 0.0))
+        panels = figure.subplots(count, count, squeeze=False)
+        for row, column in itertools.product(range(count), repeat=2):
+            panel = panels[row, column]
+            if column > row:
+                panel.set_axis_off()
+            elif column == row:
+                self._draw_one(panel, row)
+            else:
+                self._draw_pair(panel, column, row)
+            panel.label_outer()
+            if row == count - 1:
+                label = with_unit(self.names[column], self.units[column])
+                panel.set_xlabel(label, parse_math=False)
+            if column == 0 and row:
+                label = with_unit(self.names[row], self.units[row])
+                panel.set_ylabel(label, parse_math=False)
+        if self.title:
+            figure.suptitle(self.title, fontsize=11, fontweight="bold", x=0.02, ha="left")
+        figure.align_labels()
+        return figure
+
+    @property
+    def svg(self) -> str:
+        """An `<svg>` element for a page."""
+        named = ", ".join(self.names)
+        return inline_svg(self.figure, "corner", f"samples of the joint posterior of {named}")
+
+    def _is_logarithmic(self, column: int) -> bool:
+        values = self.values[:, column]
+        return bool(self.logarithmic[column]) and values.max() > _DECADE * values.min()
+
+    def _scaled(self, column: int) -> Array:
+        values = self.values[:, column]
+        return np.log(values) if self._is_logarithmic(column) else values
+
+    def _edges(self, column: int) -> Array:
+        scaled = self._scaled(column)
+        low, high = np.quantile(scaled, _SHOWN)
+        margin = 0.1 * (high - low) or 1e-6 * (abs(high) or 1.0)
+        edges = np.linspace(low - margin, high + margin, _BINS + 1)
+        return np.exp(edges) if self._is_logarithmic(column) else edges
+
+    def _draw_one(self, panel: Axes, column: int) -> None:
+        edges = self._edges(column)
+        counts, _ = np.histogram(self.values[:, column], edges)
+        panel.stairs(counts, edges, fill=True, color=BAND, alpha=0.6, lw=0)
+        panel.stairs(counts, edges, color=MODEL, lw=1.2)
+        low, middle, high = np.quantile(self.values[:, column], [0.025, 0.5, 0.975])
+        for place in (low, high):
+            panel.axvline(place, color=MODEL, lw=0.9, ls="--")
+        if (value := self.recommended.get(self.names[column])) is not None:
+            panel.axvline(value, color=SECOND, lw=1.1)
+        text = f"{format_value(middle, 3)}\n{format_value(low, 3)} … {format_value(high, 3)}"
+        panel.set_title(text, fontsize=8)
+        panel.set_ylim(bottom=0.0)
+        finish(panel)
+        self._fit_axis(panel.xaxis, column)
+        panel.grid(False)
+        panel.tick_params(left=False, labelleft=False)
+        panel.spines["left"].set_visible(False)
+
+    def _draw_pair(self, panel: Axes, x: int, y: int) -> None:
+        edges = [self._edges(column) for column in (x, y)]
+        counts, *_ = np.histogram2d(self.values[:, x], self.values[:, y], edges)
+        density = scipy.ndimage.gaussian_filter(counts, _SMOOTHING)
+        panel.plot(
+            self.values[:, x],
+            self.values[:, y],
+            ".",
+            ms=2,
+            color=MODEL,
+            alpha=0.25,
+            mew=0,
+            rasterized=True,
+        )
+        middles = [
+            np.sqrt(e[1:] * e[:-1]) if self._is_logarithmic(c) else 0.5 * (e[1:] + e[:-1])
+            for e, c in zip(edges, (x, y), strict=True)
+        ]
+        # Where a posterior leans on an end of a range, its region is open there.
+        ordered = np.sort(density.ravel())[::-1]
+        shares = np.cumsum(ordered) / ordered.sum()
+        heights = [float(ordered[np.searchsorted(shares, share)]) for share in _REGIONS]
+        if heights[0] < heights[1]:
+            panel.contour(*middles, density.T, levels=heights, colors=INK, linewidths=(0.8, 1.4))
+        for place, draw in ((x, panel.axvline), (y, panel.axhline)):
+            if (value := self.recommended.get(self.names[place])) is not None:
+                draw(value, color=SECOND, lw=1.0)
+        finish(panel)
+        self._fit_axis(panel.xaxis, x)
+        self._fit_axis(panel.yaxis, y)
+
+    def _fit_axis(self, axis: Axis, column: int) -> None:
+        edges = self._edges(column)
+        limits = {("xlim" if axis is axis.axes.xaxis else "ylim"): (edges[0], edges[-1])}
+        axis.axes.set(**limits)
+        if self._is_logarithmic(column):
+            logarithmic(axis)
+        else:
+            axis.set_major_locator(MaxNLocator(3))
+        axis.axes.tick_params(labelsize=8)
+
+
+# --------------------------------------------------------------------------------------------------
+# The pictures of a search: parallel coordinates, importance, the course, and one panel a hyper-parameter.
+
+
+Rows = Sequence[Mapping[str, Any]]
+_BEST_SHARE = 0.1
+# With fewer trials a picture says nothing.
+_FEWEST = 2
+
+
+def pictures(
+    rows: Rows, names: Mapping[str, str], objective: str, direction: str = "min"
+) -> dict[str, Any]:
+    """Parallel coordinates, one slice a hyper-parameter, and the course; none where a picture would say nothing."""
+    rows = [row for row in rows if row[objective] is not None]
+    if len(rows) < _FEWEST:
+        return {}
+    parallel = functools.partial(
+        draw_parallel, rows=rows, names=names, objective=objective, direction=direction
+    )
+    course = functools.partial(draw_course, rows=rows, objective=objective, direction=direction)
+    width = max(7.0, 1.35 * len(names) + 2.35)
+    return {
+        "parallel": Picture("parallel", "parallel coordinates of all trials", parallel, width, 4.4),
+        "course": Picture("course", f"{objective} of each trial", course, 7.0, 3.4),
+        "slices": [
+            Picture(
+                f"slice-{i}",
+                f"{objective} over {name}",
+                functools.partial(
+                    draw_slice, rows=rows, name=name, scale=names[name], objective=objective
+                ),
+                3.1,
+                2.5,
+            )
+            for i, name in enumerate(names)
+        ],
+    }
+
+
+def importance(importances: Mapping[str, float]) -> Picture | None:
+    """One bar a hyper-parameter: its share, largest on top."""
+    if not importances:
+        return None
+
+    def draw(panel: Axes) -> None:
+        places = bars(panel, list(importances), "share of what the hyper-parameters explain (%)")
+        shares = [100 * share for share in importances.values()]
+        panel.barh(places, shares, color=SECOND, height=0.62)
+
+    height = 0.6 + 0.34 * len(importances)
+    return Picture("importance", "importance of each hyper-parameter", draw, 7.0, height)
+
+
+def draw_parallel(
+    panel: Axes, rows: Rows, names: Mapping[str, str], objective: str, direction: str = "min"
+) -> None:
+    """One line a trial, one axis a hyper-parameter and one for the objective; the best tenth stands out."""
+    order = sorted(rows, key=lambda row: row[objective], reverse=direction == "min")
+    axes = [_Axis(name, [row.get(name) for row in rows], scale) for name, scale in names.items()]
+    axes.append(_Axis(objective, [row[objective] for row in rows], "log"))
+    best = max(1, round(_BEST_SHARE * len(order)))
+    for rank, row in enumerate(order):
+        heights = [axis.height(row.get(axis.name)) for axis in axes]
+        stands_out = rank >= len(order) - best
+        color, width, place = (MODEL, 1.8, 3) if stands_out else (BAND, 0.9, 1)
+        panel.plot(range(len(axes)), heights, color=color, lw=width, zorder=place)
+    for place, axis in enumerate(axes):
+        panel.axvline(place, color=INK, lw=0.8, zorder=2)
+        for height, text in axis.ticks():
+            panel.annotate(
+                text, (place, height), xytext=(4, 0), textcoords="offset points", va="center",
+                fontsize=7.5, color=INK, zorder=4,
+                bbox={"facecolor": "#ffffff", "edgecolor": "none", "alpha": 0.75, "pad": 0.6},
+            )  # fmt: skip
+    panel.set_xticks(range(len(axes)), [axis.name.replace(".", ".\n") for axis in axes], fontsize=8)
+    panel.set_xlim(-0.15, len(axes) - 0.35)
+    panel.set_ylim(-0.06, 1.06)
+    panel.set_yticks([])
+    panel.spines[:].set_visible(False)
+    panel.tick_params(length=0, colors=INK)
+
+
+def draw_course(panel: Axes, rows: Rows, objective: str, direction: str = "min") -> None:
+    """The objective of each trial in the order of their start, and the best so far."""
+    ended = [(int(row["trial"]), row[objective], row["state"]) for row in rows]
+    for state, color, marker in (("done", MEASURED, "o"), ("stopped", BAND, "x")):
+        points = [(number, value) for number, value, of in ended if of == state]
+        if points:
+            panel.plot(*zip(*points, strict=True), marker, ms=4.5, color=color, label=state)
+    best = (np.maximum if direction == "max" else np.minimum).accumulate(
+        [value for _, value, _ in ended]
+    )
+    panel.step(
+        [n for n, _, _ in ended], best, where="post", color=MODEL, lw=1.6, label="best so far"
+    )
+    finish(panel)
+    if min(value for _, value, _ in ended) > 0:
+        logarithmic(panel.yaxis)
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    panel.set_xlabel("trial")
+    panel.set_ylabel(objective)
+    panel.legend(frameon=False)
+
+
+def draw_slice(panel: Axes, rows: Rows, name: str, scale: str, objective: str) -> None:
+    """The objective over the value of one hyper-parameter."""
+    axis = _Axis(name, [row.get(name) for row in rows], scale)
+    for state, color in (("stopped", BAND), ("done", SECOND)):
+        chosen = [row for row in rows if row["state"] == state and row.get(name) is not None]
+        panel.plot(
+            [axis.place(row[name]) for row in chosen], [row[objective] for row in chosen],
+            "o", ms=3.5, color=color, alpha=0.85,
+        )  # fmt: skip
+    finish(panel)
+    if axis.words:
+        panel.set_xticks(range(len(axis.words)), axis.words, fontsize=8)
+        panel.set_xlim(-0.5, len(axis.words) - 0.5)
+    elif axis.log:
+        logarithmic(panel.xaxis)
+    objectives = [row[objective] for row in rows]
+    # One scale for all panels.
+    if min(objectives) > 0:
+        panel.set_ylim(min(objectives) / 1.2, max(objectives) * 1.2)
+        logarithmic(panel.yaxis)
+    panel.set_xlabel(name, fontsize=9, parse_math=False)
+    panel.set_ylabel(objective)
+
+
+class _Axis:
+    """One column: numbers, linear or logarithmic, or words."""
+
+    def __init__(self, name: str, values: Sequence[Any], scale: str):
+        self.name = name
+        known = [value for value in values if value is not None]
+        numbers = all(
+            isinstance(value, int | float) and not isinstance(value, bool) for value in known
+        )
+        self.words = [] if numbers and known else sorted({str(value) for value in known})
+        self.low: float = min(known) if numbers and known else 0.0
+        self.high: float = max(known) if numbers and known else 1.0
+        self.log = bool(numbers and known) and self.low > 0 and scale == "log"
+
+    def place(self, value: Any) -> float:
+        """A value's place on a panel's x axis."""
+        return float(self.words.index(str(value)) if self.words else value)
+
+    def height(self, value: Any) -> float:
+        """A value's place on a parallel axis, 0 to 1; not a number where it does not exist: the line is broken."""
+        if value is None:
+            return np.nan
+        if self.words:
+            return self.place(value) / max(1, len(self.words) - 1)
+        if self.low == self.high:
+            return 0.5
+        if self.log:
+            return float(np.log(value / self.low) / np.log(self.high / self.low))
+        return float((value - self.low) / (self.high - self.low))
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """(height, text) of the labels of a parallel axis."""
+        if self.words:
+            return [(self.height(word), word) for word in self.words]
+        if self.low == self.high:
+            return [(0.5, value_cell(self.low))]
+        middle = (self.low * self.high) ** 0.5 if self.log else (self.low + self.high) / 2
+        values = [self.low, middle, self.high]
+        if isinstance(self.low, int) and self.high - self.low < 2:
+            values = [self.low, self.high]
+        return [(self.height(value), format_value(float(value), 3)) for value in values]

@@ -1,18 +1,493 @@
-"""What lies in a run's folder, read for a report: whatever is missing or damaged is None or empty, never an error."""
+"""What a run's folder holds for its report: files, numbers, example records."""
 
 import dataclasses
+import math
 import os
 import pathlib
-from collections.abc import Callable, Mapping
-from typing import Any
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, Required, TypedDict
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from tfmat.errors import InputError
-from tfmat.files import check_json, is_locked, parse_json, read_json, write_json
-from tfmat.report import example_records, records
-from tfmat.report.evaluation import ScoredAnswers, read_answers
-from tfmat.report.posterior_figures import Corner
+from tfmat.files import (
+    atomic_write,
+    check_json,
+    is_locked,
+    make_folder,
+    parse_json,
+    read_json,
+    write_json,
+)
+from tfmat.report.figures import Corner
+
+# --------------------------------------------------------------------------------------------------
+# What is read of the JSON files in a run's folder, as types that `tfmat.files.check_json` checks them against.
+#
+# A key that is not `Required` may be missing: an older tfmat did not write it, or the run has none. Others may be
+# there.
+
+
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+Decades = Annotated[float, msgspec.Meta(ge=-300, le=300)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Status(TypedDict, total=False):
+    """`status.json`."""
+
+    state: str
+    reason: str
+    started: str
+    updated: str
+    resumed_from_steps: list[int]
+
+
+class Estimate(TypedDict):
+    """A number with half the width of its interval."""
+
+    value: float
+    error: float
+
+
+class Curvature(TypedDict):
+    """What a landscape says of the minimum itself."""
+
+    eigenvalues: list[Estimate]
+    trace: Estimate
+    sharpness: Estimate
+    adaptive_sharpness: Estimate
+
+
+class LandscapeSettings(TypedDict):
+    """How a landscape was measured."""
+
+    kind: str
+    runs: list[str]
+    extent: float
+    sam_rho: float
+
+
+class LossesByPart(TypedDict):
+    """[y][x] of each part of a data set."""
+
+    train: list[list[float]]
+    test: list[list[float]]
+
+
+class _Landscape(TypedDict):
+    settings: LandscapeSettings
+    curves: dict[str, Count]
+    x: list[float]
+    y: list[float]
+    loss: LossesByPart
+
+
+class Landscape(_Landscape, total=False):
+    """`landscape.json`."""
+
+    curvature: Curvature
+
+
+class Optimizer(TypedDict, total=False):
+    """The part `optimizer` of a config."""
+
+    schedule: str
+
+
+class Model(TypedDict, total=False):
+    """The part `model` of a config."""
+
+    uncertainty: str
+
+
+class Configuration(TypedDict, total=False):
+    """`config.json`; what a run is trained with is checked where it is used."""
+
+    law: str | None
+    model: Model
+    optimizer: Optimizer
+    num_examples: int
+    total_steps: int
+    data_dir: str | None
+    data_id: str | None
+
+
+class SavedParameter(TypedDict, total=False):
+    """A parameter of the network."""
+
+    name: Required[str]
+    unit: Required[str]
+    low: Required[float]
+    high: Required[float]
+    scale: str
+
+
+class Curves(TypedDict, total=False):
+    """The curves that the network was trained with."""
+
+    noise_mpa: NotNegative | None
+    noise_relative: NotNegative | None
+
+
+class Sidecar(TypedDict, total=False):
+    """`model.json`."""
+
+    parameters: list[SavedParameter]
+    curves: Curves | None
+
+
+class Score(TypedDict, total=False):
+    """The errors of one parameter."""
+
+    unit: Required[str]
+    mse: Required[NotNegative]
+    mae: Required[NotNegative]
+    mae_percent: NotNegative | None
+    mae_decades: Decades | None
+    r2: float | None
+
+
+class CoverageCurve(TypedDict):
+    """Shares of intervals that should and do hold the truth."""
+
+    nominal: list[float]
+    observed: list[float]
+
+
+class SpreadBin(TypedDict):
+    """Curves whose answers have similar error bars."""
+
+    mean_std: NotNegative
+    rms_error: NotNegative
+
+
+# One parameter's; its shares are found by the percentage.
+CoverageScores = TypedDict(
+    "CoverageScores",
+    {
+        "50": float | None,
+        "90": float | None,
+        "95": float | None,
+        "mean_width_95": float | None,
+        "curve": CoverageCurve | None,
+        "bins": list[SpreadBin] | None,
+    },
+    total=False,
+)
+
+
+class BestPossible(TypedDict, total=False):
+    """One parameter's errors beside the least possible one."""
+
+    bayes_risk: Required[NotNegative]
+    eta: Required[NotNegative]
+    eta_error: Required[NotNegative | None]
+    least_squares_eta: Required[NotNegative]
+    least_squares_eta_error: Required[NotNegative | None]
+    interval_coverage: Required[float]
+    unidentifiable_share: Required[float]
+
+
+class BinErrors(TypedDict, total=False):
+    """One parameter's errors in a group of curves."""
+
+    network_mse: Required[NotNegative]
+    least_squares_mse: NotNegative
+    bayes_risk: NotNegative
+
+
+class Bin(TypedDict):
+    """A group of similar curves."""
+
+    low: NotNegative
+    high: NotNegative
+    parameters: dict[str, BinErrors]
+
+
+class Reference(TypedDict, total=False):
+    """Network and least squares beside the best possible answer."""
+
+    num_curves: Required[Count]
+    num_left_out: int
+    method: Required[str]
+    least_squares_curves_per_second: Required[Positive]
+    parameters: Required[dict[str, BestPossible]]
+    bins: Required[dict[str, list[Bin]]]
+
+
+class Uniformity(TypedDict, total=False):
+    """Differences of a distribution from the uniform one."""
+
+    largest_difference: Required[float]
+    inside_band: Required[bool]
+    difference: list[float]
+
+
+class ZScore(TypedDict):
+    """Errors over the posterior's standard deviations."""
+
+    mean: float
+    rms: NotNegative
+
+
+class PosteriorScores(TypedDict, total=False):
+    """How right the network's posterior is on average."""
+
+    num_curves: Required[Positive]
+    log_score: Required[float]
+    log_score_error: Required[float | None]
+    joint_coverage: Required[dict[str, float]]
+    ranks: Required[dict[str, Uniformity]]
+    tarp: Uniformity
+    band: Positive
+    contraction: Required[dict[str, float]]
+    z_score: dict[str, ZScore]
+    exact: dict[str, Any] | None
+
+
+class Evaluation(TypedDict, total=False):
+    """`evaluation.json`."""
+
+    law: str | None
+    num_curves: Required[Count]
+    parameters: Required[dict[str, Score]]
+    rmse_percent: NotNegative | None
+    rmse_over_noise: NotNegative | None
+    curves_per_second: NotNegative | None
+    coverage: dict[str, CoverageScores] | None
+    posterior: PosteriorScores | None
+    yardstick: Reference | None
+    reference: Reference | None
+
+
+class Revision(TypedDict, total=False):
+    """The program's revision."""
+
+    revision: str | None
+    changed: bool
+
+
+class MachineRecord(TypedDict, total=False):
+    """The machine of a session."""
+
+    gpus: list[str] | None
+
+
+class SessionRecord(TypedDict, total=False):
+    """One start of a run."""
+
+    started: str
+    command: str
+    versions: dict[str, Any] | None
+    git: Revision | None
+    machine: MachineRecord | None
+
+
+class Provenance(TypedDict, total=False):
+    """`provenance.json`."""
+
+    sessions: list[SessionRecord]
+
+
+class MetricsLine(TypedDict, total=False):
+    """A line of `metrics.jsonl`."""
+
+    step: Required[Count]
+    epoch: float | None
+    seconds: NotNegative | None
+    curves_per_second: NotNegative | None
+    loss: float | None
+    val_loss: float | None
+
+
+# --------------------------------------------------------------------------------------------------
+# What is read of a run's example, as types that `tfmat.files.check_json` checks its JSON files against.
+#
+# A key that is not `Required` may be missing: an older tfmat did not write it, or the example has none.
+
+
+class ExampleParameter(TypedDict, total=False):
+    """One parameter of the example's answer."""
+
+    unit: Required[str]
+    value: Required[float]
+    fixed: bool
+    method: str
+    network: float | None
+    least_squares: float | None
+    ci95: tuple[float, float] | None
+
+
+class ExampleWarning(TypedDict):
+    """What should make the reader of the example's answer careful."""
+
+    kind: str
+    text: str
+    advice: str
+
+
+class Example(TypedDict, total=False):
+    """An entry of `example.json`."""
+
+    parameters: dict[str, ExampleParameter]
+    warnings: list[str | ExampleWarning]
+
+
+class Fitted(TypedDict):
+    """The example's answer by least squares."""
+
+    name: str
+    rmse_percent: NotNegative
+
+
+class Refined(Fitted, total=False):
+    """The same of a curve; `values` were kept before, and are read no more."""
+
+    stress_mpa: Required[list[float]]
+    values: dict[str, float]
+
+
+class _Picture(TypedDict, total=False):
+    """What both kinds of pictures tell."""
+
+    name: Required[str]
+    law_title: Required[str]
+    parameters: Required[dict[str, tuple[float, str]]]
+    rmse_percent: Required[NotNegative | None]
+    intervals: dict[str, tuple[float, float] | None]
+    do_not_use: list[str]
+    assumed: list[str]
+    strain_label: str
+    stress_label: str
+
+
+class Picture(_Picture, total=False):
+    """`example_picture.json`: arguments of `tfmat.report.figures.curve_figure`."""
+
+    strain: Required[list[float]]
+    stress_mpa: Required[list[float]]
+    resimulated_mpa: Required[list[float] | None]
+    refined: Required[Refined | None]
+    recommended: str
+
+
+class Posterior(TypedDict, total=False):
+    """`example_posterior.json`: arguments of `tfmat.report.figures.Corner`."""
+
+    names: Required[list[str]]
+    units: Required[list[str]]
+    logarithmic: Required[list[bool]]
+    values: Required[list[list[float]]]
+    recommended: dict[str, float]
+    title: str
+
+
+class DrawnTest(TypedDict):
+    """One test of `TestsPicture`."""
+
+    name: str
+    title: str
+    kind: str
+    drives: Literal["strain", "stress"]
+    turns: bool
+    strain: list[float]
+    stress_mpa: list[float]
+    time: list[float] | None
+    answer: list[float]
+    other: list[float] | None
+    rmse_percent: NotNegative
+    settings: str
+
+
+class TestsPicture(_Picture, total=False):
+    """`example_tests.json`: arguments of `tfmat.report.figures.record_figure`."""
+
+    tests: Required[list[DrawnTest]]
+    refined: Required[Fitted | None]
+    method: Required[str]
+    other_method: Required[str | None]
+
+
+# --------------------------------------------------------------------------------------------------
+# What an evaluation leaves in a run's folder: its numbers, and the answers that they were computed from.
+
+
+Array = NDArray[np.floating]
+
+ANSWERS_FILE = "test_answers.npz"
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoredAnswers:
+    """The network's answers to the test curves beside the truth: `test_answers.npz`.
+
+    Attributes:
+      true, identified: [curves, parameters], in the parameters' units.
+      max_strain, max_stress_mpa: of each curve, [curves], - and MPa.
+      floor_variance: variance of the scaled label that is left when all that a curve says is used (the posterior's, of
+        which the Bayes risk is the mean), [first curves, parameters]; empty where it was not worked out.
+    """
+
+    true: Array
+    identified: Array
+    max_strain: Array
+    max_stress_mpa: Array
+    floor_variance: Array
+
+
+def write_evaluation(
+    workdir: str | os.PathLike,
+    evaluation: Mapping[str, Any],
+    true_values: Array,
+    identified_values: Array,
+    features: Array,
+    floor_variance: Array | None = None,
+) -> None:
+    """Writes evaluation.json, and beside it the answers, from which the report draws its pictures.
+
+    Args:
+      evaluation: the content of evaluation.json.
+      true_values, identified_values: [curves, parameters], in the parameters' units.
+      features: the test curves, [curves, points, 3]: strain (-), stress (MPa), flag of padded points, which are 0.
+      floor_variance: see `ScoredAnswers`.
+    """
+    workdir = make_folder(workdir)
+    arrays = {
+        "true": true_values,
+        "identified": identified_values,
+        "max_strain": np.max(features[:, :, 0], axis=1),
+        "max_stress_mpa": np.max(features[:, :, 1], axis=1),
+        "floor_variance": np.empty((0, true_values.shape[1]))
+        if floor_variance is None
+        else floor_variance,
+    }
+    with atomic_write(workdir / ANSWERS_FILE) as file:
+        kept: dict[str, Any] = {name: np.asarray(a, np.float32) for name, a in arrays.items()}
+        np.savez(file, **kept)
+    write_json(workdir / "evaluation.json", evaluation)
+
+
+def read_answers(workdir: str | os.PathLike) -> ScoredAnswers | None:
+    """What `write_evaluation` left; None where it is missing or damaged."""
+    try:
+        with np.load(pathlib.Path(workdir) / ANSWERS_FILE, allow_pickle=False) as arrays:
+            found = {
+                field.name: arrays[field.name].astype(np.float64)
+                for field in dataclasses.fields(ScoredAnswers)
+            }
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+        return None
+    return ScoredAnswers(**found)
+
+
+# --------------------------------------------------------------------------------------------------
+# What lies in a run's folder, read for a report: whatever is missing or damaged is None or empty, never an error.
+
 
 # A folder with none of these is no run.
 _MARKS = ("config.json", "status.json", "metrics.jsonl", "model.json", "evaluation.json")
@@ -77,14 +552,14 @@ def read_run(workdir: str | os.PathLike) -> RunFiles:
             f"{folder} {what}; name a run's folder with --workdir, or train one: tfmat train --workdir={folder}"
         )
     files = _Files(folder)
-    sessions = files.content("provenance.json", records.Provenance).get("sessions", [])
-    examples = files.content("example.json", list[example_records.Example], empty=[])
+    sessions = files.content("provenance.json", Provenance).get("sessions", [])
+    examples = files.content("example.json", list[Example], empty=[])
     run = RunFiles(
         workdir=folder,
-        config=files.content("config.json", records.Configuration),
-        status=files.content("status.json", records.Status),
-        sidecar=files.content("model.json", records.Sidecar),
-        evaluation=files.content("evaluation.json", records.Evaluation),
+        config=files.content("config.json", Configuration),
+        status=files.content("status.json", Status),
+        sidecar=files.content("model.json", Sidecar),
+        evaluation=files.content("evaluation.json", Evaluation),
         metrics=read_metrics(folder / "metrics.jsonl"),
         sessions=sessions,
         answers=read_answers(folder),
@@ -114,7 +589,7 @@ def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
     for line in lines:
         try:
             content = parse_json(line, nan_is_none=True)
-            check_json(content, records.MetricsLine, path)
+            check_json(content, MetricsLine, path)
         except ValueError:  # an InputError too
             continue
         by_step[content["step"]] = content
@@ -161,7 +636,7 @@ def write_example_posterior(workdir: str | os.PathLike, posterior: Mapping[str, 
 
 def _landscape(files: _Files, name: str) -> dict[str, Any]:
     """A landscape whose loss has a number for each point; {} where it is missing or damaged."""
-    content: dict[str, Any] = files.content(name, records.Landscape)
+    content: dict[str, Any] = files.content(name, Landscape)
     if content:
         shape = (len(content["y"]), len(content["x"]))
         if any(np.shape(content["loss"][part]) != shape for part in ("train", "test")):
@@ -172,7 +647,7 @@ def _landscape(files: _Files, name: str) -> dict[str, Any]:
 
 def _posterior(files: _Files) -> Corner | None:
     """The example's samples; None where they are missing or damaged."""
-    content = files.content(_POSTERIOR, example_records.Posterior)
+    content = files.content(_POSTERIOR, Posterior)
     if not content:
         return None
     names, units, flags, values = (
@@ -188,8 +663,8 @@ def _posterior(files: _Files) -> Corner | None:
 def _picture(files: _Files) -> dict[str, Any] | None:
     """The example's picture as it was; None where it is missing or damaged."""
     kinds: dict[str, Any] = {
-        _PICTURE: example_records.Picture,
-        _TESTS: example_records.TestsPicture,
+        _PICTURE: Picture,
+        _TESTS: TestsPicture,
     }
     for name, kind in kinds.items():
         content = files.content(name, kind)
@@ -227,4 +702,170 @@ def _with(content: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str,
             found[name] = [_with(test, change) for test in value]
         elif name == "refined" and value:
             found[name] = _with(value, change)
+    return found
+
+
+# --------------------------------------------------------------------------------------------------
+# Numbers that pictures of a run are drawn from: answers parameter by parameter, and errors by the kind of curve.
+
+
+_BINS = 5
+Bins = dict[str, list[dict[str, Any]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterAnswers:
+    """Answers to the test curves for one parameter.
+
+    Attributes:
+      name, unit: of the parameter.
+      logarithmic: its labels are on a logarithmic scale.
+      true, identified: [curves], in its unit.
+      floor: standard deviation of the best possible answer to each of the first curves, [fewer curves], relative
+        to the true value for a parameter on a linear scale, in decades on a logarithmic one; None where not known.
+    """
+
+    name: str
+    unit: str
+    logarithmic: bool
+    true: Array
+    identified: Array
+    floor: Array | None = None
+
+    @property
+    def errors(self) -> Array:
+        """[curves]: in decades on a logarithmic scale; else in % of the true value, in its unit where that can be 0."""
+        if self.logarithmic:
+            return np.log10(self.identified / self.true)
+        if not self.in_percent:
+            return self.identified - self.true
+        return 100 * (self.identified - self.true) / self.true
+
+    @property
+    def in_percent(self) -> bool:
+        """Whether `errors` are in %."""
+        return not self.logarithmic and bool(np.all(self.true > 0))
+
+
+def parameter_answers(run: RunFiles) -> list[ParameterAnswers]:
+    """The network's answers to the test curves; [] where they are not on disk or not those of this network."""
+    entries, answers = run.sidecar.get("parameters", []), run.answers
+    if answers is None or answers.true.shape[1] != len(entries) or not len(answers.true):
+        return []
+    widths, found = label_widths(run), []
+    for i, entry in enumerate(entries):
+        logarithmic = entry.get("scale") == "log"
+        true = answers.true[:, i]
+        floor = None
+        if len(answers.floor_variance):
+            floor = np.sqrt(answers.floor_variance[:, i]) * widths[entry["name"]]
+            # To the units of the errors that it is drawn behind.
+            if logarithmic:
+                floor = floor / math.log(10.0)
+            elif np.all(true > 0):
+                floor = 100 * floor / true[: len(floor)]
+        found.append(
+            ParameterAnswers(
+                entry["name"], entry["unit"], logarithmic, true, answers.identified[:, i], floor
+            )
+        )
+    return found
+
+
+def label_widths(run: RunFiles) -> dict[str, float]:
+    """Parameter name -> width of its range, which is 1 on the scale of the labels; logarithmic ones in e-folds."""
+    return {
+        entry["name"]: math.log(entry["high"] / entry["low"])
+        if entry.get("scale") == "log"
+        else entry["high"] - entry["low"]
+        for entry in run.sidecar.get("parameters", [])
+    }
+
+
+def error_bins(run: RunFiles) -> Bins:
+    """Errors by the kind of curve: of network, least squares and best possible, or of the network alone; or {}."""
+    if run.reference:
+        # A quantity that all curves share is no axis.
+        return {name: bins for name, bins in run.reference["bins"].items() if len(bins) > 1}
+    answers = parameter_answers(run)
+    if run.answers is None or not answers:
+        return {}
+    curves = run.sidecar.get("curves") or {}
+    noise = float(curves.get("noise_mpa") or 0.0), float(curves.get("noise_relative") or 0.0)
+    return _bins_of_answers(run.answers, answers, label_widths(run), noise)
+
+
+def _bins_of_answers(
+    answers: ScoredAnswers,
+    parameters: Sequence[ParameterAnswers],
+    widths: Mapping[str, float],
+    noise: tuple[float, float],
+) -> Bins:
+    """The network's errors alone, in bins that hold as many curves each.
+
+    Args:
+      widths: parameter name -> width of its range; of its natural logarithm for a logarithmic one.
+      noise: standard deviation in MPa, and as a fraction of the stress.
+    """
+    with np.errstate(divide="ignore"):
+        noise_to_signal = np.hypot(noise[0] / answers.max_stress_mpa, noise[1])
+    found: Bins = {}
+    for name, quantity in (
+        ("max_strain", answers.max_strain),
+        ("noise_to_signal", noise_to_signal),
+    ):
+        edges, places = equal_bins(quantity, _BINS)
+        if len(edges) < 3 or not np.isfinite(edges).all():
+            continue
+        found[name] = [
+            {
+                "low": float(edges[i]),
+                "high": float(edges[i + 1]),
+                "num_curves": int((places == i).sum()),
+                "parameters": {
+                    p.name: {"network_mse": _mse(p, widths[p.name], places == i)}
+                    for p in parameters
+                },
+            }
+            for i in range(len(edges) - 1)
+        ]
+    return found
+
+
+def equal_bins(values: Array, count: int) -> tuple[Array, Array]:
+    """Edges [bins + 1] of bins with as many curves each, at most `count`, and each curve's bin [curves]."""
+    edges = np.unique(np.quantile(values, np.linspace(0, 1, count + 1)))
+    if len(edges) == 1:  # one value only
+        edges = np.repeat(edges, 2)
+    return edges, np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
+
+
+def _mse(answers: ParameterAnswers, width: float, rows: Array) -> float:
+    """Mean squared error of scaled labels over some of the curves."""
+    true, identified = answers.true[rows], answers.identified[rows]
+    error = np.log(identified / true) if answers.logarithmic else identified - true
+    return float(np.mean((error / width) ** 2))
+
+
+def coverage_gap(coverage: Mapping[str, Mapping[str, Any]]) -> float:
+    """Percentage points by which the network's intervals hold the truth more or less often than they say, at most."""
+    return max(
+        (
+            abs(100 * scores[level] - float(level))
+            for scores in coverage.values()
+            for level in ("50", "90", "95")
+            if scores.get(level) is not None
+        ),
+        default=0.0,
+    )
+
+
+def more_accurate(reference: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Method -> parameters whose η is clearly the smaller, by more than twice the standard error of the difference."""
+    found: dict[str, list[str]] = {"network": [], "least_squares": []}
+    for name, entry in reference["parameters"].items():
+        ahead = entry["least_squares_eta"] - entry["eta"]
+        error = math.hypot(entry["eta_error"] or 0.0, entry["least_squares_eta_error"] or 0.0)
+        if abs(ahead) > 2 * error:
+            found["network" if ahead > 0 else "least_squares"].append(name)
     return found

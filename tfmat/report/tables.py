@@ -1,18 +1,141 @@
-"""Tables for the terminal, made from what the JSON files hold."""
+"""Tables of answers and trials, and how numbers are written."""
 
+import dataclasses
+import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
+from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from tfmat.report.formatting import (
-    BIN_TITLES,
-    format_limits,
-    format_unit,
-    format_value,
-    with_error,
-)
+# --------------------------------------------------------------------------------------------------
+# Numbers as people read them, in tables, pictures and sentences.
+
+
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_SECONDS = (
+    (5400.0, 3600.0, "h"), (90.0, 60.0, "min"), (1.0, 1.0, "s"), (1e-3, 1e-3, "ms"), (0.0, 1e-6, "µs"),
+)  # fmt: skip
+_BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+# What errors are binned by, in evaluation.json's own words and for people.
+BIN_TITLES = {
+    "max_strain": "maximum strain (–)",
+    "noise_to_signal": "noise over maximum stress (–)",
+    "num_points": "points",
+}
+
+
+def format_value(value: float | None, digits: int = 4) -> str:
+    """`digits` significant digits, plain where that is readable: 6964, 193000, 0.0123, 2.44e-8; `–` for None."""
+    if value is None:
+        return "–"
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    rounded = float(f"{value:.{digits - 1}e}")
+    exponent = math.floor(math.log10(abs(rounded)))
+    if -4 < exponent < 6:
+        return f"{rounded:.{max(digits - 1 - exponent, 0)}f}"
+    mantissa, _, power = f"{rounded:.{digits - 1}e}".partition("e")
+    return f"{mantissa}e{int(power)}"
+
+
+def format_power(value: float) -> str:
+    """A place on a logarithmic axis: 0.01, 500, 10⁻⁵, 2·10⁶."""
+    if 0.005 <= value < 20000:
+        return f"{value:g}"
+    mantissa, _, exponent = f"{value:.1e}".partition("e")
+    power = f"10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+    return power if mantissa == "1.0" else f"{mantissa.removesuffix('.0')}·{power}"
+
+
+def format_limits(quantity: str, low: float, high: float, between: str, digits: int) -> str:
+    """The limits of a bin of a quantity of `BIN_TITLES`: `0.01 – 0.02`, or one number where they are the same."""
+    if quantity == "num_points":
+        texts = [f"{limit:.0f}" for limit in (low, high)]
+    else:
+        texts = [format_value(limit, digits) for limit in (low, high)]
+    return texts[0] if low == high else between.join(texts)
+
+
+def format_unit(unit: str) -> str:
+    """`MPa^-3` as MPa⁻³; nothing for a pure number."""
+    if unit == "-":
+        return ""
+    return re.sub(r"\^(-?\d+)", lambda power: power[1].translate(_SUPERSCRIPT), unit)
+
+
+def with_unit(name: str, unit: str) -> str:
+    """`G0 (MPa)`; a pure number has no brackets."""
+    unit = format_unit(unit)
+    return f"{name} ({unit})" if unit else name
+
+
+def with_error(value: float, error: float | None) -> str:
+    """`2.41 ± 0.13`; the value alone where its error is not known."""
+    if error is None:
+        return format_value(value, 3)
+    return f"{format_value(value, 3)} ± {format_value(error, 2)}"
+
+
+class Spread(Protocol):
+    """A value and the limits between which it lies."""
+
+    @property
+    def low(self) -> float: ...
+    @property
+    def value(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+
+
+def spread_text(spread: Spread | None, scale: float = 1.0, digits: int = 3) -> str:
+    """`2.31 (2.20 – 2.44)`; without brackets where there is no spread; `–` for None."""
+    if spread is None:
+        return "–"
+    low, value, high = (
+        format_value(scale * number, digits) for number in (spread.low, spread.value, spread.high)
+    )
+    return value if low == high else f"{value} ({low} – {high})"
+
+
+def duration_text(seconds: float) -> str:
+    """What a person waits: `58 s`, `3 min 12 s`, `2 h 5 min`."""
+    seconds = round(seconds)
+    if seconds < 100:
+        return f"{seconds} s"
+    minutes, rest = divmod(seconds, 60)
+    if minutes < 100:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def seconds_text(seconds: float, digits: int = 3) -> str:
+    """What was measured: `12.3 ms`, `45.1 µs`, `2.10 h`."""
+    _, divisor, unit = next(each for each in _SECONDS if seconds >= each[0])
+    return f"{format_value(seconds / divisor, digits)} {unit}"
+
+
+def bytes_text(number: float, digits: int = 3) -> str:
+    """`614 kB`: powers of a thousand."""
+    divisor, unit = next((each for each in _BYTES if number >= each[0]), _BYTES[-1])
+    return f"{number / divisor:.{digits}g} {unit}"
+
+
+def percent_text(share: float) -> str:
+    """`87 %`; one decimal below 10 %."""
+    percent = 100 * share
+    return f"{percent:.0f} %" if abs(percent) >= 10 or percent == 0 else f"{percent:.1f} %"
+
+
+def unbroken(name: str) -> str:
+    """A name that breaks only after its commas, so that a narrow table does not stack single words."""
+    return name.replace(" ", "\u00a0").replace(",\u00a0", ", ")
+
+
+# --------------------------------------------------------------------------------------------------
+# Tables for the terminal, made from what the JSON files hold.
 
 
 def text_table(
@@ -278,7 +401,7 @@ def next_test_table(curve: str, found: Mapping[str, Any]) -> Table:
             ]
         )
     now = "; ".join(
-        f"{one['name']} {_interval(one['ci95'])} {format_unit(one['unit'])}".rstrip()
+        f"{one['name']} {_ratio_interval(one['ci95'])} {format_unit(one['unit'])}".rstrip()
         for one in predictions
     )
     caption = (
@@ -291,10 +414,408 @@ def next_test_table(curve: str, found: Mapping[str, Any]) -> Table:
     )
 
 
-def _interval(ends: Sequence[float]) -> str:
+def _ratio_interval(ends: Sequence[float]) -> str:
     return " … ".join(format_value(end, 3) for end in ends)
 
 
 def _ratio(entry: Mapping[str, float | None]) -> str:
     ratio, error = entry["ratio"], entry["error"]
     return "–" if ratio is None or error is None else with_error(ratio, error)
+
+
+# --------------------------------------------------------------------------------------------------
+# Tables of answers for the terminal, made from the entries that `tfmat identify --json` writes.
+
+
+METHODS = {
+    "least_squares": "least squares",
+    "network": "network",
+    "given": "given",
+    "mean of specimens": "mean of specimens",
+}
+# Tensile properties: symbol -> factor and unit that people read them in.
+_READ_IN = {"E": (1e-3, "GPa"), "Ag": (100.0, "%")}
+# Those that stand in the table; the JSON file holds all.
+_SHOWN = ("E", "Rp0.2", "Rm", "Ag")
+_MOST_NAMES = 6
+# Letters that all names of curves begin with are left out from this number on.
+_WORTH_LEAVING_OUT = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Note:
+    """One kind of warning, told once for all curves that it is true of.
+
+    Attributes:
+      mark: letter that stands in the table.
+      kind, advice: as the warnings have them; example: the sentence of the first curve.
+      curves: names, in order.
+    """
+
+    mark: str
+    kind: str
+    advice: str
+    example: str
+    curves: tuple[str, ...]
+
+
+def notes_of(results: Iterable[Mapping[str, Any]]) -> list[Note]:
+    """Every kind of warning once, the most frequent first."""
+    found: dict[str, list[tuple[str, Mapping[str, str]]]] = {}
+    for result in results:
+        for warning in result["warnings"]:
+            found.setdefault(warning["kind"], []).append((result["curve"], warning))
+    by_count = sorted(found.items(), key=lambda item: -len(item[1]))
+    return [
+        Note(
+            _mark(i), kind, each[0][1]["advice"], each[0][1]["text"],
+            tuple(dict.fromkeys(curve for curve, _ in each)),
+        )
+        for i, (kind, each) in enumerate(by_count)
+    ]  # fmt: skip
+
+
+def _mark(i: int) -> str:
+    letter = chr(ord("a") + i % 26)
+    return letter if i < 26 else f"{letter}{i // 26 + 1}"
+
+
+def identification_table(
+    results: Sequence[Mapping[str, Any]], notes: Sequence[Note] | None = None
+) -> Table:
+    """One row per curve: the recommended values, the error of their curve, and whether they may be used.
+
+    Args:
+      results: the entries that `tfmat identify --json` writes.
+      notes: kinds of warnings whose marks stand in the last column; None finds them.
+    """
+    notes = notes_of(results) if notes is None else notes
+    law = next((result["law"] for result in results), None)
+    table = _batch_table(f"law {law}" if law else None)
+    table.add_column("curve", overflow="fold")
+    shared = shared_beginning([result["curve"] for result in results])
+    parameters: Mapping[str, Any] = results[0]["parameters"] if results else {}
+    for name, entry in parameters.items():
+        given = "\ngiven" if entry["method"] == "given" else ""
+        table.add_column(with_unit(name, entry["unit"]) + given, justify="right", no_wrap=True)
+    table.add_column("error\n%", justify="right", no_wrap=True)
+    methods = {result["method"] for result in results}
+    if len(methods) > 1:
+        table.add_column("got by")
+    certified = any("posterior" in result for result in results)
+    if certified:
+        table.add_column("posterior", overflow="fold")
+    assumed = any(result["assumed"] for result in results)
+    if assumed:
+        table.add_column("assumed", overflow="fold")
+    table.add_column("use", overflow="fold")
+    table.add_column("notes")
+    for result in results:
+        cells = [format_value(entry["value"]) for entry in result["parameters"].values()]
+        cells.append(format_value(result["rmse_percent"], 3))
+        cells += [METHODS[result["method"]]] if len(methods) > 1 else []
+        cells += [result.get("posterior", {"status": "–"})["status"]] if certified else []
+        cells += [_assumed(result["assumed"])] if assumed else []
+        marks = [note.mark for note in notes if result["curve"] in note.curves]
+        # As Text, so that a file called `[a].csv` is not taken for a style.
+        table.add_row(
+            Text(result["curve"].removeprefix(shared)), *cells, _use(result), " ".join(marks)
+        )
+    if shared:
+        table.caption = f"curves without '{shared}', with which every name begins"
+    return table
+
+
+def _batch_table(title: str | None) -> Table:
+    """A table with one row per curve, as narrow as can be."""
+    return Table(
+        title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )  # fmt: skip
+
+
+def shared_beginning(names: Sequence[str]) -> str:
+    """What all names begin with, up to the last mark between words, where leaving it out makes them clearly shorter."""
+    if len(names) < 2:
+        return ""
+    # Both ends of the alphabet share what all share.
+    first, last = min(names), max(names)
+    length = next(
+        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first)
+    )
+    shared = first[:length]
+    while shared and (shared[-1].isalnum() or shared in names):
+        shared = shared[:-1]
+    return shared if len(shared) >= _WORTH_LEAVING_OUT else ""
+
+
+def _assumed(texts: Sequence[str]) -> str:
+    """What was assumed, in as few words as possible: `mm/mm, MPa`."""
+    short = [text.removeprefix("strain in ").removeprefix("stress in ") for text in texts]
+    return ", ".join(short) or "–"
+
+
+def _use(result: Mapping[str, Any]) -> Text:
+    if result["do_not_use"]:
+        return Text(f"NO: {', '.join(result['reasons'])}", style="bold red")
+    return Text("yes")
+
+
+def parameter_table(result: Mapping[str, Any], details: bool = False) -> Table:
+    """One row per parameter of one answer: the recommended value, its interval, and how it was got.
+
+    Args:
+      result: an entry of the JSON file.
+      details: also the network's answer and the best fit.
+    """
+    title = f"{result['curve']}, law {result['law']}" if result["law"] else result["curve"]
+    pooled = result["method"] == "mean of specimens"
+    of_mean = " of the mean" if pooled else ""
+    headings = ["parameter", "value", "scatter (std)" if pooled else "± std"]
+    headings += [f"95 % interval{of_mean}", "got by"]
+    if pooled:
+        headings.append("next specimen, 95 %")
+    together = "all together" if pooled else "least squares"
+    if details:
+        headings += [
+            "network",
+            "network's 95 % interval",
+            together,
+            "its 95 % interval",
+        ]
+    elif pooled:
+        headings.append(f"least squares,\n{together}")
+    rows: list[list[str | Text]] = []
+    for name, entry in result["parameters"].items():
+        row: list[str | Text] = [
+            with_unit(name, entry["unit"]), Text(format_value(entry["value"]), "bold"),
+            format_value(entry["std"], 3), _interval(entry["ci95"]), METHODS[entry["method"]],
+        ]  # fmt: skip
+        if pooled:
+            row.append(_interval(entry.get("next_specimen_ci95")))
+        if details:
+            row += [
+                format_value(entry["network"]), _interval(entry["network_ci95"]),
+                format_value(entry["least_squares"]), _interval(entry["least_squares_ci95"]),
+            ]  # fmt: skip
+        elif pooled:
+            row.append(format_value(entry["least_squares"]))
+        rows.append(row)
+    return text_table(title, headings, rows, caption=_caption(result), left=(0, 4))
+
+
+def tensile_table(results: Sequence[Mapping[str, Any]]) -> Table | None:
+    """One row per curve: the conditions of its test and its tensile properties; None where there are neither."""
+    conditions = list(dict.fromkeys(key for result in results for key in result["conditions"]))
+    tensile = [result["tensile"] for result in results if result["tensile"]]
+    if not conditions and not tensile:
+        return None
+    table = _batch_table("tests")
+    table.add_column("curve", overflow="fold")
+    shared = shared_beginning([result["curve"] for result in results])
+    for key in conditions:
+        table.add_column(Text(key), justify="right", overflow="fold")
+    shown = [
+        entry for entry in (tensile[0].values() if tensile else ()) if entry["symbol"] in _SHOWN
+    ]
+    for entry in shown:
+        unit = _READ_IN.get(entry["symbol"], (1.0, entry["unit"]))[1]
+        table.add_column(with_unit(entry["symbol"], unit), justify="right", no_wrap=True)
+    if tensile:
+        table.caption = (
+            "E chord modulus, Rp0.2 proof stress, Rm tensile strength, Ag plastic strain at maximum load (ISO 6892-1); "
+            "≥: the record ends before; the JSON file has more, and how each was got"
+        )
+    for result in results:
+        cells = [Text(result["conditions"].get(key, "–")) for key in conditions]
+        by_symbol = {e["symbol"]: e for e in (result["tensile"] or {}).values()}
+        values = [_property(by_symbol.get(entry["symbol"])) for entry in shown]
+        table.add_row(Text(result["curve"].removeprefix(shared)), *cells, *values)
+    return table
+
+
+def tests_table(result: Mapping[str, Any]) -> Table:
+    """One row per test of one answer: what it is, its settings, and how far the answer is from it."""
+    headings = ["file", "test", "settings", "half cycles", "points", "error", "% of largest"]
+    rows: list[list[str | Text]] = [
+        [
+            Text(test["name"]),
+            test["test"],
+            ", ".join(
+                f"{name} {with_unit(format_value(entry['value'], 3), entry['unit'])}"
+                for name, entry in test["settings"].items()
+            ),
+            str(test["half_cycles"]),
+            str(test["num_points"]),
+            with_unit(format_value(test["rmse"], 3), test["rmse_unit"]),
+            format_value(test["rmse_percent"], 3),
+        ]
+        for test in result["tests"]
+    ]
+    return text_table(f"tests of {result['curve']}", headings, rows, left=(0, 1, 2))
+
+
+def _property(entry: Mapping[str, Any] | None) -> str:
+    if entry is None or entry["value"] is None:
+        return "–"
+    factor = _READ_IN.get(entry["symbol"], (1.0, ""))[0]
+    return f"{'≥ ' if entry.get('at_least') else ''}{format_value(factor * entry['value'])}"
+
+
+def note_lines(note: Note, num_curves: int, shared: str = "") -> list[str]:
+    """A note in two or three lines: what and whose, an example, and what to do.
+
+    Args:
+      shared: beginning of all curves' names, which is left out.
+    """
+    names = ", ".join(name.removeprefix(shared) for name in note.curves[:_MOST_NAMES])
+    if len(note.curves) > _MOST_NAMES:
+        names += f" and {len(note.curves) - _MOST_NAMES} more"
+    whose = "all"
+    if len(note.curves) < num_curves:
+        whose = f"{len(note.curves)} of {num_curves}: {names}"
+    lines = [f"{note.mark}  {note.kind} ({whose})", f"   e.g. {note.example}"]
+    return [*lines, f"   → {note.advice}"] if note.advice else lines
+
+
+def _interval(ends: Sequence[float] | None) -> str:
+    return f"{format_value(ends[0])} … {format_value(ends[1])}" if ends else "–"
+
+
+def _certificate(posterior: Mapping[str, Any]) -> str:
+    """What is said of a posterior: `; posterior corrected (Pareto k 0.21, worth 800 draws)`."""
+    said = [posterior["reason"]] if posterior["reason"] else []
+    k, r_hat = posterior["pareto_k"], posterior.get("r_hat")
+    if (k is not None or r_hat is not None) and not said:
+        tells = f"Pareto k {k:.2g}" if r_hat is None else f"R-hat {r_hat:.4g}"
+        said = [f"{tells}, worth {posterior['effective_draws']:.0f} draws"]
+    if (p := posterior["posterior_predictive_p"]) is not None:
+        said.append(f"posterior predictive p {p:.2g}")
+    return f"; posterior {posterior['status']} ({', '.join(said)})"
+
+
+def _caption(result: Mapping[str, Any]) -> str:
+    error = result["rmse_percent"]
+    text = "" if error is None else f"error of its curve {error:.3g} % of the maximum stress, "
+    text += f"{result['num_points']} points"
+    text += _certificate(result["posterior"]) if "posterior" in result else ""
+    return text + (f"; assumed: {', '.join(result['assumed'])}" if result["assumed"] else "")
+
+
+# --------------------------------------------------------------------------------------------------
+# The tables of `tfmat tune --status`.
+
+
+_STYLES = {"done": "green", "running": "blue", "failed": "red", "diverged": "yellow"}
+# Columns that are no hyper-parameters.
+_FIXED = {"trial", "state", "fraction", "seconds", "started", "worker", "times_lost", "folder"}
+_MOST_ROWS = 40
+
+
+def tuning_tables(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """The search in a few lines, its workers, and its trials, the best first.
+
+    Args:
+      summary: what `tfmat.tuning.workers.Summary.to_json` says.
+      rows: one a trial, as in trials.csv.
+    """
+    return [_overview(summary), *_workers(summary), *_trials(summary, rows)]
+
+
+def overview_lines(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(what, how much) of a search, for the table and the page."""
+    counts = {state: count for state, count in summary["counts"].items() if count}
+    of = "" if summary["max_trials"] is None else f" of {summary['max_trials']}"
+    total = sum(counts.values())
+    lines = [
+        (
+            "algorithm",
+            f"{summary['algorithm']}, each trial {summary['train_for']}{_seeds(summary)}",
+        ),
+        ("trials", f"{total}{of}: " + ", ".join(f"{n} {state}" for state, n in counts.items())),
+    ]
+    if summary["best"] is not None:
+        value = format_value(summary["best_value"])
+        lines.append(("best", f"trial {summary['best']}, {summary['objective']} {value}"))
+    if summary["median_seconds"] is not None:
+        lines.append(("a trial takes", f"{duration_text(summary['median_seconds'])} (median)"))
+    if summary["utilization"] is not None:
+        share = f"{100 * summary['utilization']:.0f} % of their time in trials"
+        alive = sum(worker["alive"] for worker in summary["workers"])
+        lines.append(("workers", f"{alive} at work; {share}"))
+    lines.append(("search time", duration_text(summary["seconds"])))
+    if summary["ended"]:
+        lines.append(("ended", summary["ended"]))
+    elif summary["seconds_left"] is not None:
+        lines.append(("left", f"about {duration_text(summary['seconds_left'])}"))
+    elif not any(worker["alive"] for worker in summary["workers"]):
+        lines.append(("stands still", "no worker; the same tfmat tune command goes on"))
+    return lines
+
+
+def best_first(
+    rows: Sequence[Mapping[str, Any]], objective: str, direction: str
+) -> list[Mapping[str, Any]]:
+    """The trials, those without a value last."""
+    sign = -1.0 if direction == "max" else 1.0
+    return sorted(rows, key=lambda row: (row[objective] is None, sign * (row[objective] or 0.0)))
+
+
+def busy(worker: Mapping[str, Any]) -> str:
+    """Share of its life that a worker spent in trials."""
+    return f"{100 * worker['busy_seconds'] / max(worker['alive_seconds'], 1e-9):.0f} %"
+
+
+def _seeds(summary: Mapping[str, Any]) -> str:
+    return f", mean of {summary['seeds']} seeds" if summary["seeds"] > 1 else ""
+
+
+def _overview(summary: Mapping[str, Any]) -> Table:
+    table = Table(title=f"search {summary['name']}", title_justify="left", show_header=False)
+    for what, text in overview_lines(summary):
+        table.add_row(what, Text(text))
+    return table
+
+
+def _workers(summary: Mapping[str, Any]) -> list[Table]:
+    if not summary["workers"]:
+        return []
+    rows = [
+        [each["name"], each["host"], _now(each), busy(each), str(each["starts"])]
+        for each in summary["workers"]
+    ]
+    headings = ["worker", "machine", "now", "busy", "starts"]
+    return [text_table("workers", headings, rows, left=(1, 2))]
+
+
+def _now(worker: Mapping[str, Any]) -> str:
+    if not worker["alive"]:
+        return "gone"
+    return f"trial {worker['trial']}" if worker["trial"] else "idle"
+
+
+def _trials(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Table]:
+    if not rows:
+        return []
+    objective = summary["objective"]
+    others = _FIXED | {"reason", objective}
+    names = list(dict.fromkeys(name for row in rows for name in row if name not in others))
+    lines = [
+        [
+            row["trial"],
+            Text(row["state"], style=_STYLES.get(row["state"], "")),
+            format_value(row[objective]),
+            *(value_cell(row.get(name)) for name in names),
+            duration_text(row["seconds"]),
+        ]
+        for row in best_first(rows, objective, summary["direction"])[:_MOST_ROWS]
+    ]
+    headings = ["trial", "state", objective, *(n.replace(".", ".\n") for n in names), "time"]
+    more = f" (first {_MOST_ROWS} of {len(rows)})" if rows[_MOST_ROWS:] else ""
+    return [text_table(f"trials, the best first{more}", headings, lines, left=(0, 1))]
+
+
+def value_cell(value: Any) -> str:
+    """A hyper-parameter's value; – where it does not exist for this trial."""
+    if value is None:
+        return "–"
+    return format_value(value, 3) if isinstance(value, float) else str(value)

@@ -1,28 +1,261 @@
-"""One way to measure: launches of processes take turns in rounds, and each answer is kept before the next one begins.
-
-A `Launch` is a set of processes that start together and do what its `spec` says (worker.py). `measure` goes through
-rounds of them. `run_locally` starts them here; slurm_launches.py has them run as jobs of a cluster.
-"""
+"""Measuring: what is launched, how often, in which turns, here or by SLURM."""
 
 import contextlib
 import dataclasses
+import datetime
+import importlib.util
+import itertools
+import math
 import os
 import pathlib
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
+from tfmat.backends.layouts import weights_of
+from tfmat.backends.options import BATCH, Weight
+from tfmat.config import Config, check_config, default_config
 from tfmat.console import log, progress_bar
 from tfmat.errors import InputError
-from tfmat.files import make_folder, read_json, write_json
-from tfmat.launch.children import end_with_parent
-from tfmat.launch.hosts import AS_ROOT, Host
-from tfmat.launch.mpirun import mpirun_command
+from tfmat.files import (
+    as_json,
+    check_json,
+    first_difference,
+    flatten,
+    make_folder,
+    read_json,
+    write_json,
+    write_text,
+)
+from tfmat.launch.processes import Processes
+from tfmat.launch.restarts import AS_ROOT, Host, count_ranks, end_with_parent, mpirun_command
+from tfmat.launch.slurm import ENDED, Site, cancel, job_states, submit
+from tfmat.launch.slurm_script import SlurmJob, job_script
+from tfmat.scaling.matrix import (
+    BASELINES,
+    COLLECTIVES,
+    EXCHANGING,
+    AllReduces,
+    Matrix,
+    Runs,
+    config_of_model,
+    with_exchange,
+)
+from tfmat.scaling.measurements import (
+    AllReduce,
+    LeftOut,
+    Measurements,
+    Model,
+    Point,
+    RankUse,
+    Repetition,
+    Session,
+    TrainingLine,
+    add_measurements,
+    is_study,
+    read_measurements,
+)
 from tfmat.scaling.worker import SPEC, answer_file
+
+# --------------------------------------------------------------------------------------------------
+# The variants of a matrix: what is measured, and the batches of each.
+
+
+_TRAINING_ROUNDS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """What processes of a launch have in common: what is measured, but for the batch. See Runs and AllReduces.
+
+    Attributes:
+      kind: `steps`, `training`, or `allreduce`.
+    """
+
+    kind: str
+    backend: str
+    workers: int
+    collectives: str = ""
+    transport: str = ""
+    mesh: str = ""
+    zero_stage: int = 0
+    exchange: str = ""
+    updates: str = ""
+    model: str = "default"
+    dataset_size: int = 1
+    placement: str = ""
+    train_for: str = ""
+
+    def __str__(self) -> str:
+        what = "all-reduce" if self.kind == "allreduce" else self.backend.replace("_", " ")
+        what = "independent processes" if what == "single" and self.workers > 1 else what
+        library = "" if what == "mpi" else self.collectives
+        parts = [what, self.updates, library, self.transport, self.mesh, self.exchange]
+        parts += [f"ZeRO {self.zero_stage}"] if self.zero_stage else []
+        parts += ["1 worker" if self.workers == 1 else f"{self.workers} workers"]
+        parts += [f"model {self.model}"] if self.model != "default" else []
+        parts += [f"{self.dataset_size:,} examples, {self.train_for}"] if self.train_for else []
+        parts += [self.placement] if self.placement == "spread" else []
+        return ", ".join(part for part in parts if part)
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether the workers are the devices of one process."""
+        return self.backend in ("dtensor", "mirrored")
+
+    @property
+    def num_processes(self) -> int:
+        """How many are started: one for devices, two more for a parameter server, its chief and the server."""
+        if self.has_devices:
+            return 1
+        return self.workers + 2 if self.backend == "parameter_server" else self.workers
+
+    @property
+    def medium(self) -> str:
+        """What messages go over; "" where only the library knows, as between nodes."""
+        if self.transport:
+            return self.transport
+        speaks_tcp = self.backend in ("asynchronous", "parameter_server", "multi_worker_mirrored")
+        return "tcp" if "gloo" in self.collectives or speaks_tcp else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One batch size of a launch; see Point. It takes part in the first `rounds` rounds."""
+
+    global_batch_size: int
+    batch_a_worker: int
+    scaling: str
+    rounds: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """What one set of processes measures in a round: a variant's tasks, or the sizes of its all-reduces.
+
+    Attributes:
+      variant, tasks, sizes: what.
+      rounds: in how many of them all-reduces take part; a task says it for itself.
+    """
+
+    variant: Variant
+    tasks: tuple[Task, ...] = ()
+    sizes: tuple[int, ...] = ()
+    rounds: int = 0
+
+    def __str__(self) -> str:
+        if len(self.tasks) != 1:
+            return str(self.variant)
+        (task,) = self.tasks
+        if task.scaling == "strong":
+            return f"{self.variant}, {task.global_batch_size:,} in all"
+        return f"{self.variant}, {task.batch_a_worker:,} a worker"
+
+
+# What a backend's variants differ in, beside network, data set and placement.
+_DIFFER = {
+    "single": ("workers",),
+    "horovod": ("workers", "collectives", "transport", "exchange"),
+    "mpi": ("workers", "transport", "exchange"),
+    "asynchronous": ("workers", "exchange"),
+    "dtensor": ("mesh", "zero_stage"),
+    "parameter_server": ("workers", "updates"),
+    "mirrored": ("workers",),
+    "multi_worker_mirrored": ("workers",),
+}
+_Batches = tuple[int, int, str]  # see Task
+
+
+def expand(matrix: Matrix) -> list[Group]:
+    """What a study measures, baselines included, with the rounds in which each takes part."""
+    tasks: dict[Variant, dict[_Batches, int]] = {}
+
+    def add(variant: Variant, batches: _Batches, rounds: int) -> None:
+        """Once, with the most rounds that anybody asks for."""
+        of_variant = tasks.setdefault(variant, {})
+        of_variant[batches] = max(rounds, of_variant.get(batches, 0))
+
+    for runs in matrix.runs:
+        for variant, batches, rounds in _combinations(runs, matrix):
+            add(variant, batches, rounds)
+    for variant, found in list(tasks.items()):
+        if variant.backend == "single" and variant.workers == 1:
+            continue
+        baseline = Variant(
+            variant.kind, "single", 1, model=variant.model, dataset_size=variant.dataset_size,
+            placement="filled", train_for=variant.train_for,
+        )  # fmt: skip
+        for (global_batch_size, batch, scaling), rounds in list(found.items()):
+            alone = batch if scaling == "weak" else global_batch_size
+            add(baseline, (alone, alone, "weak"), rounds)
+    groups = []
+    for variant, found in tasks.items():
+        # Small batches first, since the most memory that a process ever held is all that the system tells.
+        of_variant = sorted(
+            (Task(*batches, rounds) for batches, rounds in found.items()),
+            key=lambda task: task.batch_a_worker,
+        )
+        if variant.kind == "steps" and matrix.share_processes:
+            groups.append(Group(variant, tuple(of_variant)))
+        else:
+            groups += [Group(variant, (task,)) for task in of_variant]
+    return groups + [group for each in matrix.allreduces for group in _allreduces(each, matrix)]
+
+
+def _combinations(runs: Runs, matrix: Matrix) -> Iterator[tuple[Variant, _Batches, int]]:
+    rounds = min(runs.rounds or matrix.rounds, matrix.rounds)
+    if runs.train_for:
+        rounds = runs.rounds or _TRAINING_ROUNDS
+    values = {field.name: runs.values(field.name) for field in dataclasses.fields(runs)}
+    values["dataset_size"] = values["dataset_size"] or (matrix.dataset_size,)
+    kind = "training" if runs.train_for else "steps"
+    for backend in values["backend"]:
+        names = (*_DIFFER[backend], "model", "dataset_size", "placement")
+        for chosen in itertools.product(*(values[name] for name in names)):
+            given = dict(zip(names, chosen, strict=True))
+            parts = workers = given.get("workers", 1)
+            if backend == "dtensor":
+                shape = runs.meshes[given["mesh"]]
+                workers, parts = shape.num_devices, shape.size(BATCH)
+                given["collectives"] = "tensorflow"
+            if backend in (*EXCHANGING, *BASELINES[1:]) and workers == 1:
+                continue
+            if backend == "mpi":
+                given["collectives"] = "bare mpi"  # as AllReduces has it
+            given |= {"workers": workers, "train_for": runs.train_for}
+            variant = Variant(kind, backend, **given)
+            for batch in values["batch_a_worker"]:
+                yield variant, (batch * parts, batch, "weak"), rounds
+            for batch in values["global_batch_size"]:
+                yield variant, (batch, -(-batch // parts), "strong"), rounds
+
+
+def _allreduces(entry: AllReduces, matrix: Matrix) -> Iterator[Group]:
+    rounds = min(entry.rounds or matrix.rounds, matrix.rounds)
+    for library, workers, transport, placement in itertools.product(
+        *map(entry.values, ("library", "workers", "transport", "placement"))
+    ):
+        backend = {"tensorflow": "dtensor", "bare mpi": "mpi4py"}.get(library, "horovod")
+        mesh = f"{BATCH}:{workers}" if backend == "dtensor" else ""
+        variant = Variant(
+            "allreduce", backend, workers, library, transport, mesh, placement=placement
+        )
+        yield Group(variant, sizes=tuple(entry.sizes), rounds=rounds)
+
+
+# --------------------------------------------------------------------------------------------------
+# One way to measure: launches of processes take turns in rounds, and each answer is kept before the next one begins.
+#
+# A `Launch` is a set of processes that start together and do what its `spec` says (worker.py). `measure` goes through
+# rounds of them. `run_locally` starts them here; slurm_launches.py has them run as jobs of a cluster.
+
 
 LOG = "log.txt"
 _LONGEST_LAUNCH, _TO_END = 1200.0, 10.0  # seconds
@@ -279,3 +512,631 @@ def end_of_log(path: pathlib.Path) -> str:
     except OSError:
         return ""
     return "\n".join(lines[-_LAST_LINES:])[-_LONGEST_LOG:]
+
+
+# --------------------------------------------------------------------------------------------------
+# Which launches a round of a study still needs, in which order, and what each of their processes is told.
+
+
+# Trainings have rounds of their own, so that none is taken for a repetition that only timed its steps.
+TRAINING_ROUNDS_FROM = 1000
+_OUTSIDE_OF_WORKERS = 2  # a parameter server's chief and server
+# Seconds of a quiet machine: a process' start, compiling for one batch size, all-reduces of one size.
+_START, _COMPILING, _ONE_SIZE = 9.0, 2.5, 0.4
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """This one, several that mpirun reaches, or a kind of SLURM node.
+
+    Attributes:
+      hardware: its name in the measurements.
+      processors: that may be used on one node.
+      workers_per_node: that a node takes without being oversubscribed.
+      sums_with: libraries that Horovod was built with, `mpi`, `gloo`, `nccl`, and `mpi4py` where it is there.
+      mpirun, infiniband: whether they are there.
+      gpus: number of them.
+      slurm: whether each launch is a job; then `most_nodes` is the most that one gets, None for no limit.
+      hosts: the machines over which mpirun starts a launch; none for this one alone.
+    """
+
+    hardware: str
+    processors: int
+    workers_per_node: int
+    sums_with: frozenset[str] = frozenset()
+    mpirun: bool = False
+    infiniband: bool = False
+    gpus: int = 0
+    slurm: bool = False
+    most_nodes: int | None = None
+    hosts: tuple[Host, ...] = ()
+
+    def nodes_of(self, variant: Variant) -> int:
+        """Nodes that a variant takes."""
+        if variant.num_processes == 1 or not (self.slurm or self.hosts):
+            return 1
+        if variant.placement == "spread":
+            return min(variant.workers, self.most_nodes or variant.workers)
+        return -(-variant.workers // self.workers_per_node)
+
+    def is_oversubscribed(self, variant: Variant) -> bool:
+        """Whether a node gets more workers than it has processors for."""
+        return -(-variant.workers // self.nodes_of(variant)) > self.workers_per_node
+
+
+def local_machine(
+    session: dict[str, Any], sums_with: set[str], matrix: Matrix, hosts: tuple[Host, ...] = ()
+) -> Machine:
+    """This machine, or several like it.
+
+    Args:
+      session: of `tfmat.launch.doctor.describe_session`.
+      sums_with: as runner.py finds it.
+      matrix: says what a worker gets of it, and may name it.
+      hosts: machines over which launches go, each with as many workers; none for this one alone.
+
+    Raises:
+      InputError: the machines take different numbers of workers.
+    """
+    if len({host.slots for host in hosts}) > 1:
+        raise InputError(
+            f"--hosts={','.join(map(str, hosts))}: a study needs machines alike; give each as many workers"
+        )
+    processors = len(os.sched_getaffinity(0))
+    gpus = session["machine"]["gpus"]
+    name = gpus[0] if gpus else session["machine"]["processor"]
+    return Machine(
+        hardware=matrix.hardware or f"{name}, {processors} processors",
+        processors=processors,
+        workers_per_node=(
+            hosts[0].slots if hosts else max(1, processors // matrix.processors_a_worker)
+        ),
+        sums_with=frozenset(sums_with),
+        mpirun=shutil.which("mpirun") is not None,
+        infiniband=any(pathlib.Path("/sys/class/infiniband").glob("*")),
+        gpus=len(gpus),
+        most_nodes=len(hosts) or None,
+        hosts=hosts,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """What is measured, where, on which data.
+
+    Attributes:
+      config, matrix, machine: as they are.
+      models: by their names.
+      dataset: folder of the packed data set that all processes read.
+      watch: number of the process with which its processes end; None for those of other machines.
+    """
+
+    config: Config
+    matrix: Matrix
+    machine: Machine
+    models: Mapping[str, Model]
+    dataset: pathlib.Path
+    watch: int | None = None
+
+    def place(self, variant: Variant) -> dict[str, Any]:
+        """Where a variant runs and what its messages go over, as Point and AllReduce have it."""
+        nodes = self.machine.nodes_of(variant)
+        return {
+            "workers": variant.workers,
+            "hardware": self.machine.hardware,
+            "transport": variant.medium,
+            "nodes": nodes,
+            "ranks_per_node": -(-variant.workers // nodes),
+            "oversubscribed": self.machine.is_oversubscribed(variant),
+        }
+
+    def point(self, variant: Variant, task: Task) -> Point:
+        """What a task measures, as the file has it."""
+        server = variant.backend == "parameter_server"
+        place = self.place(variant)
+        try:
+            return Point(
+                backend=variant.backend,
+                global_batch_size=task.global_batch_size,
+                batch_a_worker=task.batch_a_worker,
+                scaling=task.scaling,
+                model=self.models[variant.model],
+                dataset_size=variant.dataset_size,
+                processors_a_worker=self.matrix.processors_a_worker,
+                collectives=f"{variant.updates} updates" if server else variant.collectives,
+                mesh=variant.mesh,
+                zero_stage=variant.zero_stage,
+                exchange=variant.exchange,
+                placement=variant.placement if place["nodes"] > 1 else "",
+                **place,
+            )
+        except InputError as error:
+            raise InputError(f"{variant}: {error}") from error
+
+    def _config(self, variant: Variant) -> Config:
+        config = config_of_model(self.config, self.matrix, variant.model)
+        return with_exchange(config, variant.exchange)
+
+    def groups(self) -> tuple[list[Group], list[LeftOut]]:
+        """What can be measured here, and what cannot, with the reasons."""
+        found, left_out = [], []
+        for group in expand(self.matrix):
+            reason = unavailable(group.variant, self.matrix, self.machine)
+            if reason is None:
+                found.append(group)
+            else:
+                left_out.append(LeftOut(str(group), reason))
+        return found, left_out
+
+    def rounds(self, done: Measurements, folder: pathlib.Path) -> list[list[Launch]]:
+        """What each round still needs, in an order of its own, which a seed fixes."""
+        groups, _ = self.groups()
+        last = max([g.rounds for g in groups] + [t.rounds for g in groups for t in g.tasks], default=0)  # fmt: skip
+        planned = []
+        for number in range(last):
+            of_round = list(self._missing(groups, number, done, folder))
+            random.Random(f"{self.matrix.seed}-{number}").shuffle(of_round)
+            planned.append(of_round)
+        return planned
+
+    def _missing(
+        self, groups: list[Group], number: int, done: Measurements, folder: pathlib.Path
+    ) -> Iterator[Launch]:
+        repetitions = {(each.point, each.round) for each in done.repetitions}
+        keys = ("library", "transport", "workers", "nodes", "hardware", "round")
+        sums = {tuple(getattr(each, key) for key in keys) for each in done.allreduces}
+        for group in groups:
+            variant = group.variant
+            stored = number + (TRAINING_ROUNDS_FROM if variant.kind == "training" else 0)
+            tasks = tuple(
+                task
+                for task in group.tasks
+                if number < task.rounds and (self.point(variant, task), stored) not in repetitions
+            )
+            of_sums = {**self.place(variant), "library": variant.collectives, "round": number}
+            if tasks or (number < group.rounds and tuple(map(of_sums.get, keys)) not in sums):
+                yield self._launch(dataclasses.replace(group, tasks=tasks), stored, folder)
+
+    def _launch(self, group: Group, number: int, folder: pathlib.Path) -> Launch:
+        variant, matrix = group.variant, self.matrix
+        split = number < matrix.split_rounds
+        a_task = (_COMPILING + matrix.seconds) + split * (_COMPILING + matrix.seconds / 2)
+        guess = _START + a_task * len(group.tasks) + _ONE_SIZE * len(group.sizes)
+        gradients = {model.gradient_bytes for model in self.models.values()}
+        server = variant.backend == "parameter_server"
+        nodes = self.machine.nodes_of(variant)
+        devices = variant.workers if variant.has_devices else 1
+        processors = matrix.processors_a_worker * devices
+        spec = {
+            "program": _program(variant),
+            "variant": dataclasses.asdict(variant),
+            "tasks": [dataclasses.asdict(task) for task in group.tasks],
+            "sizes": sorted({*group.sizes, *gradients}) if group.sizes else [],
+            "config": as_json(self._config(variant).to_dict()),
+            "dataset": str(self.dataset),
+            "dataset_size": variant.dataset_size,
+            "processors": processors,
+            "unbound": _OUTSIDE_OF_WORKERS if server else 0,
+            "seconds": matrix.seconds,
+            "split": split,
+            "environment": _environment(variant),
+            "watch": self.watch,
+        }
+        return Launch(
+            name=str(group),
+            variant=str(variant),
+            round=number,
+            folder=folder / folder_name(number, str(group)),
+            spec=spec,
+            num_processes=variant.num_processes,
+            nodes=nodes,
+            processors=processors,
+            gpus=0 if server else matrix.gpus_a_worker * variant.workers,
+            gloo=variant.collectives == "gloo",
+            hosts=_filled(self.machine.hosts[:nodes], variant.num_processes),
+            guess=guess * max(1.0, variant.num_processes / self.machine.processors),
+        )
+
+
+def unavailable(variant: Variant, matrix: Matrix, machine: Machine) -> str | None:
+    """Why a variant cannot be had here, in one line; None where it can."""
+    if variant.num_processes > 1 and not machine.mpirun and not machine.slurm:
+        return "there is no mpirun; ./tools/setup horovod gets it"
+    if variant.backend == "horovod" and variant.collectives not in machine.sums_with:
+        built = ", ".join(sorted(machine.sums_with - {"mpi4py"})) or "no Horovod that works"
+        return f"{variant.collectives} is not built into Horovod here (there is: {built})"
+    if variant.collectives == "gloo" and (machine.slurm or machine.hosts):
+        return "Gloo needs horovodrun, which is not started under SLURM or over several machines"
+    if variant.collectives == "nccl" and not machine.gpus:
+        return "nccl sums on GPUs, and there is none"
+    if variant.backend in ("mpi4py", "mpi") and "mpi4py" not in machine.sums_with:
+        return "mpi4py is not installed"
+    if variant.transport == "rdma" and not machine.infiniband:
+        return "there is no InfiniBand or RoCE device"
+    if variant.placement == "spread" and not (machine.slurm or machine.hosts):
+        return "one machine has nothing to spread over; use --launcher=slurm or --hosts"
+    if not machine.slurm and variant.workers > matrix.most_workers:
+        return f"more than most_workers={matrix.most_workers} on {machine.processors} processors"
+    nodes = machine.nodes_of(variant)
+    if machine.most_nodes and nodes > machine.most_nodes:
+        known = "--hosts has" if machine.hosts else "--nodes is"
+        return f"needs {nodes} nodes of {machine.workers_per_node} workers; {known} {machine.most_nodes}"
+    return None
+
+
+def _filled(hosts: tuple[Host, ...], processes: int) -> tuple[Host, ...]:
+    """The hosts with as many of the processes as they take, one host after the other."""
+    if processes == 1 or not hosts:
+        return ()
+    each = -(-processes // len(hosts))
+    found: list[Host] = []
+    for host in hosts:
+        found.append(Host(host.name, min(each, processes - count_ranks(found))))
+    return tuple(host for host in found if host.slots > 0)
+
+
+def _program(variant: Variant) -> str:
+    """What the processes call: see worker.py."""
+    if variant.kind == "allreduce":
+        return "tfmat.scaling.step_times:measure_sums"
+    if variant.backend == "parameter_server":
+        return "tfmat.scaling.baselines:measure_parameter_server"
+    if variant.backend in BASELINES:
+        return f"tfmat.scaling.baselines:measure_{variant.backend}"
+    return f"tfmat.scaling.step_times:measure_{variant.kind}"
+
+
+def _environment(variant: Variant) -> dict[str, str]:
+    """What makes the libraries take the transport."""
+    found = {}
+    if variant.backend == "horovod" and variant.collectives == "mpi":
+        found["HOROVOD_CPU_OPERATIONS"] = "MPI"
+    if variant.transport == "tcp":
+        found |= {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", "NCCL_IB_DISABLE": "1"}
+    if variant.transport == "rdma":
+        found |= {"OMPI_MCA_pml": "ucx"}
+    return found
+
+
+# --------------------------------------------------------------------------------------------------
+# Measures a study: what its folder lacks, with each result on disk before the next launch begins.
+#
+# What its networks are and what Horovod can do here is asked of a process of its own: the study itself never loads
+# TensorFlow, which would take its memory and processors.
+
+
+def networks_and_libraries(
+    models: dict[str, Any], num_outputs: int, folder: pathlib.Path
+) -> tuple[dict[str, Model], set[str]]:
+    """The networks, and what can sum here: Horovod's libraries, and `mpi4py`.
+
+    Args:
+      models: name -> config as a dictionary.
+      num_outputs: of the data set.
+      folder: for the files of the process.
+
+    Raises:
+      InputError: TensorFlow cannot be loaded, or a model cannot be built.
+    """
+    program = "tfmat.scaling.laboratory:describe"
+    launch = launch_here("networks", 0, folder, program, models=models, num_outputs=num_outputs)
+    try:
+        (found,) = run_alone(launch)
+    except InputError as error:
+        raise InputError(f"the networks of the study cannot be built: {error}") from error
+    networks = check_json(found["models"], dict[str, Model], launch.name)
+    return networks, set(found["sums_with"])
+
+
+def describe(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) -> dict[str, Any]:
+    """Called by the process, see worker.py: builds each model once."""
+    from tfmat.launch.runtime import prepare_tensorflow
+
+    prepare_tensorflow(own_program=True)
+    models = {
+        name: dataclasses.asdict(_describe(name, Config(content), spec["num_outputs"]))
+        for name, content in spec["models"].items()
+    }
+    mpi4py = ["mpi4py"] if importlib.util.find_spec("mpi4py") else []
+    return {"sums_with": [*_horovod(), *mpi4py], "models": models}
+
+
+def _describe(name: str, config: Config, num_outputs: int) -> Model:
+    from tfmat.networks import build_model
+
+    check_config(config)
+    model = build_model(config.model, num_outputs=num_outputs, num_points=config.data.num_points)
+    # What else is known of a weight is in no older study's points, which have to be the same.
+    weights = tuple(Weight(each.path, each.shape, each.itemsize) for each in weights_of(model))
+    gradient_bytes = sum(math.prod(weight.shape) * weight.itemsize for weight in weights)
+    return Model(name, int(model.count_params()), gradient_bytes, weights)
+
+
+def _horovod() -> list[str]:
+    """Libraries that this Horovod can sum with; none where it cannot be loaded."""
+    with contextlib.suppress(ImportError, InputError):
+        from tfmat.backends.horovod import built_libraries
+
+        return [library for library in built_libraries() if library in COLLECTIVES]
+    return []
+
+
+CONFIG, LAUNCHES = "config.json", "launches"
+
+
+def check_same_study(workdir: pathlib.Path, config: Config) -> None:
+    """InputError where the folder was measured with another config: its numbers would not compare."""
+    path, content = workdir / CONFIG, as_json(config.to_dict())
+    if not path.exists():
+        write_json(path, content)
+        return
+    # A key that was added to tfmat after the study had begun had its default.
+    before = flatten(as_json(default_config().to_dict()))
+    before |= flatten(check_json(read_json(path), dict[str, Any], path))
+    now = flatten(content)
+    # The first curves are the same in every number of them.
+    known = {key: value for key, value in before.items() if key in now}
+    name = first_difference(known, now, {"data.num_curves"})
+    if name is not None:
+        raise InputError(
+            f"{workdir} was measured with {name}={before.get(name)}, now it is {now.get(name)}; use another --workdir"
+        )
+
+
+def measure_study(
+    study: Study,
+    *,
+    workdir: pathlib.Path,
+    session: dict[str, Any],
+    run: Run,
+) -> tuple[int, tuple[LeftOut, ...]]:
+    """Measures what is still missing in the folder.
+
+    Args:
+      study: what.
+      workdir: of the study; held by this process.
+      session: of `tfmat.launch.doctor.describe_session`.
+      run: starts launches, see laboratory.py and slurm_launches.py.
+
+    Returns:
+      How many launches there were, and which failed.
+
+    Raises:
+      Interrupted, KeyboardInterrupt: what was measured until then is on disk.
+    """
+    _, absent = study.groups()
+    for left in absent:
+        log(f"left out: {left.what}: {left.reason}")
+    journal = StudyJournal(study, workdir, session, absent)
+    rounds = study.rounds(journal.before, make_folder(workdir / LAUNCHES).resolve())
+    total = sum(map(len, rounds))
+    if not total:
+        log("everything is measured already")
+        return 0, ()
+    measure(rounds, run, journal)
+    return total, tuple(journal.failed)
+
+
+class StudyJournal:
+    """Adds what launches answer to measurements.jsonl; `before` is what was in it, `failed` what failed since."""
+
+    def __init__(
+        self,
+        study: Study,
+        workdir: pathlib.Path,
+        session: dict[str, Any],
+        absent: Sequence[LeftOut],
+    ):
+        self._study, self._workdir = study, workdir
+        self.before = read_measurements(workdir) if is_study(workdir) else Measurements()
+        self.failed: list[LeftOut] = []
+        self._session = len(self.before.sessions)
+        told = [dataclasses.replace(each, session=self._session) for each in absent]
+        add_measurements(workdir, [Session(self._session, session), *told])
+
+    def add(self, launch: Launch, answers: Answers) -> str:
+        """See Journal."""
+        variant = Variant(**launch.spec["variant"])
+        if launch.spec["sizes"]:
+            sums = self._allreduces(launch, variant, answers)
+            add_measurements(self._workdir, [*sums, *self._withdrawn(launch)])
+            first, last = sums[0], sums[-1]
+            rate = last.bytes / last.median_seconds / 1e6
+            return (
+                f"{1e6 * first.median_seconds:.3g} µs for {first.bytes:,} bytes, {rate:,.0f} MB/s for "
+                f"{last.bytes:,}"
+            )
+        spoken = [answer["tasks"] for answer in answers if answer.get("tasks")]
+        tasks = [Task(**each) for each in launch.spec["tasks"]]
+        points = [self._study.point(variant, task) for task in tasks]
+        found = [
+            self._repetition(launch, point, [of_rank[i] for of_rank in spoken])
+            for i, point in enumerate(points)
+        ]
+        add_measurements(self._workdir, [*found, *self._withdrawn(launch)])
+        steps = [f"{e.point.batch_a_worker:,}: {1e3 * e.step_seconds:.3g} ms" for e in found]
+        return ", ".join(steps) + " a step"
+
+    def leave_out(self, launch: Launch, reason: str, log: str) -> None:
+        """See Journal."""
+        left = LeftOut(launch.name, reason, launch.round, log, self._session)
+        self.failed.append(left)
+        add_measurements(self._workdir, [left])
+
+    def _withdrawn(self, launch: Launch) -> list[LeftOut]:
+        """Takes back what is said of the same launch's failure in an earlier session."""
+        known = any((e.what, e.round) == (launch.name, launch.round) for e in self.before.left_out)
+        return [LeftOut(launch.name, "", launch.round, session=self._session)] * known
+
+    def _repetition(
+        self, launch: Launch, point: Point, of_ranks: Sequence[dict[str, Any]]
+    ) -> Repetition:
+        """The slowest process says how long the steps took."""
+        slowest = max(of_ranks, key=lambda answer: answer["seconds"] / answer["steps"])
+        ranks = tuple(
+            RankUse(rank=rank, **answer["use"])
+            for rank, answer in enumerate(of_ranks)
+            if "use" in answer
+        )
+        memory = [rank.memory_bytes for rank in ranks if rank.memory_bytes is not None]
+        modified = (launch.folder / SPEC).stat().st_mtime
+        started = datetime.datetime.fromtimestamp(modified, datetime.UTC)
+        return Repetition(
+            point,
+            launch.round,
+            int(slowest["steps"]),
+            float(slowest["seconds"]),
+            session=self._session,
+            started=started.isoformat(timespec="seconds"),
+            ranks=ranks,
+            training=tuple(TrainingLine(**line) for line in of_ranks[0].get("training", [])),
+            peak_memory_bytes=sum(memory) if len(memory) == len(of_ranks) else None,
+        )
+
+    def _allreduces(self, launch: Launch, variant: Variant, answers: Answers) -> list[AllReduce]:
+        """One a size: a sum has ended when the last process has it."""
+        found = []
+        for sizes in zip(*(answer["sums"] for answer in answers), strict=True):
+            seconds = np.max([each["seconds"] for each in sizes], axis=0)
+            low, median, high = np.quantile(seconds, [0.25, 0.5, 0.75])
+            found.append(
+                AllReduce(
+                    library=variant.collectives,
+                    bytes=sizes[0]["bytes"],
+                    median_seconds=float(median),
+                    low_seconds=float(low),
+                    high_seconds=float(high),
+                    repetitions=len(seconds),
+                    round=launch.round,
+                    session=self._session,
+                    **self._study.place(variant),
+                )
+            )
+        return found
+
+
+# --------------------------------------------------------------------------------------------------
+# Runs launches as SLURM jobs: a round is submitted together, and its answers are collected from files.
+
+
+JOBS = "jobs.json"
+_JOB_LOOKS = 2.0
+# For a shared file system to show what a job that has ended wrote.
+_FOR_FILES = 20.0
+
+
+def slurm_machine(
+    site: Site,
+    matrix: Matrix,
+    sums_with: set[str],
+    *,
+    partition: str | None,
+    most_nodes: int | None,
+) -> Machine:
+    """The nodes that a study's jobs get.
+
+    Args:
+      site: says processors and GPUs of a node.
+      matrix: says what a worker gets of them.
+      sums_with: as runner.py finds it; the nodes have the same software.
+      partition: of the jobs; None for the site's.
+      most_nodes: that a job may have; None for any number.
+
+    Raises:
+      InputError: nobody says how many workers a node takes.
+    """
+    workers = matrix.workers_per_node
+    if workers is None and matrix.gpus_a_worker and site.gpus_per_node:
+        workers = site.gpus_per_node // matrix.gpus_a_worker
+    elif workers is None and site.cores_per_node:
+        workers = site.cores_per_node // matrix.processors_a_worker
+    if not workers:
+        raise InputError(
+            "how many workers a node takes is not known; give workers_per_node in get_scaling(), or cores_per_node "
+            "(with GPUs gpus_per_node) in the site file"
+        )
+    name = partition or site.partition or "default partition"
+    return Machine(
+        hardware=matrix.hardware or f"SLURM, {name}",
+        processors=site.cores_per_node or workers * matrix.processors_a_worker,
+        workers_per_node=workers,
+        sums_with=frozenset(sums_with),
+        infiniband=True,  # not to be seen from here
+        gpus=matrix.gpus_a_worker,
+        slurm=True,
+        most_nodes=most_nodes,
+    )
+
+
+def job_of(launch: Launch, template: SlurmJob, site: Site) -> SlurmJob:
+    """The job of a launch: `template` has what the command line says of all of them."""
+    return dataclasses.replace(
+        template,
+        name=f"scale-{launch.folder.name}"[:60],
+        command=worker_command(launch.folder, *([site.python] if site.python else [])),
+        folder=launch.folder,
+        ranks=launch.num_processes,
+        nodes=launch.nodes,
+        cpus_per_rank=launch.processors,
+        gpus=launch.gpus,
+        requeue=False,  # it is measured again instead
+    )
+
+
+class SlurmLaunches:
+    """Submits, watches and, where the study ends early, cancels.
+
+    Args:
+      template, site: see job_of.
+      folder: of jobs.json, by which jobs that a killed study left are cancelled.
+    """
+
+    def __init__(self, template: SlurmJob, site: Site, folder: pathlib.Path):
+        self._template, self._site = template, site
+        self._jobs_file = folder / JOBS
+        self._cancel(self._known())
+
+    def run(self, launches: Sequence[Launch], finished: Finished) -> None:
+        """Submits all of them in their order; says of each how it went, as soon as it has ended."""
+        jobs: dict[str, Launch] = {}
+        try:
+            for launch in launches:
+                jobs[self._submit(launch)] = launch
+                write_json(self._jobs_file, {"jobs": list(jobs)})
+            while jobs:
+                for job_id, state in job_states(jobs).items():
+                    if state in ENDED:
+                        launch = jobs.pop(job_id)
+                        finished(launch, self._failure(launch, job_id, state))
+                if jobs:
+                    time.sleep(_JOB_LOOKS)
+        finally:
+            self._cancel(jobs)
+            write_json(self._jobs_file, {"jobs": []})
+
+    def _submit(self, launch: Launch) -> str:
+        path = launch.folder / "job.sh"
+        text = job_script(job_of(launch, self._template, self._site), self._site)
+        write_text(path, text)
+        return submit(path)
+
+    def _failure(self, launch: Launch, job_id: str, state: str) -> tuple[str, str] | None:
+        deadline = time.monotonic() + (_FOR_FILES if state in ("COMPLETED", "UNKNOWN") else 0.0)
+        while launch.answers is None:
+            if time.monotonic() > deadline:
+                log = end_of_log(launch.folder / f"job-{job_id}.out")
+                return f"job {job_id} ended as {state} without an answer", log
+            time.sleep(_JOB_LOOKS)
+        return None
+
+    def _known(self) -> list[str]:
+        if not self._jobs_file.exists():
+            return []
+        with contextlib.suppress(InputError, KeyError, TypeError):
+            return [str(job) for job in read_json(self._jobs_file)["jobs"]]
+        return []
+
+    def _cancel(self, jobs: Sequence[str] | dict[str, Launch]) -> None:
+        for job in jobs:
+            with contextlib.suppress(InputError):  # it has ended, or nobody answers
+                cancel(job)

@@ -1,4 +1,4 @@
-"""Times the steps of a backend as the main job runs them: many in one call of the graph, gathered inside it."""
+"""Times of steps and of sums, as the processes of a launch measure them."""
 
 import contextlib
 import dataclasses
@@ -10,15 +10,23 @@ import os
 import pathlib
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
+from tfmat.backends.collectives import Collectives
 from tfmat.config import Config, check_config, goes_in_pieces
 from tfmat.errors import InputError
 from tfmat.files import read_json
-from tfmat.ranks.processes import Processes
+from tfmat.launch.processes import Processes
+from tfmat.launch.runtime import prepare_mpi
 from tfmat.scaling.measurements import RankUse
 from tfmat.scaling.worker import join_others
+
+# --------------------------------------------------------------------------------------------------
+# Times the steps of a backend as the main job runs them: many in one call of the graph, gathered inside it.
+
 
 _FIRST_STEPS, _TRIAL_STEPS = 3, 10
 _FEWEST_CALLS = 3
@@ -31,7 +39,7 @@ def measure_steps(
     """`tasks`: what this process measured of each, in their order; see answers.py."""
     config = check_config(Config(spec["config"]))
     prepare(spec, config, processes)
-    from tfmat.data.packed import PackedDataset
+    from tfmat.data.dataset import PackedDataset
 
     dataset = PackedDataset.open(spec["dataset"], verify=False)
     with (
@@ -71,7 +79,7 @@ def prepare(spec: dict[str, Any], config: Config, processes: Processes) -> None:
 def make_variant_backend(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) -> Any:
     """The variant's backend, or that of the class in the spec's `backend`, `module:class`."""
     from tfmat.backends import BackendOptions, make_backend
-    from tfmat.backends.checks import backend_options
+    from tfmat.backends.options import backend_options
 
     if "backend" in spec:
         module, _, name = spec["backend"].partition(":")
@@ -139,11 +147,11 @@ class _Bench:
     def _build(self, task: dict[str, Any]) -> Any:
         """A new network on the backend; its source of batches."""
         from tfmat.backends.losses import per_example_function
-        from tfmat.backends.precision import choose_for, chosen_layers
-        from tfmat.models import build_for
+        from tfmat.backends.step import choose_for, chosen_layers
+        from tfmat.networks import build_for
         from tfmat.optimizers import make_functional
         from tfmat.training.plan import RunPlan
-        from tfmat.training.sources import make_source
+        from tfmat.training.run import make_source
 
         alone = self.backend.name == "single"
         batch = task["batch_a_worker" if alone else "global_batch_size"]
@@ -173,7 +181,7 @@ class _Bench:
 
     def _shape(self, source: Any, rate: float, seconds: float) -> tuple[int, int]:
         """Steps a call, as the main job has them where that is short enough, and calls."""
-        from tfmat.training.sources import steps_per_call
+        from tfmat.training.run import steps_per_call
 
         longest = max(1, int(rate * seconds / _FEWEST_CALLS))
         count = min(steps_per_call(source, None, self.backend.world_size), longest)
@@ -188,8 +196,8 @@ def measure_training(
     """`tasks`: the only one, trained as the main job does; rank 0 knows of all ranks."""
     config = check_config(Config(spec["config"]))
     prepare(spec, config, processes)
-    from tfmat.data.packed import PackedDataset
-    from tfmat.models import build_for
+    from tfmat.data.dataset import PackedDataset
+    from tfmat.networks import build_for
     from tfmat.training.trainer import Trainer
 
     (task,), run = spec["tasks"], folder / "run"
@@ -222,7 +230,7 @@ def measure_training(
 
 def _answers_of_run(run: pathlib.Path) -> list[dict[str, Any]]:
     """The answers of all ranks, from profile.json and metrics.jsonl."""
-    from tfmat.scaling.time_to_accuracy import training_lines
+    from tfmat.scaling.model import training_lines
 
     ranks = read_json(run / "profile.json")["ranks"]
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
@@ -273,6 +281,101 @@ def _optimizer(
 
     plan = RunPlan.of_config(config).changed(global_batch_size=batch, growth="")
     steps = functools.partial(plan.steps, plan.epochs(num_examples))
-    # A local step sees no more of a batch than the worker's own part, as in tfmat.workflow.train.
+    # A local step sees no more of a batch than the worker's own part, as in tfmat.workflow.job.
     seen = -(-batch // (backend.world_size if backend.options.trains_apart else 1))
     return lambda total, _: build_optimizer(config.optimizer, steps(total), global_batch_size=seen)
+
+
+# --------------------------------------------------------------------------------------------------
+# Times sums over the workers by themselves: from 1 kB to 64 MB.
+
+
+_BYTES_A_NUMBER = 4
+# Seconds: of one timed call, which holds as many sums as fit; and of the calls of a size in one pass.
+_CALL, _PASS = 0.01, 0.06
+# All sizes take a turn in each pass, so that a moment in which the machine was busy spoils no size as a whole.
+_PASSES = 5
+_FEWEST, _MOST = 1, 6  # calls of a size in a pass
+
+
+class BareMpi(Collectives):
+    """MPI_Allreduce through mpi4py, without Horovod."""
+
+    def start(self) -> None:
+        prepare_mpi()
+        from mpi4py import MPI
+
+        self.world = MPI.COMM_WORLD
+
+    def repeated_sums(self, num_values: int) -> Callable[[int], None]:
+        values, total = np.zeros(num_values, np.float32), np.empty(num_values, np.float32)
+
+        def sums(count: int) -> None:
+            for _ in range(count):
+                self.world.Allreduce(values, total)
+
+        return sums
+
+    def broadcast(self, value: Any) -> Any:
+        return self.world.bcast(value)
+
+    def gather(self, value: Any) -> list[Any]:
+        return list(self.world.allgather(value))
+
+
+def measure_sums(
+    spec: dict[str, Any], processes: Processes, folder: pathlib.Path
+) -> dict[str, Any]:
+    """`sums`: for each size `bytes` and `seconds`, of one sum, in each of some calls, on this process."""
+    variant = spec["variant"]
+    if variant["backend"] == "mpi4py":
+        workers: Collectives = BareMpi()
+    else:
+        prepare(spec, check_config(Config(spec["config"])), processes)
+        workers = make_variant_backend(spec, processes, folder).collectives
+    sizes = sorted(spec["sizes"])
+    # DTensor's graphs of several sizes would take each other's names for their loops, and be refused (TensorFlow 2.21):
+    # on a mesh each size has gone before the next one comes.
+    groups = [[size] for size in sizes] if variant["backend"] == "dtensor" else [sizes]
+    with workers:
+        found = [answer for group in groups for answer in _measure_in_turns(workers, group)]
+    return {"sums": found}
+
+
+def _measure_in_turns(workers: Collectives, sizes: Sequence[int]) -> list[dict[str, Any]]:
+    timings = [_Timing(workers, size) for size in sizes]
+    for _ in range(_PASSES):
+        for timing in timings:
+            timing.one_pass()
+    return [{"bytes": timing.size, "seconds": timing.seconds} for timing in timings]
+
+
+class _Timing:
+    """Sums of one size: how many make a call, and how long each took."""
+
+    def __init__(self, workers: Collectives, size: int):
+        self.size = size
+        self.seconds: list[float] = []
+        self._workers = workers
+        self._sums = workers.repeated_sums(max(1, size // _BYTES_A_NUMBER))
+        self._sums(2)
+        seconds = min(_seconds(self._sums, 3) for _ in range(3))
+        # Rank 0 decides, or the others would wait for sums that it does not do.
+        self._count, self._calls = workers.broadcast(_plan(seconds))
+
+    def one_pass(self) -> None:
+        """Some more calls, which all workers begin together."""
+        self._workers.barrier()
+        self.seconds += [_seconds(self._sums, self._count) for _ in range(self._calls)]
+
+
+def _plan(seconds: float) -> tuple[int, int]:
+    """Sums a call, and calls a pass."""
+    count = int(np.clip(_CALL / seconds, 1, 500))
+    return count, int(np.clip(_PASS / (count * seconds), _FEWEST, _MOST))
+
+
+def _seconds(sums: Callable[[int], None], count: int) -> float:
+    started = time.perf_counter()
+    sums(count)
+    return (time.perf_counter() - started) / count

@@ -22,14 +22,13 @@ from typing import Any
 from tfmat.console import printable
 from tfmat.errors import TfmatError
 from tfmat.files import make_folder, read_json, write_json
-from tfmat.ranks.processes import Processes, find_processes
-from tfmat.ranks.rendezvous import ByNote, meet
-from tfmat.ranks.star import Star
+from tfmat.launch.processes import Processes, find_processes
+from tfmat.launch.watchdog import ByNote, Star, meet
 
 SPEC = "spec.json"
 # In an answer: end without waiting for what Python would wait for.
 LEAVE = "leave"
-_SECONDS_BETWEEN_LOOKS = 1.0
+_WORKER_LOOKS = 1.0
 _PATIENCE = 300.0  # seconds until all processes are there
 
 
@@ -79,7 +78,7 @@ def _end_with(process: int | None) -> None:
             # Its parent is the study, or mpirun.
             if os.getppid() != parent or not pathlib.Path(f"/proc/{process}").exists():
                 os._exit(1)
-            time.sleep(_SECONDS_BETWEEN_LOOKS)
+            time.sleep(_WORKER_LOOKS)
 
     threading.Thread(target=watch, daemon=True).start()
 
@@ -91,10 +90,9 @@ def join_others(processes: Processes, folder: pathlib.Path) -> Star:
 
 if __name__ == "__main__":
     # As a module of its name, so that a class is not there twice.
-    from tfmat.scaling import worker
 
     try:
-        worker.main(sys.argv[1])
+        main(sys.argv[1])
     except TfmatError as error:
         print(f"tfmat: {printable(error)}", file=sys.stderr, flush=True)
         sys.exit(error.exit_status)

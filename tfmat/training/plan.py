@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tfmat.backends import Backend
-from tfmat.backends.schedule import STAGE
-from tfmat.config import Config
-from tfmat.durations import (
+from tfmat.backends.options import STAGE
+from tfmat.config import (
     NO_STEPS,
     ONE_EPOCH,
+    Config,
     Duration,
     EpochPlan,
     Growth,

@@ -1,27 +1,406 @@
-"""What stays the same in a run from its first step to its last, its result, and the signals that ask it to stop."""
+"""A run from its first step to its last: sources of batches, session, loop, callbacks."""
 
+import contextlib
 import dataclasses
 import math
+import numbers
+import pathlib
 import signal
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 import keras
+import numpy as np
+import tensorflow as tf
+from rich.progress import BarColumn, Progress, TextColumn
 
 from tfmat.backends import Backend
-from tfmat.backends.losses import per_example_function
-from tfmat.backends.metrics import Summary, make_metrics
-from tfmat.backends.precision import chosen_layers
+from tfmat.backends.losses import Summary, make_metrics, per_example_function
+from tfmat.backends.pipeline import slots_of
 from tfmat.backends.refusals import check_model
-from tfmat.data.pipeline import Source
+from tfmat.backends.state import SavedArrays, from_rank_0
+from tfmat.backends.step import choose_for, chosen_layers
+from tfmat.console import bar_console, clock_text, log
+from tfmat.data.order import ExampleOrder
+from tfmat.data.pipeline import (
+    DatasetSource,
+    MemorySource,
+    Source,
+    Span,
+    StreamSource,
+    fits_in_memory,
+    sequential_blocks,
+)
+from tfmat.errors import DivergedError, InputError, Interrupted
 from tfmat.optimizers.functional import check_optimizer, make_functional
-from tfmat.training.callbacks import Callbacks
+from tfmat.training.checkpoints import Checkpoint
+from tfmat.training.meter import Meter, Trace, timed, write_profile
 from tfmat.training.plan import RunPlan
-from tfmat.training.progress import TrainingProgress
-from tfmat.training.run_folder import RunFolder
-from tfmat.training.sources import evaluate_all, num_examples, steps_per_call
+from tfmat.training.run_folder import ENDED, RunFolder
+
+# --------------------------------------------------------------------------------------------------
+# The examples of a run as backends take them: with their weights, as batches, and all of them for an evaluation.
+
+
+EVALUATION_BATCH_SIZE = 500
+_PROBE_SECONDS = 1.5
+# About half a second of the default network on two cores: short enough for Ctrl-C, long enough to cost nothing.
+_EXAMPLES_PER_CALL = 15_000
+_STEPS_PER_CALL = 200
+
+
+def num_examples(data: Any) -> int:
+    """Length of the first axis, which is the same for all arrays or tensors of a structure."""
+    return len(tf.nest.flatten(data)[0])
+
+
+def with_weights(
+    features: Any, labels: Any, sample_weight: Any = None, class_weight: Any = None
+) -> tuple[Any, ...]:
+    """(features, labels), or with the weights behind them, as backends take data.
+
+    Args:
+      features, labels: arrays or structures of them [examples, ...].
+      sample_weight: [examples], or None for 1.
+      class_weight: class -> weight of its examples; labels are classes [examples] or one-hot [examples, classes].
+
+    Raises:
+      InputError: these are no weights of these examples.
+    """
+    if sample_weight is None and class_weight is None:
+        return features, labels
+    count = num_examples((features, labels))
+    weights = np.ones(count, np.float32)
+    if sample_weight is not None:
+        weights = _checked(sample_weight, count)
+    if class_weight is not None:
+        weights = weights * _of_classes(labels, class_weight)
+    return features, labels, weights
+
+
+def unpack(name: str, data: Any) -> tuple[Any, ...]:
+    """(features, labels) or (features, labels, weights) as a user gave them; InputError where they are neither."""
+    if not isinstance(data, tuple | list) or len(data) not in (2, 3):
+        raise InputError(f"{name} is (features, labels) or (features, labels, sample_weight)")
+    return with_weights(*data)
+
+
+def make_source(
+    features: Any,
+    labels: Any,
+    plan: RunPlan,
+    backend: Backend,
+    *,
+    sample_weight: Any = None,
+    class_weight: Mapping[int, float] | None = None,
+) -> Source:
+    """Arrays in memory or streamed, or a user's tf.data set; see `Trainer.fit` for the arguments.
+
+    Raises:
+      InputError: where lengths differ, or a batch is larger than the set.
+    """
+    batch_size = plan.global_batch_size
+    columns = backend.training_columns(batch_size)
+    if isinstance(features, tf.data.Dataset):
+        if plan.growth:
+            raise InputError("batch_growth is for arrays; a tf.data set makes its own batches")
+        if sample_weight is not None or class_weight is not None:
+            raise InputError(
+                "sample_weight and class_weight are for arrays; let the tf.data set yield (features, labels, weights)"
+            )
+        return DatasetSource(features, batch_size, plan.steps_per_epoch, columns)
+    arrays = tf.nest.flatten((features, labels))
+    count = len(arrays[0])
+    if any(len(array) != count for array in arrays):
+        raise InputError(
+            f"features and labels differ in length: {[len(array) for array in arrays]}"
+        )
+    if batch_size > count:
+        raise InputError(
+            f"global_batch_size is {batch_size}, there are {count} training examples; "
+            "use a smaller batch or more examples"
+        )
+    examples = with_weights(features, labels, sample_weight, class_weight)
+    # Each for itself: every worker takes its columns of batches of its own order over the whole set.
+    worker = backend.replica if plan.sharding == "independent" and backend.world_size > 1 else None
+    order = ExampleOrder(count, plan.seed, plan.shard_size, worker=worker)
+    fits = all(backend.collectives.gather(fits_in_memory(sum(array.nbytes for array in arrays))))
+    if plan.reading == "stream" or (plan.reading == "auto" and not fits):
+        with tf.device("CPU:0"):
+            data = backend.host_tensors(examples)
+            return StreamSource(data, order, plan.epochs(count), backend.training_columns)
+    return MemorySource(
+        backend.place(examples), order, plan.epochs(count), backend.training_columns
+    )
+
+
+def check_same_everywhere(backend: Backend, config: Mapping[str, Any]) -> None:
+    """Refuses workers that would not do the same steps: the others would wait for them forever."""
+    names = (
+        "num_examples",
+        "steps_per_epoch",
+        "global_batch_size",
+        "batch_growth",
+        "seed",
+        "train_for",
+    )
+    answers = backend.collectives.gather({name: config.get(name) for name in names})
+    for rank, answer in enumerate(answers):
+        for name in names:
+            if answer[name] != answers[0][name]:
+                raise InputError(
+                    f"rank {rank} has {name}={answer[name]}, rank 0 has {name}={answers[0][name]}; "
+                    "give every worker the same data and the same settings"
+                )
+
+
+def steps_per_call(source: Source, wanted: int | None, world_size: int) -> int:
+    """Steps in one call of the graph: what the user wants, or about half a second's worth."""
+    examples_per_step = max(1, source.num_examples // source.steps_per_epoch)
+    examples_per_call = _EXAMPLES_PER_CALL * world_size
+    automatic = max(1, min(_STEPS_PER_CALL, examples_per_call // examples_per_step))
+    return min(wanted or automatic, source.max_steps)
+
+
+def measure_steps_per_second(backend: Backend, source: Source, count: int) -> float:
+    """Trains for a moment on a built backend, then puts its state back. The first call, which compiles, is left out."""
+    before = backend.read()
+    count = min(count, source.steps_per_epoch)
+    starts = range(0, source.steps_per_epoch - count + 1, count)
+    spans = [Span(0, first, count) for first in starts]
+    steps, elapsed = -count, 0.0
+    while elapsed < _PROBE_SECONDS:
+        for block in source.blocks(iter(spans)):
+            started = time.monotonic()
+            backend.train(*block)
+            if steps >= 0:
+                elapsed += time.monotonic() - started
+            steps += count
+            # Rank 0's clock decides, or the others would wait for steps that it does not do.
+            elapsed = backend.collectives.broadcast(elapsed)
+            if elapsed >= _PROBE_SECONDS:
+                break
+    backend.write(before)
+    return steps / elapsed
+
+
+def evaluate_all(backend: Backend, data: Any, count: int, summary: Summary) -> dict[str, float]:
+    """Loss and metrics over the first `count` examples, in inference mode, by name.
+
+    Args:
+      backend: built; every worker calls this.
+      data: placed (features, labels), or with weights behind them.
+      count: of examples.
+      summary: of what the backend sums.
+    """
+    sums = np.zeros(summary.num_sums)
+    batch_size = min(EVALUATION_BATCH_SIZE * backend.world_size, max(count, backend.world_size))
+    columns = backend.columns(batch_size)
+    for block in sequential_blocks(data, 0, count, batch_size, columns=columns):
+        sums += backend.evaluate(*block).sum(axis=0, dtype=np.float64)
+    return summary.values(sums, count)
+
+
+def _checked(sample_weight: Any, count: int) -> np.ndarray:
+    several = tf.nest.is_nested(sample_weight) and not all(
+        np.isscalar(weight) for weight in tf.nest.flatten(sample_weight)
+    )
+    if several or isinstance(sample_weight, Mapping):
+        raise InputError(
+            "sample_weight for each of several outputs is not supported; give one array [examples], or weight the "
+            "outputs in a loss function of (labels, outputs)"
+        )
+    weights = np.asarray(sample_weight)
+    if weights.dtype.kind not in "fiub":
+        raise InputError(f"sample_weight has type {weights.dtype}; give numbers [{count}]")
+    if weights.shape == (count, 1):
+        weights = weights[:, 0]
+    if weights.shape != (count,):
+        raise InputError(
+            f"sample_weight has shape {list(weights.shape)}; give one number for each of the {count} examples"
+        )
+    return weights.astype(np.float32)
+
+
+def _of_classes(labels: Any, class_weight: Mapping[int, float]) -> np.ndarray:
+    if len(tf.nest.flatten(labels)) != 1 or isinstance(labels, Mapping):
+        raise InputError("class_weight is for a model with one output; give sample_weight instead")
+    classes = np.asarray(labels)
+    if classes.ndim == 2:
+        classes = classes[:, 0] if classes.shape[1] == 1 else classes.argmax(axis=1)
+    if classes.ndim != 1:
+        raise InputError(
+            f"class_weight is for labels [examples] or [examples, classes], not {list(classes.shape)}; give "
+            "sample_weight"
+        )
+    classes = np.round(classes).astype(int)
+    weights = np.ones(len(classes), np.float32)
+    for number, weight in class_weight.items():
+        weights[classes == number] = weight
+    return weights
+
+
+# --------------------------------------------------------------------------------------------------
+# Drives ordinary `keras.callbacks`, once a block, and keeps in the checkpoint what they remember.
+
+
+_REFUSED = {
+    keras.callbacks.LearningRateScheduler: "a schedule in the optimizer (keras.optimizers.schedules)",
+    keras.callbacks.ReduceLROnPlateau: "optimizer.schedule=cosine, or any schedule in the optimizer",
+    keras.callbacks.BackupAndRestore: "workdir=..., which resumes to the exact example",
+}
+
+
+class Callbacks:
+    """A Keras CallbackList whose members' counters and bests can be saved and restored.
+
+    Args:
+      callbacks: Keras callbacks. Those that change the learning rate are refused: it is a function of the step.
+      model: given to each of them; its `optimizer` attribute is the run's.
+      params: as Keras passes them: `epochs`, `steps`, `verbose`.
+    """
+
+    def __init__(
+        self,
+        callbacks: Sequence[keras.callbacks.Callback],
+        model: keras.Model,
+        params: dict[str, Any],
+    ):
+        for callback in callbacks:
+            for refused, instead in _REFUSED.items():
+                if isinstance(callback, refused):
+                    raise InputError(
+                        f"callback {type(callback).__name__} cannot be used here; use {instead} instead"
+                    )
+        self._model = model
+        self._list = keras.callbacks.CallbackList(
+            list(callbacks), add_history=True, model=model, **params
+        )
+        self._learning_rate = _constant_learning_rate(model)
+
+    @property
+    def history(self) -> dict[str, list[float]]:
+        """Logs of each epoch of this process, as from `fit`."""
+        return self._model.history.history
+
+    def call(self, event: str, *arguments: Any) -> None:
+        """Calls e.g. `on_epoch_end` of every callback; refuses a change of the learning rate."""
+        getattr(self._list, event)(*arguments)
+        if _constant_learning_rate(self._model) != self._learning_rate:
+            raise InputError(
+                f"a callback changed the learning rate in {event}; "
+                "put a schedule (a function of the step) into the optimizer instead"
+            )
+
+    def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """(plain values, arrays) that the callbacks hold, by place, class and attribute."""
+        values: dict[str, Any] = {}
+        arrays: dict[str, np.ndarray] = {}
+        for i, callback in enumerate(self._list.callbacks):
+            for name, value in vars(callback).items():
+                key = f"callbacks/{i}:{type(callback).__name__}/{name}"
+                if isinstance(value, bool | None):  # texts are settings, such as a folder
+                    values[key] = value
+                elif isinstance(value, numbers.Integral):
+                    values[key] = int(value)
+                elif isinstance(value, numbers.Real):
+                    values[key] = float(value)
+                elif _is_array_list(value):
+                    arrays |= {f"{key}/{j}": array for j, array in enumerate(value)}
+        return values, arrays
+
+    def restore(self, values: Mapping[str, Any], arrays: SavedArrays) -> None:
+        """Undoes what `on_train_begin` reset."""
+        members = {
+            f"{i}:{type(callback).__name__}": callback
+            for i, callback in enumerate(self._list.callbacks)
+        }
+        lists: dict[tuple[str, str], list[np.ndarray]] = {}
+        for key in sorted(arrays, key=lambda key: int(key.rsplit("/", 1)[1])):
+            _, member, name, _ = key.split("/")
+            lists.setdefault((member, name), []).append(np.asarray(arrays[key]))
+        plain = {tuple(key.split("/")[1:]): value for key, value in values.items()}
+        for (member, name), value in (plain | lists).items():
+            if member in members:
+                setattr(members[member], name, value)
+
+
+def _is_array_list(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(item, np.ndarray) for item in value)
+    )
+
+
+def _constant_learning_rate(model: keras.Model) -> float | None:
+    """The learning rate where it is a plain variable; None where a schedule computes it."""
+    rate = getattr(model.optimizer, "_learning_rate", None)
+    return float(rate) if isinstance(rate, keras.Variable) else None
+
+
+# --------------------------------------------------------------------------------------------------
+# What a training run shows: a bar with rate, remaining time and losses on a terminal, a line an epoch elsewhere.
+
+
+class TrainingProgress:
+    """Context manager around a run.
+
+    Args:
+      total_steps: of the whole run.
+      shown: False for workers other than rank 0, and for quiet runs.
+      counted: what the examples are called.
+    """
+
+    def __init__(self, total_steps: int, shown: bool = True, counted: str = "examples"):
+        self._shown, self._counted = shown, counted
+        self._total_steps = total_steps
+        self._bar: Progress | None = None
+        if shown and sys.stderr.isatty():
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                TextColumn("{task.percentage:>3.0f} %  {task.fields[text]}"),
+                console=bar_console(),
+                transient=True,
+            )
+
+    def __enter__(self) -> "TrainingProgress":
+        if self._bar:
+            self._bar.start()
+            self._task = self._bar.add_task("training", total=self._total_steps, text="first step")
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def show(self, line: str) -> None:
+        """Prints a line above the bar."""
+        if self._bar:
+            self._bar.console.print(line, highlight=False, markup=False)
+        elif self._shown:
+            # A terminal that was closed, or a reader that has gone, does not end a run of hours; log.txt has the line.
+            log(line)
+
+    def update(
+        self, *, step: int, description: str, rate: float, loss: float, seconds_left: float
+    ) -> None:
+        """Moves the bar: `rate` in examples/s, `loss` of the epoch so far."""
+        if self._bar:
+            text = (
+                f"{rate:,.0f} {self._counted}/s  {clock_text(seconds_left)} left  loss {loss:.3g}"
+            )
+            self._bar.update(self._task, completed=step, description=description, text=text)
+
+
+# --------------------------------------------------------------------------------------------------
+# What stays the same in a run from its first step to its last, its result, and the signals that ask it to stop.
+
 
 OptimizerFactory = Callable[[int, int], keras.optimizers.Optimizer]
 
@@ -76,7 +455,7 @@ class Task:
           backend: started.
           total_steps, steps_per_epoch: of the run.
           jit_compile: compile the step with XLA.
-          bfloat16: which layers compute in it, see `tfmat.backends.precision.choose`; None for none.
+          bfloat16: which layers compute in it, see `tfmat.backends.step.choose`; None for none.
         """
         optimizer = self._optimizer
         if callable(optimizer) and not isinstance(optimizer, keras.optimizers.Optimizer):
@@ -192,3 +571,515 @@ class StopRequest:
         if number == signal.SIGINT and self.received == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = number
+
+
+# --------------------------------------------------------------------------------------------------
+# The loop over blocks, epochs and checkpoints. It decides; the backend computes.
+
+
+@dataclasses.dataclass
+class Position:
+    """Where a run stands; saved with every checkpoint, so that nothing about the run is lost by stopping."""
+
+    step: int = 0
+    epoch_sums: list[float] = dataclasses.field(default_factory=list)
+    epoch_examples: float = 0.0
+    best_val_loss: float = math.inf
+    seconds: float = 0.0
+    training_seconds: float = 0.0
+    validation_seconds: float = 0.0
+    last_record: dict[str, Any] = dataclasses.field(default_factory=dict)
+    end_reason: str = ""  # why training ended, once it has
+
+
+class Loop:
+    """Trains a run from a position to its end; `meter` counts where the time goes."""
+
+    def __init__(self, run: Run, meter: Meter):
+        self.meter = meter
+        self._run, self._backend, self._callbacks = run, run.backend, run.callbacks
+        self._epochs, self._total_steps = run.source.plan, run.total_steps
+        self._steps_per_call = run.steps_per_call
+        # Every worker of a run that keeps files takes part in what leads to one; rank 0 alone has the folder.
+        self._keeps = run.backend.collectives.broadcast(run.folder is not None)
+        self._folder, self._checkpoint_every = run.folder, run.plan.checkpoint_every
+        self.position = Position()
+        self._is_under_way = False
+        self._last_saved_step = self.first_step = 0
+        self._sent_told = False
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Takes up the state, the position and the callbacks' memory of a checkpoint, whose arrays rank 0 has."""
+        arrays = checkpoint.arrays
+        own = {name: array for name, array in arrays.items() if name[:10] == "callbacks/"}
+        self._backend.restore({name: a for name, a in arrays.items() if name not in own})
+        self._callbacks.restore(
+            checkpoint.meta["callbacks"], from_rank_0(own, self._backend.collectives)
+        )
+        self.position = Position(**checkpoint.meta["position"])
+        self._run.source.resume(checkpoint.meta.get("data", {}), self._run.log)
+        self._last_saved_step = self.first_step = self.position.step
+
+    def run(self, stop: StopRequest) -> str:
+        """Trains to the end; returns why it ended.
+
+        Raises:
+          Interrupted: a signal came; the state is saved.
+          DivergedError: the loss is not finite any more.
+        """
+        position = self.position
+        self._clock = time.monotonic() - position.seconds
+        self._checkpoint_clock = time.monotonic()
+        if position.end_reason:
+            return position.end_reason
+        self.meter.start()
+        self._begin_epoch()
+        for block in self.meter.each(self._run.source.blocks(self._spans())):
+            self._callbacks.call("on_train_batch_begin", position.step)
+            self._backend.collectives.announce("training", position.step)
+            sums = self.meter.train(block)
+            position.training_seconds += self.meter.call_seconds
+            self._accumulate(sums, block.num_examples)
+            self._tell_under_way()
+            self._callbacks.call("on_train_batch_end", position.step - 1, self._epoch_logs())
+            self._show()
+            reason = None
+            if self._epochs.locate(position.step)[1] == 0 or position.step == self._total_steps:
+                reason = self._end_epoch()
+                if reason is None and position.step < self._total_steps:
+                    self._begin_epoch()
+            if reason or position.step == self._total_steps:
+                position.end_reason = reason or f"all {self._total_steps} steps done"
+                return position.end_reason
+            # A signal to any worker stops all of them, after the same step.
+            with self.meter.time("agreement"):
+                received = self._backend.collectives.maximum(stop.received)
+            if received or self._checkpoint_is_due():
+                self.save()
+            if received:
+                raise self._interrupted(received)
+        return f"all {self._total_steps} steps were done already"
+
+    def _tell_under_way(self) -> None:
+        """Once: the start is over, the graph compiled and a block of steps done, which a launcher may wait for."""
+        if self._folder and not self._is_under_way:
+            self._folder.set_status("running", under_way=time.monotonic() - self._clock)
+        self._is_under_way = True
+
+    def _interrupted(self, received: int) -> Interrupted:
+        name = signal.Signals(received).name
+        step = self.position.step
+        return Interrupted(
+            f"{name} received; saved at step {step} of {self._total_steps}: "
+            "start the same command again to go on"
+            if self._keeps
+            else f"{name} received; nothing is saved without a workdir"
+        )
+
+    @timed("checkpoint")
+    def save(self) -> None:
+        """Writes a checkpoint of the present position."""
+        if not self._keeps or self._last_saved_step == self.position.step:
+            return
+        self._backend.collectives.announce("checkpoint", self.position.step)
+        state = self._backend.read_for_file()
+        # A rank may have a part of the state only.
+        bad = not all(np.isfinite(np.asarray(array)).all() for array in state.values())
+        if self._backend.collectives.maximum(int(bad)):
+            raise self._diverged("the weights are not finite after", self.position.step - 1)
+        values, arrays = self._callbacks.state()
+        self.position.seconds = time.monotonic() - self._clock
+        if self._folder:
+            meta = {
+                "position": dataclasses.asdict(self.position),
+                "callbacks": values,
+                "data": self._run.source.memory(),
+            }
+            self._folder.checkpoints.save(self.position.step, {**state, **arrays}, meta)
+        self._last_saved_step = self.position.step
+        self._checkpoint_clock = time.monotonic()
+
+    def _spans(self) -> Iterator[Span]:
+        step, every = self.position.step, self._backend.meets_every
+        while step < self._total_steps:
+            epoch, first = self._epochs.locate(step)
+            meetings = self._steps_per_call // self._epochs.factor(epoch) // every
+            left = self._epochs.steps_in(epoch) - first
+            # A call ends with a meeting of the workers, which must not depend on how long a call is.
+            count = min(max(1, meetings) * every, left, self._total_steps - step)
+            if self._checkpoint_every.seconds is None:
+                due = self._epochs.next_multiple(self._checkpoint_every, step)
+                count = min(count, -(-(due - step) // every) * every)
+            yield Span(epoch, first, count)
+            step += count
+
+    def _accumulate(self, sums: np.ndarray, num_examples: np.ndarray) -> None:
+        """Adds a block's sums step by step, so that the result does not depend on how steps fall into blocks."""
+        position = self.position
+        bad = np.flatnonzero(~np.isfinite(sums[:, 0]))
+        if bad.size:
+            raise self._diverged(
+                f"the loss became {sums[bad[0], 0]} at", position.step + int(bad[0])
+            )
+        if not position.epoch_sums:
+            position.epoch_sums = [0.0] * sums.shape[1]
+        total = np.asarray(position.epoch_sums)
+        for row in sums.astype(np.float64):
+            total = total + row
+        position.epoch_sums = total.tolist()
+        position.epoch_examples += float(num_examples.sum(dtype=np.float64))
+        position.step += len(sums)
+
+    def _diverged(self, what: str, step: int) -> DivergedError:
+        saved = self._folder.checkpoints.steps() if self._folder else []
+        last = (
+            f"the last good checkpoint is {self._folder.checkpoints.path(saved[-1])}"
+            if self._folder and saved
+            else "there is no checkpoint yet"
+        )
+        return DivergedError(
+            f"{what} step {step} (epoch {self._epochs.locate(step)[0] + 1}); {last}; lower "
+            "optimizer.learning_rate, or give optimizer.warmup or optimizer.clip_norm, in a new --workdir"
+        )
+
+    def _epoch_logs(self) -> dict[str, float]:
+        position = self.position
+        return self._run.task.summary.values(position.epoch_sums, max(position.epoch_examples, 1.0))
+
+    def _begin_epoch(self) -> None:
+        epoch = self._epochs.locate(self.position.step)[0]
+        self.meter.begin_epoch()
+        self._callbacks.call("on_epoch_begin", epoch)
+
+    def _end_epoch(self) -> str | None:
+        """Validates, records, keeps the best model, calls the callbacks; returns a reason to end, if there is one."""
+        position = self.position
+        logs = self._epoch_logs()
+        with self.meter.time("agreement"):
+            self._backend.settle()
+            self._backend.check_replicas(position.step)
+        if self._run.validation is not None:
+            self._backend.collectives.announce("validation", position.step)
+            started = time.monotonic()
+            with self.meter.time("validation"):
+                logs |= {
+                    f"val_{name}": value
+                    for name, value in self._run.validate(self._run.plan.num_validation).items()
+                }
+            position.validation_seconds += time.monotonic() - started
+            if not math.isfinite(logs["val_loss"]):
+                raise self._diverged(f"val_loss became {logs['val_loss']} after", position.step - 1)
+        epoch = self._epochs.locate(position.step - 1)[0]
+        position.seconds = time.monotonic() - self._clock
+        record = {
+            "step": position.step,
+            "epoch": self._epochs.epochs(position.step),
+            "seconds": round(position.seconds, 3),
+            "training_seconds": round(position.training_seconds, 3),
+            "validation_seconds": round(position.validation_seconds, 3),
+            "curves_per_second": round(self.meter.rate(), 1),
+            **logs,
+            "use": self.meter.take(),
+        }
+        position.last_record = record
+        self._log_epoch(epoch, record)
+        monitored = logs.get("val_loss", logs["loss"])
+        improved = monitored < position.best_val_loss
+        position.best_val_loss = min(monitored, position.best_val_loss)
+        if improved and self._keeps:
+            self._backend.sync_model()
+        if self._folder:
+            self._folder.append_metrics(record)
+            if improved:
+                with self.meter.time("checkpoint"):
+                    self._folder.save_model(self._run.task.whole, "model.keras")
+        self._callbacks.call("on_epoch_end", epoch, logs)
+        position.epoch_sums, position.epoch_examples = [], 0.0
+        reason, target = None, self._run.plan.target_val_loss
+        if target is not None and logs.get("val_loss", math.inf) <= target:
+            reason = f"val_loss {logs['val_loss']:.4g} reached the target {target:.4g}"
+        elif self._run.task.model.stop_training:
+            reason = f"a callback stopped the run after epoch {epoch + 1}"
+        return self._backend.collectives.broadcast(reason)
+
+    def _log_epoch(self, epoch: int, record: dict[str, Any]) -> None:
+        val_loss = f"  val_loss {record['val_loss']:.4g}" if "val_loss" in record else ""
+        left = clock_text(self._seconds_left(self.position.step))
+        self._run.log(
+            f"epoch {epoch + 1}/{self._run.num_epochs}  loss {record['loss']:.4g}{val_loss}  "
+            f"{record['curves_per_second']:,.0f} {self._run.task.counted}/s  {left} left"
+        )
+        for name in (
+            "mean_staleness",
+            "max_staleness",
+            "dropped_gradients",
+            "averagings_per_step",
+            "consensus_distance",
+        ):
+            if name in record["use"]:
+                self._run.log(f"{name.replace('_', ' ')}: {record['use'][name]:g}")
+        sent = record["use"].get("bytes_sent_per_step")
+        if sent and not self._sent_told:
+            self._sent_told = True
+            self._run.log(f"each worker sends {sent / 1e3:,.1f} kB a step to the others")
+
+    def _seconds_left(self, step: int) -> float:
+        """The seconds from that step to the end of the run, at the present rate."""
+        rate = self.meter.rate()
+        epochs = self._epochs.epochs(self._total_steps) - self._epochs.epochs(step)
+        return epochs * self._run.source.num_examples / rate if rate else 0.0
+
+    def _show(self) -> None:
+        step = self.position.step
+        epoch = self._epochs.locate(step - 1)[0] + 1
+        self._run.progress.update(
+            step=step,
+            description=f"epoch {epoch}/{self._run.num_epochs}",
+            rate=self.meter.rate(),
+            loss=self.position.epoch_sums[0] / max(self.position.epoch_examples, 1.0),
+            seconds_left=self._seconds_left(step),
+        )
+
+    @timed("agreement")
+    def _checkpoint_is_due(self) -> bool:
+        step, every = self.position.step, self._checkpoint_every
+        if every.seconds is None:
+            # Not always at that step itself: it may lie between two meetings of the workers.
+            return self._epochs.next_multiple(every, self._last_saved_step) <= step
+        waited = time.monotonic() - self._checkpoint_clock
+        return self._backend.collectives.broadcast(waited >= every.seconds)  # by rank 0's clock
+
+
+# --------------------------------------------------------------------------------------------------
+# A run from its data to its result: takes up a checkpoint, trains, and leaves the status true whatever happens.
+
+
+_ENDLESS = 2**40
+# With profile=true, after the first calls of the graph: stamps within the steps cost a few per cent of them.
+_ONE_CALL_IN = 8
+
+
+class Session:
+    """One process's part of a run.
+
+    Args:
+      task, plan: what is trained, and how.
+      backend: started.
+    """
+
+    def __init__(self, task: Task, plan: RunPlan, backend: Backend):
+        self._task, self._plan, self._backend = task, plan, backend
+        self._progress: TrainingProgress | None = None
+        if plan.profile:
+            backend.time_steps(_ONE_CALL_IN)
+
+    def run(self, config: Mapping[str, Any], source: Source, validation: Any) -> RunResult:
+        """Trains to the end, from the last checkpoint of the plan's workdir if there is one.
+
+        Args:
+          config: saved as config.json; a run goes on only with the same one.
+          source: training examples.
+          validation: (features, labels), where the backend wants them; None for none.
+
+        Raises:
+          InputError, Interrupted, DivergedError, or whatever a callback raises; status.json says which.
+        """
+        with self._run_folder() as folder:
+            return self._run(config, source, validation, folder)
+
+    @contextlib.contextmanager
+    def _run_folder(self) -> Iterator[RunFolder | None]:
+        if self._plan.workdir is None or self._backend.rank != 0:
+            yield None
+            return
+        folder = RunFolder(self._plan.workdir, self._plan.keep_checkpoints)
+        self._backend.collectives.when_lost(lambda message: folder.set_status("failed", message))
+        try:
+            yield folder
+        finally:
+            folder.close()
+
+    def _run(
+        self,
+        config: Mapping[str, Any],
+        source: Source,
+        validation: Any,
+        folder: RunFolder | None,
+    ) -> RunResult:
+        task, plan, backend = self._task, self._plan, self._backend
+        log = folder.logger(self._show) if folder else self._show
+        lengths = {"num_examples": source.num_examples, "steps_per_epoch": source.steps_per_epoch}
+        config = {**config, **lengths}
+        # Rank 0 knows what was done before, and all do as it says.
+        saved = backend.collectives.broadcast(folder.check_config(config) if folder else None)
+        status = backend.collectives.broadcast(folder.status() if folder else {})
+        if saved and status.get("state") in ENDED:
+            return self._ended(status, saved)
+        check_same_everywhere(backend, config)
+        if saved:
+            total, bfloat16 = saved["total_steps"], saved.get("plan", {}).get("bfloat16")
+            if bfloat16 and plan.precision == "float32":
+                raise InputError(
+                    f"the run in {plan.workdir} was started with another precision than float32; use the same one to "
+                    "go on, or another workdir"
+                )
+        else:
+            bfloat16 = choose_for(
+                backend,
+                plan.precision,
+                task.model,
+                plan.global_batch_size,
+                jit_compile=plan.jit_compile,
+                log=log,
+            )
+            total = plan.total_steps(source.plan, lambda: self._measure_rate(source, bfloat16), log)
+        if folder and not saved:
+            resolved = plan.resolved(source.plan, total, backend)
+            if bfloat16:
+                resolved["bfloat16"] = bfloat16
+            folder.start({**config, "total_steps": total, "plan": resolved}, task.sidecar)
+        self._build(total, source, bfloat16)
+        if backend.note:
+            log(backend.note)
+        task.model.stop_training = False
+        visible = not plan.quiet and backend.rank == 0
+        with TrainingProgress(total, visible, task.counted) as progress:
+            self._progress = progress
+            run = Run(task, plan, backend, source, validation, total, folder, progress, log)
+            return _Turn(run, Meter(backend, self._trace(log))).take()
+
+    def _build(self, total: int, source: Source, bfloat16: Mapping[str, bool] | None) -> None:
+        self._task.build(
+            self._backend,
+            total,
+            source.steps_per_epoch,
+            jit_compile=self._plan.jit_compile,
+            bfloat16=bfloat16,
+        )
+
+    def _measure_rate(self, source: Source, bfloat16: Mapping[str, bool] | None) -> float:
+        """Steps per second."""
+        # For the trial the run is as good as endless: no schedule may find it too short.
+        self._build(_ENDLESS, source, bfloat16)
+        count = steps_per_call(source, self._plan.steps_wanted_per_call, self._backend.world_size)
+        return measure_steps_per_second(self._backend, source, count)
+
+    def _ended(self, status: dict[str, Any], saved: dict[str, Any]) -> RunResult:
+        """The result of a run that had ended before; its weights are put into the model."""
+        workdir, model = self._plan.workdir, self._task.whole
+        if status["state"] == "diverged":
+            raise DivergedError(f"the run in {workdir} diverged: {status['reason']}")
+        if self._backend.rank == 0:
+            model.optimizer = None  # or Keras would look for its slots in the file
+            model.load_weights(pathlib.Path(workdir or "") / "final.keras")
+        self._backend.collectives.broadcast_variables(v.value for v in model.variables)
+        self._show(f"the run in {workdir} is done: {status['reason']}")
+        return RunResult(
+            status["reason"], status["step"], saved["total_steps"], {}, status["last_record"]
+        )
+
+    def _trace(self, log: Callable[[str], None]) -> Trace | None:
+        plan = self._plan
+        if not plan.trace_steps or plan.workdir is None or self._backend.rank != 0:
+            return None
+        return Trace(plan.workdir, plan.trace_steps, self._backend, log)
+
+    def _show(self, line: str) -> None:
+        if not self._plan.quiet and self._backend.rank == 0:
+            (self._progress or TrainingProgress(1)).show(line)
+
+
+class _Turn:
+    """This process's turn at a run: from the last checkpoint to the end, or to where it is stopped."""
+
+    def __init__(self, run: Run, meter: Meter):
+        self._run, self._loop = run, Loop(run, meter)
+
+    def take(self) -> RunResult:
+        run = self._run
+        checkpoint = self._latest_checkpoint()
+        run.callbacks.call("on_train_begin")
+        self._resume(checkpoint)
+        del checkpoint  # which has its file open
+        try:
+            with StopRequest() as stop:
+                reason = self._loop.run(stop)
+            return self._finish(reason)
+        except (Interrupted, KeyboardInterrupt) as error:
+            self._set_status("interrupted", str(error) or "Ctrl-C")
+            raise
+        except DivergedError as error:
+            self._set_status("diverged", str(error))
+            raise
+        except BaseException as error:
+            with contextlib.suppress(Exception):
+                self._set_status("failed", f"{type(error).__name__}: {error}")
+            raise
+
+    def _latest_checkpoint(self) -> Checkpoint | None:
+        """The newest one; its arrays are rank 0's, and too much to tell all others at once."""
+        run, checkpoint = self._run, None
+        if run.folder:
+            checkpoint, complaints = run.folder.checkpoints.load_latest()
+            for complaint in complaints:
+                run.log(f"warning: {complaint}")
+        mine: Any = (checkpoint.step, {}, checkpoint.meta) if checkpoint else None
+        told: Any = run.backend.collectives.broadcast(mine)
+        return checkpoint or (Checkpoint(*told) if told else None)
+
+    def _resume(self, checkpoint: Checkpoint | None) -> None:
+        if checkpoint:
+            self._loop.restore(checkpoint)
+        self._run.backend.synchronize()
+        folder = self._run.folder
+        if folder is None:
+            return
+        step = checkpoint.step if checkpoint else 0
+        status = folder.status()
+        resumed = status.get("resumed_from_steps", [])
+        if status:
+            resumed = [*resumed, step]
+            self._run.log(f"going on from step {step}")
+        folder.truncate_metrics(step)
+        folder.set_status("running", resumed_from_steps=resumed, under_way=None)
+
+    def _finish(self, reason: str) -> RunResult:
+        run, loop = self._run, self._loop
+        loop.save()  # first, so that an interruption from here on costs no step
+        path = run.folder.path if run.folder else None
+        for line in write_profile(path, loop.meter.summary(), run.backend, loop.first_step):
+            run.log(line)
+        self._take_averages()
+        run.callbacks.call("on_train_end")
+        step = loop.position.step
+        run.backend.collectives.announce("validation", step)
+        record = loop.position.last_record | {
+            f"val_{name}_all": value for name, value in run.validate().items()
+        }
+        run.backend.sync_model()
+        if run.folder:
+            run.folder.save_model(run.task.whole, "final.keras")
+            run.folder.checkpoints.remove_old()  # where an earlier process was killed before it could
+            run.folder.set_status("done", reason, step=step, last_record=record)
+        run.log(f"done: {reason}")
+        return RunResult(reason, step, run.total_steps, run.callbacks.history, record)
+
+    def _take_averages(self) -> None:
+        """Averages that the optimizer keeps (`use_ema`) become the weights, as at the end of Keras's `fit`."""
+        backend, model = self._run.backend, self._run.task.model
+        optimizer = model.optimizer
+        if not optimizer.use_ema:
+            return
+        arrays = dict(backend.read())
+        if backend.rank == 0:
+            averages: dict[int, str] = {}  # of each weight Keras makes it before other slots
+            for i, (owner, _) in enumerate(slots_of(optimizer, model.trainable_variables)):
+                if owner is not None:
+                    averages.setdefault(owner, f"slots/{i}")
+            arrays |= {f"weights/{weight}": arrays[slot] for weight, slot in averages.items()}
+        backend.restore(arrays)
+        backend.synchronize()
+
+    def _set_status(self, state: str, reason: str) -> None:
+        if self._run.folder:
+            self._run.folder.set_status(state, reason)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tfmat import console
-from tfmat.config_schema import FREE_SECTIONS, OPTIONS
+from tfmat.config import FREE_SECTIONS, OPTIONS
 from tfmat.errors import InputError
 from tfmat.files import (
     as_json,

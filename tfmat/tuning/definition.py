@@ -1,25 +1,512 @@
-"""A config file makes a search, which may go on with another definition or not; a trial's values make a config file."""
+"""A search before it runs: its space, its definition, and its state on disk."""
 
 import dataclasses
+import itertools
+import math
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tfmat.config import (
+    FREE_SECTIONS,
+    OPTIONS,
     Config,
     apply_override,
     call_config_function,
     check_config,
+    check_saved_config,
     default_config,
     find_config_file,
     load_config,
 )
-from tfmat.config_schema import FREE_SECTIONS, OPTIONS
-from tfmat.errors import InputError
-from tfmat.files import as_json, first_difference, flatten
-from tfmat.tuning.space import Search
-from tfmat.tuning.state import SearchState
+from tfmat.errors import InputError, nearest
+from tfmat.files import as_json, check_json, first_difference, flatten, read_json, write_json
+from tfmat.report.run_files import read_metrics
+from tfmat.training.plan import RunPlan
+from tfmat.tuning.lock import Owner
+
+# --------------------------------------------------------------------------------------------------
+# What a config file says about a search: the space and how to go through it.
+
+
+ALGORITHMS = ("random", "bayesian", "hyperband")
+Condition = Mapping[str, tuple[Any, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Float:
+    """A number between `low` and `high`, both included; `scale` is linear or log.
+
+    `only_if` (also of Int and Choice): name of another hyper-parameter -> its values for which this one exists, such
+    as `{"optimizer.name": ("sgd", "lars")}` for a momentum.
+    """
+
+    low: float
+    high: float
+    scale: str = "linear"
+    only_if: Condition | None = None
+
+    def check(self, name: str) -> None:
+        """InputError where the limits are none."""
+        _check_limits(name, self.low, self.high, self.scale)
+
+
+@dataclasses.dataclass(frozen=True)
+class Int:
+    """A whole number between `low` and `high`, both included, in steps of `step`; `scale` is linear or log."""
+
+    low: int
+    high: int
+    step: int = 1
+    scale: str = "linear"
+    only_if: Condition | None = None
+
+    def check(self, name: str) -> None:
+        """InputError where the limits are none."""
+        _check_limits(name, self.low, self.high, self.scale)
+        if not all(isinstance(v, int) for v in (self.low, self.high, self.step)) or self.step < 1:
+            raise InputError(f"search space: {name} is {self}; give whole numbers")
+        if self.scale == "log" and self.step != 1:
+            raise InputError(f"search space: {name} has scale='log' and a step; leave one out")
+
+
+class Choice:
+    """One of several values; tuples are valid too: `Choice((125,), (250,), (125, 125))`."""
+
+    def __init__(self, *values: Any, only_if: Condition | None = None):
+        self.values = tuple(tuple(v) if isinstance(v, list) else v for v in values)
+        self.only_if = only_if
+
+    def check(self, name: str) -> None:
+        """InputError where there is nothing to choose from."""
+        if len(self.values) < 2 or len(set(map(repr, self.values))) < len(self.values):
+            raise InputError(f"search space: {name} needs two or more different values to choose")
+
+    @property
+    def keys(self) -> list[Any]:
+        """The values as keras-tuner knows them: numbers and words as they are, anything else by its text."""
+        kinds = {type(value) for value in self.values}
+        plain = len(kinds) == 1 and kinds <= {int, float, str}
+        return list(self.values) if plain else [value_text(value) for value in self.values]
+
+    def value(self, key: Any) -> Any:
+        """The value of a key."""
+        return self.values[self.keys.index(key)]
+
+
+Hyperparameter = Float | Int | Choice
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """A search: what `get_search()` of a config file returns, beside `get_config()`, the config that it varies.
+
+    Trials are compared at equal epochs or equal time, as the config's `train_for` says.
+
+    Attributes:
+      space: config key -> Float, Int or Choice.
+      algorithm: random, bayesian or hyperband, of keras-tuner.
+      max_trials: how many trials; None only for hyperband, whose brackets then say it.
+      seeds: runs of each trial, with the seeds `seed`, `seed` + 1 ... of the config; their mean counts.
+      objective: a column of metrics.jsonl; the best epoch counts.
+      direction: whether the objective is to be small (min) or large (max).
+      objective_scale: the oracle sees the objective's logarithm (log, right for losses) or itself (linear).
+      stop_hopeless: end a trial whose best value so far is worse than the median of the others' at the same place.
+      hopeless_after: how many trials must have ended before one can be hopeless.
+      hopeless_grace: share of the training that no trial is judged in.
+      max_failed_trials: so many failed trials in a row end the search.
+      seed: of the oracle, 1 or more.
+      initial_points: bayesian: random trials before the first model (None: three a hyper-parameter).
+      factor, iterations: hyperband: what is left of each rung (one in `factor`), and how often the brackets are run.
+      rungs: hyperband, where `train_for` is not in epochs: the training in so many parts.
+    """
+
+    space: Mapping[str, Hyperparameter]
+    algorithm: str = "bayesian"
+    max_trials: int | None = 30
+    seeds: int = 1
+    objective: str = "val_loss"
+    objective_scale: str = "log"
+    stop_hopeless: bool = True
+    hopeless_after: int = 5
+    hopeless_grace: float = 0.25
+    max_failed_trials: int = 3
+    seed: int = 1
+    initial_points: int | None = None
+    factor: int = 3
+    iterations: int = 1
+    rungs: int = 9
+    direction: str = "min"
+
+    @property
+    def sign(self) -> float:
+        """1 or -1: the objective times this is to be small."""
+        return -1.0 if self.direction == "max" else 1.0
+
+    def check(self) -> None:
+        """InputError where the search cannot be run."""
+        if not self.space:
+            raise InputError("the search space is empty; name a config key in Search(space={...})")
+        if self.algorithm not in ALGORITHMS:
+            raise InputError(
+                f"search algorithm is '{self.algorithm}'{nearest(self.algorithm, ALGORITHMS)}"
+            )
+        if self.objective_scale not in ("log", "linear"):
+            raise InputError(f"objective_scale is '{self.objective_scale}'; give log or linear")
+        if self.direction not in ("min", "max"):
+            raise InputError(f"direction of the search is '{self.direction}'; give min or max")
+        for name in ("seeds", "hopeless_after", "max_failed_trials", "seed", "iterations", "rungs"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise InputError(f"{name} of the search is {getattr(self, name)}; give 1 or more")
+        if self.factor < 2:
+            raise InputError(f"factor of the search is {self.factor}; give 2 or more")
+        if self.max_trials is None and self.algorithm != "hyperband":
+            raise InputError("max_trials of the search is None; only hyperband ends by itself")
+        if self.max_trials is not None and self.max_trials < 1:
+            raise InputError(f"max_trials is {self.max_trials}; give 1 or more")
+        for name, parameter in self.space.items():
+            self._check_parameter(name, parameter)
+
+    def _check_parameter(self, name: str, parameter: Hyperparameter) -> None:
+        option = OPTIONS.get(name)
+        if option is None:
+            raise InputError(
+                f"search space: unknown config key '{name}'{nearest(name, [*OPTIONS])}"
+            )
+        if not isinstance(parameter, Float | Int | Choice):
+            raise InputError(f"search space: {name} is {parameter!r}; give Float, Int or Choice")
+        parameter.check(name)
+        values = (
+            parameter.values if isinstance(parameter, Choice) else (parameter.low, parameter.high)
+        )
+        for value in values:
+            option.check(value)
+        # keras-tuner conditions look back only.
+        earlier = list(itertools.takewhile(lambda other: other != name, self.space))
+        for parent, wanted in (parameter.only_if or {}).items():
+            other = self.space.get(parent)
+            if parent not in earlier or not isinstance(other, Choice):
+                raise InputError(
+                    f"search space: {name} exists only for values of {parent}, which must be a Choice before it"
+                )
+            for value in wanted:
+                if value not in other.values:
+                    raise InputError(f"search space: {name}: {value!r} is no choice of {parent}")
+
+    def to_json(self) -> dict[str, Any]:
+        """The search as plain values, for search.json."""
+        content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        content["space"] = {
+            name: {"kind": type(p).__name__, **as_json(vars(p))} for name, p in self.space.items()
+        }
+        return content
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "Search":
+        """The inverse of `to_json`."""
+        content = check_json(content, dict[str, Any], "definition")
+        entries = check_json(content.get("space"), dict[str, dict[str, Any]], "definition.space")
+        space: dict[str, Hyperparameter] = {}
+        for name, saved in entries.items():
+            space[name] = _hyperparameter(f"definition.space.{name}", saved)
+        kinds = {field.name: field.type for field in dataclasses.fields(cls)}
+        given = {name: content[name] for name in kinds if name in content and name != "space"}
+        for name, value in given.items():
+            check_json(value, kinds[name], f"definition.{name}")
+        search = cls(space, **given)
+        search.check()
+        return search
+
+    def check_values(self, values: Mapping[str, Any], where: str) -> None:
+        """InputError where the values of a trial are none of this space."""
+        for name, parameter in self.space.items():
+            value = values.get(name, parameter)
+            if value is parameter:
+                continue
+            if not isinstance(parameter, Choice):
+                OPTIONS[name].check(value)
+            elif value not in parameter.keys:
+                raise InputError(f"{where}: {name} is {value!r}, which is not in the space")
+
+    def config_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """A trial's values as the config takes them, in the order of the space."""
+        return {
+            name: parameter.value(values[name]) if isinstance(parameter, Choice) else values[name]
+            for name, parameter in self.space.items()
+            if name in values
+        }
+
+    def scales(self) -> dict[str, str]:
+        """Hyper-parameter -> linear or log: how its values are best drawn."""
+        scales = {}
+        for name, parameter in self.space.items():
+            values = parameter.keys if isinstance(parameter, Choice) else []
+            numbers = [v for v in values if not isinstance(v, str) and v > 0]
+            wide = len(numbers) == len(values) > 0 and max(numbers) >= 8 * min(numbers)
+            scales[name] = getattr(parameter, "scale", "log" if wide else "linear")
+        return scales
+
+    def max_units(self, base: Config) -> int:
+        """Hyperband: the parts that a full training has; epochs where it is measured in them."""
+        duration = RunPlan.of_config(base).train_for
+        return max(1, round(duration.value)) if duration.unit == "epochs" else self.rungs
+
+
+def _hyperparameter(where: str, saved: dict[str, Any]) -> Hyperparameter:
+    kind = {"Float": Float, "Int": Int, "Choice": _SavedChoice}.get(str(saved.get("kind")))
+    if kind is None:
+        raise InputError(f"{where}.kind is {saved.get('kind')!r}; expected Float, Int or Choice")
+    only_if = check_json(saved.get("only_if"), dict[str, list[Any]] | None, f"{where}.only_if")
+    found = check_json({**saved, "only_if": None}, kind, where)
+    condition = _tuples(only_if)
+    if isinstance(found, _SavedChoice):
+        return Choice(*map(_tuples, found.values), only_if=condition)
+    return dataclasses.replace(found, only_if=condition)
+
+
+@dataclasses.dataclass(frozen=True)
+class _SavedChoice:
+    values: list[Any]
+
+
+def value_text(value: Any) -> str:
+    """A value as on the command line: `125,125` for a tuple."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _check_limits(name: str, low: float, high: float, scale: str) -> None:
+    if scale not in ("linear", "log"):
+        raise InputError(f"search space: {name} has scale='{scale}'; give linear or log")
+    if not low < high or (scale == "log" and low <= 0):
+        wanted = "0 < low < high" if scale == "log" else "low < high"
+        raise InputError(f"search space: {name} goes from {low} to {high}; give {wanted}")
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _tuples(item) for key, item in value.items()}
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+# --------------------------------------------------------------------------------------------------
+# `search.json`: everything that is known of a search, in one file that is whole or absent.
+
+
+FORMAT = 1
+# A worker's name, and seconds since 1970 from which and until when it ran a trial; None while it does.
+Interval = tuple[str, float, float | None]
+# Of a trial. The first two may be run; the others have ended, each counted once.
+WAITING, RUNNING, DONE, STOPPED, DIVERGED, FAILED = (
+    "waiting",
+    "running",
+    "done",
+    "stopped",
+    "diverged",
+    "failed",
+)
+STATES = (WAITING, RUNNING, DONE, STOPPED, DIVERGED, FAILED)
+
+
+class _Base(TypedDict):
+    """What is read of a config as it stands; the rest has its defaults."""
+
+    train_for: str
+    seed: int
+    data: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How the trials of a search are run.
+
+    Attributes:
+      data_dir, backend: of `tfmat train`.
+      trial_launcher: words in front of it, such as `mpirun -np 2`; empty for none.
+      trial_command: another command instead of `tfmat train`, in which {config}, {workdir} and {seed} are replaced;
+        empty for `tfmat train`. It leaves config.json (`total_steps`), metrics.jsonl and status.json in its workdir.
+      lease: seconds without a sign of life after which a worker on another machine counts as dead.
+      reports: whether each trial's network is measured on the test curves, and has a report.
+    """
+
+    data_dir: str = "data"
+    backend: str = "single"
+    trial_launcher: str = ""
+    trial_command: str = ""
+    lease: float = 60.0
+    reports: bool = False
+
+
+@dataclasses.dataclass
+class TrialRecord:
+    """One trial.
+
+    Attributes:
+      trial_id: four digits, in the order of their start.
+      values: config key -> value, as keras-tuner knows them; only those that exist for this trial.
+      folder: name of the folder in trials/; that of the lower rung where Hyperband goes on with its run.
+      fraction: of the whole training, after which this trial ends (rungs of Hyperband).
+      state: see STATES.
+      reason: why it ended so, one line.
+      value: the objective, mean over the seeds; None where there is none.
+      oracle_value: what the oracle was told.
+      claim: the present claim on it, a word that no other claim shares; its owner and its process see `claims.py`.
+      worker: who holds it, or held it last.
+      owner: process of that worker.
+      intervals: one each time that it ran.
+      lost: how often the worker that ran it died.
+    """
+
+    trial_id: str
+    values: dict[str, Any]
+    folder: str
+    fraction: float = 1.0
+    state: str = WAITING
+    reason: str = ""
+    value: float | None = None
+    oracle_value: float | None = None
+    claim: str = ""
+    worker: str = ""
+    owner: Owner = dataclasses.field(default_factory=lambda: Owner())
+    intervals: list[Interval] = dataclasses.field(default_factory=list)
+    lost: int = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether it counts."""
+        return self.state not in (WAITING, RUNNING)
+
+
+@dataclasses.dataclass
+class SearchState:
+    """A search.
+
+    Attributes:
+      definition: the Search as JSON.
+      base: the config that it varies, as JSON.
+      trial_command, backend, data_dir, ...: in `options`: how trials are run.
+      oracle: state of keras-tuner's oracle; {} before the first suggestion.
+      trials: in the order of their start.
+      end_order: ids in the order of their end.
+      ended: why no further trial starts, or "".
+      failed: the search ended because too many trials failed.
+    """
+
+    definition: dict[str, Any]
+    base: dict[str, Any]
+    options: dict[str, Any]
+    oracle: dict[str, Any] = dataclasses.field(default_factory=dict)
+    trials: dict[str, TrialRecord] = dataclasses.field(default_factory=dict)
+    end_order: list[str] = dataclasses.field(default_factory=list)
+    ended: str = ""
+    failed: bool = False
+
+    def with_state(self, *states: str) -> list[TrialRecord]:
+        """The trials in one of these states, the oldest first."""
+        return [trial for trial in self.trials.values() if trial.state in states]
+
+    def ended_trials(self) -> Iterator[TrialRecord]:
+        """Trials that count, in the order of their end."""
+        return (self.trials[trial_id] for trial_id in self.end_order)
+
+    def failures_in_a_row(self) -> int:
+        """How many trials failed since the last one that did not."""
+        count = 0
+        for trial in self.ended_trials():
+            count = count + 1 if trial.state == FAILED else 0
+        return count
+
+    def best(self) -> TrialRecord | None:
+        """The trial with the best value: of those that trained to the end, where there is one."""
+        for states, shortest in (((DONE,), 1.0), ((DONE,), 0.0), ((STOPPED,), 0.0)):
+            found = [t for t in self.with_state(*states) if t.fraction >= shortest]
+            found = [t for t in found if t.value is not None and math.isfinite(t.value)]
+            if found:
+                choose = max if self.definition.get("direction") == "max" else min
+                return choose(found, key=lambda trial: trial.value or 0.0)
+        return None
+
+    def worst_oracle_value(self) -> float | None:
+        """The largest that the oracle was told."""
+        told = [t.oracle_value for t in self.trials.values() if t.oracle_value is not None]
+        return max(told, default=None)
+
+    def median_seconds(self) -> float | None:
+        """How long a trial takes, over those that are done."""
+        times = [
+            sum(end - start for _, start, end in trial.intervals if end is not None)
+            for trial in self.with_state(DONE, STOPPED, DIVERGED)
+        ]
+        return statistics.median(times) if times else None
+
+
+def state_path(workdir: str | os.PathLike) -> pathlib.Path:
+    """Where a search's state lies."""
+    return pathlib.Path(workdir) / "search.json"
+
+
+def read_state(workdir: str | os.PathLike) -> SearchState:
+    """Reads search.json; needs no lock, since it is whole at any time.
+
+    Raises:
+      InputError: there is no search, or it is of another version of tfmat.
+    """
+    path = state_path(workdir)
+    if not path.exists():
+        raise InputError(
+            f"{path} does not exist; start a search: tfmat tune --config=configs/tune.py --workdir={workdir}"
+        )
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise InputError(f"{path} is of another version of tfmat; choose another --workdir")
+    state: SearchState = check_json(content, SearchState, path)
+    try:
+        _check_sense(state)
+    except InputError as error:
+        raise InputError(f"{path} is damaged: {error}") from error
+    return state
+
+
+def _check_sense(state: SearchState) -> None:
+    """InputError where the parts of a state, each of the right type, do not belong together."""
+    check_json(state.options, Options, "options")
+    check_json(state.base, _Base, "base")
+    _, unknown_keys = check_saved_config(state.base)
+    if unknown_keys:
+        raise InputError(f"base: {', '.join(unknown_keys)} of it is no config key")
+    search = Search.from_json(state.definition)
+    for trial_id, record in state.trials.items():
+        here = f"trials.{trial_id}"
+        if record.trial_id != trial_id or not _is_name(record.folder) or not _is_name(trial_id):
+            raise InputError(f"{here}: trial_id is {record.trial_id!r}, folder {record.folder!r}")
+        if record.state not in STATES:
+            raise InputError(f"{here}: state is {record.state!r}")
+        if record.ended != (trial_id in state.end_order):
+            raise InputError(f"{here}: state is {record.state}, and end_order says otherwise")
+        search.check_values(record.values, here)
+    unknown = [trial_id for trial_id in state.end_order if trial_id not in state.trials]
+    if unknown or len(set(state.end_order)) < len(state.end_order):
+        raise InputError(f"end_order: {', '.join(unknown) or 'a trial stands in it twice'}")
+
+
+def _is_name(text: str) -> bool:
+    """Whether it is the name of one folder, and no path that leads elsewhere."""
+    return text not in ("", ".", "..") and "/" not in text and "\0" not in text
+
+
+def write_state(workdir: str | os.PathLike, state: SearchState) -> None:
+    """Writes search.json, whole or not at all; only under the lock."""
+    content = {"format": FORMAT, **dataclasses.asdict(state)}
+    write_json(state_path(workdir), as_json(content))
+
+
+# --------------------------------------------------------------------------------------------------
+# A config file makes a search, which may go on with another definition or not; a trial's values make a config file.
+
 
 # What a definition may change when a search goes on: the suggestions stay what they were.
 CHANGEABLE = frozenset(
@@ -135,3 +622,92 @@ def check_same(
                 f"the search in {workdir} was started with another {what}: {key} was {before.get(key)}, "
                 f"is {now.get(key)}; use the same config file to go on, or another --workdir"
             )
+
+
+# --------------------------------------------------------------------------------------------------
+# When a trial is hopeless: the median rule.
+#
+# A trial ends where its best value so far is worse than the median of the values of the trials that are done, at the
+# same
+# place of the training (Golovin et al., "Google Vizier", KDD 2017, section 3.2.2; in the form of Optuna's
+# MedianPruner,
+# which takes the others' values and not their running averages: those would let nearly every loss pass).
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """The course of one run.
+
+    Attributes:
+      position: [records], epochs or seconds: what trials are compared at.
+      progress: [records], share of the whole training.
+      values: [records], the objective.
+    """
+
+    position: NDArray[np.float64]
+    progress: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+    def until(self, fraction: float) -> "Curve":
+        """Its part up to the first record at or after this share of the steps."""
+        count = int((self.progress < fraction - 1e-9).sum()) + 1
+        return Curve(self.position[:count], self.progress[:count], self.values[:count])
+
+
+def read_curve(run_folder: pathlib.Path, objective: str, train_for: str) -> Curve:
+    """The curve of a run's folder, as far as it has come; empty where there is none.
+
+    Args:
+      objective: column of metrics.jsonl.
+      train_for: of the config. Where it is in epochs, the share of the training is that of its epochs: with a growing
+        batch they have different numbers of steps.
+    """
+    duration = RunPlan().changed(train_for=train_for).train_for
+    position = "epoch" if duration.seconds is None else "seconds"
+    of, whole = ("epoch", duration.value) if duration.unit == "epochs" else ("step", 0.0)
+    lines = read_metrics(run_folder / "metrics.jsonl")
+    if not whole:
+        path = run_folder / "config.json"
+        try:
+            whole = check_json(read_json(path), _Whole, path)["total_steps"]
+        except InputError:
+            lines = []
+    rows = [
+        (line[position], line[of] / whole, line[objective])
+        for line in lines
+        if all(_is_number(line.get(key)) for key in (position, of, objective)) and whole > 0
+    ]
+    columns = np.array(rows, float).reshape(-1, 3).T
+    return Curve(*columns)
+
+
+class _Whole(TypedDict):
+    total_steps: int
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def hopeless(curve: Curve, others: Sequence[Curve], at_least: int, sign: float = 1.0) -> str:
+    """Why the trial of this curve is hopeless, or "": see the module.
+
+    Args:
+      curve, others: of which small values are good.
+      at_least: so many others must be that far.
+      sign: by which the objective was multiplied for that.
+    """
+    if not len(curve.values):
+        return ""
+    place = curve.position[-1]
+    reached = [
+        float(other.values[other.position <= place][-1])
+        for other in others
+        if len(other.values) and other.position[0] <= place <= other.position[-1] + 1e-9
+    ]
+    if len(reached) < at_least:
+        return ""
+    best, median = float(curve.values.min()), statistics.median(reached)
+    if best <= median:
+        return ""
+    return f"hopeless: {sign * best:.4g} at best, the median of the others there is {sign * median:.4g}"

@@ -8,12 +8,8 @@ from tfmat.config import Config
 from tfmat.console import clock_text, log
 from tfmat.errors import InputError
 from tfmat.files import make_folder
-from tfmat.tuning.claims import Claims, oracle_of
-from tfmat.tuning.results import write_results
-from tfmat.tuning.space import Search
-from tfmat.tuning.state import Options, SearchState, read_state, state_path
-from tfmat.tuning.status import Summary, summarize
-from tfmat.tuning.supervisor import Supervisor
+from tfmat.tuning.definition import Options, Search, SearchState, read_state, state_path
+from tfmat.tuning.workers import Claims, Summary, Supervisor, oracle_of, summarize, write_results
 
 # In a search's folder: its project of keras-tuner, once it has ended.
 KERAS_TUNER = "keras_tuner"

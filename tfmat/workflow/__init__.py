@@ -1,9 +1,7 @@
 """The main job, made of what the rooms offer."""
 
 from tfmat.workflow.dataset import curve_settings, make_dataset
-from tfmat.workflow.job import main_job, plan_job
-from tfmat.workflow.results import calibrate_run
-from tfmat.workflow.train import sidecar
+from tfmat.workflow.job import calibrate_run, main_job, plan_job, sidecar
 
 __all__ = [
     "calibrate_run",

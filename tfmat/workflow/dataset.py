@@ -6,7 +6,7 @@ from tfmat.config import Config, default_config
 from tfmat.console import log, progress_bar
 from tfmat.curves.setting_checks import OBSERVATION
 from tfmat.curves.settings import CurveSettings
-from tfmat.data.packed import (
+from tfmat.data.dataset import (
     PackedDataset,
     dataset_folder,
     generate_dataset,

@@ -8,14 +8,12 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfmat.data.labelled import PARTS
-from tfmat.data.manifest import plain_name
+from tfmat.data.dataset import plain_name
+from tfmat.data.imported import PARTS
 from tfmat.errors import InputError
 from tfmat.materials.law import Array
-from tfmat.simulators.campaign import Campaign
-from tfmat.simulators.dataset import parts_of, runs_folder
-from tfmat.simulators.forward import ForwardNetwork, inputs_of
-from tfmat.simulators.law_file import Facts, write_law
+from tfmat.specimens.campaign import Campaign, parts_of, runs_folder
+from tfmat.specimens.emulator import Facts, ForwardNetwork, inputs_of, write_law
 from tfmat.training.trainer import Trainer
 
 FEWEST_RUNS = 50

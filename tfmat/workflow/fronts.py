@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tfmat.console import log, progress_bar
-from tfmat.data.memory import available_threads, check_memory
+from tfmat.data.dataset import available_threads, check_memory
 
 if TYPE_CHECKING:
     import keras
 
     from tfmat.backends.collectives import Collectives
-    from tfmat.data.kept import Kept
-    from tfmat.data.packed import PackedDataset
+    from tfmat.data.dataset import Kept, PackedDataset
     from tfmat.identification.identifier import Identifier
 
 # Short NumPy calls pay for many records at once; still there is work for several processes, and progress to tell.
@@ -35,9 +34,8 @@ def parted(model: "keras.Model") -> tuple["keras.Model | None", "keras.Model"]:
     """
     import keras
 
-    from tfmat.models.law_fit import LawFit
-    from tfmat.models.plastic_spectrum import PlasticSpectrum
-    from tfmat.models.test_sets import SeenTests
+    from tfmat.networks.law_fit import LawFit, SeenTests
+    from tfmat.networks.plastic_spectrum import PlasticSpectrum
 
     for layer in model.layers:
         alone = isinstance(layer, PlasticSpectrum | LawFit) and layer.input is model.inputs[0]
@@ -103,7 +101,7 @@ def represented(
     what was interrupted goes on, and runs on the same records begin at once. Where only some `rows` are wanted, these
     alone come back, and only blocks that hold some of them are worked on.
     """
-    from tfmat.models.law_fit import LawFit
+    from tfmat.networks.law_fit import LawFit
 
     shape = (len(features), *front.output_shape[1:])
     numbers = math.prod(shape[1:])
@@ -154,7 +152,7 @@ def _seeing(
     import tensorflow as tf
 
     from tfmat.identification.side_by_side import in_processes, one_thread_a_product
-    from tfmat.models.law_fit import LawFit
+    from tfmat.networks.law_fit import LawFit
 
     record = tf.TensorSpec([None, *features.shape[1:]])
     fit = front.layers[-1]

@@ -1,32 +1,483 @@
-"""The main job: curves -> network -> accuracy -> the parameters of an example curve.
+"""The main job: curves -> network -> accuracy -> the parameters of an example curve."""
 
-It is read from the config and checked before anything is made: here, or for another machine.
-"""
-
+import contextlib
 import dataclasses
 import math
 import pathlib
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tfmat.config import Config, goes_in_pieces
+from tfmat.console import log, open_console
+from tfmat.curves.example import example_curve, write_example_curve, write_example_tests
 from tfmat.curves.records import RecordForm
 from tfmat.curves.settings import CurveSettings
-from tfmat.data.memory import check_memory
-from tfmat.data.packed import PackedDataset, dataset_folder
+from tfmat.data.dataset import PackedDataset, check_memory, dataset_folder
 from tfmat.errors import InputError
+from tfmat.files import make_folder, read_json, write_json
 from tfmat.training.plan import RunPlan
+from tfmat.training.run_folder import ENDED
 from tfmat.workflow.dataset import curve_settings, make_dataset, named_dataset, seed_and_counts
-from tfmat.workflow.results import calibrate_run, evaluate_run, identify_example, report_run
-from tfmat.workflow.train import curves_to_train, train
+from tfmat.workflow.fronts import parted, represented
 
 if TYPE_CHECKING:
+    import keras
+
     from tfmat.backends import Backend, BackendOptions
-    from tfmat.ranks.processes import Processes
+    from tfmat.curves.cleaning import MeasuredCurve
+    from tfmat.curves.measured_tests import MeasuredRecord
+    from tfmat.identification.identifier import Identifier
+    from tfmat.identification.uncertainty import Calibration, Spread
+    from tfmat.launch.processes import Processes
+    from tfmat.materials.law import Array
+    from tfmat.training.run import RunResult
+
+# --------------------------------------------------------------------------------------------------
+# The network of a config, trained on a data set into a run's folder.
+
+
+def train(
+    config: Config, dataset: PackedDataset, plan: RunPlan, *, backend: "Backend"
+) -> "RunResult":
+    """Trains the config's network on the data set as planned, with the sidecar that gives its numbers a meaning."""
+    from tfmat.backends.options import has_stages
+    from tfmat.networks import build_for
+    from tfmat.optimizers import build_optimizer
+    from tfmat.training.run import Session, Task, make_source
+
+    num_outputs = len(dataset.parameters)
+    plan = plan.changed(shard_size=dataset.shard_size)
+    num_train = curves_to_train(config, dataset.num_train)
+    epochs = plan.epochs(num_train)
+    model = build_for(config, dataset)
+    if backend.rank == 0:
+        log(f"network: {model.count_params():,} parameters, {num_outputs} outputs")
+        if backend.world_size > 1:
+            log(f"{backend.name}: {_shares(backend, config.global_batch_size)}")
+        uses_mesh = backend.name == "dtensor" or has_stages(backend.options.mesh)
+        if not uses_mesh and backend.options.mesh.num_devices > 1:
+            log(
+                f"note: mesh={config.mesh} is for --backend=dtensor; {backend.name} does not use it"
+            )
+
+    def make_optimizer(total_steps: int, steps_per_epoch: int) -> "keras.optimizers.Optimizer":
+        steps = plan.steps(epochs, total_steps)
+        asked = epochs.steps(plan.warmup)
+        if backend.rank == 0 and steps.warmup < asked:
+            log(
+                f"note: optimizer.warmup={config.optimizer.warmup} takes {asked} steps, the whole run {total_steps}; "
+                f"the warm-up is cut to a tenth of the run (steps: {steps.warmup})"
+            )
+        # A local step sees no more of a batch than the worker's own part.
+        parts = backend.world_size if backend.options.trains_apart else 1
+        return build_optimizer(
+            config.optimizer,
+            steps,
+            global_batch_size=-(-plan.global_batch_size // parts),
+            seed=plan.seed,
+        )
+
+    front, trained = parted(model)
+    task = Task(
+        trained,
+        whole=model,
+        optimizer=make_optimizer,
+        **losses_and_metrics(config, dataset, model, compiled=compiles_loss(config, backend)),
+        callbacks=_callbacks(config, plan, backend),
+        sidecar=sidecar(config, dataset),
+        counted="curves",
+    )
+    session = Session(task, plan, backend)
+    rows = (
+        slice(num_train),
+        slice(dataset.num_train, dataset.num_train + dataset.num_validation),
+    )
+    features = dataset.features
+    if front is not None and not _has_ended(plan, backend):
+        features = represented(front, features[: rows[1].stop], backend.collectives, dataset.kept)
+    elif front is not None:  # nothing trains; only the shape counts
+        features = np.broadcast_to(np.float32(0.0), (rows[1].stop, *front.output_shape[1:]))
+    training, validation = ((features[part], dataset.labels[part]) for part in rows)
+    saved = {
+        **config.to_dict(),
+        "data_dir": str(dataset.folder.resolve()),
+        "data_id": dataset.manifest["id"],
+    }
+    return session.run(saved, make_source(*training, plan, backend), backend.place(validation))
+
+
+def curves_to_train(config: Config, num_train: int) -> int:
+    """How many of a data set's `num_train` training curves train; InputError where the config wants more."""
+    wanted: int = config.data.num_train or num_train
+    if wanted > num_train:
+        raise InputError(
+            f"data.num_train={wanted} is more than the {num_train} training curves that there are; give fewer, or "
+            "more curves"
+        )
+    return wanted
+
+
+def _has_ended(plan: RunPlan, backend: "Backend") -> bool:
+    """Whether the run was trained before, as rank 0 finds it."""
+    file = pathlib.Path(plan.workdir or ".") / "status.json"
+    ended = backend.rank == 0 and file.is_file() and read_json(file).get("state") in ENDED
+    return bool(backend.collectives.broadcast(ended))
+
+
+def _callbacks(config: Config, plan: RunPlan, backend: "Backend") -> list[Any]:
+    """Keras callbacks of this rank. What begins with the training is done once this process is sure to train."""
+    from keras.callbacks import EarlyStopping, LambdaCallback, TensorBoard
+
+    from tfmat.launch.doctor import record_session
+
+    callbacks: list[Any] = []
+    workdir = plan.workdir or "."
+    if backend.rank == 0:
+        folder = make_folder(workdir)
+        callbacks = [
+            TensorBoard(str(folder / "tensorboard"), write_graph=False),
+            LambdaCallback(on_train_begin=lambda logs: record_session(folder)),
+        ]
+    if backend.name == "dtensor":
+        callbacks.append(
+            LambdaCallback(on_train_begin=lambda logs: _report_devices(backend, workdir))
+        )
+    if config.callbacks.early_stopping_patience:
+        callbacks.append(EarlyStopping(patience=config.callbacks.early_stopping_patience))
+    return callbacks
+
+
+def _report_devices(workers: "Backend", workdir: str) -> None:
+    """What each device of a mesh holds: printed, and in `devices.json`."""
+    held = workers.bytes_per_device()  # type: ignore[attr-defined]
+    if workers.rank != 0:
+        return
+    notices = list(workers.plan.notices)  # type: ignore[attr-defined]
+    write_json(
+        pathlib.Path(workdir) / "devices.json",
+        {"mesh": str(workers.options.mesh), "bytes_per_device": held, "notices": notices},
+    )
+    for notice in notices:
+        log(f"note: {notice}")
+    parts = ", ".join(f"{part} {max(values):,}" for part, values in held.items() if values)
+    log(f"bytes on each device of mesh {workers.options.mesh}: {parts}")
+
+
+def sidecar(config: Config, dataset: PackedDataset) -> dict[str, Any]:
+    """What the network's inputs and outputs mean: `model.json`."""
+    uncertainty = config.model.uncertainty
+    return {
+        "format": {"none": 1, "gaussian": 2, "flow": 3}[uncertainty],
+        "law": config.law,
+        "parameters": [vars(parameter) for parameter in dataset.parameters],
+        "curves": dataset.settings.to_json() if dataset.settings else None,
+        "num_points": int(dataset.features.shape[1]),
+        "input_scale": list(dataset.input_scale),
+        **({} if uncertainty == "none" else {"uncertainty": uncertainty}),
+    }
+
+
+def compiles_loss(config: Config, backend: "Backend") -> bool:
+    """Whether XLA compiles the loss of a posterior: not on a mesh, on GPUs, or where it compiles the whole step."""
+    import tensorflow as tf
+
+    on_cpu = not tf.config.list_logical_devices("GPU")
+    return on_cpu and backend.name != "dtensor" and not config.jit_compile
+
+
+def losses_and_metrics(
+    config: Config, dataset: PackedDataset, model: "keras.Model", *, compiled: bool = False
+) -> dict[str, Any]:
+    """The Trainer's: the mean squared error, one more a parameter where there are several, and `nll` of a variance.
+
+    A model with a posterior head has one loss: the mean of minus the logarithm of the density of the labels, which can
+    be compiled by itself.
+    """
+    from tfmat.networks.factory import negative_log_likelihood, squared_error_of_mean
+    from tfmat.networks.flow import POSTERIOR
+
+    def squared_error(column: int) -> Callable[[Any, Any], Any]:
+        return lambda labels, outputs: (labels[:, column] - outputs[:, column]) ** 2
+
+    count, metrics = len(dataset.parameters), {}
+    if count > 1:
+        metrics = {f"mse_{p.name}": squared_error(i) for i, p in enumerate(dataset.parameters)}
+    _check_loss_weights(config.loss_weights, count)
+    if config.model.uncertainty == "flow":
+        flow = model.get_layer(POSTERIOR)
+        return {"loss": flow.compiled_loss() if compiled else flow.loss}
+    loss = squared_error_of_mean(count, config.loss_weights)
+    if config.model.uncertainty == "none":
+        return {"loss": loss, "metrics": metrics}
+    likelihood = negative_log_likelihood(count)
+    return {
+        "loss": loss,
+        "auxiliary_loss": likelihood,
+        "metrics": {**metrics, "nll": likelihood},
+    }
+
+
+def _shares(backend: "Backend", global_batch_size: int) -> str:
+    workers, steps = backend.world_size, backend.options.local_steps
+    every = f" every {steps} steps" if steps > 1 else ""
+    if backend.options.averaging:
+        return (
+            f"{workers} workers take turns at parts of each batch of {global_batch_size}, and average their weights "
+            f"two by two{every}"
+        )
+    shares = "take turns at batches" if backend.hands_out_batches else "share each batch"
+    meet = every and f", and meet{every}"
+    beside = ", while they take the next" if backend.options.overlap_meetings else ""
+    return f"{workers} workers {shares} of {global_batch_size}{meet}{beside}"
+
+
+def _check_loss_weights(weights: tuple[float, ...] | None, count: int) -> None:
+    if weights is not None and len(weights) != count:
+        raise InputError(
+            f"loss_weights has {len(weights)} numbers, the law has {count} parameters to identify; give one for each"
+        )
+
+
+# --------------------------------------------------------------------------------------------------
+# What follows a training: calibrated intervals, the accuracy, an example, a report; each left in the run's folder.
+
+
+# Intervals are made true on so many curves: with 50,000 errors the place of a 95 % interval's end is known to 0.1 % of
+# coverage; fewer than 200 say nothing of it.
+_FEWEST_CURVES, _MOST_CURVES = 200, 50_000
+# A spread is found of so many curves and draws of each: of 95 % coverage 5,000 curves know 0.3. Draws of the last
+# spread tell the next one well where that is near.
+_SPREAD_CURVES, _SPREAD_DRAWS, _MOST_ROUNDS, _NEAR = 5000, 200, 4, 0.05
+# Up to this many parameters the Bayes risk is integrated: 4 s of one processor for 2,000 curves, once a data set. The
+# sampled risk of more parameters takes a minute or so; `tfmat evaluate` adds it.
+_QUICK_REFERENCE, REFERENCE_CURVES = 2, 2000
+# Posteriors of a network that are taken wider than that tell little of its records.
+_DOUBTFUL_SPREAD = 1.5
+# Of the example's posterior, for its picture.
+_EXAMPLE_SAMPLES = 1000
+
+
+def calibrate_run(workdir: str, dataset: PackedDataset) -> None:
+    """Makes the best model's intervals true on validation curves, once; on rank 0 and after the training."""
+    from tfmat.identification.identifier import Identifier
+    from tfmat.identification.networks import read_sidecar, write_calibration
+    from tfmat.identification.uncertainty import Spread
+    from tfmat.workflow.fronts import know_fits
+
+    about = read_sidecar(workdir)
+    known = about.spread if about.uncertainty == "flow" else about.calibration
+    if known is None or known.num_curves:
+        return
+    identifier = Identifier.open(workdir)
+    if (rows := calibration_rows(identifier, dataset)) is not None:
+        know_fits(identifier, dataset, rows)
+    calibration = calibrate(identifier, dataset)
+    if calibration is None:
+        log("too few validation curves to calibrate the network's intervals")
+        return
+    write_calibration(workdir, calibration)
+    if isinstance(calibration, Spread):
+        doubt = ""
+        if calibration.value > _DOUBTFUL_SPREAD:
+            doubt = (
+                "; one that is so sure of what it does not know needs more curves, or more steps"
+            )
+        log(
+            f"the network's posteriors are taken {calibration.value:.3f} times as wide, as {calibration.num_curves:,} "
+            f"validation curves show{doubt}"
+        )
+        return
+    log(f"the network's intervals are calibrated on {calibration.num_curves:,} validation curves")
+
+
+def calibration_rows(identifier: "Identifier", dataset: PackedDataset) -> slice | None:
+    """The last validation curves, of which `calibrate` asks the network; None where it has no use for them.
+
+    They never train and, but for the choice of the best epoch on the first of them, are as good as new; the test curves
+    stay untouched.
+    """
+    count = min(dataset.num_validation, _MOST_CURVES)
+    if identifier.uncertainty == "none" or count < _FEWEST_CURVES:
+        return None
+    end = dataset.num_train + dataset.num_validation
+    return slice(
+        end - min(count, _SPREAD_CURVES if identifier.uncertainty == "flow" else count), end
+    )
+
+
+def calibrate(identifier: "Identifier", dataset: PackedDataset) -> "Calibration | Spread | None":
+    """The calibration of the network's std, or the spread of its posteriors, on the last validation curves.
+
+    Returns:
+      None where the network has neither, or the validation curves are too few.
+    """
+    from tfmat.identification.uncertainty import Calibration
+
+    rows = calibration_rows(identifier, dataset)
+    if rows is None:
+        return None
+    features, true_labels = dataset.features[rows], np.asarray(dataset.labels[rows], np.float64)
+    if identifier.uncertainty == "flow":
+        return _spread(identifier, features, true_labels)
+    labels, std = identifier.predict_with_std(features)
+    assert std is not None
+    return Calibration.measured(true_labels, np.clip(labels, 0.0, 1.0), std)
+
+
+def _spread(identifier: "Identifier", features: np.ndarray, true_labels: "Array") -> "Spread":
+    """The spread by which the network's joint regions hold these truths as often as they say."""
+    shape = (len(features), _SPREAD_DRAWS, true_labels.shape[1])
+    normal = np.random.default_rng(0).standard_normal(shape, np.float32)
+    squares: Array = np.sum(np.square(normal), axis=2, dtype=np.float64)
+    true_square = np.sum(np.square(identifier.standardized(features, true_labels)), axis=1)
+    before = identifier.spread
+    for _ in range(_MOST_ROUNDS):
+        now = identifier.spread
+        densities = identifier.draws_of(features, normal).log_density
+        true_density = identifier.log_density(features, true_labels)
+        identifier.spread = now.better(
+            densities, np.asarray(now.value**2 * squares), true_density, true_square, shape[2]
+        )
+        if abs(identifier.spread.value / now.value - 1.0) < _NEAR:
+            break
+    found, identifier.spread = identifier.spread, before
+    return found
+
+
+def evaluation_of(workdir: str) -> dict[str, Any]:
+    """What evaluation.json says of a run that is done; where there is none yet, the run is calibrated and evaluated.
+
+    Raises:
+      InputError: its data set is not there any more, or holds no test curves.
+    """
+    file = pathlib.Path(workdir) / "evaluation.json"
+    if not file.exists():
+        from tfmat.identification.evaluate import find_test_data
+        from tfmat.launch.runtime import prepare_tensorflow
+
+        dataset = PackedDataset.open(find_test_data(workdir), verify=False)
+        prepare_tensorflow(own_program=True)
+        calibrate_run(workdir, dataset)
+        _evaluate(workdir, dataset)
+    return dict(read_json(file))
+
+
+def _evaluate(workdir: str, dataset: PackedDataset) -> dict[str, Any]:
+    """Writes evaluation.json, with the reference where there is one that is quick, and returns it."""
+    from tfmat.identification.evaluate import add_reference, evaluate
+    from tfmat.identification.identifier import Identifier
+    from tfmat.identification.likelihood import has_unknown_errors
+    from tfmat.report.run_files import write_evaluation
+    from tfmat.workflow.fronts import know_fits
+
+    identifier = Identifier.open(workdir)
+    know_fits(identifier, dataset)
+    evaluation = evaluate(identifier, dataset)
+    settings = dataset.settings
+    is_sampled = settings is not None and has_unknown_errors(settings)
+    if len(dataset.parameters) <= _QUICK_REFERENCE and not is_sampled:
+        with contextlib.suppress(InputError):  # there can be none, as the report says
+            evaluation = add_reference(evaluation, identifier, dataset, REFERENCE_CURVES)
+    content = evaluation.to_json()
+    write_evaluation(workdir, content, **evaluation.arrays(dataset))
+    return content
+
+
+def evaluate_run(workdir: str, dataset: PackedDataset) -> None:
+    """Accuracy on the test curves, with the reference where that is quick: printed, and kept in the run's folder."""
+    from tfmat.report.tables import (
+        coverage_table,
+        evaluation_table,
+        posterior_table,
+        reference_table,
+    )
+
+    content = _evaluate(workdir, dataset)
+    open_console().print(evaluation_table(content))
+    if content["coverage"]:
+        open_console().print(coverage_table(content))
+    if content["posterior"]:
+        open_console().print(posterior_table(content))
+    if content["reference"]:
+        open_console().print(reference_table(content))
+
+
+def identify_example(workdir: str, settings: CurveSettings | None) -> None:
+    """Identifies an example of the law, a curve or tests; leaves its picture and its answer in the run's folder."""
+    if settings is None:
+        return
+    from tfmat.identification.identifier import Identifier
+    from tfmat.identification.record_answers import identify_all
+    from tfmat.report.run_files import write_example_picture, write_example_posterior
+    from tfmat.report.tables import identification_table
+
+    try:
+        path, measured = _example(workdir, settings)
+        identifier = Identifier.open(workdir)
+        samples = _EXAMPLE_SAMPLES if identifier.uncertainty == "flow" else 0
+        results = identify_all(identifier, measured, samples=samples)
+    except InputError as error:
+        if not settings.programmes():
+            raise
+        # A user's own law or test may simulate what no reader takes for one; the network is trained all the same.
+        log(f"no example was identified: {error}")
+        return
+    content = [result.to_json() for result in results]
+    write_json(pathlib.Path(workdir) / "example.json", content)
+    write_example_picture(workdir, results[0].picture())
+    if (posterior := results[0].posterior_picture()) is not None:
+        write_example_posterior(workdir, posterior)
+    open_console().print(identification_table(content))
+    what = "tests are" if settings.programmes() else "curve is"
+    log(f"the example {what} simulated: {path}")
+    log(f"identify your own as this one: tfmat identify {path} --workdir={workdir}")
+
+
+def report_run(workdir: str) -> None:
+    """Draws the report into the run's folder, and tells where it is."""
+    # Only now: it takes half a second to load, for which a run that is refused would wait too.
+    from tfmat.report.pages import write_training_report
+
+    log(f"report: {write_training_report(workdir)}")
+
+
+def _example(
+    workdir: str, settings: CurveSettings
+) -> "tuple[pathlib.Path, Sequence[MeasuredCurve | MeasuredRecord]]":
+    """The law's example, where it lies and as it is read."""
+    from tfmat.curves.measured import load_measured_curves
+    from tfmat.curves.record_files import find_records, load_records
+    from tfmat.identification.networks import read_sidecar
+
+    law = settings.build_law()
+    measured: Sequence[MeasuredCurve | MeasuredRecord]
+    if settings.programmes():
+        path = write_example_tests(settings, pathlib.Path(workdir) / "example_tests")
+        measured, errors = load_records(find_records([str(path)], law), law)
+    else:
+        own_ranges = law.parameters == type(law).parameters
+        path = (example_curve(law.name) if own_ranges else None) or write_example_curve(
+            law, pathlib.Path(workdir) / "example_curve.csv"
+        )
+        measured, errors = load_measured_curves([str(path)], read_sidecar(workdir).target)
+    if errors:
+        raise InputError(str(errors[0]))
+    return path, measured
+
+
+# --------------------------------------------------------------------------------------------------
+# The main job: curves -> network -> accuracy -> the parameters of an example curve.
+#
+# It is read from the config and checked before anything is made: here, or for another machine.
+
 
 _FLOAT = 4  # bytes
 # Weights, gradients and one slot of the optimizer; a mesh may divide all but the weights.
 _COPIES = 3
-# What `tfmat.models.plastic_spectrum` makes of each test, and how many residuals `tfmat.models.law_fit` tells of it.
+# What `tfmat.networks.plastic_spectrum` makes of each test, and how many residuals `tfmat.networks.law_fit` tells
+# of it.
 _SPECTRUM_NUMBERS, _RESIDUALS = 100, 32
 
 
@@ -87,7 +538,7 @@ def plan_job(
       InputError.
     """
     from tfmat.backends import check_backend
-    from tfmat.backends.checks import backend_options, check_config_for
+    from tfmat.backends.options import backend_options, check_config_for
     from tfmat.training.run_folder import check_same_config
 
     launched = {"processes": processes} if processes else {}
@@ -193,7 +644,7 @@ def check_training_fits(
 
 
 def count_parameters(config: Config, *, num_outputs: int, form: RecordForm) -> int:
-    """The trainable numbers of `tfmat.models.build_model`'s network, but for normalisation and uncertainty."""
+    """The trainable numbers of `tfmat.networks.build_model`'s network, but for normalisation and uncertainty."""
     model, points, inputs, count = config.model, form.points, len(form.channels), 0
     for filters, kernel in zip(model.conv_filters, model.kernel_sizes, strict=True):
         count += (kernel * inputs + 1) * filters
@@ -255,22 +706,22 @@ def main_job(
 
 def _check_layout(job: Job) -> None:
     """InputError where the network cannot be divided over a mesh or into stages, before anything is simulated."""
-    from tfmat.backends.planning import plan_of_config
-    from tfmat.backends.schedule import has_stages
+    from tfmat.backends.layouts import plan_of_config
+    from tfmat.backends.options import has_stages
 
     network: dict[str, Any] = {"num_outputs": job.num_outputs, "inputs": job.form.network()}
     if job.backend == "dtensor":
         plan_of_config(job.config, job.options, **network)
     elif has_stages(job.options.mesh):
-        from tfmat.backends.stage_planning import plan_stages
+        from tfmat.backends.pipeline import plan_stages
 
         plan_stages(job.config, job.options, **network)
 
 
 def _prepare_tensorflow(job: Job, workdir: str) -> None:
-    from tfmat.launch.provenance import recorded_onednn
+    from tfmat.launch.doctor import recorded_onednn
+    from tfmat.launch.processes import processors_per_rank
     from tfmat.launch.runtime import prepare_tensorflow
-    from tfmat.ranks.processes import processors_per_rank
 
     processes, on_mesh = job.options.processes, job.backend == "dtensor"
     several = processes.size > 1

@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from tfmat.config import Config
 from tfmat.console import log
-from tfmat.data.packed import PackedDataset
+from tfmat.data.dataset import PackedDataset
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.files import as_json, locked
 from tfmat.workflow.dataset import curve_settings, make_dataset, named_dataset
 from tfmat.workflow.job import check_training_fits
 
 if TYPE_CHECKING:
-    from tfmat.launch.hosts import Host
-    from tfmat.launch.site import Site
+    from tfmat.launch.restarts import Host
+    from tfmat.launch.slurm import Site
     from tfmat.launch.slurm_script import SlurmJob
-    from tfmat.scaling.laboratory import Run
+    from tfmat.scaling.laboratory import Run, Study
     from tfmat.scaling.matrix import Matrix
-    from tfmat.scaling.planning import Study
 
 
 def scale(
@@ -47,9 +46,9 @@ def scale(
       InputError, Interrupted.
       WorkerLostError: some launches failed; all others are measured, and the report is written.
     """
-    from tfmat.launch.provenance import describe_session
-    from tfmat.scaling.measurement_files import read_measurements
-    from tfmat.scaling.runner import check_same_study, measure_study
+    from tfmat.launch.doctor import describe_session
+    from tfmat.scaling.laboratory import check_same_study, measure_study
+    from tfmat.scaling.measurements import read_measurements
 
     folder = pathlib.Path(workdir)
     dataset = _dataset(config, data_dir, _num_train(matrix))
@@ -65,7 +64,7 @@ def scale(
         run = _runner(slurm, folder)
         total, failed = measure_study(study, workdir=folder, session=session, run=run)
         if read_measurements(folder).repetitions:
-            from tfmat.scaling.scaling_report import write_scaling_report
+            from tfmat.scaling.pages import write_scaling_report
 
             page, verdict = write_scaling_report(folder, assumptions)
             print(f"{verdict}\nreport: {page}")
@@ -106,10 +105,8 @@ def _study(
     slurm: Any,
     hosts: "tuple[Host, ...]",
 ) -> "Study":
+    from tfmat.scaling.laboratory import Study, local_machine, networks_and_libraries, slurm_machine
     from tfmat.scaling.matrix import config_of_model
-    from tfmat.scaling.planning import Study, local_machine
-    from tfmat.scaling.runner import networks_and_libraries
-    from tfmat.scaling.slurm_launches import slurm_machine
 
     log("looking at networks and libraries")
     configs = {
@@ -130,8 +127,7 @@ def _study(
 
 
 def _runner(slurm: Any, folder: pathlib.Path) -> "Run":
-    from tfmat.scaling.laboratory import run_locally
-    from tfmat.scaling.slurm_launches import SlurmLaunches
+    from tfmat.scaling.laboratory import SlurmLaunches, run_locally
 
     if slurm is None:
         return run_locally
@@ -141,9 +137,8 @@ def _runner(slurm: Any, folder: pathlib.Path) -> "Run":
 
 def _first_script(study: "Study", slurm: Any, folder: pathlib.Path) -> str:
     from tfmat.launch.slurm_script import job_script
+    from tfmat.scaling.laboratory import LAUNCHES, job_of
     from tfmat.scaling.measurements import Measurements
-    from tfmat.scaling.runner import LAUNCHES
-    from tfmat.scaling.slurm_launches import job_of
 
     template, site = slurm
     first = study.rounds(Measurements(), (folder / LAUNCHES).resolve())[0][0]

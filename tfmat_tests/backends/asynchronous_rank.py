@@ -7,8 +7,8 @@ import pathlib
 import sys
 import time
 
+from tfmat.launch.processes import find_processes
 from tfmat.launch.runtime import prepare_tensorflow
-from tfmat.ranks.processes import find_processes
 from tfmat_tests import lean_keras  # noqa: F401  before Keras
 
 CASES = {
@@ -24,9 +24,9 @@ def main(folder):
     import numpy as np
 
     from tfmat.backends import BackendOptions, make_backend
+    from tfmat.config import EpochPlan
     from tfmat.data.order import ExampleOrder
     from tfmat.data.pipeline import MemorySource
-    from tfmat.durations import EpochPlan
     from tfmat_tests.backends.horovod_rank import build
     from tfmat_tests.backends.problem import BATCH, NUM_EXAMPLES, make_data, spans
 

@@ -8,15 +8,15 @@ import keras
 import numpy as np
 import pytest
 
-from tfmat.backends import BackendOptions, make_backend, parameter_server
-from tfmat.backends.parameter_server import Shard
-from tfmat.backends.shards import divide
+from tfmat.backends import BackendOptions, asynchronous, make_backend
+from tfmat.backends.asynchronous import Shard
+from tfmat.backends.offload import divide
 from tfmat.data.order import ExampleOrder
 from tfmat.errors import InputError
+from tfmat.launch import watchdog
+from tfmat.launch.processes import Processes
+from tfmat.launch.watchdog import ByNote, meet
 from tfmat.optimizers import make_functional
-from tfmat.ranks import handshake
-from tfmat.ranks.processes import Processes
-from tfmat.ranks.rendezvous import ByNote, meet
 from tfmat_tests.backends.problem import (
     BATCH,
     NUM_EXAMPLES,
@@ -122,14 +122,14 @@ def test_a_silent_stranger_keeps_nobody_from_connecting(monkeypatch, tmp_path):
     strangers = []
 
     def listen(one_node):
-        listener, place = handshake.listen(one_node)
+        listener, place = watchdog.listen(one_node)
         strangers.append(socket.create_connection(listener.getsockname()))
         return listener, place
 
     def join(rank):
         processes = Processes(rank, 2, rank, 2, "horovodrun")
         star = meet(processes, ByNote(processes, ""), time.monotonic() + 30)
-        asking, asked = parameter_server.connect_all(star)
+        asking, asked = asynchronous.connect_all(star)
         asking[1 - rank].send_bytes(b"question")
         said = asked[1 - rank].recv_bytes()
         for connection in (*asking.values(), *asked.values()):
@@ -138,7 +138,7 @@ def test_a_silent_stranger_keeps_nobody_from_connecting(monkeypatch, tmp_path):
         return said
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(parameter_server, "listen", listen)
+    monkeypatch.setattr(asynchronous, "listen", listen)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         assert list(pool.map(join, range(2), timeout=60)) == [b"question"] * 2
     for stranger in strangers:

@@ -120,9 +120,9 @@ def main(folder):
     import numpy as np
 
     from tfmat.backends import BackendOptions, make_backend
+    from tfmat.config import EpochPlan
     from tfmat.data.order import ExampleOrder
     from tfmat.data.pipeline import MemorySource
-    from tfmat.durations import EpochPlan
     from tfmat_tests.backends.horovod_rank import build
     from tfmat_tests.backends.problem import BATCH, NUM_EXAMPLES, make_data, spans
 

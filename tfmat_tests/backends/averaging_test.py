@@ -12,12 +12,12 @@ import pytest
 import tensorflow as tf
 
 from tfmat.backends import BackendOptions, make_backend
-from tfmat.backends.averaging import Peer
+from tfmat.backends.asynchronous import Peer
 from tfmat.config import default_config
 from tfmat.data.order import ExampleOrder
 from tfmat.errors import InputError
+from tfmat.launch.processes import Processes
 from tfmat.optimizers import make_functional
-from tfmat.ranks.processes import Processes
 from tfmat_tests.backends.problem import (
     BATCH,
     NUM_EXAMPLES,
@@ -276,7 +276,7 @@ def test_refusals(options, message):
 
 
 def test_what_a_config_asks_of_other_backends():
-    from tfmat.backends.checks import backend_options, check_config_for
+    from tfmat.backends.options import backend_options, check_config_for
 
     config = default_config()
     config.averaging, config.optimizer.clip_norm = True, 1.0

@@ -2,9 +2,8 @@
 
 import pytest
 
-from tfmat.backends.collectives_of_step import Collective, collectives_of_step
-from tfmat.backends.layouts import make_plan
-from tfmat.backends.mesh import MeshShape, Weight
+from tfmat.backends.layouts import Collective, collectives_of_step, make_plan
+from tfmat.backends.options import MeshShape, Weight
 
 # The default network with two outputs: 153,441 numbers.
 DEFAULT = [
@@ -74,7 +73,7 @@ def test_columns_before_a_whole_layer_are_collected_in_the_forward_pass():
 PROGRAM = """
 import sys
 mesh, stage, uncertainty = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-from tfmat.backends.mesh import MeshShape
+from tfmat.backends.options import MeshShape
 from tfmat.launch.runtime import prepare_tensorflow
 num_devices = MeshShape.parse(mesh).num_devices
 prepare_tensorflow(one_thread_an_operation=True, virtual_devices=num_devices)
@@ -83,8 +82,8 @@ import numpy as np
 import tensorflow as tf
 from tfmat.backends import BackendOptions, make_backend
 from tfmat.config import default_config
-from tfmat.models import build_model
-from tfmat.models.uncertainty import negative_log_likelihood, squared_error_of_mean
+from tfmat.networks import build_model
+from tfmat.networks.factory import negative_log_likelihood, squared_error_of_mean
 from tfmat.optimizers import make_functional
 from tfmat_tests.backends.exchanges import exchanges
 assert tf.config.threading.get_inter_op_parallelism_threads() >= 4 * num_devices

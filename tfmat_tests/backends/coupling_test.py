@@ -10,9 +10,9 @@ from tfmat.backends import BackendOptions, make_backend, pipeline
 from tfmat.backends.coupling import what_couples
 from tfmat.backends.step import Step
 from tfmat.errors import InputError
-from tfmat.models.normalization import ExampleWeightedBatchNormalization
+from tfmat.networks.factory import ExampleWeightedBatchNormalization
 from tfmat.optimizers.functional import make_functional
-from tfmat.training.parallel_steps import ParallelSteps
+from tfmat.training.trainer import ParallelSteps
 
 layers, ops = keras.layers, keras.ops
 RANDOM = np.random.default_rng(0)

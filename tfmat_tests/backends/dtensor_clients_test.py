@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from tfmat.ranks.port_guard import Neighbour
+from tfmat.launch.port_guard import Neighbour
 from tfmat.training.checkpoints import CheckpointFolder
 from tfmat_tests.mpi import mpirun
 
@@ -103,10 +103,10 @@ import os, sys
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 from tfmat.backends.options import BackendOptions
-from tfmat.backends.clients import make_mesh
-from tfmat.backends.mesh import MeshShape
+from tfmat.backends.dtensor import make_mesh
+from tfmat.backends.options import MeshShape
 from tfmat.backends.dtensor import DTensorBackend
-from tfmat_tests.ranks.port_guard_test import knock
+from tfmat_tests.launch.port_guard_test import knock
 workers = DTensorBackend(BackendOptions.on_mesh("batch:2"))
 workers.start()
 found = {}
@@ -144,8 +144,8 @@ def test_ports_that_the_user_does_not_want_are_not_opened():
 
 MEETING = """
 import sys, time
-from tfmat.ranks.processes import find_processes
-from tfmat.ranks.rendezvous import ByNote, meet
+from tfmat.launch.processes import find_processes
+from tfmat.launch.watchdog import ByNote, meet
 processes = find_processes()
 star = meet(processes, ByNote(processes, sys.argv[1]), time.monotonic() + 250)
 assert star.broadcast({"rank": processes.rank}) == {"rank": 0}

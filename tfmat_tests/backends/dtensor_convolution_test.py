@@ -5,15 +5,14 @@ Also what DTensor cannot do with the direct ones: these tests fail when a newer 
 
 import pytest
 
-from tfmat.backends.collectives_of_step import Collective, collectives_of_step
-from tfmat.backends.layouts import make_plan
-from tfmat.backends.mesh import MeshShape, Weight
+from tfmat.backends.layouts import Collective, collectives_of_step, make_plan
+from tfmat.backends.options import MeshShape, Weight
 from tfmat.errors import InputError
 
 START = """
 import sys
 mesh = sys.argv[1]
-from tfmat.backends.mesh import MeshShape
+from tfmat.backends.options import MeshShape
 from tfmat.launch.runtime import prepare_tensorflow
 prepare_tensorflow(virtual_devices=MeshShape.parse(mesh).num_devices)
 import keras
@@ -28,7 +27,7 @@ EQUALITY = (
     + """
 from tfmat.backends.losses import per_example_function
 from tfmat.config import default_config
-from tfmat.models import build_model
+from tfmat.networks import build_model
 from tfmat.optimizers import make_functional
 from tfmat.workflow.fronts import parted
 from tfmat_tests.backends.exchanges import exchanges

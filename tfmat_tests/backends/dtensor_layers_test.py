@@ -5,16 +5,16 @@ import pytest
 PROGRAM = """
 import sys
 mesh = sys.argv[1]
-from tfmat.backends.mesh import MeshShape
+from tfmat.backends.options import MeshShape
 from tfmat.launch.runtime import prepare_tensorflow
 prepare_tensorflow(virtual_devices=MeshShape.parse(mesh).num_devices)
 import numpy as np
 from tfmat.backends import BackendOptions, make_backend
 from tfmat.config import default_config
-from tfmat.config_schema import ACTIVATIONS, OPTIONS
-from tfmat.durations import RunSteps
-from tfmat.models import build_model
-from tfmat.models.uncertainty import squared_error_of_mean
+from tfmat.config import ACTIVATIONS, OPTIONS
+from tfmat.config import RunSteps
+from tfmat.networks import build_model
+from tfmat.networks.factory import squared_error_of_mean
 from tfmat.optimizers import build_optimizer
 random = np.random.default_rng(0)
 arrays = random.normal(size=(100, 48, 3)).astype("f"), random.uniform(size=(100, 2)).astype("f")

@@ -8,9 +8,9 @@ import pytest
 
 from tfmat.backends import make_backend
 from tfmat.backends.losses import per_example_function
+from tfmat.config import EpochPlan
 from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import MemorySource, Span, StreamSource
-from tfmat.durations import EpochPlan
 from tfmat.errors import InputError
 from tfmat.optimizers import make_functional
 from tfmat_tests.backends.problem import (

@@ -6,7 +6,7 @@ def exchanges(plan, batch_size):
     import numpy as np
     from tensorflow.python.eager import context
 
-    from tfmat.backends.collectives_of_step import collectives_of_step
+    from tfmat.backends.layouts import collectives_of_step
 
     total, joined = 0, 0
     for name in context.context().list_function_names():

@@ -11,8 +11,8 @@ import pathlib
 import platform
 import sys
 
+from tfmat.launch.processes import find_processes
 from tfmat.launch.runtime import prepare_tensorflow
-from tfmat.ranks.processes import find_processes
 from tfmat_tests import lean_keras  # noqa: F401  before Keras
 from tfmat_tests.backends.numpy_exchange import SHAPES, some_gradients
 from tfmat_tests.mpi import mpirun
@@ -54,9 +54,9 @@ def train(case, backend, data, start):
     """The sums of each of 20 steps from the state `start`."""
     import numpy as np
 
+    from tfmat.config import EpochPlan
     from tfmat.data.order import ExampleOrder
     from tfmat.data.pipeline import MemorySource, StreamSource
-    from tfmat.durations import EpochPlan
     from tfmat_tests.backends.problem import BATCH, spans
 
     def is_own(name):

@@ -3,7 +3,7 @@
 import pytest
 
 from tfmat.backends.layouts import format_spec, make_plan
-from tfmat.backends.mesh import MeshShape, Weight, parse_rules
+from tfmat.backends.options import MeshShape, Weight, parse_rules
 from tfmat.errors import InputError
 
 WEIGHTS = [

@@ -8,9 +8,9 @@ Says for each `HELD CASE`, and the largest share of the weights and slots that a
 
 import sys
 
-from tfmat.backends.mesh import MeshShape
+from tfmat.backends.options import MeshShape
+from tfmat.launch.processes import find_processes
 from tfmat.launch.runtime import prepare_tensorflow
-from tfmat.ranks.processes import find_processes
 from tfmat_tests import lean_keras  # noqa: F401  before Keras
 
 RHO = 0.05  # of sharpness-aware steps
@@ -26,7 +26,7 @@ def make_optimizer(name):
 def make_model(seed, uncertainty="none", representation="points"):
     """Its layers divide by 2."""
     from tfmat.config import default_config
-    from tfmat.models import build_model
+    from tfmat.networks import build_model
     from tfmat_tests.backends.problem import means_for_fit
 
     config = default_config().model

@@ -10,8 +10,8 @@ from tfmat.launch.runtime import prepare_tensorflow
 prepare_tensorflow(virtual_devices=2)
 import tensorflow as tf
 from tensorflow.experimental import dtensor
-from tfmat.backends.mesh import MeshShape
-from tfmat.backends.mesh_tensors import MeshTensors
+from tfmat.backends.options import MeshShape
+from tfmat.backends.dtensor import MeshTensors
 
 mesh = dtensor.create_mesh([("batch", 2)], devices=["CPU:0", "CPU:1"])
 tensors = MeshTensors(mesh, MeshShape.parse("batch:2"))

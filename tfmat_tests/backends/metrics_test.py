@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.backends.metrics import Summary, make_metrics, sums_of
+from tfmat.backends.losses import Summary, make_metrics, sums_of
 from tfmat.errors import InputError
 
 RANDOM = np.random.default_rng(0)

@@ -8,9 +8,9 @@ import keras
 import numpy as np
 import pytest
 
-from tfmat.backends import BackendOptions, make_backend, mapped_slots, offload
-from tfmat.backends.checks import backend_options, check_offload, check_slots_on_disk
+from tfmat.backends import BackendOptions, make_backend, offload
 from tfmat.backends.losses import per_example_function
+from tfmat.backends.options import backend_options, check_offload, check_slots_on_disk
 from tfmat.config import default_config
 from tfmat.errors import InputError
 from tfmat.optimizers import GradientNoise, make_functional
@@ -35,7 +35,7 @@ CASES = {
 def small_blocks(monkeypatch):
     """Most weights have several, of two lengths."""
     monkeypatch.setattr(offload, "BLOCK", 20)
-    monkeypatch.setattr(mapped_slots, "BLOCK", 20)
+    monkeypatch.setattr(offload, "BLOCK", 20)
 
 
 def _small_model():

@@ -8,7 +8,7 @@ import collections
 
 import pytest
 
-from tfmat.backends.parts_ahead import PartsAhead
+from tfmat.backends.asynchronous import PartsAhead
 
 STEPS = 200
 

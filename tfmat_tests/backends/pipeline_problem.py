@@ -6,11 +6,11 @@ from keras import layers
 
 from tfmat.backends import BackendOptions, make_backend
 from tfmat.backends.losses import per_example_function
-from tfmat.backends.mesh import MeshShape
-from tfmat.backends.precision import dense_layers
+from tfmat.backends.options import MeshShape
+from tfmat.backends.step import dense_layers
+from tfmat.config import EpochPlan
 from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import MemorySource
-from tfmat.durations import EpochPlan
 from tfmat.optimizers import make_functional
 from tfmat_tests.backends.problem import OPTIMIZERS, make_model, set_precision, spans
 

@@ -11,10 +11,10 @@ import tensorflow as tf
 
 import tfmat
 from tfmat.backends import BackendOptions, make_backend
-from tfmat.backends.precision import chosen_layers, dense_layers
+from tfmat.backends.step import chosen_layers, dense_layers
 from tfmat.config import default_config
 from tfmat.errors import InputError, Interrupted
-from tfmat.models import build_model
+from tfmat.networks import build_model
 
 WIDE, NARROW = "wide", "narrow"
 FIT = {"global_batch_size": 32, "train_for": "2epochs"}

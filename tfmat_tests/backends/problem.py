@@ -10,8 +10,8 @@ import tensorflow as tf
 from tfmat.config import default_config
 from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import Span
-from tfmat.models import build_model
-from tfmat.models.flow import POSTERIOR
+from tfmat.networks import build_model
+from tfmat.networks.flow import POSTERIOR
 from tfmat.optimizers import LAMB, LARC, LARS, NovoGrad
 from tfmat_tests.backends.numpy_exchange import NumpyExchange
 

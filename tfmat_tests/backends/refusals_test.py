@@ -9,8 +9,8 @@ import tfmat
 from tfmat.backends import BackendOptions, make_backend
 from tfmat.backends.local_steps import check_whole_batch
 from tfmat.errors import InputError
-from tfmat.models.normalization import ExampleWeightedBatchNormalization
-from tfmat.training.parallel_steps import ParallelSteps
+from tfmat.networks.factory import ExampleWeightedBatchNormalization
+from tfmat.training.trainer import ParallelSteps
 
 layers = keras.layers
 X, Y = np.ones((8, 4), "f"), np.ones((8, 1), "f")

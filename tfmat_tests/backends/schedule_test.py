@@ -9,12 +9,17 @@ import tensorflow as tf
 from keras import layers
 
 from tfmat.backends import BackendOptions, make_backend
-from tfmat.backends.checks import check_config_for
-from tfmat.backends.mesh import MeshShape
-from tfmat.backends.pipeline_step import Ordered
+from tfmat.backends.options import (
+    MeshShape,
+    Place,
+    bubble,
+    check_config_for,
+    check_mesh,
+    most_held,
+    order_of_work,
+)
+from tfmat.backends.pipeline import Ordered, bytes_of, make_stages, slot_places, slots_of
 from tfmat.backends.refusals import check_parts
-from tfmat.backends.schedule import Place, bubble, check_mesh, most_held, order_of_work
-from tfmat.backends.stages import bytes_of, make_stages, slot_places, slots_of
 from tfmat.config import default_config
 from tfmat.errors import InputError
 from tfmat.optimizers import LAMB, NovoGrad, make_functional

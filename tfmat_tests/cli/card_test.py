@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from tfmat.cli.identification_output import write_cards
+from tfmat.cli.identify import write_cards
 from tfmat.cli.main import main
 from tfmat.curves.cleaning import Caveat, MeasuredCurve
 from tfmat.curves.example import example_curve

@@ -11,7 +11,7 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat.curves.settings import CurveSettings
-from tfmat.data.packed import generate_dataset
+from tfmat.data.dataset import generate_dataset
 
 Capture = pytest.CaptureFixture[str]
 FILES = ("manifest.json", "shard-00000-of-00001.features", "shard-00000-of-00001.labels", ".lock")

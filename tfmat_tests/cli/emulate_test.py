@@ -4,7 +4,7 @@ import numpy as np
 
 from tfmat.cli.main import main
 from tfmat.materials import find_law
-from tfmat_tests.simulators.bar import bar_folder
+from tfmat_tests.specimens.bar import bar_folder
 
 
 def run(capsys, *arguments):

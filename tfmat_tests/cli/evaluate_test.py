@@ -7,7 +7,7 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat.curves.settings import CurveSettings
-from tfmat.data.packed import generate_dataset
+from tfmat.data.dataset import generate_dataset
 
 
 @pytest.fixture

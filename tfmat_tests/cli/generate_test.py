@@ -13,7 +13,7 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat.curves.settings import CurveSettings
-from tfmat.data.packed import PackedDataset, dataset_folder
+from tfmat.data.dataset import PackedDataset, dataset_folder
 
 ROOT = pathlib.Path(__file__).parents[2]
 

@@ -13,9 +13,8 @@ from tfmat.backends.collectives import Collectives
 from tfmat.backends.losses import per_example_function
 from tfmat.backends.single import SingleBackend
 from tfmat.cli.main import main
-from tfmat.config import default_config
-from tfmat.durations import RunSteps
-from tfmat.models import build_model
+from tfmat.config import RunSteps, default_config
+from tfmat.networks import build_model
 from tfmat.optimizers import build_optimizer
 
 _WIDE = str(pathlib.Path(__file__).parents[2] / "configs" / "wide.py")

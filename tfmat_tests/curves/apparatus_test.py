@@ -18,7 +18,7 @@ from tfmat.curves.apparatus import (
 from tfmat.curves.paths import along_path
 from tfmat.errors import InputError
 from tfmat.materials import find_law
-from tfmat.materials.history import History
+from tfmat.materials.law import History
 
 MODULUS, YIELD = 2e5, 400.0
 

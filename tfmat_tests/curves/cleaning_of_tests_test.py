@@ -10,7 +10,7 @@ from tfmat.curves.cleaning_of_tests import slack_of
 from tfmat.curves.measured_tests import MOST_POINTS
 from tfmat.curves.record_files import find_records, load_records
 from tfmat.errors import InputError
-from tfmat.materials.history import History
+from tfmat.materials.law import History
 from tfmat.materials.registry import find_law
 from tfmat_tests.curves.files import write
 from tfmat_tests.curves.made_tests import (

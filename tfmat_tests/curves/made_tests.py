@@ -7,9 +7,7 @@ import numpy as np
 
 from tfmat.curves.reading import ReadingOptions
 from tfmat.curves.record_files import find_records, load_records
-from tfmat.materials.history import Array, History
-from tfmat.materials.law import HistoryLaw
-from tfmat.materials.parameter import Parameter
+from tfmat.materials.law import Array, History, HistoryLaw, Parameter
 from tfmat.materials.registry import find_law
 from tfmat_tests.curves.files import write
 

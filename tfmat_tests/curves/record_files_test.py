@@ -5,7 +5,7 @@ import pytest
 
 from tfmat.curves.record_files import find_records
 from tfmat.errors import InputError
-from tfmat.materials.history import History
+from tfmat.materials.law import History
 from tfmat.materials.registry import find_law
 from tfmat_tests.curves.files import write
 from tfmat_tests.curves.made_tests import (

@@ -11,7 +11,7 @@ from tfmat.curves.reading import RawCurve
 from tfmat.curves.record_resampling import record_features
 from tfmat.curves.records import FLAG, RecordForm
 from tfmat.curves.settings import CurveSettings
-from tfmat.materials.history import History
+from tfmat.materials.law import History
 from tfmat.materials.registry import find_law
 
 

@@ -7,7 +7,7 @@ from tfmat.curves.records import FLAG, RecordForm
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.errors import InputError
-from tfmat.materials.history import History
+from tfmat.materials.law import History
 
 LAWS = '''
 import numpy as np

@@ -8,7 +8,7 @@ import pytest
 
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
-from tfmat.data.packed import dataset_folder
+from tfmat.data.dataset import dataset_folder
 from tfmat.errors import InputError
 
 _REST = {
@@ -198,7 +198,7 @@ def test_wrong_values_name_the_flag(arguments, expected):
 
 def test_another_version_of_a_user_law_has_another_json(tmp_path):
     path = tmp_path / "my_law.py"
-    text = "from tfmat.materials.shear import TanhShear\n\n\nclass Mine(TanhShear):\n    name = 'mine'\n"
+    text = "from tfmat.materials.cyclic import TanhShear\n\n\nclass Mine(TanhShear):\n    name = 'mine'\n"
     path.write_text(text)
     settings = CurveSettings(law=f"{path}:Mine")
     first = settings.to_json()

@@ -181,7 +181,7 @@ def test_features_of_pads_whatever_stands_there():
 def test_law_that_is_not_finite_is_named(tmp_path):
     path = tmp_path / "my_law.py"
     path.write_text(
-        "from tfmat.materials.shear import TanhShear\n\n\nclass Bad(TanhShear):\n    name = 'bad'\n\n"
+        "from tfmat.materials.cyclic import TanhShear\n\n\nclass Bad(TanhShear):\n    name = 'bad'\n\n"
         "    def stress(self, strain, parameters):\n        return strain / (parameters[:, :1] > 2100)\n"
     )
     with (

@@ -11,7 +11,7 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import BLOCK, Simulator
 from tfmat.errors import InputError
 from tfmat.materials import find_law
-from tfmat.materials.history import History
+from tfmat.materials.law import History
 
 CYCLIC = {"law": "voce_chaboche_1", "num_points": 80, "noise_mpa": 0.0}
 

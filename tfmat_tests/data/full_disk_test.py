@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tfmat.curves.settings import CurveSettings
-from tfmat.data.packed import PackedDataset, generate_dataset
+from tfmat.data.dataset import PackedDataset, generate_dataset
 from tfmat.errors import InputError
 from tfmat.files import read_json
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tfmat.curves.laboratory import Laboratory
-from tfmat.data.importing import import_dataset, repair_dataset
-from tfmat.data.packed import PackedDataset
+from tfmat.data.dataset import PackedDataset
+from tfmat.data.imported import import_dataset, repair_dataset
 from tfmat.errors import InputError
-from tfmat.materials.parameter import Parameter
+from tfmat.materials.law import Parameter
 from tfmat_tests.data.own_curves import hahn_tsai_curves, line_curves, save_curves
 
 

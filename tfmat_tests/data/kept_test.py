@@ -6,8 +6,8 @@ import pathlib
 import numpy as np
 import pytest
 
-from tfmat.data import kept
-from tfmat.data.kept import Kept
+from tfmat.data import dataset
+from tfmat.data.dataset import Kept
 
 FOUND = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -32,7 +32,7 @@ def test_another_cause_has_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
         place.key("fit", FOUND.reshape(4, 3)),
         place.key("fit", FOUND[:2], FOUND[2:]),
     ]
-    monkeypatch.setattr(kept, "_code", lambda: "another law")
+    monkeypatch.setattr(dataset, "_code", lambda: "another law")
     assert len({*keys, place.key("fit", FOUND)}) == len(keys) + 1
 
 

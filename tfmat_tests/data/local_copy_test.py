@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tfmat.curves.settings import CurveSettings
-from tfmat.data.packed import PackedDataset, generate_dataset
+from tfmat.data.dataset import PackedDataset, generate_dataset
 from tfmat.errors import InputError
 
 

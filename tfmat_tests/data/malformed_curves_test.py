@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfmat.data.importing import import_dataset
+from tfmat.data.imported import import_dataset
 from tfmat.errors import InputError
 from tfmat_tests.data.own_curves import hahn_tsai_curves, line_curves, save_curves
 

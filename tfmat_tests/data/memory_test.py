@@ -5,8 +5,7 @@ import pathlib
 import pytest
 
 from tfmat.curves.settings import CurveSettings
-from tfmat.data.memory import check_memory, size_text, total_memory
-from tfmat.data.packed import generate_dataset
+from tfmat.data.dataset import check_memory, generate_dataset, size_text, total_memory
 from tfmat.errors import InputError
 
 

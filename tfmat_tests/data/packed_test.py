@@ -7,7 +7,7 @@ import pytest
 
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
-from tfmat.data.packed import (
+from tfmat.data.dataset import (
     TEST_START,
     PackedDataset,
     dataset_folder,

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfmat.config import EpochPlan
 from tfmat.curves.settings import CurveSettings
+from tfmat.data.dataset import generate_dataset
 from tfmat.data.order import ExampleOrder
-from tfmat.data.packed import generate_dataset
 from tfmat.data.pipeline import (
     Block,
     DatasetSource,
@@ -20,7 +21,6 @@ from tfmat.data.pipeline import (
     fits_in_memory,
     sequential_blocks,
 )
-from tfmat.durations import EpochPlan
 from tfmat.errors import InputError
 
 # More rows than the order covers: validation examples lie behind the training examples.

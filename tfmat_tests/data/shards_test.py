@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from tfmat.data.shards import map_shards
+from tfmat.data.dataset import map_shards
 from tfmat.errors import InputError
 
 PAGE = mmap.PAGESIZE

@@ -11,7 +11,7 @@ import pytest
 from tfmat_tests.end_to_end.runs import leftovers, status
 from tfmat_tests.pictures import BLANK
 from tfmat_tests.processes import PROJECT, Ended, ForkServer
-from tfmat_tests.simulators.bar import AREA, END, LENGTH, MODULUS, bar_folder
+from tfmat_tests.specimens.bar import AREA, END, LENGTH, MODULUS, bar_folder
 
 # A run of seconds whose network learns what is asked of it here.
 SMALL_NETWORK = (

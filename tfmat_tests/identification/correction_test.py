@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 import tfmat
-from tfmat.cli.identification_output import write_csv
+from tfmat.cli.identify import write_csv
 from tfmat.curves.apparatus import specimen_strain
 from tfmat.curves.example import example_curve
 from tfmat.curves.records import observed

@@ -10,7 +10,7 @@ import scipy.stats
 import tfmat
 from tfmat.config import default_config
 from tfmat.curves.example import example_curve
-from tfmat.data.packed import PackedDataset
+from tfmat.data.dataset import PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification.bayes_risk import bayes_risk
 from tfmat.identification.draws import Draws, even_normal, independent_normal, with_wider_half

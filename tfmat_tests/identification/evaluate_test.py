@@ -10,7 +10,7 @@ import pytest
 
 from tfmat.curves.records import split_features
 from tfmat.curves.settings import CurveSettings
-from tfmat.data.packed import PackedDataset, generate_dataset
+from tfmat.data.dataset import PackedDataset, generate_dataset
 from tfmat.errors import InputError
 from tfmat.identification import reference as reference_module
 from tfmat.identification.bayes_risk import bayes_risk, cached_bayes_risk

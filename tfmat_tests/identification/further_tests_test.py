@@ -8,7 +8,7 @@ from tfmat.curves.cleaning import CleaningOptions
 from tfmat.curves.reading import ReadingOptions
 from tfmat.errors import InputError
 from tfmat.identification.further_tests import asked_for, candidates, last_answer, predictions
-from tfmat.materials.history import History
+from tfmat.materials.law import History
 from tfmat.materials.registry import LAWS, find_law
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tfmat.identification.information_gain import Gains
 from tfmat.identification.specimen import Specimen, intervals, known_of
-from tfmat.materials.history import History, TestSet
+from tfmat.materials.law import History, TestSet
 from tfmat.materials.registry import find_law
 
 # Written down before the first run, beside three standard errors: of nats, and of logarithms of widths.

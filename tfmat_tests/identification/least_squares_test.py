@@ -11,7 +11,7 @@ from tfmat.curves.simulate import Simulator
 from tfmat.identification.least_squares import fit, fit_with_noise, profile_limits
 from tfmat.identification.start_values import even_labels
 from tfmat.materials import find_law
-from tfmat.materials.levenberg_marquardt import Residuals, minimise
+from tfmat.materials.numerics import Residuals, minimise
 
 # Metals on which the noise of 1 MPa that the tests have leaves a fit something to find: not 10 MPa strong.
 ORDINARY = {

@@ -9,7 +9,7 @@ import tfmat
 from tfmat.errors import InputError
 from tfmat.identification.further_tests import check_next_test
 from tfmat.identification.networks import law_alone
-from tfmat.materials.history import History
+from tfmat.materials.law import History
 from tfmat.materials.registry import find_law
 from tfmat.report.figures import next_test_figure
 from tfmat.report.tables import next_test_table

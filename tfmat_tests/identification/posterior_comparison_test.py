@@ -8,7 +8,7 @@ import scipy.stats
 
 from tfmat.curves.records import observed
 from tfmat.curves.settings import CurveSettings
-from tfmat.data.packed import generate_dataset
+from tfmat.data.dataset import generate_dataset
 from tfmat.errors import InputError
 from tfmat.identification.draws import Draws
 from tfmat.identification.identifier import Identifier

@@ -16,8 +16,8 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.predictions import predict_record
-from tfmat.models import build_model
-from tfmat.workflow.train import sidecar
+from tfmat.networks import build_model
+from tfmat.workflow.job import sidecar
 
 
 def _untrained(folder, settings):

@@ -19,7 +19,7 @@ from tfmat.identification.networks import find_network, law_alone
 from tfmat.identification.predictions import predict_record
 from tfmat.identification.record_answers import identify_records
 from tfmat.identification.record_fit import fit_record, residuals_of, thinned
-from tfmat.materials.history import History
+from tfmat.materials.law import History
 from tfmat.materials.registry import find_law
 from tfmat_tests.curves.made_tests import STRETCH, cycles, rubber, saved, tension
 

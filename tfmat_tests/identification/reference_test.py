@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tfmat.curves.settings import CurveSettings
-from tfmat.data.packed import generate_dataset
+from tfmat.data.dataset import generate_dataset
 from tfmat.errors import InputError
 from tfmat.identification.reference import check_reference, measure
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tfmat.identification.scores import bins_of, score_parameter
-from tfmat.materials.parameter import Parameter
+from tfmat.materials.law import Parameter
 
 
 @pytest.mark.parametrize(

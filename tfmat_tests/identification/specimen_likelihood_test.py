@@ -8,7 +8,7 @@ from tfmat.identification.draws import Draws
 from tfmat.identification.measured_likelihood import MeasuredLikelihoods, MeasuredTests
 from tfmat.identification.specimen_likelihood import SpecimenLikelihoods
 from tfmat.materials import find_law
-from tfmat_tests.simulators.forward_test import write_bar_law
+from tfmat_tests.specimens.forward_test import write_bar_law
 
 # Of 8 records times 4 parameters 95 % intervals hold this many at least: fewer come by chance once in a hundred.
 RECORDS, HELD = 8, 27

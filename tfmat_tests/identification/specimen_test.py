@@ -8,7 +8,7 @@ from tfmat.curves.cleaning import CleaningOptions
 from tfmat.curves.reading import ReadingOptions
 from tfmat.curves.settings import CurveSettings
 from tfmat.identification.specimen import intervals, specimen_of
-from tfmat.materials.history import History
+from tfmat.materials.law import History
 from tfmat.materials.registry import find_law
 
 LAW = find_law("mooney_rivlin")

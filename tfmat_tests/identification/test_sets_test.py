@@ -15,8 +15,8 @@ from tfmat.identification.least_squares import fit, fit_with_noise
 from tfmat.identification.likelihood import NoiseModel
 from tfmat.identification.posterior_grid import CurveLikelihood, likelihoods
 from tfmat.materials import History, HistoryLaw, Parameter, find_law
-from tfmat.materials.history import TestSet
-from tfmat.materials.levenberg_marquardt import Residuals, minimise
+from tfmat.materials.law import TestSet
+from tfmat.materials.numerics import Residuals, minimise
 
 
 def _records(count=12, **options):

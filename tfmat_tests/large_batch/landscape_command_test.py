@@ -11,11 +11,10 @@ import pytest
 
 from tfmat.backends.collectives import Collectives
 from tfmat.cli.main import main
-from tfmat.data.packed import PackedDataset
+from tfmat.data.dataset import PackedDataset
 from tfmat.errors import InputError, Interrupted
-from tfmat.large_batch.landscape import measure_landscape, read_runs
-from tfmat.large_batch.landscape_field import LandscapeOptions
-from tfmat.large_batch.loss_at_weights import pick_rows
+from tfmat.large_batch.landscape import LandscapeOptions, measure_landscape, read_runs
+from tfmat.large_batch.losses import pick_rows
 from tfmat_tests.mpi import mpirun
 
 MEASURED = ["--points=5", "--num_curves=200", "--eigenvalues=1"]

@@ -4,15 +4,17 @@ import keras
 import numpy as np
 import pytest
 
-from tfmat.large_batch import curvature
-from tfmat.large_batch.directions import (
+from tfmat.large_batch import losses
+from tfmat.large_batch.losses import (
+    Curves,
+    LossAtWeights,
+    RunLoss,
     filter_normalised,
+    float_type,
     moved,
     orthogonal,
     random_directions,
 )
-from tfmat.large_batch.loss_at_weights import Curves, LossAtWeights
-from tfmat.large_batch.run_loss import RunLoss, float_type
 
 SHAPES = [(3, 2, 4), (4,), (5, 3), (3,), (3, 1), (1,)]
 
@@ -133,7 +135,7 @@ def dense_hessian(problem):
 
 
 def test_losses_at_moved_weights_are_those_of_numpy(problem):
-    losses = problem.losses()
+    at_weights = problem.losses()
     direction = next(random_directions(problem.weights, 3))
     for size in (0.0, -0.7, 1.3):
         weights = moved(problem.weights, (size, direction))
@@ -141,12 +143,12 @@ def test_losses_at_moved_weights_are_those_of_numpy(problem):
             problem.loss_by_numpy(_flat(weights), x, y)
             for x, y in zip(problem.x, problem.y, strict=True)
         ]
-        np.testing.assert_allclose(losses.losses(weights), expected, rtol=1e-12)
+        np.testing.assert_allclose(at_weights.losses(weights), expected, rtol=1e-12)
 
 
 def test_gradient_and_products_are_those_of_the_dense_hessian(problem, dense_hessian):
-    losses, vector = problem.losses(), np.random.default_rng(2).standard_normal(problem.size)
-    total, forms = losses.product(problem.weights, vector)
+    at_weights, vector = problem.losses(), np.random.default_rng(2).standard_normal(problem.size)
+    total, forms = at_weights.product(problem.weights, vector)
     np.testing.assert_allclose(total / 4, dense_hessian @ vector, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(forms.mean(), vector @ dense_hessian @ vector, rtol=1e-4)
     x, y, start = problem.x.reshape(80, 6, 1), problem.y.reshape(80, 2), _flat(problem.weights)
@@ -155,24 +157,24 @@ def test_gradient_and_products_are_those_of_the_dense_hessian(problem, dense_hes
         for e in 1e-5 * np.eye(problem.size)
     ]
     np.testing.assert_allclose(
-        losses.gradient(problem.weights)[0] / 4, expected, rtol=1e-5, atol=1e-8
+        at_weights.gradient(problem.weights)[0] / 4, expected, rtol=1e-5, atol=1e-8
     )
 
 
 def test_eigenvalues_and_trace_are_those_of_the_dense_hessian(problem, dense_hessian):
-    losses = problem.losses()
+    at_weights = problem.losses()
 
     def product(vector):
-        total, forms = losses.product(problem.weights, vector)
+        total, forms = at_weights.product(problem.weights, vector)
         return total / 4, forms
 
-    values, vectors, forms = curvature.largest_eigenvalues(product, problem.size, 3)
+    values, vectors, forms = losses.largest_eigenvalues(product, problem.size, 3)
     expected = np.linalg.eigvalsh(dense_hessian)[::-1][:3]
     np.testing.assert_allclose([value.value for value in values], expected, rtol=1e-3)
     for value, each in zip(values, forms, strict=True):
         assert value.residual < 2e-3 * values[0].value
         np.testing.assert_allclose(each.mean(), value.value, rtol=1e-12)
-    found = curvature.trace(product, vectors, forms, probes=200)
+    found = losses.trace(product, vectors, forms, probes=200)
     assert abs(found.value - np.trace(dense_hessian)) < found.error
 
 
@@ -183,13 +185,13 @@ def quadratic(diagonal):
 
 def test_a_quadratic_has_its_own_eigenvalues_and_a_trace_without_error():
     diagonal = np.linspace(1.0, 40.0, 40)
-    values, vectors, forms = curvature.largest_eigenvalues(quadratic(diagonal), 40, 4)
+    values, vectors, forms = losses.largest_eigenvalues(quadratic(diagonal), 40, 4)
     np.testing.assert_allclose([v.value for v in values], [40, 39, 38, 37], rtol=1e-6)
     assert all(value.error < 1e-9 for value in values)
     # z·Dz of a diagonal matrix is its trace, whatever the signs are.
-    alone = curvature.trace(quadratic(diagonal), np.zeros((40, 0)), np.zeros((0, 3)), probes=2)
+    alone = losses.trace(quadratic(diagonal), np.zeros((40, 0)), np.zeros((0, 3)), probes=2)
     assert abs(alone.value - diagonal.sum()) < 1e-9 and alone.error < 1e-9
-    deflated = curvature.trace(quadratic(diagonal), vectors, forms, probes=50)
+    deflated = losses.trace(quadratic(diagonal), vectors, forms, probes=50)
     assert abs(deflated.value - diagonal.sum()) <= deflated.error + 1e-3
 
 
@@ -199,7 +201,7 @@ def test_the_interval_of_hutchinson_holds_the_trace_as_often_as_it_says():
     hessian = square @ square.T
     held = 0
     for seed in range(200):
-        found = curvature.trace(
+        found = losses.trace(
             lambda v: (hessian @ v, np.full(3, v @ hessian @ v)),
             np.zeros((30, 0)),
             np.zeros((0, 3)),
@@ -211,7 +213,7 @@ def test_the_interval_of_hutchinson_holds_the_trace_as_often_as_it_says():
 
 def test_steps_of_ascent_have_their_radius_and_their_direction():
     weights, gradient = some_arrays(0), _flat(some_arrays(5))
-    step = _flat(curvature.ascent(gradient, weights, 0.05))
+    step = _flat(losses.ascent(gradient, weights, 0.05))
     np.testing.assert_allclose(step, 0.05 * gradient / np.linalg.norm(gradient), rtol=1e-12)
     sizes = []
     for w in weights:
@@ -220,7 +222,7 @@ def test_steps_of_ascent_have_their_radius_and_their_direction():
             continue
         of_filters = [np.linalg.norm(w[..., output]) for output in range(w.shape[-1])]
         sizes.append(np.broadcast_to(of_filters, w.shape))
-    adaptive = _flat(curvature.adaptive_ascent(gradient, weights, 0.05))
+    adaptive = _flat(losses.adaptive_ascent(gradient, weights, 0.05))
     np.testing.assert_allclose(np.linalg.norm(adaptive / _flat(sizes)), 0.05, rtol=1e-12)
     expected = _flat(sizes) ** 2 * gradient
     np.testing.assert_allclose(
@@ -247,7 +249,7 @@ def test_the_adaptive_sharpness_stays_when_one_layer_doubles_and_the_next_halves
     plain, adaptive = [], []
     for w in (weights, scaled):
         g = gradient(w)
-        plain.append(curvature.rise(loss, w, curvature.ascent(g, w, 0.1)).value)
-        adaptive.append(curvature.rise(loss, w, curvature.adaptive_ascent(g, w, 0.1)).value)
+        plain.append(losses.rise(loss, w, losses.ascent(g, w, 0.1)).value)
+        adaptive.append(losses.rise(loss, w, losses.adaptive_ascent(g, w, 0.1)).value)
     assert adaptive[0] == pytest.approx(adaptive[1], rel=1e-12)
     assert plain[0] != pytest.approx(plain[1], rel=0.01)

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from tfmat.launch import doctor
-from tfmat.launch.probes import HOROVOD_PROBE
+from tfmat.launch.doctor import HOROVOD_PROBE
 from tfmat_tests.mpi import is_running
 from tfmat_tests.processes import forked_python
 

@@ -4,7 +4,7 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat.errors import InputError
-from tfmat.launch.settings import (
+from tfmat.launch.runtime import (
     ONEDNN,
     check_settings,
     prepare_mpi,

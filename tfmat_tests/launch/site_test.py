@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.launch.site import Site, read_site
+from tfmat.launch.slurm import Site, read_site
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "slurm.md"
 

@@ -7,8 +7,7 @@ import subprocess
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.launch.site import Site
-from tfmat.launch.slurm_job import job_states, submit
+from tfmat.launch.slurm import Site, job_states, submit
 from tfmat.launch.slurm_script import SlurmJob, job_script, limit_seconds
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"

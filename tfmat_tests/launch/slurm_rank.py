@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from tfmat.ranks.processes import find_processes
+from tfmat.launch.processes import find_processes
 
 
 def _save(number: int, frame: Any) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tfmat.materials import LAWS, History, find_law
-from tfmat.materials.check import check_law
+from tfmat.materials.law import check_law
 from tfmat.materials.registry import MONOTONIC_LAWS
 
 

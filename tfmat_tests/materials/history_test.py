@@ -5,9 +5,9 @@ import pytest
 
 from tfmat.errors import InputError
 from tfmat.materials import History, HistoryLaw, Parameter, find_law
-from tfmat.materials.elastic_plastic import Voce
+from tfmat.materials.cyclic import HahnTsai
+from tfmat.materials.metals import Voce
 from tfmat.materials.registry import check_definition
-from tfmat.materials.shear import HahnTsai
 
 
 class TwoSprings(HistoryLaw):

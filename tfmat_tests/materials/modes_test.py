@@ -6,9 +6,8 @@ import scipy.optimize
 import scipy.stats
 
 from tfmat.materials import find_law
-from tfmat.materials.history import History, TestSet
-from tfmat.materials.levenberg_marquardt import minimise
-from tfmat.materials.modes import LogitResiduals, likely_modes
+from tfmat.materials.law import History, TestSet
+from tfmat.materials.numerics import LogitResiduals, likely_modes, minimise
 
 STRAIN = np.linspace(0.0, 0.04, 120)[None]
 

@@ -3,9 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.config import apply_override, check_config, default_config
-from tfmat.config_schema import OPTIONS
-from tfmat.durations import EpochPlan, RunSteps
+from tfmat.config import OPTIONS, EpochPlan, RunSteps, apply_override, check_config, default_config
 from tfmat.errors import InputError
 from tfmat.optimizers import WarmupConstant, WarmupCosine, build_optimizer, make_functional
 from tfmat.optimizers.factory import OPTIMIZER_CLASSES, build_schedule

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.config import apply_override, check_config, default_config
-from tfmat.durations import EpochPlan
+from tfmat.config import EpochPlan, apply_override, check_config, default_config
 from tfmat.optimizers import (
     GradientNoise,
     WarmupConstant,

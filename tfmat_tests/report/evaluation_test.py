@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.report.evaluation import read_answers, write_evaluation
+from tfmat.report.run_files import read_answers, write_evaluation
 
 EVALUATION = {"format": 1, "mse": 1e-4, "parameters": {}}
 VALUES = np.linspace(2000.0, 8000.0, 20)[:, None]

@@ -6,8 +6,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.image import imread
 
 from tfmat.errors import InputError
-from tfmat.report.drawing import save_figure
-from tfmat.report.figures import curve_figure
+from tfmat.report.figures import curve_figure, save_figure
 
 pytestmark = pytest.mark.pictures
 

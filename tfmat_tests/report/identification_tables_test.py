@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from tfmat.report.identification_tables import (
+from tfmat.report.tables import (
     identification_table,
     note_lines,
     notes_of,

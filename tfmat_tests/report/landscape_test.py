@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from tfmat.report.training_report import write_training_report
+from tfmat.report.pages import write_training_report
 from tfmat_tests.report import run_folder
 
 pytestmark = pytest.mark.pictures

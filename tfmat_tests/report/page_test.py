@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from tfmat.report.drawing import Picture
-from tfmat.report.page import Finding, templates
+from tfmat.report.figures import Picture
+from tfmat.report.pages import Finding, templates
 from tfmat_tests.report.html_check import checked
 
 pytestmark = pytest.mark.pictures

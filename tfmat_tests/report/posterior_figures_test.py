@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from tfmat.report.posterior_figures import Corner, uniformity
+from tfmat.report.figures import Corner, uniformity
 from tfmat_tests.report.run_folder import POSTERIOR
 
 pytestmark = pytest.mark.pictures

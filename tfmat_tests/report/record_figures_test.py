@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfmat.report.record_figures import record_figure
+from tfmat.report.figures import record_figure
 
 pytestmark = pytest.mark.pictures
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from tfmat.report.drawing import new_figure, save_grid
-from tfmat.report.run_figures import calibration, kinds_of_curves, losses, predicted_against_true
-from tfmat.report.run_numbers import ParameterAnswers
+from tfmat.report.figures import new_figure, save_grid
+from tfmat.report.pages import calibration, kinds_of_curves, losses, predicted_against_true
+from tfmat.report.run_files import ParameterAnswers
 from tfmat_tests.report.reference import BIN, SCORES
 
 pytestmark = pytest.mark.pictures

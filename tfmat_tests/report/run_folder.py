@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tfmat.report.evaluation import write_evaluation
-from tfmat.report.run_files import write_example_picture, write_example_posterior
+from tfmat.report.run_files import write_evaluation, write_example_picture, write_example_posterior
 from tfmat_tests.report.reference import REFERENCE
 
 CURVES = 400

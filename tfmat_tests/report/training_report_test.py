@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tfmat.errors import InputError
+from tfmat.report.pages import training_page, write_training_report
 from tfmat.report.run_files import read_run
-from tfmat.report.training_report import training_page, write_training_report
 from tfmat_tests.report.html_check import checked
 from tfmat_tests.report.run_folder import (
     CONFIG,

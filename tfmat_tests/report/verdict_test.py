@@ -5,8 +5,8 @@ import fcntl
 import numpy as np
 import pytest
 
+from tfmat.report.pages import error_text, judge, last_quarter
 from tfmat.report.run_files import read_run
-from tfmat.report.verdict import error_text, judge, last_quarter
 from tfmat_tests.report.run_folder import (
     CONFIG,
     STATUS,

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tfmat.scaling.collective_costs import (
+from tfmat.scaling.model import (
     ALGORITHMS,
     Link,
+    expected_maximum,
     hierarchical_seconds,
     ring_bytes,
     server_bytes,
 )
-from tfmat.scaling.prediction import expected_maximum
 
 
 def ring_by_counting(workers: int) -> tuple[int, float]:

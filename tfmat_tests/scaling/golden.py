@@ -5,10 +5,14 @@ import html.parser
 import pathlib
 import re
 
-from tfmat.scaling.analysis import analyse
-from tfmat.scaling.measurement_files import Assumptions, read_measurements, write_measurements
-from tfmat.scaling.measurements import Measurements
-from tfmat.scaling.scaling_report import pictures, scaling_page
+from tfmat.scaling.measurements import (
+    Assumptions,
+    Measurements,
+    read_measurements,
+    write_measurements,
+)
+from tfmat.scaling.pages import pictures, scaling_page
+from tfmat.scaling.study import analyse
 from tfmat_tests.scaling.synthetic import Truth, study
 
 FOLDER = pathlib.Path(__file__).parent / "golden"

@@ -5,12 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tfmat.scaling.measurement_files import Assumptions
-from tfmat.scaling.measurements import Measurements, Model, Point, Repetition
-from tfmat.scaling.network import line_fits
-from tfmat.scaling.prediction import Predictor
+from tfmat.scaling.measurements import Assumptions, Measurements, Model, Point, Repetition
+from tfmat.scaling.model import Predictor, added_worker, amdahl_share, line_fits, series, summarise
 from tfmat.scaling.study import GOAL, checks, main_model
-from tfmat.scaling.summary import added_worker, amdahl_share, series, summarise
 from tfmat_tests.scaling.synthetic import Truth, study
 
 NONE = Assumptions()

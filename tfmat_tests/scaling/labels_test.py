@@ -4,11 +4,9 @@ import dataclasses
 
 import pytest
 
-from tfmat.report.drawing import bars, legend_below, new_figure
-from tfmat.scaling.labels import Labels
-from tfmat.scaling.measurements import Measurements, Model, Point, Repetition
-from tfmat.scaling.summary import summarise
-from tfmat.scaling.time_to_accuracy import Cost, name_among
+from tfmat.report.figures import bars, legend_below, new_figure
+from tfmat.scaling.measurements import Labels, Measurements, Model, Point, Repetition
+from tfmat.scaling.model import Cost, name_among, summarise
 
 SMALL, LARGE = Model("default", 10, 40), Model("large", 100, 400)
 TWO = Point("horovod", 2, 150, 75, "weak", "here", SMALL, 60_000, collectives="mpi")

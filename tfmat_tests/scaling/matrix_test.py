@@ -7,12 +7,11 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat.errors import InputError
-from tfmat.launch.hosts import parse_hosts
+from tfmat.launch.restarts import parse_hosts
+from tfmat.scaling.laboratory import TRAINING_ROUNDS_FROM, Task, Variant, expand, unavailable
 from tfmat.scaling.matrix import AllReduces, Matrix, Runs, load_matrix, worker_counts
 from tfmat.scaling.measurements import AllReduce, Measurements, Repetition
-from tfmat.scaling.planning import TRAINING_ROUNDS_FROM, unavailable
-from tfmat.scaling.summary import summarise
-from tfmat.scaling.variants import Task, Variant, expand
+from tfmat.scaling.model import summarise
 from tfmat_tests.scaling.studies import LOCAL, points, study, write_config
 
 
@@ -253,7 +252,7 @@ def test_the_study_fits_the_machine():
         # On two processors others have two workers too; this one scales in both ways.
         and runs.global_batch_size
     ]  # fmt: skip
-    # A verdict wants two rounds at least, and an interval three (tfmat/scaling/scaling_verdict.py).
+    # A verdict wants two rounds at least, and an interval three (tfmat/scaling/pages.py).
     assert fitting and all((runs.rounds or matrix.rounds) >= 3 for runs in fitting)
 
 

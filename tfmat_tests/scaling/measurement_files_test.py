@@ -5,14 +5,15 @@ import json
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.scaling.measurement_files import (
+from tfmat.scaling.measurements import (
     FILE,
+    LeftOut,
+    Session,
     add_measurements,
     is_study,
     read_measurements,
     write_measurements,
 )
-from tfmat.scaling.measurements import LeftOut, Session
 from tfmat_tests.scaling.synthetic import SESSION, Truth, study
 
 STUDY = study(Truth(), workers=(2,), batches=(75,), rounds=2, trained=True)

@@ -5,13 +5,25 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tfmat.scaling.analysis import analyse
-from tfmat.scaling.collective_costs import Link, choose, options
-from tfmat.scaling.measurement_files import Assumptions, read_assumptions, write_assumptions
-from tfmat.scaling.measurements import AllReduce, Measurements, Model
-from tfmat.scaling.network import fit_network
-from tfmat.scaling.prediction import fastest, last_worthwhile, smallest_good_batch
-from tfmat.scaling.time_to_accuracy import reached
+from tfmat.scaling.measurements import (
+    AllReduce,
+    Assumptions,
+    Measurements,
+    Model,
+    read_assumptions,
+    write_assumptions,
+)
+from tfmat.scaling.model import (
+    Link,
+    choose,
+    fastest,
+    fit_network,
+    last_worthwhile,
+    options,
+    reached,
+    smallest_good_batch,
+)
+from tfmat.scaling.study import analyse
 from tfmat_tests.scaling.synthetic import MODEL, SIZES, WEIGHTS, Truth, study
 
 TRAINED = study(Truth(), workers=(2, 4), batches=(75, 150), rounds=3, trained=True)

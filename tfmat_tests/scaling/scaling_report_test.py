@@ -11,9 +11,8 @@ import pytest
 from matplotlib.image import imread
 
 from tfmat.cli.main import main
-from tfmat.scaling.measurement_files import FILE, write_measurements
-from tfmat.scaling.measurements import LeftOut, Measurements
-from tfmat.scaling.scaling_report import write_scaling_report
+from tfmat.scaling.measurements import FILE, LeftOut, Measurements, write_measurements
+from tfmat.scaling.pages import write_scaling_report
 from tfmat_tests.report.html_check import checked
 from tfmat_tests.scaling import golden
 from tfmat_tests.scaling.synthetic import Truth, study

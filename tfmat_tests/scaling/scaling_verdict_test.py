@@ -4,10 +4,9 @@ import dataclasses
 
 import pytest
 
-from tfmat.scaling.analysis import analyse
-from tfmat.scaling.measurement_files import Assumptions
-from tfmat.scaling.scaling_report import scaling_page
-from tfmat.scaling.scaling_verdict import judge
+from tfmat.scaling.measurements import Assumptions
+from tfmat.scaling.pages import judge, scaling_page
+from tfmat.scaling.study import analyse
 from tfmat_tests.scaling.synthetic import Truth, study
 
 

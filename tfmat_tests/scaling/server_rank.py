@@ -7,9 +7,9 @@ import pathlib
 import sys
 from typing import Any
 
-from tfmat.ranks.processes import find_processes
+from tfmat.launch.processes import find_processes
 from tfmat_tests import lean_keras  # noqa: F401  before Keras
-from tfmat_tests.ranks.port_guard_test import knock
+from tfmat_tests.launch.port_guard_test import knock
 
 STEPS, RATE, BATCH, WORKERS = 8, 1e-2, 4, 2
 
@@ -33,8 +33,8 @@ def make_examples():
 
 
 def main(folder: pathlib.Path) -> None:
-    from tfmat.scaling import parameter_server as server
-    from tfmat.scaling.tf_distribute import batches_of, find_each_other, prepare
+    from tfmat.scaling import baselines as server
+    from tfmat.scaling.baselines import batches_of, find_each_other, prepare
 
     # On one processor, as in a study: TensorFlow then has one thread, and waits forever unless told otherwise.
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})

@@ -4,12 +4,9 @@ import dataclasses
 
 import pytest
 
-from tfmat.scaling.analysis import analyse
-from tfmat.scaling.exchanges import Meeting, messages
-from tfmat.scaling.measurement_files import Assumptions
-from tfmat.scaling.measurements import Measurements, RankUse, Repetition
-from tfmat.scaling.slow_links import LOSS, recommend
-from tfmat.scaling.study import GOAL
+from tfmat.scaling.matrix import Meeting, messages
+from tfmat.scaling.measurements import Assumptions, Measurements, RankUse, Repetition
+from tfmat.scaling.study import GOAL, LOSS, analyse, recommend
 from tfmat_tests.scaling.synthetic import WEIGHTS, Truth, study
 
 # What is not in the two large kernels: all else of 153,441 numbers travels as it is.

@@ -9,15 +9,11 @@ import pytest
 
 from tfmat.config import default_config
 from tfmat.errors import InputError
-from tfmat.launch.site import Site
+from tfmat.launch.slurm import Site
 from tfmat.launch.slurm_script import SlurmJob, job_script
-from tfmat.scaling.laboratory import Launch
+from tfmat.scaling.laboratory import Launch, Study, Variant, job_of, slurm_machine
 from tfmat.scaling.matrix import Matrix, Runs
-from tfmat.scaling.measurement_files import read_measurements
-from tfmat.scaling.measurements import Measurements, Model
-from tfmat.scaling.planning import Study
-from tfmat.scaling.slurm_launches import job_of, slurm_machine
-from tfmat.scaling.variants import Variant
+from tfmat.scaling.measurements import Measurements, Model, read_measurements
 from tfmat_tests import mpi
 from tfmat_tests.scaling.studies import write_config
 from tfmat_tests.slurm import Cluster, trial_slurm  # noqa: F401 (a fixture)

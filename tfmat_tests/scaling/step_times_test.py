@@ -8,7 +8,7 @@ import pytest
 from tfmat.config import default_config
 from tfmat.curves.records import RecordForm
 from tfmat.errors import InputError
-from tfmat.ranks.processes import find_processes
+from tfmat.launch.processes import find_processes
 from tfmat.scaling.matrix import load_matrix
 from tfmat.scaling.step_times import _Bench, make_variant_backend
 from tfmat.workflow import curve_settings

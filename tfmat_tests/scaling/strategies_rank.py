@@ -6,7 +6,7 @@ import os
 import pathlib
 import sys
 
-from tfmat.ranks.processes import find_processes
+from tfmat.launch.processes import find_processes
 from tfmat_tests import lean_keras  # noqa: F401  before Keras
 from tfmat_tests.scaling.server_rank import (
     BATCH,
@@ -19,24 +19,24 @@ from tfmat_tests.scaling.server_rank import (
 
 
 def main(folder: pathlib.Path, several: bool) -> None:
-    from tfmat.scaling import strategies
-    from tfmat.scaling.tf_distribute import batches_of, find_each_other, prepare
+    from tfmat.scaling import baselines
+    from tfmat.scaling.baselines import batches_of, find_each_other, prepare
 
     processes, others = find_processes(), None
     if several:
         prepare(1, start=False)
         addresses, guard, others = find_each_other(folder, processes)
-        strategy = strategies.multi_worker_mirrored(addresses, processes.rank)
+        strategy = baselines.multi_worker_mirrored(addresses, processes.rank)
         assert guard is not None
         guard.wait()
     else:
         prepare(1, virtual_devices=WORKERS)
-        strategy = strategies.mirrored(WORKERS)
+        strategy = baselines.mirrored(WORKERS)
     own = folder / f"examples-{processes.rank}"
     own.mkdir()
     for name, examples in zip(("features", "labels"), make_examples(), strict=True):
         examples.tofile(own / f"{name}.f32")
-    training = strategies.AdamMirrored(strategy)
+    training = baselines.AdamMirrored(strategy)
     training.build(make_model(), RATE, functools.partial(batches_of, own, (5, 3), 2, BATCH))
     losses = [training.train(STEPS) for _ in range(2)]
     weights = [weight.tolist() for weight in training.weights()]

@@ -3,9 +3,9 @@
 import pathlib
 
 from tfmat.config import default_config
+from tfmat.scaling.laboratory import Machine, Study
 from tfmat.scaling.matrix import Matrix
 from tfmat.scaling.measurements import Model
-from tfmat.scaling.planning import Machine, Study
 
 START = """
 from tfmat.config import default_config

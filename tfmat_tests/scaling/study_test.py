@@ -8,10 +8,9 @@ import time
 import psutil
 import pytest
 
-from tfmat.scaling.analysis import analyse
-from tfmat.scaling.measurement_files import FILE, Assumptions, is_study, read_measurements
-from tfmat.scaling.measurements import Measurements
-from tfmat.scaling.scaling_verdict import judge
+from tfmat.scaling.measurements import FILE, Assumptions, Measurements, is_study, read_measurements
+from tfmat.scaling.pages import judge
+from tfmat.scaling.study import analyse
 from tfmat_tests import mpi
 from tfmat_tests.processes import ForkServer, Program
 from tfmat_tests.scaling.studies import write_config

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from tfmat.backends.mesh import Weight
+from tfmat.backends.options import Weight
 from tfmat.scaling.measurements import (
     AllReduce,
     Measurements,

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tfmat.scaling.measurement_files import read_measurements
+from tfmat.scaling.measurements import read_measurements
 from tfmat_tests import mpi
 from tfmat_tests.cluster import (
     PATIENCE,

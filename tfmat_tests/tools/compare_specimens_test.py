@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from tfmat.files import read_json
-from tfmat.simulators.campaign import draw
-from tfmat.simulators.description import read_description
-from tfmat.simulators.runs import Outcome, Solver
-from tfmat.simulators.store import RUNS, save
+from tfmat.specimens.campaign import draw
+from tfmat.specimens.description import read_description
+from tfmat.specimens.runs import RUNS, Outcome, Solver, save
 from tfmat_tests.processes import forked_python
-from tfmat_tests.simulators.bar import END, LENGTH, MODULUS, bar_folder
+from tfmat_tests.specimens.bar import END, LENGTH, MODULUS, bar_folder
 
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 STRAIN = np.linspace(0.0, END / LENGTH, 201)

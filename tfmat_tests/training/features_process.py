@@ -9,8 +9,8 @@ import pathlib
 import sys
 import warnings
 
+from tfmat.launch.processes import find_processes
 from tfmat.launch.runtime import prepare_tensorflow
-from tfmat.ranks.processes import find_processes
 from tfmat_tests import lean_keras  # noqa: F401  before Keras
 
 

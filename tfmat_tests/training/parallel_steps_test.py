@@ -30,7 +30,7 @@ import tfmat
 backend = tfmat.mesh_backend("batch:2")
 import keras
 import numpy as np
-from tfmat.models.normalization import ExampleWeightedBatchNormalization
+from tfmat.networks.factory import ExampleWeightedBatchNormalization
 layers = keras.layers
 features, labels = np.ones((4, 8, 8, 2), "float32"), np.ones((4, 1), "float32")
 for layer in (

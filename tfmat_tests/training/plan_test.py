@@ -7,8 +7,7 @@ import pytest
 
 import tfmat
 from tfmat.backends import make_backend
-from tfmat.config import apply_override, check_config, default_config
-from tfmat.durations import Duration
+from tfmat.config import Duration, apply_override, check_config, default_config
 from tfmat.errors import InputError
 from tfmat.training.plan import RunPlan
 

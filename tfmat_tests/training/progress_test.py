@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tfmat.training.progress import TrainingProgress
+from tfmat.training.run import TrainingProgress
 
 
 def test_only_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

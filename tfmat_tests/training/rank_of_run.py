@@ -14,10 +14,10 @@ import sys
 
 import numpy as np
 
-from tfmat.backends.mesh import MeshShape
+from tfmat.backends.options import MeshShape
 from tfmat.errors import TfmatError
+from tfmat.launch.processes import find_processes
 from tfmat.launch.runtime import prepare_tensorflow
-from tfmat.ranks.processes import find_processes
 from tfmat_tests import lean_keras  # noqa: F401  before Keras
 
 

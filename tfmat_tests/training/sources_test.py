@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfmat.errors import InputError
-from tfmat.training.sources import unpack, with_weights
+from tfmat.training.run import unpack, with_weights
 from tfmat_tests.training.regression import TRAIN, make_model, make_trainer
 
 X, Y = np.ones((6, 2), "f"), np.array([0, 1, 2, 0, 1, 2])

@@ -9,8 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfmat
-from tfmat.config import apply_override, default_config
-from tfmat.durations import EpochPlan
+from tfmat.config import EpochPlan, apply_override, default_config
 from tfmat.errors import InputError
 from tfmat.optimizers import build_optimizer
 from tfmat.training.plan import RunPlan

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from tfmat.files import make_folder, write_text
+from tfmat.tuning.definition import SearchState, read_state
 from tfmat.tuning.lock import is_dead
-from tfmat.tuning.state import SearchState, read_state
 from tfmat_tests.processes import PATIENCE, Ended, ForkServer, Program
 
 HERE = pathlib.Path(__file__).resolve().parent

@@ -8,10 +8,18 @@ import keras_tuner
 import pytest
 import threadpoolctl
 
-from tfmat.tuning.definition import load_search
+from tfmat.tuning.definition import (
+    DONE,
+    FAILED,
+    Choice,
+    Float,
+    Int,
+    Search,
+    SearchState,
+    TrialRecord,
+    load_search,
+)
 from tfmat.tuning.oracle import EXHAUSTED, IDLE, Oracle, hyperparameters
-from tfmat.tuning.space import Choice, Float, Int, Search
-from tfmat.tuning.state import DONE, FAILED, SearchState, TrialRecord
 from tfmat_tests.tuning.synthetic_trial import known_function
 
 SPACE = pathlib.Path(__file__).with_name("space.py")

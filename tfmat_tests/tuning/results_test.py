@@ -7,10 +7,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tfmat.config import load_config
-from tfmat.tuning.definition import load_search
-from tfmat.tuning.results import importances, record_end, write_results
-from tfmat.tuning.state import SearchState, TrialRecord, write_state
-from tfmat.tuning.status import summarize
+from tfmat.tuning.definition import SearchState, TrialRecord, load_search, write_state
+from tfmat.tuning.workers import importances, record_end, summarize, write_results
 from tfmat_tests.report.html_check import checked
 from tfmat_tests.tuning.conftest import HERE
 

@@ -8,13 +8,18 @@ import numpy as np
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.report.tuning_table import best_first
-from tfmat.tuning.claims import oracle_value
-from tfmat.tuning.definition import load_search
-from tfmat.tuning.results import trial_rows
-from tfmat.tuning.state import DONE, RUNNING, SearchState, TrialRecord
-from tfmat.tuning.stopping import Curve, hopeless, read_curve
-from tfmat.tuning.trial import TrialRun
+from tfmat.report.tables import best_first
+from tfmat.tuning.definition import (
+    DONE,
+    RUNNING,
+    Curve,
+    SearchState,
+    TrialRecord,
+    hopeless,
+    load_search,
+    read_curve,
+)
+from tfmat.tuning.workers import TrialRun, oracle_value, trial_rows
 
 
 def curve(*values: float) -> Curve:

@@ -10,17 +10,16 @@ import pytest
 from tfmat.backends import make_backend
 from tfmat.backends.collectives import Collectives
 from tfmat.config import apply_override, default_config
-from tfmat.data.kept import Kept
-from tfmat.data.packed import PackedDataset
+from tfmat.data.dataset import Kept, PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification import side_by_side
 from tfmat.identification.identifier import Identifier
-from tfmat.models import build_for
-from tfmat.models.law_fit import LawFit
+from tfmat.networks import build_for
+from tfmat.networks.law_fit import LawFit
 from tfmat.training.plan import RunPlan
 from tfmat.workflow import fronts, main_job
 from tfmat.workflow.dataset import curve_settings, make_dataset
-from tfmat.workflow.train import train
+from tfmat.workflow.job import train
 
 
 def _config(**changes: str):

@@ -6,7 +6,7 @@ import pytest
 from tfmat.cli.main import main
 from tfmat.config import apply_override, check_config, default_config
 from tfmat.curves.records import RecordForm
-from tfmat.models import build_model
+from tfmat.networks import build_model
 from tfmat.workflow.job import count_parameters
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks import rounds as lab
-from tfmat.ranks.processes import Processes
+from tfmat.launch.processes import Processes
 from tfmat.scaling.laboratory import Answers, Launch
 
 DESCRIPTIONS = {
@@ -89,7 +89,7 @@ class _Variant:
         from tfmat.backends import make_backend
         from tfmat.backends.losses import per_example_function
         from tfmat.config import default_config
-        from tfmat.models import build_model
+        from tfmat.networks import build_model
         from tfmat.optimizers import make_functional
         from tfmat.training.meter import Meter
 

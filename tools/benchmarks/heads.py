@@ -9,7 +9,7 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks import rounds as lab
-from tfmat.ranks.processes import Processes
+from tfmat.launch.processes import Processes
 from tfmat.scaling.laboratory import Answers, Launch
 
 HEADS = {
@@ -71,9 +71,9 @@ def _backend(head: str) -> Any:
     from tfmat.backends import make_backend
     from tfmat.backends.losses import per_example_function
     from tfmat.config import default_config
-    from tfmat.models import build_model
-    from tfmat.models.flow import POSTERIOR
-    from tfmat.models.uncertainty import negative_log_likelihood, squared_error_of_mean
+    from tfmat.networks import build_model
+    from tfmat.networks.factory import negative_log_likelihood, squared_error_of_mean
+    from tfmat.networks.flow import POSTERIOR
     from tfmat.optimizers import make_functional
 
     config, auxiliary = default_config(), None

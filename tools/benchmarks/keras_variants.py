@@ -9,9 +9,8 @@ import tensorflow as tf
 
 import tfmat
 from benchmarks.step import LEARNING_RATE, Data, Timing
-from tfmat.config import default_config
-from tfmat.durations import RunSteps
-from tfmat.models import build_model
+from tfmat.config import RunSteps, default_config
+from tfmat.networks import build_model
 from tfmat.optimizers import build_optimizer
 
 EXECUTIONS = 100

@@ -12,7 +12,7 @@ from rich.table import Table
 from benchmarks import rounds as lab
 from benchmarks.ranks import make_data, steps_spec
 from tfmat.config import Config, default_config
-from tfmat.ranks.processes import Processes
+from tfmat.launch.processes import Processes
 from tfmat.scaling.laboratory import Launch
 
 # mesh: devices
@@ -122,8 +122,7 @@ def measure(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) ->
     if not spec["variant"]["mesh"]:
         return answer
     from tfmat.backends import BackendOptions
-    from tfmat.backends.collectives_of_step import collectives_of_step
-    from tfmat.backends.planning import plan_of_config
+    from tfmat.backends.layouts import collectives_of_step, plan_of_config
 
     mesh, stage = spec["variant"]["mesh"], spec["variant"]["zero_stage"]
     options = BackendOptions.on_mesh(mesh, zero_stage=stage)

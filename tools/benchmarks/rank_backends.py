@@ -10,9 +10,9 @@ import tensorflow as tf
 from tfmat.backends.exchange import together
 from tfmat.backends.horovod import HorovodBackend, HorovodCollectives
 from tfmat.config import default_config
-from tfmat.data.packed import PackedDataset
-from tfmat.models import build_model
-from tfmat.ranks.processes import Processes
+from tfmat.data.dataset import PackedDataset
+from tfmat.launch.processes import Processes
+from tfmat.networks import build_model
 
 
 class _Silent(HorovodCollectives):

@@ -14,7 +14,7 @@ from rich.table import Table
 from benchmarks import rounds as lab
 from tfmat.config import Config, apply_override, default_config
 from tfmat.console import log
-from tfmat.data.packed import PackedDataset
+from tfmat.data.dataset import PackedDataset
 from tfmat.files import as_json
 from tfmat.scaling.laboratory import Launch
 
@@ -81,7 +81,7 @@ def steps_spec(
     tasks: Sequence[dict[str, int]],
     **variant: Any,
 ) -> dict[str, Any]:
-    """What `tfmat.scaling.step_times` wants to know; see tfmat.scaling.planning."""
+    """What `tfmat.scaling.step_times` wants to know; see tfmat.scaling.laboratory."""
     whole = {"backend": "single", "workers": 1, "mesh": "", "zero_stage": 0, **variant}
     return {
         "variant": whole,
@@ -97,7 +97,7 @@ def steps_spec(
 def make_data(folder: pathlib.Path, num_curves: int = _CURVES) -> PackedDataset:
     """Curves to train on."""
     from tfmat.curves.settings import CurveSettings
-    from tfmat.data.packed import generate_dataset
+    from tfmat.data.dataset import generate_dataset
 
     return generate_dataset(
         CurveSettings(), seed=0, num_curves=num_curves, num_test=10, data_dir=folder

@@ -14,7 +14,7 @@ from rich.table import Table
 from benchmarks import rounds as lab
 from tfmat.console import log
 from tfmat.errors import InputError
-from tfmat.ranks.processes import Processes
+from tfmat.launch.processes import Processes
 from tfmat.scaling.laboratory import Answers, Launch
 
 LEARNING_RATE = 1e-3

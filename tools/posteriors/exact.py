@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tfmat.curves.records import observed
-from tfmat.data.packed import PackedDataset
+from tfmat.data.dataset import PackedDataset
 from tfmat.identification.likelihood import Likelihoods, NoiseModel
 from tfmat.identification.posterior_sampling import sample_posteriors
 from tfmat.identification.side_by_side import in_processes, one_thread_a_product

@@ -8,9 +8,9 @@ import numpy as np
 from posteriors.frozen import Clock, Fits, Task
 from posteriors.tfmat_flow import configured
 from tfmat.backends.collectives import Collectives
-from tfmat.data.kept import Kept
+from tfmat.data.dataset import Kept
 from tfmat.files import atomic_write
-from tfmat.models import build_for
+from tfmat.networks import build_for
 from tfmat.workflow.fronts import parted, represented
 
 # Records are fitted, so many at a time, as long as there is time for the next ones and for the seconds of training that

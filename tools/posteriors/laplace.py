@@ -5,7 +5,7 @@ from scipy.stats import norm
 
 from posteriors.frozen import SAMPLES, Answer, Clock, Task, main
 from tfmat.curves.records import observed
-from tfmat.data.packed import PackedDataset
+from tfmat.data.dataset import PackedDataset
 from tfmat.identification.least_squares import fit_with_noise
 from tfmat.identification.likelihood import NoiseModel
 

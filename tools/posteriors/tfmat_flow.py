@@ -8,17 +8,16 @@ import numpy as np
 
 from posteriors.frozen import EPOCHS, SAMPLES, STEPS_PER_CALL, Answer, Clock, Task, main
 from tfmat.backends import make_backend
-from tfmat.config import Config, default_config
+from tfmat.config import Config, RunSteps, default_config
 from tfmat.curves.resampling import CurveTarget
-from tfmat.data.packed import PackedDataset
-from tfmat.durations import RunSteps
+from tfmat.data.dataset import PackedDataset
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.networks import Sidecar
-from tfmat.models import build_for
+from tfmat.networks import build_for
 from tfmat.optimizers import build_optimizer
 from tfmat.training.trainer import Trainer
 from tfmat.workflow.fronts import parted
-from tfmat.workflow.train import compiles_loss, losses_and_metrics
+from tfmat.workflow.job import compiles_loss, losses_and_metrics
 
 # The same for every task: two dense layers behind the law's own fit of each record, a posterior around it.
 SETTINGS: dict[str, Any] = {

@@ -10,10 +10,9 @@ from tfmat.curves.apparatus import log_uniform
 from tfmat.curves.observation import Observation, recorded_strain
 from tfmat.errors import InputError
 from tfmat.files import atomic_write
-from tfmat.simulators.campaign import draw
-from tfmat.simulators.description import Description
-from tfmat.simulators.runs import Solver
-from tfmat.simulators.store import RUNS, load
+from tfmat.specimens.campaign import draw
+from tfmat.specimens.description import Description
+from tfmat.specimens.runs import RUNS, Solver, load
 
 # The laboratory's options that chains know.
 _KNOWN = ("noise_of_maximum", "measured_points", "strain_offset", "machine_stiffness", "max_strain")

@@ -12,8 +12,8 @@ import scipy.optimize
 
 from specimens.frozen import Records, answer_path, keep
 from tfmat.errors import InputError
-from tfmat.simulators.campaign import run_campaign
-from tfmat.simulators.description import Description
+from tfmat.specimens.campaign import run_campaign
+from tfmat.specimens.description import Description
 
 # Shares of the ranges: the program's curves are not smooth below this.
 _STEP = 5e-3

@@ -16,15 +16,14 @@ from tfmat.curves.cleaning import MeasuredCurve
 from tfmat.curves.laboratory import Laboratory
 from tfmat.curves.records import features_of
 from tfmat.curves.resampling import resample
-from tfmat.data.importing import import_dataset
+from tfmat.data.imported import import_dataset
 from tfmat.errors import InputError
 from tfmat.files import make_folder
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.identify import identify
-from tfmat.simulators.campaign import Campaign
-from tfmat.simulators.dataset import COPIES, parts_of
-from tfmat.simulators.description import Description
-from tfmat.simulators.runs import Outcome
+from tfmat.specimens.campaign import COPIES, Campaign, parts_of
+from tfmat.specimens.description import Description
+from tfmat.specimens.runs import Outcome
 from tfmat.workflow.emulate import emulate
 
 _CONFIGS = pathlib.Path(__file__).resolve().parents[2] / "configs"

@@ -1,1 +1,0 @@
-"""Material cards: the text with which a finite-element solver takes a law and its parameters. NumPy only."""

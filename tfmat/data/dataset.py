@@ -1,0 +1,1266 @@
+"""Data sets on disk: simulated or imported records in shards, their manifest, and what of them is kept in memory."""
+
+import array
+import collections
+import concurrent.futures
+import contextlib
+import ctypes
+import dataclasses
+import datetime
+import functools
+import hashlib
+import json
+import logging
+import math
+import mmap
+import os
+import pathlib
+import re
+import shutil
+import threading
+import weakref
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any, Literal, NotRequired, TypedDict
+
+import numpy as np
+import psutil
+import threadpoolctl
+from numpy.typing import NDArray
+
+from tfmat.curves.records import RecordForm
+from tfmat.curves.settings import CurveSettings
+from tfmat.curves.simulate import SIMULATION_VERSION, Simulator
+from tfmat.errors import InputError
+from tfmat.files import (
+    atomic_write,
+    check_json,
+    is_locked,
+    locked,
+    read_json,
+    write_error,
+    write_json,
+)
+from tfmat.materials.law import Parameter
+
+# --------------------------------------------------------------------------------------------------
+# What a packed data set says about itself: `manifest.json`.
+
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+BAYES_RISK = "bayes_risk.json"  # beside it, once a network was evaluated
+SHARD_SIZE = 131_072  # curves in a shard: 315 MB of features at 200 points
+ARRAYS = ("features", "labels")
+CHANNELS = 3  # strain, stress, flag: what is there where the manifest says nothing
+# Rows that are written at once and have one CRC-32; the checksum of a shard is the CRC-32 of these. Changing it
+# changes the format.
+PIECE = 4096
+
+
+class _Source(TypedDict):
+    path: str
+    sha256: str
+
+
+class _Content(TypedDict):
+    """What is read of a manifest."""
+
+    num_curves: int
+    num_train: int
+    num_validation: int
+    num_test: int
+    num_points: int
+    shard_size: int
+    seed: int
+    parameters: list[Parameter]
+    num_channels: NotRequired[int]
+    input_scale: list[float]
+    shards: list[dict[str, str] | None]
+    settings: dict[str, Any] | None
+    source: _Source | None
+    copies: NotRequired[int]
+    laboratory: NotRequired[dict[str, Any]]
+    law: NotRequired[str | None]
+    simulation_version: NotRequired[int | None]
+    id: NotRequired[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where each row of a packed data set lies: raw little-endian float32, no header, shard after shard."""
+
+    num_rows: int
+    num_points: int
+    num_labels: int
+    shard_size: int
+    num_channels: int = CHANNELS
+
+    @classmethod
+    def of(cls, manifest: Mapping[str, Any]) -> "Layout":
+        return cls(
+            num_rows=manifest["num_curves"] + manifest["num_test"],
+            num_points=manifest["num_points"],
+            num_labels=len(manifest["parameters"]),
+            shard_size=manifest["shard_size"],
+            num_channels=manifest.get("num_channels", CHANNELS),
+        )
+
+    @property
+    def num_shards(self) -> int:
+        return -(-self.num_rows // self.shard_size)
+
+    def rows(self, shard: int) -> tuple[int, int]:
+        """First row of a shard and the row after its last."""
+        start = shard * self.shard_size
+        return start, min(start + self.shard_size, self.num_rows)
+
+    def pieces(self, shard: int) -> list[tuple[int, int]]:
+        """The rows (start, stop) of each piece of a shard."""
+        start, stop = self.rows(shard)
+        return [(first, min(first + PIECE, stop)) for first in range(start, stop, PIECE)]
+
+    def row_bytes(self, name: str) -> int:
+        return 4 * (self.num_points * self.num_channels if name == "features" else self.num_labels)
+
+    def shard_bytes(self, name: str, shard: int) -> int:
+        start, stop = self.rows(shard)
+        return (stop - start) * self.row_bytes(name)
+
+    def path(self, folder: pathlib.Path, name: str, shard: int) -> pathlib.Path:
+        return folder / f"shard-{shard:05d}-of-{self.num_shards:05d}.{name}"
+
+
+def read_manifest(folder: pathlib.Path) -> dict[str, Any]:
+    """Reads and checks `manifest.json`; InputError where it is missing, damaged, or from a newer tfmat."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise InputError(
+            f"{folder} holds no data set (there is no {MANIFEST}); make one with `tfmat generate`"
+        )
+    try:
+        manifest = read_json(path)
+    except InputError as error:
+        if not isinstance(error.__cause__, ValueError):
+            raise
+        raise InputError(_damaged(path, "it is not valid JSON")) from error
+    version = manifest.get("format") if isinstance(manifest, dict) else None
+    if not isinstance(version, int):
+        raise InputError(_damaged(path, "it has no 'format'"))
+    if version > FORMAT:
+        raise InputError(
+            f"{folder} was written by a newer tfmat (format {version}; this one reads up to {FORMAT}); "
+            "upgrade tfmat, or generate the data set again in another folder"
+        )
+    try:
+        check_json(manifest, _Content, path)
+        _check_sense(manifest)
+    except InputError as error:
+        what = str(error).removeprefix(f"{path} is damaged: ")
+        raise InputError(_damaged(path, what)) from error
+    return manifest
+
+
+def _check_sense(manifest: dict[str, Any]) -> None:
+    """InputError where the entries, each of the right type, do not belong together."""
+    for name in ("num_points", "shard_size", "num_curves"):
+        if not 0 < manifest[name] < 2**48:
+            raise InputError(f"{name} is {manifest[name]}")
+    parts = [manifest[f"num_{part}"] for part in ("train", "validation", "test")]
+    if min(parts) < 0 or parts[0] + parts[1] != manifest["num_curves"]:
+        raise InputError(f"num_train, num_validation and num_test are {parts}")
+    if len(manifest["shards"]) != Layout.of(manifest).num_shards:
+        raise InputError(f"it lists {len(manifest['shards'])} shards")
+    names = [entry["name"] for entry in manifest["parameters"]]
+    if not names or len(set(names)) < len(names):
+        raise InputError(f"parameters: {', '.join(names) or 'none'}")
+    for entry in manifest["parameters"]:
+        low = 0.0 if entry.get("scale") == "log" else -math.inf
+        if not low < entry["low"] < entry["high"]:
+            raise InputError(f"parameters.{entry['name']}: {entry['low']} to {entry['high']}")
+    channels = manifest.get("num_channels", CHANNELS)
+    if not 3 <= channels <= 16:
+        raise InputError(f"num_channels is {channels}")
+    if len(manifest["input_scale"]) != channels or min(manifest["input_scale"]) <= 0:
+        raise InputError(f"input_scale is {manifest['input_scale']}")
+
+
+def _damaged(path: pathlib.Path, what: str) -> str:
+    return (
+        f"{path} is damaged: {what}; delete the folder {path.parent} and run `tfmat generate` again"
+    )
+
+
+def new_manifest(
+    *,
+    identity: str,
+    num_curves: int,
+    num_test: int,
+    num_points: int,
+    shard_size: int,
+    seed: int,
+    parameters: tuple[Parameter, ...],
+    input_scale: tuple[float, ...],
+    num_validation: int | None = None,
+) -> dict[str, Any]:
+    """The manifest of a data set of which nothing is written yet; law, settings and source are empty."""
+    num_rows = num_curves + num_test
+    if num_validation is None:
+        num_validation = num_curves // 4
+    return {
+        "format": FORMAT,
+        "id": identity,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "numpy_version": np.__version__,
+        "simulation_version": None,
+        "law": None,
+        "settings": None,
+        "source": None,
+        "seed": seed,
+        "num_curves": num_curves,
+        "num_train": num_curves - num_validation,
+        "num_validation": num_validation,
+        "num_test": num_test,
+        "num_points": num_points,
+        "shard_size": shard_size,
+        "dtype": "<f4",
+        "features_shape": [num_rows, num_points, len(input_scale)],
+        # Data sets of three channels are written as ever.
+        **({} if len(input_scale) == CHANNELS else {"num_channels": len(input_scale)}),
+        "labels_shape": [num_rows, len(parameters)],
+        "parameters": [dataclasses.asdict(parameter) for parameter in parameters],
+        "input_scale": list(input_scale),
+        "shards": [],
+    }
+
+
+def input_scale(features: NDArray[np.floating]) -> tuple[float, ...]:
+    """(largest strain, largest stress, 1, ...) of some curves [curves, points, channels], never zero."""
+    strain, stress = (float(np.abs(features[..., channel]).max()) or 1.0 for channel in (0, 1))
+    return (strain, stress, *[1.0] * (features.shape[-1] - 2))
+
+
+def parameters_of(manifest: Mapping[str, Any]) -> tuple[Parameter, ...]:
+    """The identified parameters, in the order of the label columns."""
+    return tuple(check_json(manifest["parameters"], list[Parameter], MANIFEST))
+
+
+def settings_of(folder: pathlib.Path, content: dict[str, Any]) -> CurveSettings:
+    """What the curves of a data set were simulated with, from its manifest; InputError where they are damaged."""
+    kinds = {field.name: field.type for field in dataclasses.fields(CurveSettings)}
+    for name, kind in kinds.items():
+        if name in content:
+            check_json(content[name], kind, f"{folder / MANIFEST}, settings.{name},")
+    try:
+        return CurveSettings.from_json(content)
+    except InputError as error:
+        raise InputError(f"{folder / MANIFEST}: settings: {error}") from error
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """8 hexadecimal digits of the SHA-256 of `content`; 1 and 1.0 are the same."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {str(key): plain(value[key]) for key in sorted(value)}
+        if isinstance(value, (list, tuple)):
+            return [plain(item) for item in value]
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value).hex()
+        return value
+
+    return hashlib.sha256(json.dumps(plain(content)).encode()).hexdigest()[:8]
+
+
+def plain_name(name: str) -> str:
+    """A name that is good in a path."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "_", name).strip("._") or "curves"
+
+
+# --------------------------------------------------------------------------------------------------
+# Shards of a packed data set: checked against its manifest, and mapped side by side as one array without a copy.
+
+
+_PROT_NONE = 0
+_MAP_FIXED = 0x10  # the same number on every Linux architecture
+_MAP_FAILED = ctypes.c_void_p(-1).value
+
+
+def combined_checksum(piece_checksums: Iterable[int]) -> str:
+    """The checksum of a file from the CRC-32 of each of its pieces: 8 hexadecimal digits."""
+    return f"{zlib.crc32(array.array('I', piece_checksums).tobytes()):08x}"
+
+
+def find_damage(
+    folder: pathlib.Path, manifest: Mapping[str, Any], num_threads: int, read: bool = True
+) -> dict[int, str]:
+    """Checks every shard against the manifest.
+
+    Args:
+      folder: of the data set.
+      manifest: its manifest.
+      num_threads: files read at the same time.
+      read: False looks at names and sizes only.
+
+    Returns:
+      shard -> what is wrong with it, starting with the file's name; shards that are whole do not appear.
+    """
+    layout = Layout.of(manifest)
+
+    def check(shard: int) -> str | None:
+        return _shard_damage(folder, layout, shard, manifest["shards"][shard], read)
+
+    with concurrent.futures.ThreadPoolExecutor(num_threads) as pool:
+        answers = pool.map(check, range(layout.num_shards))
+        return {shard: answer for shard, answer in enumerate(answers) if answer is not None}
+
+
+def _shard_damage(
+    folder: pathlib.Path,
+    layout: Layout,
+    shard: int,
+    checksums: Mapping[str, str] | None,
+    read: bool,
+) -> str | None:
+    if checksums is None:
+        name = layout.path(folder, "features", shard).stem
+        return f"{name} was not finished"
+    for name in ARRAYS:
+        path = layout.path(folder, name, shard)
+        expected = layout.shard_bytes(name, shard)
+        try:
+            size = path.stat().st_size
+            if size != expected:
+                return f"{path.name} is incomplete ({size} of {expected} bytes)"
+            if read and file_checksum(path, PIECE * layout.row_bytes(name)) != checksums.get(name):
+                return f"{path.name} is damaged (its checksum is not the one in {MANIFEST})"
+        except FileNotFoundError:
+            return f"{path.name} is missing"
+        except OSError as error:
+            return f"{path.name} cannot be read ({error.strerror})"
+    return None
+
+
+def file_checksum(path: pathlib.Path, piece_bytes: int) -> str:
+    """Reads a file in pieces of `piece_bytes` and returns its checksum. Needs memory for one piece only."""
+    checksums = []
+    buffer = memoryview(bytearray(min(piece_bytes, max(path.stat().st_size, 1))))
+    with open(path, "rb", buffering=0) as file:
+        while filled := _read_full(file, buffer):
+            checksums.append(zlib.crc32(buffer[:filled]))
+    return combined_checksum(checksums)
+
+
+def _read_full(file: Any, buffer: memoryview) -> int:
+    """Fills `buffer` from an unbuffered file; returns the bytes read, fewer only at the end of the file."""
+    filled = 0
+    while filled < len(buffer) and (count := file.readinto(buffer[filled:])):
+        filled += count
+    return filled
+
+
+def map_shards(paths: Sequence[str | os.PathLike], bytes_per_shard: int) -> NDArray[np.float32]:
+    """Maps several files of float32 one after the other into one contiguous array.
+
+    The pages are shared with every other process that maps the same files. The array is writable only because
+    NumPy's DLPack export, which hands it to TensorFlow without a copy, asks for that: what is written to it stays in
+    this process and never reaches the files. The files must not shrink while the array lives.
+
+    Args:
+      paths: the shards in order.
+      bytes_per_shard: size of every file but the last, which may be shorter; with more than one file a multiple of
+        the page size.
+
+    Returns:
+      float32, one dimension, all values of all files. It is unmapped when the last view of it is gone.
+
+    Raises:
+      InputError: a file is missing, empty, or of another size.
+    """
+    names = [os.fspath(path) for path in paths]
+    if len(names) > 1 and bytes_per_shard % mmap.PAGESIZE:
+        raise InputError(
+            f"shards of {bytes_per_shard} bytes are not whole memory pages of {mmap.PAGESIZE} bytes; "
+            "use a shard size that is a multiple of 1024 curves, or of 16384 on machines with large pages"
+        )
+    try:
+        sizes = [os.path.getsize(path) for path in names]
+    except OSError as error:
+        raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
+    for i, (path, size) in enumerate(zip(names, sizes, strict=True)):
+        last = i == len(names) - 1
+        if (
+            (last and not 0 < size <= bytes_per_shard)
+            or (not last and size != bytes_per_shard)
+            or size % 4
+        ):
+            raise InputError(
+                f"{path} has {size} bytes where {bytes_per_shard} are expected; the shard is incomplete"
+            )
+    mapping = _Mapping(sum(sizes))
+    offset = 0
+    for path, size in zip(names, sizes, strict=True):
+        mapping.place(path, offset, size)
+        offset += size
+    return np.asarray(mapping)
+
+
+class _Mapping:
+    """A reserved range of addresses; an array made from it keeps it alive."""
+
+    def __init__(self, size: int):
+        self._libc = _libc()
+        address = self._libc.mmap(
+            None, size, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0
+        )
+        if address in (None, _MAP_FAILED):
+            raise _map_error(f"{size} bytes of address space")
+        self._address = address
+        self.__array_interface__: dict[str, Any] = {
+            "version": 3,
+            "shape": (size // 4,),
+            "typestr": "<f4",
+            "data": (address, False),
+        }
+        finalizer = weakref.finalize(self, self._libc.munmap, address, size)
+        # TensorFlow's threads may still read at interpreter exit; the system unmaps everything right after anyway.
+        finalizer.atexit = False
+
+    def place(self, path: str, offset: int, size: int) -> None:
+        """Maps `size` bytes of the file over the reservation at `offset`."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}") from error
+        try:
+            address = self._libc.mmap(
+                self._address + offset,
+                size,
+                mmap.PROT_READ | mmap.PROT_WRITE,
+                mmap.MAP_PRIVATE | _MAP_FIXED,
+                descriptor,
+                0,
+            )
+        finally:
+            os.close(descriptor)
+        if address in (None, _MAP_FAILED):
+            raise _map_error(path)
+
+
+def _libc() -> ctypes.CDLL:
+    """The C library with the two functions that Python's mmap module does not offer (a fixed address)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int64,
+    ]
+    libc.munmap.restype = ctypes.c_int
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return libc
+
+
+def _map_error(what: str) -> InputError:
+    reason = os.strerror(ctypes.get_errno())
+    return InputError(
+        f"cannot map {what}: {reason}; free some memory, or raise the limit on address space (ulimit -v)"
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# What takes long to compute and depends on records alone, kept in the folder of their data set for the next run.
+
+
+# Rooms whose code makes the numbers: where one of their files changes, what was kept is made anew.
+_ROOMS = ("curves", "materials", "networks")
+_LIBRARIES = ("numpy", "scipy", "tensorflow")
+NAME = r"fits-[0-9a-f]{32}\.npz"
+_LOG = logging.getLogger(__name__)
+
+
+class Kept:
+    """Arrays by what they were computed from: `fits-<32 digits>.npz`.
+
+    The digits stand for everything that the numbers depend on: what the caller names, tfmat's own code for records,
+    laws and networks, and the libraries. Each file has a checksum of its content; what is damaged counts as not there.
+
+    Args:
+      folder: of the data set; None keeps nothing.
+    """
+
+    def __init__(self, folder: pathlib.Path | None):
+        self._folder = folder
+
+    def key(self, *parts: str | np.ndarray) -> str:
+        """The digits for something that depends on these texts and arrays."""
+        found = hashlib.blake2b(_code().encode(), digest_size=16)
+        for part in parts:
+            if isinstance(part, np.ndarray):
+                found.update(repr((part.shape, part.dtype.str)).encode())
+                found.update(np.ascontiguousarray(part).data)
+            else:
+                found.update(repr(part).encode())
+        return found.hexdigest()
+
+    def read(self, key: str) -> np.ndarray | None:
+        """The array that was kept; None where there is none, or the file is damaged."""
+        if self._folder is None:
+            return None
+        try:
+            with np.load(self._folder / f"fits-{key}.npz", allow_pickle=False) as file:
+                found: np.ndarray = file["found"]
+                return found
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            return None
+
+    def write(self, key: str, found: Any) -> None:
+        """Keeps an array; where the folder cannot be written, a line says so once and nothing is kept."""
+        if self._folder is None:
+            return
+        try:
+            with atomic_write(self._folder / f"fits-{key}.npz") as file:
+                np.savez(file, found=found)
+        except InputError as error:
+            _LOG.warning("fits are not kept for the next run: %s", error)
+            self._folder = None
+
+
+@functools.cache
+def _code() -> str:
+    """A hash of the code behind the numbers, and the versions of the libraries."""
+    import importlib.metadata  # which takes ten milliseconds, and most commands ask for no key
+
+    package = pathlib.Path(__file__).resolve().parents[1]
+    found = hashlib.blake2b(digest_size=16)
+    for room in _ROOMS:
+        for file in sorted((package / room).glob("*.py")):
+            found.update(file.name.encode() + file.read_bytes())
+    return found.hexdigest() + "".join(map(importlib.metadata.version, _LIBRARIES))
+
+
+# --------------------------------------------------------------------------------------------------
+# The data sets in a folder: what each is, how much room it takes, and deleting it.
+
+
+State = Literal["complete", "unfinished", "damaged", "unreadable"]
+
+_SHARD = rf"shard-\d{{5,}}-of-\d{{5,}}\.({'|'.join(ARRAYS)})"
+# What tfmat writes into the folder of a data set, finished or not.
+_WHOLE = f"{re.escape(MANIFEST)}|{re.escape(BAYES_RISK)}|{_SHARD}|{NAME}"
+_OWN = re.compile(rf"\.lock|{_WHOLE}|\.({_WHOLE})\..*\.tmp")
+
+_FOLDER = re.compile(r".+-\d+-[0-9a-f]{8}")
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredDataset:
+    """One data set on the disk.
+
+    Attributes:
+      folder: where it lies.
+      state: complete; unfinished: its writer was ended, or still works; damaged: a shard is missing or too short;
+        unreadable: its manifest is damaged, or of a newer tfmat.
+      num_bytes: room that its files take.
+      written: when its manifest, or else the folder, was last written.
+    """
+
+    folder: pathlib.Path
+    state: State
+    num_bytes: int
+    written: datetime.datetime
+
+
+def stored_datasets(data_dir: pathlib.Path) -> list[StoredDataset]:
+    """Every data set in `data_dir`, by name. Folders of anything else, and links, are left out.
+
+    Raises:
+      InputError: there is no such folder, or it cannot be read.
+    """
+    if not data_dir.is_dir():
+        raise InputError(f"there is no folder {data_dir}; give the folder of data sets: --data_dir")
+    try:
+        folders = sorted(
+            path for path in data_dir.iterdir() if path.is_dir() and not path.is_symlink()
+        )
+        return [_describe(folder) for folder in folders if _is_ours(folder)]
+    except OSError as error:
+        raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
+
+
+def delete_dataset(dataset: StoredDataset) -> None:
+    """Deletes a data set and its folder. The manifest goes first: what a kill leaves behind is seen to be unfinished.
+
+    Raises:
+      InputError: another process writes it, the folder holds something else too, or may not be changed.
+    """
+    folder = dataset.folder
+    foreign = sorted(path.name for path in folder.iterdir() if not _is_own(path))
+    if foreign:
+        raise InputError(
+            f"{folder} holds {foreign[0]}, which is no part of a data set; move it away, or delete the folder yourself"
+        )
+    with locked(folder, f"another process is writing {folder}; wait for it, or end it"):
+        try:
+            (folder / MANIFEST).unlink(missing_ok=True)
+            for path in folder.iterdir():
+                path.unlink()
+            folder.rmdir()
+        except OSError as error:
+            raise InputError(f"cannot delete {error.filename}: {error.strerror}") from error
+
+
+def _is_own(path: pathlib.Path) -> bool:
+    return _OWN.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
+
+
+def _is_ours(folder: pathlib.Path) -> bool:
+    """Whether a data set lies here: its manifest, shards, or what its writer leaves when it is killed at the start."""
+    names = [path.name for path in folder.iterdir()]
+    if any(re.fullmatch(_SHARD, name) for name in names):
+        return True
+    if _FOLDER.fullmatch(folder.name) and names and all(map(_is_own, folder.iterdir())):
+        return True
+    if MANIFEST not in names:
+        return False
+    try:
+        read_manifest(folder)
+    except InputError:
+        return False  # some other program's
+    return True
+
+
+def _describe(folder: pathlib.Path) -> StoredDataset:
+    files = [path.stat() for path in folder.iterdir() if _is_own(path)]
+    manifest = folder / MANIFEST
+    written = (manifest if manifest.is_file() else folder).stat().st_mtime
+    return StoredDataset(
+        folder=folder,
+        state=_state(folder),
+        num_bytes=sum(file.st_size for file in files),
+        written=datetime.datetime.fromtimestamp(written, datetime.UTC),
+    )
+
+
+def _state(folder: pathlib.Path) -> State:
+    if is_locked(folder) or not (folder / MANIFEST).is_file():
+        return "unfinished"
+    try:
+        manifest = read_manifest(folder)
+    except InputError:
+        return "unreadable"
+    if None in manifest["shards"]:
+        return "unfinished"
+    return "damaged" if find_damage(folder, manifest, 1, read=False) else "complete"
+
+
+# --------------------------------------------------------------------------------------------------
+# What this process may use: memory, and the refusal of what cannot fit into it; processors.
+
+
+_CGROUPS = pathlib.Path("/sys/fs/cgroup")
+
+
+def available_memory() -> int:
+    """Bytes of memory that a new process could use now, within the limits of its container."""
+    return min([psutil.virtual_memory().available, *_limits()])
+
+
+def total_memory() -> int:
+    """Bytes of memory that a process could have with the machine for itself, within the limits of its container."""
+    return min([psutil.virtual_memory().total, *_limits()])
+
+
+def check_memory(what: str, needed: int, remedy: str) -> None:
+    """InputError where something needs more memory than there is at all.
+
+    Args:
+      what: needs it: the subject of a sentence.
+      needed: bytes, at least.
+      remedy: what to do, an imperative.
+    """
+    total = total_memory()
+    if needed > total:
+        raise InputError(
+            f"{what} would need at least {size_text(needed)} of memory, and this machine (or container) has "
+            f"{size_text(total)}; {remedy}"
+        )
+
+
+def size_text(num_bytes: int) -> str:
+    """`12.0 MB`, `3.4 GB`, `1,200 TB`."""
+    for unit, digits, power in (("MB", 1, 6), ("GB", 1, 9)):
+        if num_bytes < 10 ** (power + 3):
+            return f"{num_bytes / 10**power:,.{digits}f} {unit}"
+    return f"{num_bytes / 10**12:,.1f} TB"
+
+
+def available_threads() -> int:
+    """The processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def _limits() -> Iterator[int]:
+    """Limits, in bytes, of the control groups that this process is in; a group's parents bound it too."""
+    own = ""
+    with contextlib.suppress(OSError):
+        own = pathlib.Path("/proc/self/cgroup").read_text("ascii").strip().rpartition("::")[2]
+    group = _CGROUPS / own.lstrip("/")
+    for folder in (group, *group.parents):
+        # No control groups of version 2, or "max": no limit of its own.
+        with contextlib.suppress(OSError, ValueError):
+            yield int((folder / "memory.max").read_text("ascii"))
+        if folder == _CGROUPS:
+            break
+
+
+# --------------------------------------------------------------------------------------------------
+# Writing the shards of a packed data set: several threads, each shard whole or absent, resumable.
+
+
+Floats = NDArray[np.float32]
+# fill(start, stop, features [rows, points, channels], labels [rows, labels]) writes rows start to stop into the arrays.
+Fill = Callable[[int, int, Floats, Floats], None]
+Progress = Callable[[int, int], None]
+
+
+def write_dataset(
+    folder: pathlib.Path,
+    manifest: dict[str, Any],
+    fill: Fill,
+    *,
+    progress: Progress | None = None,
+    num_threads: int | None = None,
+) -> None:
+    """Makes the data set in `folder` that `manifest` describes, or what is missing or damaged of it.
+
+    A complete data set is only checked, which needs no right to write. Whatever ends the writing early, finished
+    shards stay and are in the manifest, and no temporary file is left (after a SIGKILL the next call removes them).
+
+    Args:
+      folder: of this one data set.
+      manifest: of the data set; its `shards` are ignored where the folder already holds a manifest.
+      fill: gives the rows; must be a pure function and safe to call from several threads.
+      progress: called with (rows done, rows in all), first with what was there already.
+      num_threads: default: one for each processor.
+
+    Raises:
+      InputError: the folder holds another data set, there is not enough space, or a write is refused.
+    """
+    num_threads = num_threads or available_threads()
+    layout = Layout.of(manifest)
+    if not (folder / MANIFEST).exists():
+        # A billion curves are refused without looking at each of their shards.
+        _check_space(folder, sum(layout.row_bytes(name) for name in ARRAYS) * layout.num_rows)
+    current, damage = _compare(folder, manifest, num_threads, read=False)
+    if not damage:
+        current, damage = _compare(folder, manifest, num_threads, read=True)
+    if not damage:
+        return
+    _check_space(folder, _missing_bytes(folder, layout, damage))  # before anything is made
+    with locked(folder, f"another process is writing {folder}; waiting for it", wait=True) as held:
+        if held:
+            for stale in folder.glob(".*.tmp"):  # of a killed writer
+                stale.unlink(missing_ok=True)
+        current, damage = _compare(folder, manifest, num_threads, read=True)
+        for shard, what in damage.items():
+            if current["shards"][shard] is not None:
+                _LOG.warning("%s: %s; making it again", folder, what)
+        if damage:
+            rows = sum(stop - start for start, stop in map(layout.rows, damage))
+            size = size_text(rows * sum(map(layout.row_bytes, ARRAYS)))
+            _LOG.info(
+                "writing %s curves (%s) into %s; `tfmat clean` lists data sets and deletes them",
+                f"{rows:,}",
+                size,
+                folder,
+            )
+            _write_shards(folder, current, sorted(damage), fill, num_threads, progress)
+
+
+def _compare(
+    folder: pathlib.Path, manifest: dict[str, Any], num_threads: int, read: bool
+) -> tuple[dict[str, Any], dict[int, str]]:
+    """The manifest that holds now, and which shards are missing or damaged."""
+    if (folder / MANIFEST).exists():
+        current = read_manifest(folder)
+        if current.get("id") != manifest["id"]:
+            raise InputError(
+                f"{folder} holds another data set than the one asked for; choose another --data_dir"
+            )
+    else:
+        current = manifest | {"shards": [None] * Layout.of(manifest).num_shards}
+    return current, find_damage(folder, current, num_threads, read)
+
+
+def _missing_bytes(folder: pathlib.Path, layout: Layout, shards: Iterable[int]) -> int:
+    needed = 0
+    for shard in shards:
+        for name in ARRAYS:
+            path = layout.path(folder, name, shard)
+            # A damaged file makes room for its successor.
+            needed += layout.shard_bytes(name, shard) - (
+                path.stat().st_size if path.is_file() else 0
+            )
+    return needed
+
+
+def _check_space(folder: pathlib.Path, needed: int) -> None:
+    existing = folder.absolute()
+    while not existing.is_dir() and existing != existing.parent:
+        existing = existing.parent
+    free = shutil.disk_usage(existing).free
+    if needed > free:
+        raise InputError(
+            f"{folder} needs {size_text(needed)} and only {size_text(free)} are free; "
+            "free some space or choose another folder with --data_dir"
+        )
+
+
+def _write_shards(
+    folder: pathlib.Path,
+    manifest: dict[str, Any],
+    shards: list[int],
+    fill: Fill,
+    num_threads: int,
+    progress: Progress | None,
+) -> None:
+    """Writes `shards` and, after each, the manifest with its checksum."""
+    layout = Layout.of(manifest)
+    for shard in shards:
+        manifest["shards"][shard] = None
+    write_json(folder / MANIFEST, manifest)
+    for shard in shards:
+        for name in ARRAYS:
+            layout.path(folder, name, shard).unlink(missing_ok=True)
+    job = _Job(folder, manifest, layout, fill)
+    with contextlib.ExitStack() as stack:
+        # Left in reverse order: stop computing, let whole shards reach the disk, remove the unfinished ones.
+        stack.callback(job.abandon)
+        # Pieces are computed side by side already: a law with matrices would start threads in every one of them.
+        stack.enter_context(threadpoolctl.threadpool_limits(1, "blas"))
+        finisher = stack.enter_context(concurrent.futures.ThreadPoolExecutor(1))
+        pool = concurrent.futures.ThreadPoolExecutor(num_threads)
+        stack.callback(pool.shutdown, cancel_futures=True)
+        job.run(shards, pool, finisher, progress)
+
+
+class _Job:
+    """One call of `write_shards`: pieces computed by a pool, shards finished in order by one more thread."""
+
+    def __init__(self, folder: pathlib.Path, manifest: dict[str, Any], layout: Layout, fill: Fill):
+        self._folder = folder
+        self._manifest = manifest
+        self._layout = layout
+        self._fill = fill
+        self._open: dict[int, _ShardFiles] = {}
+        self._buffers = threading.local()
+
+    def run(
+        self,
+        shards: list[int],
+        pool: concurrent.futures.ThreadPoolExecutor,
+        finisher: concurrent.futures.ThreadPoolExecutor,
+        progress: Progress | None,
+    ) -> None:
+        total = self._layout.num_rows
+        done = total - sum(stop - start for start, stop in map(self._layout.rows, shards))
+        queue: collections.deque[tuple[int, int, int, concurrent.futures.Future[None]]] = (
+            collections.deque()
+        )
+        finishing: collections.deque[concurrent.futures.Future[None]] = collections.deque()
+        for shard in shards:
+            files = _ShardFiles(self._folder, self._layout, shard)
+            self._open[shard] = files
+            for start, stop in self._layout.pieces(shard):
+                queue.append((shard, start, stop, pool.submit(self._piece, files, start, stop)))
+        if progress is not None:
+            progress(done, total)
+        while queue:
+            shard, start, stop, future = queue.popleft()
+            future.result()
+            done += stop - start
+            if progress is not None:
+                progress(done, total)
+            if stop == self._layout.rows(shard)[1]:
+                finishing.append(finisher.submit(self._finish, shard))
+            while finishing and finishing[0].done():
+                finishing.popleft().result()
+        for waiting in finishing:
+            waiting.result()
+
+    def _piece(self, files: "_ShardFiles", start: int, stop: int) -> None:
+        layout = self._layout
+        if not hasattr(self._buffers, "features"):
+            # Reused by every piece of this thread: fresh pages would cost as much as the writing.
+            self._buffers.features = np.empty(
+                (PIECE, layout.num_points, layout.num_channels), "<f4"
+            )
+            self._buffers.labels = np.empty((PIECE, layout.num_labels), "<f4")
+        features, labels = (
+            self._buffers.features[: stop - start],
+            self._buffers.labels[: stop - start],
+        )
+        self._fill(start, stop, features, labels)
+        files.write("features", start, features)
+        files.write("labels", start, labels)
+
+    def _finish(self, shard: int) -> None:
+        self._manifest["shards"][shard] = self._open[shard].finish()
+        del self._open[shard]
+        write_json(self._folder / MANIFEST, self._manifest)
+
+    def abandon(self) -> None:
+        for files in self._open.values():
+            files.abandon()
+
+
+class _AbandonedError(Exception):
+    """Tells `atomic_write` to remove its temporary file."""
+
+
+class _ShardFiles:
+    """The two files of one shard while they are written under temporary names."""
+
+    def __init__(self, folder: pathlib.Path, layout: Layout, shard: int):
+        self._paths = {name: layout.path(folder, name, shard) for name in ARRAYS}
+        self._first_row = layout.rows(shard)[0]
+        self._row_bytes = {name: layout.row_bytes(name) for name in ARRAYS}
+        self._checksums = {name: [0] * len(layout.pieces(shard)) for name in ARRAYS}
+        self._lock = threading.Lock()
+        self._stacks: dict[str, contextlib.ExitStack] = {}
+        self._files: dict[str, IO[bytes]] = {}
+
+    def write(self, name: str, start: int, values: Floats) -> None:
+        """Writes one piece that begins at row `start`; pieces may come in any order and from any thread."""
+        descriptor = self._descriptor(name)
+        content = values.reshape(-1).view(np.uint8).data
+        self._checksums[name][(start - self._first_row) // PIECE] = zlib.crc32(content)
+        offset = (start - self._first_row) * self._row_bytes[name]
+        try:
+            written = 0
+            while written < len(content):
+                written += os.pwrite(descriptor, content[written:], offset + written)
+            # Sends the pages to the disk now, while other pieces are computed, so that the fsync at the end finds
+            # little left to do.
+            os.posix_fadvise(descriptor, offset, len(content), os.POSIX_FADV_DONTNEED)
+        except OSError as error:
+            raise write_error(self._paths[name], error) from error
+
+    def _descriptor(self, name: str) -> int:
+        with self._lock:
+            if name not in self._files:
+                stack = contextlib.ExitStack()
+                self._files[name] = stack.enter_context(atomic_write(self._paths[name]))
+                self._stacks[name] = stack
+            return self._files[name].fileno()
+
+    def finish(self) -> dict[str, str]:
+        """Puts both files on the disk under their own names; returns their checksums."""
+        for name in ARRAYS:
+            self._stacks.pop(name).close()
+        return {name: combined_checksum(self._checksums[name]) for name in ARRAYS}
+
+    def abandon(self) -> None:
+        """Removes the temporary files."""
+        for stack in self._stacks.values():
+            with contextlib.suppress(_AbandonedError), stack:
+                raise _AbandonedError
+        self._stacks.clear()
+
+
+# --------------------------------------------------------------------------------------------------
+# Packed data sets: a few large shards that are mapped, not read, and a manifest that says what they are.
+
+
+# Row r >= num_curves of a data set is curve number TEST_START + r - num_curves: the test curves are the same however
+# many curves train, and no larger data set ever trains on them.
+TEST_START = 1 << 40
+MAX_ROWS = 2**31 - 1  # what the int32 indices of a batch can address
+_SCALE_CURVES = 1024  # curves that the input scale is taken from
+# _LOOKED_AT: records among which the largest strain and stress are compared with the input scale; a quick look.
+_LOOKED_AT = 64
+# _FAR: ratio of both at which the scale cannot be right. Own records may begin with small ones.
+_FAR = 1e4
+_COUNTS = ("num_train", "num_validation", "num_test", "shard_size")
+
+
+@dataclasses.dataclass(frozen=True)
+class PackedDataset:
+    """A packed data set, opened to be read.
+
+    Attributes:
+      folder: where it lies.
+      manifest: what `manifest.json` says.
+      features: [num_curves + num_test, points, 3], float32: strain (-), stress (MPa), flag (1 = padding); for tests of
+        other kinds see `RecordForm`. Mapped over all shards in one piece; see `map_shards` for handing it to TensorFlow
+        without a copy.
+      labels: [num_curves + num_test, identified parameters], float32, scaled to 0-1.
+      num_train, num_validation, num_test: rows come in this order.
+      shard_size: rows in a shard.
+      parameters: the identified parameters, in the order of the label columns.
+      settings: what the curves were simulated with; None for imported curves that have no law.
+      input_scale: (largest strain, largest stress, 1, ...): features divided by it are about 0-1.
+    """
+
+    folder: pathlib.Path
+    manifest: dict[str, Any]
+    features: Floats
+    labels: Floats
+    num_train: int
+    num_validation: int
+    num_test: int
+    shard_size: int
+    parameters: tuple[Parameter, ...]
+    settings: CurveSettings | None
+    input_scale: tuple[float, ...]
+
+    @property
+    def kept(self) -> Kept:
+        """Where that is kept which takes long to compute of these records."""
+        return Kept(self.folder)
+
+    @property
+    def form(self) -> RecordForm:
+        """What the points and channels of `features` are."""
+        return RecordForm.of(self.settings) if self.settings else RecordForm(self.features.shape[1])
+
+    @classmethod
+    def open(cls, folder: str | pathlib.Path, verify: bool = True) -> "PackedDataset":
+        """Opens the data set in `folder`.
+
+        Its shards are read from a copy of it in the folder TFMAT_LOCAL_DATA, where a SLURM job has put one on the node.
+
+        Args:
+          folder: holds `manifest.json`.
+          verify: reads every shard once and compares checksums; without it only names and sizes are checked.
+
+        Raises:
+          InputError: no data set, from a newer tfmat, or a shard is missing, incomplete or damaged; names the first
+            one and says how to make it again.
+        """
+        folder = pathlib.Path(folder)
+        manifest = read_manifest(folder)
+        copy = _local_copy(folder, manifest)
+        damage = find_damage(copy, manifest, available_threads(), read=verify)
+        if damage:
+            what = damage[min(damage)]
+            others = f" (and {len(damage) - 1} more)" if len(damage) > 1 else ""
+            raise InputError(
+                f"{copy}: {what}{others}; run `tfmat generate --data_dir={folder}` to make what is wrong again"
+            )
+        dataset = cls._mapped(folder, manifest, copy)
+        dataset._check_scale()
+        return dataset
+
+    def _check_scale(self) -> None:
+        """InputError where a network that divides by `input_scale` would see nothing of the features."""
+        some = np.abs(self.features[:: max(1, len(self.features) // _LOOKED_AT), :, :2])
+        largest, scale = some.max(axis=(0, 1)), np.array(self.input_scale[:2])
+        if np.any((largest > 0) & ((largest * _FAR < scale) | (largest > scale * _FAR))):
+            raise InputError(
+                f"{self.folder / MANIFEST} is damaged: input_scale is {list(self.input_scale)}, the largest strain and "
+                f"stress of some records are {', '.join(f'{value:g}' for value in largest)}; delete the folder "
+                f"{self.folder} and run `tfmat generate` again"
+            )
+
+    @classmethod
+    def _mapped(
+        cls, folder: pathlib.Path, manifest: dict[str, Any], copy: pathlib.Path
+    ) -> "PackedDataset":
+        layout = Layout.of(manifest)
+
+        def array(name: str, shape: tuple[int, ...]) -> Floats:
+            paths = [layout.path(copy, name, shard) for shard in range(layout.num_shards)]
+            return map_shards(paths, layout.shard_bytes(name, 0)).reshape(shape)
+
+        settings = manifest["settings"]
+        return cls(
+            folder=folder,
+            manifest=manifest,
+            features=array("features", (layout.num_rows, layout.num_points, layout.num_channels)),
+            labels=array("labels", (layout.num_rows, layout.num_labels)),
+            **{name: manifest[name] for name in _COUNTS},
+            parameters=parameters_of(manifest),
+            settings=None if settings is None else settings_of(folder, settings),
+            input_scale=tuple(manifest["input_scale"]),
+        )
+
+
+def is_dataset(folder: str | pathlib.Path) -> bool:
+    """Whether `folder` itself is a data set (finished or not)."""
+    return (pathlib.Path(folder) / MANIFEST).is_file()
+
+
+def is_complete(folder: str | pathlib.Path) -> bool:
+    """Whether every shard of the data set in `folder` was written once; `PackedDataset.open` says if they still are."""
+    return is_dataset(folder) and None not in read_manifest(pathlib.Path(folder))["shards"]
+
+
+def _local_copy(folder: pathlib.Path, manifest: dict[str, Any]) -> pathlib.Path:
+    """The same data set in TFMAT_LOCAL_DATA, or `folder` itself."""
+    local = os.environ.get("TFMAT_LOCAL_DATA")
+    copy = pathlib.Path(local or "") / folder.resolve().name
+    return copy if local and is_dataset(copy) and read_manifest(copy) == manifest else folder
+
+
+def dataset_folder(
+    data_dir: str | pathlib.Path,
+    settings: CurveSettings,
+    seed: int,
+    num_curves: int,
+    num_test: int,
+    shard_size: int = SHARD_SIZE,
+) -> pathlib.Path:
+    """Where such a data set lies: `data_dir/<law>-<num_curves>-<8 digits that stand for all settings>`."""
+    identity = _identity(settings, seed, num_curves, num_test, shard_size)
+    return (
+        pathlib.Path(data_dir) / f"{plain_name(settings.build_law().name)}-{num_curves}-{identity}"
+    )
+
+
+def find_dataset(
+    data_dir: str | pathlib.Path, settings: CurveSettings, seed: int, num_curves: int, num_test: int
+) -> pathlib.Path:
+    """`data_dir` where that is a data set itself (whatever its settings), else `dataset_folder`."""
+    if is_dataset(data_dir):
+        return pathlib.Path(data_dir)
+    return dataset_folder(data_dir, settings, seed, num_curves, num_test)
+
+
+def generate_dataset(
+    settings: CurveSettings,
+    *,
+    seed: int,
+    num_curves: int,
+    num_test: int,
+    data_dir: str | pathlib.Path,
+    progress: Progress | None = None,
+    num_threads: int | None = None,
+    shard_size: int = SHARD_SIZE,
+) -> PackedDataset:
+    """Simulates and packs curves, or goes on where an earlier call stopped; a complete data set is only checked.
+
+    Every row is a pure function of (settings, seed, curve number), so a shard that was lost or damaged is made again
+    as it was. Two processes that ask for the same data set wait for each other.
+
+    Args:
+      settings: law, ranges, noise and so on.
+      seed: of all random numbers.
+      num_curves: training and validation curves together (75 % and 25 %), at least 4.
+      num_test: further curves that never train.
+      data_dir: holds one folder for each data set.
+      progress: called with (rows done, rows in all).
+      num_threads: default: one for each processor. Changes nothing in the data.
+      shard_size: rows in a shard, a multiple of 1024; for tests.
+
+    Raises:
+      InputError: impossible numbers, not enough space, or a folder that cannot be written.
+    """
+    folder = dataset_folder(data_dir, settings, seed, num_curves, num_test, shard_size)
+    return _generate(
+        folder, settings, seed, num_curves, num_test, shard_size, progress, num_threads
+    )
+
+
+def repair_simulated(
+    folder: str | pathlib.Path, progress: Progress | None = None, num_threads: int | None = None
+) -> PackedDataset:
+    """Makes what is missing or damaged in the simulated data set in `folder`, from its own manifest."""
+    folder = pathlib.Path(folder)
+    manifest = read_manifest(folder)
+    version = manifest["simulation_version"]
+    if version != SIMULATION_VERSION:
+        raise InputError(
+            f"{folder} was simulated by version {version} of the simulation and this tfmat has {SIMULATION_VERSION}; "
+            "generate the data set again in another folder"
+        )
+    settings = settings_of(folder, manifest["settings"] or {})
+    counts = (manifest["num_curves"], manifest["num_test"], manifest["shard_size"])
+    return _generate(folder, settings, manifest["seed"], *counts, progress, num_threads)
+
+
+def _generate(
+    folder: pathlib.Path,
+    settings: CurveSettings,
+    seed: int,
+    num_curves: int,
+    num_test: int,
+    shard_size: int,
+    progress: Progress | None,
+    num_threads: int | None,
+) -> PackedDataset:
+    _check_counts(seed, num_curves, num_test)
+    first_block, form = min(num_curves, _SCALE_CURVES), RecordForm.of(settings)
+    check_memory(
+        f"curves of {form.num_points:,} points (data.num_points), of which {first_block:,} are simulated at once,",
+        first_block * math.prod(form.shape) * 4,
+        "take fewer points",
+    )
+    simulator = Simulator(settings, seed)
+
+    def fill(start: int, stop: int, features: Floats, labels: Floats) -> None:
+        for first, last, number in curve_numbers(start, stop, num_curves):
+            rows = slice(first - start, last - start)
+            simulator.fill(number, number + last - first, features[rows], labels[rows])
+
+    first_curves = simulator.curves(0, first_block).features
+    manifest = new_manifest(
+        identity=_identity(settings, seed, num_curves, num_test, shard_size),
+        num_curves=num_curves,
+        num_test=num_test,
+        num_points=form.num_points,
+        shard_size=shard_size,
+        seed=seed,
+        parameters=simulator.law.identified,
+        input_scale=input_scale(first_curves),
+    )
+    manifest |= {
+        "simulation_version": SIMULATION_VERSION,
+        "law": settings.law,
+        "settings": settings.to_json(),
+    }
+    write_dataset(folder, manifest, fill, progress=progress, num_threads=num_threads)
+    return PackedDataset.open(folder, verify=False)
+
+
+def curve_numbers(start: int, stop: int, num_curves: int) -> list[tuple[int, int, int]]:
+    """Rows `start` to `stop` as (first row, row after the last, number of the first curve) without a jump inside."""
+    parts = []
+    if start < num_curves:
+        parts.append((start, min(stop, num_curves), start))
+    if stop > num_curves:
+        first = max(start, num_curves)
+        parts.append((first, stop, TEST_START + first - num_curves))
+    return parts
+
+
+def _check_counts(seed: int, num_curves: int, num_test: int) -> None:
+    if num_curves < 4:
+        raise InputError(f"num_curves is {num_curves}; give at least 4 (75 % train, 25 % validate)")
+    if num_curves + num_test > MAX_ROWS:
+        raise InputError(f"{num_curves + num_test} curves are too many; give at most {MAX_ROWS}")
+    if num_test < 0:
+        raise InputError(f"num_test is {num_test}; give 0 or more")
+    if seed < 0:
+        raise InputError(f"seed is {seed}; give 0 or a positive number")
+
+
+def _identity(
+    settings: CurveSettings, seed: int, num_curves: int, num_test: int, shard_size: int
+) -> str:
+    """8 hexadecimal digits that differ as soon as any curve would; the settings tell a user law's edits apart."""
+    return digest(
+        {
+            "simulation_version": SIMULATION_VERSION,
+            "settings": settings.to_json(),
+            "seed": seed,
+            "num_curves": num_curves,
+            "num_test": num_test,
+            "shard_size": shard_size,
+        }
+    )

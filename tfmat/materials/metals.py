@@ -1,0 +1,555 @@
+"""Laws of metals and concrete under rising strain. NumPy only."""
+
+import abc
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfmat.errors import InputError
+from tfmat.materials.law import (
+    METAL_TENSION,
+    RATES_AND_TEMPERATURES,
+    Array,
+    History,
+    HistoryLaw,
+    Law,
+    Parameter,
+)
+from tfmat.materials.numerics import bisected, in_blocks
+
+# --------------------------------------------------------------------------------------------------
+# Metals: strain = σ/E + plastic strain, elastic until the initial yield; the Newton solve that such laws share.
+
+
+# Convergence is quadratic: after a step of this relative size the error is below rounding.
+_TOLERANCE = 1e-10
+_MOST_STEPS = 100
+
+
+class ElasticPlasticLaw(Law):
+    """A law σ = H(εp), εp = ε - σ/E, given by its hardening curve H; the first parameter is E.
+
+    A subclass defines `hardening` and `hardening_derivatives`; `columns` are its parameters after E, each [curves, 1].
+    """
+
+    strain_measure = "true"
+    stress_measure = "true"
+    strain_spacing = 2.0
+    laboratory = METAL_TENSION
+
+    @abc.abstractmethod
+    def hardening(self, plastic_strain: Array, columns: Array) -> tuple[Array, Array]:
+        """H and dH/dεp in MPa at plastic_strain [curves, points] >= 0; H rises and bends to one side only."""
+
+    @abc.abstractmethod
+    def hardening_derivatives(self, plastic_strain: Array, columns: Array) -> tuple[Array, ...]:
+        """dH/d parameter at fixed plastic strain, one array [curves, points] (or broadcastable) a column."""
+
+    def stress(self, strain: Array, parameters: Array) -> Array:
+        """See `Law.stress`."""
+
+        def fill(strain: Array, columns: Array, out: Array) -> None:
+            out[:] = self._solve(strain, columns)[0]
+
+        return in_blocks(fill, strain, parameters)
+
+    def derivatives(self, strain: Array, parameters: Array) -> Array:
+        """See `Law.derivatives`; the total differential of σ = H(ε - σ/E)."""
+        return self.stress_and_derivatives(strain, parameters)[1]
+
+    def stress_and_derivatives(self, strain: Array, parameters: Array) -> tuple[Array, Array]:
+        """See `Law.stress_and_derivatives`; stress is the first of the columns that are filled."""
+
+        def fill(strain: Array, columns: Array, out: Array) -> None:
+            modulus = columns[0]
+            stress, slope, plastic_strain, elastic = self._solve(strain, columns)
+            share = modulus / (modulus + slope)
+            out[:, :, 0] = stress
+            out[:, :, 1] = np.where(elastic, strain, slope * stress * share / modulus**2)
+            by_column = self.hardening_derivatives(plastic_strain, columns[1:])
+            for i, derivative in enumerate(by_column, start=2):
+                out[:, :, i] = np.where(elastic, 0.0, derivative * share)
+
+        found = in_blocks(fill, strain, parameters, (1 + len(self.parameters),))
+        return found[:, :, 0], found[:, :, 1:]
+
+    def _solve(self, strain: Array, columns: Array) -> tuple[Array, Array, Array, Array]:
+        """Stress, the hardening curve's slope, plastic strain, and where the curve is elastic; each [curves, points].
+
+        Newton on F(p) = H(p) - E (ε - p) from its upper bound p = ε - H(0)/E. F rises and bends to one side, so
+        that after at most one step every iterate lies on the same side of the root and comes nearer. A power so high
+        that it overflows at the upper bound, or comes down from there in too many steps, is left to bisection.
+        """
+        modulus, others = columns[0], columns[1:]
+        first_yield = self.hardening(np.zeros_like(modulus), others)[0]
+        yield_strain = first_yield / modulus
+        elastic = strain <= yield_strain
+        plastic_strain = np.maximum(strain - yield_strain, 0.0)
+        total_strain = np.maximum(strain, yield_strain)
+        tolerance = _TOLERANCE * total_strain
+        for _ in range(_MOST_STEPS):
+            flow_stress, slope = self.hardening(plastic_strain, others)
+            step = total_strain - plastic_strain
+            step *= modulus
+            step -= flow_stress
+            step /= slope + modulus
+            step += plastic_strain
+            moved = np.maximum(step, 0.0, out=step)
+            plastic_strain -= moved
+            converged = np.abs(plastic_strain, out=plastic_strain) <= tolerance
+            plastic_strain = moved
+            if converged.all():
+                break
+        else:
+
+            def is_above(tried: Array) -> NDArray[np.bool_]:
+                return self.hardening(tried, others)[0] > modulus * (total_strain - tried)
+
+            root = bisected(is_above, total_strain - yield_strain)
+            plastic_strain = np.where(converged, plastic_strain, root)
+        flow_stress, slope = self.hardening(plastic_strain, others)
+        return np.where(elastic, modulus * strain, flow_stress), slope, plastic_strain, elastic
+
+
+class Voce(ElasticPlasticLaw):
+    """Yield at sigma0, saturation at sigma0 + Q. 304L in true stress: sigma0 270 MPa, Q 1150-1560 MPa, b 1.2-1.8."""
+
+    name = "voce"
+    title = "Voce 1948"
+    formula = "σ = σ0 + Q·(1 − exp(−b·εp)),  εp = ε − σ/E"
+    source = (
+        "E. Voce, The relationship between stress and strain for homogeneous deformation, "
+        "J. Institute of Metals 74 (1948) 537-562"
+    )
+    parameters = (
+        Parameter("E", "MPa", 35e3, 220e3, "log", "Young's modulus"),
+        Parameter("sigma0", "MPa", 10.0, 2000.0, "log", "initial yield stress σ0"),
+        Parameter("Q", "MPa", 5.0, 2000.0, "log", "stress gained until saturation"),
+        Parameter("b", "-", 1.0, 300.0, "log", "rate of saturation with plastic strain"),
+    )
+    max_strain = (0.005, 0.6)
+    max_strain_scale = "log"
+
+    def hardening(self, plastic_strain: Array, columns: Array) -> tuple[Array, Array]:
+        """See `ElasticPlasticLaw.hardening`."""
+        first_yield, gain, rate = columns
+        # In place: laying out memory anew takes longer than the arithmetic.
+        share = plastic_strain * -rate
+        np.expm1(share, out=share)
+        slope = share + 1.0
+        slope *= gain * rate
+        share *= gain
+        return np.subtract(first_yield, share, out=share), slope
+
+    def hardening_derivatives(self, plastic_strain: Array, columns: Array) -> tuple[Array, ...]:
+        """See `ElasticPlasticLaw.hardening_derivatives`."""
+        _, gain, rate = columns
+        share = np.expm1(-rate * plastic_strain)
+        return np.ones_like(share), -share, gain * plastic_strain * (1.0 + share)
+
+
+class Swift(ElasticPlasticLaw):
+    """Yield at K epsilon0^n. 304L in true stress: K 1360-1380 MPa, epsilon0 0.05-0.08, n 0.57-0.66."""
+
+    name = "swift"
+    title = "Swift 1952"
+    formula = "σ = K·(ε0 + εp)ⁿ,  εp = ε − σ/E"
+    source = (
+        "H. W. Swift, Plastic instability under plane stress, J. Mech. Phys. Solids 1 (1952) 1-18"
+    )
+    parameters = (
+        Parameter("E", "MPa", 35e3, 220e3, "log", "Young's modulus"),
+        Parameter("K", "MPa", 30.0, 3000.0, "log", "stress at epsilon0 + plastic strain = 1"),
+        Parameter("epsilon0", "-", 1e-4, 0.1, "log", "pre-strain ε0"),
+        Parameter("n", "-", 0.02, 0.7, "linear", "hardening exponent"),
+    )
+    max_strain = (0.005, 0.6)
+    max_strain_scale = "log"
+
+    def hardening(self, plastic_strain: Array, columns: Array) -> tuple[Array, Array]:
+        """See `ElasticPlasticLaw.hardening`."""
+        strength, pre_strain, exponent = columns
+        strain = pre_strain + plastic_strain
+        flow_stress = strength * np.exp(exponent * np.log(strain))
+        return flow_stress, exponent * flow_stress / strain
+
+    def hardening_derivatives(self, plastic_strain: Array, columns: Array) -> tuple[Array, ...]:
+        """See `ElasticPlasticLaw.hardening_derivatives`."""
+        strength, pre_strain, _ = columns
+        flow_stress, slope = self.hardening(plastic_strain, columns)
+        return flow_stress / strength, slope, flow_stress * np.log(pre_strain + plastic_strain)
+
+
+# --------------------------------------------------------------------------------------------------
+# Metals that harden with a power of the plastic or of the whole strain: Ramberg-Osgood, Ludwik, Hollomon.
+
+
+_OFFSET = 0.002
+# Stands in for strain 0, where the logarithm is infinite.
+_TINY_STRAIN = 1e-250
+# Stands in for the stress of an exponent near 0 below 0.2 %, which no floating-point number can hold.
+_TINY_STRESS = 1e-290
+
+
+class RambergOsgood(Law):
+    """Strain as an elastic term and a power of the stress; no sharp yield."""
+
+    name = "ramberg_osgood"
+    title = "Ramberg–Osgood 1943"
+    formula = "ε = σ/E + 0.002·(σ/σ02)ⁿ"
+    source = (
+        "W. Ramberg, W. R. Osgood, NACA Technical Note 902 (1943); "
+        "with the 0.2 % offset stress: H. N. Hill, NACA Technical Note 927 (1944)"
+    )
+    parameters = (
+        Parameter("E", "MPa", 35e3, 220e3, "log", "Young's modulus"),
+        Parameter("sigma02", "MPa", 10.0, 2000.0, "log", "stress at 0.2 % plastic strain, σ02"),
+        Parameter("n", "-", 2.0, 40.0, "log", "exponent; high is a sharp knee"),
+    )
+    strain_measure = "true"
+    stress_measure = "true"
+    # Maximum load, where the slope equals the stress, comes at a strain near 1/n.
+    max_strain = (0.005, 0.3)
+    max_strain_scale = "log"
+    strain_spacing = 2.0
+    laboratory = METAL_TENSION
+
+    def stress(self, strain: Array, parameters: Array) -> Array:
+        """See `Law.stress`."""
+
+        def fill(strain: Array, columns: Array, out: Array) -> None:
+            out[:] = _solve(strain, columns)
+
+        return in_blocks(fill, strain, parameters)
+
+    def derivatives(self, strain: Array, parameters: Array) -> Array:
+        """See `Law.derivatives`; the total differential of the formula."""
+        return in_blocks(_derivatives, strain, parameters, (3,))
+
+
+class Ludwik(Law):
+    """Yield at sigma0, then a power of the plastic strain: the flow stress of Johnson-Cook at one rate and temperature.
+
+    The stress above yield and the strain above the yield strain are those of a Ramberg-Osgood curve.
+    """
+
+    name = "ludwik"
+    title = "Ludwik 1909"
+    formula = "σ = σ0 + K·εpⁿ,  εp = ε − σ/E"
+    source = "P. Ludwik, Elemente der technologischen Mechanik, Springer (1909)"
+    parameters = (
+        Parameter("E", "MPa", 35e3, 220e3, "log", "Young's modulus"),
+        Parameter("sigma0", "MPa", 10.0, 2000.0, "log", "initial yield stress σ0"),
+        Parameter("K", "MPa", 30.0, 3000.0, "log", "stress gained at a plastic strain of 1"),
+        Parameter("n", "-", 0.1, 0.9, "linear", "hardening exponent"),
+    )
+    strain_measure = "true"
+    stress_measure = "true"
+    max_strain = (0.005, 0.6)
+    max_strain_scale = "log"
+    strain_spacing = 2.0
+    laboratory = METAL_TENSION
+
+    def stress(self, strain: Array, parameters: Array) -> Array:
+        """See `Law.stress`."""
+
+        def fill(strain: Array, columns: Array, out: Array) -> None:
+            modulus, first_yield, *_ = columns
+            beyond, above = _above_yield(strain, columns)
+            out[:] = np.where(beyond > 0.0, first_yield + above, modulus * strain)
+
+        return in_blocks(fill, strain, parameters)
+
+    def derivatives(self, strain: Array, parameters: Array) -> Array:
+        """See `Law.derivatives`; the total differential of ε = σ/E + ((σ - σ0)/K)^(1/n)."""
+
+        def fill(strain: Array, columns: Array, out: Array) -> None:
+            modulus, first_yield, strength, exponent = columns
+            beyond, above = _above_yield(strain, columns)
+            above = np.maximum(above, _TINY_STRESS)
+            logarithm = np.log(above / strength) / exponent
+            plastic_strain = np.exp(logarithm)
+            slope = plastic_strain / (exponent * above)
+            share = 1.0 / (1.0 / modulus + slope)
+            elastic = beyond <= 0.0
+            out[:, :, 0] = np.where(elastic, strain, (first_yield + above) / modulus**2 * share)
+            out[:, :, 1] = np.where(elastic, 0.0, slope * share)
+            out[:, :, 2] = np.where(elastic, 0.0, slope * above / strength * share)
+            out[:, :, 3] = np.where(elastic, 0.0, plastic_strain * logarithm / exponent * share)
+
+        return in_blocks(fill, strain, parameters, (4,))
+
+
+class Hollomon(Law):
+    """A power of the whole strain, after an elastic line to where the two meet."""
+
+    name = "hollomon"
+    title = "Hollomon 1945"
+    formula = "σ = min(E·ε, K·εⁿ)"
+    source = "J. H. Hollomon, Tensile deformation, Trans. AIME 162 (1945) 268-290"
+    parameters = (
+        Parameter("E", "MPa", 35e3, 220e3, "log", "Young's modulus"),
+        Parameter("K", "MPa", 100.0, 2000.0, "log", "stress at a strain of 1"),
+        Parameter("n", "-", 0.05, 0.55, "linear", "hardening exponent"),
+    )
+    strain_measure = "true"
+    stress_measure = "true"
+    max_strain = (0.005, 0.6)
+    max_strain_scale = "log"
+    strain_spacing = 2.0
+    laboratory = METAL_TENSION
+
+    def stress(self, strain: Array, parameters: Array) -> Array:
+        """See `Law.stress`."""
+
+        def fill(strain: Array, columns: Array, out: Array) -> None:
+            modulus, strength, exponent = columns
+            np.minimum(modulus * strain, strength * strain**exponent, out=out)
+
+        return in_blocks(fill, strain, parameters)
+
+    def derivatives(self, strain: Array, parameters: Array) -> Array:
+        """See `Law.derivatives`."""
+
+        def fill(strain: Array, columns: Array, out: Array) -> None:
+            modulus, strength, exponent = columns
+            power = strain**exponent
+            elastic = modulus * strain <= strength * power
+            logarithm = np.log(np.maximum(strain, _TINY_STRAIN))
+            out[:, :, 0] = np.where(elastic, strain, 0.0)
+            out[:, :, 1] = np.where(elastic, 0.0, power)
+            out[:, :, 2] = np.where(elastic, 0.0, strength * power * logarithm)
+
+        return in_blocks(fill, strain, parameters, (3,))
+
+
+def _above_yield(strain: Array, columns: Array) -> tuple[Array, Array]:
+    """Strain (negative before) and stress of Ludwik's law beyond those of first yield, each [curves, points]."""
+    modulus, first_yield, strength, exponent = columns
+    beyond = strain - first_yield / modulus
+    offset_stress = np.maximum(strength * _OFFSET**exponent, _TINY_STRESS)
+    return beyond, _solve(beyond, np.stack([modulus, offset_stress, 1.0 / exponent]))
+
+
+def _solve(strain: Array, columns: Array) -> Array:
+    """Stress [curves, points] of ε = σ/E + 0.002 (σ/σ02)^n.
+
+    Of the elastic and the plastic strain one is a power of the other that is not below 1, x = a y^k. So y + a y^k = ε
+    is solved by Newton in ln y: the logarithm of the left-hand side is convex there and rises with slopes from 1 to k,
+    and nothing overflows. The start is the smaller of ε and (ε/a)^(1/k), above the root.
+    """
+    modulus, offset_stress, exponent = columns
+    positive = np.log(np.maximum(strain, _TINY_STRAIN))
+    elastic, plastic = np.log(offset_stress / modulus), np.log(_OFFSET)
+    # Strains at the offset: the one whose power is sought, and the other.
+    is_power = exponent >= 1.0
+    own, other = np.where(is_power, elastic, plastic), np.where(is_power, plastic, elastic)
+    power = np.where(is_power, exponent, 1.0 / exponent)
+    factor = other - power * own
+    found = np.minimum(positive, (positive - factor) / power)
+    for _ in range(_MOST_STEPS):
+        further = factor + power * found
+        further -= found
+        ratio = np.exp(-np.abs(further))
+        # ln(y + a y^k), and its slope by the share of the power in the sum.
+        step = np.maximum(further, 0.0)
+        step += found
+        step += np.log1p(ratio)
+        step -= positive
+        share = np.where(further > 0.0, 1.0, ratio) / (1.0 + ratio)
+        share *= power - 1.0
+        share += 1.0
+        step /= share
+        found -= step
+        if (np.abs(step) <= _TOLERANCE).all():
+            break
+    stress = np.where(is_power, modulus * np.exp(found), 0.0)
+    if not is_power.all():
+        by_plastic = offset_stress * np.exp(power * (found - plastic))
+        stress = np.where(is_power, stress, by_plastic)
+    return np.where(strain > 0.0, stress, 0.0)
+
+
+def _plastic_strain(stress: Array, columns: Array) -> Array:
+    """0.002 (σ/σ02)^n for σ > 0; same shape."""
+    _, offset_stress, exponent = columns
+    power = np.log(stress / offset_stress)
+    power *= exponent
+    np.exp(power, out=power)
+    power *= _OFFSET
+    return power
+
+
+def _derivatives(strain: Array, columns: Array, out: Array) -> None:
+    modulus, offset_stress, exponent = columns
+    stress = np.maximum(_solve(strain, columns), _TINY_STRAIN)
+    plastic_strain = _plastic_strain(stress, columns)
+    compliance = 1.0 / modulus + exponent * plastic_strain / stress
+    out[:, :, 0] = stress / modulus**2 / compliance
+    out[:, :, 1] = exponent * plastic_strain / offset_stress / compliance
+    out[:, :, 2] = -plastic_strain * np.log(stress / offset_stress) / compliance
+    out[strain == 0.0] = 0.0
+
+
+# --------------------------------------------------------------------------------------------------
+# Metals over strain rates and temperatures: Johnson and Cook's flow stress.
+
+
+# The hardening curve at one rate and temperature.
+_LUDWIK = Ludwik()
+# Stands in for the factor of melting metal, whose logarithm is infinite.
+_NO_STRENGTH = 1e-30
+
+
+class JohnsonCook(HistoryLaw):
+    """Hardening times a factor of the rate times one of the temperature; each test has one rate and temperature.
+
+    The strain is elastic (σ/E at every temperature) plus plastic, and rises. Below the room temperature the last
+    factor is 1, from melting on it is 0. Tests at one rate leave C open, tests at one temperature m. Examples of the
+    paper, A, B (MPa), n, C, m: 4340 steel 792, 510, 0.26, 0.014, 1.03; 2024-T351 aluminium 265, 426, 0.34, 0.015,
+    1.00; OFHC copper 90, 292, 0.31, 0.025, 1.09.
+    """
+
+    name = "johnson_cook"
+    title = "Johnson-Cook 1983"
+    formula = "σ = (A + B·εpⁿ)·(1 + C·ln(r/r0))·(1 − T*ᵐ),  T* = (T − Tr)/(Tm − Tr),  εp = ε − σ/E"
+    source = (
+        "G. R. Johnson, W. H. Cook, A constitutive model and data for metals subjected to large strains, high strain "
+        "rates and high temperatures, Proc. 7th Int. Symp. on Ballistics, The Hague (1983) 541-547"
+    )
+    parameters = (
+        Parameter("E", "MPa", 35e3, 220e3, "log", "Young's modulus"),
+        Parameter("A", "MPa", 20.0, 2000.0, "log", "initial yield stress at r0 and Tr"),
+        Parameter("B", "MPa", 50.0, 1500.0, "log", "hardening at a plastic strain of 1"),
+        Parameter("n", "-", 0.05, 0.8, "linear", "hardening exponent"),
+        Parameter("C", "-", 0.001, 0.1, "log", "rise per factor e of the rate"),
+        Parameter("m", "-", 0.4, 2.0, "log", "exponent of thermal softening"),
+        Parameter("reference_rate", "1/s", 1e-5, 10.0, "log", "reference strain rate r0", 1.0),
+        Parameter("room", "°C", -50.0, 50.0, "linear", "room temperature Tr", 20.0),
+        Parameter("melting", "°C", 200.0, 3500.0, "linear", "melting temperature Tm", 1500.0),
+    )
+    strain_measure = "true"
+    stress_measure = "true"
+    strain_spacing = 2.0
+    noise_mpa = 5.0
+    laboratory = RATES_AND_TEMPERATURES
+    tests = ("rate_and_temperature",) * 4
+
+    def respond(self, history: History, parameters: Array) -> Array:
+        """See `Law.respond`."""
+        strain, log_rate, share = self._settings(history, parameters)
+        by_rate, by_temperature = _factors(parameters, log_rate, share)
+
+        return _LUDWIK.stress(strain, _scaled(parameters, by_rate * by_temperature))
+
+    def sensitivities(self, history: History, parameters: Array) -> Array:
+        """See `Law.sensitivities`; by those of Ludwik's law."""
+        strain, log_rate, share = self._settings(history, parameters)
+        by_rate, by_temperature = _factors(parameters, log_rate, share)
+        _, yield_stress, hardening, _, growth, power, rate, room, melting = parameters.T
+        factor = by_rate * by_temperature
+        # Where a factor is cut off at 0, or at room temperature, nothing changes it.
+        rising = (by_rate > 0.0) * by_temperature
+        softened = np.where((share > 0.0) & (share < 1.0), by_rate, 0.0)
+        safe = np.where(softened > 0.0, share, 0.5)
+        slope = -softened * power * safe ** (power - 1.0)
+        changes = [
+            rising * log_rate,
+            -softened * safe**power * np.log(safe),
+            -rising * growth / rate,
+            slope * (share - 1.0) / (melting - room),
+            -slope * share / (melting - room),
+        ]
+        out = np.empty((len(parameters), strain.shape[1], len(self.parameters)))
+        out[:, :, :4] = _LUDWIK.derivatives(strain, _scaled(parameters, factor))
+        by_factor = yield_stress[:, None] * out[:, :, 1] + hardening[:, None] * out[:, :, 2]
+        out[:, :, 1:3] *= factor[:, None, None]
+        out[:, :, 4:] = by_factor[:, :, None] * np.stack(changes, axis=1)[:, None, :]
+        return out
+
+    def _settings(self, history: History, parameters: Array) -> tuple[Array, Array, Array]:
+        """The strain, [curves] ln(rate over its reference) and [curves] the homologous temperature T*, 0 to 1."""
+        strain = self.driven_strain(history).driven
+        if history.rate is None or history.temperature is None:
+            raise InputError(
+                f"law {self.name} asks for the strain rate and the temperature of a test"
+            )
+        *_, reference, room, melting = parameters.T
+        share = (history.temperature[:, 0] - room) / (melting - room)
+        return strain, np.log(history.rate[:, 0] / reference), np.clip(share, 0.0, 1.0)
+
+
+def _factors(parameters: Array, log_rate: Array, share: Array) -> tuple[Array, Array]:
+    """The factors of rate and temperature, [curves]; far below the reference rate the first ends at 0."""
+    growth, power = parameters.T[4:6]
+    return np.maximum(1.0 + growth * log_rate, 0.0), 1.0 - share**power
+
+
+def _scaled(parameters: Array, factor: Array) -> Array:
+    """E, A and B times the factor, and n: [curves, 4]."""
+    modulus, yield_stress, hardening, exponent = parameters.T[:4]
+    factor = np.maximum(factor, _NO_STRENGTH)
+    return np.stack([modulus, yield_stress * factor, hardening * factor, exponent], axis=1)
+
+
+# --------------------------------------------------------------------------------------------------
+# Concrete in uniaxial compression; strain and stress are positive there.
+
+
+# Where Hognestad's falling line ends, and the share of the strength that is left there; flat behind it.
+_CRUSHING_STRAIN, _SHARE_LEFT = 0.0038, 0.85
+
+
+class Hognestad(Law):
+    """A parabola to the strength, then a line down to 85 % of it at a strain of 0.38 %."""
+
+    name = "hognestad"
+    title = "Hognestad 1951 (concrete in compression)"
+    formula = "σ = fc·(2·ε/ε0 − (ε/ε0)²) to ε0, then linear to 0.85·fc at 0.0038"
+    source = (
+        "E. Hognestad, A study of combined bending and axial load in reinforced concrete members, "
+        "University of Illinois Bulletin 399 (1951)"
+    )
+    parameters = (
+        Parameter("fc", "MPa", 15.0, 60.0, "linear", "compressive strength"),
+        Parameter("epsilon0", "-", 0.0015, 0.003, "linear", "strain at the strength, ε0"),
+    )
+    strain_measure = "engineering"
+    stress_measure = "engineering"
+    compression = True
+    max_strain = (0.002, _CRUSHING_STRAIN)
+    noise_mpa = 0.5
+
+    def stress(self, strain: Array, parameters: Array) -> Array:
+        """See `Law.stress`."""
+
+        def fill(strain: Array, columns: Array, out: Array) -> None:
+            strength, peak_strain = columns
+            to_peak = np.minimum(strain / peak_strain, 1.0)
+            np.multiply(to_peak, 2.0 - to_peak, out=out)
+            out -= (1.0 - _SHARE_LEFT) * _share_of_fall(strain, peak_strain)
+            out *= strength
+
+        return in_blocks(fill, strain, parameters)
+
+    def derivatives(self, strain: Array, parameters: Array) -> Array:
+        """See `Law.derivatives`."""
+
+        def fill(strain: Array, columns: Array, out: Array) -> None:
+            strength, peak_strain = columns
+            to_peak = np.minimum(strain / peak_strain, 1.0)
+            fall = _share_of_fall(strain, peak_strain)
+            out[:, :, 0] = to_peak * (2.0 - to_peak) - (1.0 - _SHARE_LEFT) * fall
+            rising = -2.0 * (1.0 - to_peak) * to_peak / peak_strain
+            length = _CRUSHING_STRAIN - peak_strain
+            on_line = (fall > 0.0) & (fall < 1.0)
+            falling = np.where(on_line, (1.0 - _SHARE_LEFT) * (1.0 - fall) / length, 0.0)
+            out[:, :, 1] = strength * (rising + falling)
+
+        return in_blocks(fill, strain, parameters, (2,))
+
+
+def _share_of_fall(strain: Array, peak_strain: Array) -> Array:
+    """How far on the falling line: 0 at the strength, 1 at its end."""
+    length = np.maximum(_CRUSHING_STRAIN - peak_strain, 1e-12)
+    return np.clip((strain - peak_strain) / length, 0.0, 1.0)

@@ -1,0 +1,685 @@
+"""Viscoplastic laws: rate, relaxation and creep. NumPy only."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfmat.errors import InputError
+from tfmat.materials.law import HELD_METAL, Array, History, HistoryLaw, Parameter
+from tfmat.materials.numerics import in_steps, rows_in_block
+
+# --------------------------------------------------------------------------------------------------
+# Viscoplastic specimens side by side: their growth of plastic strain step by step, and its derivatives.
+
+
+# Newton's steps converge quadratically: after one of this relative size the error is below rounding.
+_LAST_STEP = 1e-7
+# The fraction of a step that each of two stages is implicit over: 1 - 1/√2 makes them of second order and L-stable.
+_STAGE = 1.0 - 0.5**0.5
+# What is driven is held where it moves by no more than this share of its value.
+_HELD = 1e-6
+
+
+class Specimens:
+    """The state of specimens side by side, and its derivatives by the parameters.
+
+    Attributes:
+      most_steps: of Newton's method for one implicit step.
+      last_change: what the last of them changed, [specimens].
+    """
+
+    most_steps = 100
+
+    def __init__(self, columns: Array, drives_strain: bool, differentiate: list[int] | None):
+        """Columns are those of the equations, [6, specimens]; derivatives are by those in `differentiate`."""
+        self._columns = columns
+        self._chosen = differentiate
+        self._driven: Array = np.zeros(columns.shape[1])
+        self._drives_strain = drives_strain
+        self._plastic = np.zeros(columns.shape[1])
+        self._path = np.zeros(columns.shape[1])  # length of the plastic strain's path, p
+        # Where the searches begin; None leaves it to the equation.
+        self._log_speed: Array = np.full(columns.shape[1], np.inf)
+        self._log_growth: Array | None = None
+        self.last_change: Array = np.zeros(columns.shape[1])
+        self._derivatives = np.zeros((2, *columns.shape)) if differentiate else None
+
+    def advance(self, increment: Array, duration: Array) -> Array:
+        """See `tfmat.materials.numerics.Specimens`; the stress or the strain, or its derivatives."""
+        self.move(increment, duration)
+        driven, modulus = self._driven, self._columns[0]
+        if self._derivatives is None:
+            if self._drives_strain:
+                return np.asarray(modulus * (driven - self._plastic))
+            return np.asarray(driven / modulus + self._plastic)
+        by_parameter = self._derivatives[1].copy()
+        if self._drives_strain:
+            by_parameter *= -modulus
+            by_parameter[0] += driven - self._plastic
+        else:
+            by_parameter[0] -= driven / modulus**2
+        return by_parameter[self._chosen]
+
+    def move(self, increment: Array, duration: Array) -> None:
+        """Takes the specimens on by a further `increment` of what is driven, in `duration` seconds."""
+        driven = self._driven + increment
+        held = is_held(increment, driven)
+        in_two = ~held & self._is_loaded(driven, duration)
+        if in_two.any():
+            between = self._driven + _STAGE * (driven - self._driven)
+            self._grow(between, np.where(in_two, _STAGE * duration, 0.0), held, 1.0 / _STAGE - 1.0)
+        self._grow(driven, np.where(in_two, _STAGE * duration, duration), held, 1.0)
+        self._driven = driven
+
+    @property
+    def state(self) -> Array:
+        """Path of the plastic strain, and the plastic strain: [2, specimens]."""
+        return np.stack([self._path, self._plastic])
+
+    @state.setter
+    def state(self, state: Array) -> None:
+        self._path, self._plastic = state
+
+    def _is_loaded(self, driven: Array, duration: Array) -> NDArray[np.bool_]:
+        """Whether the specimen is loaded faster than it flows now: only then two stages cannot overshoot."""
+        flow, rise = self._flow_and_rise(driven, duration)
+        return np.asarray(flow <= rise)
+
+    def _flow_and_rise(self, driven: Array, duration: Array) -> tuple[Array, Array]:
+        """What stress flow as now would take in this time, and what the driven value adds, MPa."""
+        modulus, first_yield, gain, saturation, drag, exponent = self._columns
+        stress, rise = self._driven, driven - self._driven
+        stiffness = np.zeros_like(modulus)
+        if self._drives_strain:
+            stress, rise, stiffness = modulus * (stress - self._plastic), modulus * rise, modulus
+        left = gain * np.exp(-saturation * self._path)
+        over = np.maximum(np.abs(stress) - (first_yield + gain - left), 0.0)
+        flow = (over / drag) ** exponent * duration * (stiffness + left * saturation)
+        return flow, np.where(stress == 0.0, np.abs(rise), np.sign(stress) * rise)
+
+    def _grow(self, driven: Array, duration: Array, held: NDArray[np.bool_], times: float) -> None:
+        """Adds `times` the growth of one implicit step to the state, and likewise its derivatives."""
+        step = self._step(driven, duration, held)
+        if self._derivatives is not None:
+            self._differentiate(driven, step, times)
+        self._path = self._path + times * step.growth
+        self._plastic = self._plastic + times * step.sign * step.growth
+
+    def _step(self, driven: Array, duration: Array, held: NDArray[np.bool_]) -> "Step":
+        modulus, first_yield, gain, saturation, _, exponent = self._columns
+        tried = modulus * (driven - self._plastic) if self._drives_strain else driven
+        left = gain * np.exp(-saturation * self._path)
+        over = np.abs(tried) - (first_yield + gain - left)
+        flows = (over > 0.0) & (duration > 0.0)
+        step = Step(
+            sign=np.sign(tried),
+            flows=flows,
+            holds=held,
+            over=np.where(flows, over, 1.0),
+            duration=np.where(flows, duration, 1.0),
+            stiffness=modulus if self._drives_strain else np.zeros_like(modulus),
+            left=left,
+        )
+        if not step.holds.all():
+            self._log_speed = self._euler(step)
+            step.growth = step.duration * np.exp(exponent * self._log_speed)
+        if step.holds.any():
+            decayed = np.exp(self._decayed(step))
+            step.growth = decayed if held.all() else np.where(held, decayed, step.growth)
+        step.growth = np.where(flows, step.growth, 0.0)
+        step.flows = step.growth > 0.0
+        return step
+
+    def _euler(self, step: "Step") -> Array:
+        """ln x, where x^n is the rate at the end of the step: K x + M w + R(p + w) - R(p) = f with w = x^n duration.
+
+        f is the overstress that an elastic step would leave, and M the modulus, or 0 where the stress is driven.
+        Newton on the logarithms of both sides, kept between the x at which the largest of the three terms alone is f
+        (it is no larger) and that at which each is f/3.
+        """
+        _, _, _, saturation, drag, exponent = self._columns
+        over, left, duration = step.over, step.left, step.duration
+        stiffness = step.stiffness * duration
+        high = np.minimum(np.log(over / drag), np.log(over / stiffness) / exponent)
+        each = over / 3.0
+        low = np.minimum(
+            np.log(each / drag),
+            np.log(each / np.maximum(stiffness, left * saturation * duration)) / exponent,
+        )
+        tried = np.clip(self._log_speed, low, high)
+        for _ in range(self.most_steps):
+            viscous, power = drag * np.exp(tried), np.exp(exponent * tried)
+            rest = np.exp(-saturation * duration * power)
+            total = viscous + stiffness * power + left * (1.0 - rest)
+            hardening = left * saturation * duration * rest
+            slope = viscous + exponent * power * (stiffness + hardening)
+            high = np.where(total >= over, tried, high)
+            low = np.where(total <= over, tried, low)
+            moved = tried - np.log(total / over) * total / slope
+            inside = (moved >= low) & (moved <= high)
+            moved = np.where(inside, moved, 0.5 * (low + high))
+            change = np.abs(moved - tried)
+            tried = moved
+            if (change <= _LAST_STEP).all():
+                break
+        self.last_change = change
+        return tried
+
+    def _decayed(self, step: "Step") -> Array:
+        """ln w of a hold: the overstress s follows ds/dt = -M (s/K)^n from f, with the step's mean M.
+
+        In closed form w = duration (f/K)^n ψ(A), A = (n - 1) M duration f^(n-1)/K^n and
+        ψ = (n - 1) (1 - (1 + A)^(-1/(n-1)))/A; M = E + (R(p + w) - R(p))/w, without E where the stress is driven.
+        Newton on ln w: A falls with w, so that the left side less the right rises with a slope of at least 1.
+        """
+        drag, exponent = self._columns[4:]
+        first = np.log(step.duration) + exponent * np.log(step.over / drag)
+        tried = first if self._log_growth is None else np.minimum(self._log_growth, first)
+        for _ in range(self.most_steps):
+            growth = np.exp(tried)
+            mean, change, scale = self._mean_stiffness(step, growth)
+            logarithm, by_share, _ = _mean_rate(scale * mean, exponent - 1.0)
+            error = tried - first - logarithm
+            moved = tried - error / (1.0 - by_share * scale * (change - mean))
+            tried = moved
+            if (np.abs(error) <= _LAST_STEP).all():
+                break
+        self.last_change = np.abs(error)
+        return np.asarray(tried)
+
+    def _mean_stiffness(self, step: "Step", growth: Array) -> tuple[Array, Array, Array]:
+        """M of a step that grows by w, the same at its end, and A/M."""
+        saturation, drag, exponent = self._columns[3:]
+        gained = -step.left * np.expm1(-saturation * growth)
+        end = step.stiffness + (step.left - gained) * saturation
+        power = (step.over / drag) ** (exponent - 1.0) / drag
+        mean = step.stiffness + np.where(growth > 0.0, gained / growth, step.left * saturation)
+        return mean, end, (exponent - 1.0) * step.duration * power
+
+    def _differentiate(self, driven: Array, step: "Step", times: float) -> None:
+        """The step's total differential by the parameters, from those of the state before it."""
+        assert self._derivatives is not None
+        modulus, _, _, saturation, drag, exponent = self._columns
+        path_by, plastic_by = self._derivatives
+        growth, left = step.growth, step.left
+        # By the state and the parameters at fixed growth: the overstress f, and what the growth takes of it.
+        over_by = -saturation * left * path_by
+        if self._drives_strain:
+            over_by -= step.sign * modulus * plastic_by
+            over_by[0] += step.sign * (driven - self._plastic)
+        over_by[1] -= 1.0
+        over_by[2] -= 1.0 - np.exp(-saturation * self._path)
+        over_by[3] -= self._path * left
+        rest = np.exp(-saturation * growth)
+        taken_by = -saturation * left * (1.0 - rest) * path_by
+        taken_by[0] += growth * (step.stiffness > 0.0)
+        taken_by[2] += np.exp(-saturation * self._path) * (1.0 - rest)
+        taken_by[3] += left * ((self._path + growth) * rest - self._path)
+        speed_log = (np.log(np.where(step.flows, growth, 1.0)) - np.log(step.duration)) / exponent
+        viscous = drag * np.exp(speed_log)
+        end = step.stiffness + left * saturation * rest
+        change = over_by - taken_by
+        change[4] -= viscous / drag
+        change[5] += viscous * speed_log / exponent
+        change /= viscous / exponent + end * growth
+        if step.holds.any():
+            held = self._differentiated_hold(step, over_by, taken_by)
+            change = np.where(step.holds, held, change)
+        change *= times * growth
+        change[:, ~step.flows] = 0.0
+        path_by += change
+        plastic_by += step.sign * change
+
+    def _differentiated_hold(self, step: "Step", over_by: Array, taken_by: Array) -> Array:
+        """d ln w / d parameter of a hold, from the equation of `_decayed`."""
+        drag, exponent = self._columns[4:]
+        mean, end, scale = self._mean_stiffness(step, step.growth)
+        _, by_share, by_exponent = _mean_rate(scale * mean, exponent - 1.0)
+        relative = over_by / step.over
+        ratio = np.log(step.over / drag)
+        first = exponent * relative
+        first[4] -= exponent / drag
+        first[5] += ratio + by_exponent
+        # The logarithm of A/M, and M.
+        scaled = (exponent - 1.0) * relative
+        scaled[4] -= exponent / drag
+        scaled[5] += ratio + 1.0 / (exponent - 1.0)
+        mean_by = taken_by / np.where(step.flows, step.growth, 1.0)
+        first += by_share * scale * (mean * scaled + mean_by)
+        return np.asarray(first / (1.0 - by_share * scale * (end - mean)))
+
+
+@dataclasses.dataclass
+class Step:
+    """One step of specimens side by side, [specimens] each.
+
+    Attributes:
+      sign: of the stress.
+      flows: whether the specimen flows; over and duration are 1 where it does not.
+      holds: whether the driven value is held.
+      over: f, the overstress of an elastic step, MPa.
+      duration: s.
+      stiffness: what stress the growth takes beside hardening: the modulus, or 0 where the stress is driven.
+      left: hardening that is left to come, Q exp(-b p), MPa.
+      growth: w, the growth of p.
+    """
+
+    sign: Array
+    flows: NDArray[np.bool_]
+    holds: NDArray[np.bool_]
+    over: Array
+    duration: Array
+    stiffness: Array
+    left: Array
+    growth: Array = dataclasses.field(default_factory=lambda: np.zeros(0))
+
+
+def is_held(increment: Array, driven: Array) -> NDArray[np.bool_]:
+    """Whether what is driven, to `driven` by `increment`, is held."""
+    return np.asarray(np.abs(increment) <= _HELD * np.abs(driven))
+
+
+def _mean_rate(share: Array, power: Array) -> tuple[Array, Array, Array]:
+    """ln ψ(A) with k = n - 1, and its derivatives by A and k; see `Specimens._decayed`."""
+    small = share < 1e-6
+    share = np.where(small, 1.0, share)
+    grown = np.log1p(share)
+    lost = -np.expm1(-grown / power)
+    kept = 1.0 - lost
+    logarithm = np.log(power * lost / share)
+    by_share = kept / (power * (1.0 + share) * lost) - 1.0 / share
+    by_power = 1.0 / power - kept * grown / (power**2 * lost)
+    return (
+        np.where(small, 0.0, logarithm),
+        np.where(small, -0.5 - 0.5 / power, by_share),
+        np.where(small, 0.0, by_power),
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Whole histories of viscoplastic specimens at once, for fits: parameters that change little from answer to answer.
+#
+# Going from point to point costs some two hundred short NumPy calls each. Here the states at all points are unknowns
+# together: Newton's method, begun with the states of the last answer, takes a few calls on large arrays and leaves one
+# short recurrence, which is linear. (So Y. H. Lim et al., Parallelizing non-linear sequential models over the sequence
+# length, ICLR 2024, arXiv:2309.12252.) It ends where every step holds, with the answer that going from point to point
+# gives; specimens that it does not settle are gone through from point to point.
+
+
+# A step that changes the states by less than this share of the largest is the last: convergence is quadratic.
+_LAST_STEP_OF_HISTORY = 1e-6
+# Steps for whole histories, at most, and in each of them for the growth of each implicit step.
+_MOST_STEPS, _INNER_STEPS = 12, 2
+# In steady flow a specimen flows as fast as it is loaded, and rounding says which is faster. So near to each other they
+# count as they did in the last answer; either way of taking such a step is as good.
+_UNDECIDED = 1e-3
+# States are foreseen to first order where that moves them by no more than this share of the largest.
+_FORESEEN = 0.3
+
+
+class Histories:
+    """Specimens under one history: a `tfmat.materials.law.Solver`."""
+
+    def __init__(self, history: History, chosen: Sequence[int], all_columns: int):
+        """At rest; `chosen` are the law's parameters among the columns of the equations, `all_columns` of them."""
+        self._chosen, self._all_columns = list(chosen), all_columns
+        self._history = history
+        self._states: _States | None = None
+
+    def rows(self, chosen: Any) -> "Histories":
+        """See `Solver.rows`."""
+        found = Histories(self._history.rows(chosen), self._chosen, self._all_columns)
+        found._states = None if self._states is None else self._states.rows(chosen)
+        return found
+
+    def expand(self, parameters: Array) -> tuple[Array, Array]:
+        """See `Solver.expand`."""
+        count = len(parameters)
+        block = rows_in_block(self._history.driven.shape[1])
+        answers, states = [], []
+        for first in range(0, count, block):
+            rows = slice(first, first + block)
+            columns = np.zeros((self._all_columns, 1, len(parameters[rows])))
+            columns[self._chosen, 0] = parameters[rows].T
+            begun = None if self._states is None else self._states.rows(rows)
+            with np.errstate(all="ignore"):  # as going from point to point does
+                found = _Block(self._history.rows(rows), columns).solved(begun)
+            states.append(found)
+            answers.append(found.answer(columns, self._chosen))
+        self._states = _States.joined(states)
+        response, sensitivities = (np.concatenate(parts) for parts in zip(*answers, strict=True))
+        return response, sensitivities
+
+
+@dataclasses.dataclass
+class _States:
+    """The states of specimens at all points.
+
+    Attributes:
+      driven: strain (-) or stress (MPa), [points, specimens] or [points, 1]; strains is whether it is strain.
+      columns: of the equations, [columns, 1, specimens].
+      state: path of the plastic strain, and plastic strain, [2, points, specimens].
+      by_parameter: derivatives of the state, [2, columns, points, specimens].
+      begin: logarithms of speed and growth where the next search begins, [2, points, specimens].
+    """
+
+    driven: Array
+    strains: bool
+    columns: Array
+    state: Array
+    by_parameter: Array
+    begin: Array
+
+    def near(self, columns: Array) -> Array:
+        """The states to first order for other columns, where these are not too different."""
+        moved = np.einsum("sfpi,fi->spi", self.by_parameter, (columns - self.columns)[:, 0])
+        small = np.abs(moved) <= _FORESEEN * np.abs(self.state[0]).max(axis=0)
+        return self.state + np.where(small, moved, 0.0)
+
+    def rows(self, chosen: Any) -> "_States":
+        driven = self.driven if self.driven.shape[1] == 1 else self.driven[:, chosen]
+        return _States(
+            driven,
+            self.strains,
+            self.columns[:, :, chosen],
+            self.state[:, :, chosen],
+            self.by_parameter[:, :, :, chosen],
+            self.begin[:, :, chosen],
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence["_States"]) -> "_States":
+        if len(parts) == 1:
+            return parts[0]
+        shared = parts[0].driven.shape[1] == 1
+        return cls(
+            parts[0].driven if shared else np.concatenate([each.driven for each in parts], axis=1),
+            parts[0].strains,
+            np.concatenate([each.columns for each in parts], axis=2),
+            np.concatenate([each.state for each in parts], axis=2),
+            np.concatenate([each.by_parameter for each in parts], axis=3),
+            np.concatenate([each.begin for each in parts], axis=2),
+        )
+
+    def answer(self, columns: Array, chosen: list[int]) -> tuple[Array, Array]:
+        """The response [specimens, points] and its derivatives [specimens, points, parameters]."""
+        modulus, plastic = columns[0], self.state[1]
+        by_parameter = self.by_parameter[1].copy()
+        if self.strains:
+            response = modulus * (self.driven - plastic)
+            by_parameter *= -modulus
+            by_parameter[0] += self.driven - plastic
+        else:
+            response = self.driven / modulus + plastic
+            by_parameter[0] -= self.driven / modulus**2
+        return response.T, by_parameter[chosen].transpose(2, 1, 0)
+
+
+class _Block:
+    """Specimens that are solved together."""
+
+    def __init__(self, history: History, columns: Array):
+        """Columns [equation columns, 1, specimens]."""
+        assert history.time is not None
+        driven, time = (array.T.astype(np.float64) for array in (history.driven, history.time))
+        self._columns, self._strains, self._driven = columns, history.strain is not None, driven
+        self._increments = np.diff(driven, axis=0, prepend=0.0)
+        self._durations = np.diff(time, axis=0, prepend=time[:1])
+        self._shape = (len(driven), columns.shape[2])
+        # Holds have an equation of their own, and are solved apart.
+        held = is_held(self._increments, driven).all(axis=1)
+        self._groups = [group for group in (held, ~held) if group.any()]
+
+    def solved(self, begun: _States | None) -> _States:
+        """The states at all points, from those of a former answer."""
+        if begun is None:
+            state = self._one_after_the_other(slice(None))
+            begin = np.full((4, *self._shape), np.inf)
+        else:
+            state, begin = begun.near(self._columns), begun.begin
+        settled = np.zeros(self._shape[1], np.bool_)
+        for _ in range(_MOST_STEPS):
+            found, slopes, begin, change = self._step(state, begin, _INNER_STEPS)
+            moved = np.abs(found - state).max(axis=(0, 1))
+            settled = (moved <= _LAST_STEP_OF_HISTORY * np.abs(found[0]).max(axis=0)) & (
+                change <= _LAST_STEP_OF_HISTORY
+            )
+            state = found
+            if settled.all() and self._decided(state, begin, settled):
+                break
+        else:
+            self._decided(state, begin, settled)
+        if not settled.all():
+            rows = np.flatnonzero(~settled)
+            state[:, :, rows] = self._one_after_the_other(rows)
+            begin[:, :, rows] = np.inf
+            state, slopes, begin, _ = self._step(state, begin, Specimens.most_steps)
+            self._decided(state, begin, settled)
+        return _States(self._driven, self._strains, self._columns, state, _carried(slopes), begin)
+
+    def _decided(self, state: Array, begin: Array, settled: NDArray[np.bool_]) -> bool:
+        """Whether these are the steps that the specimens take in two stages; if not, those of `begin` are changed."""
+        before = np.concatenate([np.zeros_like(state[:, :1]), state[:, :-1]], axis=1)
+        points = _Points(
+            self._columns, self._strains, self._driven - self._increments, before, begin, 0
+        )
+        wrong = points.decide(self._driven, self._durations)
+        begin[-1] = points.loaded
+        settled &= ~wrong.any(axis=0)
+        return bool(settled.all())
+
+    def _one_after_the_other(self, rows: Any) -> Array:
+        """The states [2, points, specimens] of some of the specimens, by going from point to point."""
+        shared = self._driven.shape[1] == 1
+        specimens = Specimens(self._columns[:, 0, rows], self._strains, None)
+        found = []
+        for increment, duration in zip(self._increments, self._durations, strict=True):
+            one = increment if shared else increment[rows]
+            specimens.move(one, duration if len(duration) == 1 else duration[rows])
+            found.append(specimens.state)
+        return np.stack(found, axis=1)
+
+    def _step(self, state: Array, begin: Array, inner: int) -> tuple[Array, Array, Array, Array]:
+        """One step of Newton's method for all points.
+
+        Returns:
+          The new states, the derivatives of every point's state by the columns and by the state before it [2, columns +
+          2, points, specimens], where the next search begins, and the largest change of a growth, [specimens].
+        """
+        before = np.concatenate([np.zeros_like(state[:, :1]), state[:, :-1]], axis=1)
+        after, begun = np.empty_like(state), np.empty_like(begin)
+        slopes = np.empty((2, len(self._columns) + 2, *self._shape))
+        change = np.zeros(self._shape[1])
+        for group in self._groups:
+            driven = self._driven[group] - self._increments[group]
+            points = _Points(
+                self._columns, self._strains, driven, before[:, group], begin[:, group], inner
+            )
+            points.move(self._increments[group], self._durations[group])
+            after[:, group], slopes[:, :, group], begun[:, group] = points.found()
+            change = np.maximum(change, points.change.max(axis=0))
+        return state + _summed(slopes[:, -2:], after - state), slopes, begun, change
+
+
+def _summed(slopes: Array, change: Array) -> Array:
+    """x of the recurrence x[i] = change[i] + slopes[i] x[i - 1]: [2, points, specimens].
+
+    Args:
+      slopes: [2, 2, points, specimens]; change: [2, points, specimens].
+    """
+    matrices = np.ascontiguousarray(slopes.transpose(2, 3, 0, 1))
+    found = np.ascontiguousarray(change.transpose(1, 2, 0))[..., None]
+    onward = np.empty_like(found[0])
+    for i in range(1, len(found)):
+        np.matmul(matrices[i], found[i - 1], out=onward)
+        found[i] += onward
+    return found[..., 0].transpose(2, 0, 1)
+
+
+def _carried(slopes: Array) -> Array:
+    """Derivatives of the states by the parameters alone, [2, columns, points, specimens]; see `_Block._step`."""
+    matrices = np.ascontiguousarray(slopes[:, -2:].transpose(2, 3, 0, 1))
+    found = np.ascontiguousarray(slopes[:, :-2].transpose(2, 3, 0, 1))
+    for i in range(1, len(found)):
+        found[i] += matrices[i] @ found[i - 1]
+    return found.transpose(2, 3, 0, 1)
+
+
+class _Points(Specimens):
+    """Points of histories side by side, [points, specimens], each with the state of the point before it."""
+
+    def __init__(
+        self,
+        columns: Array,
+        drives_strain: bool,
+        driven: Array,
+        state: Array,
+        begin: Array,
+        steps: int,
+    ):
+        super().__init__(columns, drives_strain, None)
+        self._driven, self.state, self.most_steps = driven, state, steps
+        *self._log_speeds, self._log_growth, self.loaded = begin
+        self._derivatives = np.zeros((2, len(columns) + 2, *state.shape[1:]))
+        self._derivatives[0, -2] = self._derivatives[1, -1] = 1.0
+        self.change = np.zeros(state.shape[1:])
+
+    def found(self) -> tuple[Array, Array, Array]:
+        """The states, their derivatives, and where the next search begins."""
+        assert self._derivatives is not None and self._log_growth is not None
+        return (
+            self.state,
+            self._derivatives,
+            np.stack([*self._log_speeds, self._log_growth, self.loaded]),
+        )
+
+    def _is_loaded(self, driven: Array, duration: Array) -> NDArray[np.bool_]:
+        unknown = np.isinf(self.loaded)
+        if unknown.any():
+            self.loaded = np.where(unknown, super()._is_loaded(driven, duration), self.loaded)
+        return self.loaded == 1.0
+
+    def decide(self, driven: Array, duration: Array) -> NDArray[np.bool_]:
+        """Finds which steps are `loaded` anew, and says where that was clearly wrong."""
+        flow, rise = self._flow_and_rise(driven, duration)
+        loaded = flow <= rise
+        clear = np.abs(flow - rise) > _UNDECIDED * np.abs(rise)
+        wrong = clear & (loaded != (self.loaded == 1.0))
+        self.loaded = np.where(clear, loaded, self.loaded)
+        return wrong
+
+    def _grow(self, driven: Array, duration: Array, held: NDArray[np.bool_], times: float) -> None:
+        stage = int(times == 1.0)
+        self._log_speed = self._log_speeds[stage]
+        super()._grow(driven, duration, held, times)
+        self._log_speeds[stage] = self._log_speed
+
+    def _euler(self, step: Step) -> Array:
+        found = super()._euler(step)
+        self._note(step.flows & ~step.holds)
+        return found
+
+    def _decayed(self, step: Step) -> Array:
+        self._log_growth = super()._decayed(step)
+        self._note(step.flows & step.holds)
+        return self._log_growth
+
+    def _note(self, counts: NDArray[np.bool_]) -> None:
+        self.change = np.maximum(self.change, np.where(counts, self.last_change, 0.0))
+
+
+# --------------------------------------------------------------------------------------------------
+# Metals that flow with time: relaxation, creep, and tension at a rate.
+
+
+# The parameters that the equations have, in the order of their columns.
+_NAMES = ("E", "sigma0", "Q", "b", "K", "n")
+
+_MODULUS = Parameter("E", "MPa", 35e3, 230e3, "log", "Young's modulus")
+_DRAG = "overstress for a rate of 1/s"
+
+
+class Perzyna(HistoryLaw):
+    """Flow under the stress above a hardening yield stress; a specimen rests at any lower stress.
+
+    Driven strain is answered by stress (relaxation, tension at a rate), driven stress by strain (creep). From point to
+    point the plastic strain follows by two implicit stages of second order (R. Alexander, SIAM J. Numer. Anal. 14
+    (1977) 1006-1021) while the specimen is loaded faster than it flows, else by an implicit Euler step; both are stable
+    at any length and exact in steady flow. While strain or stress are held, the overstress decays as its differential
+    equation does in closed form, with the step's mean hardening: the first point of a hold may come long after most of
+    the overstress is gone.
+    """
+
+    name = "perzyna"
+    title = "Perzyna 1966, with hardening after Voce"
+    formula = (
+        "dεp/dt = ⟨(|σ| − R)/K⟩ⁿ·sign σ,  R = σ0 + Q·(1 − exp(−b·p)),  dp = |dεp|,  σ = E·(ε − εp)"
+    )
+    source = (
+        "P. Perzyna, Fundamental problems in viscoplasticity, Adv. Appl. Mech. 9 (1966) 243-377; "
+        "J. Lemaitre, J.-L. Chaboche, Mechanics of Solid Materials, Cambridge (1990), chapter 6"
+    )
+    parameters: tuple[Parameter, ...] = (
+        _MODULUS,
+        Parameter("sigma0", "MPa", 0.0, 400.0, "linear", "initial yield stress σ0"),
+        Parameter("Q", "MPa", 0.0, 300.0, "linear", "stress gained until saturation"),
+        Parameter("b", "-", 1.0, 300.0, "log", "rate of saturation with plastic strain"),
+        Parameter("K", "MPa s^(1/n)", 20.0, 1000.0, "log", _DRAG),
+        Parameter("n", "-", 2.0, 20.0, "log", "exponent of the overstress"),
+    )
+    strain_measure = "true"
+    stress_measure = "true"
+    noise_mpa = 1.0
+    rupture_strain = 0.2
+    laboratory = HELD_METAL
+    tests: ClassVar[tuple[str, ...]] = ("relaxation", "creep", "tension_at_rate", "tension_at_rate")
+    # Columns of the parameters among those of the equations; the others are 0.
+    _columns_of: ClassVar[tuple[int, ...]] = (0, 1, 2, 3, 4, 5)
+
+    def respond(self, history: History, parameters: Array) -> Array:
+        """See `Law.respond`."""
+        return self._stepped(history, parameters, False)
+
+    def sensitivities(self, history: History, parameters: Array) -> Array:
+        """See `Law.sensitivities`; exact derivatives of every step."""
+        return self._stepped(history, parameters, True)
+
+    def solver(self, history: History) -> Histories:
+        """See `Law.solver`."""
+        self._told(history)
+        return Histories(history, self._columns_of, len(_NAMES))
+
+    def _stepped(self, history: History, parameters: Array, differentiate: bool) -> Array:
+        self._told(history)
+        chosen = list(self._columns_of)
+        trailing = (len(chosen),) if differentiate else ()
+
+        def specimens(parameters: Array) -> Specimens:
+            columns = np.zeros((len(_NAMES), len(parameters)))
+            columns[chosen] = parameters.T
+            return Specimens(columns, history.strain is not None, chosen if differentiate else None)
+
+        return in_steps(specimens, history, parameters, trailing)
+
+    def _told(self, history: History) -> None:
+        if history.time is None:
+            raise InputError(f"law {self.name} asks for the time of every point of a test")
+
+
+class Norton(Perzyna):
+    """Flow at every stress: secondary creep. Perzyna's law without a yield stress."""
+
+    name = "norton"
+    title = "Norton 1929"
+    formula = "dεp/dt = (|σ|/K)ⁿ·sign σ,  σ = E·(ε − εp)"
+    source = "F. H. Norton, The Creep of Steel at High Temperatures, McGraw-Hill (1929)"
+    parameters = (
+        _MODULUS,
+        Parameter("K", "MPa s^(1/n)", 200.0, 20e3, "log", "stress for a creep rate of 1/s"),
+        Parameter("n", "-", 2.0, 12.0, "log", "creep exponent"),
+    )
+    tests = ("relaxation", "creep")
+    _columns_of = (0, 4, 5)

@@ -1,0 +1,624 @@
+"""Campaigns of simulations: the first run, many of them, data sets made of them, and answers verified by them."""
+
+import asyncio
+import collections
+import csv
+import dataclasses
+import hashlib
+import pathlib
+import re
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.optimize
+from scipy.stats import qmc
+
+from tfmat.curves.laboratory import Laboratory
+from tfmat.data.dataset import PackedDataset, plain_name
+from tfmat.data.imported import PARTS, import_dataset, refuse_equal_copies
+from tfmat.errors import InputError
+from tfmat.files import atomic_write, make_folder, spreadsheet_row
+from tfmat.materials.law import Array
+from tfmat.specimens.description import Description, named_error, telling_line
+from tfmat.specimens.runs import Deck, Outcome, Share, Solver, Store
+
+# --------------------------------------------------------------------------------------------------
+# What is told of a description by its first run: values without effect, and why the run failed.
+
+
+# By the beginning of a failure, what to do about it; those of the program, then those of its curve.
+_OF_PROGRAM = {
+    "exit status": "",
+    "ended by": "",
+    "not finished after": "; raise time_limit, or make the model smaller",
+    "did not print": "; `finished` is a text that the program prints at its end, and only there",
+}
+_OF_CURVE = {
+    "the run wrote no": "; curve.file is the file in which the program leaves its curve",
+    "ended at": "; curve.end is what a whole run reaches, curve.displacement what the deck prescribes, both in mm",
+}
+_NO_FILE = re.compile(r"cannot open file (\S+)|no such file", re.IGNORECASE)
+
+
+def why_it_failed(description: Description, outcome: Outcome) -> str:
+    """The failure of a run, what its program said of it, and what to do, in one line."""
+    failure = outcome.failure
+    for start, remedy in _OF_CURVE.items():
+        if failure.startswith(start):
+            return failure + remedy
+    for start, remedy in _OF_PROGRAM.items():
+        if not failure.startswith(start):
+            continue
+        said = telling_line(outcome.log)
+        if _NO_FILE.search(said):
+            has = ", ".join((*description.templates, *description.files))
+            remedy = f"; a run has the files that `templates` and `files` name: {has}"
+        elif said and said == named_error(outcome.log):
+            remedy = ""  # the program knows better
+        return f"{failure}{remedy}" + (f"; its output says: {said}" if said else "")
+    return failure
+
+
+def refuse_without_effect(solver: Solver) -> None:
+    """Raises InputError where a drawn value or a constant changes no file that a run is given.
+
+    `Solver` finds values that no template names. Where `derive` takes them, only what it makes of them tells; what a
+    `parse` reads cannot be seen here.
+    """
+    description = solver.description
+    if description.derive is None or description.parse is not None:
+        return
+    middle = np.array([parameter.from_unit_interval(0.5) for parameter in description.drawn])
+    texts = solver.deck(middle).texts
+    for i, parameter in enumerate(description.drawn):
+        moved = middle.copy()
+        moved[i] = parameter.from_unit_interval(0.75)
+        if solver.deck(moved).texts == texts:
+            _refuse(solver, parameter.name, "has the same value in every run")
+    for name in description.constants:
+        if _texts_without(solver, name, middle) == texts:
+            _refuse(solver, name, "is a constant that nobody uses")
+
+
+def _texts_without(solver: Solver, name: str, drawn: Array) -> object:
+    """What a run is given without one of the constants; None where it cannot be made then."""
+    description = solver.description
+    others = {one: value for one, value in description.constants.items() if one != name}
+    fewer = dataclasses.replace(description, constants=others, version=())
+    try:
+        return Solver(fewer).deck(drawn).texts
+    except InputError:
+        return None
+
+
+def _refuse(solver: Solver, name: str, what: str) -> None:
+    description = solver.description
+    raise InputError(
+        f"{description.folder}: no file of a run depends on '{name}', so that it {what}; use it in "
+        f"{', '.join(description.templates)} or in derive, or leave it out"
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# Many runs of a described simulation: run i is the same however many are made; what was run is not run again.
+
+
+# Ends a campaign whose first runs all failed: the model is wrong, and a thousand more would say the same.
+_HOPELESS = 20
+
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+Progress = Callable[[int, int, int], None]
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Campaign:
+    """The runs that there are of those asked for.
+
+    Attributes:
+      drawn: [runs, drawn], the values of all runs that were asked for, in the order of `Description.drawn`.
+      outcomes: of each; None for one that was not run yet.
+      new: runs that were made by this call; seconds: that they took, each alone.
+    """
+
+    description: Description
+    drawn: Array
+    outcomes: tuple[Outcome | None, ...]
+    new: int
+
+    @property
+    def missing(self) -> int:
+        """How many runs were not made yet: shares of other workers."""
+        return self.outcomes.count(None)
+
+    @property
+    def failed(self) -> list[int]:
+        """Numbers of the runs without a curve."""
+        return [i for i, one in enumerate(self.outcomes) if one is not None and one.failure]
+
+    @property
+    def complete(self) -> list[int]:
+        """Numbers of the runs with a curve."""
+        return [i for i, one in enumerate(self.outcomes) if one is not None and not one.failure]
+
+
+def draw(description: Description, seed: int, count: int) -> Array:
+    """Values of the runs 0 to `count` - 1, [runs, drawn], uniform on each scale; more runs leave the first as they are.
+
+    Scrambled Sobol points (Owen 1998) fill the ranges more evenly than independent numbers do.
+    """
+    sampler = qmc.Sobol(len(description.drawn), scramble=True, rng=np.random.default_rng(seed))
+    # The generator wants a power of two, and says so; the points are a sequence all the same.
+    points = sampler.random_base2(max(0, int(np.ceil(np.log2(max(count, 1))))))[:count]
+    columns = [
+        parameter.from_unit_interval(points[:, i]) for i, parameter in enumerate(description.drawn)
+    ]
+    return np.stack(columns, axis=1)
+
+
+def try_once(description: Description, folder: pathlib.Path, share: Share | None = None) -> Outcome:
+    """Runs the simulation in the middle of its ranges, unless that was done; InputError with the log where it fails."""
+    solver = Solver(description)
+    refuse_without_effect(solver)
+    middle = np.array([parameter.from_unit_interval(0.5) for parameter in description.drawn])
+    store = Store(folder, description)
+    with store.held_for_first(share) as (place, just_made):
+        deck = solver.deck(middle)
+        outcome = store.find(deck)
+        if outcome is None or (outcome.failure and not just_made):
+            outcome = _interruptible(solver.run(deck, place))
+            store.keep(deck, outcome)
+    if outcome.failure:
+        at = ", ".join(f"{name}={value:.4g}" for name, value in deck.values.items())
+        raise InputError(
+            f"{description.name}: the run in the middle of the ranges has no curve: "
+            f"{why_it_failed(description, outcome)} (at {at})"
+        )
+    return outcome
+
+
+def run_campaign(
+    description: Description,
+    folder: pathlib.Path,
+    numbers: Sequence[int],
+    drawn: Array,
+    *,
+    processes: int,
+    share: Share | None = None,
+    retry: bool = False,
+    progress: Progress | None = None,
+) -> Campaign:
+    """Makes what is missing of some runs, as many at once as `processes`; each is stored as soon as it is there.
+
+    Args:
+      folder: of the stored runs, for all campaigns of this simulator.
+      numbers: which of the runs are to be made; the others are looked up.
+      drawn: [runs, drawn], see `draw`.
+      share: whose runs `numbers` are, where other workers make the other shares at the same time; None: nobody does.
+      retry: also those that failed before.
+      progress: called with (runs that are there, of those failed, all of `numbers`).
+
+    Raises:
+      InputError: the first runs all failed, the disk is full, another process runs this simulator in `folder`,
+        and no other share of as many.
+    """
+    solver, store = Solver(description), Store(folder, description)
+    with store.held(share) as place:
+        decks = {i: solver.deck(drawn[i]) for i in numbers}
+        found = {i: store.find(deck) for i, deck in decks.items()}
+        known = {i: one for i, one in found.items() if one and not (retry and one.failure)}
+        missing = {i: deck for i, deck in decks.items() if i not in known}
+        work = _Work(solver, store, place, missing, progress)
+        work.done, work.failed = len(known), sum(bool(one.failure) for one in known.values())
+        work.total = len(decks)
+        _interruptible(work.all(processes))
+    # The others only now: of several workers, the last to end sees all runs.
+    there = known | work.outcomes
+    outcomes = (there.get(i) or store.find(solver.deck(drawn[i])) for i in range(len(drawn)))
+    return Campaign(description, drawn, tuple(outcomes), len(work.outcomes))
+
+
+def _interruptible(work: Coroutine[Any, Any, T]) -> T:
+    """asyncio.run, ended in order by the signals that the program handles; then it handles them as ever.
+
+    A handler that raises would do so anywhere in the loop, which swallows what its callbacks raise.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return asyncio.run(work)
+    handlers = {number: signal.getsignal(number) for number in _ENDS}
+    handled = {number: one for number, one in handlers.items() if callable(one)}
+    received: list[int] = []
+
+    async def run() -> T:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert task is not None
+
+        def end(number: int) -> None:
+            received.append(number)
+            task.cancel()
+
+        for number in handled:
+            loop.add_signal_handler(number, end, number)
+        return await work
+
+    try:
+        return asyncio.run(run())
+    except asyncio.CancelledError:
+        for one in handled:
+            signal.signal(one, handled[one])
+        for number in received:
+            handled[signal.Signals(number)](number, None)
+        raise
+    finally:
+        for number, handler in handled.items():
+            signal.signal(number, handler)
+
+
+class _Work:
+    """Runs some decks, several at once."""
+
+    def __init__(
+        self,
+        solver: Solver,
+        store: Store,
+        place: pathlib.Path,
+        decks: dict[int, Deck],
+        progress: Progress | None,
+    ):
+        self._solver, self._store, self._place, self._progress = solver, store, place, progress
+        self._decks = collections.deque(decks.items())
+        self.outcomes: dict[int, Outcome] = {}
+        self.done = self.failed = self.total = 0
+
+    async def all(self, processes: int) -> None:
+        if self._progress:
+            self._progress(self.done, self.failed, self.total)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(processes, len(self._decks))):
+                    group.create_task(self._some())
+        # Not except*: Python 3.11.2, which Debian 12 has, makes a group of what is raised in it.
+        except ExceptionGroup as errors:
+            expected, others = errors.split((InputError, OSError))
+            if expected is None or others is not None:
+                raise
+            raise expected.exceptions[0] from None
+
+    async def _some(self) -> None:
+        while self._decks:
+            number, deck = self._decks.popleft()
+            for _ in range(self._solver.description.retries + 1):
+                outcome = await self._solver.run(deck, self._place)
+                if not outcome.failure:
+                    break
+            self._store.keep(deck, outcome)
+            self.outcomes[number] = outcome
+            self.done += 1
+            self.failed += bool(outcome.failure)
+            if self._progress:
+                self._progress(self.done, self.failed, self.total)
+            if self.failed == self.done == _HOPELESS:
+                reasons = collections.Counter(one.failure for one in self.outcomes.values())
+                often = reasons.most_common(1)[0][0] if reasons else outcome.failure
+                raise InputError(f"the first {_HOPELESS} runs all failed, most with: {often}")
+
+
+# --------------------------------------------------------------------------------------------------
+# From a described simulation to a data set: runs, noisy copies of them, and where in the ranges runs failed.
+
+
+FEWEST_RUNS = 10
+COPIES = 50
+FAILURES = "failures.csv"
+# Of ten runs one tests and two validate.
+_TEST, _VALIDATION, _OF = 1, 2, 10
+
+
+@dataclasses.dataclass(frozen=True)
+class FailedShare:
+    """How many runs failed, of how many, in the low, middle and high third of a parameter's range, on its scale."""
+
+    name: str
+    failed: tuple[int, ...]
+    made: tuple[int, ...]
+
+
+def runs_folder(description: Description, data_dir: str | pathlib.Path) -> pathlib.Path:
+    """Where the runs of a simulator are stored, beside its data sets."""
+    return pathlib.Path(data_dir) / f"{plain_name(description.name)}.runs"
+
+
+def simulate_dataset(
+    description: Description,
+    *,
+    data_dir: str | pathlib.Path,
+    num_runs: int,
+    seed: int = 0,
+    copies: int = COPIES,
+    laboratory: Laboratory | None = None,
+    processes: int = 1,
+    retry: bool = False,
+    progress: Progress | None = None,
+    made: Callable[[Campaign], None] | None = None,
+    first: Callable[[Outcome], None] | None = None,
+    share: Share | None = None,
+    num_threads: int | None = None,
+) -> PackedDataset | None:
+    """Makes the runs that are missing of `num_runs`, and a data set of all: noisy copies, parted by run.
+
+    Run i has the same values, and is in the same part, however many there are: of every ten runs one tests and two
+    validate. A run in the middle of the ranges comes first, so that a deck that does not work is told at once.
+
+    Args:
+      data_dir: for the data set, and for the runs.
+      seed: of the values, the parts and the noise.
+      copies: of each run that trains or validates; one that tests has one.
+      laboratory: what copies have beside the run's curve; None: what the description says.
+      processes: runs at once.
+      retry: also those runs that failed before.
+      progress: of the runs, see `run_campaign`.
+      made: called with the runs, before they are packed.
+      first: called with the run in the middle, before the others begin.
+      share: the runs that this process makes, while other workers make the other shares; None: all.
+
+    Returns:
+      The data set; None where shares of other workers are not made yet. The last of the workers makes it.
+
+    Raises:
+      InputError: a wrong description, a run in the middle, the first runs or too many fail, nothing can be written.
+    """
+    laboratory = laboratory or description.laboratory
+    refuse_equal_copies(laboratory)
+    campaign = make_runs(
+        description,
+        data_dir,
+        num_runs,
+        seed=seed,
+        processes=processes,
+        retry=retry,
+        progress=progress,
+        made=made,
+        first=first,
+        share=share,
+    )
+    if campaign.missing:
+        return None
+    return import_dataset(
+        _write_curves(runs_folder(description, data_dir), campaign, seed),
+        data_dir=data_dir,
+        copies=copies,
+        laboratory=laboratory,
+        seed=seed,
+        num_threads=num_threads,
+    )
+
+
+def make_runs(
+    description: Description,
+    data_dir: str | pathlib.Path,
+    num_runs: int,
+    *,
+    seed: int = 0,
+    processes: int = 1,
+    retry: bool = False,
+    progress: Progress | None = None,
+    made: Callable[[Campaign], None] | None = None,
+    first: Callable[[Outcome], None] | None = None,
+    share: Share | None = None,
+) -> Campaign:
+    """Makes the runs that are missing of `num_runs`; arguments and errors are those of `simulate_dataset`."""
+    folder = runs_folder(description, data_dir)
+    outcome = try_once(description, folder, share)
+    if first is not None:
+        first(outcome)
+    campaign = run_campaign(
+        description,
+        folder,
+        share.numbers(num_runs) if share else range(num_runs),
+        draw(description, seed, num_runs),
+        processes=processes,
+        share=share,
+        retry=retry,
+        progress=progress,
+    )
+    if not campaign.missing:
+        write_failures(folder / FAILURES, campaign)
+    if made is not None:
+        made(campaign)
+    if not campaign.missing and len(campaign.complete) < FEWEST_RUNS:
+        raise InputError(
+            f"{len(campaign.complete)} of {num_runs} runs have a curve; at least {FEWEST_RUNS} are needed"
+        )
+    return campaign
+
+
+def parts_of(count: int, seed: int) -> list[str]:
+    """What each of the first runs is for: one of PARTS."""
+    found: list[str] = []
+    for block in range(-(-count // _OF)):
+        places = np.random.default_rng([seed, block]).permutation(_OF)
+        found += [
+            PARTS[2] if place < _TEST else PARTS[1] if place < _TEST + _VALIDATION else PARTS[0]
+            for place in places
+        ]
+    return found[:count]
+
+
+def _write_curves(folder: pathlib.Path, campaign: Campaign, seed: int) -> pathlib.Path:
+    """The complete runs as a file of labelled curves (see `read_labelled`), in a folder that its content names."""
+    parameters, parts = campaign.description.parameters, parts_of(len(campaign.outcomes), seed)
+    complete = campaign.complete
+    curves = [one.curve() for i in complete if (one := campaign.outcomes[i]) is not None]
+    arrays: dict[str, Any] = {
+        "strain": np.stack([strain for strain, _ in curves]),
+        "stress": np.stack([stress for _, stress in curves]),
+        "parameters": campaign.drawn[complete, : len(parameters)],
+        "names": np.array([parameter.name for parameter in parameters]),
+        "units": np.array([parameter.unit for parameter in parameters]),
+        "scale": np.array([parameter.scale for parameter in parameters]),
+        "low": np.array([parameter.low for parameter in parameters]),
+        "high": np.array([parameter.high for parameter in parameters]),
+        "part": np.array([parts[i] for i in complete]),
+        "run": np.array(complete),
+    }
+    content = hashlib.sha256()
+    for array in arrays.values():
+        content.update(array.tobytes())
+    place = make_folder(folder / "curves" / content.hexdigest()[:8])
+    path = place / f"{plain_name(campaign.description.name)}_{len(campaign.outcomes)}.npz"
+    if not path.exists():
+        with atomic_write(path) as file:
+            np.savez(file, **arrays)
+    return path
+
+
+def failed_shares(campaign: Campaign) -> list[FailedShare]:
+    """Where in its range each parameter's runs failed."""
+    made = sorted([*campaign.failed, *campaign.complete])
+    failed = np.isin(made, campaign.failed)
+    shares = []
+    for column, parameter in enumerate(campaign.description.drawn):
+        share = parameter.to_unit_interval(campaign.drawn[made, column])
+        third = np.clip((3 * share).astype(int), 0, 2)
+        counts = (np.bincount(third[failed], minlength=3), np.bincount(third, minlength=3))
+        shares.append(FailedShare(parameter.name, *(tuple(map(int, one)) for one in counts)))
+    return shares
+
+
+def write_failures(path: pathlib.Path, campaign: Campaign) -> None:
+    """A table of the failed runs, one a row: number, values, reason, what the program said of it."""
+    names = [parameter.name for parameter in campaign.description.drawn]
+    with atomic_write(path, "w") as file:
+        writer = csv.writer(file)
+        writer.writerow(["run", *names, "failure", "said"])
+        for number in campaign.failed:
+            outcome = campaign.outcomes[number]
+            assert outcome is not None
+            values = [f"{value:.6g}" for value in campaign.drawn[number]]
+            said = telling_line(outcome.log)
+            writer.writerow(spreadsheet_row([number, *values, outcome.failure, said]))
+
+
+# --------------------------------------------------------------------------------------------------
+# Runs of the simulation at draws from a specimen's posterior, laid over what was measured of it.
+
+
+# A zero is normally distributed; it is looked for within so many standard deviations.
+_DEVIATIONS = 3.0
+
+
+@dataclasses.dataclass(frozen=True)
+class VerifiedRun:
+    """A run at one draw, as the laboratory would have recorded it.
+
+    Attributes:
+      values: of all parameters and nuisances.
+      failure: why there is no curve; empty where there is one.
+      stress: at the measured strains, MPa, with the machine and the zero that fit best.
+      rmse_percent: root mean square distance from the measured stress, % of its maximum.
+    """
+
+    values: dict[str, float]
+    failure: str
+    stress: Array | None
+    rmse_percent: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the curve."""
+        return {
+            "values": self.values,
+            "failure": self.failure,
+            "rmse_percent": self.rmse_percent,
+        }
+
+
+def verify(
+    description: Description,
+    folder: pathlib.Path,
+    strain: Array,
+    stress: Array,
+    samples: Mapping[str, Array],
+    *,
+    seed: int = 0,
+    processes: int = 1,
+    progress: Progress | None = None,
+) -> list[VerifiedRun]:
+    """Runs the simulation at the samples; what these do not tell is drawn from its range, as in training.
+
+    A measured curve has the machine and the zero of its laboratory in it, and a run has neither: those that the
+    description knows are fitted to each run, within its ranges.
+
+    Args:
+      folder: where runs are stored, so that none is made twice.
+      strain, stress: measured, [points], - and MPa.
+      samples: of the posterior, name -> values [runs] in the unit; all parameters, and nuisances where they are told.
+      seed: of the other nuisances.
+    """
+    runs = len(next(iter(samples.values())))
+    shares = np.random.default_rng(seed).random((runs, len(description.nuisances)))
+    nuisances = {
+        p.name: p.from_unit_interval(share)
+        for p, share in zip(description.nuisances, shares.T, strict=True)
+    }
+    columns = {**nuisances, **samples}
+    drawn = np.column_stack([columns[parameter.name] for parameter in description.drawn])
+    campaign = run_campaign(
+        description, folder, range(len(drawn)), drawn, processes=processes, progress=progress
+    )
+    names = [parameter.name for parameter in description.drawn]
+    return [
+        _verified(
+            dict(zip(names, map(float, row), strict=True)),
+            outcome,
+            description.laboratory,
+            strain,
+            stress,
+        )
+        for row, outcome in zip(drawn, campaign.outcomes, strict=True)
+        if outcome is not None
+    ]
+
+
+def _verified(
+    values: dict[str, float], outcome: Outcome, laboratory: Laboratory, strain: Array, stress: Array
+) -> VerifiedRun:
+    if outcome.strain is None:
+        return VerifiedRun(values, outcome.failure, None, None)
+    found = _as_recorded(*outcome.curve(), laboratory, strain, stress)
+    rmse = float(np.sqrt(np.mean((found - stress) ** 2)) / np.abs(stress).max())
+    return VerifiedRun(values, "", found, 100 * rmse)
+
+
+def _as_recorded(
+    run_strain: Array, run_stress: Array, laboratory: Laboratory, strain: Array, stress: Array
+) -> Array:
+    """A run's stress at the measured strains with the best machine and zero, where the laboratory has these."""
+    ranges: list[Sequence[float]] = [(0.0, 0.0), (0.0, 0.0)]
+    if laboratory.machine_stiffness is not None:
+        low, high = laboratory.machine_stiffness
+        ranges[0] = (1.0 / high, 1.0 / low)
+    if laboratory.strain_offset is not None:
+        most = _DEVIATIONS * laboratory.strain_offset[1]
+        ranges[1] = (-most, most)
+    lower, upper = np.array(ranges).T
+    free = np.flatnonzero(upper > lower)
+
+    def recorded(shares: Array) -> Array:
+        fitted = lower.copy()
+        fitted[free] += shares * (upper - lower)[free]
+        compliance, zero = fitted
+        return np.interp(strain, run_strain + compliance * run_stress + zero, run_stress)
+
+    if not len(free):
+        return recorded(np.empty(0))
+    fit = scipy.optimize.least_squares(
+        lambda shares: recorded(shares) - stress,
+        np.full(len(free), 0.5),
+        bounds=(0.0, 1.0),
+        diff_step=1e-3,
+    )
+    return recorded(fit.x)

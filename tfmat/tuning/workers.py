@@ -1,0 +1,1288 @@
+"""The workers of a search: trials that are claimed, run and told, and those that watch over them."""
+
+import contextlib
+import copy
+import dataclasses
+import itertools
+import math
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import traceback
+import uuid
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+
+from tfmat.config import Config, default_config
+from tfmat.console import log, printable
+from tfmat.errors import DivergedError, InputError, Interrupted, TfmatError, WorkerLostError
+from tfmat.files import (
+    as_json,
+    check_json,
+    is_locked,
+    make_folder,
+    read_json,
+    spreadsheet_text,
+    write_json,
+    write_text,
+)
+from tfmat.launch.restarts import end_with_parent
+from tfmat.launch.runtime import standard_error_held_back
+from tfmat.tuning.definition import (
+    CHANGEABLE,
+    DIVERGED,
+    DONE,
+    FAILED,
+    RUNNING,
+    STATES,
+    STOPPED,
+    WAITING,
+    Choice,
+    Curve,
+    Search,
+    SearchState,
+    TrialRecord,
+    check_same,
+    config_text,
+    hopeless,
+    is_longer,
+    read_curve,
+    read_state,
+    state_path,
+    value_text,
+    write_state,
+)
+from tfmat.tuning.lock import (
+    FileLock,
+    LockLostError,
+    Owner,
+    is_dead,
+    is_here,
+    process,
+    this_process,
+)
+
+if TYPE_CHECKING:
+    from tfmat.tuning.oracle import Oracle
+
+# --------------------------------------------------------------------------------------------------
+# What workers do to a search, each step whole and under its lock: open it, claim a trial, give it back, end it.
+
+
+# A trial that costs its worker's life so often (it may need more memory than there is) has failed.
+MOST_LOST = 5
+_SHORTEST_STALE = 60.0  # seconds: a suggestion may take long
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a trial ended: one of the states, the objective (None where there is none), and one line why."""
+
+    state: str
+    value: float | None
+    reason: str
+
+
+class Claims:
+    """A search's state as its workers change it.
+
+    Args:
+      workdir: of the search.
+      worker: name of this worker, which no other one that lives has.
+      lease: seconds without a sign of life after which a worker on another machine counts as dead.
+    """
+
+    def __init__(self, workdir: str | os.PathLike, worker: str = "", lease: float = 60.0):
+        self.workdir = pathlib.Path(workdir)
+        self._worker, self._lease = worker, lease
+        self._lock = FileLock(self.workdir / "lock", max(lease, _SHORTEST_STALE))
+
+    def open(self, base: Config, search: Search, options: dict[str, Any]) -> SearchState:
+        """Starts the search, or goes on with it, where it may be extended; returns its state.
+
+        Raises:
+          InputError: it was started with another definition, naming what differs.
+        """
+
+        def change(state: SearchState | None) -> SearchState:
+            definition, config = as_json(search.to_json()), as_json(base.to_dict())
+            if state is None:
+                return SearchState(definition=definition, base=config, options=options)
+            check_same(self.workdir, state, definition, config)
+            longer = is_longer(state.definition, definition)
+            state.definition = {**state.definition, **{k: definition[k] for k in CHANGEABLE}}
+            state.options = options
+            if state.ended and not state.failed and longer:
+                state.ended = ""
+            return state
+
+        return self._change(change)
+
+    def claim(self) -> TrialRecord | None:
+        """A trial for this worker to run; None while there is none, or when the search has ended (`state.ended`)."""
+        claimed: list[TrialRecord] = []
+
+        def change(state: SearchState | None) -> SearchState:
+            assert state is not None
+            claimed[:] = self._next(state)
+            return state
+
+        self._change(change)
+        return claimed[0] if claimed else None
+
+    def release(self, record: TrialRecord, reason: str, lost: bool = False) -> None:
+        """Gives a claimed trial back, to be gone on with; `lost` where it was ended by force."""
+
+        def change(state: SearchState | None) -> SearchState:
+            assert state is not None
+            mine = state.trials[record.trial_id]
+            if mine.claim == record.claim and mine.state == RUNNING:
+                _close(mine, WAITING, reason)
+                mine.lost += lost
+            return state
+
+        self._change(change)
+
+    def end(
+        self, record: TrialRecord, outcome: Outcome, claim_next: bool = True
+    ) -> tuple[bool, TrialRecord | None]:
+        """Records a trial's end, once, and claims the next one in the same step.
+
+        Returns:
+          False where this worker had lost its claim; the next trial, as of `claim`.
+        """
+        counted, claimed = False, []
+
+        def change(state: SearchState | None) -> SearchState:
+            nonlocal counted, claimed
+            assert state is not None
+            mine = state.trials[record.trial_id]
+            counted = mine.claim == record.claim and mine.state == RUNNING
+            if counted:
+                _close(mine, outcome.state, outcome.reason)
+                self._tell(state, mine, outcome)
+            claimed = self._next(state) if claim_next else []
+            return state
+
+        self._change(change)
+        return counted, claimed[0] if claimed else None
+
+    def still_mine(self, record: TrialRecord) -> bool:
+        """Whether no other worker took the trial; says too that this one lives. Needs no lock."""
+        path = heartbeat_path(self.workdir, record)
+        try:
+            if path.read_text() != record.claim:
+                return False
+            os.utime(path)
+        except FileNotFoundError:
+            return False
+        except OSError:  # the shared file system is away for a while
+            return True
+        return True
+
+    def _change(self, change: Callable[[SearchState | None], SearchState]) -> SearchState:
+        while True:
+            with contextlib.suppress(LockLostError), self._lock.held() as held:
+                exists = state_path(self.workdir).exists()
+                before = read_state(self.workdir) if exists else None
+                state = change(copy.deepcopy(before))
+                held.check()
+                if state != before:  # what waits looks at the file's time
+                    write_state(self.workdir, state)
+                return state
+
+    def _next(self, state: SearchState) -> list[TrialRecord]:
+        """The trial that this worker takes now, claimed; none where there is none."""
+        self._fail_the_deadly(state)
+        record = None if state.ended else self._orphan(state) or self._new_trial(state)
+        if record is None:
+            return []
+        self._take(record)
+        return [record]
+
+    def _take(self, record: TrialRecord) -> None:
+        record.state, record.reason = RUNNING, ""
+        record.claim, record.worker = uuid.uuid4().hex, self._worker
+        record.owner = this_process()
+        record.intervals.append((self._worker, time.time(), None))
+        folder = make_folder(self.workdir / "trials" / record.folder)
+        write_text(folder / "heartbeat", record.claim)
+
+    def _orphan(self, state: SearchState) -> TrialRecord | None:
+        """A trial that was given back, or whose worker is dead."""
+        for record in state.with_state(WAITING, RUNNING):
+            if record.state == WAITING:
+                return record
+            if self._is_orphan(record):
+                record.lost += 1
+                _close(record, WAITING, f"worker {record.worker} was lost")
+                return record
+        return None
+
+    def _is_orphan(self, record: TrialRecord) -> bool:
+        if record.worker == self._worker or is_dead(record.owner):
+            return True  # this worker's name is its own: who had it before is dead
+        beat = heartbeat_path(self.workdir, record)
+        return seconds_since(beat, clock=self.workdir / "lock") > self._lease
+
+    def _fail_the_deadly(self, state: SearchState) -> None:
+        for record in state.with_state(RUNNING, WAITING):
+            orphan = record.state == WAITING or self._is_orphan(record)
+            if record.lost >= MOST_LOST and orphan:
+                reason = f"its worker was lost {record.lost} times; perhaps it needs more memory than there is"
+                if record.state == RUNNING:
+                    _close(record, FAILED, reason)
+                record.state, record.reason = FAILED, reason
+                self._tell(state, record, Outcome(FAILED, None, reason))
+
+    def _new_trial(self, state: SearchState) -> TrialRecord | None:
+        """What the oracle suggests; None where it has to wait, or the search is at its end (then that is noted)."""
+        search = Search.from_json(state.definition)
+        full = search.max_trials is not None and len(state.trials) >= search.max_trials
+        suggested: TrialRecord | str = "full" if full else "exhausted"
+        if not full:
+            oracle = oracle_of(state)
+            suggested = oracle.suggest()
+            if isinstance(suggested, TrialRecord):
+                lower = state.trials.get(suggested.values.get("tuner/trial_id", ""))
+                suggested.folder = lower.folder if lower else suggested.trial_id
+                state.trials[suggested.trial_id] = suggested
+                oracle.store(state)
+                return suggested
+        if suggested != "idle" and not state.with_state(RUNNING, WAITING):
+            why = "the space holds no other" if suggested == "exhausted" else ""
+            if search.algorithm == "hyperband" and why:
+                why = "all brackets are done"
+            state.ended = f"all {len(state.trials)} trials have ended" + (f": {why}" if why else "")
+        return None
+
+    def _tell(self, state: SearchState, record: TrialRecord, outcome: Outcome) -> None:
+        """Counts an ended trial and tells the oracle; too many failures end the search."""
+        search = Search.from_json(state.definition)
+        record.value = outcome.value
+        record.oracle_value = oracle_value(search, outcome, state.worst_oracle_value())
+        state.end_order.append(record.trial_id)
+        oracle = oracle_of(state)
+        oracle.tell(record)
+        oracle.store(state)
+        if state.failures_in_a_row() >= search.max_failed_trials and not state.ended:
+            state.failed = True
+            count = state.failures_in_a_row()
+            state.ended = (
+                f"{count} trials in a row failed, the last one, {record.trial_id}: {record.reason}"
+            )
+
+
+def oracle_of(state: SearchState) -> "Oracle":
+    """The oracle of a search as it stands. Imports TensorFlow."""
+    from tfmat.tuning.oracle import Oracle
+
+    base = default_config()
+    base.train_for = state.base["train_for"]
+    return Oracle(Search.from_json(state.definition), base, state)
+
+
+def oracle_value(search: Search, outcome: Outcome, worst: float | None) -> float | None:
+    """What the oracle is told: the objective or its logarithm; as bad as the worst so far where a trial diverged."""
+    if outcome.state == DIVERGED:
+        return max(0.0, 0.0 if worst is None else worst)
+    if outcome.state not in (DONE, STOPPED) or outcome.value is None:
+        return None
+    if search.objective_scale == "linear":
+        return search.sign * outcome.value
+    return search.sign * math.log10(outcome.value) if outcome.value > 0 else None
+
+
+def heartbeat_path(workdir: pathlib.Path, record: TrialRecord) -> pathlib.Path:
+    """The file that says who runs a trial, and by its time, that they live."""
+    return workdir / "trials" / record.folder / "heartbeat"
+
+
+def seconds_since(path: pathlib.Path, clock: pathlib.Path) -> float:
+    """Age of a file by the clock of its file system (that of `clock`, which is touched): machines' clocks differ."""
+    os.utime(clock)
+    try:
+        return clock.stat().st_mtime - path.stat().st_mtime
+    except FileNotFoundError:
+        return float("inf")
+
+
+def _close(record: TrialRecord, state: str, reason: str) -> None:
+    record.state, record.reason, record.claim = state, reason, ""
+    if record.intervals and record.intervals[-1][2] is None:
+        record.intervals[-1] = (*record.intervals[-1][:2], time.time())
+
+
+# --------------------------------------------------------------------------------------------------
+# What a search leaves for people: best.py, trials.csv, TensorBoard's HParams, and a page. All from search.json.
+
+
+# With fewer a forest says nothing.
+FEWEST_TRIALS = 8
+_TREES = 128
+
+
+def record_end(workdir: pathlib.Path, trial_id: str) -> None:
+    """What is written as soon as a trial has ended: its HParams, and best.py where it is the best."""
+    state = read_state(workdir)
+    write_hparams(workdir, state, state.trials[trial_id])
+    best = state.best()
+    if best is not None and best.trial_id == trial_id:
+        write_best(workdir, state)
+
+
+def write_results(workdir: str | os.PathLike) -> list[pathlib.Path]:
+    """Writes best.py, trials.csv and tuning.html from search.json; returns their paths. At any time."""
+    folder = pathlib.Path(workdir)
+    state = read_state(folder)
+    written = [write_csv(folder, state), _write_page(folder, state)]
+    return [*write_best(folder, state), *written]
+
+
+def write_best(workdir: pathlib.Path, state: SearchState) -> list[pathlib.Path]:
+    """The best trial's config, that `tfmat train --config` takes; nothing before a trial is done."""
+    best = state.best()
+    if best is None:
+        return []
+    search = Search.from_json(state.definition)
+    path = workdir / "best.py"
+    title = (
+        f"Trial {best.trial_id}, the best of {len(state.end_order)} trials: {search.objective} {best.value:.4g}.\n\n"
+        f"    tfmat train --config={path}\n"
+    )
+    write_text(path, config_text(state.base, search.config_values(best.values), title))
+    return [path]
+
+
+def trial_rows(state: SearchState) -> list[dict[str, Any]]:
+    """One row a trial, in the order of their start: what the CSV and the page show."""
+    search = Search.from_json(state.definition)
+    return [
+        {
+            "trial": record.trial_id,
+            "state": record.state,
+            search.objective: record.value,
+            **_shown(search, record),
+            "fraction": record.fraction,
+            "seconds": round(seconds_of(record), 1),
+            "started": record.intervals[0][1] if record.intervals else None,
+            "worker": record.worker,
+            "times_lost": record.lost,
+            "folder": f"trials/{record.folder}",
+            "reason": record.reason,
+        }
+        for record in state.trials.values()
+    ]
+
+
+def _shown(search: Search, record: TrialRecord) -> dict[str, Any]:
+    """A trial's values, tuples as text."""
+    values = search.config_values(record.values)
+    return {n: value_text(v) if isinstance(v, tuple) else v for n, v in values.items()}
+
+
+def seconds_of(record: TrialRecord) -> float:
+    """How long a trial has run, over all its workers."""
+    now = time.time()
+    return sum((now if end is None else end) - start for _, start, end in record.intervals)
+
+
+def write_csv(workdir: pathlib.Path, state: SearchState) -> pathlib.Path:
+    """`trials.csv`: one row a trial."""
+    import pandas as pd
+
+    search = Search.from_json(state.definition)
+    first = ["trial", "state", search.objective, *search.space]
+    table = pd.DataFrame(trial_rows(state))
+    if len(table):
+        table = table.reindex(columns=[*first, *(c for c in table.columns if c not in first)])
+        table["started"] = pd.to_datetime(table["started"], unit="s", utc=True).dt.floor("s")
+    path = workdir / "trials.csv"
+    write_text(path, spreadsheet_text(table))
+    return path
+
+
+def write_hparams(workdir: pathlib.Path, state: SearchState, record: TrialRecord) -> None:
+    """One event file for TensorBoard's HParams page: `tensorboard --logdir=WORKDIR/tensorboard`."""
+    from tensorboard.compat.proto import event_pb2, summary_pb2
+    from tensorboard.plugins.hparams import api_pb2, summary_v2
+    from tensorboard.plugins.hparams.summary import session_end_pb
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    search = Search.from_json(state.definition)
+    folder = workdir / "tensorboard" / record.trial_id
+    writer = EventFileWriter(str(folder))
+    now = time.time()
+    start = record.intervals[0][1] if record.intervals else now
+    summaries = [
+        summary_v2.hparams_config_pb(
+            hparams=[summary_v2.HParam(name) for name in search.space],
+            metrics=[summary_v2.Metric(search.objective)],
+        ),
+        summary_v2.hparams_pb(
+            _shown(search, record), trial_id=record.trial_id, start_time_secs=start
+        ),
+        session_end_pb(
+            api_pb2.STATUS_SUCCESS if record.value is not None else api_pb2.STATUS_FAILURE
+        ),
+    ]
+    if record.value is not None:
+        metric = summary_pb2.Summary.Value(tag=search.objective, simple_value=record.value)
+        summaries.append(summary_pb2.Summary(value=[metric]))
+    for summary in summaries:
+        # TensorBoard's protocol buffers and TensorFlow's, which HParams takes where it finds them, differ in name only.
+        own = summary_pb2.Summary.FromString(summary.SerializeToString())
+        writer.add_event(event_pb2.Event(wall_time=now, step=0, summary=own))
+    writer.close()
+
+
+def _write_page(workdir: pathlib.Path, state: SearchState) -> pathlib.Path:
+    from tfmat.report.pages import write_tuning_report
+
+    search = Search.from_json(state.definition)
+    try:
+        weights = importances(search, state)
+    except InputError:
+        weights = {}
+    return write_tuning_report(
+        workdir, summarize(workdir, state).to_json(), trial_rows(state), search.scales(), weights
+    )
+
+
+def importances(search: Search, state: SearchState) -> dict[str, float]:
+    """Hyper-parameter -> its share of what they all explain, largest first; {} with too few trials.
+
+    The mean decrease in impurity of a random forest (Breiman, Machine Learning 45, 2001) that predicts what the oracle
+    was told: the logarithm of the objective for losses. A hyper-parameter that does not exist for a trial has the
+    middle of its range there; words are split into one column each, whose shares are added.
+    """
+    trials = [t for t in state.with_state(DONE, STOPPED, DIVERGED) if t.oracle_value is not None]
+    trials = [t for t in trials if t.fraction == max(other.fraction for other in trials)]
+    targets = np.array([trial.oracle_value for trial in trials], float)
+    if len(trials) < FEWEST_TRIALS or np.ptp(targets) == 0:
+        return {}
+    from sklearn.ensemble import RandomForestRegressor
+
+    columns, owners = [], []
+    for name in search.space:
+        for column in _columns(search, name, [trial.values.get(name) for trial in trials]):
+            columns.append(column)
+            owners.append(name)
+    forest = RandomForestRegressor(_TREES, min_samples_leaf=2, random_state=0)
+    forest.fit(np.stack(columns, axis=1), targets)
+    shares = dict.fromkeys(search.space, 0.0)
+    for owner, share in zip(owners, forest.feature_importances_, strict=True):
+        shares[owner] += float(share)
+    return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def _columns(search: Search, name: str, values: list) -> list[np.ndarray]:
+    """One column of numbers, or one a word: [trials] each."""
+    parameter = search.space[name]
+    if isinstance(parameter, Choice) and isinstance(parameter.keys[0], str):
+        return [np.array([value == key for value in values], float) for key in parameter.keys]
+    known = [float(value) for value in values if value is not None]
+    middle = float(np.median(known)) if known else 0.0
+    return [np.array([middle if value is None else float(value) for value in values])]
+
+
+# --------------------------------------------------------------------------------------------------
+# Where a search stands, and who works on it under which name: the folder workers/. A name has one living worker.
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerRecord:
+    """One name.
+
+    Attributes:
+      name: such as `0`.
+      owner: the process that works under it, or did last.
+      alive: as far as can be told from here.
+      sessions: (start, end) of each process of that name, seconds since 1970.
+    """
+
+    name: str
+    owner: Owner
+    alive: bool
+    sessions: list[tuple[float, float]]
+
+
+class WorkerName:
+    """Holds a name for this process.
+
+    Args:
+      workdir: of the search.
+      name: of the worker.
+      lease: seconds without a sign of life after which a worker on another machine counts as dead.
+
+    Raises:
+      InputError: a worker of this name lives.
+    """
+
+    def __init__(self, workdir: pathlib.Path, name: str, lease: float):
+        self._path = make_folder(workdir / "workers") / f"{name}.json"
+        sessions: list[tuple[float, float]] = []
+        if self._path.exists():
+            owner, sessions = _read(self._path)
+            self._wait_for_former(owner, name, lease)
+            owner, sessions = _read(self._path)
+        sessions.append((time.time(), time.time()))
+        write_json(self._path, {"owner": this_process(), "sessions": sessions})
+
+    def _wait_for_former(self, owner: Owner, name: str, lease: float) -> None:
+        """A job that was requeued starts on another machine before the lease of its former self is over."""
+        deadline = time.monotonic() + 1.5 * lease
+        while not is_dead(owner):
+            alone = not is_here(owner)
+            if alone and seconds_since(self._path, self._path.parent) > lease:
+                return
+            if is_here(owner) or time.monotonic() > deadline:
+                raise InputError(
+                    f"worker {name} of this search runs already, process {owner['pid']} on {owner['host']}; "
+                    "look at it with tfmat tune --status, or use another --workdir"
+                )
+            time.sleep(min(1.0, lease / 10))
+
+    def beat(self) -> None:
+        """Says that this worker lives."""
+        os.utime(self._path)
+
+
+def read_workers(workdir: pathlib.Path, lease: float) -> list[WorkerRecord]:
+    """All names that ever worked on a search."""
+    records = []
+    for path in sorted((workdir / "workers").glob("*.json")):
+        owner, sessions = _read(path)
+        if is_here(owner):
+            alive = not is_dead(owner)
+        else:
+            alive = time.time() - path.stat().st_mtime < lease
+        if alive:
+            sessions[-1] = (sessions[-1][0], time.time())
+        records.append(WorkerRecord(path.stem, owner, alive, sessions))
+    return records
+
+
+class _Content(TypedDict):
+    owner: Owner
+    sessions: list[tuple[float, float]]
+
+
+def _read(path: pathlib.Path) -> tuple[Owner, list[tuple[float, float]]]:
+    """A worker's owner and sessions; the last one ends with its last sign of life."""
+    content: _Content = check_json(read_json(path), _Content, path)
+    owner, sessions = content["owner"], content["sessions"]
+    if not sessions or not {"host", "pid"} <= owner.keys():
+        raise InputError(
+            f"{path} is damaged: no session or owner; remove it once that worker ended"
+        )
+    start = sessions[-1][0]
+    sessions[-1] = (start, max(path.stat().st_mtime, start))
+    return owner, sessions
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """A search in a few numbers.
+
+    Attributes:
+      name: of the search's folder.
+      algorithm, objective, direction, seeds, train_for: what it does.
+      counts: state -> number of trials.
+      max_trials: how many there are to be; None where only the oracle knows.
+      ended: why no further trial starts, or "".
+      failed: it ended because too many trials failed.
+      best, best_value: id and value of the best trial, None before there is one.
+      median_seconds: how long a trial takes.
+      seconds_left: estimate; None where there is nothing to go by.
+      seconds: from the first trial's start to the last one's end, or to now.
+      workers: name, alive, busy_seconds, alive_seconds, trial of each.
+      utilization: share of the workers' lives in which they ran trials; None before there is any.
+    """
+
+    name: str
+    algorithm: str
+    objective: str
+    direction: str
+    seeds: int
+    train_for: str
+    counts: dict[str, int]
+    max_trials: int | None
+    ended: str
+    failed: bool
+    best: str | None
+    best_value: float | None
+    median_seconds: float | None
+    seconds_left: float | None
+    seconds: float
+    workers: list[dict[str, Any]]
+    utilization: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary as plain values."""
+        return dataclasses.asdict(self)
+
+
+def summarize(workdir: str | os.PathLike, state: SearchState | None = None) -> Summary:
+    """The summary of a search's folder; needs no lock.
+
+    Raises:
+      InputError: there is no search in it.
+    """
+    folder = pathlib.Path(workdir)
+    state = state or read_state(folder)
+    search = Search.from_json(state.definition)
+    names = read_workers(folder, float(state.options.get("lease", 60.0)))
+    workers = [_worker(state, record) for record in names]
+    best, alive_seconds = state.best(), sum(worker["alive_seconds"] for worker in workers)
+    busy_seconds = sum(worker["busy_seconds"] for worker in workers)
+    intervals = [interval for trial in state.trials.values() for interval in trial.intervals]
+    starts = [start for _, start, _ in intervals]
+    ends = [time.time() if end is None else end for _, _, end in intervals]
+    return Summary(
+        name=folder.resolve().name,
+        algorithm=search.algorithm,
+        objective=search.objective,
+        direction=search.direction,
+        seeds=search.seeds,
+        train_for=state.base["train_for"],
+        counts={name: len(state.with_state(name)) for name in STATES},
+        max_trials=search.max_trials,
+        ended=state.ended,
+        failed=state.failed,
+        best=best.trial_id if best else None,
+        best_value=best.value if best else None,
+        median_seconds=state.median_seconds(),
+        seconds_left=_seconds_left(search, state, sum(worker["alive"] for worker in workers)),
+        seconds=max(ends) - min(starts) if starts else 0.0,
+        workers=workers,
+        utilization=busy_seconds / alive_seconds if alive_seconds > 0 else None,
+    )
+
+
+def _worker(state: SearchState, record: WorkerRecord) -> dict[str, Any]:
+    busy, trial = 0.0, ""
+    for candidate in state.trials.values():
+        for worker, start, end in candidate.intervals:
+            if worker != record.name:
+                continue
+            # A worker that was killed cannot say when: its trial's time ends with its own.
+            last = next((e for s, e in record.sessions if s <= start <= e), start)
+            busy += min(last, math.inf if end is None else end) - start
+            if end is None and record.alive:
+                trial = candidate.trial_id
+    alive = sum(end - start for start, end in record.sessions)
+    return {
+        "name": record.name,
+        "host": record.owner["host"],
+        "alive": record.alive,
+        "busy_seconds": busy,
+        "alive_seconds": alive,
+        "starts": len(record.sessions),
+        "trial": trial,
+    }
+
+
+def _seconds_left(search: Search, state: SearchState, num_workers: int) -> float | None:
+    if state.ended:
+        return 0.0
+    median = state.median_seconds()
+    if median is None or search.max_trials is None or not num_workers:
+        return None
+    now = time.time()
+    running = [
+        max(0.0, median - (now - trial.intervals[-1][1])) for trial in state.with_state("running")
+    ]
+    left = search.max_trials - len(state.end_order) - len(running)
+    return (sum(running) + max(0, left) * median) / num_workers
+
+
+# --------------------------------------------------------------------------------------------------
+# Runs one trial: an ordinary `tfmat train` (or another command) a seed, watched while it trains.
+
+
+_LOOK_AT_TRIAL = 0.25  # seconds between two looks at what a trial has written
+# Time to save after SIGTERM: the present block of steps, then the checkpoint, on a busy machine.
+SECONDS_TO_SAVE = 120.0
+_SECONDS_TO_HEAR = 2.0
+# Of the step that a worker itself is a part of: a trial is no rank of it. mpirun and srun set them anew.
+_STEP_VARIABLES = ("OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "PMIX_", "PMI_", "SLURM_STEP", "HOROVOD_")
+# A worker of the trial was lost, or somebody interrupted the trial: no fault of its values.
+_BY_FORCE = (WorkerLostError.exit_status, Interrupted.exit_status)
+_STEP_NAMES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_TASK_PID", "SLURM_GTIDS")
+
+
+class TrialLostError(Exception):
+    """The trial ended by force, or another worker took it; `mine` tells the two apart."""
+
+    def __init__(self, reason: str, mine: bool):
+        super().__init__(reason)
+        self.mine = mine
+
+
+@dataclasses.dataclass
+class TrialRun:
+    """One trial while this worker runs it.
+
+    Attributes:
+      workdir: of the search.
+      state: of the search, when the trial was claimed.
+      record: the trial.
+      still_mine: says that this worker lives, and whether the trial is still its own; called every `beat` seconds.
+      stop: whether this worker was asked to end.
+    """
+
+    workdir: pathlib.Path
+    state: SearchState
+    record: TrialRecord
+    still_mine: Callable[[], bool]
+    stop: Callable[[], bool]
+    beat: float
+
+    def __post_init__(self) -> None:
+        self.search = Search.from_json(self.state.definition)
+        self.folder = make_folder(self.workdir / "trials" / self.record.folder)
+        self._last_beat = 0.0
+        self._others: dict[str, Curve] = {}
+
+    def run(self) -> Outcome | None:
+        """Trains every seed to the end (of the trial's rung); None where this worker was asked to end before.
+
+        Raises:
+          TrialLostError.
+        """
+        self._write_config()
+        values = []
+        for number in range(self.search.seeds):
+            outcome = self._run_seed(number)
+            if outcome is None or outcome.state != DONE or outcome.value is None:
+                return outcome
+            values.append(outcome.value)
+        texts = ", ".join(f"{value:.4g}" for value in values)
+        reason = f"{self.search.objective} of {len(values)} seeds: {texts}" if values[1:] else ""
+        return Outcome(DONE, sum(values) / len(values), reason)
+
+    def _run_seed(self, number: int) -> Outcome | None:
+        run_folder = self.folder / f"seed-{number}"
+        if self._is_done(run_folder):
+            return self._done(run_folder)
+        self._wait_for_former(run_folder)
+        with open(self.folder / "log.txt", "ab") as log:
+            command = self.command(number)
+            log.write(f"$ {shlex.join(command)}\n".encode())
+            log.flush()
+            process_ = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=trial_environment(),
+                start_new_session=True,  # Ctrl-C is for the supervisor
+                preexec_fn=_end_with_parent(os.getpid()),
+            )
+        write_json(self.folder / "process.json", process(process_.pid))
+        try:
+            reason = self._watch(process_, run_folder)
+        finally:
+            _kill_group(process_)
+        return self._outcome(process_.returncode, reason, run_folder)
+
+    def command(self, number: int) -> list[str]:
+        """The command line of a seed's run, from 0."""
+        options, folder = self.state.options, self.folder
+        seed = self.state.base["seed"] + number
+        run_folder = folder / f"seed-{number}"
+        if options.get("trial_command"):
+            places = {"config": folder / "config.py", "workdir": run_folder, "seed": seed}
+            return [word.format(**places) for word in shlex.split(options["trial_command"])]
+        return [
+            *shlex.split(options.get("trial_launcher") or ""),
+            *(sys.executable, "-m", "tfmat", "train"),
+            f"--config={folder / 'config.py'}",
+            f"--config.seed={seed}",
+            f"--workdir={run_folder}",
+            f"--data_dir={options['data_dir']}",
+            f"--backend={options['backend']}",
+            *(() if options.get("reports") else ("--report=false",)),
+        ]
+
+    def _write_config(self) -> None:
+        path = self.folder / "config.py"
+        if path.exists():
+            return
+        base = {**self.state.base, "data": dict(self.state.base["data"])}
+        if base["data"]["seed"] is None:
+            base["data"]["seed"] = base["seed"]  # else each seed would simulate curves of its own
+        values = self.search.config_values(self.record.values)
+        title = f"Trial {self.record.folder} of the search in {self.workdir}."
+        write_text(path, config_text(base, values, title))
+
+    def _watch(self, process_: subprocess.Popen, run_folder: pathlib.Path) -> str:
+        """Waits for the run's end; returns why it was asked to end early, or ""."""
+        reason, deadline, seen = "", float("inf"), None
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process_.wait(_LOOK_AT_TRIAL)
+                return reason
+            self._beat()
+            if time.monotonic() > deadline:
+                _kill_group(process_)
+            if reason:
+                continue
+            written = _modified(run_folder / "metrics.jsonl")
+            if self.stop():
+                reason = "interrupted"
+            elif written != seen:
+                seen = written
+                reason = self._judge(run_folder)
+            if reason:
+                process_.send_signal(signal.SIGTERM)
+                deadline = time.monotonic() + SECONDS_TO_SAVE
+
+    def _beat(self) -> None:
+        if time.monotonic() - self._last_beat > self.beat:
+            self._last_beat = time.monotonic()
+            if not self.still_mine():
+                raise TrialLostError("another worker took the trial", mine=False)
+
+    def _judge(self, run_folder: pathlib.Path) -> str:
+        """`rung` where the trial has come as far as it should, `hopeless`, or ""."""
+        curve = self._curve(run_folder)
+        if not len(curve.values):
+            return ""
+        if self.record.fraction < 1:
+            return "rung" if curve.progress[-1] >= self.record.fraction - 1e-9 else ""
+        if not self.search.stop_hopeless or self.search.algorithm == "hyperband":
+            return ""
+        if run_folder.name != "seed-0" or curve.progress[-1] < self.search.hopeless_grace:
+            return ""
+        for other in self.state.with_state(DONE):
+            if other.folder not in self._others:
+                path = self.workdir / "trials" / other.folder / "seed-0"
+                self._others[other.folder] = self._curve(path)
+        others = list(self._others.values())
+        return hopeless(curve, others, self.search.hopeless_after, self.search.sign)
+
+    def _curve(self, run_folder: pathlib.Path) -> Curve:
+        """The run's course, of which small values are good."""
+        found = read_curve(run_folder, self.search.objective, self.state.base["train_for"])
+        return dataclasses.replace(found, values=self.search.sign * found.values)
+
+    def _is_done(self, run_folder: pathlib.Path) -> bool:
+        curve = self._curve(run_folder)
+        if self.record.fraction < 1 and len(curve.values):
+            return bool(curve.progress[-1] >= self.record.fraction - 1e-9)
+        return _run_state(run_folder) == "done"
+
+    def _done(self, run_folder: pathlib.Path) -> Outcome:
+        curve = self._curve(run_folder).until(self.record.fraction)
+        if not len(curve.values):
+            return Outcome(FAILED, None, f"no finite {self.search.objective} in metrics.jsonl")
+        return Outcome(DONE, self.search.sign * float(curve.values.min()), "")
+
+    def _outcome(self, status: int, reason: str, run_folder: pathlib.Path) -> Outcome | None:
+        if status == DivergedError.exit_status:
+            return Outcome(DIVERGED, None, "the training diverged")
+        if reason == "interrupted" and status != 0:
+            return None
+        if status == 0 or reason == "rung":
+            return self._done(run_folder)
+        if reason:
+            last = self.search.sign * float(self._curve(run_folder).values[-1])
+            return Outcome(STOPPED, last, reason)
+        if status < 0 or status > 128 or status in _BY_FORCE:
+            # SLURM signals all processes of a job at once, and the trial may be faster than its worker's supervisor.
+            deadline = time.monotonic() + _SECONDS_TO_HEAR
+            while time.monotonic() < deadline:
+                if self.stop():
+                    return None
+                time.sleep(_LOOK_AT_TRIAL / 5)
+            raise TrialLostError(
+                f"the trial's process ended with {_status_text(status)}", mine=True
+            )
+        return Outcome(FAILED, None, f"{_status_text(status)}: {self._last_line()}")
+
+    def _last_line(self) -> str:
+        lines = (self.folder / "log.txt").read_text(errors="replace").splitlines()
+        last = next((line for line in reversed(lines) if line.strip()), "")
+        return last.strip()[:300]
+
+    def _wait_for_former(self, run_folder: pathlib.Path) -> None:
+        """The process that ran this before may still be saving: its worker was killed, not it."""
+        path = self.folder / "process.json"
+        former: Owner = check_json(read_json(path), Owner, path) if path.exists() else Owner()
+        deadline = time.monotonic() + SECONDS_TO_SAVE
+        while (former and is_here(former) and not is_dead(former)) or is_locked(run_folder):
+            self._beat()
+            if time.monotonic() > deadline:
+                if former and is_here(former) and not is_dead(former):
+                    os.killpg(former["pid"], signal.SIGKILL)
+                    deadline += SECONDS_TO_SAVE
+                    continue
+                raise InputError(f"another process trains in {run_folder}; end it")
+            time.sleep(0.1)
+
+
+def trial_environment() -> dict[str, str]:
+    """The environment without what says that this process is one rank of many: the trial is not."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(_STEP_VARIABLES) and name not in _STEP_NAMES
+    }
+
+
+def _end_with_parent(parent: int) -> Callable[[], None]:
+    """Called in the new process: it is sent SIGTERM, so that it saves, when its parent dies, however that dies."""
+
+    def ask_kernel() -> None:
+        if not end_with_parent(parent):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return ask_kernel
+
+
+def _kill_group(process_: subprocess.Popen) -> None:
+    """Ends what is left of a trial's processes."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process_.pid, signal.SIGKILL)
+    process_.wait()
+
+
+def _run_state(run_folder: pathlib.Path) -> str:
+    path = run_folder / "status.json"
+    content = read_json(path) if path.exists() else {}
+    return str(content.get("state", "")) if isinstance(content, dict) else ""
+
+
+def _modified(path: pathlib.Path) -> int | None:
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime_ns
+    return None
+
+
+def _status_text(status: int) -> str:
+    number = -status if status < 0 else status - 128
+    with contextlib.suppress(ValueError):
+        if status < 0 or status > 128:
+            return signal.Signals(number).name
+    return f"exit status {status}"
+
+
+# --------------------------------------------------------------------------------------------------
+# One worker: takes a trial, runs it, records its end, until the search has ended.
+
+
+# An idle worker looks whether search.json is another one: 20 times a second at first, once a second later. A look costs
+# some microseconds.
+_FIRST_LOOK, _LONGEST_LOOK = 0.05, 1.0
+
+
+class Worker:
+    """One worker of a search that was opened.
+
+    Args:
+      workdir: of the search.
+      name: no other living worker has it; the same again after a restart.
+      lease: seconds without a sign of life after which others take its trial, if they cannot see its process.
+    """
+
+    def __init__(self, workdir: str | os.PathLike, name: str, lease: float):
+        self._workdir = pathlib.Path(workdir)
+        self._name, self._lease = name, lease
+        self._beat = max(0.1, min(lease / 6, 5.0))
+        self._stop = 0
+
+    def run(self) -> None:
+        """Works until the search has ended.
+
+        Raises:
+          Interrupted: a signal came; the trial is saved and given back.
+          InputError: another worker has this name.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            signal.signal(number, self._note)
+        self._alive = WorkerName(self._workdir, self._name, self._lease)
+        self._claims = Claims(self._workdir, self._name, self._lease)
+        self._unrecorded: list[str] = []
+        record = self._claims.claim()
+        while not self._stop:
+            if record is not None:
+                record = self._run(record)
+            elif read_state(self._workdir).ended:
+                self._record_ends()
+                return
+            else:
+                self._record_ends()
+                self._wait()
+                record = self._claims.claim()
+        self._record_ends()
+        if record is not None:
+            self._claims.release(record, "not begun")
+        raise Interrupted(f"{signal.Signals(self._stop).name} received")
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._stop = number
+
+    def _run(self, record: TrialRecord) -> TrialRecord | None:
+        """Runs a trial and records its end; returns the next one, claimed in the same step."""
+        _log(f"trial {record.trial_id}: {record.values}")
+        state = read_state(self._workdir)
+        run = TrialRun(
+            workdir=self._workdir,
+            state=state,
+            record=record,
+            still_mine=lambda: self._still_mine(record),
+            stop=lambda: bool(self._stop),
+            beat=self._beat,
+        )
+        try:
+            outcome = run.run()
+        except TrialLostError as error:
+            _log(f"trial {record.trial_id}: {error}")
+            if error.mine:
+                self._claims.release(record, str(error), lost=True)
+            return None if self._stop else self._claims.claim()
+        if outcome is None:
+            self._claims.release(record, "saved; goes on when the search does")
+            return None
+        _log(f"trial {record.trial_id}: {outcome.state} {outcome.value} {outcome.reason}")
+        counted, following = self._claims.end(record, outcome, claim_next=not self._stop)
+        if counted:
+            self._unrecorded.append(record.trial_id)
+        return following
+
+    def _record_ends(self) -> None:
+        """best.py and TensorBoard's files, for which no trial has to wait: the next one trains meanwhile."""
+        while self._unrecorded:
+            record_end(self._workdir, self._unrecorded.pop())
+
+    def _still_mine(self, record: TrialRecord) -> bool:
+        self._record_ends()
+        self._alive.beat()
+        return self._claims.still_mine(record)
+
+    def _wait(self) -> None:
+        """Returns when another worker changed the search, or one may have died."""
+        path, look = state_path(self._workdir), _FIRST_LOOK
+        seen, until = path.stat().st_mtime_ns, time.monotonic() + max(self._beat, 1.0)
+        while not self._stop and time.monotonic() < until and path.stat().st_mtime_ns == seen:
+            time.sleep(look)
+            look = min(1.5 * look, _LONGEST_LOOK)
+        self._alive.beat()
+
+
+def _log(line: str) -> None:
+    """Adds a line to the worker's own log."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    log(f"{now} {line}")
+
+
+# --------------------------------------------------------------------------------------------------
+# Starts the workers of one machine, restarts those that die, and ends when the search has ended.
+
+
+_LOOK_AT_WORKERS = 0.2  # seconds
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # before a worker is started again
+# A worker that dies so often without a trial in between has a fault that no restart mends.
+_MOST_DEATHS = 6
+
+
+@dataclasses.dataclass
+class _Child:
+    """One worker's process."""
+
+    name: str
+    cores: set[int]
+    pid: int = 0
+    deaths: int = 0
+    start_at: float = 0.0
+    done: bool = False
+
+
+class Supervisor:
+    """The workers of one machine.
+
+    Args:
+      workdir: of the search, which was opened.
+      names: of the workers; stable.
+      lease: see Worker.
+      watch: called several times a second, to tell what happens; returns how many trials have ended.
+    """
+
+    def __init__(
+        self, workdir: pathlib.Path, names: list[str], lease: float, watch: Callable[[], int]
+    ):
+        self._workdir, self._lease, self._watch = workdir, lease, watch
+        parts = share_cores(sorted(os.sched_getaffinity(0)), len(names))
+        self._children = [_Child(name, cores) for name, cores in zip(names, parts, strict=True)]
+        self._received = 0
+        self._ended = 0
+        self._refused = ""
+
+    def run(self) -> None:
+        """Returns when every worker has seen the end of the search.
+
+        Raises:
+          Interrupted: a signal came; all trials are saved.
+          WorkerLostError: workers die again and again.
+        """
+        make_folder(self._workdir / "workers")
+        _load_once()
+        previous = {
+            number: signal.signal(number, self._note)
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+        }
+        try:
+            while not all(child.done for child in self._children):
+                self._reap()
+                if self._received or self._refused:
+                    self._stop_all()
+                    break
+                self._start_due()
+                self._count_ends()
+                time.sleep(_LOOK_AT_WORKERS)
+        finally:
+            self._kill_all()
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        if self._refused:
+            raise InputError(self._refused)
+        if self._received:
+            name = signal.Signals(self._received).name
+            raise Interrupted(
+                f"{name} received; every trial is saved: start the same command again to go on"
+            )
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self._received == signal.SIGINT:
+            raise KeyboardInterrupt  # a second Ctrl-C: at once
+        self._received = number
+
+    def _start_due(self) -> None:
+        for child in self._children:
+            if not child.pid and not child.done and time.monotonic() >= child.start_at:
+                child.pid = self._fork(child)
+
+    def _fork(self, child: _Child) -> int:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _become_worker(self._workdir, child.name, child.cores, self._lease, parent)
+        return pid
+
+    def _reap(self) -> None:
+        for child in self._children:
+            if not child.pid:
+                continue
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if pid:
+                child.pid = 0
+                self._ended_with(child, os.waitstatus_to_exitcode(status))
+
+    def _ended_with(self, child: _Child, status: int) -> None:
+        log = self._workdir / "workers" / f"{child.name}.log"
+        if status == 0:
+            child.done = True
+        elif status == InputError.exit_status:
+            self._refused = _last_complaint(log)
+        elif not self._received:
+            child.deaths += 1
+            if child.deaths >= _MOST_DEATHS:
+                raise WorkerLostError(
+                    f"worker {child.name} ended {child.deaths} times, the last time with status {status}; see {log}"
+                )
+            pause = min(_FIRST_PAUSE * 2 ** (child.deaths - 1), _LONGEST_PAUSE)
+            child.start_at = time.monotonic() + pause
+            print(
+                f"worker {child.name} ended with status {status}; starts again in {pause:g} s ({log})",
+                file=sys.stderr,
+            )
+
+    def _count_ends(self) -> None:
+        ended = self._watch()
+        if ended > self._ended:
+            self._ended = ended
+            for child in self._children:
+                child.deaths = 0
+
+    def _stop_all(self) -> None:
+        """Every worker has its trial saved, gives it back, and ends."""
+        while any(child.pid for child in self._children):
+            for child in self._children:
+                if child.pid:  # again and again: one that just starts has not heard the first
+                    os.kill(child.pid, signal.SIGTERM)
+            time.sleep(_LOOK_AT_WORKERS)
+            self._reap()
+
+    def _kill_all(self) -> None:
+        """What still runs when this ends by an error or a second Ctrl-C; its trials get SIGTERM from the kernel."""
+        for child in self._children:
+            if child.pid:
+                with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                    os.kill(child.pid, signal.SIGKILL)
+                    os.waitpid(child.pid, 0)
+
+
+def share_cores(cores: list[int], num_workers: int) -> list[set[int]]:
+    """The cores that each worker, and so its trial, may use: equal shares; one each in turn where there are too few."""
+    if num_workers >= len(cores):
+        return [{cores[i % len(cores)]} for i in range(num_workers)]
+    limits = [i * len(cores) // num_workers for i in range(num_workers + 1)]
+    return [set(cores[low:high]) for low, high in itertools.pairwise(limits)]
+
+
+def _load_once() -> None:
+    """Imports keras-tuner, and with it TensorFlow, before the workers are forked: they share it."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    with standard_error_held_back():
+        import tensorboard.plugins.hparams.summary
+        import tensorboard.plugins.hparams.summary_v2
+        import tensorboard.summary.writer.event_file_writer  # noqa: F401
+
+        import tfmat.tuning.oracle  # noqa: F401
+
+
+def _become_worker(
+    workdir: pathlib.Path, name: str, cores: set[int], lease: float, parent: int
+) -> None:
+    """Makes the fork a worker; never returns."""
+    status = 1
+    try:
+        os.setsid()  # Ctrl-C is for the supervisor
+        log = os.open(
+            workdir / "workers" / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666
+        )
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        if not end_with_parent(parent):
+            os._exit(Interrupted.exit_status)
+        os.sched_setaffinity(0, cores)
+        Worker(workdir, name, lease).run()
+        status = 0
+    except TfmatError as error:
+        print(f"tfmat: {printable(error)}", file=sys.stderr)
+        status = error.exit_status
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _last_complaint(log: pathlib.Path) -> str:
+    """The last line that a worker ended with: a living one of the same name may write to the same log."""
+    lines = log.read_text(errors="replace").splitlines()
+    mark = "tfmat: "
+    return next((line.removeprefix(mark) for line in lines[::-1] if line.startswith(mark)), "?")
