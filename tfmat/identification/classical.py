@@ -14,6 +14,7 @@ from tfmat.curves.toe import StrainError, elastic_line, noise_of, steepest_chord
 from tfmat.errors import InputError
 from tfmat.identification.least_squares import (
     COMPLIANCE,
+    ZERO,
     LeastSquaresFit,
     deviation_by_strain_noise,
     fit,
@@ -160,6 +161,7 @@ def best_fit(
             correlated=True,
             compliance=compliance,
             strain_shift=strain_error.shift if strain_error is not None else 0.0,
+            zero=ZERO,
             elsewhere=elsewhere(labels, cost),
         )
     return within(law, wide, found)

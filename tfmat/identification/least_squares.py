@@ -44,6 +44,8 @@ _BY_STRAIN = 0.3
 # COMPLIANCE: share of an elastic strain that machine and extensometer add or leave out, standard deviation. ISO 9513
 # allows an extensometer of class 1 an error of 1 % of its reading; grips and alignment are taken to add as much.
 COMPLIANCE = 0.02
+# ZERO: standard deviation of the zero of a test's response, as a share of its largest response.
+ZERO = 0.005
 # _STEP: share of the elastic strain in the difference that gives the effect of a compliance.
 _STEP = 1e-4
 # Places at which a profile is tried, at most; how near the end is found, as a share; the least distance of labels.
@@ -106,6 +108,7 @@ def fit(
     correlated: bool = False,
     compliance: float = 0.0,
     strain_shift: float = 0.0,
+    zero: float = 0.0,
     elsewhere: Array | None = None,
     thinned: Residuals | None = None,
 ) -> LeastSquaresFit:
@@ -122,6 +125,7 @@ def fit(
         covariance and intervals then account for it (see `correlated_errors`). Points stand in order.
       compliance: standard deviation of the share of an elastic strain that machine and extensometer add or leave out.
       strain_shift: standard deviation of a strain by which all points are off alike, -.
+      zero: standard deviation of the zero of each test's response, as a share of its largest response.
       elsewhere: for one curve, labels [any, p] of other minima and from all over the range: searches from them look for
         what else the curve allows where a law is far from linear in its labels. None is quick, and may miss some.
       thinned: for one record of a law that is slow to answer, fewer of its points, which weigh as much as all do.
@@ -131,7 +135,9 @@ def fit(
     if start is None:
         start = start_labels(law, residuals.strain, residuals.stress, residuals.weights, starts)
     found = _minimum(residuals, start)
-    return _answer(residuals, found, correlated, (compliance, strain_shift), elsewhere, thinned)
+    return _answer(
+        residuals, found, correlated, (compliance, strain_shift, zero), elsewhere, thinned
+    )
 
 
 def minima_near(
@@ -205,7 +211,7 @@ def _answer(
     residuals: Residuals,
     found: Minimum,
     correlated: bool,
-    of_strain: tuple[float, float],
+    off_by: tuple[float, float, float],
     elsewhere: Array | None,
     thinned: Residuals | None,
 ) -> LeastSquaresFit:
@@ -226,15 +232,9 @@ def _answer(
     profiled = (residuals, found) if thinned is None else _noiseless(thinned, found)
     interval_labels = profile_limits(*profiled, half, rise, elsewhere)
     shared_std = np.zeros_like(label_std)
-    compliance, shift = of_strain
-    if compliance or shift:
-        added = np.zeros_like(covariance)
-        if compliance:
-            added += _by_strain(residuals, found, sigma, compliance)
-            usual = min(COMPLIANCE / compliance, 1.0)
-            shared_std = usual * np.sqrt(np.einsum("cii->ci", added))
-        if shift:
-            added += _by_strain(residuals, found, sigma, shift, is_shift=True)
+    if any(off_by):
+        added, shared = _by_errors(residuals, found, sigma, *off_by)
+        shared_std = np.sqrt(np.einsum("cii->ci", shared))
         covariance += added
         label_std = np.sqrt(np.einsum("cii->ci", covariance))
         off = scipy.special.ndtri(0.5 + COVERAGE / 2) * np.sqrt(np.einsum("cii->ci", added))
@@ -295,35 +295,89 @@ def _count_correlation(
             covariance[i] *= np.outer(more, more)
 
 
-def _by_strain(
-    residuals: Residuals, found: Minimum, sigma: Array, size: float, is_shift: bool = False
-) -> Array:
-    """What an error of the whole strain adds to the covariance of the labels, [curves, p, p].
+def _by_errors(
+    residuals: Residuals, found: Minimum, sigma: Array, compliance: float, shift: float, zero: float
+) -> tuple[Array, Array]:
+    """What errors of whole tests add to the covariance of the labels, and its part that specimens may share.
 
-    To first order an error δ whose effect on the responses is D moves a fit with the slopes J by (JᵀJ)⁻¹JᵀD δ. What
-    J does not explain of D would show in the residuals, of standard deviation `sigma` [curves], and so bounds δ. Where
-    a point lies on a kink J holds for one of its sides: D is taken for the side that goes with it.
+    Where a point lies on a kink the slopes hold for one of its sides: an error of the strain is taken for the side that
+    goes with them.
 
     Args:
-      size: standard deviation of a compliance, as a share of the elastic strain; or of a strain that is the same
-        everywhere, which `is_shift` says.
+      sigma: standard deviation of the residuals, [curves].
+      compliance, shift, zero: as `compliance`, `strain_shift` and `zero` of `fit`.
+
+    Returns:
+      Two covariances, [curves, p, p].
     """
-    law, driven = residuals.law, residuals.strain
+    law, driven, weights = residuals.law, residuals.strain, residuals.weights
     tests = driven if isinstance(driven, TestSet) else TestSet((History(strain=driven),))
-    slopes = law.label_derivatives(driven, found.labels) * residuals.weights[:, :, None]
-    added = []
+    slopes = law.label_derivatives(driven, found.labels) * weights[:, :, None]
+    values = residuals.values(found.labels)
+
+    def by(size: float, effects: Array) -> Array:
+        weighted = size * effects * weights[:, :, None]
+        return _moved_by(slopes, found.normal, values, sigma, weighted)
+
+    def by_strain(size: float, is_shift: bool) -> Array:
+        below, above = (
+            by(size, _effect(law, tests, found.labels, step, is_shift)[:, :, None])
+            for step in (-_STEP, _STEP)
+        )
+        nearer = np.einsum("cii->c", below) < np.einsum("cii->c", above)
+        return np.where(nearer[:, None, None], below, above)
+
+    added = np.zeros_like(found.normal)
+    shared = np.zeros_like(found.normal)
+    if compliance:
+        added += by_strain(compliance, False)
+        shared += min(COMPLIANCE / compliance, 1.0) ** 2 * added
+    if shift:
+        added += by_strain(shift, True)
+    if zero:
+        of_zero = by(zero, _zeroes(tests, residuals.stress))
+        added += of_zero
+        # One load cell may be off by as much in the tests of all specimens.
+        shared += of_zero
+    return added, shared
+
+
+def _moved_by(slopes: Array, normal: Array, values: Array, sigma: Array, effects: Array) -> Array:
+    """What errors that a fit took for zero add to the covariance of its labels, [curves, p, p].
+
+    To first order errors δ whose effects on the responses are D move a fit with the slopes J by (JᵀJ)⁻¹JᵀD δ. What J
+    does not explain of D shows in the residuals, and tells of δ: its mean square given the residuals counts, which is
+    at most the one without them.
+
+    Args:
+      slopes: J, [curves, points, p]; normal: JᵀJ; values: the residuals, [curves, points], of standard deviation
+        `sigma` [curves].
+      effects: D, of errors that are independent and have standard deviation 1, [curves, points, errors].
+    """
+    variance = np.square(sigma)[:, None, None]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        to_labels = covariance_of(found.normal) @ np.swapaxes(slopes, 1, 2)
-        for step in (-_STEP, _STEP):
-            effect = size * residuals.weights * _effect(law, tests, found.labels, step, is_shift)
-            moved = to_labels @ effect[:, :, None]
-            shown = np.square(effect - (slopes @ moved)[:, :, 0]).sum(axis=1)
-            moved = moved / np.sqrt(1.0 + shown / sigma**2)[:, None, None]
-            added.append(np.where(np.isfinite(moved), moved, 0.0))
-    below, above = added
-    nearer = np.square(below).sum(axis=1) < np.square(above).sum(axis=1)
-    moved = np.where(nearer[:, None], below, above)
-    return np.asarray(moved @ np.swapaxes(moved, 1, 2))
+        moved = covariance_of(normal) @ (np.swapaxes(slopes, 1, 2) @ effects)
+        left = effects - slopes @ moved
+        # Their own axes keep rounding out of errors that the residuals tell nothing of.
+        sizes, axes = np.linalg.eigh(np.nan_to_num(np.swapaxes(left, 1, 2) @ left))
+        known = variance + np.maximum(sizes, 0.0)[:, :, None]
+        mean = np.swapaxes(left @ axes, 1, 2) @ values[:, :, None] / known
+        square = variance / known * np.eye(len(known[0])) + mean @ np.swapaxes(mean, 1, 2)
+        square = axes @ square @ np.swapaxes(axes, 1, 2)
+        root = np.sqrt(np.maximum(np.einsum("cii->ci", square), 1.0))
+        square /= root[:, :, None] * root[:, None, :]
+        added = moved @ square @ np.swapaxes(moved, 1, 2)
+    return np.where(np.isfinite(added), added, 0.0)
+
+
+def _zeroes(tests: TestSet, response: Array) -> Array:
+    """How far each point moves with the zero of each test, by its largest response: [curves, points, tests]."""
+    ends = np.cumsum([history.driven.shape[1] for history in tests.histories])
+    found = np.zeros((*response.shape, len(ends)))
+    for test, end in enumerate(ends):
+        points = slice(ends[test - 1] if test else 0, end)
+        found[:, points, test] = np.abs(response[:, points]).max(axis=1, keepdims=True)
+    return found
 
 
 def _effect(law: Law, tests: TestSet, labels: Array, step: float, is_shift: bool) -> Array:

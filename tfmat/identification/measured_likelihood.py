@@ -20,6 +20,7 @@ from tfmat.curves.record_resampling import noise_of_test
 from tfmat.curves.toe import StrainError, noise_of
 from tfmat.identification.least_squares import (
     COMPLIANCE,
+    ZERO,
     deviation_by_strain_noise,
     elastic_strain,
     minima_near,
@@ -30,8 +31,6 @@ from tfmat.materials.law import Array, History, Law, TestSet
 
 # Points that a longer curve is averaged to, and the tests of a record together, of which more would be slow to answer.
 _MOST_POINTS, _MOST_OF_RECORD = 1000, 400
-# ZERO: standard deviation of the zero of the response before the test, as a share of the largest response.
-ZERO = 0.005
 # Of the differences that slopes are taken from, in standard deviations of the compliance.
 _STEP = 1e-3
 # Noise is not smaller than this share of the largest response: so many digits are written.

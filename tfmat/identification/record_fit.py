@@ -20,7 +20,7 @@ from tfmat.identification.classical import (
     widened,
     within,
 )
-from tfmat.identification.least_squares import COMPLIANCE, LeastSquaresFit, fit
+from tfmat.identification.least_squares import COMPLIANCE, ZERO, LeastSquaresFit, fit
 from tfmat.identification.other_laws import compare_laws
 from tfmat.materials.law import Array, Law
 from tfmat.materials.numerics import Residuals
@@ -80,6 +80,7 @@ def fit_record(law: Law, record: MeasuredRecord) -> RecordFit:
             deviation=deviation,
             correlated=True,
             compliance=compliance,
+            zero=ZERO,
             # Laws that remember are slow to answer.
             elsewhere=elsewhere(labels, cost) if _rounds(record) else None,
             thinned=None if _rounds(record) else thinned(record, points),

@@ -43,6 +43,10 @@ def test_given_parameters_are_no_part_of_it():
     (given,) = tfmat.identify(path, law="voce", samples=1000, fixed={"E": 200_000.0})
     assert given.samples.names == ("sigma0", "Q", "b") and given.posterior.certificate.is_exact
     values = joint.samples.values
+    # Least squares has the posterior's errors: its interval of sigma0 was half as wide.
+    for name, own in zip(joint.samples.names, values.T, strict=True):
+        low, high = joint.parameters[name].ci95
+        assert 0.6 < (high - low) / np.ptp(np.quantile(own, [0.025, 0.975])) < 2.0
     covariance = np.cov(values.T)
     # Of a joint distribution that is nearly normal.
     expected = values.mean(axis=0)[1:] + covariance[1:, 0] / covariance[0, 0] * (
