@@ -51,7 +51,7 @@ class Identification:
       warnings: those of the curve and those of the answer.
       labels: the recommended values on the scale of the law's ranges, [identified]; 0 and 1 are their ends.
       covariance: of `labels`, [identified, identified]; None where it is not known.
-      shared_std: standard deviations of `labels` by the extensometer's error, which specimens share, [identified];
+      shared_std: standard deviations of `labels` by errors that specimens may share, [identified];
         None where it is not known.
       samples: of the posterior, whatever `method` is; None where none were asked for, or nothing can draw them.
       posterior: what the network's posterior of this curve became when it was corrected, or, without one, what was

@@ -64,7 +64,7 @@ class BestFit:
       rmse_mpa: root mean square residual at the measured points.
       widening: by what factor the widest interval is wider than it would be for independent residuals; 1 where they
         are independent.
-      shared_std: [p], standard deviation of the labels by the extensometer's usual error, which specimens share.
+      shared_std: [p], standard deviation of the labels by errors of extensometer and load cell, which specimens share.
     """
 
     values: Array

@@ -75,8 +75,8 @@ class LeastSquaresFit:
         JᵀJ is singular but for rounding: the curve says nothing of this parameter.
       widening: by what factor the standard deviations are larger than those for independent residuals, [curves, p];
         1 unless `fit` is asked for it.
-      shared_std: the part of `label_std` by the extensometer's usual error, [curves, p], which specimens share; 0 where
-        `fit` counts none.
+      shared_std: the part of `label_std` by the usual errors of extensometer and load cell, which specimens may share,
+        [curves, p]; 0 where `fit` counts none.
     """
 
     labels: Array
@@ -298,7 +298,7 @@ def _count_correlation(
 def _by_errors(
     residuals: Residuals, found: Minimum, sigma: Array, compliance: float, shift: float, zero: float
 ) -> tuple[Array, Array]:
-    """What errors of whole tests add to the covariance of the labels, and its part that specimens may share.
+    """The covariance that errors of whole tests add to the labels, and its part that specimens may share.
 
     Where a point lies on a kink the slopes hold for one of its sides: an error of the strain is taken for the side that
     goes with them.
@@ -343,11 +343,11 @@ def _by_errors(
 
 
 def _moved_by(slopes: Array, normal: Array, values: Array, sigma: Array, effects: Array) -> Array:
-    """What errors that a fit took for zero add to the covariance of its labels, [curves, p, p].
+    """The covariance that errors add to the labels of a fit which took them for zero, [curves, p, p].
 
-    To first order errors δ whose effects on the responses are D move a fit with the slopes J by (JᵀJ)⁻¹JᵀD δ. What J
-    does not explain of D shows in the residuals, and tells of δ: its mean square given the residuals counts, which is
-    at most the one without them.
+    To first order errors δ whose effects on the responses are D move a fit with the slopes J by (JᵀJ)⁻¹JᵀD δ. The
+    part of D that J does not explain shows in the residuals, and tells of δ. So the mean square of δ given the
+    residuals counts, or 1 where that is less.
 
     Args:
       slopes: J, [curves, points, p]; normal: JᵀJ; values: the residuals, [curves, points], of standard deviation

@@ -151,7 +151,7 @@ def _scatter_caveats(law: Law, usable: Sequence[Identification]) -> list[Caveat]
         if chance < _SELDOM and ratio > _CLEARLY:
             more.append(f"{parameter.name} ({ratio:.2g} times)")
             continue
-        # One extensometer's error is in every interval, and not between the specimens that it measured.
+        # Errors of one extensometer or load cell are in every interval, and not between its specimens.
         shared = np.minimum([row[3] for row in known] / deviations, _MOST_SHARED)
         deviations = deviations * np.sqrt(1.0 - np.square(shared))
         ratio, chance = scatter_over_intervals(labels[:, 0], deviations)
