@@ -6,6 +6,12 @@ import sys
 import pytest
 
 if __name__ == "__main__":
+    # Else the editable install of .venv finds what a target's deps do not name.
+    sys.meta_path[:] = [
+        finder
+        for finder in sys.meta_path
+        if not getattr(finder, "__module__", "").startswith("__editable__")
+    ]
     # Bazel's own temporary folder is removed with the test; pytest's default one is not.
     arguments = [
         "-p",
