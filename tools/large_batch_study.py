@@ -32,7 +32,8 @@ from tfmat.config import Config, apply_override, check_config, load_config
 from tfmat.console import log
 from tfmat.errors import InputError, TfmatError
 from tfmat.files import make_folder, read_json, write_json, write_text
-from tfmat.large_batch.studies import ENDED, prepare_data, run_once, save_png_and_svg, state_of
+from tfmat.large_batch.figures import save_png_and_svg
+from tfmat.large_batch.runs import ENDED, prepare_data, run_once, state_of
 from tfmat.report.figures import MEASURED, MODEL, finish, logarithmic, new_figure
 from tfmat.report.run_files import read_metrics
 

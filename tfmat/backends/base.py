@@ -8,7 +8,7 @@ import numpy as np
 
 from tfmat.backends.collectives import Collectives
 from tfmat.backends.options import BackendOptions
-from tfmat.backends.state import SavedArrays, from_rank_0
+from tfmat.backends.saved_arrays import SavedArrays, from_rank_0
 from tfmat.backends.step_times import StepTimes
 from tfmat.errors import InputError, WorkerLostError
 

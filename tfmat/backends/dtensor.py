@@ -21,20 +21,14 @@ from tfmat.backends.batches import Batch, share_or_copy
 from tfmat.backends.collectives import Collectives
 from tfmat.backends.coupling import check_coupling, rows_to_try, what_couples
 from tfmat.backends.exchange import repeated_mesh_sums
-from tfmat.backends.layouts import (
-    DividedOptimizer,
-    Plan,
-    device_parts,
-    gatherer,
-    make_plan,
-    slot_specs,
-    weights_of,
-)
+from tfmat.backends.layouts import Plan, device_parts, make_plan, slot_specs, weights_of
 from tfmat.backends.options import BATCH, NOT_ON_A_MESH, BackendOptions, MeshShape, Spec
 from tfmat.backends.refusals import check_layers_for_mesh, check_precision, explain
 from tfmat.backends.replica import tensors_of
-from tfmat.backends.state import SavedArrays, State
+from tfmat.backends.saved_arrays import SavedArrays
+from tfmat.backends.state import State
 from tfmat.backends.step import Step, make_step, recomputation_of
+from tfmat.backends.zero import DividedOptimizer, gatherer
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.launch.port_guard import (
     Neighbour,

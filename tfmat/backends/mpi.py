@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.collectives import Collectives, MpiMessages
+from tfmat.backends.collectives import Collectives
 from tfmat.backends.exchange import collect_flat, reduce_flat, repeated_sums, scatter_flat
+from tfmat.backends.messages import MpiMessages
 from tfmat.backends.options import BackendOptions
 from tfmat.backends.single import SingleBackend
 from tfmat.errors import InputError, WorkerLostError

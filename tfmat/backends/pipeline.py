@@ -13,9 +13,10 @@ import tensorflow as tf
 
 from tfmat.backends.base import Arrays, Metric, PerExample
 from tfmat.backends.batches import Batch, each_batch, each_batch_in_parts
-from tfmat.backends.collectives import Collectives, Messages
+from tfmat.backends.collectives import Collectives
 from tfmat.backends.coupling import check_coupling, rows_to_try, what_couples
 from tfmat.backends.exchange import Counted, num_bytes
+from tfmat.backends.messages import Messages
 from tfmat.backends.offload import optimizer_on_disk
 from tfmat.backends.options import (
     BATCH,
@@ -31,8 +32,9 @@ from tfmat.backends.options import (
 )
 from tfmat.backends.refusals import check_parts, check_precision, connected
 from tfmat.backends.replica import Replica, place_in_state, put, tensors_of
+from tfmat.backends.saved_arrays import SavedArrays, from_rank_0
 from tfmat.backends.single import SingleBackend
-from tfmat.backends.state import SavedArrays, State, from_rank_0
+from tfmat.backends.state import State
 from tfmat.backends.step import Recomputation, Step, recomputation_of_stage
 from tfmat.config import Config, RunSteps
 from tfmat.errors import InputError

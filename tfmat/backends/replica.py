@@ -11,9 +11,10 @@ import tensorflow as tf
 from tfmat.backends.base import Arrays
 from tfmat.backends.collectives import Collectives
 from tfmat.backends.exchange import Kept
-from tfmat.backends.layouts import Division
 from tfmat.backends.offload import SlotOnDisk
-from tfmat.backends.state import SavedArray, SavedArrays, State
+from tfmat.backends.saved_arrays import SavedArray, SavedArrays
+from tfmat.backends.state import State
+from tfmat.backends.zero import Division
 from tfmat.errors import InputError
 from tfmat.networks.factory import is_synchronized
 

@@ -28,14 +28,15 @@ from tfmat.backends.batches import (
 from tfmat.backends.compression import make_exchange
 from tfmat.backends.coupling import check_coupling, rows_to_try, what_couples
 from tfmat.backends.exchange import Collect, Counted, in_buckets
-from tfmat.backends.layouts import DividedUpdate, divide
 from tfmat.backends.local_steps import make_meetings
 from tfmat.backends.offload import optimizer_on_disk
 from tfmat.backends.refusals import check_data_parallel, check_timing
 from tfmat.backends.replica import Replica, assign_all, tensors_of
-from tfmat.backends.state import SavedArrays, State
+from tfmat.backends.saved_arrays import SavedArrays
+from tfmat.backends.state import State
 from tfmat.backends.step import make_step, recomputation_of
 from tfmat.backends.step_times import StepTimes
+from tfmat.backends.zero import DividedUpdate, divide
 from tfmat.errors import InputError
 
 

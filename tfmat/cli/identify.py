@@ -1,4 +1,58 @@
-"""`tfmat identify`: files and flags in, answers out."""
+"""Identifies the material parameters of measured stress-strain curves.
+
+    tfmat identify curve.csv --law=voce
+    tfmat identify lab/ --law=swift --stress_unit=ksi --json=out.json --csv=out.csv --plot_dir=plots
+    tfmat identify "lab/*.xlsx" --workdir=runs/voce --fix=E=193000 --pool_by=temperature,direction
+    tfmat identify curve.csv --law=voce --card=abaqus,ls_dyna --card_variants
+    tfmat identify uniaxial=UT.txt equibiaxial=ET.txt planar=PS.txt --law=ogden
+    tfmat identify cyclic_1.csv --law=voce_chaboche --plot_dir=plots
+    tfmat identify machine.txt --law=voce --area=24.5 --gauge_length=50 --strain_column=Extension --stress_column=Load
+
+Curves are text files (comma, semicolon, tab or blanks; decimal point or comma; lines and units before the numbers) and
+Excel sheets; files, folders and patterns may be mixed. Columns and units are found where only one reading is possible,
+and what was found or assumed is said; what the flags say wins. Then a curve is cleaned (failure, necking, noise of the
+strain, toe; each step is said and can be switched off).
+
+Each curve gets one recommended answer: the parameters that fit it best, found by least squares from many starts, with
+95 % intervals that hold the noise, the misfit between law and curve, and 2 % of the extensometer. Neither a network nor
+samples change it. A parameter that the curve bounds on one side only is named. "use" says NO where an answer must not
+be used, and every kind of warning is explained once, with its files. --details shows two answers side by side: the
+network's (of --workdir, of runs/quickstart, or one that comes with tfmat) and the best fit. A network is loaded, which
+takes seconds, only where it has a part in what is told: with --details, --workdir, --samples or --noleast_squares.
+
+A tension test of a metal also gets what needs no law: chord modulus, Rp0.2, Rm and uniform elongation. Temperature,
+direction, rate and specimen are taken from the heads and names of the files.
+
+A law that takes tests (tfmat laws shows which) is identified from all tests of a material at once: TEST=FILE for each
+test, or a table tests.csv (columns file, test, rate in 1/s, temperature in °C, material) or its folder. Where the law
+takes one kind of test, plain files are a material each. A parameter that the tests cannot tell is named, with the test
+that would tell it.
+
+--samples writes samples of the joint posterior, and the logarithms of their densities, into --samples_file: arrays
+samples [curves, samples, parameters] in the units that units names, log_density [curves, samples], parameters, curves,
+certificate. A network's draws (those that come with tfmat and model.uncertainty=flow know how parameters trade against
+each other, gaussian one at a time) are corrected with the law's likelihood, and each answer says what that came to;
+--nocorrect leaves it out. Without such a network, and with --fix, they start from least squares. A name that ends in
+.nc gives them as ArviZ's InferenceData, in a netCDF file.
+
+--next_test ranks the tests of a specimen that could come next by what they are expected to tell: the information
+gained, and how each narrows the 95 % intervals of the parameters and of predictions. Records of every test are
+simulated at draws from the specimen's posterior. --predict=equibiaxial:max_strain=1 says what is to be predicted,
+--candidate the same way which tests to choose from; both may be repeated.
+
+With --fix a known parameter is given and the others are identified; with --pool all curves are specimens of one
+material, and the last answer is theirs together (--pool_by: one answer for each temperature, direction, ...). Of a law
+that takes tests, each material of a table is then a specimen.
+
+--verify=8 --simulator=FOLDER makes eight runs at draws from the posterior of a specimen that a program simulates
+(docs/finite_elements.md) and says how far they are from the measured curve; --plot_dir shows them over it.
+
+--card writes material cards for solvers (abaqus, ls_dyna, ansys, calculix, code_aster) into --card_dir, in mm, t, s,
+MPa, with the parameters, their intervals and what is assumed in their comments; --card_variants also a soft and a
+stiff one.
+
+If one file cannot be read, each bad file is named, nothing is written, and the exit status is 2 (--skip_bad_files
+goes on with the others)."""
 
 import collections
 import csv
@@ -519,74 +573,7 @@ def _values(result: "Identification", count: int) -> dict[str, Any]:
 
 
 # --------------------------------------------------------------------------------------------------
-# Identifies the material parameters of measured stress-strain curves.
-#
-#     tfmat identify curve.csv --law=voce
-#     tfmat identify lab/ --law=swift --stress_unit=ksi --json=out.json --csv=out.csv --plot_dir=plots
-#     tfmat identify "lab/*.xlsx" --workdir=runs/voce --fix=E=193000 --pool_by=temperature,direction
-#     tfmat identify curve.csv --law=voce --card=abaqus,ls_dyna --card_variants
-#     tfmat identify uniaxial=UT.txt equibiaxial=ET.txt planar=PS.txt --law=ogden
-#     tfmat identify cyclic_1.csv --law=voce_chaboche --plot_dir=plots
-#     tfmat identify machine.txt --law=voce --area=24.5 --gauge_length=50 --strain_column=Extension --stress_column=Load
-#
-# Curves are text files (comma, semicolon, tab or blanks; decimal point or comma; lines and units before the numbers)
-# and
-# Excel sheets; files, folders and patterns may be mixed. Columns and units are found where only one reading is
-# possible,
-# and what was found or assumed is said; what the flags say wins. Then a curve is cleaned (failure, necking, noise of
-# the
-# strain, toe; each step is said and can be switched off).
-#
-# Each curve gets one recommended answer: the parameters that fit it best, found by least squares from many starts,
-# with
-# 95 % intervals that hold the noise, the misfit between law and curve, and 2 % of the extensometer. Neither a network
-# nor
-# samples change it. A parameter that the curve bounds on one side only is named. "use" says NO where an answer must
-# not
-# be used, and every kind of warning is explained once, with its files. --details shows two answers side by side: the
-# network's (of --workdir, of runs/quickstart, or one that comes with tfmat) and the best fit. A network is loaded,
-# which
-# takes seconds, only where it has a part in what is told: with --details, --workdir, --samples or --noleast_squares.
-#
-# A tension test of a metal also gets what needs no law: chord modulus, Rp0.2, Rm and uniform elongation. Temperature,
-# direction, rate and specimen are taken from the heads and names of the files.
-#
-# A law that takes tests (tfmat laws shows which) is identified from all tests of a material at once: TEST=FILE for
-# each
-# test, or a table tests.csv (columns file, test, rate in 1/s, temperature in °C, material) or its folder. Where the
-# law
-# takes one kind of test, plain files are a material each. A parameter that the tests cannot tell is named, with the
-# test
-# that would tell it.
-#
-# --samples writes samples of the joint posterior, and the logarithms of their densities, into --samples_file: arrays
-# samples [curves, samples, parameters] in the units that units names, log_density [curves, samples], parameters,
-# curves,
-# certificate. A network's draws (those that come with tfmat and model.uncertainty=flow know how parameters trade
-# against
-# each other, gaussian one at a time) are corrected with the law's likelihood, and each answer says what that came to;
-# --nocorrect leaves it out. Without such a network, and with --fix, they start from least squares. A name that ends in
-# .nc gives them as ArviZ's InferenceData, in a netCDF file.
-#
-# --next_test ranks the tests of a specimen that could come next by what they are expected to tell: the information
-# gained, and how each narrows the 95 % intervals of the parameters and of predictions. Records of every test are
-# simulated at draws from the specimen's posterior. --predict=equibiaxial:max_strain=1 says what is to be predicted,
-# --candidate the same way which tests to choose from; both may be repeated.
-#
-# With --fix a known parameter is given and the others are identified; with --pool all curves are specimens of one
-# material, and the last answer is theirs together (--pool_by: one answer for each temperature, direction, ...). Of a
-# law
-# that takes tests, each material of a table is then a specimen.
-#
-# --verify=8 --simulator=FOLDER makes eight runs at draws from the posterior of a specimen that a program simulates
-# (docs/finite_elements.md) and says how far they are from the measured curve; --plot_dir shows them over it.
-#
-# --card writes material cards for solvers (abaqus, ls_dyna, ansys, calculix, code_aster) into --card_dir, in mm, t, s,
-# MPa, with the parameters, their intervals and what is assumed in their comments; --card_variants also a soft and a
-# stiff one.
-#
-# If one file cannot be read, each bad file is named, nothing is written, and the exit status is 2 (--skip_bad_files
-# goes on with the others).
+# The command.
 
 
 FLAGS = (

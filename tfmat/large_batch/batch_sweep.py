@@ -14,7 +14,8 @@ import pandas as pd
 from tfmat.config import Config, apply_override, check_config, seconds_of
 from tfmat.errors import InputError
 from tfmat.files import make_folder, read_json, spreadsheet_text, write_text
-from tfmat.large_batch.studies import StudyRun, run_all, save_png_and_svg, state_of, sweep_figure
+from tfmat.large_batch.figures import save_png_and_svg, sweep_figure
+from tfmat.large_batch.runs import StudyRun, run_all, state_of
 from tfmat.report.run_files import read_metrics
 
 COLUMNS = (

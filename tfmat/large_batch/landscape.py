@@ -17,6 +17,7 @@ from tfmat.data.dataset import PackedDataset
 from tfmat.errors import InputError, Interrupted
 from tfmat.files import as_json, make_folder, read_json, spreadsheet_text, write_json, write_text
 from tfmat.large_batch import losses
+from tfmat.large_batch.figures import save_png_and_svg
 from tfmat.large_batch.losses import (
     EndedRun,
     RunLoss,
@@ -27,7 +28,6 @@ from tfmat.large_batch.losses import (
     orthogonal,
     random_directions,
 )
-from tfmat.large_batch.studies import save_png_and_svg
 from tfmat.report.figures import (
     COLOURS,
     MEASURED,

@@ -15,18 +15,16 @@ from tfmat.config import Config, apply_override, check_config
 from tfmat.console import log
 from tfmat.errors import DivergedError, InputError
 from tfmat.files import make_folder, spreadsheet_text, write_json, write_text
-from tfmat.large_batch.studies import (
+from tfmat.large_batch.figures import (
     FEWEST_NETWORKS,
     FEWEST_SIZES,
     Estimate,
     PowerLaw,
-    StudyRun,
     fit_power_law,
     learning_figure,
-    run_all,
     save_png_and_svg,
-    state_of,
 )
+from tfmat.large_batch.runs import StudyRun, run_all, state_of
 from tfmat.training.plan import RunPlan
 
 ETA, RMSE = "η", "error, % of the range"

@@ -13,7 +13,8 @@ from tfmat.config import Config, RunSteps
 from tfmat.errors import InputError
 from tfmat.files import as_json, make_folder, read_json, spreadsheet_text, write_json, write_text
 from tfmat.large_batch.batch_sweep import at_batch
-from tfmat.large_batch.studies import prepare_data, range_figure, save_png_and_svg
+from tfmat.large_batch.figures import range_figure, save_png_and_svg
+from tfmat.large_batch.runs import prepare_data
 from tfmat.workflow.job import curves_to_train
 
 if TYPE_CHECKING:

@@ -8,19 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tfmat.backends.state import SavedArrays
+from tfmat.backends.saved_arrays import SavedArrays
 from tfmat.config import load_saved_config
 from tfmat.data.dataset import PackedDataset
 from tfmat.errors import InputError
 from tfmat.files import make_folder, write_json
+from tfmat.large_batch.figures import noise_figure, save_png_and_svg
 from tfmat.large_batch.losses import RunLoss
-from tfmat.large_batch.studies import (
-    NoiseScale,
-    estimate_noise_scale,
-    measure_squares,
-    noise_figure,
-    save_png_and_svg,
-)
+from tfmat.large_batch.noise_scale import NoiseScale, estimate_noise_scale, measure_squares
 from tfmat.training.checkpoints import CheckpointFolder
 from tfmat.training.plan import RunPlan
 from tfmat.training.run_folder import find_run_file

@@ -31,14 +31,8 @@ from matplotlib.ticker import (
 from numpy.typing import NDArray
 
 from tfmat.files import atomic_write
-from tfmat.report.tables import (
-    format_power,
-    format_unit,
-    format_value,
-    unbroken,
-    value_cell,
-    with_unit,
-)
+from tfmat.report.formatting import format_power, format_unit, format_value, unbroken, with_unit
+from tfmat.report.tables import value_cell
 
 # --------------------------------------------------------------------------------------------------
 # The place of the only panel of a figure: as large as its text allows.

@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 
 import tfmat
 from tfmat.files import atomic_write, make_folder
-from tfmat.report import tables
+from tfmat.report import formatting
 from tfmat.report.figures import (
     BAND,
     INK,
@@ -41,6 +41,7 @@ from tfmat.report.figures import (
     save_grid,
     uniformity,
 )
+from tfmat.report.formatting import BIN_TITLES, format_value, with_unit
 from tfmat.report.run_files import (
     ParameterAnswers,
     RunFiles,
@@ -51,16 +52,7 @@ from tfmat.report.run_files import (
     parameter_answers,
     read_run,
 )
-from tfmat.report.tables import (
-    BIN_TITLES,
-    best_first,
-    busy,
-    exact_lines,
-    format_value,
-    overview_lines,
-    value_cell,
-    with_unit,
-)
+from tfmat.report.tables import best_first, busy, exact_lines, overview_lines, value_cell
 
 # --------------------------------------------------------------------------------------------------
 # HTML pages: a template of `templates/` filled with plain data, in one file that loads nothing.
@@ -93,17 +85,17 @@ def templates() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "bytes": tables.bytes_text,
+        "bytes": formatting.bytes_text,
         "count": "{:,.0f}".format,
-        "duration": tables.duration_text,
+        "duration": formatting.duration_text,
         "flatten": _flatten,
-        "percent": tables.percent_text,
-        "seconds": tables.seconds_text,
-        "spread": tables.spread_text,
-        "unbroken": tables.unbroken,
-        "value": tables.format_value,
-        "with_error": tables.with_error,
-        "with_unit": tables.with_unit,
+        "percent": formatting.percent_text,
+        "seconds": formatting.seconds_text,
+        "spread": formatting.spread_text,
+        "unbroken": formatting.unbroken,
+        "value": formatting.format_value,
+        "with_error": formatting.with_error,
+        "with_unit": formatting.with_unit,
     }
     return environment
 

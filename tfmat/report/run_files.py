@@ -6,7 +6,7 @@ import os
 import pathlib
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, Required, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Required, TypedDict
 
 import msgspec
 import numpy as np
@@ -22,7 +22,9 @@ from tfmat.files import (
     read_json,
     write_json,
 )
-from tfmat.report.figures import Corner
+
+if TYPE_CHECKING:
+    from tfmat.report.figures import Corner
 
 # --------------------------------------------------------------------------------------------------
 # What is read of the JSON files in a run's folder, as types that `tfmat.files.check_json` checks them against.
@@ -526,7 +528,7 @@ class RunFiles:
     answers: ScoredAnswers | None
     example: dict[str, Any]
     example_picture: dict[str, Any] | None
-    example_posterior: Corner | None
+    example_posterior: "Corner | None"
     running: bool
     damaged: tuple[str, ...] = ()
     landscape: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -645,7 +647,7 @@ def _landscape(files: _Files, name: str) -> dict[str, Any]:
     return content
 
 
-def _posterior(files: _Files) -> Corner | None:
+def _posterior(files: _Files) -> "Corner | None":
     """The example's samples; None where they are missing or damaged."""
     content = files.content(_POSTERIOR, Posterior)
     if not content:
@@ -657,6 +659,9 @@ def _posterior(files: _Files) -> Corner | None:
     if not values or lengths != {len(names)} or not np.isfinite(values).all():
         files.refuse(_POSTERIOR, "its samples are not numbers of each parameter")
         return None
+    # Matplotlib, which those that only read numbers need not wait for.
+    from tfmat.report.figures import Corner
+
     return Corner(names, units, flags, np.asarray(values), content.get("recommended", {}))
 
 

@@ -26,8 +26,8 @@ from tfmat.report.figures import (
     style,
     worker_axis,
 )
+from tfmat.report.formatting import bytes_text, format_value, percent_text, unbroken
 from tfmat.report.pages import Finding, render_page
-from tfmat.report.tables import bytes_text, format_value, percent_text, unbroken
 from tfmat.scaling.laboratory import TRAINING_ROUNDS_FROM
 from tfmat.scaling.measurements import (
     PARTS,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tfmat.backends.options import BATCH
-from tfmat.report.tables import percent_text
+from tfmat.report.formatting import percent_text
 from tfmat.scaling.matrix import BASELINES, EXCHANGING, Meeting, messages
 from tfmat.scaling.measurements import AllReduce, Assumptions, Measurements, Point
 from tfmat.scaling.model import (

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tfmat.backends.collectives import Collectives
-from tfmat.backends.layouts import Division
 from tfmat.backends.replica import Replica
-from tfmat.backends.state import SavedArray, from_rank_0
+from tfmat.backends.saved_arrays import SavedArray, from_rank_0
+from tfmat.backends.zero import Division
 from tfmat.errors import InputError
 from tfmat.optimizers import make_functional
 

@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from tfmat.backends import BackendOptions, make_backend
 from tfmat.backends.exchange import Counted, Exchange, Float16
-from tfmat.backends.layouts import DividedUpdate, Division
 from tfmat.backends.options import check_zero
 from tfmat.backends.state import State
+from tfmat.backends.zero import DividedUpdate, Division
 from tfmat.errors import InputError
 from tfmat.optimizers import LAMB, LARC, LARS, NovoGrad, make_functional
 from tfmat.optimizers.functional import GradientNoise

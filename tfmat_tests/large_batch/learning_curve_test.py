@@ -13,7 +13,7 @@ from tfmat.config import load_config
 from tfmat.files import read_json, write_json
 from tfmat.large_batch.batch_sweep import at_batch
 from tfmat.large_batch.learning_curve import answers, law_of
-from tfmat.large_batch.studies import prepare_data, run_once
+from tfmat.large_batch.runs import prepare_data, run_once
 
 pytestmark = pytest.mark.pictures
 

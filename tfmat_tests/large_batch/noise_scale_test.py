@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfmat.large_batch.studies import estimate_noise_scale, measure_squares
+from tfmat.large_batch.noise_scale import estimate_noise_scale, measure_squares
 
 DIMENSION, NOISE, DISTANCE = 20, 0.5, 0.3
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tfmat.report.tables import (
+from tfmat.report.formatting import (
     duration_text,
     format_limits,
     format_power,

@@ -9,17 +9,8 @@ import pytest
 
 from tfmat.errors import InputError
 from tfmat.report.tables import best_first
-from tfmat.tuning.definition import (
-    DONE,
-    RUNNING,
-    Curve,
-    SearchState,
-    TrialRecord,
-    hopeless,
-    load_search,
-    read_curve,
-)
-from tfmat.tuning.workers import TrialRun, oracle_value, trial_rows
+from tfmat.tuning.definition import DONE, RUNNING, SearchState, TrialRecord, load_search
+from tfmat.tuning.workers import Curve, TrialRun, hopeless, oracle_value, read_curve, trial_rows
 
 
 def curve(*values: float) -> Curve:

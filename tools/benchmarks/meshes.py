@@ -122,7 +122,8 @@ def measure(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) ->
     if not spec["variant"]["mesh"]:
         return answer
     from tfmat.backends import BackendOptions
-    from tfmat.backends.layouts import collectives_of_step, plan_of_config
+    from tfmat.backends.layouts import collectives_of_step
+    from tfmat.backends.planning import plan_of_config
 
     mesh, stage = spec["variant"]["mesh"], spec["variant"]["zero_stage"]
     options = BackendOptions.on_mesh(mesh, zero_stage=stage)

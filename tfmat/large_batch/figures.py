@@ -1,11 +1,10 @@
-"""What the studies of large batches share: runs, the gradient noise scale, power laws, figures."""
+"""Power laws of batch size and loss, and the figures of the studies."""
 
 import dataclasses
 import math
 import pathlib
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -16,10 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import least_squares
 
-from tfmat.config import Config, goes_in_pieces
-from tfmat.console import clock_text, log
-from tfmat.errors import DivergedError, InputError
-from tfmat.files import make_folder, read_json
+from tfmat.large_batch.noise_scale import NoiseScale
 from tfmat.report.figures import (
     BAND,
     COLOURS,
@@ -36,12 +32,6 @@ from tfmat.report.figures import (
     save_figure,
     worker_axis,
 )
-from tfmat.training.plan import RunPlan
-from tfmat.training.run_folder import ENDED
-
-if TYPE_CHECKING:
-    from tfmat.data.dataset import PackedDataset
-    from tfmat.workflow.job import Job
 
 # --------------------------------------------------------------------------------------------------
 # Error = limit + A · examples^-α + B · parameters^-β: the fit, its intervals, and what it says of other sizes.
@@ -264,128 +254,6 @@ def _estimate(values: Array) -> Estimate:
 
 
 # --------------------------------------------------------------------------------------------------
-# The simple gradient noise scale (McCandlish et al. 2018, arXiv:1812.06162, appendix A.1), from two batch sizes.
-#
-# The squared norm of a gradient over B examples is |G|² + tr(Σ) / B in expectation. Two sizes give both unknowns
-# without
-# bias; their ratio B_simple = tr(Σ) / |G|² is about the batch beyond which larger ones save little.
-
-
-_RESAMPLES = 2000
-_BAND = (5.0, 95.0)  # percentiles
-
-
-@dataclasses.dataclass(frozen=True)
-class NoiseScale:
-    """What was found at one set of weights.
-
-    Attributes:
-      squared_gradient: |G|², of the loss over all examples.
-      variance: tr(Σ), of the gradient of one example.
-      value: tr(Σ) / |G|², examples; infinite where |G|² could not be told from 0.
-      low, high: a band of 90 % around it, by bootstrap over groups.
-      small, big, groups: examples of the two batches, and how many of the big ones there were.
-    """
-
-    squared_gradient: float
-    variance: float
-    value: float
-    low: float
-    high: float
-    small: int
-    big: int
-    groups: int
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields as plain values; None for infinity."""
-        content = dataclasses.asdict(self)
-        return {k: None if not math.isfinite(v) else v for k, v in content.items()}
-
-
-def estimate_noise_scale(
-    small_squares: Array, big_squares: Array, *, small: int, big: int, seed: int = 0
-) -> NoiseScale:
-    """The noise scale from squared gradient norms.
-
-    Args:
-      small_squares: [groups], mean of |g|² over the batches of `small` examples of each group.
-      big_squares: [groups], |g|² over all `big` examples of each group.
-      small, big: examples.
-      seed: of the bootstrap.
-    """
-    pairs = np.stack([small_squares, big_squares], axis=1).astype(np.float64)
-
-    def solve(means: Array) -> tuple[Array, Array]:
-        squared = (big * means[..., 1] - small * means[..., 0]) / (big - small)
-        variance = (means[..., 0] - means[..., 1]) / (1.0 / small - 1.0 / big)
-        return squared, variance
-
-    def ratio(squared: Array, variance: Array) -> Array:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(squared > 0, np.maximum(variance, 0.0) / squared, np.inf)
-
-    squared, variance = solve(pairs.mean(axis=0))
-    drawn = np.random.default_rng(seed).integers(len(pairs), size=(_RESAMPLES, len(pairs)))
-    low, high = np.percentile(
-        ratio(*solve(pairs[drawn].mean(axis=1))), _BAND, method="inverted_cdf"
-    )
-    return NoiseScale(
-        float(squared), float(variance), float(ratio(squared, variance)), float(low), float(high),
-        small, big, len(pairs),
-    )  # fmt: skip
-
-
-def measure_squares(
-    gradient: Callable[[Any], Sequence[Any]],
-    num_examples: int,
-    *,
-    small: int,
-    big: int,
-    groups: int,
-    seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
-) -> tuple[Array, Array]:
-    """Squared gradient norms of random groups of examples: ([groups], [groups]) for `estimate_noise_scale`.
-
-    Args:
-      gradient: int32 rows [small] -> gradients (tensors) of the mean loss over these examples; traced once.
-      num_examples: rows are below it; each is drawn at most once as long as that is possible.
-      small, big: examples of a small batch and of a group; `big` is a multiple of `small`.
-      groups: how many.
-      seed: of the draw.
-      progress: called with (groups done, groups).
-    """
-    import tensorflow as tf
-
-    @tf.function(autograph=False, input_signature=[tf.TensorSpec([big // small, small], tf.int32)])
-    def squares(rows: Any) -> tuple[Any, Any]:
-        def add(i: Any, total: Any, square: Any) -> Any:
-            found = gradient(rows[i])
-            square += tf.add_n([tf.reduce_sum(g**2) for g in found])
-            return i + 1, [a + b for a, b in zip(total, found, strict=True)], square
-
-        first = gradient(rows[0])
-        start = tf.add_n([tf.reduce_sum(g**2) for g in first])
-        count = rows.shape[0]
-        _, total, square = tf.while_loop(
-            lambda i, *_: i < count, add, (tf.constant(1), list(first), start)
-        )
-        return square / count, tf.add_n([tf.reduce_sum((g / count) ** 2) for g in total])
-
-    random = np.random.default_rng(seed)
-    needed = groups * big
-    rounds = [random.permutation(num_examples) for _ in range(-(-needed // num_examples))]
-    rows = np.concatenate(rounds)[:needed].astype(np.int32).reshape(groups, big // small, small)
-    found = []
-    for i, group in enumerate(rows):
-        found.append([float(value) for value in squares(group)])
-        if progress:
-            progress(i + 1, groups)
-    array = np.array(found)
-    return array[:, 0], array[:, 1]
-
-
-# --------------------------------------------------------------------------------------------------
 # The pictures of this room: noise scale, range test, batch sweep, learning curve.
 
 
@@ -566,113 +434,3 @@ def learning_figure(
 
 def _colors(count: int) -> list[Any]:
     return list(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.85, max(count, 1))))
-
-
-# --------------------------------------------------------------------------------------------------
-# The runs of a study, one after the other: each is an ordinary run in a folder of its own.
-#
-# One that is done is not repeated, one that was stopped goes on.
-
-
-@dataclasses.dataclass(frozen=True)
-class StudyRun:
-    """One run of a study.
-
-    Attributes:
-      name: of its folder.
-      about: what it is, in a few words.
-      config: its own; where `data_dir` is a data set, `run_all` makes it say what that is.
-      key: of the study's table, as column -> value.
-      work: how long it takes beside the others, for the time that is left.
-    """
-
-    name: str
-    about: str
-    config: Config
-    key: dict[str, Any]
-    work: float = 1.0
-
-
-def run_all(
-    runs: Sequence[StudyRun], workdir: str, data_dir: str
-) -> Iterator[tuple[StudyRun, "Job", pathlib.Path]]:
-    """Trains what has not ended yet, and yields each run, as it was planned, and its folder as soon as it has.
-
-    Raises:
-      InputError: before the first begins, where one of them cannot be trained, or its folder holds a run with other
-        settings or data.
-      Interrupted.
-    """
-    from tfmat.workflow import plan_job
-
-    folder = make_folder(workdir)
-    jobs = [
-        plan_job(run.config, workdir=str(folder / run.name), data_dir=data_dir, backend="single")
-        for run in runs
-    ]
-    dataset, opened, done, seconds = None, None, 0.0, 0.0
-    waiting = [state_of(folder / run.name) not in ENDED for run in runs]
-    for i, (run, job) in enumerate(zip(runs, jobs, strict=True)):
-        path = folder / run.name
-        if waiting[i]:  # else TensorFlow is not even loaded
-            ahead = sum(
-                other.work for other, waits in zip(runs[i:], waiting[i:], strict=True) if waits
-            )
-            left = f", about {clock_text(ahead / done * seconds)} left" if done else ""
-            log(f"{i + 1} of {len(runs)}: {run.about}{left}")
-            if job.data != opened:
-                dataset = prepare_data(run.config, data_dir, run.config.global_batch_size)
-                opened = job.data
-            assert dataset is not None
-            started = time.monotonic()
-            run_once(run.config, dataset, path)
-            yield run, job, path
-            done, seconds = done + run.work, seconds + time.monotonic() - started
-        else:
-            yield run, job, path
-
-
-def prepare_data(config: Config, data_dir: str, largest_batch: int) -> "PackedDataset":
-    """The data set of the config, made if it is not there; TensorFlow is loaded and set up as `tfmat train` does.
-
-    Raises:
-      InputError: also where the largest batch is larger than the training set.
-    """
-    from tfmat.launch.runtime import prepare_tensorflow
-    from tfmat.workflow import curve_settings, make_dataset
-    from tfmat.workflow.dataset import named_dataset
-    from tfmat.workflow.job import curves_to_train
-
-    dataset = named_dataset(config, data_dir)
-    if dataset is None:
-        dataset = make_dataset(config, curve_settings(config), data_dir)
-    num_train = curves_to_train(config, dataset.num_train)
-    if largest_batch > num_train:
-        raise InputError(
-            f"batch {largest_batch} is larger than the {num_train} training curves; leave it out"
-        )
-    prepare_tensorflow(one_thread_an_operation=goes_in_pieces(config.model), own_program=True)
-    return dataset
-
-
-def run_once(config: Config, dataset: "PackedDataset", path: pathlib.Path) -> None:
-    """Trains into `path`, from its last checkpoint if there is one; a run that diverges has ended too."""
-    import keras
-
-    from tfmat.backends import make_backend
-    from tfmat.backends.options import backend_options
-    from tfmat.workflow.job import train
-
-    keras.backend.clear_session()
-    make_folder(path)
-    with make_backend("single", backend_options(config, folder=str(path))) as backend:
-        try:
-            train(config, dataset, RunPlan.of_config(config, workdir=str(path)), backend=backend)
-        except DivergedError:
-            return  # the folder says so
-
-
-def state_of(path: pathlib.Path) -> str:
-    """The run's state; empty where there is none."""
-    status = path / "status.json"
-    return str(read_json(status)["state"]) if status.exists() else ""
