@@ -137,7 +137,7 @@ def _check(arguments: list[str]) -> None:
 
 def _machine() -> dict[str, Any]:
     """What this runs on and with."""
-    from tfmat.launch.doctor import describe_session
+    from tfmat.launch.provenance import describe_session
 
     session = describe_session()
     installed = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}

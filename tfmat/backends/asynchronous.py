@@ -27,21 +27,9 @@ from tfmat.backends.options import BackendOptions, check_options_of_asynchronous
 from tfmat.backends.replica import assign_all
 from tfmat.backends.single import SingleBackend
 from tfmat.errors import InputError, WorkerLostError
+from tfmat.launch.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
 from tfmat.launch.processes import Processes
-from tfmat.launch.watchdog import (
-    AGAIN,
-    START_TIMEOUT,
-    WORKER_TIMEOUT,
-    ByNote,
-    Star,
-    accept,
-    connect,
-    listen,
-    meet,
-    name_ranks,
-    seconds_setting,
-    start_timer,
-)
+from tfmat.launch.watchdog import AGAIN, ByNote, Star, accept, connect, listen, meet, name_ranks
 from tfmat.optimizers.functional import copy_of
 
 # --------------------------------------------------------------------------------------------------

@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from tfmat.errors import DivergedError, InputError, Interrupted, TfmatError, WorkerLostError
+from tfmat.launch.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
 from tfmat.launch.processes import Processes
-from tfmat.launch.watchdog import (
-    AGAIN,
-    START_TIMEOUT,
-    WORKER_TIMEOUT,
-    ByBroadcast,
-    Star,
-    meet,
-    seconds_setting,
-    start_timer,
-)
+from tfmat.launch.watchdog import AGAIN, ByBroadcast, Star, meet
 
 if TYPE_CHECKING:
     from tfmat.backends.messages import Messages
@@ -107,7 +99,7 @@ class Collectives:
         """InputError where a step cannot be built that sums by these; before it is."""
 
     def broadcast(self, value: Any) -> Any:
-        """Rank 0's `value` (see `tfmat.launch.processes.pack`) on every rank; named tuples come as plain ones."""
+        """Rank 0's `value` (see `tfmat.launch.values.pack`) on every rank; named tuples come as plain ones."""
         return value
 
     def gather(self, value: Any) -> list[Any]:

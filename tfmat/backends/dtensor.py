@@ -30,6 +30,7 @@ from tfmat.backends.state import State
 from tfmat.backends.step import Step, make_step, recomputation_of
 from tfmat.backends.zero import DividedOptimizer, gatherer
 from tfmat.errors import InputError, WorkerLostError
+from tfmat.launch.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
 from tfmat.launch.port_guard import (
     Neighbour,
     PortGuard,
@@ -38,15 +39,7 @@ from tfmat.launch.port_guard import (
     guard_port,
 )
 from tfmat.launch.processes import Processes
-from tfmat.launch.watchdog import (
-    START_TIMEOUT,
-    WORKER_TIMEOUT,
-    ByNote,
-    Star,
-    meet,
-    seconds_setting,
-    start_timer,
-)
+from tfmat.launch.watchdog import ByNote, Star, meet
 
 # --------------------------------------------------------------------------------------------------
 # Arrays and tensors on a mesh: what goes to which device, and what comes back.

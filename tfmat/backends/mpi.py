@@ -15,9 +15,9 @@ from tfmat.backends.messages import MpiMessages
 from tfmat.backends.options import BackendOptions
 from tfmat.backends.single import SingleBackend
 from tfmat.errors import InputError, WorkerLostError
+from tfmat.launch.ending import start_timer
 from tfmat.launch.processes import Processes
 from tfmat.launch.runtime import prepare_mpi
-from tfmat.launch.watchdog import start_timer
 
 # --------------------------------------------------------------------------------------------------
 # Sums and collections over the ranks of one of MPI's communicators, in graphs and in host memory.

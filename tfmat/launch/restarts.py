@@ -25,7 +25,8 @@ import psutil
 from tfmat.console import clock_text
 from tfmat.errors import DivergedError, InputError, Interrupted, WorkerLostError
 from tfmat.files import check_json, is_locked, make_folder, read_json, write_json
-from tfmat.launch.watchdog import AGAIN, WORKER_TIMEOUT, name_ranks, write_line
+from tfmat.launch.ending import WORKER_TIMEOUT, write_line
+from tfmat.launch.watchdog import AGAIN, name_ranks
 
 # --------------------------------------------------------------------------------------------------
 # Processes that this one started, and theirs: none of them outlives it.

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from tfmat.errors import InputError
+from tfmat.launch.ending import SECONDS, seconds_setting
 from tfmat.launch.port_guard import SETTING, ports_setting
 from tfmat.launch.processes import Processes
-from tfmat.launch.watchdog import SECONDS, seconds_setting
 
 # --------------------------------------------------------------------------------------------------
 # What the environment may say to tfmat and to Horovod: checked by every command before it makes anything.

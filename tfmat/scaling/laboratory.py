@@ -570,7 +570,7 @@ def local_machine(
     """This machine, or several like it.
 
     Args:
-      session: of `tfmat.launch.doctor.describe_session`.
+      session: of `tfmat.launch.provenance.describe_session`.
       sums_with: as runner.py finds it.
       matrix: says what a worker gets of it, and may name it.
       hosts: machines over which launches go, each with as many workers; none for this one alone.
@@ -895,7 +895,7 @@ def measure_study(
     Args:
       study: what.
       workdir: of the study; held by this process.
-      session: of `tfmat.launch.doctor.describe_session`.
+      session: of `tfmat.launch.provenance.describe_session`.
       run: starts launches, see laboratory.py and slurm_launches.py.
 
     Returns:

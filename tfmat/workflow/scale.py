@@ -46,7 +46,7 @@ def scale(
       InputError, Interrupted.
       WorkerLostError: some launches failed; all others are measured, and the report is written.
     """
-    from tfmat.launch.doctor import describe_session
+    from tfmat.launch.provenance import describe_session
     from tfmat.scaling.laboratory import check_same_study, measure_study
     from tfmat.scaling.measurements import read_measurements
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from tfmat.errors import InputError, WorkerLostError
+from tfmat.launch.ending import SECONDS, seconds_setting, start_timer
 from tfmat.launch.processes import Processes
-from tfmat.launch.watchdog import SECONDS, ByNote, Star, meet, seconds_setting, start_timer
+from tfmat.launch.watchdog import ByNote, Star, meet
 
 SIZE = 3
 

@@ -18,16 +18,9 @@ from typing import Any
 
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
+from tfmat.launch.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
 from tfmat.launch.processes import Processes
-from tfmat.launch.watchdog import (
-    START_TIMEOUT,
-    WORKER_TIMEOUT,
-    ByBroadcast,
-    Star,
-    meet,
-    seconds_setting,
-    start_timer,
-)
+from tfmat.launch.watchdog import ByBroadcast, Star, meet
 
 SLOW = 2.6  # seconds; the tests set a timeout of 2
 

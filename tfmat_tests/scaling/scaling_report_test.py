@@ -131,7 +131,7 @@ def test_an_empty_study_has_a_page_that_says_so(tmp_path):
 
 def test_the_page_is_made_without_tensorflow():
     program = (
-        "import sys, tfmat.scaling.scaling_report\n"
+        "import sys, tfmat.scaling.pages\n"
         "assert not {'tensorflow', 'keras', 'horovod'} & set(sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

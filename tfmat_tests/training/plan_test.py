@@ -18,10 +18,12 @@ PACKAGE = pathlib.Path(tfmat.__file__).parent
 # Horovod's own face is for other programs. A scaling study reads its config and what was measured, and each process
 # that it starts asks once who it is, as does each of a landscape's.
 READERS = {
-    "Duration.parse": {"config_schema.py", "scaling/matrix.py", "training/plan.py"},
+    # Beside the keys of the config, where it is defined.
+    "Duration.parse": {"scaling/matrix.py", "training/plan.py"},
     "parse_growth": {"training/plan.py"},
     "EpochPlan": {"training/plan.py", "data/pipeline.py"},
-    "MeshShape.parse": {"backends/options.py", "scaling/matrix.py", "scaling/measurements.py"},
+    # Beside the options of a backend, where it is defined.
+    "MeshShape.parse": {"scaling/matrix.py", "scaling/measurements.py"},
     "find_processes": {
         "backends/options.py",
         "cli/landscape.py",
