@@ -2,7 +2,6 @@
 
 import ast
 import contextlib
-import importlib
 import os
 import pathlib
 import re
@@ -14,10 +13,8 @@ import sysconfig
 from collections.abc import Iterator
 
 import pytest
-from absl import flags
 
-from tfmat.cli.flags import define
-from tfmat.cli.main import COMMANDS
+from tfmat.cli.main import COMMANDS, find_command
 from tfmat.config import FREE_SECTIONS, OPTIONS, find_config_file
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
@@ -70,8 +67,7 @@ def test_every_command_of_the_pages_exists():
         if name in ("COMMAND", "--help"):
             continue
         assert name in COMMANDS, (page, name)
-        known = flags.FlagValues()
-        define(known, importlib.import_module(f"tfmat.cli.{name}").FLAGS)
+        known = find_command(name).define()
         for word in words:
             flag, _, value = word.removeprefix("--").partition("=")
             if not word.startswith("--") or flag == "help":

@@ -4,8 +4,6 @@ MkDocs calls `on_page_markdown` for every page; `<!-- generated: NAME -->` in it
 """
 
 import collections
-import contextlib
-import io
 import itertools
 import pathlib
 import re
@@ -14,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tfmat
-from tfmat.cli.main import COMMANDS, main
+from tfmat.cli.main import COMMANDS, find_command
 from tfmat.config import OPTIONS, Option
 from tfmat.materials import DEFAULT_LAW, LAWS, Law, Parameter
 
@@ -39,20 +37,17 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def commands() -> str:
     """A list of all commands, and what `tfmat COMMAND --help` says of each."""
-    rows = [(f"[`tfmat {name}`](#tfmat-{name})", text) for name, text in COMMANDS.items()]
+    rows = [(f"[`tfmat {name}`](#tfmat-{name})", text) for name, (_, text) in COMMANDS.items()]
     return "\n\n".join([table(("command", ""), rows), *map(_command, COMMANDS)])
 
 
 def _command(name: str) -> str:
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        main([name, "--help"])
-    # The config's keys have a page of their own.
-    text = printed.getvalue().partition("\nconfig keys (")[0].removeprefix(f"tfmat {name}: ")
-    text, _, flags = text.partition("\nflags:\n")
-    rows = re.findall(r"^  (--\w+): (.*(?:\n(?!  --).*)*)", flags, re.MULTILINE)
-    cells = [(f"`{flag}`", escaped(" ".join(meaning.split()))) for flag, meaning in rows]
-    return "\n\n".join([f"## tfmat {name}", *_paragraphs(text), table(("flag", "meaning"), cells)])
+    command = find_command(name)
+    tables = [
+        table((title, ""), [(f"`{flag}`", escaped(meaning)) for flag, meaning in rows])
+        for title, rows in command.meanings(command.define())
+    ]
+    return "\n\n".join([f"## tfmat {name}", *_paragraphs(command.about()), *tables])
 
 
 def _paragraphs(text: str) -> Iterator[str]:

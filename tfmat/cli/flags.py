@@ -1,11 +1,13 @@
 """What commands take: flags as data, those that several commands share, and places refused before any work is done."""
 
+import dataclasses
 import functools
 import math
 import operator
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -16,62 +18,127 @@ from tfmat.errors import InputError
 if TYPE_CHECKING:
     from tfmat.config import Config
 
-Flag = Callable[[FlagValues], object]
 _PREFIX = "--config."
+
+
+@dataclasses.dataclass(frozen=True)
+class Flag:
+    """A line of a command's table; `define` makes absl's flag of it."""
+
+    name: str
+    define: Callable[[FlagValues], object]
 
 
 def text(name: str, default: str | None, meaning: str) -> Flag:
     """`--name=TEXT`."""
-    return lambda values: flags.DEFINE_string(name, default, meaning, flag_values=values)
+    return Flag(name, lambda to: flags.DEFINE_string(name, default, meaning, to))
 
 
 def whole(name: str, default: int | None, meaning: str, least: int | None = None) -> Flag:
     """`--name=NUMBER`, a whole one, of at least `least`."""
-    return lambda values: flags.DEFINE_integer(
-        name, default, meaning, lower_bound=least, flag_values=values
+    return Flag(
+        name, lambda to: flags.DEFINE_integer(name, default, meaning, least, flag_values=to)
     )
 
 
 def number(name: str, default: float | None, meaning: str, least: float | None = None) -> Flag:
     """`--name=NUMBER` of at least `least`."""
-    return lambda values: flags.DEFINE_float(
-        name, default, meaning, lower_bound=least, flag_values=values
-    )
+    return Flag(name, lambda to: flags.DEFINE_float(name, default, meaning, least, flag_values=to))
 
 
 def switch(name: str, default: bool, meaning: str) -> Flag:
     """`--name` or `--noname`."""
-    return lambda values: flags.DEFINE_bool(name, default, meaning, flag_values=values)
+    return Flag(name, lambda to: flags.DEFINE_bool(name, default, meaning, to))
 
 
 def choice(name: str, choices: Sequence[str], meaning: str) -> Flag:
     """One of `choices`, by default the first."""
-    return lambda values: flags.DEFINE_enum(name, choices[0], choices, meaning, flag_values=values)
+    return Flag(name, lambda to: flags.DEFINE_enum(name, choices[0], choices, meaning, to))
 
 
 def listed(name: str, default: Sequence[str], meaning: str) -> Flag:
     """`--name=ONE,TWO`."""
-    return lambda values: flags.DEFINE_list(name, list(default), meaning, flag_values=values)
+    return Flag(name, lambda to: flags.DEFINE_list(name, list(default), meaning, to))
 
 
 def repeated(name: str, meaning: str) -> Flag:
     """A text that may be given several times."""
-    return lambda values: flags.DEFINE_multi_string(name, [], meaning, flag_values=values)
+    return Flag(name, lambda to: flags.DEFINE_multi_string(name, [], meaning, to))
 
 
 def alias(name: str, other: str) -> Flag:
     """An older name of a flag that stands before it in the table."""
-    return lambda values: flags.DEFINE_alias(name, other, flag_values=values)
+    return Flag(name, lambda to: flags.DEFINE_alias(name, other, to))
 
 
-def define(values: FlagValues, table: Iterable[Flag]) -> None:
-    """Defines the flags of a table; a command with the folder of a run, which may be a stranger's, has --trust, too."""
-    for flag in table:
-        flag(values)
-    if "workdir" in values:
-        repeated("trust", "file of a law or test that a stored run or data set may run")(values)
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A table of flags and a function.
+
+    Args:
+      run: takes the flags and the other arguments, returns the exit status or None for 0; its docstring is the help.
+      flags: the table, in groups; `tfmat COMMAND --help` shows titles and flags in this order.
+      no_argument: for a command without arguments: what follows the refusal of one; {} in it becomes the argument.
+      shows_config: whether the help of a command with --config shows the file's keys, for which the file is loaded.
+    """
+
+    run: Callable[[FlagValues, list[str]], int | None]
+    flags: Mapping[str, Sequence[Flag]]
+    no_argument: str | None = None
+    shows_config: bool = True
+
+    def define(self) -> FlagValues:
+        """The flags with their defaults."""
+        values = FlagValues()
+        for group in self.flags.values():
+            for flag in group:
+                flag.define(values)
+        return values
+
+    def about(self) -> str:
+        """What the help says before the flags."""
+        first, _, rest = (self.run.__doc__ or "").partition("\n")
+        return f"{first}\n{textwrap.dedent(rest)}".strip()
+
+    def meanings(self, values: FlagValues) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+        """Each title with (--flag, meaning and default) of its flags; without those that are made for the program."""
+        for title, group in self.flags.items():
+            rows = ((flag.name, _meaning(values[flag.name])) for flag in group)
+            yield title, [(f"--{name}", meaning) for name, meaning in rows if meaning]
 
 
+def command(
+    groups: Mapping[str, Sequence[Flag]],
+    no_argument: str | None = None,
+    shows_config: bool = True,
+) -> Callable[[Callable[[FlagValues, list[str]], int | None]], Command]:
+    """Makes a command of the function below it.
+
+    A command with the folder of a run, which may be a stranger's, has --trust, too.
+    """
+    table = {
+        title: (*group, *(TRUST for flag in group if flag.name == "workdir"))
+        for title, group in groups.items()
+    }
+    return lambda run: Command(run, table, no_argument, shows_config)
+
+
+def _meaning(flag: flags.Flag) -> str:
+    """What a flag is for, with its default in brackets; empty where it has no help."""
+    # absl adds a sentence of its own for repeated flags, on a line of its own.
+    said = flag.help.partition(";\n")[0]
+    if said.startswith("(no help"):
+        return ""
+    default: object = flag.default
+    if default in (None, [], "", False):
+        return said
+    shown = ",".join(map(str, default)) if isinstance(default, list | tuple) else str(default)
+    return f"{said} [{shown}]"
+
+
+TRUST = repeated(
+    "trust", "file of a law or test that a stored run or data set may run; may be repeated"
+)
 DATA_DIR = text("data_dir", "data", "folder of data sets, or one data set")
 _CONFIG = "config file; --config.KEY=VALUE changes a key"
 

@@ -9,42 +9,72 @@ import os
 import re
 import signal
 import sys
+import textwrap
+import threading
 import time
 from collections.abc import Iterator
-from types import ModuleType
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
 import tfmat
-from tfmat.cli.interruptions import signals_as_interruptions
 from tfmat.console import StandardError, printable
 from tfmat.errors import InputError, Interrupted, TfmatError, nearest
 from tfmat.files import write_error
 
-# Command -> one line for `tfmat --help`, here so that the list loads no command.
+if TYPE_CHECKING:
+    from tfmat.cli.flags import Command
+
+# Command -> its module in tfmat/cli, and one line for `tfmat --help`, here so that the list loads no command.
 COMMANDS = {
-    "train": "simulate curves, train the network, evaluate it and identify an example (the main job)",
-    "generate": "simulate labelled curves, or pack your own, into a data set",
-    "emulate": "train a network in place of a program that simulates a specimen, as a law",
-    "evaluate": "accuracy of a trained network on curves that it never saw",
-    "identify": "material parameters of measured stress-strain curves",
-    "tune": "search hyper-parameters, with one command that can be left alone over night",
-    "lr_range": "learning-rate range test, for one batch or several",
-    "batch_sweep": "time and accuracy over batch sizes, at equal epochs and at equal time",
-    "learning_curve": "how many curves, and how large a network, a wanted accuracy takes",
-    "noise_scale": "gradient noise scale of a run, and the critical batch that it predicts",
-    "landscape": "the loss around a run's minimum: surfaces, curvature, sharpness",
-    "scale": "measure what more workers buy, and where the time goes",
-    "report": "a page on a run: verdict, accuracy, pictures, provenance",
-    "layouts": "how a mesh or pipeline stages would divide a network, and what that costs",
-    "clean": "list the data sets on the disk, and delete those that are not needed",
-    "laws": "the material laws with formulas, units, ranges and sources",
-    "doctor": "what this machine can do, and how to get what is missing",
+    "train": (
+        "train",
+        "simulate curves, train the network, evaluate it and identify an example (the main job)",
+    ),
+    "generate": ("data", "simulate labelled curves, or pack your own, into a data set"),
+    "emulate": (
+        "data",
+        "train a network in place of a program that simulates a specimen, as a law",
+    ),
+    "evaluate": ("train", "accuracy of a trained network on curves that it never saw"),
+    "identify": ("identify", "material parameters of measured stress-strain curves"),
+    "tune": (
+        "train",
+        "search hyper-parameters, with one command that can be left alone over night",
+    ),
+    "lr_range": ("studies", "learning-rate range test, for one batch or several"),
+    "batch_sweep": (
+        "studies",
+        "time and accuracy over batch sizes, at equal epochs and at equal time",
+    ),
+    "learning_curve": (
+        "studies",
+        "how many curves, and how large a network, a wanted accuracy takes",
+    ),
+    "noise_scale": (
+        "studies",
+        "gradient noise scale of a run, and the critical batch that it predicts",
+    ),
+    "landscape": ("studies", "the loss around a run's minimum: surfaces, curvature, sharpness"),
+    "scale": ("studies", "measure what more workers buy, and where the time goes"),
+    "report": ("train", "a page on a run: verdict, accuracy, pictures, provenance"),
+    "layouts": (
+        "train",
+        "how a mesh or pipeline stages would divide a network, and what that costs",
+    ),
+    "clean": ("data", "list the data sets on the disk, and delete those that are not needed"),
+    "laws": ("data", "the material laws with formulas, units, ranges and sources"),
+    "doctor": ("machines", "what this machine can do, and how to get what is missing"),
 }
 
+# Width of a command's help.
+_COLUMNS = 100
 _SECONDS_FOR_RANK_0 = 3.0
 # What the loader of shared libraries says where memory is limited (glibc, elf/dl-map-segments.h and dl-load.c).
 _NO_MEMORY = re.compile("failed to map segment|[Cc]annot allocate memory(?! in static TLS)")
+# Seconds after which a lost interruption comes again: by then the destructor that swallowed it is done.
+_AGAIN_AFTER = 0.02
 _HELP = ("--help", "-h", "--helpfull")
 
 _USAGE = """tfmat: parameters of material laws from stress-strain curves
@@ -67,8 +97,16 @@ def usage() -> str:
     """The text of `tfmat --help`."""
     width = max(map(len, COMMANDS))
     return _USAGE.format(
-        commands="\n".join(f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items())
+        commands="\n".join(
+            f"  {name:{width}}  {summary}" for name, (_, summary) in COMMANDS.items()
+        )
     )
+
+
+def find_command(name: str) -> "Command":
+    """The command of a name in `COMMANDS`; loads its module."""
+    command: Command = getattr(importlib.import_module(f"tfmat.cli.{COMMANDS[name][0]}"), name)
+    return command
 
 
 def main(arguments: list[str], *, to_the_end: bool = False) -> int:
@@ -198,11 +236,10 @@ def _dispatch(arguments: list[str]) -> int:
             else nearest(name, COMMANDS)
         )
         raise InputError(f"unknown {kind} '{name}'{hint}")
-    from tfmat.cli.flags import define, rewrite
+    from tfmat.cli.flags import rewrite
 
-    command = importlib.import_module(f"tfmat.cli.{name}")
-    flag_values = flags.FlagValues()
-    define(flag_values, command.FLAGS)
+    command = find_command(name)
+    flag_values = command.define()
     if "config_override" in flag_values:
         rest = rewrite(rest)
     if any(argument in _HELP for argument in rest):
@@ -216,11 +253,9 @@ def _dispatch(arguments: list[str]) -> int:
     from tfmat.launch.runtime import check_settings
 
     check_settings()
-    instead = getattr(command, "NO_ARGUMENT", None)
-    if positional and instead is not None:
-        raise InputError(
-            f"{name} takes no argument '{positional[0]}'{instead.format(positional[0])}"
-        )
+    if positional and command.no_argument is not None:
+        hint = command.no_argument.format(positional[0])
+        raise InputError(f"{name} takes no argument '{positional[0]}'{hint}")
     if "trust" in flag_values and flag_values.trust:
         from tfmat.materials.registry import trust
 
@@ -243,17 +278,119 @@ def _parse(name: str, flag_values: flags.FlagValues, arguments: list[str]) -> li
         raise InputError(" ".join(str(error).split())) from error
 
 
-def _command_help(name: str, command: ModuleType, flag_values: flags.FlagValues) -> str:
-    lines = [f"tfmat {name}: {(command.__doc__ or '').strip()}", "", "flags:"]
-    for flag in sorted(flag_values, key=str):
-        holder = flag_values[flag]
-        if holder.help.startswith("(no help"):  # made for the program, not for people
-            continue
-        default = "" if holder.default in (None, [], "", False) else f" [{_text(holder.default)}]"
-        lines.append(f"  --{flag}: {holder.help}{default}")
-    extra = getattr(command, "extra_help", None)
-    return "\n".join([*lines, *([extra(flag_values)] if extra else [])])
+def _command_help(name: str, command: "Command", flag_values: flags.FlagValues) -> str:
+    lines = [f"tfmat {name}: {command.about()}"]
+    for title, rows in command.meanings(flag_values):
+        lines += ["", f"{title}:"]
+        for flag, meaning in rows:
+            lines += textwrap.wrap(
+                f"{flag}: {meaning}",
+                _COLUMNS,
+                initial_indent="  ",
+                subsequent_indent="      ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+    if "config" in flag_values and command.shows_config:
+        from tfmat.cli.flags import config_help
+
+        lines.append(config_help(flag_values))
+    return "\n".join(lines)
 
 
-def _text(default: object) -> str:
-    return ",".join(map(str, default)) if isinstance(default, list | tuple) else str(default)
+# --------------------------------------------------------------------------------------------------
+# Signals that end a command: as exceptions, and never lost.
+
+
+class _CtrlC(KeyboardInterrupt):
+    """Ctrl-C. A plain KeyboardInterrupt in code that was made of text, as that of dataclasses is, would make Python end
+    by SIGINT, whatever the status is (unhandled_keyboard_interrupt in pythonrun.c)."""
+
+
+@contextlib.contextmanager
+def signals_as_interruptions(*, to_the_end: bool = False) -> Iterator["Interruptions"]:
+    """SIGTERM and SIGUSR1 end a command as Ctrl-C does. While it trains, the training room takes them, and saves.
+
+    Args:
+      to_the_end: the process ends with the command, and Ctrl-C does nothing from there on: Python's own handler would
+        let an impatient one tear what is still deleted then.
+
+    Raises:
+      Interrupted: at SIGTERM or SIGUSR1, once.
+      KeyboardInterrupt: at each Ctrl-C.
+    """
+    interruptions = Interruptions()
+    if threading.current_thread() is not threading.main_thread():  # Python takes no signals there
+        yield interruptions
+        return
+    handlers: dict[signal.Signals, Any] = {
+        signal.SIGTERM: interruptions.by_signal,
+        signal.SIGUSR1: interruptions.by_signal,
+    }
+    # Where the caller ignores Ctrl-C, as a shell does for what runs in its background, so do we.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        handlers[signal.SIGINT] = interruptions.by_hand
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    sys.unraisablehook = interruptions.unraisable
+    try:
+        yield interruptions
+    finally:
+        interruptions.stop_listening()
+        sys.unraisablehook = interruptions.other_hook
+        if to_the_end:
+            previous.pop(signal.SIGINT, None)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+class Interruptions:
+    """The handlers, and what they need to know of each other."""
+
+    def __init__(self) -> None:
+        self._listening = True
+        # The signal that became Interrupted, or 0; later ones do not disturb the clearing up.
+        self._raised: int = 0
+        # What is raised while the hook runs is lost for good.
+        self._in_hook = False
+        self.other_hook = sys.unraisablehook
+
+    def stop_listening(self) -> None:
+        """Nothing interrupts from here on."""
+        self._listening = False
+
+    def by_hand(self, number: int, frame: FrameType | None) -> None:
+        """Handler of SIGINT."""
+        if self._in_hook:
+            _send_again(number)
+        elif self._listening:
+            raise _CtrlC
+
+    def by_signal(self, number: int, frame: FrameType | None) -> None:
+        """Handler of SIGTERM and SIGUSR1."""
+        if self._in_hook:
+            _send_again(number)
+        elif self._listening and not self._raised:
+            self._raised = number
+            name = signal.Signals(number).name
+            raise Interrupted(f"{name} received; start the same command again to go on")
+
+    def unraisable(self, lost: "sys.UnraisableHookArgs") -> None:
+        """Sends again what came while an object was being deleted: Python prints it there, and goes on."""
+        self._in_hook = True
+        try:
+            if isinstance(lost.exc_value, KeyboardInterrupt):
+                _send_again(signal.SIGINT)
+            elif isinstance(lost.exc_value, Interrupted) and self._raised:
+                number, self._raised = self._raised, 0
+                _send_again(number)
+            else:
+                self.other_hook(lost)
+        finally:
+            self._in_hook = False
+
+
+def _send_again(number: int) -> None:
+    """Not here and now, where it would be lost again; on a busy machine the thread may be earlier than its start."""
+    again = threading.Timer(_AGAIN_AFTER, os.kill, (os.getpid(), number))
+    again.daemon = True
+    again.start()

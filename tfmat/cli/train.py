@@ -1,72 +1,107 @@
-"""simulates curves, trains the network on them, evaluates it, and identifies an example curve.
+"""Networks and their runs: `tfmat train`, `evaluate`, `report`, `tune` and `layouts`."""
 
-  tfmat train                                      a few minutes on two cores
-  tfmat train --law=voce --workdir=runs/voce       another material law
-  tfmat train --config=configs/baseline.py --config.global_batch_size=750
-  tfmat train --config.train_for=10m               as many steps as fit into ten minutes
-  tfmat train --config.profile=true                where the time of a step goes: a table, profile.json
-  tfmat train --launcher=slurm --time_limit=2:00:00 --gpus=1     as a job of a cluster; --dry_run shows it first
-  tfmat train --launcher=mpirun --hosts=server1:4,server2:4      goes on with the other where one is lost
-
-Data sets are made once and kept in --data_dir. A run that was interrupted goes on when the same command is
-given again; one that is done says so. Results lie in --workdir: config.json, status.json, metrics.jsonl,
-model.keras (best), final.keras, report.html, evaluation.json, figures/, tensorboard/, checkpoints/, log.txt.
-"""
-
+import contextlib
+import dataclasses
+import json
 import pathlib
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from absl.flags import FlagValues
 
 from tfmat.cli.flags import (
     DATA_DIR,
+    alias,
+    check_output_file,
+    check_output_folder,
+    choice,
+    command,
     config_flags,
-    config_help,
+    number,
     output_folder,
+    overrides,
     read_config,
     switch,
     text,
+    whole,
 )
-from tfmat.cli.launcher_flags import (
+from tfmat.cli.machines import (
+    ALL_LAUNCHERS,
+    LAUNCHER,
+    MPIRUN,
     job_of_flags,
     launch,
     number_of_ranks,
     own_command,
     site_of_flags,
+    train_under_mpirun,
+    wants_mpirun,
     wants_slurm,
 )
-from tfmat.cli.mpirun_flags import MPIRUN, train_under_mpirun, wants_mpirun
-from tfmat.config import Config
 from tfmat.errors import InputError
 
-FLAGS = (
-    *config_flags("configs/quickstart.py"),
-    text("workdir", None, "folder of the run [runs/<config name>]"),
-    DATA_DIR,
-    text("law", None, "material law, same as --config.law"),
-    text(
-        "backend",
-        "single",
-        "how steps run: single; under mpirun or srun horovod, mpi or asynchronous; dtensor, on --config.mesh",
-    ),
-    switch(
-        "report",
-        True,
-        "at the end measure the network on the test curves, identify an example, write a report",
-    ),
-    *MPIRUN,
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from tfmat.backends.layouts import Collective, Plan
+    from tfmat.backends.options import BackendOptions
+    from tfmat.backends.planning import Footprint
+    from tfmat.config import Config
+    from tfmat.data.dataset import PackedDataset
+    from tfmat.identification.evaluate import Evaluation
+    from tfmat.identification.identifier import Identifier
+
+# --------------------------------------------------------------------------------------------------
+# `tfmat train`.
+
+
+@command(
+    {
+        "run": (
+            *config_flags("configs/quickstart.py"),
+            text("law", None, "material law, same as --config.law"),
+            text("workdir", None, "folder of the run [runs/<config name>]"),
+            DATA_DIR,
+            text(
+                "backend",
+                "single",
+                "how steps run: single; under mpirun or srun horovod, mpi or asynchronous; dtensor, on --config.mesh",
+            ),
+            switch(
+                "report",
+                True,
+                "at the end measure the network on the test curves, identify an example, write a report",
+            ),
+        ),
+        "on several processes or a cluster": ALL_LAUNCHERS,
+        "under mpirun": MPIRUN,
+    },
+    no_argument="; flags look like --workdir=runs/mine",
 )
-NO_ARGUMENT = "; flags look like --workdir=runs/mine"
-extra_help = config_help
+def train(flag_values: FlagValues, arguments: list[str]) -> int:
+    """simulates curves, trains the network on them, evaluates it, and identifies an example curve.
 
+      tfmat train                                      a few minutes on two cores
+      tfmat train --law=voce --workdir=runs/voce       another material law
+      tfmat train --config=configs/baseline.py --config.global_batch_size=750
+      tfmat train --config.train_for=10m               as many steps as fit into ten minutes
+      tfmat train --config.profile=true                where the time of a step goes: a table, profile.json
+      tfmat train --launcher=slurm --time_limit=2:00:00 --gpus=1     as a job of a cluster; --dry_run shows it first
+      tfmat train --launcher=mpirun --hosts=server1:4,server2:4      goes on with the other where one is lost
 
-def run(flag_values: FlagValues, arguments: list[str]) -> int:
-    """Runs the main job."""
+    Data sets are made once and kept in --data_dir. A run that was interrupted goes on when the same
+    command is given again; one that is done says so. Results lie in --workdir: config.json,
+    status.json, metrics.jsonl, model.keras (best), final.keras, report.html, evaluation.json,
+    figures/, tensorboard/, checkpoints/, log.txt.
+    """
     config = read_config(flag_values)
     workdir = output_folder(flag_values)
     if wants_mpirun(flag_values):
         return train_under_mpirun(flag_values, config, workdir)
     if wants_slurm(flag_values):
-        _submit(flag_values, config, workdir)
+        _submit_training(flag_values, config, workdir)
         return 0
     from tfmat.workflow import main_job
 
@@ -80,7 +115,7 @@ def run(flag_values: FlagValues, arguments: list[str]) -> int:
     return 0
 
 
-def _submit(flag_values: FlagValues, config: Config, workdir: str) -> None:
+def _submit_training(flag_values: FlagValues, config: "Config", workdir: str) -> None:
     """The same training as a SLURM job, checked here as far as it can be."""
     from tfmat.launch.processes import Processes
     from tfmat.workflow import plan_job
@@ -110,3 +145,643 @@ def _submit(flag_values: FlagValues, config: Config, workdir: str) -> None:
         data=planned.data,
     )
     launch(job, site, dry_run=flag_values.dry_run)
+
+
+# --------------------------------------------------------------------------------------------------
+# `tfmat evaluate`.
+
+
+@command(
+    {
+        "run": (
+            text("workdir", "runs/quickstart", "folder of the run to evaluate"),
+            text("data_dir", None, "folder of the data set; by default the one that the run was trained on"),
+        ),
+        "answer": (
+            switch("reference", True, "compare with the best possible accuracy and with least squares"),
+            whole("num_reference", 2000, "test curves that the reference is worked out for", 2),
+            text("json", None, "file to write the numbers to, besides WORKDIR/evaluation.json"),
+        ),
+        "older names": (
+            alias("yardstick", "reference"),
+            alias("num_yardstick", "num_reference"),
+        ),
+    },
+    no_argument="; name the run with --workdir={}",
+)  # fmt: skip
+def evaluate(flag_values: FlagValues, arguments: list[str]) -> int:
+    """Measures how good a trained network's answers are, on noisy test curves that no training has
+    seen.
+
+        tfmat evaluate --workdir=runs/quickstart
+        tfmat evaluate --workdir=runs/voce --data_dir=data/voce-1000000-1a2b3c4d --json=voce.json
+
+    For each parameter: mean squared error of the label scaled to 0-1, mean absolute error in its
+    own unit, R²; for the curves: how far the re-simulated curve is from the noisy one, over its
+    maximum stress and over the noise.
+
+    For a network that gives intervals (model.uncertainty): the share of its 50, 90 and 95 %
+    intervals that hold the truth. For one with a posterior (model.uncertainty=flow) also its log
+    score, the share of its joint regions of highest density that hold the truth, whether the
+    truth's ranks among its draws are evenly spread (simulation-based calibration), and so is its
+    distance from random points (TARP), z-scores and contraction.
+
+    Then the reference, on the first --num_reference test curves: the Bayes risk, which is the mean
+    squared error that no method can beat on average, how many times that error the network makes
+    (η, 1 is perfect), and the same for classical least squares fitting (Levenberg-Marquardt); all
+    and by maximum strain, noise and number of points. The first time it takes seconds for laws of
+    two parameters, minutes for more and a second or two a record for laws with memory
+    (--num_reference=200); the data set's folder keeps the risk. Curves whose posterior has not
+    converged are left out, and counted. A posterior is compared with the exact one of the same
+    curves: Pareto's k of the weights that would correct it, the log score that it loses, and for
+    the first 100 of them the accuracy of a classifier that tells both apart (C2ST, 0.5 is perfect)
+    and how far means and standard deviations are off. Leave all of it out with --reference=false.
+
+    The tables are also written to evaluation.json in the run's folder, and with pictures into its
+    report.html.
+    """
+    check_output_file("json", flag_values.json)
+    from tfmat.identification.networks import read_sidecar
+    from tfmat.launch.runtime import prepare_tensorflow
+
+    read_sidecar(
+        flag_values.workdir
+    )  # a run that is not there is named before TensorFlow is loaded
+
+    # Blocks of curves are answered side by side.
+    prepare_tensorflow(one_thread_an_operation=True)
+    from tfmat.console import open_console, progress_bar
+    from tfmat.data.dataset import PackedDataset
+    from tfmat.files import write_json
+    from tfmat.identification.evaluate import evaluate, find_test_data
+    from tfmat.identification.identifier import Identifier
+    from tfmat.report.pages import write_training_report
+    from tfmat.report.run_files import write_evaluation
+    from tfmat.report.tables import (
+        coverage_table,
+        evaluation_table,
+        exact_table,
+        posterior_table,
+        reference_bins_table,
+        reference_table,
+    )
+    from tfmat.workflow.fronts import know_fits
+
+    workdir = pathlib.Path(flag_values.workdir)
+    identifier = Identifier.open(workdir)
+    dataset = PackedDataset.open(find_test_data(workdir, flag_values.data_dir))
+    know_fits(identifier, dataset)
+    with progress_bar("evaluating", "curves") as progress:
+        evaluation = evaluate(identifier, dataset, progress)
+    if flag_values.reference:
+        evaluation = _with_reference(evaluation, identifier, dataset, flag_values.num_reference)
+    content = evaluation.to_json()
+    write_evaluation(workdir, content, **evaluation.arrays(dataset))
+    report = write_training_report(workdir)
+    if flag_values.json is not None:
+        write_json(flag_values.json, content)
+    console = open_console()
+    console.print(evaluation_table(content))
+    if content["coverage"]:
+        console.print(coverage_table(content))
+    if content["posterior"]:
+        console.print(posterior_table(content))
+        if content["posterior"].get("exact"):
+            console.print(exact_table(content))
+    if content["reference"]:
+        console.print(reference_table(content))
+        console.print(reference_bins_table(content))
+    console.print(f"report: {report}", soft_wrap=True, markup=False)
+    return 0
+
+
+def _with_reference(
+    evaluation: "Evaluation", identifier: "Identifier", dataset: "PackedDataset", num_curves: int
+) -> "Evaluation":
+    """The evaluation with the reference, or, where there can be none, without it and with a word about why."""
+    from tfmat.console import printable, progress_bar
+    from tfmat.identification.evaluate import add_reference
+    from tfmat.identification.posterior_comparison import compare_posteriors
+
+    try:
+        with progress_bar("working out the best possible accuracy", "curves") as progress:
+            evaluation = add_reference(evaluation, identifier, dataset, num_curves, progress)
+        if evaluation.posterior is not None:
+            with progress_bar("comparing with exact posteriors", "curves") as progress:
+                exact = compare_posteriors(identifier, dataset, num_curves, progress)
+            posterior = {**evaluation.posterior, "exact": exact}
+            evaluation = dataclasses.replace(evaluation, posterior=posterior)
+    except InputError as error:
+        print(printable(error), file=sys.stderr)
+    return evaluation
+
+
+# --------------------------------------------------------------------------------------------------
+# `tfmat report`.
+
+# For a scaling study; the names are those of `tfmat.scaling.measurements.Assumptions`.
+_OF_STUDIES = (
+    number("price_per_hour", None, "of one worker's device, in any currency"),
+    number("watts_a_worker", None, "electric power of one worker, where it was not measured"),
+    number("target_val_loss", None, "accuracy up to which time and cost are counted"),
+    number("network_latency", None, "seconds, of the network between nodes, where it was not measured"),
+    number("network_bytes_per_second", None, "of that network"),
+    text("baseline_hardware", None, "divide by the single worker of this hardware instead of the same one"),
+)  # fmt: skip
+
+
+@command(
+    {
+        "input": (text("workdir", "runs/quickstart", "folder of the run or study"),),
+        "for a scaling study": _OF_STUDIES,
+    },
+    no_argument="; name the run with --workdir={}",
+)
+def report(flag_values: FlagValues, arguments: list[str]) -> int:
+    """Writes the report on a run or a scaling study: one HTML page that opens offline, with a verdict
+    in plain words.
+
+        tfmat report --workdir=runs/quickstart
+        tfmat report --workdir=runs/scaling --price_per_hour=2.5 --watts_a_worker=300
+
+    The page of a run, report.html in its folder, says first how good the network is and by which
+    rules; then its accuracy for each parameter beside the best that is possible, which curves are
+    hard, an example, when classical fitting is the better choice, how the training went, and what
+    the run was made with. Its pictures are also in figures/.
+
+    `tfmat train` and `tfmat evaluate` write it by themselves; this command makes it again from the
+    files in the folder, at any time: also while the run goes on, or after it was interrupted.
+
+    The page of a study, scaling_report.html, says what several workers bought and where the time
+    went, and predicts more workers. Its flags are kept in
+    the folder for the next page.
+    """
+    names = [flag.name for flag in _OF_STUDIES]
+    given = {name: flag_values[name].value for name in names if flag_values[name].value is not None}
+    from tfmat.scaling.measurements import is_study
+
+    if is_study(flag_values.workdir):
+        from tfmat.scaling.pages import write_scaling_report
+
+        print(write_scaling_report(flag_values.workdir, given)[0])
+        return 0
+    if given:
+        raise InputError(
+            f"--{next(iter(given))} is for a scaling study, and {flag_values.workdir} is none; leave it out"
+        )
+    from tfmat.report.pages import write_training_report
+
+    print(write_training_report(flag_values.workdir))
+    return 0
+
+
+# --------------------------------------------------------------------------------------------------
+# `tfmat tune`.
+
+
+@command(
+    {
+        "search": (
+            *config_flags("configs/tune.py"),
+            text("workdir", "runs/tune", "folder of the search"),
+            switch("status", False, "show where the search stands"),
+            whole("max_trials", None, "trials, instead of the config's"),
+            whole("num_workers", 1, "trials side by side; they share the cores (slurm: elements of the job array)", 1),
+            whole("first_worker", 0, "name of the first", 0),
+            text("lease", "60s", "a worker on another machine that gives no sign for so long counts as dead"),
+        ),
+        "trials": (
+            text("data_dir", "data", "of the trials: folder of data sets, or one"),
+            text("backend", "single", "of the trials: single, horovod, dtensor"),
+            switch("trial_reports", False, "measure each trial's network on the test curves, and write its report"),
+            text("trial_launcher", "", "what starts a trial of several ranks, such as 'mpirun -np 2'"),
+            text(
+                "trial_command", "",
+                "a command instead of tfmat train; {config}, {workdir}, {seed} in it are replaced (docs/tuning.md)",
+            ),
+        ),
+        "on a cluster": (
+            *LAUNCHER,
+            switch("one_job", False, "slurm: all workers in one job on one node, instead of a job array"),
+        ),
+    },
+    no_argument="; flags look like --workdir=runs/tune",
+    shows_config=False,  # a file with get_search() loads TensorFlow
+)  # fmt: skip
+def tune(flag_values: FlagValues, arguments: list[str]) -> int:
+    """searches hyper-parameters that suit the batch, the optimizer or the machine, and can be left
+    alone over night.
+
+      tfmat tune --config=configs/tune.py --workdir=runs/tune --num_workers=2
+      tfmat tune --status --workdir=runs/tune          trials, best, workers, time left; writes the page and the CSV
+      tfmat train --config=runs/tune/best.py           train with what was found
+      tfmat tune --config=configs/tune.py --workdir=runs/tune --max_trials=60      a finished search, extended
+      tfmat tune --config=configs/tune.py --launcher=slurm --num_workers=8 --time_limit=4:00:00
+
+    The config file says with get_search() what is searched (docs/tuning.md). Each trial is an
+    ordinary `tfmat train` in WORKDIR/trials/NUMBER/seed-0. Ctrl-C, SIGTERM and SIGUSR1 save every
+    trial (exit status 75); the same command goes on, also after a kill or a power failure: no trial
+    that has ended is repeated. A search that has ended does nothing.
+    """
+    if flag_values.status:
+        return _show_search(flag_values.workdir)
+    check_output_folder("workdir", flag_values.workdir)
+    lease = _lease(flag_values.lease)
+    from tfmat.tuning.definition import Options, load_search
+    from tfmat.tuning.search import run_search
+
+    base, search = load_search(flag_values.config, overrides(flag_values), flag_values.max_trials)
+    _check_trials(flag_values, base)
+    if wants_slurm(flag_values):
+        _submit_search(flag_values)
+        return 0
+    options = Options(
+        data_dir=flag_values.data_dir,
+        backend=flag_values.backend,
+        trial_launcher=flag_values.trial_launcher,
+        trial_command=flag_values.trial_command,
+        lease=lease,
+        reports=flag_values.trial_reports,
+    )
+    run_search(
+        base,
+        search,
+        workdir=flag_values.workdir,
+        options=options,
+        num_workers=flag_values.num_workers,
+        first_worker=flag_values.first_worker,
+    )
+    return 0
+
+
+def _lease(said: str) -> float:
+    from tfmat.config import seconds_of
+
+    seconds = None
+    with contextlib.suppress(InputError):
+        seconds = seconds_of(said)
+    if not seconds:
+        raise InputError(f"--lease={said} is no time; give seconds or minutes: 60s, 5m")
+    return seconds
+
+
+def _check_trials(flag_values: FlagValues, base: "Config") -> None:
+    """Refuses what no trial could be run with, before there is one."""
+    from tfmat.launch.processes import Processes
+    from tfmat.workflow import plan_job
+
+    if flag_values.trial_command:
+        try:
+            flag_values.trial_command.format(config="", workdir="", seed=0)
+        except (KeyError, IndexError, ValueError) as error:
+            raise InputError(
+                f"--trial_command: {error!s} is no place to fill in; valid: {{config}}, {{workdir}}, {{seed}}"
+            ) from error
+        return
+    several = number_of_ranks(flag_values, flag_values.backend) > 1 or flag_values.trial_launcher
+    ranks = 2 if several else 1  # how many does not matter here
+    plan_job(
+        base.copy_and_resolve_references(),  # where --data_dir is one data set, that is written into it
+        workdir=str(pathlib.Path(flag_values.workdir) / "trials" / "none"),
+        data_dir=flag_values.data_dir,
+        backend=flag_values.backend,
+        processes=Processes(size=ranks, local_size=ranks, launcher="mpirun" if several else "none"),
+    )
+
+
+def _submit_search(flag_values: FlagValues) -> None:
+    """The search as a job array, worker i its element i; or as one job with all workers."""
+    workdir, site = flag_values.workdir, site_of_flags(flag_values)
+    ranks = number_of_ranks(flag_values, flag_values.backend)
+    command = own_command("tune", flag_values, site.python)
+    if ranks > 1 and not flag_values.trial_launcher:
+        mpirun, srun = (
+            f"mpirun -np {ranks} --bind-to none",
+            f"srun --mpi={site.mpi} --ntasks={ranks}",
+        )
+        command += (f"--trial_launcher={mpirun if site.launcher == 'mpirun' else srun}",)
+    if flag_values.one_job and ranks > 1 and flag_values.num_workers > 1:
+        raise InputError(
+            "--one_job is for trials of one process; leave it out: the array has a job for each worker"
+        )
+    array = None
+    if not flag_values.one_job:
+        array = flag_values.num_workers
+        command = tuple(word for word in command if not word.startswith("--num_workers="))
+        command += ("--num_workers=1", "--first_worker={array_index}")
+    job = job_of_flags(
+        flag_values,
+        name=f"tfmat-{pathlib.Path(workdir).name}",
+        folder=pathlib.Path(workdir),
+        site=site,
+        command=command,
+        ranks=ranks,
+        starts_ranks=True,
+        array=array,
+    )
+    launch(job, site, dry_run=flag_values.dry_run)
+
+
+def _show_search(workdir: str) -> int:
+    from tfmat.console import open_console
+    from tfmat.report.tables import tuning_tables
+    from tfmat.tuning.definition import read_state
+    from tfmat.tuning.workers import summarize, trial_rows, write_results
+
+    state = read_state(workdir)
+    console = open_console()
+    for table in tuning_tables(summarize(workdir, state).to_json(), trial_rows(state)):
+        console.print(table)
+    for path in write_results(workdir):
+        print(path)
+    return 0
+
+
+# --------------------------------------------------------------------------------------------------
+# `tfmat layouts`.
+
+_PARTS = ("weights", "gradients", "slots")
+
+
+@command(
+    {
+        "network and devices": (
+            *config_flags("configs/quickstart.py"),
+            choice(
+                "backend", ("dtensor", "horovod", "mpi"), "whose devices or processes these are"
+            ),
+        ),
+        "output": (switch("json", False, "print JSON instead of tables"),),
+    },
+    no_argument="; flags look like --config.mesh=batch:2,model:2",
+)
+def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
+    """shows how a config's network would lie on a mesh of devices, in stages or over processes, and
+    what is exchanged.
+
+    Nothing is trained, and the mesh may be larger than this machine. For each variable: shape,
+    layout (for each dimension the axis of the mesh that divides it, - where it is whole), and the
+    bytes of weights, gradients and optimizer slots on each device. Below: the exchanges of one
+    training step, by arithmetic. docs/dtensor.md explains both. For a mesh with the axis `stage`
+    (docs/large_networks.md): the layers of each stage, what a process holds, and what it sends in a
+    step. With --backend=horovod or mpi, which share batches over as many processes as the axis
+    `batch` says: the same for each process, with config.zero_stage.
+
+    Examples:
+      tfmat layouts --config.mesh=batch:2,model:2
+      tfmat layouts --config=configs/wide.py --config.mesh=model:2
+      tfmat layouts --config=configs/wide.py --config.mesh=batch:4 --config.zero_stage=3 --json
+      tfmat layouts --config=configs/wide.py --config.mesh=batch:2,stage:2 --config.micro_batches=8
+      tfmat layouts --config=configs/wide.py --backend=mpi --config.mesh=batch:4 --config.zero_stage=2
+    """
+    config = read_config(flag_values)
+    from tfmat.backends.options import backend_options, has_stages
+    from tfmat.curves.records import RecordForm
+    from tfmat.workflow import curve_settings
+
+    options = backend_options(config)
+    settings = curve_settings(config)
+    num_outputs = len(settings.build_law().identified)
+    from tfmat.launch.runtime import prepare_tensorflow
+
+    prepare_tensorflow(own_program=True)
+    network: dict[str, Any] = {
+        "num_outputs": num_outputs,
+        "inputs": RecordForm.of(settings).network(),
+    }
+    if has_stages(options.mesh):
+        return _show_stages(config, options, network, flag_values.json)
+    if flag_values.backend != "dtensor":
+        return _show_processes(config, options, flag_values.backend, network, flag_values.json)
+    from tfmat.backends.layouts import collectives_of_step
+    from tfmat.backends.options import check_dtensor
+    from tfmat.backends.planning import plan_of_config
+
+    check_dtensor(config, options)
+    plan, footprints = plan_of_config(config, options, **network)
+    notices = list(plan.notices)
+    if config.layouts:
+        notices.append(
+            "the exchanges of activations are an estimate here: DTensor chooses some layouts between layers itself"
+        )
+    collectives = collectives_of_step(plan, config.global_batch_size)
+    if flag_values.json:
+        _print_layouts_as_json(plan, footprints, collectives, notices)
+    else:
+        _print_tables(plan, footprints, collectives, notices, config.global_batch_size)
+    return 0
+
+
+def _show_stages(
+    config: "Config", options: "BackendOptions", network: dict[str, Any], as_json: bool
+) -> int:
+    from tfmat.backends.options import check_stages
+    from tfmat.backends.pipeline import plan_stages
+    from tfmat.console import open_console
+
+    # As on a machine with as many processes.
+    processes = dataclasses.replace(options.processes, size=options.mesh.num_devices)
+    check_stages(config, dataclasses.replace(options, processes=processes), "mpi")
+    plan = plan_stages(config, options, **network)
+    if as_json:
+        content = {"mesh": str(options.mesh), **dataclasses.asdict(plan)}
+        print(json.dumps(content, indent=2, ensure_ascii=False))
+        return 0
+    console = open_console(100)
+    console.print(
+        f"mesh {options.mesh}; a batch of {config.global_batch_size} examples in {plan.micro_batches} micro-batches of "
+        f"{plan.micro_batch_size}; bytes in each process:",
+        markup=False,
+    )
+    table = _table(
+        console, ("stage", "right"), ("layers", "left"), *((part, "right") for part in _PARTS),
+        ("activations, gpipe", "right"), ("1f1b", "right"),
+    )  # fmt: skip
+    exchanges = _table(
+        console, ("stage", "right"), ("messages a step", "right"), ("bytes sent", "right"),
+        ("bytes of gradients summed over batch", "right"),
+    )  # fmt: skip
+    for i, stage in enumerate(plan.stages, start=1):
+        held = (getattr(stage, part) for part in _PARTS)
+        numbers = (f"{number:,}" for number in (*held, *stage.activations.values()))
+        table.add_row(str(i), f"{stage.layers[0]} to {stage.layers[-1]}", *numbers)
+        sent = (stage.messages, stage.sent, stage.summed)
+        exchanges.add_row(str(i), *(f"{number:,}" for number in sent))
+    console.print(table)
+    console.print(exchanges)
+    console.print(
+        f"bubble in theory: {100 * plan.bubble:.1f} % of a step, (stages - 1) / (micro_batches + stages - 1), where "
+        "all stages take equally long",
+        markup=False,
+        soft_wrap=True,
+    )
+    for notice in plan.notices:
+        console.print(f"note: {notice}", markup=False, soft_wrap=True)
+    return 0
+
+
+def _show_processes(
+    config: "Config",
+    options: "BackendOptions",
+    backend: str,
+    network: dict[str, Any],
+    as_json: bool,
+) -> int:
+    from tfmat.backends.options import BATCH, check_config_for
+    from tfmat.backends.planning import plan_processes
+    from tfmat.console import open_console
+
+    mesh = options.mesh
+    workers = mesh.size(BATCH)
+    if mesh.num_devices != workers:
+        raise InputError(
+            f"mesh {mesh}: the processes of --backend={backend} share batches, and stages; give {BATCH}:NUMBER, or "
+            "use --backend=dtensor"
+        )
+    if config.compression not in ("none", "fp16"):
+        raise InputError(
+            f"compression={config.compression} is not planned, since what it sends depends on the gradients' shapes; "
+            "metrics.jsonl of a run tells bytes_sent_per_step"
+        )
+    # As on a machine with as many processes.
+    processes = dataclasses.replace(options.processes, size=workers)
+    check_config_for(backend, config, dataclasses.replace(options, processes=processes))
+    footprints, collectives = plan_processes(config, options, workers, **network)
+    notices = []
+    if config.local_steps > 1:
+        notices.append(f"the workers exchange once in {config.local_steps} steps")
+    if config.offload != "none":
+        notices.append("the slots are on the disk of each process, not in its memory")
+    if config.model.batch_normalization == "synchronized" and workers > 1:
+        notices.append("the sums of batch normalisation over the processes are left out")
+    if as_json:
+        content = {
+            "backend": backend,
+            "processes": workers,
+            "zero_stage": config.zero_stage,
+            **_layouts_to_json(footprints, collectives, notices),
+        }
+        print(json.dumps(content, indent=2, ensure_ascii=False))
+        return 0
+    console = open_console(100)
+    console.print(
+        f"{workers} process{'es' if workers > 1 else ''} of --backend={backend}, zero_stage={config.zero_stage}; bytes "
+        "in each process:",
+        markup=False,
+        soft_wrap=True,
+    )
+    _print_variables(console, footprints)
+    _print_exchanges(console, collectives, notices, config.global_batch_size, "in each process")
+    return 0
+
+
+def _print_layouts_as_json(
+    plan: "Plan",
+    footprints: Sequence["Footprint"],
+    collectives: Sequence["Collective"],
+    notices: list[str],
+) -> None:
+    content = {
+        "mesh": str(plan.mesh),
+        "zero_stage": plan.zero_stage,
+        **_layouts_to_json(footprints, collectives, notices),
+    }
+    print(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def _layouts_to_json(
+    footprints: Sequence["Footprint"], collectives: Sequence["Collective"], notices: list[str]
+) -> dict[str, Any]:
+    return {
+        "variables": [dataclasses.asdict(footprint) for footprint in footprints],
+        "collectives": [
+            {**dataclasses.asdict(collective), "sent_in_ring": collective.sent_in_ring}
+            for collective in collectives
+        ],
+        "notices": notices,
+    }
+
+
+def _print_tables(
+    plan: "Plan",
+    footprints: Sequence["Footprint"],
+    collectives: Sequence["Collective"],
+    notices: list[str],
+    batch_size: int,
+) -> None:
+    from tfmat.console import open_console
+
+    console = open_console(100)
+    devices = plan.mesh.num_devices
+    console.print(
+        f"mesh {plan.mesh}, {devices} device{'s' if devices > 1 else ''}, zero_stage={plan.zero_stage}; "
+        "bytes on each device:",
+        markup=False,
+    )
+    _print_variables(console, footprints, plan)
+    _print_exchanges(console, collectives, notices, batch_size, "on each device")
+
+
+def _print_exchanges(
+    console: "Console",
+    collectives: Sequence["Collective"],
+    notices: list[str],
+    batch_size: int,
+    place: str,
+) -> None:
+    console.print(f"\nexchanges of one step of {batch_size} examples, bytes {place}:")
+    if collectives:
+        _print_collectives(console, collectives)
+    else:
+        console.print("  none")
+    for notice in notices:
+        console.print(f"note: {notice}", markup=False, soft_wrap=True)
+
+
+def _print_variables(
+    console: "Console", footprints: Sequence["Footprint"], plan: "Plan | None" = None
+) -> None:
+    """A row for each; with layouts where there is a plan of them."""
+    from tfmat.backends.layouts import format_spec
+
+    headings = ["layout"] if plan else []
+    if plan and plan.zero_stage:
+        headings.append("slots' layout")
+    table = _table(
+        console,
+        *((heading, "left") for heading in ("variable", "shape", *headings)),
+        *((part, "right") for part in _PARTS),
+    )
+    for footprint in footprints:
+        table.add_row(
+            footprint.path.removeprefix("curve_to_parameters/"),
+            " × ".join(map(str, footprint.shape)) or "number",
+            *[format_spec(footprint.layout), format_spec(footprint.slots_layout)][: len(headings)],
+            *(f"{getattr(footprint, part):,}" for part in _PARTS),
+        )
+    sums = (f"{sum(getattr(footprint, part) for footprint in footprints):,}" for part in _PARTS)
+    table.add_row("together", "", *[""] * len(headings), *sums)
+    console.print(table)
+
+
+def _print_collectives(console: "Console", collectives: Sequence["Collective"]) -> None:
+    table = _table(
+        console,
+        ("exchange", "left"), ("over", "left"), ("what", "left"), ("tensors", "right"), ("bytes", "right"),
+        ("sent in a ring", "right"),
+    )  # fmt: skip
+    for one in collectives:
+        over = f"{one.axis}:{one.devices}"
+        numbers = (f"{number:,}" for number in (one.tensors, one.bytes, one.sent_in_ring))
+        table.add_row(one.kind, over, one.what, *numbers)
+    console.print(table)
+
+
+def _table(console: "Console", *columns: tuple[str, str]) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False)
+    for heading, side in columns:
+        table.add_column(heading, justify="right" if side == "right" else "left")
+    return table

@@ -2,10 +2,7 @@
 
 import json
 
-from absl import flags
-
-from tfmat.cli import doctor
-from tfmat.cli.flags import define
+from tfmat.cli.machines import doctor
 from tfmat.launch.doctor import Finding
 
 FINDINGS = [
@@ -17,8 +14,7 @@ FINDINGS = [
 
 def _run(capsys, monkeypatch, *arguments):
     monkeypatch.setattr("tfmat.launch.doctor.examine", lambda: FINDINGS)
-    flag_values = flags.FlagValues()
-    define(flag_values, doctor.FLAGS)
+    flag_values = doctor.define()
     status = doctor.run(flag_values, flag_values(["doctor", *arguments])[1:])
     return status, capsys.readouterr().out
 

@@ -9,10 +9,8 @@ import sys
 
 import numpy as np
 import pytest
-from absl import flags
 
-from tfmat.cli import laws
-from tfmat.cli.flags import define
+from tfmat.cli.data import laws
 from tfmat.errors import InputError
 from tfmat.materials import LAWS, History, find_law
 from tfmat.materials.registry import MONOTONIC_LAWS
@@ -22,8 +20,7 @@ _GUIDE = pathlib.Path(__file__).parents[2] / "docs" / "adding_a_law.md"
 
 def _run(capsys, *arguments):
     """Exit status and standard output of `tfmat laws ARGUMENTS`."""
-    flag_values = flags.FlagValues()
-    define(flag_values, laws.FLAGS)
+    flag_values = laws.define()
     status = laws.run(flag_values, flag_values(["laws", *arguments])[1:])
     return status or 0, capsys.readouterr().out
 
@@ -158,11 +155,7 @@ def test_terminal_of_80_columns_holds_every_line():
     """Under a terminal (a pty) no line is longer than its 80 columns."""
     import pty
 
-    code = (
-        "from absl import flags; from tfmat.cli import laws; from tfmat.cli.flags import define; "
-        "f = flags.FlagValues(); define(f, laws.FLAGS); "
-        "laws.run(f, f(['laws'])[1:])"
-    )
+    code = "from tfmat.cli.main import main; main(['laws'])"
     leader, follower = pty.openpty()
     environment = {
         **os.environ,
@@ -193,9 +186,8 @@ def test_terminal_of_80_columns_holds_every_line():
 
 def test_laws_need_no_tensorflow():
     code = (
-        "import sys; from absl import flags; from tfmat.cli import laws; from tfmat.cli.flags import define; "
-        "f = flags.FlagValues(); define(f, laws.FLAGS); "
-        "laws.run(f, ['voce']) if f(['laws']) else 0; sys.exit('tensorflow' in sys.modules)"
+        "import sys; from tfmat.cli.main import main; "
+        "sys.exit(main(['laws', 'voce']) or 'tensorflow' in sys.modules)"
     )
     result = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True

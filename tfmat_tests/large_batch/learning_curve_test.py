@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tfmat.cli.learning_curve import lines
 from tfmat.cli.main import main
+from tfmat.cli.studies import learning_curve_lines
 from tfmat.config import load_config
 from tfmat.files import read_json, write_json
 from tfmat.large_batch.batch_sweep import at_batch
@@ -150,7 +150,7 @@ def test_curves_and_width_for_a_wanted_error():
     assert largest["parameters"]["value"] == pytest.approx(20_200 / 0.03, rel=0.05)
     assert largest["width"]["value"] == pytest.approx(20_200 / 0.03 / 1e5, rel=0.05)
     assert endless["parameters"]["value"] == pytest.approx(20_200 / 0.28, rel=0.05)
-    said = lines("G", law, content)
+    said = learning_curve_lines("G", law, content)
     assert said[0].startswith("G: falls as curves^-1.00 (")
     assert said[1].startswith(
         "  width 0.5 (51,000 parameters): no number of curves gives η ≤ 1.3; try a longer"
@@ -163,10 +163,10 @@ def test_curves_and_width_for_a_wanted_error():
 
 def test_an_answer_far_away_is_told_to_be_a_guess():
     content = content_of(1.22 + 1e4 / 1e6)
-    said = lines("G", content["laws"]["G"], content)
+    said = learning_curve_lines("G", content["laws"]["G"], content)
     assert "a guess, more than 10 times the 40,000 curves that were measured" in said[2]
     content = content_of(1.019)
-    said = lines("G", content["laws"]["G"], content)
+    said = learning_curve_lines("G", content["laws"]["G"], content)
     assert all("no number of curves gives η ≤ 1.019" in line for line in said[1:4])
     assert said[4:] == [
         "  with 40,000 curves: no width gives η ≤ 1.019",
@@ -177,7 +177,7 @@ def test_an_answer_far_away_is_told_to_be_a_guess():
 def test_runs_below_the_limit_of_the_fit_are_told():
     content = content_of(1.3)
     content["laws"]["G"]["networks"][0]["reached"] = 1.1
-    said = lines("G", content["laws"]["G"], content)
+    said = learning_curve_lines("G", content["laws"]["G"], content)
     assert said[1].startswith("  note: width 0.5 already came below the limit of the fit")
 
 
