@@ -1,4 +1,4 @@
-"""What networks learn from: `tfmat laws`, `generate`, `emulate` and `clean`."""
+"""Laws and data sets, from which networks learn: `tfmat laws`, `generate`, `emulate` and `clean`."""
 
 import collections
 import dataclasses
@@ -74,7 +74,7 @@ def laws(flag_values: FlagValues, arguments: list[str]) -> int | None:
     """Lists the material laws: formula, parameters with units and ranges, source; or the test
     programmes.
 
-    A name shows one law in detail and tries it out at the corners of its ranges; a file shows a law
+    A name shows one law in detail and tries it out at the corners of its ranges. A file shows a law
     of your own, before you make a million curves with it. --plot draws some simulated records of
     it, test by test.
 
@@ -375,7 +375,7 @@ _OBSERVATION = {
     "yield_spread": "half the spread of ln(yield stress) in the specimen",
 }
 _NOISE = ("noise_mpa", "noise_relative")
-# What copies of curves take; what an import, a simulator, and a data set that is there already. All other flags decide
+# Flags that copies of curves take; an import, a simulator, and a data set that is there already. All others decide
 # about simulated curves of a law.
 _COPIES = ("copies", "seed", "max_strain", *_NOISE, *_OBSERVATION)
 _IMPORT, _REPAIR = ("from", "law", "fix", *_COPIES), ("data_dir", "num_threads")
@@ -438,11 +438,10 @@ def generate(flag_values: FlagValues, arguments: list[str]) -> int | None:
     shard and makes a damaged one again.
 
     A specimen whose curve takes a program, a finite-element solver say, is a folder with
-    simulator.toml: --simulator runs it --num_runs times, as many at once as there are processors
-    (--num_threads), and makes a data set of noisy copies of the runs. Runs are stored: what was run
-    is not run again, and a larger --num_runs adds to it (docs/finite_elements.md). With
-    --launcher=slurm they are made by a job array, each of whose --num_workers elements makes a
-    share.
+    simulator.toml (docs/finite_elements.md). --simulator runs it --num_runs times, as many at once
+    as there are processors (--num_threads), and makes a data set of noisy copies. Runs are stored
+    and not made again; a larger --num_runs adds to them. With --launcher=slurm a job array makes
+    them, each of its --num_workers elements a share.
 
     Examples:
       tfmat generate --law=hahn_tsai --num_curves=1000000 --noise_mpa=1.0 --seed=0
@@ -454,13 +453,13 @@ def generate(flag_values: FlagValues, arguments: list[str]) -> int | None:
       tfmat generate --simulator=my_model --num_runs=3000 --launcher=slurm --num_workers=30 --time_limit=2:00:00
       tfmat generate --data_dir=data/hahn_tsai-1000000-1a2b3c4d     (checks and repairs this data set)
 
-    Your own curves: a .npz file with the arrays strain and stress [curves, points] (stress in MPa,
-    NaN after a curve's end), parameters [curves, P], names [P], units [P], and optionally low, high
-    and scale ('linear' or 'log') [P]; or a .parquet file with one row a curve, list columns strain
-    and stress, and columns named like 'G0 [MPa]'. With --law the names are that law's, and answers
-    can be simulated again. Curves that do not have 200 points are resampled. Without --law they may
-    be copied, each copy with what a laboratory adds: noise, wrong zeroes, slack, a machine that
-    gives way.
+    Your own curves are a .npz or a .parquet file. The former has the arrays strain and stress
+    [curves, points] (stress in MPa, NaN after a curve's end), parameters [curves, P], names [P],
+    units [P]. It may have low, high and scale ('linear' or 'log') [P], too. The latter has one row
+    a curve, list columns strain and stress, and columns named like 'G0 [MPa]'. With --law the names
+    are that law's, and answers can be simulated again. Curves that do not have 200 points are
+    resampled. Without --law they may be copied, each copy with what a laboratory adds: noise, wrong
+    zeroes, slack, a machine that gives way.
     """
     if flag_values.simulator is not None:
         _generate_by_program(flag_values)
@@ -521,7 +520,7 @@ def _laboratory(flag_values: FlagValues) -> dict[str, Any]:
 
 
 def _choose(flag_values: FlagValues) -> "Callable[[Progress], PackedDataset]":
-    """What is to be done: repair one data set, pack a user's curves, or simulate."""
+    """Returns the task: repair one data set, pack a user's curves, or simulate."""
     from tfmat.curves.laboratory import Laboratory
     from tfmat.data.dataset import generate_dataset, is_dataset
     from tfmat.data.imported import import_dataset, repair_dataset
@@ -887,13 +886,13 @@ def _tell_runs(campaign: "Campaign", seconds: float, data_dir: pathlib.Path) -> 
     no_argument="; see `tfmat emulate --help`",
 )  # fmt: skip
 def emulate(flag_values: FlagValues, arguments: list[str]) -> None:
-    """Trains a network in place of a specimen's program: parameters -> the curve, as a law that every
+    """Trains an emulator of a specimen's program: parameters -> the curve, as a law that every
     command takes.
 
-    The runs are those of `tfmat generate --simulator`: stored ones are taken, missing ones are
+    It shares its runs with `tfmat generate --simulator`: stored ones are taken, missing ones are
     made. The law stands in a Python file, DATA_DIR/NAME_RUNS.py, which needs NumPy and tfmat alone.
     It has the parameters and the nuisances of the simulation, and the machine's stiffness and the
-    strain's zero where the description gives ranges of them; any number of curves is simulated with
+    strain's zero where the description gives ranges of them. Any number of curves is simulated with
     it in seconds, measured records have a likelihood, and posteriors are corrected and certified.
 
     Examples:
@@ -976,9 +975,9 @@ def clean(flag_values: FlagValues, arguments: list[str]) -> int:
       tfmat clean hahn_tsai-600000-1a2b3c4d            deletes this one
       tfmat clean --unused --yes                       deletes all that no run in --runs_dir uses, unfinished ones too
 
-    A data set that a run uses is deleted only with --yes: without it the run cannot go on or be
-    evaluated again, until `tfmat train` or `tfmat generate` makes the same one again. One that is
-    being written or trained on is never deleted, nor anything that is not a data set of tfmat. At a
+    A data set that a run uses is deleted only with --yes. The run then cannot go on or be evaluated
+    again, until `tfmat train` or `tfmat generate` makes the same one again. One that is being
+    written or trained on is never deleted, nor anything that is not a data set of tfmat. At a
     terminal it asks instead of wanting --yes.
     """
     from tfmat.data.dataset import is_dataset, stored_datasets

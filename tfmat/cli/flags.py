@@ -1,4 +1,4 @@
-"""What commands take: flags as data, those that several commands share, and places refused before any work is done."""
+"""Flags as data, those that several commands share, and places that are refused before any work is done."""
 
 import dataclasses
 import functools
@@ -96,7 +96,7 @@ class Command:
         return values
 
     def about(self) -> str:
-        """What the help says before the flags."""
+        """The help before the flags."""
         first, _, rest = (self.run.__doc__ or "").partition("\n")
         return f"{first}\n{textwrap.dedent(rest)}".strip()
 
@@ -124,7 +124,7 @@ def command(
 
 
 def _meaning(flag: flags.Flag) -> str:
-    """What a flag is for, with its default in brackets; empty where it has no help."""
+    """A flag's meaning, with its default in brackets; empty where it has no help."""
     # absl adds a sentence of its own for repeated flags, on a line of its own.
     said = flag.help.partition(";\n")[0]
     if said.startswith("(no help"):
@@ -146,7 +146,7 @@ _CONFIG = "config file; --config.KEY=VALUE changes a key"
 def config_flags(default: str, meaning: str = _CONFIG) -> tuple[Flag, Flag]:
     """`--config`, and what `rewrite` turns `--config.KEY=VALUE` into.
 
-    ml_collections' own flags read sys.argv and know only the keys that a file declares; here `ranges.NAME` and
+    ml_collections' own flags read sys.argv and know only the keys that a file declares. Here `ranges.NAME` and
     `fixed.NAME` depend on the law, and an unknown key is to be answered with the nearest valid one.
     """
     return text("config", default, meaning), repeated("config_override", "")

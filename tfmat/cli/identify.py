@@ -282,7 +282,7 @@ def _pooled(flag_values: FlagValues, results: "list[Identification]") -> "list[I
 
 
 # --------------------------------------------------------------------------------------------------
-# What `tfmat identify` reads and refuses: the curves or the tests of all files, by the flags that say how.
+# Reading and refusing: the curves or the tests of all files, by the flags that say how.
 
 
 def read_curves(
@@ -309,7 +309,7 @@ def _read(
     target: Any,
     flag_values: FlagValues,
 ) -> tuple[list[Any], int]:
-    """What `load` finds as the flags say, with its progress, and how many files were bad."""
+    """All that `load` finds as the flags say, with its progress, and how many files were bad."""
     from tfmat.console import progress_bar
     from tfmat.curves.axes import ReadingOptions
     from tfmat.curves.cleaning import CleaningOptions
@@ -378,7 +378,7 @@ def check_next_test(flag_values: FlagValues, sidecar: "Sidecar") -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# What `tfmat identify` leaves: tables on the terminal, a CSV file, and a picture per curve.
+# Results: tables on the terminal, a CSV file, and a picture per curve.
 
 
 _CERTIFICATE = (
@@ -661,7 +661,7 @@ def _print_steps(console: "Console", result: Mapping[str, Any]) -> None:
 # `tfmat identify --verify`: runs of a user's program at draws from the posterior, and how near they come.
 
 
-# Of a run's folder, where the runs of its verifications are stored.
+# RUNS: the folder in a run's folder where the runs of its verifications are stored.
 RUNS = "verified.runs"
 
 

@@ -134,7 +134,7 @@ def own_command(
 def launch(job: "SlurmJob", site: "Site", *, dry_run: bool) -> None:
     """Writes job.sh and submits it, and says how to watch it; with `dry_run` it prints the script only.
 
-    Of an array some of whose elements wait or run already, the others are submitted.
+    Where some elements of an array wait or run already, the others are submitted.
 
     Raises:
       InputError: no cluster can run the job, SLURM refuses it, or all of it waits or runs in this folder already.
@@ -227,7 +227,7 @@ _OF_MPIRUN = tuple(flag.name for flag in MPIRUN)
 
 
 def wants_mpirun(flag_values: FlagValues) -> bool:
-    """Whether `--launcher=mpirun` was given; InputError where its flags and those of a job are mixed up."""
+    """Whether `--launcher=mpirun` was given; InputError where its flags are mixed up with flags of a job."""
     wanted = flag_values.launcher == "mpirun"
     with_both = ("launcher", "ranks", "dry_run")
     for name in (

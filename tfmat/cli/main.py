@@ -71,7 +71,7 @@ COMMANDS = {
 # Width of a command's help.
 _COLUMNS = 100
 _SECONDS_FOR_RANK_0 = 3.0
-# What the loader of shared libraries says where memory is limited (glibc, elf/dl-map-segments.h and dl-load.c).
+# Texts of the loader of shared libraries says where memory is limited (glibc, elf/dl-map-segments.h and dl-load.c).
 _NO_MEMORY = re.compile("failed to map segment|[Cc]annot allocate memory(?! in static TLS)")
 # Seconds after which a lost interruption comes again: by then the destructor that swallowed it is done.
 _AGAIN_AFTER = 0.02
@@ -180,7 +180,7 @@ def _prepare_output() -> None:
 
 @contextlib.contextmanager
 def _log_on_stderr() -> Iterator[None]:
-    """What tfmat's modules log is shown, once: TensorFlow's libraries bring a handler of their own."""
+    """Shows the log of tfmat's modules, once: TensorFlow's libraries bring a handler of their own."""
     log, handler = logging.getLogger("tfmat"), StandardError()
     before = log.level, log.propagate
     log.setLevel(logging.INFO)
@@ -195,7 +195,7 @@ def _log_on_stderr() -> Iterator[None]:
 
 
 def _discard_output() -> None:
-    """What is still buffered goes nowhere: Python would try to write it at exit, and complain."""
+    """Lets what is still buffered go nowhere: Python would try to write it at exit, and complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -208,7 +208,7 @@ def console_main() -> None:
 
 
 def _let_rank_0_speak() -> None:
-    """What all ranks found wrong is said once: by the time the others would say it, mpirun or srun has ended them."""
+    """An error of all ranks is said once: by the time the others would say it, mpirun or srun has ended them."""
     from tfmat.launch.processes import find_processes
 
     with contextlib.suppress(InputError):
@@ -303,7 +303,7 @@ def _command_help(name: str, command: "Command", flag_values: flags.FlagValues) 
 
 
 class _CtrlC(KeyboardInterrupt):
-    """Ctrl-C. A plain KeyboardInterrupt in code that was made of text, as that of dataclasses is, would make Python end
+    """Ctrl-C. A plain KeyboardInterrupt in code that was made of text, as in dataclasses, would make Python end
     by SIGINT, whatever the status is (unhandled_keyboard_interrupt in pythonrun.c)."""
 
 
@@ -350,7 +350,7 @@ class Interruptions:
         self._listening = True
         # The signal that became Interrupted, or 0; later ones do not disturb the clearing up.
         self._raised: int = 0
-        # What is raised while the hook runs is lost for good.
+        # An exception that is raised while the hook runs is lost for good.
         self._in_hook = False
         self.other_hook = sys.unraisablehook
 

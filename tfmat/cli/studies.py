@@ -79,13 +79,13 @@ def scale(flag_values: FlagValues, arguments: list[str]) -> int:
       tfmat scale --launcher=slurm --nodes=4 --exclusive --time_limit=20     one job a point, on up to four nodes
 
     The config file has get_scaling() beside get_config(): backends, workers, batches, libraries,
-    meshes, networks and data sizes; configs/scaling.py is an example, tfmat/scaling/matrix.py
+    meshes, networks and data sizes. configs/scaling.py is an example; tfmat/scaling/matrix.py
     explains every key. One worker without any parallel library is measured beside the others, on as
     many processors a worker. Every result is on disk before the next run begins
-    (measurements.jsonl): a study that was interrupted or killed goes on when the same command is
-    given again, and new points of the config are added to it. What cannot be had here (no NCCL,
-    say) is left out, with the reason; what fails is told at the end, with its log. Runs beyond the
-    processors of the machine are marked oversubscribed. The page is scaling_report.html in
+    (measurements.jsonl). A study that was interrupted or killed goes on when the same command is
+    given again; new points of the config are added to it. Points that cannot be had here (no NCCL,
+    say) are left out, with the reason. Failures are told at the end, with their logs. Runs beyond
+    the processors of the machine are marked oversubscribed. The page is scaling_report.html in
     --workdir; `tfmat report --workdir=…` makes it again.
     """
     from tfmat.launch.restarts import missing_hosts, parse_hosts
@@ -124,7 +124,7 @@ def scale(flag_values: FlagValues, arguments: list[str]) -> int:
 
 
 def _jobs_of_study(flag_values: FlagValues, workdir: str) -> "tuple[SlurmJob, Site]":
-    """What all jobs have in common."""
+    """The part that all jobs have in common."""
     for name in _SAID_BY_CONFIG:
         if flag_values[name].present:
             raise InputError(
@@ -294,14 +294,14 @@ def learning_curve(flag_values: FlagValues, arguments: list[str]) -> int:
         tfmat learning_curve --data_dir=data/my_own_set      on the first curves of a data set of your own
 
     Every point is an ordinary run of the config in a folder of its own under --workdir. With
-    `train_for` in epochs each number of curves is seen as often, and the answer is for more curves
-    and as much longer a run; with steps or a time each run is as long, and fewer curves are seen
-    more often. The errors on test curves, which are the same for all, are fitted by error = limit +
-    A * curves^-alpha + B * parameters^-beta, one law for each material parameter, with 90 %
-    intervals. The error is eta, expected squared error over the smallest possible, where that is
-    known, else the root mean square in % of the parameter's range. The same command again goes on
-    where it was stopped, also with more numbers of curves, widths or seeds; what is done is not
-    repeated. Results: learning_curve.json, .csv, .png, .svg.
+    `train_for` in epochs all curves are seen as often, and the answer is for more curves and as
+    much longer a run. With steps or a time each run is as long, and fewer curves are seen more
+    often. The errors on test curves, which are the same for all, are fitted by error = limit + A *
+    curves^-alpha + B * parameters^-beta, one law for each material parameter, with 90 % intervals.
+    The error is eta, expected squared error over the smallest possible, where that is known, else
+    the root mean square in % of the parameter's range. The same command again goes on where it was
+    stopped, also with more numbers of curves, widths or seeds; what is done is not repeated.
+    Results: learning_curve.json, .csv, .png, .svg.
     """
     config = read_config(flag_values)
     workdir = output_folder(flag_values, "learning_curve-")
@@ -447,7 +447,7 @@ def noise_scale(flag_values: FlagValues, arguments: list[str]) -> int:
         tfmat noise_scale --workdir=runs/quickstart --big=20000 --groups=20     a narrower band late in a run
 
     At each checkpoint of the run (--config.checkpoint.keep=10 keeps more of them) the squared norm
-    of the gradient is measured with two batch sizes; their difference tells signal from noise
+    of the gradient is measured with two batch sizes. Their difference tells signal from noise
     (McCandlish et al. 2018, appendix A). It prints a table, and writes noise_scale.json and
     figures/noise_scale.png and .svg into the run's folder, which may still train.
 
@@ -514,16 +514,16 @@ def landscape(flag_values: FlagValues, arguments: list[str]) -> int:
         mpirun -np 2 tfmat landscape runs/quickstart          the ranks share the points
 
     The network of final.keras is moved along random directions, each filter by its own norm (Li et
-    al. 2018, arXiv:1712.09913; biases, and scales and shifts of normalisation layers, stay), and
-    its loss is measured on training and on test curves. The largest eigenvalues of the Hessian of
-    the training loss come from Lanczos iteration, its trace from Hutchinson's estimate, each with a
-    95 % interval; the sharpness is how far the loss rises in a ball of radius --sam_rho (Foret et
-    al. 2021), and in one that is measured in the filters' own norms (Kwon et al. 2021).
+    al. 2018, arXiv:1712.09913). Biases, and scales and shifts of normalisation layers, stay. Its
+    loss is measured on training and on test curves. The largest eigenvalues of the Hessian of the
+    training loss come from Lanczos iteration, its trace from Hutchinson's estimate, each with a 95
+    % interval. The sharpness is how far the loss rises in a ball of radius --sam_rho (Foret et al.
+    2021), and in one that is measured in the filters' own norms (Kwon et al. 2021).
 
     Written into each run's folder: landscape.json, landscape.csv, figures/landscape.png and .svg;
     the run's report shows it. Several runs also give landscapes.csv, .png and .svg in --workdir;
-    two with --between landscape_between.json and its table and pictures there. What is measured is
-    not measured again; a call that was stopped goes on.
+    two with --between landscape_between.json and its table and pictures there. Nothing is measured
+    twice; a call that was stopped goes on.
     """
     from tfmat.large_batch.landscape import LandscapeOptions, read_runs
 
@@ -553,7 +553,7 @@ def landscape(flag_values: FlagValues, arguments: list[str]) -> int:
 def _measure_landscapes(
     runs: "list[EndedRun]", options: "LandscapeOptions", folder: pathlib.Path, between: bool
 ) -> list[str]:
-    """What rank 0 prints; nothing on the others."""
+    """The lines that rank 0 prints; none on the others."""
     from tfmat.files import make_folder
     from tfmat.launch.processes import find_processes, processors_per_rank
     from tfmat.launch.runtime import prepare_tensorflow

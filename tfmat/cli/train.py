@@ -177,25 +177,25 @@ def evaluate(flag_values: FlagValues, arguments: list[str]) -> int:
         tfmat evaluate --workdir=runs/voce --data_dir=data/voce-1000000-1a2b3c4d --json=voce.json
 
     For each parameter: mean squared error of the label scaled to 0-1, mean absolute error in its
-    own unit, R²; for the curves: how far the re-simulated curve is from the noisy one, over its
+    own unit, R². For the curves: how far the re-simulated curve is from the noisy one, over its
     maximum stress and over the noise.
 
     For a network that gives intervals (model.uncertainty): the share of its 50, 90 and 95 %
     intervals that hold the truth. For one with a posterior (model.uncertainty=flow) also its log
-    score, the share of its joint regions of highest density that hold the truth, whether the
-    truth's ranks among its draws are evenly spread (simulation-based calibration), and so is its
-    distance from random points (TARP), z-scores and contraction.
+    score, z-scores, contraction, and the share of its joint regions of highest density that hold
+    the truth. Its calibration, too: whether the truth's ranks among its draws are evenly spread
+    (simulation-based calibration), and its distance from random points (TARP).
 
-    Then the reference, on the first --num_reference test curves: the Bayes risk, which is the mean
-    squared error that no method can beat on average, how many times that error the network makes
-    (η, 1 is perfect), and the same for classical least squares fitting (Levenberg-Marquardt); all
-    and by maximum strain, noise and number of points. The first time it takes seconds for laws of
-    two parameters, minutes for more and a second or two a record for laws with memory
-    (--num_reference=200); the data set's folder keeps the risk. Curves whose posterior has not
+    Then the reference, on the first --num_reference test curves: the Bayes risk, a mean squared
+    error that no method can beat on average. η is how many times that error the network makes (1 is
+    perfect). Classical least squares (Levenberg-Marquardt) has a η, too. Both are told of all
+    curves, and by maximum strain, noise and number of points. The first time it takes seconds for
+    laws of two parameters, minutes for more. Laws with memory take a second or two a record
+    (--num_reference=200). The data set's folder keeps the risk. Curves whose posterior has not
     converged are left out, and counted. A posterior is compared with the exact one of the same
-    curves: Pareto's k of the weights that would correct it, the log score that it loses, and for
-    the first 100 of them the accuracy of a classifier that tells both apart (C2ST, 0.5 is perfect)
-    and how far means and standard deviations are off. Leave all of it out with --reference=false.
+    curves: Pareto's k of the weights that would correct it, and the log score that it loses. The
+    first 100 also tell how far means and standard deviations are off, and the accuracy of a
+    classifier of both (C2ST, 0.5 is perfect). Leave all of it out with --reference=false.
 
     The tables are also written to evaluation.json in the run's folder, and with pictures into its
     report.html.
@@ -279,7 +279,7 @@ def _with_reference(
 # --------------------------------------------------------------------------------------------------
 # `tfmat report`.
 
-# For a scaling study; the names are those of `tfmat.scaling.measurements.Assumptions`.
+# For a scaling study; fields of `tfmat.scaling.measurements.Assumptions` have these names.
 _OF_STUDIES = (
     number("price_per_hour", None, "of one worker's device, in any currency"),
     number("watts_a_worker", None, "electric power of one worker, where it was not measured"),
@@ -305,16 +305,15 @@ def report(flag_values: FlagValues, arguments: list[str]) -> int:
         tfmat report --workdir=runs/scaling --price_per_hour=2.5 --watts_a_worker=300
 
     The page of a run, report.html in its folder, says first how good the network is and by which
-    rules; then its accuracy for each parameter beside the best that is possible, which curves are
-    hard, an example, when classical fitting is the better choice, how the training went, and what
-    the run was made with. Its pictures are also in figures/.
+    rules. Then come its accuracy for each parameter beside the best that is possible, curves that
+    are hard, and an example. At the end it says when classical fitting is the better choice, how
+    the training went, and what made the run. Its pictures are also in figures/.
 
-    `tfmat train` and `tfmat evaluate` write it by themselves; this command makes it again from the
-    files in the folder, at any time: also while the run goes on, or after it was interrupted.
+    `tfmat train` and `tfmat evaluate` write it by themselves. This command makes it again from the
+    files in the folder, at any time, also while the run goes on, or after it was interrupted.
 
     The page of a study, scaling_report.html, says what several workers bought and where the time
-    went, and predicts more workers. Its flags are kept in
-    the folder for the next page.
+    went, and predicts more workers. Its flags are kept in the folder for the next page.
     """
     names = [flag.name for flag in _OF_STUDIES]
     given = {name: flag_values[name].value for name in names if flag_values[name].value is not None}
@@ -520,12 +519,12 @@ def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
     what is exchanged.
 
     Nothing is trained, and the mesh may be larger than this machine. For each variable: shape,
-    layout (for each dimension the axis of the mesh that divides it, - where it is whole), and the
-    bytes of weights, gradients and optimizer slots on each device. Below: the exchanges of one
-    training step, by arithmetic. docs/dtensor.md explains both. For a mesh with the axis `stage`
-    (docs/large_networks.md): the layers of each stage, what a process holds, and what it sends in a
-    step. With --backend=horovod or mpi, which share batches over as many processes as the axis
-    `batch` says: the same for each process, with config.zero_stage.
+    layout, and the bytes of weights, gradients and optimizer slots on each device. A layout names
+    for each dimension the axis of the mesh that divides it, - where it is whole. Below: the
+    exchanges of one training step, by arithmetic. docs/dtensor.md explains both. For a mesh with
+    the axis `stage` (docs/large_networks.md): the layers of each stage, what a process holds, and
+    what it sends in a step. With --backend=horovod or mpi, which share batches over as many
+    processes as the axis `batch` says: the same for each process, with config.zero_stage.
 
     Examples:
       tfmat layouts --config.mesh=batch:2,model:2
