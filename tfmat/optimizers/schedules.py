@@ -2,6 +2,9 @@
 
 Every schedule begins with the same gradual warm-up (Goyal et al. 2017, arXiv:1706.02677, 2.2): at step s < W the rate
 is that of the schedule times `warmup_start + (1 - warmup_start) (s + 1) / W`.
+
+Keras's own schedules give other rates. CosineDecay's warm-up is one step behind, so that the first step moves nothing;
+PiecewiseConstantDecay has no warm-up and falls one step later.
 """
 
 import math
