@@ -3,10 +3,9 @@
     for batch in 75 150 300 750; do
         tfmat tune --config=configs/large_batch_search.py --config.global_batch_size=$batch --workdir=runs/batch_$batch
     done
-    .venv/bin/python tools/large_batch_study.py runs/batch_*
 
-The last command times what was found against the study's own recipe; docs/large_batch.md says what came of it. What all
-trials start from can be trained as it is:
+docs/large_batch.md says how what it found was timed against the study's own recipe, and what came of it. The start of
+all trials can be trained as it is:
 
     tfmat train --config=configs/large_batch_search.py
 """

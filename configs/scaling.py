@@ -39,19 +39,6 @@ def get_scaling() -> Matrix:
             Runs("horovod", workers=workers, batch_a_worker=sweep, global_batch_size=750),
             Runs("horovod", workers=2, collectives="gloo", batch_a_worker=(75, 750), rounds=2),
             Runs("dtensor", mesh="batch:2", batch_a_worker=(75, 750), rounds=2),
-            Runs(
-                "parameter_server",
-                workers=2,
-                updates=("asynchronous", "synchronous"),
-                batch_a_worker=(75, 750),
-                rounds=2,
-            ),
-            Runs(
-                ("mirrored", "multi_worker_mirrored"),
-                workers=2,
-                batch_a_worker=(75, 750),
-                rounds=2,
-            ),
             Runs("horovod", workers=2, model="large", batch_a_worker=(75, 750), rounds=2),
             # More workers than processors: marked so, since they say nothing of scaling.
             Runs("horovod", workers=2 * workers[-1], batch_a_worker=75, rounds=1),

@@ -115,10 +115,24 @@ def test_a_search_is_read_and_goes_on(older, capsys):
 
 def test_a_study_is_drawn_and_goes_on(older, capsys):
     file = older / "study" / "measurements.jsonl"
+    # Studies of that time also measured TensorFlow's own strategies.
+    one = json.loads(file.read_text().splitlines()[-1])
+    for backend, collectives in (
+        ("parameter_server", "asynchronous updates"),
+        ("mirrored", ""),
+        ("multi_worker_mirrored", ""),
+    ):
+        point = {**one["point"], "backend": backend, "collectives": collectives}
+        with file.open("a") as lines:
+            print(json.dumps({**one, "point": point, "ranks": []}), file=lines)
     measured = file.read_text().splitlines()
     call(capsys, "report", "--workdir=study")
     first_page = (older / "study" / "scaling_report.html").read_text()
     assert "2 workers" in first_page
+    assert "The parameter server&#39;s chief and server are two more processes" in first_page
+    table = (older / "study" / "scaling_points.csv").read_text()
+    for backend in ("parameter_server", "mirrored", "multi_worker_mirrored"):
+        assert f"\n{backend},2,50,25,weak," in table
     # It goes on as if here, whatever this machine is: what was measured on another one would be measured anew.
     machine = json.loads(measured[-1])["point"]["hardware"]
     config = (older / "study.py").read_text()

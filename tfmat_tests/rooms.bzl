@@ -27,9 +27,9 @@ ROOMS = {
     # These files lie beside the rooms of tests: tests of modules without a room.
     "outside_rooms": dict(tfmat = ["cli"], tests = ["report", "scaling", "tuning"]),
     "report": dict(tfmat = ["report"], light = True),
-    "scaling": dict(tfmat = ["cli", "scaling"], tests = ["launch", "report"], files = ["//tools"]),
+    "scaling": dict(tfmat = ["cli", "scaling"], tests = ["report"], files = ["//tools"]),
     "specimens": dict(tfmat = ["cli", "specimens"], files = ["//tools"]),
-    "tools": dict(tfmat = ["cli"], tests = ["specimens"], files = ["//configs", "//tools"]),
+    "tools": dict(tfmat = ["cli"], files = ["//configs", "//tools"]),
     "training": dict(tfmat = ["horovod", "report", "training"], tests = ["backends"]),
     "tuning": dict(tfmat = ["cli", "tuning"], tests = ["report"], files = ["//tools"]),
     "workflow": dict(tfmat = ["cli"], tests = ["report", "specimens"]),

@@ -1,6 +1,6 @@
 """Measures training: curves a second of the default network against other ways to train it, or the job around it.
 
-Or identification: how fast arrays are answered, and whether curves of other laws are told apart.
+Or identification: how fast arrays and cold commands are answered.
 
   tools/benchmark                                       all variants at batch 75 and 750, five rounds: 15 minutes
   tools/benchmark --with_torch --with_jax --json=a.json PyTorch and JAX too (installs them), and every raw sample
@@ -8,14 +8,9 @@ Or identification: how fast arrays are answered, and whether curves of other law
   tools/benchmark --part=job                            a million curves: generation, first step, epochs, memory
   tools/benchmark --part=horovod --with_mpi4py          two ranks against two processes alone: ten minutes
   tools/benchmark --part=horovod --ranks=4              the same with four
-  tools/benchmark --part=counters --rounds=300          what measuring itself adds to a step: some minutes
-  tools/benchmark --part=heads --batch_sizes=150        what a head adds to a step: two minutes
-  tools/benchmark --part=dtensor                        meshes of CPU devices against one: ten minutes a round
+  tools/benchmark --part=tf_distribute                  TensorFlow's own strategies against one worker: ten minutes
   tools/benchmark --part=identify                       curves a second of tfmat.network_answers: half a minute
   tools/benchmark --part=cold                           processor seconds of one cold command: five minutes
-  tools/benchmark --part=other_laws                     AUROC for other shear laws and false alarms: half a minute
-  tools/benchmark --part=memory                         a network beyond a gigabyte of memory: ten minutes
-  tools/benchmark --part=laws                           microseconds a simulated record of every law: two minutes
 
 In each round every variant runs once, one after the other, each in processes of its own; ratios are computed within a
 round. Compare only what one call measured, on a machine that does nothing else.
@@ -32,16 +27,13 @@ from typing import Any
 
 from absl import app, flags
 
-from benchmarks import cold, counters, heads, job, memory, meshes, ranks, step
+from benchmarks import cold, job, ranks, step, tf_distribute
 from benchmarks.rounds import quantities_table
 from tfmat.console import log, open_console
 from tfmat.errors import InputError, TfmatError
 from tfmat.files import write_json
 
-_PARTS = (
-    "step", "job", "identify", "cold", "other_laws", "laws", "horovod", "counters", "heads", "dtensor",
-    "memory",
-)  # fmt: skip
+_PARTS = ("step", "job", "identify", "cold", "horovod", "tf_distribute")
 _PART = flags.DEFINE_enum("part", "step", _PARTS, "what to measure")
 _BATCH_SIZES = flags.DEFINE_list(
     "batch_sizes", ["75", "750"], "examples a step; for job the first one"
@@ -55,16 +47,12 @@ _SECONDS = flags.DEFINE_float(
 _VARIANTS = flags.DEFINE_list(
     "variants", list(step.VARIANTS), f"step: which: {', '.join(step.VARIANTS)}"
 )
-_ALL_VARIANTS = flags.DEFINE_bool(
-    "all_variants", False, "horovod: also settings and forms of summing that are not the default"
-)
 flags.DEFINE_alias("ways", "variants")
-flags.DEFINE_alias("all_ways", "all_variants")
-_RANKS = flags.DEFINE_integer("ranks", 2, "horovod: how many")
+_RANKS = flags.DEFINE_integer("ranks", 2, "horovod, tf_distribute: how many workers")
 _NUM_CURVES = flags.DEFINE_integer(
     "num_curves",
     None,
-    "curves (default: step 150,000; job 1,000,000; identify 100,000; other_laws 4,000; laws 4,096)",
+    "curves (default: step 150,000; job 1,000,000; identify 100,000)",
     lower_bound=1_000,
 )
 _DATA_DIR = flags.DEFINE_string(
@@ -131,12 +119,12 @@ def _check(arguments: list[str]) -> None:
         )
     if _RANKS.value < 2:
         raise InputError(f"--ranks={_RANKS.value}: give 2 or more")
-    if _PART.value == "horovod" and not shutil.which("mpirun"):
+    if _PART.value in ("horovod", "tf_distribute") and not shutil.which("mpirun"):
         raise InputError("there is no mpirun; ./tools/setup horovod gets it")
 
 
 def _machine() -> dict[str, Any]:
-    """What this runs on and with."""
+    """The machine and the versions."""
     from tfmat.launch.provenance import describe_session
 
     session = describe_session()
@@ -151,7 +139,7 @@ def _machine() -> dict[str, Any]:
 
 
 def _measure(folder: pathlib.Path) -> dict[str, Any]:
-    """What the part measures; its table is printed."""
+    """Measures the part and prints its table."""
     console = open_console()
     batch_sizes = [int(size) for size in _BATCH_SIZES.value]
     quick, rounds, seconds = _QUICK.value, _ROUNDS.value, _SECONDS.value
@@ -177,26 +165,13 @@ def _measure(folder: pathlib.Path) -> dict[str, Any]:
                 f"Other programs used up to {others:.1f} processors meanwhile: do not trust this."
             )
     elif _PART.value == "horovod":
-        names = list(ranks.VARIANTS if _ALL_VARIANTS.value else ranks.SHORT)
         timed = (1, 0.5) if quick else (rounds, seconds)
-        content = ranks.measure_ranks(folder, names, _RANKS.value, batch_sizes, *timed)
+        content = ranks.measure_ranks(folder, _RANKS.value, batch_sizes, *timed)
         console.print(ranks.ranks_table(content))
-    elif _PART.value == "dtensor":
-        networks = ["default"] if quick else list(meshes.NETWORKS)
-        timed = (1, 0.1) if quick else (rounds, seconds)
-        content = meshes.measure_meshes(folder, networks, *timed)
-        console.print(meshes.meshes_table(content["summary"]))
-    elif _PART.value == "memory":
-        content = memory.measure_memory(folder, 1 if quick else rounds, small=quick)
-        console.print(memory.memory_table(content["summary"]))
-    elif _PART.value == "counters":
-        blocks = (8, 10) if quick else (rounds, 50)
-        content = counters.measure_counters(folder, batch_sizes, *blocks)
-        console.print(counters.counters_table(content["summary"]))
-    elif _PART.value == "heads":
-        blocks = (2, 10) if quick else (8 * rounds, 50)
-        content = heads.measure_heads(folder, batch_sizes, *blocks)
-        console.print(heads.heads_table(content["summary"]))
+    elif _PART.value == "tf_distribute":
+        timed = (1, 0.5) if quick else (rounds, seconds)
+        content = tf_distribute.measure_strategies(folder, _RANKS.value, batch_sizes, *timed)
+        console.print(tf_distribute.strategies_table(content))
     elif _PART.value == "cold":
         content = cold.measure_cold(folder, 1 if quick else rounds, 2 if quick else cold.NUM_FILES)
         console.print(quantities_table("one cold command", content["quantities"]))
@@ -210,24 +185,14 @@ def _measure(folder: pathlib.Path) -> dict[str, Any]:
         )
         console.print(quantities_table("the whole job", content["quantities"]))
     else:
-        content = _measure_identification(curves)
-        console.print(quantities_table(_PART.value.replace("_", " "), content["quantities"]))
+        from benchmarks.identification import measure_rate
+        from tfmat.launch.runtime import prepare_tensorflow
+
+        prepare_tensorflow(one_thread_an_operation=True)
+        workdir = pathlib.Path(_WORKDIR.value) if _WORKDIR.value else None
+        content = measure_rate(curves(100_000, 5_000), _ROUNDS.value, workdir)
+        console.print(quantities_table("identification", content["quantities"]))
     return content
-
-
-def _measure_identification(curves: Any) -> dict[str, Any]:
-    from benchmarks.identification import measure_other_laws, measure_rate
-    from tfmat.launch.runtime import prepare_tensorflow
-
-    if _PART.value == "laws":
-        from benchmarks.laws import measure_laws
-
-        return measure_laws(curves(4_096, 1_024), 1 if _QUICK.value else _ROUNDS.value)
-    if _PART.value == "other_laws":
-        return measure_other_laws(curves(4_000, 1_000))
-    prepare_tensorflow(one_thread_an_operation=True)
-    workdir = pathlib.Path(_WORKDIR.value) if _WORKDIR.value else None
-    return measure_rate(curves(100_000, 5_000), _ROUNDS.value, workdir)
 
 
 def _end(number: int, frame: Any) -> None:

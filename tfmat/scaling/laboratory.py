@@ -39,7 +39,6 @@ from tfmat.launch.restarts import AS_ROOT, Host, count_ranks, end_with_parent, m
 from tfmat.launch.slurm import ENDED, Site, cancel, job_states, submit
 from tfmat.launch.slurm_script import SlurmJob, job_script
 from tfmat.scaling.matrix import (
-    BASELINES,
     COLLECTIVES,
     EXCHANGING,
     AllReduces,
@@ -87,17 +86,16 @@ class Variant:
     mesh: str = ""
     zero_stage: int = 0
     exchange: str = ""
-    updates: str = ""
     model: str = "default"
     dataset_size: int = 1
     placement: str = ""
     train_for: str = ""
 
     def __str__(self) -> str:
-        what = "all-reduce" if self.kind == "allreduce" else self.backend.replace("_", " ")
+        what = "all-reduce" if self.kind == "allreduce" else self.backend
         what = "independent processes" if what == "single" and self.workers > 1 else what
         library = "" if what == "mpi" else self.collectives
-        parts = [what, self.updates, library, self.transport, self.mesh, self.exchange]
+        parts = [what, library, self.transport, self.mesh, self.exchange]
         parts += [f"ZeRO {self.zero_stage}"] if self.zero_stage else []
         parts += ["1 worker" if self.workers == 1 else f"{self.workers} workers"]
         parts += [f"model {self.model}"] if self.model != "default" else []
@@ -106,24 +104,16 @@ class Variant:
         return ", ".join(part for part in parts if part)
 
     @property
-    def has_devices(self) -> bool:
-        """Whether the workers are the devices of one process."""
-        return self.backend in ("dtensor", "mirrored")
-
-    @property
     def num_processes(self) -> int:
-        """How many are started: one for devices, two more for a parameter server, its chief and the server."""
-        if self.has_devices:
-            return 1
-        return self.workers + 2 if self.backend == "parameter_server" else self.workers
+        """How many are started: one for a mesh, whose workers are its devices."""
+        return 1 if self.backend == "dtensor" else self.workers
 
     @property
     def medium(self) -> str:
         """What messages go over; "" where only the library knows, as between nodes."""
         if self.transport:
             return self.transport
-        speaks_tcp = self.backend in ("asynchronous", "parameter_server", "multi_worker_mirrored")
-        return "tcp" if "gloo" in self.collectives or speaks_tcp else ""
+        return "tcp" if "gloo" in self.collectives or self.backend == "asynchronous" else ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,9 +156,6 @@ _DIFFER = {
     "mpi": ("workers", "transport", "exchange"),
     "asynchronous": ("workers", "exchange"),
     "dtensor": ("mesh", "zero_stage"),
-    "parameter_server": ("workers", "updates"),
-    "mirrored": ("workers",),
-    "multi_worker_mirrored": ("workers",),
 }
 _Batches = tuple[int, int, str]  # see Task
 
@@ -225,7 +212,7 @@ def _combinations(runs: Runs, matrix: Matrix) -> Iterator[tuple[Variant, _Batche
                 shape = runs.meshes[given["mesh"]]
                 workers, parts = shape.num_devices, shape.size(BATCH)
                 given["collectives"] = "tensorflow"
-            if backend in (*EXCHANGING, *BASELINES[1:]) and workers == 1:
+            if backend in EXCHANGING and workers == 1:
                 continue
             if backend == "mpi":
                 given["collectives"] = "bare mpi"  # as AllReduces has it
@@ -338,7 +325,7 @@ def launch_here(
     """
     each = 1 if processes > 1 else len(os.sched_getaffinity(0))
     told = {
-        "program": program, "processors": each, "unbound": 0, "environment": {}, "watch": os.getpid(), **spec,
+        "program": program, "processors": each, "environment": {}, "watch": os.getpid(), **spec,
     }  # fmt: skip
     own = folder.resolve() / folder_name(number, name)
     return Launch(name, name, number, own, told, num_processes=processes, processors=each)
@@ -520,7 +507,6 @@ def end_of_log(path: pathlib.Path) -> str:
 
 # Trainings have rounds of their own, so that none is taken for a repetition that only timed its steps.
 TRAINING_ROUNDS_FROM = 1000
-_OUTSIDE_OF_WORKERS = 2  # a parameter server's chief and server
 # Seconds of a quiet machine: a process' start, compiling for one batch size, all-reduces of one size.
 _START, _COMPILING, _ONE_SIZE = 9.0, 2.5, 0.4
 
@@ -632,7 +618,6 @@ class Study:
 
     def point(self, variant: Variant, task: Task) -> Point:
         """What a task measures, as the file has it."""
-        server = variant.backend == "parameter_server"
         place = self.place(variant)
         try:
             return Point(
@@ -643,7 +628,7 @@ class Study:
                 model=self.models[variant.model],
                 dataset_size=variant.dataset_size,
                 processors_a_worker=self.matrix.processors_a_worker,
-                collectives=f"{variant.updates} updates" if server else variant.collectives,
+                collectives=variant.collectives,
                 mesh=variant.mesh,
                 zero_stage=variant.zero_stage,
                 exchange=variant.exchange,
@@ -703,10 +688,9 @@ class Study:
         a_task = (_COMPILING + matrix.seconds) + split * (_COMPILING + matrix.seconds / 2)
         guess = _START + a_task * len(group.tasks) + _ONE_SIZE * len(group.sizes)
         gradients = {model.gradient_bytes for model in self.models.values()}
-        server = variant.backend == "parameter_server"
         nodes = self.machine.nodes_of(variant)
-        devices = variant.workers if variant.has_devices else 1
-        processors = matrix.processors_a_worker * devices
+        # A mesh has its devices in one process.
+        processors = matrix.processors_a_worker * variant.workers // variant.num_processes
         spec = {
             "program": _program(variant),
             "variant": dataclasses.asdict(variant),
@@ -716,7 +700,6 @@ class Study:
             "dataset": str(self.dataset),
             "dataset_size": variant.dataset_size,
             "processors": processors,
-            "unbound": _OUTSIDE_OF_WORKERS if server else 0,
             "seconds": matrix.seconds,
             "split": split,
             "environment": _environment(variant),
@@ -731,7 +714,7 @@ class Study:
             num_processes=variant.num_processes,
             nodes=nodes,
             processors=processors,
-            gpus=0 if server else matrix.gpus_a_worker * variant.workers,
+            gpus=matrix.gpus_a_worker * variant.workers,
             gloo=variant.collectives == "gloo",
             hosts=_filled(self.machine.hosts[:nodes], variant.num_processes),
             guess=guess * max(1.0, variant.num_processes / self.machine.processors),
@@ -779,10 +762,6 @@ def _program(variant: Variant) -> str:
     """What the processes call: see worker.py."""
     if variant.kind == "allreduce":
         return "tfmat.scaling.step_times:measure_sums"
-    if variant.backend == "parameter_server":
-        return "tfmat.scaling.baselines:measure_parameter_server"
-    if variant.backend in BASELINES:
-        return f"tfmat.scaling.baselines:measure_{variant.backend}"
     return f"tfmat.scaling.step_times:measure_{variant.kind}"
 
 
@@ -946,7 +925,7 @@ class StudyJournal:
                 f"{1e6 * first.median_seconds:.3g} µs for {first.bytes:,} bytes, {rate:,.0f} MB/s for "
                 f"{last.bytes:,}"
             )
-        spoken = [answer["tasks"] for answer in answers if answer.get("tasks")]
+        spoken = [answer["tasks"] for answer in answers]
         tasks = [Task(**each) for each in launch.spec["tasks"]]
         points = [self._study.point(variant, task) for task in tasks]
         found = [

@@ -75,7 +75,6 @@ def check_step(config: Config, backends: Set[str]) -> None:
     """InputError where one of a study's backends would take its steps in another way than the config says."""
     for key, value, default, heeding in (
         ("accumulate", config.accumulate, 1, ("single", "horovod", "mpi")),
-        ("model.recompute", config.model.recompute, "none", ("single", *EXCHANGING, "dtensor")),
         ("offload", config.offload, "none", ("single", "horovod", "mpi")),
         ("precision", config.precision, "float32", ("single", *EXCHANGING)),
     ):
@@ -177,22 +176,21 @@ def _of_powersgd(weights: Sequence[Weight], rank: int, whole: float) -> list[flo
 # What a study measures, as a config file says it: `get_scaling()` beside `get_config()`. See configs/scaling.py.
 
 
-# TensorFlow's own tf.distribute, to be compared with.
-BASELINES = ("parameter_server", "mirrored", "multi_worker_mirrored")
-BACKENDS = ("single", *EXCHANGING, "dtensor", *BASELINES)
+BACKENDS = ("single", *EXCHANGING, "dtensor")
+# OF_TF_DISTRIBUTE: TensorFlow's own strategies, which older studies measured and still draw.
+OF_TF_DISTRIBUTE = ("parameter_server", "mirrored", "multi_worker_mirrored")
 COLLECTIVES = ("mpi", "gloo", "nccl")
 # What sums by itself; "tensorflow" are the collectives of a mesh, "bare mpi" is mpi4py without Horovod.
 LIBRARIES = (*COLLECTIVES, "tensorflow", "bare mpi")
 TRANSPORTS = ("", "tcp", "rdma")
 PLACEMENTS = ("filled", "spread")
-UPDATES = ("asynchronous", "synchronous")
 KILOBYTE = 1024
 SIZES = tuple(KILOBYTE * 2**i for i in range(17))  # 1 kB to 64 MB
 
 
 # What a field may hold: one of these names, or a whole number from this on.
 _VALID = {
-    "backend": BACKENDS, "collectives": COLLECTIVES, "library": LIBRARIES, "transport": TRANSPORTS, "updates": UPDATES,
+    "backend": BACKENDS, "collectives": COLLECTIVES, "library": LIBRARIES, "transport": TRANSPORTS,
     "placement": PLACEMENTS,
 }  # fmt: skip
 _LEAST = {
@@ -215,6 +213,11 @@ class _Combinations:
             for value in self.values(field.name):
                 where = f"{type(self).__name__}({field.name}={value!r})"
                 valid, least = _VALID.get(field.name), _LEAST.get(field.name)
+                if field.name == "backend" and value in OF_TF_DISTRIBUTE:
+                    raise InputError(
+                        f"{where}: tfmat scale no longer measures tf.distribute; leave it out here, and call "
+                        "tools/benchmark --part=tf_distribute"
+                    )
                 if valid and value not in valid:
                     raise InputError(f"{where}{nearest(str(value), valid)}")
                 if value is None and field.name == "rounds":
@@ -229,15 +232,14 @@ class Runs(_Combinations):
 
     Attributes:
       backend: `single` (several workers of it: as many processes at once that have nothing to do with each other, the
-        machine's own limit), `horovod`, `mpi`, `asynchronous`, `dtensor`; or `parameter_server`, `mirrored`,
-        `multi_worker_mirrored` (baselines for comparison: TensorFlow's own tf.distribute).
+        machine's own limit), `horovod`, `mpi`, `asynchronous`, `dtensor`.
       workers: of dtensor they follow from the mesh.
       batch_a_worker: weak scaling; global_batch_size: strong scaling.
       collectives: of horovod: `mpi`, `gloo`, `nccl`. transport: "" for what the library chooses, `tcp`, `rdma`.
       mesh, zero_stage: of dtensor.
       exchange: of horovod, mpi, asynchronous: keys of the config with commas between, which say how gradients travel
         (docs/slow_networks.md), as `local_steps=50,compression=fp16`; "" as the config says.
-      updates: of parameter_server: `asynchronous`, `synchronous`.
+      updates: no longer used: the parameter server has left.
       model: names out of the matrix' `models`.
       dataset_size: training examples; none for the matrix' own.
       placement: on several nodes: `filled` one after another, or `spread` over all.
@@ -254,14 +256,14 @@ class Runs(_Combinations):
     mesh: str | Sequence[str] = ()
     zero_stage: int | Sequence[int] = 0
     exchange: str | Sequence[str] = ""
-    updates: str | Sequence[str] = "asynchronous"
+    updates: dataclasses.InitVar[str | Sequence[str]] = ""
     model: str | Sequence[str] = "default"
     dataset_size: int | Sequence[int] = ()
     placement: str | Sequence[str] = "filled"
     train_for: str = ""
     rounds: int | None = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, updates: str | Sequence[str]) -> None:
         super().__post_init__()
         for backend in self.values("backend"):
             if backend == "dtensor" and not self.values("mesh"):
@@ -391,7 +393,7 @@ def _is_for_quick(runs: Runs) -> bool:
     return (
         not runs.train_for
         and runs.values("model")[0] == "default"
-        and not set(runs.values("backend")) <= {"asynchronous", *BASELINES}
+        and not set(runs.values("backend")) <= {"asynchronous"}
         and fewest <= (1 if "single" in runs.values("backend") else 2)
         and "mpi" in runs.values("collectives")
     )

@@ -52,7 +52,7 @@ class Point:
     """One cell of the study's matrix.
 
     Attributes:
-      backend: `single`, `horovod`, `dtensor`, or one of the baselines, which are no backends of tfmat's.
+      backend: `single`, `horovod`, `mpi`, `asynchronous`, `dtensor`; in older files also of tf.distribute.
       workers: processes, or devices of a mesh.
       global_batch_size: examples a step, of all workers together.
       batch_a_worker: examples a step that one worker computes; all of them where only layers are divided.

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import importlib
 import itertools
 import json
 import os
@@ -77,13 +76,10 @@ def prepare(spec: dict[str, Any], config: Config, processes: Processes) -> None:
 
 
 def make_variant_backend(spec: dict[str, Any], processes: Processes, folder: pathlib.Path) -> Any:
-    """The variant's backend, or that of the class in the spec's `backend`, `module:class`."""
+    """The variant's backend."""
     from tfmat.backends import BackendOptions, make_backend
     from tfmat.backends.options import backend_options
 
-    if "backend" in spec:
-        module, _, name = spec["backend"].partition(":")
-        return getattr(importlib.import_module(module), name)()
     variant, config = spec["variant"], check_config(Config(spec["config"]))
     if not variant["mesh"]:
         options = backend_options(config, processes=processes, folder=str(folder))

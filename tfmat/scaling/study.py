@@ -8,7 +8,7 @@ import numpy as np
 
 from tfmat.backends.options import BATCH
 from tfmat.report.formatting import percent_text
-from tfmat.scaling.matrix import BASELINES, EXCHANGING, Meeting, messages
+from tfmat.scaling.matrix import EXCHANGING, OF_TF_DISTRIBUTE, Meeting, messages
 from tfmat.scaling.measurements import AllReduce, Assumptions, Measurements, Point
 from tfmat.scaling.model import (
     Cost,
@@ -366,7 +366,7 @@ def combinations(summaries: Sequence[PointSummary]) -> list[Combination]:
         # What one step costs with another exchange, slow_links.py says.
         exchanges = (
             not point.exchange
-            and point.backend not in ("asynchronous", *BASELINES)
+            and point.backend not in ("asynchronous", *OF_TF_DISTRIBUTE)
             and not point.exchanges_nothing
         )
         if point.workers > 1 and exchanges and point.axes == (BATCH,) and not point.oversubscribed:

@@ -4,7 +4,7 @@ Every process of the launch gets the same file, finds out by the launcher's envi
 share of the processors. The file's keys:
 
   program         `module:function`, called with the file's content, the processes of the launch and the file's folder
-  processors      of each process; the first `unbound` processes may use all
+  processors      of each process
   environment     variables that are set first; `path`, if there, goes before sys.path
   watch           number of the process with which all of them end, or null
 
@@ -26,8 +26,6 @@ from tfmat.launch.processes import Processes, find_processes
 from tfmat.launch.watchdog import ByNote, Star, meet
 
 SPEC = "spec.json"
-# In an answer: end without waiting for what Python would wait for.
-LEAVE = "leave"
 _WORKER_LOOKS = 1.0
 _PATIENCE = 300.0  # seconds until all processes are there
 
@@ -44,11 +42,7 @@ def main(path: str) -> None:
     _take_processors(spec, processes)
     module, _, function = spec["program"].partition(":")
     answer = getattr(importlib.import_module(module), function)(spec, processes, folder)
-    leave = answer.pop(LEAVE, False)
     write_json(answer_file(folder, processes.rank), answer)
-    if leave:
-        sys.stdout.flush()
-        os._exit(0)
 
 
 def answer_file(folder: pathlib.Path, rank: int) -> pathlib.Path:
@@ -60,10 +54,9 @@ def _take_processors(spec: dict[str, Any], processes: Processes) -> None:
     """Binds this process to its own processors, as many for each, unless the launcher has done so."""
     available, width = sorted(os.sched_getaffinity(0)), spec["processors"]
     # The rank, not the local one: machines may share their processors, as those of tools/cluster do.
-    rank = processes.rank - spec["unbound"]
-    if rank < 0 or len(available) <= width:
+    if len(available) <= width:
         return
-    first = rank * width % len(available)
+    first = processes.rank * width % len(available)
     os.sched_setaffinity(0, {available[(first + i) % len(available)] for i in range(width)})
 
 

@@ -73,7 +73,6 @@ def test_real_processes_say_what_their_program_returns(tmp_path):
         "program": "program:answer",
         "path": [str(tmp_path)],
         "processors": 1,
-        "unbound": 0,
         "environment": {"OWN": "value"},
         "watch": os.getpid(),
         "fails": False,

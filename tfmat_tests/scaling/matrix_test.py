@@ -172,6 +172,14 @@ def test_each_round_has_an_order_of_its_own_and_only_what_is_missing() -> None:
         ("{}", "get_scaling() of"),
         ("Matrix(runs=[])", "Matrix has no runs"),
         ("Matrix(runs=[Runs('horovd', batch_a_worker=75)])", "did you mean 'horovod'"),
+        (
+            "Matrix(runs=[Runs('parameter_server', workers=2, updates='synchronous', batch_a_worker=7)])",
+            "no longer measures tf.distribute; leave it out here, and call tools/benchmark --part=tf_distribute",
+        ),
+        (
+            "Matrix(runs=[Runs(('single', 'mirrored'), batch_a_worker=7)])",
+            "backend='mirrored'): tfmat scale no",
+        ),
         ("Matrix(runs=[Runs('single', batch_a_worker=0)])", "whole number from 1"),
         ("Matrix(runs=[Runs('single', workers=1)])", "Runs has no batch"),
         ("Matrix(runs=[Runs('dtensor', batch_a_worker=75)])", "has no mesh"),
@@ -219,14 +227,7 @@ def test_the_shipped_study_and_its_quick_form() -> None:
     config, matrix = load_matrix("configs/scaling.py")
     assert config.global_batch_size
     found = points(matrix)
-    assert {point.backend for point in found} == {
-        "single",
-        "horovod",
-        "dtensor",
-        "parameter_server",
-        "mirrored",
-        "multi_worker_mirrored",
-    }
+    assert {point.backend for point in found} == {"single", "horovod", "dtensor"}
     assert {point.collectives for point in found} >= {"mpi", "gloo", "tensorflow"}
     assert {point.scaling for point in found} == {"weak", "strong"}
     quick = points(matrix.quick())

@@ -53,8 +53,7 @@ def test_steps_that_not_all_backends_of_a_study_would_take_are_refused(tmp_path)
     """Numbers of steps of two kinds would stand side by side."""
     path = tmp_path / "study.py"
     for runs, key, value, backends in (
-        ("Runs('mirrored', global_batch_size=75)", "precision", "auto", "mirrored"),
-        ("Runs('parameter_server', global_batch_size=75)", "model.recompute", "every:1", "parameter_server"),
+        ("Runs('dtensor', mesh='batch:2', global_batch_size=75)", "precision", "auto", "dtensor"),
         ("Runs('dtensor', mesh='batch:2', global_batch_size=75)", "offload", "slots", "dtensor"),
         ("Runs(('single', 'dtensor'), mesh='batch:2', global_batch_size=75)", "accumulate", "3", "dtensor"),
     ):  # fmt: skip

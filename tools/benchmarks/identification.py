@@ -1,10 +1,4 @@
-"""Identification: how fast arrays are answered, and whether curves of other laws are told apart.
-
-When does a curve of another law differ "by more than three times the noise"? Here: when the curve without its noise is
-more than three standard deviations away from its best Hahn-Tsai least-squares fit at the point where it is furthest
-away. That is the reading that asks for most: the root mean square over the curve is smaller than its largest value, so
-that it would leave out the curves that are hardest to tell.
-"""
+"""Identification: how fast arrays are answered."""
 
 import os
 import pathlib
@@ -12,22 +6,14 @@ import time
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from benchmarks.rounds import quantity
-from tfmat.curves.records import split_features
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
-from tfmat.identification.least_squares import fit
-from tfmat.identification.other_laws import LawComparison, compare_laws
-from tfmat.materials import find_law
 
-RATE, AUROC, FALSE_ALARMS = 50_000.0, 0.95, 0.02
-RATE_OF_RECORDS = 20_000.0
-TIMES_THE_NOISE = 3.0
-RECORDS_LAW = "voce_chaboche"
-OWN_LAW, OTHER_LAWS = "hahn_tsai", ("tanh_shear", "exponential_shear")
-_OWN_SEED, _OTHER_SEED = 7, 8
+# RATE, RATE_OF_RECORDS: curves and records a second that are wanted.
+RATE, RATE_OF_RECORDS = 50_000.0, 20_000.0
+OWN_LAW, RECORDS_LAW = "hahn_tsai", "voce_chaboche"
 
 
 def measure_rate(num_curves: int, rounds: int, workdir: pathlib.Path | None) -> dict[str, Any]:
@@ -77,65 +63,3 @@ def _record_rates(num_records: int, rounds: int) -> list[float]:
         identifier.answers(features)
         rates.append(num_records / (time.perf_counter() - started))
     return rates
-
-
-def measure_other_laws(num_curves: int) -> dict[str, Any]:
-    """How well curves of the other shear laws are told from Hahn-Tsai ones, noise 1 MPa.
-
-    All curves come from the laws' own ranges and break off at the same strengths, so that their length tells nothing.
-    The score of a curve is the greatest evidence for any other law; a warning is what `tfmat identify` says.
-
-    Args:
-      num_curves: of the own law; of each other law as many are simulated as give as many that differ.
-    """
-    own = find_law(OWN_LAW)
-    scores, comparison = _scores(
-        Simulator(CurveSettings(OWN_LAW), _OWN_SEED).curves(0, num_curves).features
-    )
-    alarms = sum(found is not None for found in comparison.better()) / num_curves
-    quantities = [quantity("false alarms", alarms, "of curves", "≤", FALSE_ALARMS)]
-    strength = CurveSettings(OWN_LAW).resolved().strength_mpa
-    for name in OTHER_LAWS:
-        settings = CurveSettings(name, strength_mpa=strength)
-        silent = CurveSettings(name, strength_mpa=strength, noise_mpa=0.0)
-        different: list[np.ndarray] = []
-        start, found = 0, 0
-        while found < num_curves:
-            rows = slice(start, start + num_curves)
-            strain, stress, valid = split_features(
-                Simulator(silent, _OTHER_SEED).curves(rows.start, rows.stop).features
-            )
-            model = own.stress(strain, fit(own, strain, stress, valid).values)
-            distance = np.where(valid, np.abs(model - stress), 0.0).max(axis=1)
-            noise = settings.resolved().noise_mpa or 0.0
-            noisy = Simulator(settings, _OTHER_SEED).curves(rows.start, rows.stop).features
-            different.append(noisy[distance > TIMES_THE_NOISE * noise])
-            start, found = rows.stop, found + len(different[-1])
-        other_scores, comparison = _scores(np.concatenate(different)[:num_curves])
-        named = [better is not None and better[0] == name for better in comparison.better()]
-        quantities += [
-            quantity(f"AUROC, {name}", auroc(scores, other_scores), "", "≥", AUROC),
-            {
-                "what": f"warned of, by name, {name}",
-                "value": float(np.mean(named)),
-                "unit": "of curves",
-            },
-        ]
-    return {"quantities": quantities, "num_curves": num_curves}
-
-
-def auroc(negative: np.ndarray, positive: np.ndarray) -> float:
-    """Area under the receiver operating characteristic: P(positive > negative), ties count half."""
-    return float(stats.mannwhitneyu(positive, negative).statistic / (len(positive) * len(negative)))
-
-
-def _scores(features: np.ndarray) -> tuple[np.ndarray, LawComparison]:
-    points = split_features(features)
-    own = find_law(OWN_LAW)
-    comparison = compare_laws(
-        own,
-        fit(own, *points).rmse_mpa,
-        points[2].sum(axis=1),
-        lambda other: fit(other, *points).rmse_mpa,
-    )
-    return np.max(list(comparison.evidence.values()), axis=0), comparison

@@ -52,9 +52,7 @@ def samples_of_steps(launch: Launch, answers: Answers) -> list[Sample]:
         of_ranks = [answer["tasks"][i] for answer in answers]
         seconds = [each["seconds"] / each["steps"] for each in of_ranks]
         size = task["batch_a_worker"]
-        sample = {"batch_size": size, "rate": size / max(seconds), "seconds_of_ranks": seconds}
-        memory = of_ranks[0].get("use", {}).get("memory_bytes")
-        found.append({**sample, "peak_bytes": memory, **of_ranks[0].get("mesh", {})})
+        found.append({"batch_size": size, "rate": size / max(seconds), "seconds_of_ranks": seconds})
     return found
 
 
