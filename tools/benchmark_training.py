@@ -47,7 +47,6 @@ _SECONDS = flags.DEFINE_float(
 _VARIANTS = flags.DEFINE_list(
     "variants", list(step.VARIANTS), f"step: which: {', '.join(step.VARIANTS)}"
 )
-flags.DEFINE_alias("ways", "variants")
 _RANKS = flags.DEFINE_integer("ranks", 2, "horovod, tf_distribute: how many workers")
 _NUM_CURVES = flags.DEFINE_integer(
     "num_curves",

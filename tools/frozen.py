@@ -4,7 +4,7 @@
     tools/frozen compare before.json    afterwards, on the same machine: a line for each difference, and status 1 if any
 
 Parts are real (answers for the measured curves in $TFMAT_REAL_CURVES), laws (answers for a simulated record of each),
-commands (their files and texts), data (generated sets), networks (shipped ones) and training (six steps).
+commands (their files and texts), data (generated sets) and training (six steps).
 Modules may be renamed, because only commands and public names are used. Times and paths are left out.
 """
 
@@ -40,7 +40,7 @@ import tfmat
 POOL = functools.partial(
     concurrent.futures.ProcessPoolExecutor, 2, multiprocessing.get_context("spawn")
 )
-PARTS = ("real", "laws", "commands", "data", "networks", "training")
+PARTS = ("real", "laws", "commands", "data", "training")
 PACKAGE = pathlib.Path(tfmat.__file__).parent
 REAL = pathlib.Path(os.environ.get("TFMAT_REAL_CURVES", "/nowhere"))
 # VOLATILE: names of values that differ from run to run.
@@ -87,14 +87,14 @@ def digest(values: Any) -> dict[str, Any]:
 
 def weights(file: pathlib.Path) -> dict[str, Any]:
     """Every variable in a .keras file."""
-    found = {}
-    names: list[str] = []
-    content = io.BytesIO(zipfile.ZipFile(file).read("model.weights.h5"))
-    with h5py.File(content) as variables:
-        variables.visit(names.append)
-        for name in names:
-            if isinstance(variables[name], h5py.Dataset):
-                found[name] = digest(variables[name][()])
+    found: dict[str, Any] = {}
+
+    def keep(name: str, each: Any) -> None:
+        if isinstance(each, h5py.Dataset):
+            found[name] = digest(each[()])
+
+    with h5py.File(io.BytesIO(zipfile.ZipFile(file).read("model.weights.h5"))) as variables:
+        variables.visititems(keep)
     return found
 
 
@@ -188,17 +188,13 @@ def tasks() -> Iterator[tuple[str, str, Callable[[], Any]]]:
     yield task("commands", "evaluate", evaluated, "hahn_tsai")
     for example in sorted(PACKAGE.glob("examples/*.csv")):
         name = example.name.split("_simulated")[0]
-        for samples in (0, 200):
-            key = f"example {name}, {samples} samples"
-            yield task("laws", key, answers, str(example), law=name, samples=samples)
-        yield task("networks", f"example {name}", answers, str(example), law=name, details=True)
+        for told in ({"details": True}, {"samples": 200}):
+            yield task("laws", f"example {name}, {told}", answers, str(example), law=name, **told)
         line = ("identify", example, f"--law={name}", "--json=out.json", "--csv=out.csv")
         yield task("commands", f"identify {name}", files, "out.*", *line)
         yield task("commands", f"identify {name}, printed", command, *line[:3], "--details")
         line = ("identify", example, f"--law={name}", "--card=ls_dyna", "--card_variants")
         yield task("commands", f"cards {name}", files, "cards/*", *line)
-    for file in sorted(PACKAGE.glob("pretrained/**/*.keras")):
-        yield task("networks", str(file.relative_to(PACKAGE)), weights, file)
     yield task("data", "labelled", labelled)
     for words in (
         "--law=voce --laboratory",

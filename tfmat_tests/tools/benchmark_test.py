@@ -139,7 +139,6 @@ def test_a_quick_run(tmp_path):
     ("flag", "message"),
     [
         ("--variants=fits", "--variants: there is no 'fits'; valid: ours, "),
-        ("--ways=fits", "there is no 'fits'; valid: ours, "),
         ("--ranks=1", "--ranks=1: give 2 or more"),
         ("--batch_sizes=0", "--batch_sizes=0: give whole numbers"),
         ("stray", "takes no argument 'stray'"),

@@ -165,29 +165,6 @@ class FitExecutions(Fit):
     executions = EXECUTIONS
 
 
-class FitArrays(Fit):
-    """`fit(x, y)` on the arrays themselves, without a tf.data pipeline."""
-
-    def run(self, steps: int) -> Timing:
-        """Trains for whole epochs of as many steps; Keras slices and shuffles the arrays itself."""
-        clock = BlockClock()
-        rows = min(steps * self._batch_size, len(self._data.labels))
-        epochs = -(-steps * self._batch_size // rows)
-        self._model.fit(
-            self._scaled[:rows],
-            self._data.labels[:rows],
-            batch_size=self._batch_size,
-            epochs=epochs,
-            verbose=0,
-            callbacks=[clock],
-        )
-        return clock.timing(self._batch_size)
-
-    def __init__(self, data: Data, batch_size: int):
-        super().__init__(data, batch_size)
-        self._scaled = data.scaled()
-
-
 class FitOurModel(Fit):
     """`fit` on a tf.data pipeline with the project's own model: what is left then is the loop alone."""
 

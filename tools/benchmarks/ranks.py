@@ -3,7 +3,6 @@
 The baseline is the machine itself: as many processes with nothing to sum. The slowest rank says the rate.
 """
 
-import importlib.util
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +11,6 @@ from rich.table import Table
 
 from benchmarks import rounds as lab
 from tfmat.config import Config, default_config
-from tfmat.console import log
 from tfmat.data.dataset import PackedDataset
 from tfmat.files import as_json
 from tfmat.scaling.laboratory import Launch
@@ -77,22 +75,16 @@ def measure_ranks(
 
     def of_round(number: int) -> list[Launch]:
         found = []
-        for name in names:
-            _, backend, environment = VARIANTS[name]
+        for name, (_, backend, environment) in VARIANTS.items():
             told = steps_spec(default_config(), dataset, seconds, tasks, backend=backend)
             # mpirun asks for yielding by itself where it counts more ranks than processors.
             told["environment"] = {"OMPI_MCA_mpi_yield_when_idle": "1", **environment}
             found.append(lab.launch(name, number, folder, STEPS, ranks, **told))
         return found
 
-    names, absent = list(VARIANTS), {}
-    if not importlib.util.find_spec("mpi4py"):
-        absent["mpi"] = "No module named 'mpi4py'; --with_mpi4py installs it"
-        log(f"mpi is left out: {absent['mpi']}")
-        names.remove("mpi")
     samples, skipped = lab.measure_variants(of_round, rounds)
     rows = lab.summarize(samples, share_of="alone")
-    return {"ranks": ranks, "skipped": absent | skipped, "samples": samples, "summary": rows}
+    return {"ranks": ranks, "skipped": skipped, "samples": samples, "summary": rows}
 
 
 def ranks_table(content: dict[str, Any]) -> Table:

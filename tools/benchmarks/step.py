@@ -28,7 +28,6 @@ VARIANTS = {
     "ours_auto": ("tfmat, precision=auto", "keras_variants:OursAuto"),
     "fit": ("Keras fit, tf.data", "keras_variants:Fit"),
     "fit_100": ("Keras fit, tf.data, steps_per_execution=100", "keras_variants:FitExecutions"),
-    "fit_arrays": ("Keras fit on arrays", "keras_variants:FitArrays"),
     "fit_our_model": ("Keras fit, tf.data, tfmat's model", "keras_variants:FitOurModel"),
     "torch": ("PyTorch eager, fused Adam", "torch_variants:TorchEager"),
     "torch_compiled": ("PyTorch compiled, fused Adam", "torch_variants:TorchCompiled"),

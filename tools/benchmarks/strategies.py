@@ -93,14 +93,14 @@ def measure_tasks(
         keras.utils.set_random_seed(0)
         batches = functools.partial(_batches, dataset, task["batch_a_worker"])
         training.build(build_for(config, dataset), config.optimizer.learning_rate, batches)
-        losses = [training.train(_TRIAL_STEPS) for _ in range(2)]
-        started = time.monotonic()
-        losses.append(training.train(_TRIAL_STEPS))
-        trial = time.monotonic() - started
-        steps = agree(max(2 * _TRIAL_STEPS, round(_TRIAL_STEPS * spec["seconds"] / trial)))
-        started = time.monotonic()
-        losses.append(training.train(steps))
-        tasks.append({"steps": steps, "seconds": time.monotonic() - started, "losses": losses})
+        losses, steps = [], _TRIAL_STEPS
+        for trial in range(4):
+            started = time.monotonic()
+            losses.append(training.train(steps))
+            seconds = time.monotonic() - started
+            if trial == 2:
+                steps = agree(max(2 * steps, round(steps * spec["seconds"] / seconds)))
+        tasks.append({"steps": steps, "seconds": seconds, "losses": losses})
     return tasks
 
 
