@@ -16,6 +16,7 @@ import pytest
 from tfmat.cli.main import COMMANDS, main
 from tfmat.config import OPTIONS
 from tfmat.curves.record_files import find_records, load_records
+from tfmat.curves.resampling import CurveTarget
 from tfmat.materials import LAWS, find_law
 from tfmat_tests.imports_test import LAYERS, LEAVES
 
@@ -83,7 +84,7 @@ def test_relaxation_and_creep(tmp_path, monkeypatch):
     (command,) = re.findall(r"^    tfmat identify (relaxation=\S+ +creep.*)$", text, re.MULTILINE)
     files = [word for word in command.split() if not word.startswith("--")]
     law = find_law("perzyna")
-    (record,), errors = load_records(find_records(files, law), law)
+    (record,), errors = load_records(find_records(files, law), CurveTarget.of_tests(law))
     assert errors == [] and record.warnings == []
     truth = np.array([[200e3, 150.0, 120.0, 25.0, 220.0, 6.0]])
     for test in record.tests:

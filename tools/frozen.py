@@ -232,18 +232,18 @@ def done(function: Callable[[], Any]) -> tuple[Any, float]:
 def plain(value: Any, places: dict[str, str]) -> Any:
     """The value without times and paths. Texts of JSON and CSV become values, other texts lines."""
     if isinstance(value, dict):
-        return {k: plain(v, places) for k, v in value.items() if not VOLATILE.search(str(k))}
+        return {str(k): plain(v, places) for k, v in value.items() if not VOLATILE.search(str(k))}
     if isinstance(value, list | tuple):
         return [plain(each, places) for each in value]
     if not isinstance(value, str):
-        return value
+        return value.item() if isinstance(value, np.generic) else value
     for place, name in places.items():
         value = value.replace(place, name)
     lines = value.splitlines()
     with contextlib.suppress(ValueError):
         return plain(json.loads(value), places) if len(lines) > 1 else float(value)
     if len(lines) > 1 and len(set(next(csv.reader(lines)))) > 3:
-        return plain(list(csv.DictReader(lines)), places)
+        return plain(list(csv.DictReader(lines, restkey="more")), places)
     return lines if len(lines) > 1 else value
 
 

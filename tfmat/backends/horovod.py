@@ -7,7 +7,7 @@ import copy
 import itertools
 import os
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -216,6 +216,11 @@ class HorovodCollectives(Collectives):
         found = self.horovod.broadcast(tf.constant(numbers), 0, name=f"array.{numbers.size}")
         return array if self.rank == 0 else found.numpy().view(dtype).reshape(shape)
 
+    def broadcast_variables(self, variables: Iterable[Any]) -> None:
+        """See Collectives.broadcast_variables."""
+        if self.size > 1:
+            assign_broadcast(self.horovod, variables, 0)
+
     def repeated_sums(self, num_values: int) -> Callable[[int], None]:
         """See Collectives.repeated_sums."""
         if self.size == 1:
@@ -249,6 +254,27 @@ class HorovodBackend(SingleBackend):
         )
         collectives.has_process_sets = has_stages(options.mesh)
         super().__init__(options, collectives)
+
+
+def assign_broadcast(horovod: Any, variables: Iterable[Any], root_rank: int, **among: Any) -> None:
+    """Assigns one rank's values to variables, here and for `tfmat.horovod`; one is copied at a time.
+
+    Values travel as bytes, because Horovod has no unsigned types above 16 bits: Keras's random state is one.
+
+    Args:
+      horovod: the module, started.
+      variables: in the same order on every rank.
+      root_rank: the rank that has the values.
+      among: `process_set=`, the ranks that take part.
+    """
+    for i, variable in enumerate(variables):
+        value = tf.convert_to_tensor(variable)
+        if value.shape.num_elements() == 0:
+            continue
+        plain = value.dtype == tf.bool  # already bytes, which TensorFlow does not cast
+        sent = value if plain else tf.bitcast(value, tf.uint8)
+        found = horovod.broadcast(sent, root_rank, name=f"variable.{i}", **among)
+        variable.assign(found if plain else tf.bitcast(found, value.dtype))
 
 
 def _process_set(horovod: Any, ranks: Sequence[int]) -> Any:

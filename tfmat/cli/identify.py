@@ -6,7 +6,7 @@ import dataclasses
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl.flags import FlagValues
@@ -30,13 +30,11 @@ from tfmat.files import atomic_write, make_folder, spreadsheet_row
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tfmat.curves.cleaning import MeasuredCurve
     from tfmat.curves.measured_tests import MeasuredRecord
     from tfmat.curves.record_files import RecordFiles
     from tfmat.curves.resampling import CurveTarget
     from tfmat.identification.answers import Identification
     from tfmat.identification.networks import Sidecar
-    from tfmat.materials.law import Law
     from tfmat.specimens.description import Description
 
 # --------------------------------------------------------------------------------------------------
@@ -151,8 +149,7 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
         check_output_file(name, flag_values[name].value)
     check_output_folder("plot_dir", flag_values.plot_dir)
     # Files are read before TensorFlow is loaded: a bad one is named at once.
-    from tfmat.curves.raw_files import find_files
-    from tfmat.curves.record_files import find_records, refuse_tests, takes_tests
+    from tfmat.curves.record_files import find_records, takes_tests
     from tfmat.identification.networks import (
         find_network,
         law_alone,
@@ -176,22 +173,15 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
     check_next_test(flag_values, sidecar)
     specimen = specimen_of(flag_values, sidecar)
     if fixed and sidecar.law is not None:
-        from tfmat.identification.classical import conditioned
+        from tfmat.identification.record_fit import conditioned
 
         conditioned(sidecar.law, fixed)
     law = sidecar.law
-    curves: Sequence[MeasuredCurve | MeasuredRecord]
-    if law is not None and takes_tests(law):
-        curves, bad = read_tests(flag_values, find_records(arguments, law), law)
-    else:
-        refuse_tests(arguments, law)
-        curves, bad = read_curves(flag_values, find_files(arguments), sidecar.target)
+    curves, bad = read_records(flag_values, find_records(arguments, law), sidecar.target)
     if not curves or (bad and not flag_values.skip_bad_files):
         return InputError.exit_status
     if (flag_values.pool or flag_values.pool_by) and len(curves) < 2:
-        hint = (
-            "; each material of a table of tests is a specimen" if law and takes_tests(law) else ""
-        )
+        hint = "; each material of a table of tests is a specimen" if takes_tests(law) else ""
         raise InputError(f"--pool needs at least two curves; one was given{hint}")
     _identify(flag_values, network, sidecar, curves, fixed, solvers, specimen)
     return 0
@@ -201,13 +191,13 @@ def _identify(
     flag_values: FlagValues,
     network: pathlib.Path | None,
     sidecar: "Sidecar",
-    curves: "Sequence[MeasuredCurve | MeasuredRecord]",
+    curves: "Sequence[MeasuredRecord]",
     fixed: dict[str, float],
     solvers: list[str],
     specimen: "Description | None",
 ) -> None:
     from tfmat.console import progress_bar
-    from tfmat.identification.record_answers import identify_all
+    from tfmat.identification.identify import identify
 
     source: Any = sidecar
     if network is not None:
@@ -218,7 +208,7 @@ def _identify(
 
         source = Identifier.open(network)
     with progress_bar("identifying", "curves") as progress:
-        results = identify_all(
+        results = identify(
             source,
             curves,
             fixed=fixed,
@@ -285,40 +275,19 @@ def _pooled(flag_values: FlagValues, results: "list[Identification]") -> "list[I
 # Reading and refusing: the curves or the tests of all files, by the flags that say how.
 
 
-def read_curves(
-    flag_values: FlagValues, files: list[str], target: "CurveTarget"
-) -> "tuple[list[MeasuredCurve], int]":
-    """The curves of all files, and how many files were bad; those are named on standard error."""
-    from tfmat.curves.measured import load_measured_curves
-
-    return _read(load_measured_curves, files, target, flag_values)
-
-
-def read_tests(
-    flag_values: FlagValues, records: "list[RecordFiles]", law: "Law"
+def read_records(
+    flag_values: FlagValues, records: "list[RecordFiles]", target: "CurveTarget"
 ) -> "tuple[list[MeasuredRecord], int]":
     """The records whose files are all good, and how many files were bad; those are named on standard error."""
-    from tfmat.curves.record_files import load_records
-
-    return _read(load_records, records, law, flag_values)
-
-
-def _read(
-    load: Callable[..., tuple[list[Any], list[InputError]]],
-    files: list[Any],
-    target: Any,
-    flag_values: FlagValues,
-) -> tuple[list[Any], int]:
-    """All that `load` finds as the flags say, with its progress, and how many files were bad."""
     from tfmat.console import progress_bar
     from tfmat.curves.axes import ReadingOptions
     from tfmat.curves.cleaning import CleaningOptions
+    from tfmat.curves.record_files import load_records
 
-    options, cleaning = (
-        kind(**_flags_of(kind, flag_values)) for kind in (ReadingOptions, CleaningOptions)
-    )
+    options = ReadingOptions(**_flags_of(ReadingOptions, flag_values))
+    cleaning = CleaningOptions(**_flags_of(CleaningOptions, flag_values))
     with progress_bar("reading", "files") as progress:
-        found, errors = load(files, target, options, progress, cleaning)
+        found, errors = load_records(records, target, options, progress, cleaning)
     for error in errors:
         print(f"tfmat: {printable(error)}", file=sys.stderr)
     return found, len(errors)
@@ -347,17 +316,17 @@ def solvers_of(flag_values: FlagValues, sidecar: "Sidecar") -> list[str]:
 
 def check_samples(flag_values: FlagValues, sidecar: "Sidecar", fixed: dict[str, float]) -> None:
     if flag_values.samples is not None:
-        from tfmat.identification import draws
+        from tfmat.identification import posterior
 
         corrected = flag_values.least_squares and flag_values.correct
-        draws.check_samples(
+        posterior.check_samples(
             flag_values.samples,
             sidecar.uncertainty,
             fixed,
             is_sampled=corrected and sidecar.law is not None,
         )
         if flag_values.samples_file.endswith(".nc"):
-            from tfmat.identification.inference_data import check_arviz
+            from tfmat.identification.posterior import check_arviz
 
             check_arviz()
     elif flag_values["samples_file"].present:
@@ -538,7 +507,7 @@ def write_samples(
     if known is None:
         raise InputError("the network knows none of these curves; there is nothing to draw from")
     if path.endswith(".nc"):
-        from tfmat.identification.inference_data import write_inference_data
+        from tfmat.identification.posterior import write_inference_data
 
         write_inference_data(results, path)
     else:
@@ -709,7 +678,6 @@ def verify_all(
     import numpy as np
 
     from tfmat.cli.data import run_progress
-    from tfmat.curves.cleaning import MeasuredCurve
     from tfmat.data.dataset import available_threads
     from tfmat.report.figures import save_figure, verification_figure
     from tfmat.specimens.campaign import verify
@@ -717,7 +685,7 @@ def verify_all(
     said = []
     for (name, result), entry in zip(file_names(results), content, strict=False):
         posterior, curve = result.posterior, result.curve
-        assert posterior is not None and isinstance(curve, MeasuredCurve)
+        assert posterior is not None
         try:
             with run_progress() as progress:
                 runs = verify(
@@ -760,7 +728,7 @@ def _values(result: "Identification", count: int) -> dict[str, Any]:
     import numpy as np
 
     assert result.posterior is not None
-    samples = result.posterior.samples
+    samples = result.posterior
     drawn = dict(zip(samples.names, samples.values[:count].T, strict=True))
     given = {name: np.full(count, each.value) for name, each in result.parameters.items()}
     return {**given, **drawn}

@@ -20,6 +20,7 @@ from tfmat.curves.record_files import (
     load_test,
     takes_tests,
 )
+from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.units import axis_unit
 from tfmat.errors import InputError, nearest
 from tfmat.materials.law import Array, Law
@@ -34,7 +35,7 @@ def measured_records(
     reading: ReadingOptions,
     cleaning: CleaningOptions,
 ) -> list[MeasuredRecord]:
-    """The records of what `tfmat.identify` was given for a law that takes tests; InputError for what is none."""
+    """The records of tests that `tfmat.identify` was given by name, or as arrays; InputError for what is none."""
     if not takes_tests(law):
         raise InputError(
             f"law {law.name} is identified from one curve of rising strain; give strain and stress, or a law "
@@ -58,11 +59,22 @@ def measured_records(
             )
         tests = _tests(law.tests[0], (given, stress), law, reading, cleaning)
         return [MeasuredRecord(tests[0].curve.name, tests)]
+    return records_of_files(given, CurveTarget.of_tests(law), law, reading, cleaning)
+
+
+def records_of_files(
+    given: Any,
+    target: CurveTarget,
+    law: Law | None,
+    reading: ReadingOptions,
+    cleaning: CleaningOptions,
+) -> list[MeasuredRecord]:
+    """The records of one or several files, folders or patterns; InputError names all that cannot be read."""
     paths = [given] if isinstance(given, str | os.PathLike) else list(given)
     if not all(isinstance(path, str | os.PathLike) for path in paths):
         raise InputError("strains need their stresses: tfmat.identify(strain, stress)")
     records, errors = load_records(
-        find_records([os.fspath(path) for path in paths], law), law, reading, cleaning=cleaning
+        find_records([os.fspath(path) for path in paths], law), target, reading, cleaning=cleaning
     )
     if errors:
         raise InputError("; ".join(map(str, errors)))
@@ -79,7 +91,8 @@ def _tests(
 ) -> list[MeasuredTest]:
     check_test_name(name, law)
     if isinstance(given, str | os.PathLike):
-        return load_test(TestFile(name, os.fspath(given)), law, reading, cleaning)
+        file = TestFile(name, os.fspath(given))
+        return load_test(file, CurveTarget.of_tests(law), reading, cleaning)
     if isinstance(given, Mapping):
         for key in given:
             if key not in _CHANNELS:

@@ -3,15 +3,10 @@
 Every step is recorded in words. Nothing is smoothed but by averaging points that share a grid cell or a noisy strain.
 """
 
-import collections
 import dataclasses
-import os
-import pathlib
-from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tfmat.curves.axes import ReadingOptions
 from tfmat.curves.cleaning import (
     Caveat,
     CleaningOptions,
@@ -28,7 +23,7 @@ from tfmat.curves.cleaning import (
 )
 from tfmat.curves.cutting import cut_at_maximum_load, take_first_loading
 from tfmat.curves.plausibility import RUBBER, check_magnitude
-from tfmat.curves.reading import RawCurve, read_curves
+from tfmat.curves.reading import RawCurve
 from tfmat.curves.recording_faults import (
     end_of_measured_strain,
     rows_of,
@@ -64,57 +59,6 @@ _REST = 0.02
 _NOISE_TIMES = 6.0
 
 
-def load_measured_curves(
-    paths: Sequence[str | os.PathLike],
-    target: CurveTarget,
-    options: ReadingOptions | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    cleaning: CleaningOptions | None = None,
-) -> tuple[list[MeasuredCurve], list[InputError]]:
-    """Reads every file, and goes on after a bad one, so that a user sees all of them at once.
-
-    Args:
-      progress: called with (done, total) after each file.
-
-    Returns:
-      The curves of the good files, and one error, a line that names the file, for each bad one. Curves that would
-      have the same name, from different folders, are called by their paths.
-    """
-    curves: list[tuple[str | os.PathLike, MeasuredCurve]] = []
-    errors = []
-    for done, path in enumerate(paths, start=1):
-        try:
-            curves.extend((path, c) for c in load_file(path, target, options, cleaning))
-        except InputError as error:
-            errors.append(error)
-        if progress:
-            progress(done, len(paths))
-    names = collections.Counter(curve.name for _, curve in curves)
-    for path, curve in curves:
-        if names[curve.name] > 1:
-            rest = curve.name.removeprefix(pathlib.Path(path).stem)
-            curve.name = f"{os.fspath(path)}{rest}"
-    return [curve for _, curve in curves], errors
-
-
-def load_file(
-    path: str | os.PathLike,
-    target: CurveTarget,
-    options: ReadingOptions | None = None,
-    cleaning: CleaningOptions | None = None,
-) -> list[MeasuredCurve]:
-    """Reads and cleans the curves of one file; InputError, one line that names the file, for what cannot be a curve."""
-    raws = read_curves(path, options, wanted_measures(target))
-    curves = []
-    for raw in raws:
-        try:
-            curves.append(clean(raw, target, cleaning))
-        except InputError as error:
-            of = f"curve '{raw.name}': " if len(raws) > 1 else ""
-            raise InputError(f"{path}: {of}{error}") from error
-    return curves
-
-
 def wanted_measures(target: CurveTarget) -> dict[str, str | None]:
     """Axis -> measure of the columns that the law is identified from; a law of shear takes the engineering ones."""
     shear = target.strain_measure == "engineering shear"
@@ -122,16 +66,6 @@ def wanted_measures(target: CurveTarget) -> dict[str, str | None]:
         "strain": "engineering" if shear else target.strain_measure,
         "stress": "engineering" if shear else target.stress_measure,
     }
-
-
-def load_measured_curve(
-    path: str | os.PathLike, target: CurveTarget, options: ReadingOptions | None = None
-) -> MeasuredCurve:
-    """The only curve of a file; see `load_file`. InputError where it holds several."""
-    curves = load_file(path, target, options)
-    if len(curves) > 1:
-        raise InputError(f"{path}: it holds {len(curves)} curves, one is expected")
-    return curves[0]
 
 
 def clean(

@@ -1,10 +1,11 @@
 """Measured tests of one material: each a file or arrays, made into the loading history and the response of a law.
 
-What a law of rising strain is identified from is a curve (see `measured`); a law that takes tests is given all of them,
-through the very histories that the machine drove. Every step is recorded in words.
+A law of one rising loading is identified from a record with one test, a curve (see `measured`). A law that takes tests
+is given all of them, through the very histories that the machine drove. Every step is recorded in words.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,9 @@ from tfmat.curves.loading_paths import (
     thinned,
 )
 from tfmat.curves.programme import Programme
-from tfmat.curves.programmes import Creep, Relaxation
+from tfmat.curves.programmes import Creep, Monotonic, Relaxation
+from tfmat.curves.tensile import TensileProperties
+from tfmat.curves.toe import resolution_of
 from tfmat.materials.law import Array, History, Law, TestSet
 
 # A longer test is averaged along its path, or over ln t.
@@ -60,7 +63,7 @@ class MeasuredTest:
 
     @property
     def history(self) -> History:
-        """What the machine did, as one row."""
+        """The loading by the machine, as one row."""
         told: dict[str, Any] = {self.programme.drives: self.driven[None]}
         for name in ("rate", "temperature"):
             if (value := getattr(self, name)) is not None:
@@ -77,6 +80,23 @@ class MeasuredTest:
         )
 
     @property
+    def noise(self) -> float:
+        """Standard deviation of the noise of the points, in the unit of the response, as its differences show it.
+
+        Differences within the branches between turns; of the second, third and fourth the smallest, since those of a
+        record with few points hold its bends too. Noise that is alike at neighbouring points shows less than it is.
+        Values in coarse steps, which stay the same from row to row, are off by their rounding at least.
+        """
+        branches = np.split(self.response, self.turns)
+        found = []
+        for order in (2, 3, 4):
+            parts = [np.diff(branch, order) for branch in branches if len(branch) > order]
+            if parts:
+                middle = np.median(np.abs(np.concatenate(parts)))
+                found.append(1.4826 * float(middle) / math.sqrt(math.comb(2 * order, order)))
+        return max(min(found, default=0.0), resolution_of(self.response) / math.sqrt(12.0))
+
+    @property
     def places(self) -> Array:
         """Where each point stands on the way of the test, [points]: along its path, or over ln t."""
         if self.time is not None and isinstance(self.programme, Relaxation | Creep):
@@ -88,7 +108,7 @@ class MeasuredTest:
         """How much each point counts, [points], one in the mean.
 
         The points of a test that turns count by the strain that they stand for: a slow or a paused machine writes many
-        points at one place. Those of other tests count alike.
+        points at one place. Points of other tests count alike.
         """
         if not self.turns:
             return np.ones(len(self))
@@ -111,7 +131,30 @@ class MeasuredRecord:
     tests: list[MeasuredTest]
     own_steps: list[str] = dataclasses.field(default_factory=list)
     own_warnings: list[Caveat] = dataclasses.field(default_factory=list)
-    tensile: None = None
+
+    @classmethod
+    def of(cls, curve: MeasuredCurve) -> "MeasuredRecord":
+        """The record of one rising loading."""
+        return cls(curve.name, [MeasuredTest(Monotonic(), curve)])
+
+    def noted(self, steps: Sequence[str], warnings: Sequence[Caveat]) -> "MeasuredRecord":
+        """The record with more steps and warnings of the whole."""
+        return dataclasses.replace(
+            self,
+            own_steps=[*self.own_steps, *steps],
+            own_warnings=[*self.own_warnings, *warnings],
+        )
+
+    @property
+    def curve(self) -> MeasuredCurve | None:
+        """The only test of a record of one rising loading; None for other records."""
+        (first, *others) = self.tests
+        return first.curve if isinstance(first.programme, Monotonic) and not others else None
+
+    @property
+    def tensile(self) -> TensileProperties | None:
+        """Properties that need no law, where the record is one rising loading in tension."""
+        return None if self.curve is None else self.curve.tensile
 
     @property
     def test_set(self) -> TestSet:
@@ -119,8 +162,13 @@ class MeasuredRecord:
         return TestSet(tuple(test.history for test in self.tests))
 
     @property
+    def driven(self) -> Array | TestSet:
+        """The strains of one rising loading, [1, points], or the histories of all tests."""
+        return self.test_set if self.curve is None else self.curve.strain[None]
+
+    @property
     def response(self) -> Array:
-        """What was measured in answer to them, one test after the other, [points]: MPa, or - of a driven stress."""
+        """The measured responses, one test after the other, [points]: MPa, or - of a driven stress."""
         return np.concatenate([test.response for test in self.tests])
 
     def deviation(self, law: Law) -> Array | None:
@@ -144,35 +192,31 @@ class MeasuredRecord:
 
     @property
     def steps(self) -> list[str]:
-        """What was done to the tests, in words; of several each with its name."""
-        return [
-            *self.own_steps,
-            *(self._said(test, step) for test in self.tests for step in test.curve.steps),
-        ]
+        """The steps of cleaning, in words; of several tests each with its name."""
+        of_tests = [self._said(test, step) for test in self.tests for step in test.curve.steps]
+        return [*of_tests, *self.own_steps]
 
     @property
     def warnings(self) -> list[Caveat]:
-        """What should make a reader careful; of several tests each with its name."""
-        return [
-            *self.own_warnings,
-            *(
-                dataclasses.replace(caveat, text=self._said(test, caveat.text))
-                for test in self.tests
-                for caveat in test.curve.warnings
-            ),
+        """Reasons to be careful; of several tests each with its name."""
+        of_tests = [
+            dataclasses.replace(caveat, text=self._said(test, caveat.text))
+            for test in self.tests
+            for caveat in test.curve.warnings
         ]
+        return [*of_tests, *self.own_warnings]
 
     def _said(self, test: MeasuredTest, text: str) -> str:
         return f"{test.curve.name}: {text}" if len(self.tests) > 1 else text
 
     @property
     def assumed(self) -> list[str]:
-        """What was assumed and not read, each once."""
+        """Assumptions about what was not read, each once."""
         return list(dict.fromkeys(text for test in self.tests for text in test.curve.assumed))
 
     @property
     def conditions(self) -> dict[str, str]:
-        """What all tests say alike of their conditions."""
+        """The conditions that all tests say alike."""
         first, *others = (test.curve.conditions for test in self.tests)
         return {k: v for k, v in first.items() if all(other.get(k) == v for other in others)}
 
@@ -180,6 +224,22 @@ class MeasuredRecord:
     def strain(self) -> Array:
         """The strain of all tests, one after the other, [points]."""
         return np.concatenate([test.curve.strain for test in self.tests])
+
+    @property
+    def stress_mpa(self) -> Array:
+        """The stress of all tests, one after the other, [points]."""
+        return np.concatenate([test.curve.stress_mpa for test in self.tests])
+
+    @property
+    def largest_mpa(self) -> float:
+        """The largest stress of all tests, of either sign."""
+        return float(np.abs(self.stress_mpa).max())
+
+    @property
+    def noise_percent(self) -> Array:
+        """The noise of each test over its largest response, [tests], %."""
+        shares = [test.noise / np.abs(test.response).max() for test in self.tests]
+        return 100.0 * np.array(shares)
 
     @property
     def num_points(self) -> int:
@@ -202,7 +262,17 @@ def without_excess(test: MeasuredTest) -> MeasuredTest:
 
 
 def at_points(test: MeasuredTest, most: int) -> tuple[dict[str, Array], list[int]]:
-    """Strain, stress and time of a test on at most `most` points along its way, and which of them are turns."""
+    """Strain, stress and time of a test on at most `most` points along its way, and which of them are turns.
+
+    Neighbours of one rising loading are averaged, as many at each point.
+    """
+    if isinstance(test.programme, Monotonic):
+        starts = np.arange(0, len(test), -(-len(test) // most))
+        count = np.diff([*starts, len(test)])
+        return {
+            name: np.add.reduceat(values, starts) / count
+            for name, values in (("strain", test.curve.strain), ("stress", test.curve.stress_mpa))
+        }, []
     cells = cells_of(test, most)
     arrays = {"strain": test.curve.strain, "stress": test.curve.stress_mpa}
     if test.time is not None:
@@ -212,7 +282,7 @@ def at_points(test: MeasuredTest, most: int) -> tuple[dict[str, Array], list[int
 
 
 def cells_of(test: MeasuredTest, most: int) -> Cells:
-    """Which points of a test stand for which of at most `most` points along its way."""
+    """The points of a test that stand for which of at most `most` points along its way."""
     return thinned(test.places, test.turns, most)
 
 

@@ -20,6 +20,18 @@ MOST_CYCLES = 12
 _PLAIN_SHARE = 0.5
 
 
+class Monotonic(Programme):
+    """One rising loading: tension of a metal, or shear of a ply, up to where it fails or necks."""
+
+    name = "monotonic"
+    title = "one rising loading"
+    settings = (Parameter("max_strain", "-", 0.005, 0.6, "log", "largest strain"),)
+
+    def history(self, settings: Array, points: int, random: np.random.Generator) -> History:
+        """See `Programme.history`; points are dense where the material yields."""
+        return History(self.mode, strain=settings * np.linspace(0.0, 1.0, points) ** 2)
+
+
 class Cyclic(Programme):
     """Strain cycles of a metal: of constant, growing or irregular amplitude, about zero or a mean strain."""
 

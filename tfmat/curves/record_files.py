@@ -1,10 +1,12 @@
 """The files of each test of each material, and the tests that are read from them.
 
+curve.csv lab/                                        of a law of one rising loading: curves, a material each
 uniaxial=UT.txt equibiaxial=ET.txt planar=PS.txt      tests of one material
 tests.csv                                             a table: file, test, rate, temperature, material
 example_1.csv example_2.csv                           of a law with one kind of test: a material each
 """
 
+import collections
 import csv
 import dataclasses
 import os
@@ -19,10 +21,16 @@ from tfmat.curves.cleaning import CleaningOptions
 from tfmat.curves.cleaning_of_tests import measured_test
 from tfmat.curves.conditions import TEMPERATURE_UNITS, value_with_unit
 from tfmat.curves.loading_paths import temperature_of
-from tfmat.curves.measured import wanted_measures
+from tfmat.curves.measured import clean, wanted_measures
 from tfmat.curves.measured_tests import MeasuredRecord, MeasuredTest
 from tfmat.curves.programme import Programme
-from tfmat.curves.programmes import PROGRAMMES, RateAndTemperature, Uniaxial, programme_class
+from tfmat.curves.programmes import (
+    PROGRAMMES,
+    Monotonic,
+    RateAndTemperature,
+    Uniaxial,
+    programme_class,
+)
 from tfmat.curves.raw_files import find_files, read_bytes
 from tfmat.curves.reading import read_curves
 from tfmat.curves.resampling import CurveTarget
@@ -74,7 +82,7 @@ def names_a_test(argument: str) -> bool:
     )
 
 
-def refuse_tests(arguments: Sequence[str], law: Law | None) -> None:
+def _refuse_tests(arguments: Sequence[str], law: Law | None) -> None:
     """Raises InputError where an argument says `test=file` for a law of one curve of rising strain."""
     for argument in arguments:
         if names_a_test(argument) and argument.partition("=")[0] in PROGRAMMES:
@@ -85,13 +93,19 @@ def refuse_tests(arguments: Sequence[str], law: Law | None) -> None:
             )
 
 
-def find_records(arguments: Sequence[str], law: Law) -> list[RecordFiles]:
+def find_records(arguments: Sequence[str], law: Law | None) -> list[RecordFiles]:
     """The materials that the arguments mean, in order.
+
+    Args:
+      law: None where a network is of none, which takes one rising loading.
 
     Raises:
       InputError: tests and plain files side by side, a test that the law does not answer, a table that is none, or
         files without a test where the law takes several kinds.
     """
+    if law is None or not takes_tests(law):
+        _refuse_tests(arguments, law)
+        return [_alone(TestFile(MONOTONIC, path)) for path in find_files(arguments)]
     named = [argument for argument in arguments if names_a_test(argument)]
     if named and len(named) < len(arguments):
         other = next(argument for argument in arguments if argument not in named)
@@ -132,7 +146,11 @@ def _of_plain_files(paths: list[str], law: Law) -> list[RecordFiles]:
     files = [TestFile(kinds[0], path) for path in paths]
     if len(law.tests) > 1:
         return [RecordFiles(_name_of(files), tuple(files))]
-    return [RecordFiles(pathlib.Path(file.path).stem, (file,), apart=True) for file in files]
+    return [_alone(file) for file in files]
+
+
+def _alone(file: TestFile) -> RecordFiles:
+    return RecordFiles(pathlib.Path(file.path).stem, (file,), apart=True)
 
 
 def _name_of(files: Sequence[TestFile]) -> str:
@@ -231,6 +249,9 @@ def check_test_name(test: str, law: Law) -> str:
 
 def refusal(programme: Programme, law: Law) -> str | None:
     """Why a law does not answer a programme; None where it does."""
+    if isinstance(programme, Monotonic) or not takes_tests(law):
+        both = isinstance(programme, Monotonic) and not takes_tests(law)
+        return None if both else "it is identified from one curve of rising strain"
     if programme.mode not in law.modes:
         return f"it answers {' and '.join(law.modes)} tests, and this is {programme.mode}"
     if programme.name in PROGRAMMES and programme.name not in law.tests:
@@ -256,17 +277,23 @@ def refusal(programme: Programme, law: Law) -> str | None:
 
 def load_records(
     records: Sequence[RecordFiles],
-    law: Law,
+    target: CurveTarget,
     options: ReadingOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
     cleaning: CleaningOptions | None = None,
 ) -> tuple[list[MeasuredRecord], list[InputError]]:
     """Reads every test, and goes on after a bad one, so that a user sees all of them at once.
 
+    Args:
+      target: the law's form of curves; of one that takes tests its law alone counts.
+      progress: called with (done, total) after each file.
+
     Returns:
-      The records whose files are all good, and one error, a line that names the file, for each bad file.
+      The records whose files are all good, and one error, a line that names the file, for each bad file. Rising
+      loadings that would have the same name, from different folders, are called by their paths.
     """
     found: list[MeasuredRecord] = []
+    paths: dict[int, str] = {}
     errors: list[InputError] = []
     total = sum(len(record.files) for record in records)
     done = 0
@@ -275,41 +302,50 @@ def load_records(
         bad = len(errors)
         for file in record.files:
             try:
-                tests += load_test(file, law, options, cleaning)
+                tests += load_test(file, target, options, cleaning)
             except InputError as error:
                 errors.append(error)
             done += 1
             if progress:
                 progress(done, total)
         if len(errors) == bad and record.apart:
+            paths |= {len(found) + i: record.files[0].path for i in range(len(tests))}
             found += [MeasuredRecord(test.curve.name, [test]) for test in tests]
         elif len(errors) == bad:
             found.append(MeasuredRecord(record.name, tests))
+    names = collections.Counter(record.name for record in found)
+    for i, path in paths.items():
+        if names[found[i].name] > 1:
+            found[i].name = f"{path}{found[i].name.removeprefix(pathlib.Path(path).stem)}"
     return found, errors
 
 
 def load_test(
     file: TestFile,
-    law: Law,
+    target: CurveTarget,
     options: ReadingOptions | None = None,
     cleaning: CleaningOptions | None = None,
 ) -> list[MeasuredTest]:
     """The tests of one file, one a specimen; InputError, one line that names the file, for what cannot be one."""
-    target = CurveTarget(2, strain_measure=law.strain_measure, stress_measure=law.stress_measure)
-    programme = programme_class(file.test)()
+    is_curve = file.test == MONOTONIC
+    programme = Monotonic() if is_curve else programme_class(file.test)()
     tests = []
     raws = read_curves(
         file.path,
         options,
         wanted_measures(target),
-        of_test=True,
+        of_test=not is_curve,
         needs_time="time" in programme.channels,
         # Other tests turn, or are held, and come back to zero.
-        one_loading=isinstance(programme, Uniaxial | RateAndTemperature),
+        one_loading=isinstance(programme, Monotonic | Uniaxial | RateAndTemperature),
     )
     for raw in raws:
         try:
-            tests.append(measured_test(raw, programme, law, file.settings, cleaning))
+            if is_curve:
+                tests.append(MeasuredTest(programme, clean(raw, target, cleaning)))
+                continue
+            assert target.law is not None
+            tests.append(measured_test(raw, programme, target.law, file.settings, cleaning))
         except InputError as error:
             of = f"curve '{raw.name}': " if len(raws) > 1 else ""
             raise InputError(f"{file.path}: {of}{error}") from error

@@ -1,7 +1,6 @@
 """Measured tests put on the points and into the channels that a network's records have."""
 
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
@@ -59,7 +58,7 @@ def record_features(
         if form.noise_told is not None:
             largest = float(np.abs(test.response).max())
             low, high = (limit * largest for limit in form.noise_told)
-            found = noise_of_test(test) / np.sqrt(max(1.0, len(test) / form.points))
+            found = test.noise / np.sqrt(max(1.0, len(test) / form.points))
             # More than there is, rather than less than the network ever saw.
             noise = max(found, low)
             if noise > high:
@@ -95,22 +94,6 @@ def as_recorded(test: MeasuredTest, points: int) -> tuple[History, Array, NDArra
     valid = (np.arange(points) < response.shape[1])[None]
     filled = history.changed(lambda array: array[:, held] if array.shape[1] > 1 else array)
     return filled, response[:, held], valid
-
-
-def noise_of_test(test: MeasuredTest) -> float:
-    """Standard deviation of the noise of a test's points, in the unit of its response, as its differences show it.
-
-    Differences within the branches between turns; of the second, third and fourth the smallest, since those of a
-    curve with few points hold its bends too. Noise that is alike at neighbouring points shows less than it is.
-    """
-    branches = np.split(test.response, test.turns)
-    found = []
-    for order in (2, 3, 4):
-        parts = [np.diff(branch, order) for branch in branches if len(branch) > order]
-        if parts:
-            middle = np.median(np.abs(np.concatenate(parts)))
-            found.append(1.4826 * float(middle) / math.sqrt(math.comb(2 * order, order)))
-    return min(found, default=0.0)
 
 
 def onto_points(test: MeasuredTest, programme: Programme, points: int) -> tuple[History, Array]:

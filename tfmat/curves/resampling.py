@@ -47,6 +47,11 @@ class CurveTarget:
             form, strain_measure=law.strain_measure, stress_measure=law.stress_measure, law=law
         )
 
+    @classmethod
+    def of_tests(cls, law: Law) -> "CurveTarget":
+        """The form of tests as they are measured, for a law that takes tests."""
+        return cls(2, strain_measure=law.strain_measure, stress_measure=law.stress_measure, law=law)
+
 
 def resample(
     strain: Array, stress_mpa: Array, target: CurveTarget

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfmat.curves.programme import Programme
-from tfmat.curves.programmes import file_digests, find_programmes
+from tfmat.curves.programmes import Monotonic, file_digests, find_programmes
 from tfmat.curves.setting_checks import (
     FEWEST_POINTS,
     OBSERVATION,
@@ -32,8 +32,9 @@ _ONCE_LINEAR = {
     "swift": ("E", "K", "max_strain"),
     "ramberg_osgood": ("E", "sigma02", "max_strain"),
 }
-# A record of one curve of rising strain, which is no programme, and what says nothing of it.
-MONOTONIC = "monotonic"
+# MONOTONIC: the test of a law of one rising loading, whose settings are those of the curve.
+MONOTONIC = Monotonic.name
+# _OF_TESTS: settings that say nothing of one rising loading.
 _OF_TESTS = ("tests", "test_ranges", "missing_tests", "noise_strain")
 
 

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 from horovod.tensorflow.mpi_ops import global_process_set
 
+from tfmat.backends.horovod import assign_broadcast
 from tfmat.errors import InputError
 from tfmat.launch.processes import find_processes
 from tfmat.launch.runtime import check_horovod_sees, prepare_horovod
@@ -104,17 +105,7 @@ def broadcast_variables(
     """
     variables = list(variables)
     _check_alike(variables, process_set)
-    for i, variable in enumerate(variables):
-        value = tf.convert_to_tensor(variable)
-        # Horovod has no unsigned types above 16 bits: Keras's random state is one.
-        plain = value.dtype not in (tf.uint32, tf.uint64)
-        sent = horovod.broadcast(
-            value if plain else tf.bitcast(value, tf.uint8),
-            root_rank,
-            name=f"variable.{i}",
-            process_set=process_set,
-        )
-        variable.assign(sent if plain else tf.bitcast(sent, value.dtype))
+    assign_broadcast(horovod, variables, root_rank, process_set=process_set)
 
 
 def _check_alike(variables: Sequence[Any], process_set: Any) -> None:

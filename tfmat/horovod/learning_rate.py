@@ -8,6 +8,7 @@ import horovod.tensorflow as horovod
 import keras
 
 from tfmat.errors import InputError
+from tfmat.optimizers.schedules import warmup_done
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):
@@ -170,7 +171,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
         def multiplier(epoch: float) -> float:
             factor = math.sqrt(horovod.size()) if scaling == "sqrt" else horovod.size()
-            done = min(1.0, (epoch + 1.0 / (self.steps_per_epoch or 1)) / warmup_epochs)
+            done = warmup_done(epoch + 1.0 / (self.steps_per_epoch or 1), warmup_epochs)
             return (1.0 + (factor - 1.0) * done) / factor
 
         super().__init__(

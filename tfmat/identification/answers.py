@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from tfmat.curves.cleaning import Caveat, MeasuredCurve, reasons_not_to_use
+from tfmat.curves.cleaning import Caveat, reasons_not_to_use
 from tfmat.curves.measured_tests import MeasuredRecord
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
-from tfmat.identification.certificate import Posterior
-from tfmat.identification.draws import Samples
 from tfmat.identification.next_test import NextTests, next_tests_of
+from tfmat.identification.posterior import Posterior
 from tfmat.identification.record_fit import panels_of, tests_json
 from tfmat.identification.values import Method, Value
 from tfmat.materials.cards import card_text, check_card
@@ -37,11 +36,11 @@ class Variant:
 
 @dataclasses.dataclass(frozen=True)
 class Identification:
-    """The answer for one curve.
+    """The answer for one record.
 
     Attributes:
-      curve: the measured points that the answer stands on, with the steps of its cleaning; of a law that takes tests
-        the record of all of them.
+      curve: the measured points that the answer stands on, with the steps of their cleaning: a record of all tests, or
+        of one rising loading.
       law: the law, or None where the network was trained on labelled curves of no known law.
       method: how the recommended values were got.
       parameters: name -> value, the given ones included.
@@ -53,12 +52,12 @@ class Identification:
       covariance: of `labels`, [identified, identified]; None where it is not known.
       shared_std: standard deviations of `labels` by errors that specimens may share, [identified];
         None where it is not known.
-      samples: of the posterior, whatever `method` is; None where none were asked for, or nothing can draw them.
+      samples: `posterior`, whatever `method` is; None where none were asked for, or nothing can draw them.
       posterior: what the network's posterior of this curve became when it was corrected, or, without one, what was
         sampled about least squares, and its certificate; None where there is neither.
     """
 
-    curve: MeasuredCurve | MeasuredRecord
+    curve: MeasuredRecord
     law: Law | None
     method: Method
     parameters: dict[str, Value]
@@ -67,7 +66,7 @@ class Identification:
     warnings: list[Caveat]
     labels: Array
     covariance: Array | None = None
-    samples: Samples | None = None
+    samples: Posterior | None = None
     next_test: NextTests | None = None
     posterior: Posterior | None = None
     shared_std: Array | None = None
@@ -91,7 +90,7 @@ class Identification:
         """One entry of the list that `tfmat identify --json` writes."""
         curve = self.curve
         tests = {}
-        if isinstance(curve, MeasuredRecord):
+        if curve.curve is None:
             tests = {"tests": tests_json(curve, self.stress_mpa[self.method])}
         return {
             "curve": curve.name,
@@ -122,7 +121,7 @@ class Identification:
         Args:
           settings: of the simulation whose noise a further test has; options: of `next_tests_of`.
         """
-        assert self.law is not None and isinstance(self.curve, MeasuredRecord)
+        assert self.law is not None
         samples = None if self.samples is None else self.samples.labels
         found = next_tests_of(self.law, self.curve, settings, self.labels, samples, **options)
         if isinstance(found, Caveat):
@@ -237,7 +236,7 @@ class Identification:
             "strain_label": f"{law.strain_measure} strain" if law else "strain",
             "stress_label": f"{law.stress_measure} stress" if law else "stress",
         }
-        if isinstance(self.curve, MeasuredRecord):
+        if self.curve.curve is None:
             return picture | panels_of(self.curve, self.stress_mpa, self.method)
         if refined is not None:
             refined["stress_mpa"] = self.stress_mpa["least_squares"]

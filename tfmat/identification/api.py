@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tfmat.curves.arrays_of_tests import measured_records
+from tfmat.curves.arrays_of_tests import measured_records, records_of_files
 from tfmat.curves.axes import ReadingOptions
-from tfmat.curves.cleaning import CleaningOptions, MeasuredCurve
-from tfmat.curves.measured import clean, load_measured_curves
-from tfmat.curves.raw_files import find_files
+from tfmat.curves.cleaning import CleaningOptions
+from tfmat.curves.measured import clean
+from tfmat.curves.measured_tests import MeasuredRecord
 from tfmat.curves.reading import RawCurve
 from tfmat.curves.record_files import takes_tests
 from tfmat.curves.resampling import CurveTarget
@@ -32,7 +32,7 @@ from tfmat.errors import InputError, nearest
 from tfmat.identification.answers import Identification
 from tfmat.identification.arrays import opened
 from tfmat.identification.further_tests import check_next_test
-from tfmat.identification.identify import identify as identify_cleaned
+from tfmat.identification.identify import identify as identify_records
 from tfmat.identification.networks import (
     Sidecar,
     find_network,
@@ -40,7 +40,6 @@ from tfmat.identification.networks import (
     needs_network,
     read_sidecar,
 )
-from tfmat.identification.record_answers import identify_records
 from tfmat.materials.law import Array
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ def identify(
         where it has a part in the answer (see `needs_network`); least squares needs none.
       fixed: known parameters, name -> value in its unit.
       least_squares: False answers with the network alone.
-      samples: to draw from the posterior of each curve: `answer.samples` (`Samples`). They start from the network's
+      samples: to draw from the posterior of each curve: `answer.samples` (`Posterior`). They start from the network's
         where it says how sure it is, and else, or with `fixed`, from least squares.
       correct: corrects the network's posterior with the law's likelihood (`answer.posterior.certificate` says how well
         that went); False leaves it as it is.
@@ -171,40 +170,25 @@ def identify(
         check_next_test(source.law, source.settings, predict, candidate)
     elif predict or candidate:
         raise InputError("predict and candidate are of next_test=True; give that too")
-    single = False
     if isinstance(curves, Mapping) or takes_tests(source.law):
         assert source.law is not None
         records = measured_records(curves, stress, source.law, reading, cleaning)
-        answers = identify_records(
-            source,
-            records,
-            fixed=fixed,
-            least_squares=least_squares,
-            samples=samples,
-            correct=correct,
-        )
-        if next_test and source.settings is not None:
-            settings, asked = source.settings, {"predict": predict, "candidate": candidate}
-            answers = [answer.with_next_test(settings, **asked) for answer in answers]
-        return answers[0] if isinstance(curves, Mapping) or stress is not None else answers
-    if stress is None:
-        paths = [curves] if isinstance(curves, str | os.PathLike) else list(curves)
-        if not all(isinstance(path, str | os.PathLike) for path in paths):
-            raise InputError("strains need their stresses: tfmat.identify(strain, stress)")
-        files = find_files([os.fspath(path) for path in paths])
-        found, errors = load_measured_curves(files, source.target, reading, cleaning=cleaning)
-        if errors:
-            raise InputError("; ".join(map(str, errors)))
+        single = isinstance(curves, Mapping) or stress is not None
+    elif stress is None:
+        records = records_of_files(curves, source.target, source.law, reading, cleaning)
+        single = False
     else:
-        arrays = _arrays(curves, stress)
-        single = _is_one(curves) and _is_one(stress)
-        found = [
+        records = [
             _cleaned(str(i), e, s, source.target, reading, cleaning)
-            for i, (e, s) in enumerate(arrays)
+            for i, (e, s) in enumerate(_arrays(curves, stress))
         ]
-    answers = identify_cleaned(
-        source, found, fixed=fixed, least_squares=least_squares, samples=samples, correct=correct
+        single = _is_one(curves) and _is_one(stress)
+    answers = identify_records(
+        source, records, fixed=fixed, least_squares=least_squares, samples=samples, correct=correct
     )
+    if next_test and source.settings is not None:
+        settings, asked = source.settings, {"predict": predict, "candidate": candidate}
+        answers = [answer.with_next_test(settings, **asked) for answer in answers]
     return answers[0] if single else answers
 
 
@@ -267,7 +251,7 @@ def _cleaned(
     target: CurveTarget,
     reading: ReadingOptions,
     cleaning: CleaningOptions,
-) -> MeasuredCurve:
+) -> MeasuredRecord:
     steps = [f"took {len(strain)} points of two arrays"]
     for axis, unit in (("strain", reading.strain_unit), ("stress", reading.stress_unit)):
         if unit is None:
@@ -290,4 +274,4 @@ def _cleaned(
         steps=tuple(steps),
         sure_units=reading.given_units,
     )
-    return clean(raw, target, cleaning)
+    return MeasuredRecord.of(clean(raw, target, cleaning))

@@ -9,9 +9,7 @@ from tfmat.curves.cleaning import Caveat, MeasuredCurve
 from tfmat.curves.expectations import check_answer
 from tfmat.curves.measured_tests import MeasuredRecord
 from tfmat.curves.resampling import CurveTarget
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.toe import noise_of
-from tfmat.identification.classical import BestFit
+from tfmat.identification.record_fit import BestFit
 from tfmat.materials.law import Array, Law, Parameter
 from tfmat.materials.rubber import RubberLaw, elongation
 
@@ -36,18 +34,6 @@ _SOMEWHERE, _SMOOTHED = 2.0, 5
 _GIVE_IT = "give it (--fix) if it is known; do not use its value alone"
 # An elastic modulus that differs from that of the elastic part of the curve by these factors.
 _MODULUS_DIFFERS, _MODULUS_IS_ANOTHER = 1.25, 2.0
-
-
-def noise_level(curve: MeasuredCurve, settings: CurveSettings | None) -> float:
-    """Standard deviation of a curve's noise, MPa: the trained one, or what its points show where that is more."""
-    trained = 0.0
-    if settings is not None:
-        settings = settings.resolved()
-        mean_square = float(np.mean(np.square(curve.stress_mpa)))
-        trained = float(
-            np.hypot(settings.noise_mpa or 0.0, settings.noise_relative * np.sqrt(mean_square))
-        )
-    return max(trained, noise_of(curve.stress_mpa))
 
 
 def edge_caveats(parameters: Sequence[Parameter], labels: Array) -> list[Caveat]:
@@ -220,9 +206,9 @@ def one_sided_caveats(parameters: Sequence[Parameter], best: BestFit) -> list[Ca
     return found
 
 
-def short_caveats(curve: MeasuredCurve, target: CurveTarget) -> list[Caveat]:
+def short_caveats(record: MeasuredRecord, target: CurveTarget) -> list[Caveat]:
     """A curve that ends before those that the network was trained on, for the network's answer."""
-    end = float(curve.strain[-1])
+    end = float(record.strain[-1])
     if target.max_strain is None or end >= target.max_strain[0]:
         return []
     return [

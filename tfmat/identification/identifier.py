@@ -16,14 +16,14 @@ from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
 from tfmat.identification.around_fits import AroundFits
-from tfmat.identification.draws import (
-    Draws,
+from tfmat.identification.networks import Sidecar, model_files, read_sidecar
+from tfmat.identification.posterior import (
+    Posterior,
     check_samples,
     even_normal,
     independent_normal,
     with_wider_half,
 )
-from tfmat.identification.networks import Sidecar, model_files, read_sidecar
 from tfmat.identification.side_by_side import in_threads
 from tfmat.identification.uncertainty import COVERAGE, Calibration
 from tfmat.materials.law import Array, Law, Parameter
@@ -153,7 +153,7 @@ class Identifier:
         limits = [self.calibration.interval(cut, std, coverage) for coverage in coverages]
         return labels, self.calibration.std(std), np.stack(limits)
 
-    def draws(self, features: np.ndarray, samples: int, *, seed: int = 0) -> Draws:
+    def draws(self, features: np.ndarray, samples: int, *, seed: int = 0) -> Posterior:
         """Samples of the posterior of each curve's labels.
 
         Of a variance head they are those of independent Gaussians, which know nothing of how parameters trade against
@@ -171,17 +171,19 @@ class Identifier:
         if self.uncertainty == "gaussian":
             labels, std, _ = self.answers(features)
             assert std is not None
-            return independent_normal(np.clip(labels, 0.0, 1.0), std, samples, seed)
+            drawn = independent_normal(np.clip(labels, 0.0, 1.0), std, samples, seed)
+            return dataclasses.replace(drawn, parameters=self.parameters)
         return self.draws_of(features, self._normal(len(features), samples, seed))
 
-    def proposals(self, features: np.ndarray, samples: int) -> Draws:
+    def proposals(self, features: np.ndarray, samples: int) -> Posterior:
         """The `draws` of a whole posterior, and behind them as many wider ones, to be weighed by a likelihood.
 
         Weights of a network's own draws have a heavy tail where its posteriors end a little too early.
         """
         normal, proposed = with_wider_half(self._normal(len(features), 2 * samples))
         found = self.draws_of(features, normal)
-        return dataclasses.replace(found, proposed=found.log_density + proposed)
+        assert found.label_log_density is not None
+        return dataclasses.replace(found, proposed=found.label_log_density + proposed)
 
     def _normal(self, curves: int, samples: int, seed: int = 0) -> np.ndarray:
         shape = (curves, samples, len(self.parameters))
@@ -203,11 +205,11 @@ class Identifier:
         outputs = np.asarray(self._outputs(features), np.float32)
         return np.asarray(self._flow.standardized(np.asarray(labels, np.float32), outputs))
 
-    def _even_draws(self, features: np.ndarray) -> Draws:
+    def _even_draws(self, features: np.ndarray) -> Posterior:
         normal = even_normal(_EVEN_DRAWS, len(self.parameters)).astype(np.float32)
         return self.draws_of(features, np.broadcast_to(normal, (len(features), *normal.shape)))
 
-    def draws_of(self, features: np.ndarray, normal: np.ndarray) -> Draws:
+    def draws_of(self, features: np.ndarray, normal: np.ndarray) -> Posterior:
         """Samples of a whole posterior, made of numbers [curves, samples, p] from a standard normal distribution."""
         outputs = np.asarray(self._outputs(features), np.float32)
         labels, log_density = np.empty(normal.shape), np.empty(normal.shape[:2])
@@ -221,7 +223,7 @@ class Identifier:
         block, spread = max(1, _DRAWS_PER_CALL // normal.shape[1]), np.float32(self.spread.value)
         # TensorFlow lets other threads run while it computes.
         list(in_threads(draw, range(0, len(outputs), block)))
-        return Draws(labels, log_density)
+        return Posterior(labels, log_density, parameters=self.parameters)
 
     def _drawn(
         self, outputs: tf.Tensor, normal: tf.Tensor, spread: tf.Tensor

@@ -6,7 +6,7 @@ experiment, Ann. Math. Statist. 27 (1956) 986-1005). The second density is the m
 Monte Carlo: K. J. Ryan, Estimating expected information gains for experimental designs with application to the random
 fatigue-limit model, J. Comput. Graph. Statist. 12 (2003) 585-603): with the draw that the record was simulated at among
 them it is too large, without it too small, so that the truth lies between. The same weights give the intervals that are
-left. Where they stand on few draws, the posterior with the simulated record is sampled anew (`posterior_sampling`).
+left. Where they stand on few draws, the posterior with the simulated record is sampled anew.
 """
 
 import dataclasses
@@ -16,15 +16,14 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from tfmat.identification.posterior_sampling import sample_posteriors
+from tfmat.identification.posterior import Posterior
+from tfmat.identification.sampling import adaptive_of_many
 from tfmat.identification.specimen import (
-    Known,
     Specimen,
     generators_of,
     intervals,
-    likelihoods_of,
+    target_of,
 )
-from tfmat.identification.weighted_draws import SampledPosterior
 from tfmat.materials.law import Array, TestSet
 
 # Records that are simulated of each test; of those whose posteriors have to be sampled anew.
@@ -41,7 +40,7 @@ Progress = Callable[[int, int], None]
 
 @dataclasses.dataclass(frozen=True)
 class Gain:
-    """What a further test is expected to tell; q quantities.
+    """The information that a further test is expected to give; q quantities.
 
     Attributes:
       nats, nats_error: expected information gain, and its standard error.
@@ -64,18 +63,25 @@ class Gain:
 
 
 class Gains:
-    """What further tests of one specimen are expected to tell of some quantities."""
+    """The information that further tests of one specimen are expected to give of some quantities."""
 
     def __init__(
         self,
         specimen: Specimen,
-        known: Known,
+        known: Posterior,
+        replicate: NDArray[np.intp],
         quantities: Callable[[Array], Array],
         seed: int = 0,
     ):
-        """Takes the function labels [k, p] -> quantities [k, q], each on the scale that widths are compared on."""
+        """Takes `known` and `replicate` as `known_of` gives them.
+
+        Args:
+          quantities: the function labels [k, p] -> quantities [k, q], each on the scale that widths are compared on.
+        """
         self._specimen, self._known, self._quantities = specimen, known, quantities
         self._seed = seed
+        assert known.log_weights is not None
+        self._log_weights = known.log_weights
         self._weights = np.exp(known.log_weights)
         self._values = quantities(known.labels)
         self.before = intervals(self._values, self._weights)
@@ -83,12 +89,12 @@ class Gains:
         own = np.stack(
             [
                 _log_width(intervals(self._values[part], self._weights[part]))
-                for part in (known.replicate == i for i in range(known.replicate.max() + 1))
+                for part in (replicate == i for i in range(replicate.max() + 1))
             ]
         )
-        # Of the widths without a further test, as the replicates scatter.
+        # Standard error of the widths without a further test, as the replicates scatter.
         self._error = own.std(axis=0, ddof=1) / np.sqrt(len(own)) if len(own) > 1 else 0.0 * own[0]
-        # All tests are simulated at the same draws: their order is that of the tests, not of chance.
+        # All tests are simulated at the same draws, so that chance does not order them.
         generator = np.random.default_rng(seed)
         places = (np.arange(_SIMULATED) + generator.random()) / _SIMULATED
         sums = np.cumsum(self._weights)
@@ -96,14 +102,14 @@ class Gains:
         self._at = generator.permutation(np.minimum(chosen, len(sums) - 1))
 
     def of(self, test: TestSet, progress: Progress | None = None) -> Gain:
-        """What a test is expected to tell.
+        """The information that a test is expected to give.
 
         Args:
           test: one row, of `points` points; its unit is the noise of a further test.
           progress: called with (done, total) records of those that are sampled anew.
         """
         response, valid, density, linear = self._simulated(test)
-        log_weights = self._known.log_weights + density
+        log_weights = self._log_weights + density
         rows = np.arange(_SIMULATED)
         own = density[rows, self._at]
         with_it = scipy.special.logsumexp(log_weights, axis=1)
@@ -111,10 +117,10 @@ class Gains:
         without_it = scipy.special.logsumexp(log_weights, axis=1)
         # Between both lies the logarithm of the mean density.
         found = [
-            SampledPosterior.of(self._values, row) if np.isfinite(row).sum() else None
+            Posterior.weighted(self._values, row) if np.isfinite(row).sum() else None
             for row in log_weights
         ]
-        tails = np.array([99.0 if one is None else one.pareto_k for one in found])
+        tails = np.array([99.0 if one is None else one.certificate.pareto_k for one in found])
         trusted = [one is not None and one.converged for one in found]
         if np.mean(trusted) < 1.0 - _MOST_FAILING:
             records = response, valid, density, linear
@@ -122,7 +128,7 @@ class Gains:
         good = [one for one, is_good in zip(found, trusted, strict=True) if is_good and one]
         gains = own - 0.5 * (with_it + np.maximum(without_it, with_it - 1.0))
         gap = 0.5 * float(np.mean(with_it - np.maximum(without_it, with_it - 1.0)))
-        widths = np.stack([_log_width(intervals(g.labels, np.exp(g.log_weights))) for g in good])
+        widths = np.stack([_log_width(_weighted_intervals(g, g.labels)) for g in good])
         failed = len(rows) - len(good)
         return self._gain(gains, linear, widths, False, float(np.median(tails)), failed, gap)
 
@@ -143,19 +149,19 @@ class Gains:
             ),
         )
         measured = np.tile(specimen.response, (_SAMPLED, 1))
-        likelihoods = likelihoods_of(
+        target = target_of(
             specimen.law,
             both,
             np.concatenate([measured, response[part]], axis=1),
             np.concatenate([np.ones(measured.shape, np.bool_), valid[part]], axis=1),
         )
-        likely = np.argsort(-(known.log_weights + density[part]), axis=1)[:, :_STARTS]
+        likely = np.argsort(-(self._log_weights + density[part]), axis=1)[:, :_STARTS]
         starts = known.labels[np.concatenate([self._at[part, None], likely], axis=1)]
         generators = generators_of(self._seed + 1, _SAMPLED)
-        found = sample_posteriors(likelihoods, starts, generators, progress)
+        found = adaptive_of_many(target, starts, generators, progress)
         # To leave out all that did not quite converge, the sharpest mostly, would make the mean of the others wrong.
         rows = np.array(
-            [i for i, one in enumerate(found) if one.effective_samples >= _FEWEST_EFFECTIVE],
+            [i for i, one in enumerate(found) if one.effective_draws >= _FEWEST_EFFECTIVE],
             np.intp,
         )
         doubtful = sum(not found[i].converged for i in rows)
@@ -163,7 +169,7 @@ class Gains:
         evidence = np.array([found[i].log_evidence for i in rows])
         gains = own - (evidence - known.log_evidence)
         widths = [
-            _log_width(intervals(self._quantities(found[i].labels), np.exp(found[i].log_weights)))
+            _log_width(_weighted_intervals(found[i], self._quantities(found[i].labels)))
             for i in rows
         ]
         shape = (0, len(self._log_width))
@@ -185,7 +191,7 @@ class Gains:
         if len(log_widths) < 2:
             nothing = np.full(len(self._log_width), np.nan)
             return Gain(np.nan, np.nan, nothing, nothing, sampled, pareto_k, 0, failed)
-        # What a linear law would make of each record by chance has a mean of zero, and much of the scatter.
+        # The gain that a linear law would make of each record by chance has a mean of zero, and much of the scatter.
         spread = linear.var()
         share = np.mean(linear * (gains - gains.mean())) / spread if spread > 0 else 0.0
         gains = gains - share * linear
@@ -249,6 +255,12 @@ class Gains:
             return np.zeros(len(noise))
         explained = np.einsum("kn,nk->k", seen, np.linalg.solve(spread, seen.T))
         return np.asarray(0.5 * (explained - np.einsum("kn,kn->k", noise, noise)))
+
+
+def _weighted_intervals(posterior: Posterior, values: Array) -> Array:
+    """95 % intervals [q, 2] of values [draws, q] at the posterior's weighted draws."""
+    assert posterior.log_weights is not None
+    return intervals(values, np.exp(posterior.log_weights))
 
 
 def _units(tests: TestSet, points: int) -> Array:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tfmat.curves.cleaning import Caveat
 from tfmat.curves.measured_tests import MeasuredRecord
@@ -17,8 +18,9 @@ from tfmat.identification.further_tests import (
     predictions,
 )
 from tfmat.identification.information_gain import Gain, Gains
+from tfmat.identification.posterior import Posterior
 from tfmat.identification.side_by_side import one_thread_a_product
-from tfmat.identification.specimen import Known, Specimen, intervals, known_of, specimen_of
+from tfmat.identification.specimen import Specimen, intervals, known_of, specimen_of
 from tfmat.materials.law import Array, Law, TestSet
 
 _POINTS_A_TURN = 8
@@ -63,7 +65,7 @@ class NextTests:
     tests: Sequence[tuple[FurtherTest, Gain]]
     noise: tuple[float, float]
     points: int
-    known: Known
+    known: Posterior
 
     def sentences(self) -> list[str]:
         """What the best tests would do, in words: one for each prediction, and for the parameter known least."""
@@ -81,8 +83,8 @@ class NextTests:
     def to_json(self) -> dict[str, Any]:
         """The entry `next_test` of an answer."""
         return {
-            "effective_samples": self.known.effective_samples,
-            "pareto_k": self.known.pareto_k,
+            "effective_samples": self.known.effective_draws,
+            "pareto_k": self.known.certificate.pareto_k,
             "noise_mpa": self.noise[0],
             "noise_strain": self.noise[1],
             "num_points": self.points,
@@ -151,21 +153,22 @@ def next_tests_of(
         starts = best[None]
         if samples is not None and specimen.law is law:
             starts = np.concatenate([starts, samples[:_STARTS]])
-        known = known_of(specimen, starts)
-        if not known.converged:
+        known, replicate = known_of(specimen, starts)
+        if not known.certificate.is_exact:
             text = (
-                f"the posterior of {record.name} did not converge (Pareto k {known.pareto_k:.2g}), so that which test "
-                "to do next is not known"
+                f"the posterior of {record.name} did not converge (Pareto k {known.certificate.pareto_k:.2g}), so that "
+                "which test to do next is not known"
             )
             return Caveat("next test not known", text, "give what is known of it (--fix)")
         wanted = [asked_for(text, law, "predict") for text in predict] or predictions(law, record)
         tests = [asked_for(text, law, "candidate") for text in candidate] or candidates(law, record)
-        return next_tests(specimen, known, wanted, tests, progress)
+        return next_tests(specimen, known, replicate, wanted, tests, progress)
 
 
 def next_tests(
     specimen: Specimen,
-    known: Known,
+    known: Posterior,
+    replicate: NDArray[np.intp],
     wanted: Sequence[FurtherTest],
     tests: Sequence[FurtherTest],
     progress: Progress | None = None,
@@ -173,7 +176,7 @@ def next_tests(
     """What each of the tests is expected to tell of a specimen.
 
     Args:
-      known: its posterior, which has converged.
+      known, replicate: its posterior, as `known_of` says; it has converged.
       wanted: predictions.
       progress: called with (done, total) tests.
 
@@ -181,7 +184,7 @@ def next_tests(
       InputError: the law answers none of the tests.
     """
     quantities = Quantities(specimen.law, known, wanted)
-    gains = Gains(specimen, known, quantities)
+    gains = Gains(specimen, known, replicate, quantities)
     found = []
     for done, test in enumerate(tests):
         if progress:
@@ -206,10 +209,11 @@ def _points_of(test: FurtherTest, points: int) -> int:
 class Quantities:
     """Parameters and predictions at labels, on the scales that widths are compared on."""
 
-    def __init__(self, law: Law, known: Known, wanted: Sequence[FurtherTest]):
+    def __init__(self, law: Law, known: Posterior, wanted: Sequence[FurtherTest]):
         self._law, self._wanted = law, wanted
         self._logarithmic = np.zeros(len(wanted), np.bool_)
         answers = self._predicted(known.labels)
+        assert known.log_weights is not None
         ends = intervals(answers, np.exp(known.log_weights))
         far = (ends[:, 0] > 0) & (ends[:, 1] > _FAR * ends[:, 0])
         self._logarithmic = far & (answers > 0).all(axis=0)

@@ -10,7 +10,6 @@ from tfmat.curves.cleaning import Caveat
 from tfmat.curves.measured_tests import MeasuredRecord
 from tfmat.curves.programmes import programme_class
 from tfmat.errors import InputError
-from tfmat.identification.classical import repeated
 from tfmat.identification.further_tests import (
     FurtherTest,
     half_way,
@@ -19,7 +18,7 @@ from tfmat.identification.further_tests import (
     other_tests,
 )
 from tfmat.identification.likelihood import PRIOR_VARIANCE
-from tfmat.identification.record_fit import RecordFit, residuals_of
+from tfmat.identification.record_fit import RecordFit, repeated, residuals_of
 from tfmat.materials.law import Array, Law
 
 # Parameters whose sum of squares is within this factor of the best are as good as the best to anyone who looks at it.

@@ -12,7 +12,6 @@ from tfmat.curves.tensile import Property, TensileProperties
 from tfmat.errors import InputError
 from tfmat.identification.answers import Identification
 from tfmat.identification.caveats import stability_caveats
-from tfmat.identification.classical import best_fit, grouped_points
 from tfmat.identification.record_fit import errors_of_tests, fit_record, rms_percent
 from tfmat.identification.values import Value
 from tfmat.materials.law import Array, Law
@@ -83,13 +82,11 @@ def _pooled(
     assert law is not None
     labels = law.sorted_labels(np.stack([result.labels for result in usable]))
     mean = labels.mean(axis=0)
-    curve, response, percent = _of_all(law, usable, conditions, mean)
+    record = _of_all(usable, conditions)
+    response = law.label_stress(record.driven, mean[None])[0]
     together = None
     if usable[0].method == "least_squares":
-        if isinstance(curve, MeasuredRecord):
-            together = fit_record(law, curve).best.values
-        else:
-            together = best_fit(law, *grouped_points(curve)).values
+        together = fit_record(law, record).best.values
     left_out = [member for member in members if member.do_not_use]
     warnings = []
     if left_out:
@@ -101,16 +98,15 @@ def _pooled(
         advice = "give it (--fix) if it is known; do not use its value alone"
         warnings.append(Caveat("cannot be identified", text, advice))
     warnings += _scatter_caveats(law, usable)
-    if isinstance(curve, MeasuredRecord):
-        warnings += stability_caveats(law, law.from_labels(mean[None])[0], curve)
+    warnings += stability_caveats(law, law.from_labels(mean[None])[0], record)
     method = "mean of specimens"
     return Identification(
-        curve=curve,
+        curve=record,
         law=law,
         method="mean of specimens",
         parameters=_values(law, labels, together, unknown),
         stress_mpa={method: response},
-        errors_percent={method: percent},
+        errors_percent={method: rms_percent(errors_of_tests(record, response)[1])},
         warnings=warnings,
         labels=mean,
         covariance=np.atleast_2d(np.cov(labels, rowvar=False)),
@@ -191,12 +187,10 @@ def _open_in_all(usable: Sequence[Identification]) -> list[str]:
     ]
 
 
-def _of_all(
-    law: Law, usable: Sequence[Identification], conditions: dict[str, str], labels: Array
-) -> tuple[MeasuredCurve | MeasuredRecord, Array, float]:
-    """What was measured of all specimens, the law's answer with these labels [p], and its error in %."""
-    curves = [r.curve for r in usable if isinstance(r.curve, MeasuredCurve)]
-    records = [r.curve for r in usable if isinstance(r.curve, MeasuredRecord)]
+def _of_all(usable: Sequence[Identification], conditions: dict[str, str]) -> MeasuredRecord:
+    """What was measured of all specimens: their tests, or of rising loadings one curve with all their points."""
+    records = [result.curve for result in usable]
+    curves = [record.curve for record in records if record.curve is not None]
     names = ", ".join(result.curve.name for result in usable)
     step = (
         f"pooled {len(usable)} specimens ({names}): values are means, std is the scatter between specimens, ci95 the "
@@ -204,14 +198,9 @@ def _of_all(
     )
     values = [f"{k} unknown" if v == _UNKNOWN else v for k, v in conditions.items()]
     name = f"pooled ({', '.join([*values, f'{len(usable)} specimens'])})"
-    if records:
-        record = MeasuredRecord(name, _tests_of_all(records), own_steps=[step])
-        response = law.label_stress(record.test_set, labels[None])[0]
-        return record, response, rms_percent(errors_of_tests(record, response)[1])
-    curve = _joined(name, step, curves, conditions)
-    stress = law.label_stress(curve.strain[None], labels[None])[0]
-    error = float(np.sqrt(np.mean(np.square(stress - curve.stress_mpa))))
-    return curve, stress, 100 * error / float(curve.stress_mpa.max())
+    if curves:
+        return MeasuredRecord.of(_joined(name, curves, conditions)).noted([step], [])
+    return MeasuredRecord(name, _tests_of_all(records), own_steps=[step])
 
 
 def _tests_of_all(records: Sequence[MeasuredRecord]) -> list[MeasuredTest]:
@@ -226,7 +215,7 @@ def _tests_of_all(records: Sequence[MeasuredRecord]) -> list[MeasuredTest]:
 
 
 def _joined(
-    name: str, step: str, curves: Sequence[MeasuredCurve], conditions: dict[str, str]
+    name: str, curves: Sequence[MeasuredCurve], conditions: dict[str, str]
 ) -> MeasuredCurve:
     """All points in one curve, in the order of their strain (it is only looked at and compared)."""
     strain = np.concatenate([curve.strain for curve in curves])
@@ -236,7 +225,6 @@ def _joined(
         name,
         strain[order],
         stress[order],
-        [step],
         assumed=list(dict.fromkeys(text for curve in curves for text in curve.assumed)),
         conditions=conditions,
         tensile=_mean_tensile([curve.tensile for curve in curves]),

@@ -1,7 +1,7 @@
-"""What a network says of one curve, or of the tests of one material."""
+"""The answer of a network to the tests of one material, and the posterior it is corrected to."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,41 +14,48 @@ from tfmat.curves.records import features_of
 from tfmat.curves.resampling import resample
 from tfmat.errors import InputError
 from tfmat.identification import caveats
-from tfmat.identification.certificate import Posterior
-from tfmat.identification.draws import Draws, Samples, independent_normal
+from tfmat.identification.measured_likelihood import (
+    UNLIKE_NOISE,
+    MeasuredErrors,
+    MeasuredTests,
+)
+from tfmat.identification.posterior import (
+    Certificate,
+    Posterior,
+    independent_normal,
+    normal_proposals,
+)
+from tfmat.identification.record_fit import RecordFit
+from tfmat.identification.sampling import sample
 from tfmat.identification.uncertainty import COVERAGE, in_units
-from tfmat.identification.weighted_draws import SampledPosterior
-from tfmat.materials.law import Array, Parameter
+from tfmat.materials.law import Array, Law, Parameter
 
 if TYPE_CHECKING:
     from tfmat.identification.identifier import Identifier
 
 Interval = tuple[float, float]
 
-# Samples of a whole posterior where none are asked for: mean, standard deviation and interval are made of them.
+# SAMPLES: of a whole posterior where none are asked for; mean, standard deviation and interval are made of them.
 SAMPLES = 1000
-# Of the posterior of each part of a record's tests, where they are weighed by that of all.
+# _DRAWS_OF_A_PART: draws of the posterior of each part of a record's tests, which are weighed by the posterior of all.
 _DRAWS_OF_A_PART = 8192
 
 
 @dataclasses.dataclass(frozen=True)
 class Predicted:
-    """What the network says of one curve, p identified parameters.
+    """The network's answer for one record, p identified parameters.
 
     Attributes:
       labels: [p], cut to 0-1.
       std: [p], calibrated, on the same scale; None where the network gives none.
       interval: [p, 2], 95 %, on the same scale; None with `std`.
-      asked: samples that are asked for.
-      draws: of the network; None where it has no posterior, or a Gaussian of each label and none were asked for.
-      posterior: what became of them, see `certify`; labels, std and interval are its own where it is exact.
+      posterior: the network's own, or what `posterior_of` made of it, whose mean, std and interval these are where it
+        is exact; None where the network has none, or a Gaussian of each label and no samples were asked for.
     """
 
     labels: Array
     std: Array | None
     interval: Array | None
-    asked: int = 0
-    draws: Draws | None = None
     posterior: Posterior | None = None
 
     @property
@@ -57,29 +64,68 @@ class Predicted:
         return self.posterior is not None and self.posterior.certificate.is_exact
 
     @property
-    def samples(self) -> Samples | None:
-        """Samples of the posterior; None where none were asked for."""
-        return self.posterior.samples if self.posterior is not None and self.asked else None
-
-    @property
     def covariance(self) -> Array | None:
         """The labels' covariance, [p, p]; None where it is not known."""
         if self.posterior is not None and self.is_exact:
-            return np.atleast_2d(np.cov(self.posterior.samples.labels.T))
+            return np.atleast_2d(np.cov(self.posterior.labels.T))
         return None if self.std is None else np.diag(self.std**2)
 
 
 def predict(
-    network: "Identifier", curve: MeasuredCurve, may_fail: bool, samples: int = 0
-) -> Predicted | None:
-    """The network's answer; None for a curve that is far too short for it (an error unless it `may_fail`)."""
+    network: "Identifier", record: MeasuredRecord, may_fail: bool, samples: int = 0
+) -> tuple[Predicted | None, list[Caveat]]:
+    """The network's answer, and what it was not trained for.
+
+    The answer is None for a curve that is far too short, or where the network knows none of the tests: an error unless
+    it `may_fail`. A network that has fewer places than there are tests of a kind answers them in parts, see `_weighed`.
+    """
+    if record.curve is not None:
+        return _predict_curve(network, record.curve, may_fail, samples)
+    parts = [record]
+    if network.uncertainty != "none":
+        names = [programme.name for programme in network.form.programmes]
+        parts = [dataclasses.replace(record, tests=tests) for tests in _parts(record.tests, names)]
+    caveats, known = [], []
+    for part in parts:
+        features, beyond = record_features(part, network.form)
+        caveats += beyond
+        if features is not None:
+            known.append(features)
+    answers = [_predicted(network, features, samples) for features in known]
+    if not answers:
+        if may_fail:
+            return None, []
+        raise InputError(
+            f"{record.name}: no test of it is one that the network was trained on; leave --noleast_squares out"
+        )
+    if len(answers) < 2:
+        return answers[0], caveats
+    kind = "network answered in parts"
+    if network.uncertainty == "flow":
+        product = _product(network, known, samples)
+        if product is not None:
+            text = f"the network answered these tests in {len(answers)} parts, whose posteriors were multiplied"
+            advice = "its intervals are a little too narrow before correction"
+            return product, [*caveats, Caveat(kind, text, advice)]
+    text = f"the network answered these tests in {len(answers)} parts, whose answers were weighed by their precision"
+    advice = "its standard deviations are those of one part in the mean, which is too much"
+    return _weighed(answers, samples), [*caveats, Caveat(kind, text, advice)]
+
+
+def _predict_curve(
+    network: "Identifier", curve: MeasuredCurve, may_fail: bool, samples: int
+) -> tuple[Predicted | None, list[Caveat]]:
     try:
         strain, stress, valid = resample(curve.strain, curve.stress_mpa, network.target)
     except InputError:
         if may_fail and network.law is not None:
-            return None
+            text = (
+                f"the curve ends at strain {curve.strain[-1]:.3g}, far before those that the network was trained on; "
+                "least squares alone answered"
+            )
+            return None, [Caveat("too short for the network", text)]
         raise
-    return _predicted(network, features_of(strain[None], stress[None], valid[None]), samples)
+    return _predicted(network, features_of(strain[None], stress[None], valid[None]), samples), []
 
 
 def _predicted(network: "Identifier", features: np.ndarray, samples: int) -> Predicted:
@@ -92,30 +138,10 @@ def _predicted(network: "Identifier", features: np.ndarray, samples: int) -> Pre
         return Predicted(labels, None, None)
     drawn = None
     if network.uncertainty == "flow":
-        drawn = network.proposals(features, samples or SAMPLES)
+        drawn = network.proposals(features, samples or SAMPLES)[0]
     elif samples:
-        drawn = network.draws(features, samples)
-    return Predicted(labels, std[0], limits[0, 0], samples, drawn)
-
-
-def without_unfounded_interval(
-    predicted: Predicted | None,
-    errors: Mapping[str, float],
-    noise_mpa: float,
-    curve: MeasuredCurve,
-) -> Predicted | None:
-    """The network's answer, without its intervals where the curve is not like those that they were calibrated on.
-
-    They hold the truth for curves that follow the law up to the noise; what the misfit of a real curve does to the
-    network's answer they do not know.
-    """
-    if predicted is None or predicted.std is None or predicted.is_exact:
-        return predicted
-    nearest = errors.get("least_squares", errors["network"])
-    largest = float(np.abs(curve.stress_mpa).max())
-    if 0.01 * nearest * largest <= caveats.ABOVE_NOISE * noise_mpa:
-        return predicted
-    return dataclasses.replace(predicted, interval=None)
+        drawn = network.draws(features, samples)[0]
+    return Predicted(labels, std[0], limits[0, 0], drawn)
 
 
 def network_errors(
@@ -133,38 +159,6 @@ def network_errors(
 def interval_of(ends: Array) -> Interval | None:
     """Both ends of an interval [2]; None where one is not known."""
     return (float(ends[0]), float(ends[1])) if np.isfinite(ends).all() else None
-
-
-def predict_record(
-    network: "Identifier", record: MeasuredRecord, samples: int = 0
-) -> tuple[Predicted | None, list[Caveat]]:
-    """The network's answer to tests, and what it was not trained for; None where it knows none of them.
-
-    A network that has fewer places than there are tests of a kind answers them in parts, see `_weighed`.
-    """
-    names = [programme.name for programme in network.form.programmes]
-    parts = [record]
-    if network.uncertainty != "none":
-        parts = [dataclasses.replace(record, tests=tests) for tests in _parts(record.tests, names)]
-    caveats, known = [], []
-    for part in parts:
-        features, beyond = record_features(part, network.form)
-        caveats += beyond
-        if features is not None:
-            known.append(features)
-    answers = [_predicted(network, features, samples) for features in known]
-    if len(answers) < 2:
-        return (answers[0] if answers else None), caveats
-    kind = "network answered in parts"
-    if network.uncertainty == "flow":
-        product = _product(network, known, samples)
-        if product is not None:
-            text = f"the network answered these tests in {len(answers)} parts, whose posteriors were multiplied"
-            advice = "its intervals are a little too narrow before correction"
-            return product, [*caveats, Caveat(kind, text, advice)]
-    text = f"the network answered these tests in {len(answers)} parts, whose answers were weighed by their precision"
-    advice = "its standard deviations are those of one part in the mean, which is too much"
-    return _weighed(answers), [*caveats, Caveat(kind, text, advice)]
 
 
 def _parts(tests: Sequence[MeasuredTest], names: Sequence[str]) -> list[list[MeasuredTest]]:
@@ -190,18 +184,17 @@ def _product(network: "Identifier", parts: Sequence[np.ndarray], samples: int) -
     densities = np.stack([network.log_density(each, labels[None])[0] for each in parts])
     mixture = scipy.special.logsumexp(densities, axis=0) - np.log(len(parts))
     ratios = densities.sum(axis=0) - mixture
-    weighed = SampledPosterior.of(labels, ratios, proposals=len(labels))
+    weighed = Posterior.weighted(labels, ratios, proposals=len(labels))
     if not weighed.converged:
         return None
     count = 2 * (samples or SAMPLES)
     chosen = weighed.resampled(count, np.random.default_rng(0))
     density = densities.sum(axis=0) - weighed.log_evidence
-    draws = Draws(labels[None, chosen], density[None, chosen])
-    interval = draws.intervals((COVERAGE,))[0, 0]
-    return Predicted(draws.mean[0], draws.std[0], interval, samples, draws)
+    draws = Posterior(labels[chosen], density[chosen], parameters=network.parameters)
+    return Predicted(draws.mean, draws.std, draws.intervals((COVERAGE,))[0], draws)
 
 
-def _weighed(answers: Sequence[Predicted]) -> Predicted:
+def _weighed(answers: Sequence[Predicted], samples: int) -> Predicted:
     """One answer of several to different tests of one material: labels weighed by their precision.
 
     The standard deviation is that of the mean precision. What tests leave open is alike from test to test, parameters
@@ -216,8 +209,112 @@ def _weighed(answers: Sequence[Predicted]) -> Predicted:
     mean = (precision * labels).sum(axis=0) / precision.sum(axis=0)
     deviation = precision.mean(axis=0) ** -0.5
     ends = ((interval - labels[..., None]) / std[..., None]).mean(axis=0) * deviation[:, None]
-    draws, asked = None, answers[0].asked
-    if asked:
-        draws = independent_normal(mean[None], deviation[None], asked, 0)
+    draws = None
+    if samples:
+        draws = independent_normal(mean[None], deviation[None], samples, 0)[0]
     limits = np.clip(mean[:, None] + ends, 0.0, 1.0)
-    return Predicted(mean, deviation, limits, asked, draws)
+    return Predicted(mean, deviation, limits, draws)
+
+
+def posterior_of(
+    law: Law | None,
+    predicted: Predicted | None,
+    record: MeasuredRecord,
+    fitted: RecordFit | None,
+    samples: int,
+    correct: bool,
+) -> tuple[Predicted | None, Posterior | None]:
+    """The posterior that a network's draws are corrected to; without them the one about the fit, where it is asked for.
+
+    Args:
+      law: of the parameters that are not given; None where no law is known.
+      predicted: the network's answer; None where none answers.
+      fitted: by least squares, perhaps beyond the ranges; None where that was left out.
+      samples: that are asked for, perhaps 0; correct: whether the law's likelihood is asked.
+
+    Returns:
+      The network's answer, that of the posterior where it is exact, and the posterior; None where there is none.
+    """
+    best = None if fitted is None else fitted.best
+    own = None if predicted is None else predicted.posterior
+    if predicted is None or own is None:
+        if not samples or law is None or best is None or not correct:
+            return predicted, None
+        proposals = normal_proposals(best.labels, best.label_covariance, samples)
+        starts = np.clip(best.labels, 0.0, 1.0)[None]
+        return predicted, _corrected(law, record, proposals, samples, starts, best.labels)
+    count = samples or SAMPLES
+    if law is None or not correct:
+        reason = "correction was left out"
+        if law is None:
+            reason = "no likelihood: the network was trained on labelled curves of no known law"
+        assert own.label_log_density is not None
+        amortised = Certificate("amortised", reason)
+        posterior = Posterior(
+            own.labels[:count], own.label_log_density[:count], amortised, own.parameters
+        )
+        return dataclasses.replace(predicted, posterior=posterior), posterior
+    fit = None if best is None else best.labels
+    started = predicted.labels if fit is None else np.clip(fit, 0.0, 1.0)
+    posterior = _corrected(law, record, own, count, np.stack([predicted.labels, started]), fit)
+    if not posterior.certificate.is_exact:
+        return dataclasses.replace(predicted, posterior=posterior), posterior
+    exact = Predicted(posterior.mean, posterior.std, posterior.interval, posterior)
+    return exact, posterior
+
+
+def _corrected(
+    law: Law,
+    record: MeasuredRecord,
+    proposals: Posterior,
+    count: int,
+    starts: Array,
+    fit: Array | None,
+) -> Posterior:
+    """Samples by the law's likelihood, which is linear in what is off about the nearest of the starts [k, p].
+
+    It is not to be trusted where it leans on an end of a range beyond which the best `fit` [p] lies.
+    """
+    tests = MeasuredTests.of(record)
+    target = MeasuredErrors(
+        law, tests, tests.nearest(law, starts), compliance=law.strain_measure != "nominal"
+    )
+    proposals = dataclasses.replace(proposals, starts=target.best[None])
+    posterior = sample(target, proposals, count, np.random.default_rng([0, 0]))
+    if fit is None or not posterior.certificate.is_exact:
+        return posterior
+    low = (fit < -caveats.EDGE) & (posterior.interval[:, 0] < caveats.EDGE)
+    high = (fit > 1.0 + caveats.EDGE) & (posterior.interval[:, 1] > 1.0 - caveats.EDGE)
+    names = [p.name for p, leans in zip(law.identified, low | high, strict=True) if leans]
+    if not names:
+        return posterior
+    reason = (
+        f"it leans on the end of the range of {', '.join(names)}, beyond which the best value lies"
+    )
+    certificate = dataclasses.replace(posterior.certificate, status="do not trust", reason=reason)
+    return dataclasses.replace(posterior, certificate=certificate)
+
+
+def posterior_caveats(posterior: Posterior | None) -> list[Caveat]:
+    """The warnings that a posterior's certificate asks for."""
+    if posterior is None:
+        return []
+    certificate = posterior.certificate
+    if certificate.status == "do not trust":
+        return [
+            Caveat(
+                "posterior is not to be trusted",
+                f"the posterior of this answer is not to be trusted: {certificate.reason}",
+                "take the values of least squares",
+            )
+        ]
+    p = certificate.independent_noise_p
+    if p is None or p >= UNLIKE_NOISE:
+        return []
+    return [
+        Caveat(
+            "more than noise",
+            f"the law misses the points by more than their noise (p {p:.1g}): the posterior takes errors to be alike "
+            "along the test, and larger where they stand out, and is wider for it",
+        )
+    ]

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from tfmat.curves.measured_tests import MeasuredRecord, coarse
 from tfmat.curves.settings import CurveSettings
 from tfmat.identification.caveats import ABOVE_NOISE
-from tfmat.identification.classical import widened
 from tfmat.identification.correlated_errors import correlated_errors
 from tfmat.identification.least_squares import fit
-from tfmat.identification.likelihood import Likelihoods, NoiseModel
-from tfmat.identification.posterior_sampling import sample_posteriors
+from tfmat.identification.likelihood import NoiseModel, SimulatedErrors
+from tfmat.identification.posterior import Certificate, Posterior
+from tfmat.identification.record_fit import widened
+from tfmat.identification.sampling import adaptive_of_many
 from tfmat.materials.law import Array, Law, TestSet
 from tfmat.materials.numerics import Residuals
 
@@ -29,7 +30,7 @@ _COVERAGE = 0.95
 
 @dataclasses.dataclass(frozen=True)
 class Specimen:
-    """What was measured of a specimen, and what a further test of it would be like.
+    """The tests of a specimen, and how a further test of it would be.
 
     Attributes:
       law: which it follows.
@@ -48,31 +49,12 @@ class Specimen:
     largest: tuple[float, float]
 
 
-@dataclasses.dataclass(frozen=True)
-class Known:
-    """The posterior of a specimen: weighted draws.
-
-    Attributes:
-      labels: [draws, p]; log_weights: [draws], of weights whose sum is 1; replicate: [draws], the sampling of each.
-      log_evidence: logarithm of the mean likelihood over the prior, up to a constant of the specimen.
-      pareto_k: the largest of all samplings; effective_samples: of all together.
-    """
-
-    labels: Array
-    log_weights: Array
-    replicate: NDArray[np.intp]
-    log_evidence: float
-    pareto_k: float
-    effective_samples: float
-    converged: bool
-
-
 def specimen_of(
     law: Law, record: MeasuredRecord, settings: CurveSettings, labels: Array
 ) -> tuple[Specimen, Array]:
     """A measured record with the noise that its best fit shows, and the labels of that fit.
 
-    Noise is that of the simulation, or what the fit leaves where that is more; residuals that are alike at neighbouring
+    Noise is as in the simulation, or what the fit leaves where it is more; residuals that are alike at neighbouring
     points make it larger by what they widen the intervals of least squares. The law's ranges are what is known of it
     beforehand; where no fit inside them is nearly as good as the best, it has the wider ones of least squares.
     """
@@ -145,7 +127,7 @@ def _noise_factor(
     model = float(np.max(least))
     if left <= ABOVE_NOISE * model:
         return max(left, model)
-    # What the law misses is alike at neighbouring points, which together tell less than their number says.
+    # Misfits are alike at neighbouring points, which together tell less than their number says.
     alike = correlated_errors(slopes, residuals)
     if alike is None:
         return left
@@ -155,32 +137,40 @@ def _noise_factor(
 
 def known_of(
     specimen: Specimen, starts: Array, seed: int = 0, replicates: int = _REPLICATES
-) -> Known:
+) -> tuple[Posterior, NDArray[np.intp]]:
     """Samples the posterior of a specimen.
 
     Args:
       starts: labels [starts, p] in or near its mass.
       replicates: samplings, whose scatter tells the error of what they say together.
+
+    Returns:
+      The weighted draws of all samplings, which are exact where these have converged, and the sampling of each draw,
+      [draws].
     """
     response = np.tile(specimen.response, (replicates, 1))
-    likelihoods = likelihoods_of(
-        specimen.law, specimen.tests, response, np.ones(response.shape, np.bool_)
-    )
-    found = sample_posteriors(
-        likelihoods, np.tile(starts, (replicates, 1, 1)), generators_of(seed, replicates)
+    target = target_of(specimen.law, specimen.tests, response, np.ones(response.shape, np.bool_))
+    found = adaptive_of_many(
+        target, np.tile(starts, (replicates, 1, 1)), generators_of(seed, replicates)
     )
     good = [each for each in found if each.converged] or found
-    log_weights = np.concatenate([each.log_weights for each in good]) - np.log(len(good))
-    sizes = [len(each.labels) for each in good]
-    return Known(
-        np.concatenate([each.labels for each in good]),
-        log_weights,
-        np.repeat(np.arange(len(good)), sizes),
-        float(scipy.special.logsumexp([each.log_evidence for each in good]) - np.log(len(good))),
-        max(each.pareto_k for each in good),
-        float(1.0 / np.exp(2.0 * log_weights).sum()) if log_weights.size else 0.0,
-        len(good) >= replicates / 2 and all(each.converged for each in good),
+    log_weights = [each.log_weights for each in good if each.log_weights is not None]
+    joined = np.concatenate(log_weights) - np.log(len(good))
+    has_converged = len(good) >= replicates / 2 and all(each.converged for each in good)
+    certificate = Certificate(
+        "resampled" if has_converged else "do not trust",
+        pareto_k=max(each.certificate.pareto_k or 0.0 for each in good),
+        effective_draws=float(1.0 / np.exp(2.0 * joined).sum()) if joined.size else 0.0,
     )
+    evidence = scipy.special.logsumexp([each.log_evidence for each in good]) - np.log(len(good))
+    posterior = Posterior(
+        np.concatenate([each.labels for each in good]),
+        certificate=certificate,
+        parameters=tuple(specimen.law.identified),
+        log_weights=joined,
+        log_evidence=float(evidence),
+    )
+    return posterior, np.repeat(np.arange(len(good)), [len(each.labels) for each in good])
 
 
 def intervals(values: Array, weights: Array) -> Array:
@@ -194,10 +184,12 @@ def intervals(values: Array, weights: Array) -> Array:
     return found
 
 
-def likelihoods_of(
+def target_of(
     law: Law, tests: TestSet, response: Array, valid: NDArray[np.bool_]
-) -> Likelihoods:
-    return Likelihoods(law, NoiseModel(1.0, 0.0, None, response.shape[1]), tests, response, valid)
+) -> SimulatedErrors:
+    return SimulatedErrors(
+        law, NoiseModel(1.0, 0.0, None, response.shape[1]), tests, response, valid
+    )
 
 
 def generators_of(seed: int, count: int) -> Sequence[np.random.Generator]:

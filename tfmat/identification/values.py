@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tfmat.identification.classical import ClassicalAnswer
 from tfmat.identification.predictions import Interval, Predicted, interval_of, network_errors
+from tfmat.identification.record_fit import BestFit
 from tfmat.materials.law import Law
 
 # A network's curve is as near to the measured one as the best fit, but for this factor.
@@ -57,7 +57,7 @@ class Value:
 def recommended_method(
     law: Law,
     predicted: Predicted | None,
-    classical: ClassicalAnswer | None,
+    best: BestFit | None,
     errors: Mapping[str, float],
 ) -> Method:
     """Least squares wherever it is asked for, so that neither a network nor samples change the answer.
@@ -66,7 +66,7 @@ def recommended_method(
     it as much as the law does from the truth. Its network's answer is recommended where it is as near to the curve, or
     exact: the mean of a posterior that is bent need not be near the curve, and its intervals hold all the same.
     """
-    if classical is None:
+    if best is None:
         return "network"
     if not law.own_error or predicted is None or predicted.interval is None:
         return "least_squares"
@@ -75,7 +75,7 @@ def recommended_method(
 
 
 def values_of(
-    law: Law, method: Method, predicted: Predicted | None, classical: ClassicalAnswer | None
+    law: Law, method: Method, predicted: Predicted | None, best: BestFit | None
 ) -> dict[str, Value]:
     """Every parameter of the law, the given ones included."""
     by_network = None if predicted is None else law.from_labels(predicted.labels[None])[0]
@@ -88,14 +88,13 @@ def values_of(
         network = None if by_network is None else float(by_network[i])
         std, network_ci95 = (None, None) if errors is None else errors[column]
         fitted, ci95 = None, None
-        if classical is not None:
-            best = classical.best
+        if best is not None:
             fitted, ci95 = float(best.values[column]), interval_of(best.interval[column])
         recommended = network if method == "network" else fitted
         assert recommended is not None
-        if method == "least_squares" and classical is not None:
-            std = _finite(classical.best.std[column])
-            std = None if classical.best.is_unknown[column] else std
+        if method == "least_squares" and best is not None:
+            std = _finite(best.std[column])
+            std = None if best.is_unknown[column] else std
         found[parameter.name] = Value(
             recommended,
             parameter.unit,

@@ -8,12 +8,23 @@ PiecewiseConstantDecay has no warm-up and falls one step later.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 from keras.optimizers.schedules import LearningRateSchedule as Schedule
+
+
+def warmup_done(position: Any, length: float, minimum: Callable[[float, Any], Any] = min) -> Any:
+    """The share of a warm-up that is over, at most 1; `tfmat.horovod` has the same.
+
+    Args:
+      position: steps or epochs from the start of training, with the present step.
+      length: of the warm-up, in the same unit; above 0.
+      minimum: of a number and `position`; Keras's own for tensors.
+    """
+    return minimum(1.0, position / length)
 
 
 class _Warmup(Schedule):
@@ -36,7 +47,7 @@ class _Warmup(Schedule):
         rate = self.learning_rate * self._factor(step)
         if not self.warmup_steps:
             return rate
-        risen = ops.minimum(1.0, (step + 1.0) / self.warmup_steps)
+        risen = warmup_done(step + 1.0, self.warmup_steps, ops.minimum)
         return rate * (self.warmup_start + (1.0 - self.warmup_start) * risen)
 
     def _factor(self, step: Any) -> Any:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import keras
 
     from tfmat.backends import Backend, BackendOptions
-    from tfmat.curves.cleaning import MeasuredCurve
     from tfmat.curves.measured_tests import MeasuredRecord
     from tfmat.identification.identifier import Identifier
     from tfmat.identification.uncertainty import Calibration, Spread
@@ -335,7 +334,8 @@ def _spread(identifier: "Identifier", features: np.ndarray, true_labels: "Array"
     before = identifier.spread
     for _ in range(_MOST_ROUNDS):
         now = identifier.spread
-        densities = identifier.draws_of(features, normal).log_density
+        densities = identifier.draws_of(features, normal).label_log_density
+        assert densities is not None
         true_density = identifier.log_density(features, true_labels)
         identifier.spread = now.better(
             densities, np.asarray(now.value**2 * squares), true_density, true_square, shape[2]
@@ -409,7 +409,7 @@ def identify_example(workdir: str, settings: CurveSettings | None) -> None:
     if settings is None:
         return
     from tfmat.identification.identifier import Identifier
-    from tfmat.identification.record_answers import identify_all
+    from tfmat.identification.identify import identify
     from tfmat.report.run_files import write_example_picture, write_example_posterior
     from tfmat.report.tables import identification_table
 
@@ -417,7 +417,7 @@ def identify_example(workdir: str, settings: CurveSettings | None) -> None:
         path, measured = _example(workdir, settings)
         identifier = Identifier.open(workdir)
         samples = _EXAMPLE_SAMPLES if identifier.uncertainty == "flow" else 0
-        results = identify_all(identifier, measured, samples=samples)
+        results = identify(identifier, measured, samples=samples)
     except InputError as error:
         if not settings.programmes():
             raise
@@ -445,23 +445,20 @@ def report_run(workdir: str) -> None:
 
 def _example(
     workdir: str, settings: CurveSettings
-) -> "tuple[pathlib.Path, Sequence[MeasuredCurve | MeasuredRecord]]":
+) -> "tuple[pathlib.Path, Sequence[MeasuredRecord]]":
     """The law's example, where it lies and as it is read."""
-    from tfmat.curves.measured import load_measured_curves
     from tfmat.curves.record_files import find_records, load_records
     from tfmat.identification.networks import read_sidecar
 
     law = settings.build_law()
-    measured: Sequence[MeasuredCurve | MeasuredRecord]
     if settings.programmes():
         path = write_example_tests(settings, pathlib.Path(workdir) / "example_tests")
-        measured, errors = load_records(find_records([str(path)], law), law)
     else:
         own_ranges = law.parameters == type(law).parameters
         path = (example_curve(law.name) if own_ranges else None) or write_example_curve(
             law, pathlib.Path(workdir) / "example_curve.csv"
         )
-        measured, errors = load_measured_curves([str(path)], read_sidecar(workdir).target)
+    measured, errors = load_records(find_records([str(path)], law), read_sidecar(workdir).target)
     if errors:
         raise InputError(str(errors[0]))
     return path, measured

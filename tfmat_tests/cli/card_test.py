@@ -11,6 +11,7 @@ from tfmat.cli.identify import write_cards
 from tfmat.cli.main import main
 from tfmat.curves.cleaning import Caveat, MeasuredCurve
 from tfmat.curves.example import example_curve
+from tfmat.curves.measured_tests import MeasuredRecord
 from tfmat.identification.answers import Identification
 from tfmat.identification.values import Value
 from tfmat.materials import find_law
@@ -47,7 +48,8 @@ def _identification(name, **changes):
     found = {p.name: Value(values[p.name], p.unit, "least_squares") for p in law.parameters}
     curve = MeasuredCurve(name, np.linspace(0, 0.1, 50), np.linspace(0, 500, 50))
     labels = law.to_labels([[*values.values()]])[0]
-    answer = Identification(curve, law, "least_squares", found, {}, {}, [], labels)
+    record = MeasuredRecord.of(curve)
+    answer = Identification(record, law, "least_squares", found, {}, {}, [], labels)
     return dataclasses.replace(answer, **changes)
 
 

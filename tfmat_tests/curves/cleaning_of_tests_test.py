@@ -9,6 +9,7 @@ from tfmat.curves.cleaning import CleaningOptions
 from tfmat.curves.cleaning_of_tests import slack_of
 from tfmat.curves.measured_tests import MOST_POINTS
 from tfmat.curves.record_files import find_records, load_records
+from tfmat.curves.resampling import CurveTarget
 from tfmat.errors import InputError
 from tfmat.materials.law import History
 from tfmat.materials.registry import find_law
@@ -118,7 +119,9 @@ def test_a_window_of_an_elastic_test_and_of_a_hold(tmp_path):
 def windowed(law, window, argument):
     """The tests of one file with a window; its error is raised."""
     cleaning = CleaningOptions(window=window)
-    records, errors = load_records(find_records([argument], law), law, cleaning=cleaning)
+    records, errors = load_records(
+        find_records([argument], law), CurveTarget.of_tests(law), cleaning=cleaning
+    )
     for error in errors:
         raise error
     return records[0].tests
@@ -335,7 +338,9 @@ def test_a_slack_specimen_counts_from_where_it_tightens(tmp_path, slack, noise, 
     assert found.driven[-1] == pytest.approx(side * end, abs=0.02)
     assert len(found) <= 400
     off = CleaningOptions(toe="off")
-    ((left,), _) = load_records(find_records([f"{test}={path}"], OGDEN), OGDEN, cleaning=off)
+    ((left,), _) = load_records(
+        find_records([f"{test}={path}"], OGDEN), CurveTarget.of_tests(OGDEN), cleaning=off
+    )
     (kept,) = left.tests
     assert kept.driven[-1] == pytest.approx(side * (end + slack), abs=1e-6)
 

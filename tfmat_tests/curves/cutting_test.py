@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from tfmat.curves.cleaning import CleaningOptions
-from tfmat.curves.measured import clean, load_file
+from tfmat.curves.measured import clean
 from tfmat.curves.reading import RawCurve
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
+from tfmat_tests.curves.files import load_file
 
 VOCE = CurveTarget.of(CurveSettings(law="voce"), CurveSettings(law="voce").build_law())
 MODULUS, YIELD, HARDENING = 200e3, 300.0, 1500.0

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from tfmat.curves.example import example_curve, write_example_curve, write_example_tests
-from tfmat.curves.measured import load_measured_curve
 from tfmat.curves.record_files import find_records, load_records
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
 from tfmat.materials import find_law
 from tfmat.materials.registry import LAWS, MONOTONIC_LAWS
+from tfmat_tests.curves.files import load_measured_curve
 
 SHIPPED = {
     "hahn_tsai": ({"G0": 6964.0, "a": 2.44e-8}, 0.04),
@@ -68,7 +68,7 @@ def test_example_tests_of_every_law_are_read_back_as_its_own(name, tmp_path):
     )
     law = settings.build_law()
     folder = write_example_tests(settings, tmp_path / "tests")
-    (record,), errors = load_records(find_records([str(folder)], law), law)
+    (record,), errors = load_records(find_records([str(folder)], law), CurveTarget.of_tests(law))
     assert errors == [] and not any(caveat.blocks for caveat in record.warnings)
     assert [test.programme.name for test in record.tests] == list(law.tests)
     if name in WITHOUT_TERMS:

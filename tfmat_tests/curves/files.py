@@ -4,6 +4,11 @@ import pathlib
 
 import numpy as np
 
+from tfmat.curves.measured_tests import MeasuredRecord
+from tfmat.curves.record_files import RecordFiles, TestFile, load_records, load_test
+from tfmat.curves.resampling import CurveTarget
+from tfmat.errors import InputError
+
 STRAIN = np.linspace(0.0, 0.05, 20)
 STRESS = 1000.0 * STRAIN
 
@@ -45,3 +50,24 @@ def sheet_rows(header=("Strain", "Stress"), units=("%", "MPa")) -> list:
     """Rows of a sheet: names, units, and a curve in percent and MPa."""
     curve = [[100 * e, s] for e, s in zip(STRAIN.tolist(), STRESS.tolist(), strict=True)]
     return [list(header), list(units), *curve]
+
+
+def load_measured_curves(
+    paths, target: CurveTarget, options=None, cleaning=None
+) -> tuple[list[MeasuredRecord], list[InputError]]:
+    """The curves of files, and an error for each bad one."""
+    files = [TestFile("monotonic", str(path)) for path in paths]
+    records = [RecordFiles("", (file,), apart=True) for file in files]
+    return load_records(records, target, options, cleaning=cleaning)
+
+
+def load_file(path, target: CurveTarget, options=None, cleaning=None) -> list[MeasuredRecord]:
+    """The curves of a file that can be read."""
+    tests = load_test(TestFile("monotonic", str(path)), target, options, cleaning)
+    return [MeasuredRecord(test.curve.name, [test]) for test in tests]
+
+
+def load_measured_curve(path, target: CurveTarget, options=None) -> MeasuredRecord:
+    """The only curve of a file."""
+    (curve,) = load_file(path, target, options)
+    return curve

@@ -7,6 +7,7 @@ import numpy as np
 
 from tfmat.curves.reading import ReadingOptions
 from tfmat.curves.record_files import find_records, load_records
+from tfmat.curves.resampling import CurveTarget
 from tfmat.materials.law import Array, History, HistoryLaw, Parameter
 from tfmat.materials.registry import find_law
 from tfmat_tests.curves.files import write
@@ -108,7 +109,9 @@ def relaxation(folder: pathlib.Path, time=None, strain=None, unit="min") -> str:
 
 def read(law, *arguments, **options):
     """The records of arguments, and the errors of their files."""
-    return load_records(find_records(arguments, law), law, ReadingOptions(**options))
+    return load_records(
+        find_records(arguments, law), CurveTarget.of_tests(law), ReadingOptions(**options)
+    )
 
 
 def only(law, *arguments, **options):

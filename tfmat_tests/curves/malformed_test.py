@@ -2,10 +2,17 @@
 
 import pytest
 
-from tfmat.curves.measured import load_measured_curves
 from tfmat.curves.reading import ReadingOptions
 from tfmat.curves.resampling import CurveTarget
-from tfmat_tests.curves.files import STRAIN, STRESS, sheet_rows, table, write, write_workbook
+from tfmat_tests.curves.files import (
+    STRAIN,
+    STRESS,
+    load_measured_curves,
+    sheet_rows,
+    table,
+    write,
+    write_workbook,
+)
 
 SHEAR = CurveTarget(200, 1.0, (0.01, 0.05), 140.0, "engineering shear", "shear")
 GOOD = table("strain,stress")

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from tfmat.curves.cleaning import CleaningOptions
-from tfmat.curves.measured import clean, load_measured_curve, load_measured_curves
+from tfmat.curves.measured import clean
 from tfmat.curves.reading import RawCurve, ReadingOptions
 from tfmat.curves.resampling import CurveTarget, resample
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
 from tfmat.materials import find_law
+from tfmat_tests.curves.files import load_measured_curve, load_measured_curves
 
 SHEAR = CurveTarget(200, 1.0, (0.01, 0.05), 140.0, "engineering shear", "shear")
 METAL = CurveTarget(200, 2.0, (0.02, 0.6), None, "true", "true")
@@ -240,8 +241,6 @@ def test_names_of_curves_are_unique(tmp_path):
     assert errors == []
     expected = [f"{path}_{specimen}" for path in paths[:2] for specimen in "AB"] + ["z_A", "z_B"]
     assert [curve.name for curve in curves] == expected
-    with pytest.raises(InputError, match="it holds 2 curves, one is expected"):
-        load_measured_curve(paths[2], SHEAR)
 
 
 @pytest.mark.parametrize(

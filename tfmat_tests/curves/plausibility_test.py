@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from tfmat.curves.cleaning import reasons_not_to_use
-from tfmat.curves.measured import clean, load_file
+from tfmat.curves.measured import clean
 from tfmat.curves.reading import RawCurve, ReadingOptions
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.errors import InputError
+from tfmat_tests.curves.files import load_file
 
 TARGETS = {
     law: CurveTarget.of(settings := CurveSettings(law=law), settings.build_law())

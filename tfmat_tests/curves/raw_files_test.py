@@ -5,7 +5,6 @@ import zipfile
 import pytest
 
 from tfmat.curves import raw_files, units
-from tfmat.curves.measured import load_measured_curves
 from tfmat.curves.reading import read_curves
 from tfmat.curves.record_files import RecordFiles, TestFile, load_records
 from tfmat.curves.resampling import CurveTarget
@@ -15,14 +14,13 @@ from tfmat_tests.curves.files import sheet_rows, table, write, write_workbook
 
 LONG = 20_000
 SHEAR = CurveTarget(200, 1.0, (0.01, 0.05), 140.0, "engineering shear", "shear")
-OGDEN = CurveSettings(law="ogden").build_law()
+OGDEN = CurveTarget.of_tests(CurveSettings(law="ogden").build_law())
 
 
-def read(path, law):
+def read(path, target):
     """Answers and errors of a file, for a law of curves or of tests."""
-    if law is SHEAR:
-        return load_measured_curves([path], law)
-    return load_records([RecordFiles("a", (TestFile("uniaxial", str(path)),))], law)
+    test = "monotonic" if target is SHEAR else "uniaxial"
+    return load_records([RecordFiles("a", (TestFile(test, str(path)),), apart=True)], target)
 
 
 @pytest.mark.parametrize(

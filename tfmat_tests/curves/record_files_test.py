@@ -35,6 +35,17 @@ def test_two_files_are_two_materials_unless_they_are_named(tmp_path):
     assert one.name == "a+b" and len(one.files) == 2
 
 
+def test_files_of_one_name_from_different_folders_are_called_by_their_paths(tmp_path):
+    strain = cycles()
+    stress = np.clip(200e3 * strain, -300.0, 300.0)
+    files = []
+    for name in "xy":
+        (tmp_path / name).mkdir()
+        files.append(saved(tmp_path / name, "true strain,true stress", strain, stress))
+    records, errors = read(LAW, *files)
+    assert not errors and [record.name for record in records] == list(map(str, files))
+
+
 def test_specimens_of_one_file_are_materials_unless_they_are_named(tmp_path):
     strain = cycles()
     stress = np.clip(200e3 * strain, -300.0, 300.0)

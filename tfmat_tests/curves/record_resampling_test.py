@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from tfmat.curves.cleaning import MeasuredCurve
 from tfmat.curves.cleaning_of_tests import measured_test
 from tfmat.curves.columns import Measure
-from tfmat.curves.measured_tests import MeasuredRecord
-from tfmat.curves.programmes import programme_class
+from tfmat.curves.measured_tests import MeasuredRecord, MeasuredTest
+from tfmat.curves.programmes import Monotonic, programme_class
 from tfmat.curves.reading import RawCurve
 from tfmat.curves.record_resampling import record_features
 from tfmat.curves.records import FLAG, RecordForm
@@ -130,6 +131,23 @@ def test_a_network_is_told_the_noise_that_a_test_shows():
     loud, _, _ = _noisy_cycles(100, 40.0)
     _, caveats = record_features(MeasuredRecord("made", [loud]), form)
     assert "noise of" in caveats[-1].text and "% of the largest response" in caveats[-1].text
+
+
+def test_one_noise_of_a_test_whatever_it_is():
+    """Bends of few points are no noise, turns are none, and values in coarse steps are off by their rounding."""
+    random, law = np.random.default_rng(0), find_law("swift")
+    strain = np.linspace(0.001, 0.1, 200)
+    stress = law.stress(strain[None], law.from_labels(np.full((1, 4), 0.5)))[0]
+    noisy = stress + random.normal(0.0, 2.0, len(strain))
+    curve = MeasuredRecord.of(MeasuredCurve("a", strain, noisy)).tests[0]
+    assert curve.noise == pytest.approx(2.0, rel=0.2)
+    cyclic, _, _ = _noisy_cycles(800, 3.0)
+    assert cyclic.noise == pytest.approx(3.0, rel=0.1)
+    few = MeasuredCurve("a", strain[::20], stress[::20])
+    assert MeasuredRecord.of(few).tests[0].noise < 0.01 * stress.max()
+    steps = MeasuredCurve("a", strain, np.round(stress / 10.0) * 10.0)
+    for programme in (Monotonic(), programme_class("rate_and_temperature")()):
+        assert MeasuredTest(programme, steps).noise == pytest.approx(10.0 / np.sqrt(12.0), rel=0.01)
 
 
 def test_few_points_stand_as_they_were_measured():

@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from tfmat.curves.measured import clean, load_file
+from tfmat.curves.measured import clean
 from tfmat.curves.reading import RawCurve, ReadingOptions
 from tfmat.curves.recording_faults import (
     end_of_measured_strain,
@@ -17,7 +17,7 @@ from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
 from tfmat.materials import find_law
-from tfmat_tests.curves.files import table, write
+from tfmat_tests.curves.files import load_file, table, write
 
 VOCE = CurveTarget.of(CurveSettings(law="voce"), find_law("voce"))
 TRUTH = np.array([[200e3, 300.0, 250.0, 12.0]])

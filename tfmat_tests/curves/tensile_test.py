@@ -6,11 +6,12 @@ import scipy.interpolate
 import scipy.optimize
 import scipy.stats
 
-from tfmat.curves.measured import clean, load_file
+from tfmat.curves.measured import clean
 from tfmat.curves.reading import RawCurve, ReadingOptions
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.tensile import SYMBOLS, tensile_properties
+from tfmat_tests.curves.files import load_file
 
 VOCE = CurveTarget.of(CurveSettings(law="voce"), CurveSettings(law="voce").build_law())
 KSI = 6.894757

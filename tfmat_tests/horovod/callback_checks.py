@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import tfmat.horovod as hvd
 from tfmat.errors import InputError
+from tfmat.optimizers import WarmupConstant
 from tfmat_tests.horovod.problem import (
     SHARD_BATCH,
     STEPS,
@@ -308,6 +309,9 @@ def check_warmup_rates(folder):
         expected = [*_ramp(0.04, factor, 2 * 3), *[0.04] * 3]
         np.testing.assert_allclose(recorder.rates, expected, rtol=1e-6)
         assert math.isclose(recorder.logs[0]["lr"], expected[3 - 1], rel_tol=1e-6)
+        schedule = WarmupConstant(0.04, 2 * 3, warmup_start=1 / factor)  # of the main job
+        rates = [float(schedule(step)) for step in range(9)]
+        np.testing.assert_allclose(recorder.rates, rates, rtol=1e-6)
     # With 7 steps a call: the value for the first of them, and the end value from the end on.
     recorder = Recorder()
     warmup = hvd.callbacks.LearningRateWarmupCallback(0.04, 2, steps_per_epoch=STEPS)

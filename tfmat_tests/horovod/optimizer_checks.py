@@ -292,6 +292,10 @@ def check_collectives(folder):
     unsigned = keras.Variable(np.array([7, 2**32 - 1 - rank]), dtype="uint32")
     hvd.broadcast_variables([mine, unsigned, tf.Variable(rank > 0)], 0)
     assert_near([mine, unsigned], [[1, 0], [7, 2**32 - 1]])
+    # A type that Horovod does not send by itself; nothing to send; and one of three ranks that has the values.
+    half, empty = tf.Variable([1.5 + rank], dtype=tf.bfloat16), tf.Variable(tf.zeros([0, 2]))
+    hvd.broadcast_variables([half, empty], size - 1)
+    assert half.numpy().tolist() == [0.5 + size]
     _raises("has 2 variables", hvd.broadcast_variables, [mine, mine][: 1 + (rank > 0)], 0)
     shapes = [keras.Variable(np.zeros(2 + rank))]
     _raises("variable 0 is", hvd.broadcast_variables, shapes, 0)

@@ -12,8 +12,7 @@ from tfmat.identification.cramer_rao import (
     fisher_information,
 )
 from tfmat.identification.least_squares import fit
-from tfmat.identification.likelihood import NoiseModel
-from tfmat.identification.posterior_grid import CurveLikelihood
+from tfmat.identification.likelihood import NoiseModel, SimulatedErrors
 from tfmat.materials import find_law
 
 LAW = find_law("hahn_tsai")
@@ -60,7 +59,7 @@ def test_information_is_the_covariance_of_the_score(noise):
     nodes = np.concatenate([LABELS + step * np.eye(2), LABELS - step * np.eye(2)])
     for _ in range(4000):
         stress = clean + random.normal(0, 1, 200) * np.hypot(noise[0], noise[1] * clean)
-        density = CurveLikelihood(LAW, model, STRAIN, stress).log_density(nodes)
+        density = SimulatedErrors(LAW, model, STRAIN[None], stress[None]).log_density(nodes)
         scores.append((density[:2] - density[2:]) / (2 * step))
     expected = fisher_information(LAW, STRAIN[None], LABELS, *noise, None)[0]
     np.testing.assert_allclose(np.cov(np.transpose(scores)), expected, rtol=0.1)

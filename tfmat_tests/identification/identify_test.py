@@ -8,7 +8,7 @@ import pytest
 import scipy.optimize
 
 from tfmat.curves.example import example_curve, write_example_curve
-from tfmat.curves.measured import load_measured_curve, load_measured_curves
+from tfmat.curves.measured_tests import MeasuredRecord
 from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
@@ -16,6 +16,7 @@ from tfmat.identification.identifier import Identifier
 from tfmat.identification.identify import identify
 from tfmat.identification.networks import find_network, law_alone, needs_network, read_sidecar
 from tfmat.materials import find_law
+from tfmat_tests.curves.files import load_measured_curve, load_measured_curves
 
 
 def test_the_shipped_example_comes_out_near_its_truth(identifier):
@@ -50,7 +51,8 @@ def test_the_answer_is_the_network_s_answer_for_a_curve_of_its_own_kind(trained_
     from tfmat.curves.reading import RawCurve
 
     curves = [
-        clean(RawCurve(str(i), *curve[:, :2].T), identifier.target) for i, curve in enumerate(whole)
+        MeasuredRecord.of(clean(RawCurve(str(i), *curve[:, :2].T), identifier.target))
+        for i, curve in enumerate(whole)
     ]
     values = identifier.values(identifier.predict(whole).clip(0, 1))
     for result, expected in zip(identify(identifier, curves), values, strict=True):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from tfmat.curves.example import write_example_curve
-from tfmat.curves.measured import load_measured_curve, load_measured_curves
 from tfmat.curves.reading import ReadingOptions
 from tfmat.curves.record_files import find_records, load_records
 from tfmat.curves.resampling import CurveTarget
@@ -12,8 +11,8 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.identify import identify
 from tfmat.identification.networks import law_alone
-from tfmat.identification.record_answers import identify_records
 from tfmat.materials import History, find_law
+from tfmat_tests.curves.files import load_measured_curve, load_measured_curves
 from tfmat_tests.curves.made_tests import cycles, saved
 
 
@@ -200,8 +199,10 @@ def test_cycles_of_steel_with_the_machine_s_strain_are_not_to_be_used(tmp_path):
     for stiffness in (1e12, 60e3):
         path = saved(tmp_path, "true strain,true stress (MPa)", strain + stress / stiffness, stress)
         source = law_alone("voce_chaboche_1")
-        records, errors = load_records(find_records([path], source.law), source.law)
+        records, errors = load_records(
+            find_records([path], source.law), CurveTarget.of_tests(source.law)
+        )
         assert not errors
-        (found,) = identify_records(source, records)
+        (found,) = identify(source, records)
         implausible = any(kind.startswith("implausible") for kind in found.do_not_use)
         assert implausible == (stiffness < 1e6)

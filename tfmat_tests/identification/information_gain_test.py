@@ -43,9 +43,9 @@ def exact(law, tests, test):
 @pytest.fixture(scope="module")
 def linear():
     one = specimen()
-    known = known_of(one, TRUTH[None])
-    assert known.converged and known.effective_samples > 1000
-    return one, known, Gains(one, known, lambda labels: labels)
+    known, replicate = known_of(one, TRUTH[None])
+    assert known.certificate.is_exact and known.effective_draws > 1000
+    return one, known, Gains(one, known, replicate, lambda labels: labels)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_what_is_expected_is_what_happens():
     for seed in range(8):
         truth = random.random(1)
         one = specimen(seed, stretch=1.3, points=16, law=law, truth=truth)
-        known = known_of(one, truth[None], replicates=4)
+        known, replicate = known_of(one, truth[None], replicates=4)
         test = further("equibiaxial", stretch=1.2)
-        gains = Gains(one, known, lambda labels: labels)
+        gains = Gains(one, known, replicate, lambda labels: labels)
         found = gains.of(test)
         answer = law.label_stress(test, truth[None])[0] + random.standard_normal(16)
         both = dataclasses.replace(
@@ -93,7 +93,7 @@ def test_what_is_expected_is_what_happens():
             tests=TestSet((*one.tests.histories, *test.histories), NOISE),
             response=np.concatenate([one.response, answer]),
         )
-        after = known_of(both, truth[None], replicates=4)
+        after, _ = known_of(both, truth[None], replicates=4)
         width = np.diff(intervals(after.labels, np.exp(after.log_weights))).ravel()
         rise.append(np.log(width / np.diff(gains.before).ravel()))
         expected.append(found.log_ratio)

@@ -6,11 +6,15 @@ import pytest
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.errors import InputError
-from tfmat.identification.likelihood import NoiseModel
-from tfmat.identification.posterior_grid import CurveLikelihood
+from tfmat.identification.likelihood import NoiseModel, SimulatedErrors
 from tfmat.materials import find_law
 
 LAW = find_law("hahn_tsai")
+
+
+def _of(noise, strain, stress):
+    """The likelihood of one curve."""
+    return SimulatedErrors(LAW, noise, strain[None], stress[None])
 
 
 def test_where_a_curve_breaks_has_the_probability_that_the_simulation_gives_it():
@@ -29,8 +33,8 @@ def test_where_a_curve_breaks_has_the_probability_that_the_simulation_gives_it()
         if count == 1:
             continue
         probability = np.exp(
-            CurveLikelihood(LAW, noise, strain, stress).log_density(label)
-            - CurveLikelihood(LAW, uncut, strain, stress).log_density(label)
+            _of(noise, strain, stress).log_density(label)
+            - _of(uncut, strain, stress).log_density(label)
         )[0]
         total += probability
         deviation = np.sqrt(probability * (1 - probability) / 8192)
@@ -46,7 +50,7 @@ def test_the_density_of_the_stress_is_the_normal_one(noise):
     stress = model[0] + np.random.default_rng(0).normal(0, 1, 50) * np.hypot(
         noise[0], noise[1] * model[0]
     )
-    likelihood = CurveLikelihood(LAW, NoiseModel(*noise, None, 50), strain, stress)
+    likelihood = _of(NoiseModel(*noise, None, 50), strain, stress)
     # The first point, at zero stress, has no density where the noise is only relative.
     deviation = np.hypot(noise[0], noise[1] * model[:, 1:])
     expected = (-0.5 * ((stress[1:] - model[:, 1:]) / deviation) ** 2 - np.log(deviation)).sum(
@@ -62,8 +66,8 @@ def test_slope_and_curvature_are_those_of_the_log_density():
     strain = np.linspace(0, 0.03, 50)
     labels = np.array([[0.2, 0.3], [0.6, 0.5]])
     stress = LAW.stress(strain[None], LAW.from_labels(labels[:1]))[0] + 1.0
-    likelihood = CurveLikelihood(LAW, NoiseModel(2.0, 0.0, None, 50), strain, stress)
-    slope, curvature = likelihood.slope_and_curvature(labels)
+    likelihood = _of(NoiseModel(2.0, 0.0, None, 50), strain, stress)
+    _, slope, curvature = likelihood.expansion(labels)
     step = 1e-6
     for column in range(2):
         ahead, behind = (labels + sign * step * np.eye(2)[column] for sign in (1, -1))
@@ -80,8 +84,7 @@ def test_a_strength_that_is_known_exactly_allows_or_forbids():
     whole = LAW.stress(strain[None], LAW.from_labels(label))[0]
     end = int(np.argmax(whole > 80.0)) + 1
     right, wrong = (
-        CurveLikelihood(LAW, noise, strain[:count], whole[:count]).log_density(label)[0]
-        for count in (end, end + 1)
+        _of(noise, strain[:count], whole[:count]).log_density(label)[0] for count in (end, end + 1)
     )
     assert right == 0.0
     assert wrong < -500

@@ -10,14 +10,14 @@ import scipy.stats
 from tfmat.curves.arrays_of_tests import measured_records
 from tfmat.curves.cleaning import Caveat, CleaningOptions, MeasuredCurve
 from tfmat.curves.example import write_example_curve
-from tfmat.curves.measured import load_measured_curves
+from tfmat.curves.measured_tests import MeasuredRecord
 from tfmat.curves.reading import ReadingOptions
 from tfmat.errors import InputError
 from tfmat.identification.identify import identify
 from tfmat.identification.networks import law_alone
 from tfmat.identification.pooling import pool, scatter_over_intervals
-from tfmat.identification.record_answers import identify_records
 from tfmat.materials import History, find_law
+from tfmat_tests.curves.files import load_measured_curves
 
 MODULI = (4600.0, 5000.0, 5500.0)
 
@@ -97,7 +97,7 @@ def test_specimens_of_several_tests_are_pooled(tmp_path):
             given[mode] = (strain, stress)
         (record,) = measured_records(given, None, law, ReadingOptions(), CleaningOptions())
         records.append(dataclasses.replace(record, name=f"specimen {i}"))
-    results = identify_records(law_alone("mooney_rivlin"), records)
+    results = identify(law_alone("mooney_rivlin"), records)
     (pooled,) = pool(results)
     assert pooled.parameters["C01"].value == pytest.approx(truth[:, 1].mean(), rel=1e-4)
     assert pooled.parameters["C01"].std == pytest.approx(truth[:, 1].std(ddof=1), rel=1e-4)
@@ -137,8 +137,8 @@ def test_what_no_specimen_tells_is_not_told_by_their_scatter(results):
 
 def test_specimens_are_pooled_by_their_conditions(results):
     def tested(result, temperature):
-        curve = dataclasses.replace(result.curve, conditions={"temperature": temperature})
-        return dataclasses.replace(result, curve=curve)
+        curve = dataclasses.replace(result.curve.curve, conditions={"temperature": temperature})
+        return dataclasses.replace(result, curve=MeasuredRecord.of(curve))
 
     each = [*(tested(result, "20 C") for result in results[:2]), tested(results[2], "100 C")]
     hot = tested(results[2], "100 C")
@@ -179,7 +179,8 @@ def voce_specimens(values, noise=1.0):
     strain = np.concatenate([np.linspace(1e-5, 0.003, 40), np.linspace(0.0031, 0.15, 160)])
     stress = source.law.stress(np.tile(strain, (len(values), 1)), values)
     stress = stress + noise * random.standard_normal(stress.shape)
-    return identify(source, [MeasuredCurve(str(i), strain, s) for i, s in enumerate(stress)])
+    curves = [MeasuredCurve(str(i), strain, s) for i, s in enumerate(stress)]
+    return identify(source, [MeasuredRecord.of(curve) for curve in curves])
 
 
 def test_specimens_that_disagree_are_told_with_the_parameter_and_alike_ones_are_not():

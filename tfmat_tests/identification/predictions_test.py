@@ -1,21 +1,29 @@
-"""What a network says of tests: those that are missing, and more than it has places for. Untrained networks will do."""
+"""What networks say of tests, of which some are missing or too many, and the posteriors that this is corrected to."""
 
+import csv
 import dataclasses
 import json
+import types
 
 import numpy as np
+import pytest
 
 import tfmat
+from tfmat.cli.identify import write_csv
 from tfmat.config import apply_override, default_config
 from tfmat.curves.arrays_of_tests import measured_records
 from tfmat.curves.cleaning import CleaningOptions
+from tfmat.curves.example import example_curve
 from tfmat.curves.reading import ReadingOptions
 from tfmat.curves.record_resampling import record_features
 from tfmat.curves.records import RecordForm
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.identification.identifier import Identifier
-from tfmat.identification.predictions import predict_record
+from tfmat.identification.posterior import Certificate, Posterior
+from tfmat.identification.predictions import Predicted, predict
+from tfmat.identification.values import recommended_method
+from tfmat.materials import find_law
 from tfmat.networks import build_model
 from tfmat.workflow.job import sidecar
 
@@ -71,7 +79,7 @@ def test_posteriors_of_tests_beyond_a_networks_places_are_multiplied(tmp_path):
     pairs = [(stretch - 1, factor * (stretch - stretch**-2)) for factor in (0.3, 60.0)]
     given = {"uniaxial": pairs}
     (record,) = measured_records(given, None, law, reading, CleaningOptions())
-    answer, caveats = predict_record(network, record)
+    answer, caveats = predict(network, record, True)
     assert "in 2 parts, whose posteriors were multiplied" in caveats[-1].text
     middles = (np.arange(400) + 0.5) / 400
     grid = np.stack(np.meshgrid(middles, middles, indexing="ij"), axis=2).reshape(-1, 2)
@@ -90,7 +98,119 @@ def test_posteriors_of_tests_beyond_a_networks_places_are_multiplied(tmp_path):
     np.testing.assert_allclose(answer.std, std, rtol=0.08)
     density = np.exp(first + second)
     evidence = np.log(density.mean())
-    at = network.log_density(parts[0], answer.draws.labels) + network.log_density(
-        parts[1], answer.draws.labels
+    at = (
+        network.log_density(parts[0], answer.posterior.labels[None])[0]
+        + network.log_density(parts[1], answer.posterior.labels[None])[0]
     )
-    np.testing.assert_allclose(answer.draws.log_density, at - evidence, atol=0.05)
+    np.testing.assert_allclose(answer.posterior.label_log_density, at - evidence, atol=0.05)
+
+
+def test_answers_carry_their_certificate(posterior_run, uncertain_run, tmp_path):
+    path = str(example_curve("hahn_tsai"))
+    (answer,) = tfmat.identify(path, workdir=posterior_run, samples=200)
+    posterior = answer.posterior
+    assert posterior.certificate.status in ("corrected", "resampled")
+    assert (
+        posterior is answer.samples is posterior.samples
+        and np.isfinite(answer.samples.log_density).all()
+    )
+    # The example follows the law: the posterior is about the best fit, and the network's answer is the posterior's.
+    for name, entry in answer.to_json()["posterior"]["parameters"].items():
+        value = answer.parameters[name]
+        assert entry["ci95"][0] < value.least_squares < entry["ci95"][1]
+        assert value.network_ci95 == pytest.approx(entry["ci95"])
+    assert answer.to_json()["posterior"]["posterior_predictive_p"] > 0.001
+    table = tmp_path / "out.csv"
+    write_csv(str(table), [answer.to_json()])
+    header, row = csv.reader(table.read_text().splitlines())
+    assert row[header.index("posterior")] == posterior.certificate.status
+    assert float(row[header.index("pareto_k")]) == posterior.certificate.pareto_k
+    (plain,) = tfmat.identify(path, workdir=posterior_run, correct=False)
+    assert plain.posterior.certificate.status == "amortised" and plain.samples is None
+    assert "left out" in plain.posterior.certificate.reason
+    # Gaussians of each parameter alone are a start for the same posterior.
+    (gaussian,) = tfmat.identify(path, workdir=uncertain_run, samples=200)
+    assert gaussian.posterior.certificate.is_exact
+    apart = np.abs(gaussian.posterior.mean - posterior.mean) / posterior.std
+    assert (apart < 0.5).all()  # five standard errors of 100 independent draws
+    (without,) = tfmat.identify(path, workdir=uncertain_run)
+    assert "posterior" not in without.to_json()
+
+
+def test_it_is_the_posterior_that_a_network_is_corrected_to(trained_run, posterior_run):
+    """Draws of a network and those about the fit are weighed by one likelihood: alike within five standard errors."""
+    path = str(example_curve("hahn_tsai"))
+    (helped,) = tfmat.identify(path, workdir=posterior_run, samples=2000)
+    # This network does not say how sure it is.
+    (alone,) = tfmat.identify(path, workdir=trained_run.workdir, samples=2000)
+    assert alone.method == "least_squares" and alone.samples.names == helped.samples.names
+    first, second = helped.posterior, alone.posterior
+    assert first.certificate.is_exact and second.certificate.is_exact
+    worth = min(2000, *(each.certificate.effective_draws for each in (first, second)))
+    assert (np.abs(first.mean - second.mean) < 5 * first.std * np.sqrt(2 / worth)).all()
+    np.testing.assert_allclose(second.std / first.std, 1.0, atol=5 * np.sqrt(1 / worth))
+
+
+def test_given_parameters_are_no_part_of_it():
+    """With E known the others' posterior is the slice of the joint one: its correlations with E are gone."""
+    path = str(example_curve("voce"))
+    (joint,) = tfmat.identify(path, law="voce", samples=1000)
+    (given,) = tfmat.identify(path, law="voce", samples=1000, fixed={"E": 200_000.0})
+    assert given.samples.names == ("sigma0", "Q", "b") and given.posterior.certificate.is_exact
+    values = joint.samples.values
+    # Least squares has the posterior's errors: its interval of sigma0 was half as wide.
+    for name, own in zip(joint.samples.names, values.T, strict=True):
+        low, high = joint.parameters[name].ci95
+        assert 0.6 < (high - low) / np.ptp(np.quantile(own, [0.025, 0.975])) < 2.0
+    covariance = np.cov(values.T)
+    # Of a joint distribution that is nearly normal.
+    expected = values.mean(axis=0)[1:] + covariance[1:, 0] / covariance[0, 0] * (
+        200_000.0 - values[:, 0].mean()
+    )
+    spread = given.samples.values.std(axis=0)
+    assert (np.abs(given.samples.values.mean(axis=0) - expected) < 0.5 * spread).all()
+
+
+def test_tests_of_a_law_without_a_network():
+    """Two tests of a neo-Hookean rubber, nominal stress μ (λ − λ^−2) and μ (λ − λ^−3), with noise of 0.01 MPa."""
+    random, stretch = np.random.default_rng(3), np.linspace(1.0, 2.5, 60)
+    tests = {
+        name: (stretch - 1.0, 0.8 * (stretch - stretch**power) + random.normal(0, 0.01, 60))
+        for name, power in (("uniaxial", -2.0), ("planar", -3.0))
+    }
+    answer = tfmat.identify(tests, law="neo_hooke", samples=1000)
+    assert answer.method == "least_squares" and answer.posterior.certificate.is_exact
+    drawn = answer.samples.values[:, 0]
+    assert abs(drawn.mean() - 0.8) < 4 * drawn.std()
+    # The noise alone would leave this much; zeroes that may be off by 0.5 % of the largest stress leave more.
+    slopes = np.concatenate([(stretch - stretch**power) for power in (-2.0, -3.0)])
+    by_noise = 0.01 / np.linalg.norm(slopes)
+    assert by_noise < drawn.std() < 10 * by_noise
+
+
+def test_a_posterior_that_leans_on_an_end_says_so():
+    (answer,) = tfmat.identify(str(example_curve("voce")), law="ramberg_osgood", samples=300)
+    certificate = answer.posterior.certificate
+    assert certificate.status == "do not trust"
+    assert "leans on the end of the range of E" in certificate.reason
+    assert any(line.kind == "posterior is not to be trusted" for line in answer.warnings)
+    assert ((answer.samples.labels >= 0) & (answer.samples.labels <= 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("status", "own_error", "method"),
+    [
+        ("resampled", 0.0, "least_squares"),
+        ("resampled", 1e-3, "network"),
+        ("amortised", 1e-3, "least_squares"),
+    ],
+)
+def test_samples_change_an_answer_only_where_the_law_itself_errs(status, own_error, method):
+    """Least squares knows nothing of what a law is off by. Draws that are the network's own have to fit."""
+    law = find_law("hahn_tsai")
+    law.own_error = own_error
+    posterior = Posterior(np.random.default_rng(0).random((50, 2)), certificate=Certificate(status))
+    predicted = Predicted(posterior.mean, posterior.std, posterior.interval, posterior)
+    fitted = types.SimpleNamespace()
+    errors = {"network": 5.0, "least_squares": 0.5}
+    assert recommended_method(law, predicted, fitted, errors) == method

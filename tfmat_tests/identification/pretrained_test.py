@@ -12,7 +12,6 @@ import tfmat
 from tfmat.config import load_config
 from tfmat.curves.arrays_of_tests import measured_records
 from tfmat.curves.cleaning import CleaningOptions
-from tfmat.curves.measured import load_file
 from tfmat.curves.reading import ReadingOptions
 from tfmat.curves.records import features_of
 from tfmat.curves.resampling import resample
@@ -22,9 +21,10 @@ from tfmat.errors import InputError
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.networks import find_network, name_of, pretrained_laws, read_sidecar
 from tfmat.identification.posterior_checks import posterior_scores
-from tfmat.identification.predictions import predict_record
+from tfmat.identification.predictions import predict
 from tfmat.identification.scores import COVERAGES, coverage, rmse_percent
 from tfmat.workflow import curve_settings
+from tfmat_tests.curves.files import load_file
 
 
 @pytest.fixture
@@ -209,10 +209,10 @@ def test_tests_beyond_a_networks_places_make_its_answer_better():
         given = {"cyclic": [tuple(each) for each in pair]}
         (record,) = measured_records(given, None, law, reading, CleaningOptions())
         first = dataclasses.replace(record, tests=record.tests[:1])
-        both, alone = (predict_record(network, each, samples=10)[0] for each in (record, first))
+        both, alone = (predict(network, each, True, samples=10)[0] for each in (record, first))
         errors.append([np.square(each.labels - labels) for each in (both, alone)])
         held.append((both.interval[:, 0] <= labels) & (labels <= both.interval[:, 1]))
-        assert both.draws.labels.shape == alone.draws.labels.shape == (1, 10, 8)
+        assert both.posterior.labels.shape == alone.posterior.labels.shape == (10, 8)
     both, alone = np.mean(errors, axis=0)
     # With 1,500 pairs 0.28 and 0.22 of the squared error for E and sigma0, 0.74 to 0.95 for the others.
     assert (both[:2] < 0.6 * alone[:2]).all()

@@ -12,12 +12,13 @@ from tfmat.curves.cleaning import CleaningOptions
 from tfmat.curves.measured_tests import MeasuredRecord
 from tfmat.curves.reading import ReadingOptions
 from tfmat.curves.record_files import find_records, load_records
+from tfmat.curves.resampling import CurveTarget
 from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
+from tfmat.identification.identify import identify
 from tfmat.identification.least_squares import fit
 from tfmat.identification.networks import find_network, law_alone
-from tfmat.identification.predictions import predict_record
-from tfmat.identification.record_answers import identify_records
+from tfmat.identification.predictions import predict
 from tfmat.identification.record_fit import fit_record, residuals_of, thinned
 from tfmat.materials.law import History
 from tfmat.materials.registry import find_law
@@ -27,9 +28,11 @@ from tfmat_tests.curves.made_tests import STRETCH, cycles, rubber, saved, tensio
 def answer(law: str, *arguments: str, **options):
     source = law_alone(law)
     assert source.law is not None
-    records, errors = load_records(find_records(arguments, source.law), source.law)
+    records, errors = load_records(
+        find_records(arguments, source.law), CurveTarget.of_tests(source.law)
+    )
     assert not errors
-    (found,) = identify_records(source, records, **options)
+    (found,) = identify(source, records, **options)
     return found
 
 
@@ -235,10 +238,10 @@ def test_what_a_network_never_saw_is_told_beside_least_squares():
         history = History(mode, strain=STRETCH[None] - 1.0)
         given[mode] = (STRETCH - 1.0, law.respond(history, np.array([[0.3, 0.06]]))[0])
     records = measured_records(given, None, law, ReadingOptions(), CleaningOptions())
-    (found,) = identify_records(Identifier(model, source), records)
+    (found,) = identify(Identifier(model, source), records)
     assert found.method == "least_squares"
     assert {"test unknown to the network", "beyond the trained tests"} <= set(kinds(found))
-    (alone,) = identify_records(described, records)
+    (alone,) = identify(described, records)
     assert kinds(alone) == []
 
 
@@ -258,7 +261,7 @@ def resspylab_steel(real_curves):
     law = find_law("voce_chaboche")
     folder = real_curves / "resspylab_cyclic_steel"
     files = [f"cyclic={folder / f'example_{i}.csv'}" for i in (1, 2)]
-    ((record,), _) = load_records(find_records(files, law), law)
+    ((record,), _) = load_records(find_records(files, law), CurveTarget.of_tests(law))
     return law, record
 
 
@@ -276,7 +279,7 @@ def test_resspylab_steel_together_from_the_network_that_comes_with_tfmat(resspyl
 
     law, record = resspylab_steel
     network = Identifier.open(find_network(None, "voce_chaboche"))
-    predicted, caveats = predict_record(network, record)
+    predicted, caveats = predict(network, record, True)
     assert [caveat.kind for caveat in caveats] == ["network answered in parts"]
     points = residuals_of(law, record)
     start, deviation = predicted.labels[None], 1.0 / points.weights
@@ -313,7 +316,7 @@ def test_tests_that_begin_at_their_held_value(tmp_path):
     assert found.rmse_percent < 2.0
     assert found.picture()["tests"][0]["settings"] == ""
     given = answer("prony", path, fixed={next(iter(found.parameters)): 1000.0})
-    assert given.curve.steps[0].endswith("given: the other parameters are least squares")
+    assert given.curve.steps[-1].endswith("given: the other parameters are least squares")
 
 
 def test_a_threshold_that_the_test_did_not_reach_is_open(tmp_path):

@@ -12,9 +12,7 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.errors import InputError
 from tfmat.identification.bayes_risk import bayes_risk
-from tfmat.identification.likelihood import Likelihoods, NoiseModel
-from tfmat.identification.nuisances import offset_value
-from tfmat.identification.record_likelihood import RecordLikelihoods
+from tfmat.identification.likelihood import DrawnErrors, NoiseModel, SimulatedErrors, offset_value
 
 # Linear in its one parameter, so that everything has a closed form.
 RUBBER = {
@@ -32,22 +30,9 @@ def _records(count=6, **options):
     tests, response, valid = observed(settings, curves.features)
     law = settings.build_law()
     noise = NoiseModel.of(settings)
-    kind = Likelihoods if noise.unknown is None else RecordLikelihoods
+    kind = SimulatedErrors if noise.unknown is None else DrawnErrors
     many = kind(law, noise, tests, response, valid)
-    return settings, curves, tests, response, [_One(many, i) for i in range(count)]
-
-
-class _One:
-    """The likelihood of one of many records."""
-
-    def __init__(self, many, i):
-        self.many, self.row, self.nuisances = many, slice(i, i + 1), many.nuisances
-
-    def log_density(self, labels):
-        return self.many.log_density(self.row, labels)
-
-    def slope_and_curvature(self, labels):
-        return self.many.expansion(self.row, labels)[1:]
+    return settings, curves, tests, response, many.each()
 
 
 def _shapes(law, tests, i, move=0.0):
@@ -179,8 +164,8 @@ def test_breaks_of_records_with_unknown_errors_tell_of_the_strength():
     )
     law, (low, high) = settings.build_law(), settings.resolved().strength_mpa
     uncut = dataclasses.replace(NoiseModel.of(settings), strength_mpa=None)
-    valid, broken = found[0].many.valid, 0
-    without = RecordLikelihoods(law, uncut, tests, response, valid)
+    valid, broken = np.concatenate([one.valid for one in found]), 0
+    without = DrawnErrors(law, uncut, tests, response, valid)
     for i, likelihood in enumerate(found):
         labels = np.concatenate([curves.labels[i], [0.3, 0.6]])[None]
         value, held, broke = law.from_labels(labels[:, :1])[0, 0], low, high
@@ -189,7 +174,7 @@ def test_breaks_of_records_with_unknown_errors_tell_of_the_strength():
             held = max(held, (value * shape)[: max(count - 1, 0)].max(initial=low))
             if 0 < count < 16:
                 broke, broken = min(broke, value * shape[count - 1]), broken + 1
-        told = likelihood.log_density(labels) - without.log_density(slice(i, i + 1), labels)
+        told = likelihood.log_density(labels) - without.log_density(labels, slice(i, i + 1))
         assert told[0] == pytest.approx(np.log((broke - held) / (high - low)), abs=1e-9)
     assert broken
 
@@ -216,7 +201,7 @@ def test_slopes_are_those_of_the_density():
     likelihood = found[0]
     labels = np.full((2, 1 + likelihood.nuisances), 0.45)
     labels[1] += np.linspace(0.0, 0.3, labels.shape[1])
-    slope, curvature = likelihood.slope_and_curvature(labels)
+    _, slope, curvature = likelihood.expansion(labels)
     for column in range(labels.shape[1]):
         step = 2e-3 * np.eye(labels.shape[1])[column]
         rise = likelihood.log_density(labels + step) - likelihood.log_density(labels - step)
@@ -287,17 +272,16 @@ def test_many_records_are_answered_at_once():
         strain_offset=(1e-3, 1e-2), strength_cut_off=True,
     )  # fmt: skip
     law, noise = settings.build_law(), NoiseModel.of(settings)
-    many = RecordLikelihoods(law, noise, tests, response, found[0].many.valid)
+    valid = np.concatenate([one.valid for one in found])
+    many = DrawnErrors(law, noise, tests, response, valid)
     random = np.random.default_rng(0)
     labels = random.uniform(0.1, 0.9, (12, 1 + many.nuisances))
     curves = np.arange(12) % 6
-    density, (slope, curvature) = (
-        many.log_density(curves, labels),
-        many.expansion(curves, labels)[1:],
-    )
+    density, slope, curvature = many.expansion(labels, curves)
+    np.testing.assert_array_equal(many.log_density(labels, curves), density)
     for k, curve in enumerate(curves):
         one = found[curve]
         assert one.log_density(labels[k : k + 1])[0] == pytest.approx(density[k], rel=1e-12)
-        alone = one.slope_and_curvature(labels[k : k + 1])
+        alone = one.expansion(labels[k : k + 1])[1:]
         np.testing.assert_allclose(alone[0][0], slope[k], rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(alone[1][0], curvature[k], rtol=1e-9, atol=1e-9)

@@ -12,8 +12,7 @@ from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.identification.bayes_risk import bayes_risk
 from tfmat.identification.least_squares import fit, fit_with_noise
-from tfmat.identification.likelihood import NoiseModel
-from tfmat.identification.posterior_grid import CurveLikelihood, likelihoods
+from tfmat.identification.likelihood import NoiseModel, SimulatedErrors
 from tfmat.materials import History, HistoryLaw, Parameter, find_law
 from tfmat.materials.law import TestSet
 from tfmat.materials.numerics import Residuals, minimise
@@ -55,7 +54,8 @@ def test_the_density_is_that_of_the_points_and_of_the_breaks():
     low, high = settings.resolved().strength_mpa
     tried = np.linspace(0.02, 0.98, 7)[:, None]
     broken = 0
-    for i, one in enumerate(likelihoods(law, NoiseModel.of(settings), tests, response, valid)):
+    many = SimulatedErrors(law, NoiseModel.of(settings), tests, response, valid)
+    for i, one in enumerate(many.each()):
         stress = law.label_stress(tests[i : i + 1], tried) * noise
         expected = scipy.stats.norm.logpdf(response[i] * noise, stress, noise)[:, valid[i]].sum(
             axis=1
@@ -93,7 +93,7 @@ def test_interchangeable_terms_are_possible_in_one_order_only():
 
     tests = TestSet((History(strain=np.linspace(0.0, 1.0, 5)[None]),))
     noise = NoiseModel(1.0, 0.0, None, 5)
-    one = CurveLikelihood(TwoSprings(), noise, tests, 3.0 * np.linspace(0, 1, 5), np.ones(5, bool))
+    one = SimulatedErrors(TwoSprings(), noise, tests, 3.0 * np.linspace(0, 1, 5)[None])
     density = one.log_density(np.array([[0.7, 0.2], [0.2, 0.7]]))
     assert np.isfinite(density[0]) and density[1] == -np.inf
 

@@ -9,7 +9,8 @@ import scipy.stats
 
 import tfmat
 from tfmat.curves.example import example_curve, write_example_curve
-from tfmat.curves.measured import clean, load_measured_curve
+from tfmat.curves.measured import clean
+from tfmat.curves.measured_tests import MeasuredRecord
 from tfmat.curves.reading import RawCurve
 from tfmat.errors import InputError
 from tfmat.identification.evaluate import evaluate
@@ -19,6 +20,7 @@ from tfmat.identification.networks import read_sidecar
 from tfmat.identification.scores import COVERAGES, coverage
 from tfmat.identification.uncertainty import Calibration, Spread, in_units
 from tfmat.materials import find_law
+from tfmat_tests.curves.files import load_measured_curve
 
 
 def _drawn(seed, count=20_000):
@@ -175,6 +177,7 @@ def test_a_network_s_intervals_are_withheld_where_the_curve_does_not_follow_the_
         shape = misfit_mpa * np.sin(strain / 0.004) * np.minimum(strain / 0.01, 1)
         noise = np.random.default_rng(0).normal(0, 1, 150)
         curve = clean(RawCurve("a", strain, stress + shape + noise), identifier.target)
+        curve = MeasuredRecord.of(curve)
         (result,) = identify(identifier, [curve])
         value = result.parameters["G0"]
         assert value.network is not None and value.ci95 is not None

@@ -17,12 +17,12 @@ def test_a_changed_number_a_changed_text_and_a_lost_key_are_told(tmp_path, monke
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
     spec.loader.exec_module(tool)
     monkeypatch.setattr(tool, "POOL", lambda: concurrent.futures.ThreadPoolExecutor(1))
-    kept = {"E": 200.0, "text": "one\ntwo", "seconds": 1.0, "table": "a,b,c,d\n1,2,3,4\n"}
+    kept = {"E": 200.0, "text": "one\ntwo", "seconds": 1.0, "table": "a,b,c,d\n1,2,3,4,5\n"}
     monkeypatch.setattr(tool, "tasks", lambda: [("laws", "voce", lambda: kept)])
     file = tmp_path / "frozen.json"
     assert tool.main(["write", str(file), "--part=laws"]) == 0
     written = json.loads(file.read_text())["laws"]["voce"]
-    assert written["table"] == [{"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}]
+    assert written["table"] == [{"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0, "more": [5.0]}]
     kept["seconds"], kept["E"] = 2.0, 200.0 * (1 + 1e-12)
     assert tool.main(["compare", str(file)]) == 0
     kept |= {"E": 201.0, "text": "one\nthree"}
@@ -32,4 +32,4 @@ def test_a_changed_number_a_changed_text_and_a_lost_key_are_told(tmp_path, monke
     lines = capsys.readouterr().out.splitlines()
     assert "laws/voce/E: 200.0 -> 201.0 (0.005)" in lines
     assert "laws/voce/text/1: two -> three" in lines
-    assert sum("(none)" in line for line in lines) == 4 and len(lines) == 6
+    assert sum("(none)" in line for line in lines) == 5 and len(lines) == 7

@@ -5,30 +5,31 @@ import pytest
 import scipy.optimize
 
 from tfmat.curves.cleaning import MeasuredCurve
-from tfmat.curves.measured import clean, load_file
+from tfmat.curves.measured import clean
+from tfmat.curves.measured_tests import MeasuredRecord
 from tfmat.curves.reading import RawCurve, ReadingOptions
 from tfmat.curves.records import split_features
 from tfmat.curves.settings import CurveSettings
 from tfmat.curves.simulate import Simulator
 from tfmat.errors import InputError
-from tfmat.identification.classical import (
-    best_fit,
-    classical_answer,
-    conditioned,
-    widened,
-)
 from tfmat.identification.correlated_errors import correlated_errors
 from tfmat.identification.identify import identify
 from tfmat.identification.least_squares import ZERO, fit
 from tfmat.identification.networks import law_alone
+from tfmat.identification.record_fit import BestFit, better_law, conditioned, fit_record, widened
 from tfmat.materials import find_law
 from tfmat.materials.registry import MONOTONIC_LAWS
+from tfmat_tests.curves.files import load_file
 
 # Ends of curves and numbers of points, as different as files of one call can be; the last has more than a search takes.
 LENGTHS = ((0.2, 150), (1.0, 60), (0.05, 25), (0.6, 700))
 
 
-def measured(law_name: str, seed: int = 3) -> list[MeasuredCurve]:
+def best_fit(law, strain, stress) -> BestFit:
+    return fit_record(law, MeasuredRecord.of(MeasuredCurve("a", strain, stress))).best
+
+
+def measured(law_name: str, seed: int = 3) -> list[MeasuredRecord]:
     """Curves of a law with noise, of very different lengths."""
     settings = CurveSettings(law_name).resolved()
     law = settings.build_law()
@@ -42,7 +43,7 @@ def measured(law_name: str, seed: int = 3) -> list[MeasuredCurve]:
         labels = random.uniform(0.2, 0.8, (1, len(law.identified)))
         stress = law.stress(strain[None], law.from_labels(labels))[0]
         stress += random.normal(0, 1.0, points)
-        curves.append(MeasuredCurve(f"{points} points", strain, stress))
+        curves.append(MeasuredRecord.of(MeasuredCurve(f"{points} points", strain, stress)))
     return curves
 
 
@@ -202,8 +203,9 @@ def test_a_better_law_is_named_only_with_parameters_inside_its_ranges():
     for strength, named in ((800.0, True), (3500.0, False)):
         stress = swift.stress(strain[None], np.array([[200e3, strength, 0.002, 0.25]]))[0]
         noisy = stress + np.random.default_rng(0).normal(0, 1, 150)
-        answer = classical_answer(find_law("voce"), MeasuredCurve("a", strain, noisy))
-        assert ((answer.better or ("", 0))[0] == "swift") == named
+        record, law = MeasuredRecord.of(MeasuredCurve("a", strain, noisy)), find_law("voce")
+        better = better_law(law, fit_record(law, record))
+        assert (better is not None and better[0] == "swift") == named
 
 
 def metal(generator, *, coarse=False, strain_noise=0.0, relative=0.0):
@@ -285,7 +287,7 @@ def test_a_toe_widens_the_modulus(stress_scale):
     for name, shift in (("plain", 0.0), ("toe", slack)):
         raw = RawCurve(name, strain + shift, stress, strain_measure="true", stress_measure="true")
         curve = clean(raw, law_alone("voce").target)
-        best = classical_answer(law, curve).best
+        best = fit_record(law, MeasuredRecord.of(curve)).best
         low, high = best.interval.T
         assert ((low <= truth) & (truth <= high)).all(), name
         found[name] = curve, np.ptp(best.interval, axis=1) / truth
@@ -300,7 +302,7 @@ def _coverage(records, truths):
     held, told = np.zeros(4), np.zeros(4)
     for (strain, stress), truth in zip(records, truths, strict=True):
         raw = RawCurve("a", strain, stress, "engineering", "engineering")
-        (answer,) = identify(source, [clean(raw, source.target)])
+        (answer,) = identify(source, [MeasuredRecord.of(clean(raw, source.target))])
         kinds += [caveat.kind for caveat in answer.warnings]
         for i, value in enumerate(answer.parameters.values()):
             if value.ci95 is not None:
