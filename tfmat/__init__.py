@@ -11,8 +11,8 @@ _PUBLIC = {
     "Trainer": "tfmat.training.trainer",
     "identify": "tfmat.identification.api",
     "mesh_backend": "tfmat.backends.registry",
-    "network_answers": "tfmat.identification.arrays",
-    "pool": "tfmat.identification.pooling",
+    "network_answers": "tfmat.identification.api",
+    "pool": "tfmat.identification.answers",
 }
 
 __all__ = [

@@ -9,10 +9,10 @@ from typing import TypedDict
 
 import pytest
 
-from tfmat.curves.settings import CurveSettings
 from tfmat.data.dataset import PackedDataset, generate_dataset
 from tfmat.errors import InputError
 from tfmat.files import check_json, parse_json, read_json
+from tfmat.records.settings import CurveSettings
 from tfmat.report.pages import judge, training_page
 from tfmat.report.run_files import read_run
 from tfmat.scaling.measurements import (

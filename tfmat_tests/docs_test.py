@@ -15,9 +15,9 @@ import pytest
 
 from tfmat.cli.main import COMMANDS, main
 from tfmat.config import OPTIONS
-from tfmat.curves.record_files import find_records, load_records
-from tfmat.curves.resampling import CurveTarget
 from tfmat.materials import LAWS, find_law
+from tfmat.records.files import find_records, load_records
+from tfmat.records.resampling import CurveTarget
 from tfmat_tests.imports_test import LAYERS, LEAVES
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]

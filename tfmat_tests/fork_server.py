@@ -35,7 +35,7 @@ LOADED = (
     "horovod.tensorflow",
     "tfmat.cli.train",
     "tfmat.identification.evaluate",
-    "tfmat.identification.identify",
+    "tfmat.identification.answers",
     "tfmat.networks",
     "tfmat.report.pages",
     "tfmat.training.trainer",

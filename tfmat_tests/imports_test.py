@@ -58,7 +58,7 @@ OWNERS = {
     "mpi4py": ("backends/mpi.py", "scaling/step_times.py"),
     "dtensor": ("backends/dtensor.py",),
 }
-NO_TENSORFLOW = {"console", "errors", "files", "config", "materials", "curves", "report"}
+NO_TENSORFLOW = {"console", "errors", "files", "config", "materials", "records", "report"}
 # Modules of other rooms that check what is asked for, or watch those that work, before or without TensorFlow.
 LIGHT = {
     *(
@@ -162,10 +162,10 @@ def test_files_have_no_circle():
 
 def test_a_circle_of_files_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "PROJECT", tmp_path)
-    room = tmp_path / "tfmat" / "curves"
+    room = tmp_path / "tfmat" / "records"
     room.mkdir(parents=True)
     (room / "tests.py").write_text("from . import records\n")
-    (room / "records.py").write_text("def f():\n    from tfmat.curves.tests import Test\n")
+    (room / "records.py").write_text("def f():\n    from tfmat.records.tests import Test\n")
     imports = {module_of(path): imported_files(path) for path in room.iterdir()}
     with pytest.raises(graphlib.CycleError):
         graphlib.TopologicalSorter(imports).prepare()
@@ -185,11 +185,11 @@ def test_an_arrow_upwards_is_found(tmp_path, monkeypatch):
     file = tmp_path / "tfmat" / "materials" / "law.py"
     file.parent.mkdir(parents=True)
     file.write_text(
-        "from ..curves import simulate\nfrom . import registry\nfrom .. import errors, training\n"
+        "from ..records import simulation\nfrom . import registry\nfrom .. import errors, training\n"
         "def f():\n    import tfmat.cli.main\n"
     )
     assert wrong_imports(file) == [
-        "tfmat/materials/law.py:1 imports tfmat.curves.simulate",
+        "tfmat/materials/law.py:1 imports tfmat.records.simulation",
         "tfmat/materials/law.py:3 imports tfmat.training",
         "tfmat/materials/law.py:5 imports tfmat.cli.main",
     ]

@@ -13,19 +13,19 @@ WHOLE_PROJECT = [
 # and whether they are light: without TensorFlow, and done in minutes.
 ROOMS = {
     "backends": dict(tfmat = ["backends", "data", "launch", "training"], tests = ["launch", "training"]),
-    "cli": dict(tfmat = ["cli"], tests = ["curves", "report", "specimens"]),
-    "curves": dict(tfmat = ["curves", "data"], light = True),
+    "cli": dict(tfmat = ["cli"], tests = ["records", "report", "specimens"]),
     "data": dict(tfmat = ["data"]),
     "end_to_end": dict(tfmat = ["cli"], tests = ["specimens"], files = ["//tools"]),
     "horovod": dict(tfmat = ["horovod"]),
-    "identification": dict(tfmat = ["cli", "identification"], tests = ["curves", "specimens"]),
+    "identification": dict(tfmat = ["cli", "identification"], tests = ["records", "specimens"]),
     "large_batch": dict(tfmat = ["cli", "large_batch"]),
     "launch": dict(tfmat = ["cli", "launch"], files = ["//tools"]),
-    "materials": dict(tfmat = ["curves", "materials"], light = True),
+    "materials": dict(tfmat = ["materials", "records"], light = True),
     "networks": dict(tfmat = ["networks", "workflow"]),
     "optimizers": dict(tfmat = ["optimizers", "training"]),
     # These files lie beside the rooms of tests: tests of modules without a room.
     "outside_rooms": dict(tfmat = ["cli"], tests = ["report", "scaling", "tuning"]),
+    "records": dict(tfmat = ["data", "records"], light = True),
     "report": dict(tfmat = ["report"], light = True),
     "scaling": dict(tfmat = ["cli", "scaling"], tests = ["report"], files = ["//tools"]),
     "specimens": dict(tfmat = ["cli", "specimens"], files = ["//tools"]),

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tfmat.curves.settings import CurveSettings
 from tfmat.data.dataset import PackedDataset, generate_dataset
+from tfmat.records.settings import CurveSettings
 
 if TYPE_CHECKING:
     import keras

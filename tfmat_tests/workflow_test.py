@@ -14,9 +14,9 @@ import pytest
 from tfmat.backends import make_backend
 from tfmat.cli.main import main
 from tfmat.config import apply_override, default_config
-from tfmat.curves.settings import CurveSettings
 from tfmat.data.dataset import PackedDataset, dataset_folder, generate_dataset
 from tfmat.errors import InputError
+from tfmat.records.settings import CurveSettings
 from tfmat.workflow import calibrate_run, curve_settings, main_job, make_dataset, sidecar
 
 

@@ -39,8 +39,8 @@ from tfmat.errors import InputError, Interrupted, nearest
 from tfmat.files import is_locked, read_json
 
 if TYPE_CHECKING:
-    from tfmat.curves.settings import CurveSettings
     from tfmat.data.dataset import PackedDataset, StoredDataset
+    from tfmat.records.settings import CurveSettings
     from tfmat.report.figures import TestPanel
     from tfmat.specimens.campaign import Campaign
     from tfmat.specimens.runs import Outcome, Share
@@ -182,7 +182,7 @@ def _histories(law: Any) -> dict[str, Any]:
     """Each test of the law's records -> what draws histories of it."""
     import numpy as np
 
-    from tfmat.curves.programmes import find_programmes
+    from tfmat.records.programmes import find_programmes
 
     def drawn_by(programme: Any) -> Any:
         return lambda curves, points: programme.draw(
@@ -244,8 +244,8 @@ def _print_parameters(console: Any, header: str, parameters: Any) -> None:
 def _print_tests() -> None:
     from rich.text import Text
 
-    from tfmat.curves.programmes import PROGRAMMES
     from tfmat.materials import LAWS
+    from tfmat.records.programmes import PROGRAMMES
 
     console = open_console(100)
     console.print(
@@ -313,8 +313,8 @@ def _draw_records(spec: str, path: str) -> None:
     """Writes a picture of records of the law that `spec` names, as networks learn them; a panel for each test."""
     import numpy as np
 
-    from tfmat.curves.settings import CurveSettings
-    from tfmat.curves.simulate import Simulator
+    from tfmat.records.settings import CurveSettings
+    from tfmat.records.simulation import Simulator
     from tfmat.report.figures import save_figure, tests_figure
 
     simulator = Simulator(CurveSettings(law=spec), seed=0)
@@ -344,7 +344,7 @@ def _panel(
     """The records of one test; the answer over log time where the driven value is held, else stress over strain."""
     import numpy as np
 
-    from tfmat.curves.records import FLAG, STRAIN, STRESS
+    from tfmat.records.simulation import FLAG, STRAIN, STRESS
     from tfmat.report.figures import TestPanel
 
     records = [record[record[:, FLAG] == 0] for record in features]
@@ -521,9 +521,9 @@ def _laboratory(flag_values: FlagValues) -> dict[str, Any]:
 
 def _choose(flag_values: FlagValues) -> "Callable[[Progress], PackedDataset]":
     """Returns the task: repair one data set, pack a user's curves, or simulate."""
-    from tfmat.curves.laboratory import Laboratory
     from tfmat.data.dataset import generate_dataset, is_dataset
     from tfmat.data.imported import import_dataset, repair_dataset
+    from tfmat.records.laboratory import Laboratory
 
     data_dir, num_threads = pathlib.Path(flag_values.data_dir), flag_values.num_threads
     fixed = dict(_pair("fix", text) for text in flag_values.fix)
@@ -568,7 +568,7 @@ def _refuse_flags_but(taken: tuple[str, ...], flag_values: FlagValues, why: str)
 
 
 def _settings(flag_values: FlagValues, fixed: dict[str, str]) -> "CurveSettings":
-    from tfmat.curves.settings import CurveSettings
+    from tfmat.records.settings import CurveSettings
 
     strength, cut_off = None, flag_values.strength_mpa != "none"
     if flag_values.strength_mpa is not None and cut_off:
@@ -676,8 +676,8 @@ def _make_runs(flag_values: FlagValues, laboratory: Mapping[str, Any]) -> "Packe
     Args:
       laboratory: options that take the place of the description's.
     """
-    from tfmat.curves.laboratory import Laboratory
     from tfmat.data.dataset import available_threads
+    from tfmat.records.laboratory import Laboratory
     from tfmat.specimens.campaign import COPIES, simulate_dataset
     from tfmat.specimens.description import read_description
 
@@ -752,8 +752,8 @@ def _share(flag_values: FlagValues) -> "Share | None":
 
 def _submit_shares(flag_values: FlagValues, laboratory: Mapping[str, Any]) -> None:
     """The runs as a job array, worker i its element i; the last one to end makes the data set."""
-    from tfmat.curves.laboratory import Laboratory
     from tfmat.data.imported import refuse_equal_copies
+    from tfmat.records.laboratory import Laboratory
     from tfmat.specimens.campaign import runs_folder
     from tfmat.specimens.description import read_description
     from tfmat.specimens.runs import busy

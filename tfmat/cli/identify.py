@@ -30,11 +30,11 @@ from tfmat.files import atomic_write, make_folder, spreadsheet_row
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tfmat.curves.measured_tests import MeasuredRecord
-    from tfmat.curves.record_files import RecordFiles
-    from tfmat.curves.resampling import CurveTarget
     from tfmat.identification.answers import Identification
     from tfmat.identification.networks import Sidecar
+    from tfmat.records.files import RecordFiles
+    from tfmat.records.record import MeasuredRecord
+    from tfmat.records.resampling import CurveTarget
     from tfmat.specimens.description import Description
 
 # --------------------------------------------------------------------------------------------------
@@ -149,13 +149,13 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
         check_output_file(name, flag_values[name].value)
     check_output_folder("plot_dir", flag_values.plot_dir)
     # Files are read before TensorFlow is loaded: a bad one is named at once.
-    from tfmat.curves.record_files import find_records, takes_tests
     from tfmat.identification.networks import (
         find_network,
         law_alone,
         needs_network,
         read_sidecar,
     )
+    from tfmat.records.files import find_records, takes_tests
 
     posterior = flag_values.samples is not None and not fixed
     network = find_network(flag_values.workdir, flag_values.law, posterior=posterior)
@@ -173,7 +173,7 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
     check_next_test(flag_values, sidecar)
     specimen = specimen_of(flag_values, sidecar)
     if fixed and sidecar.law is not None:
-        from tfmat.identification.record_fit import conditioned
+        from tfmat.identification.least_squares import conditioned
 
         conditioned(sidecar.law, fixed)
     law = sidecar.law
@@ -197,7 +197,7 @@ def _identify(
     specimen: "Description | None",
 ) -> None:
     from tfmat.console import progress_bar
-    from tfmat.identification.identify import identify
+    from tfmat.identification.answers import identify
 
     source: Any = sidecar
     if network is not None:
@@ -265,7 +265,7 @@ def _with_next_test(
 def _pooled(flag_values: FlagValues, results: "list[Identification]") -> "list[Identification]":
     if not flag_values.pool and not flag_values.pool_by:
         return []
-    from tfmat.identification.pooling import pool
+    from tfmat.identification.answers import pool
 
     keys = [key.strip() for key in (flag_values.pool_by or "").split(",") if key.strip()]
     return pool(results, keys)
@@ -280,9 +280,9 @@ def read_records(
 ) -> "tuple[list[MeasuredRecord], int]":
     """The records whose files are all good, and how many files were bad; those are named on standard error."""
     from tfmat.console import progress_bar
-    from tfmat.curves.axes import ReadingOptions
-    from tfmat.curves.cleaning import CleaningOptions
-    from tfmat.curves.record_files import load_records
+    from tfmat.records.cleaning import CleaningOptions
+    from tfmat.records.columns import ReadingOptions
+    from tfmat.records.files import load_records
 
     options = ReadingOptions(**_flags_of(ReadingOptions, flag_values))
     cleaning = CleaningOptions(**_flags_of(CleaningOptions, flag_values))
@@ -339,9 +339,9 @@ def check_next_test(flag_values: FlagValues, sidecar: "Sidecar") -> None:
         "candidate": flag_values.candidate,
     }
     if flag_values.next_test:
-        from tfmat.identification import further_tests
+        from tfmat.identification import next_test
 
-        further_tests.check_next_test(sidecar.law, sidecar.settings, **asked)
+        next_test.check_next_test(sidecar.law, sidecar.settings, **asked)
     elif given := next((name for name, texts in asked.items() if texts), None):
         raise InputError(f"--{given} is of --next_test; give that too, or leave --{given} out")
 

@@ -261,7 +261,7 @@ def _with_reference(
     """The evaluation with the reference, or, where there can be none, without it and with a word about why."""
     from tfmat.console import printable, progress_bar
     from tfmat.identification.evaluate import add_reference
-    from tfmat.identification.posterior_checks import compare_posteriors
+    from tfmat.identification.scores import compare_posteriors
 
     try:
         with progress_bar("working out the best possible accuracy", "curves") as progress:
@@ -535,7 +535,7 @@ def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
     """
     config = read_config(flag_values)
     from tfmat.backends.options import backend_options, has_stages
-    from tfmat.curves.records import RecordForm
+    from tfmat.records.simulation import RecordForm
     from tfmat.workflow import curve_settings
 
     options = backend_options(config)

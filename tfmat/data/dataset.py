@@ -29,9 +29,6 @@ import psutil
 import threadpoolctl
 from numpy.typing import NDArray
 
-from tfmat.curves.records import RecordForm
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import SIMULATION_VERSION, Simulator
 from tfmat.errors import InputError
 from tfmat.files import (
     atomic_write,
@@ -43,6 +40,8 @@ from tfmat.files import (
     write_json,
 )
 from tfmat.materials.law import Parameter
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import SIMULATION_VERSION, RecordForm, Simulator
 
 # --------------------------------------------------------------------------------------------------
 # What a packed data set says about itself: `manifest.json`.
@@ -477,7 +476,7 @@ def _map_error(what: str) -> InputError:
 
 
 # Rooms whose code makes the numbers: where one of their files changes, what was kept is made anew.
-_ROOMS = ("curves", "materials", "networks")
+_ROOMS = ("records", "materials", "networks")
 _LIBRARIES = ("numpy", "scipy", "tensorflow")
 NAME = r"fits-[0-9a-f]{32}\.npz"
 _LOG = logging.getLogger(__name__)

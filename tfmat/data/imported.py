@@ -12,10 +12,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.curves.copies import NoisyCopies
-from tfmat.curves.laboratory import Laboratory
-from tfmat.curves.records import features_of
-from tfmat.curves.settings import CurveSettings
 from tfmat.data.dataset import (
     CHANNELS,
     SHARD_SIZE,
@@ -34,6 +30,9 @@ from tfmat.data.order import ExampleOrder
 from tfmat.errors import InputError
 from tfmat.materials.law import Law, Parameter
 from tfmat.materials.registry import law_class
+from tfmat.records.laboratory import Laboratory
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import NoisyCopies, features_of
 
 # --------------------------------------------------------------------------------------------------
 # What is refused of a user's own labelled curves, each in one line that names the file and the first place.

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import BLOCK, Simulator
 from tfmat.data.dataset import curve_numbers, dataset_folder
 from tfmat.errors import InputError
 from tfmat.materials.registry import MONOTONIC_LAWS
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import BLOCK, Simulator
 
 NUM_CURVES = 20_000
 NUM_TEST = 2_000

@@ -1,22 +1,163 @@
-"""The answer for a curve: its values, whether they may be used, what is told of them elsewhere, its material card."""
+"""The answer for a record: what is recommended, how sure it is, whether it may be used; specimens pooled."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import scipy.special
+from numpy.typing import NDArray
 
-from tfmat.curves.cleaning import Caveat, reasons_not_to_use
-from tfmat.curves.measured_tests import MeasuredRecord
-from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
-from tfmat.identification.next_test import NextTests, next_tests_of
-from tfmat.identification.posterior import Posterior
-from tfmat.identification.record_fit import panels_of, tests_json
-from tfmat.identification.values import Method, Value
+from tfmat.identification import caveats
+from tfmat.identification.caveats import stability_caveats
+from tfmat.identification.least_squares import (
+    BestFit,
+    RecordFit,
+    better_law,
+    conditioned,
+    errors_of_tests,
+    fit_record,
+    panels_of,
+    rms_percent,
+    stress_by_strain,
+    tests_json,
+)
+from tfmat.identification.networks import Sidecar
+from tfmat.identification.next_test import NextTests, next_tests_of, open_caveats
+from tfmat.identification.posterior import Posterior, check_samples
+from tfmat.identification.predictions import (
+    Interval,
+    Predicted,
+    interval_of,
+    network_errors,
+    posterior_caveats,
+    posterior_of,
+    predict,
+)
+from tfmat.identification.side_by_side import all_in_processes
 from tfmat.materials.cards import card_text, check_card
 from tfmat.materials.law import Array, Law
+from tfmat.records.cleaning import Caveat, MeasuredCurve, reasons_not_to_use
+from tfmat.records.record import MeasuredRecord, MeasuredTest
+from tfmat.records.resampling import resample
+from tfmat.records.settings import CurveSettings
+from tfmat.records.tensile import Property, TensileProperties
+
+if TYPE_CHECKING:
+    from tfmat.identification.identifier import Identifier
+
+# --------------------------------------------------------------------------------------------------
+# The recommended value of each parameter: what the network and least squares say of it, and which of both it is.
+
+
+# A network's curve is as near to the measured one as the best fit, but for this factor.
+_AS_NEAR = 1.1
+
+Method = Literal["least_squares", "network", "given", "mean of specimens"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """What is known of a parameter, in its unit. None is not known, or not asked for.
+
+    Attributes:
+      value: the recommended value.
+      method: how that was got; `given` for a parameter that was known before.
+      std, ci95: standard deviation (to first order, where the scale is logarithmic) and 95 % interval of `value`.
+      network, network_ci95: the network's own answer; its calibrated interval where the network gives one, and the
+        curve follows the law as closely as the curves that it was calibrated on.
+      least_squares, least_squares_ci95: the best fit.
+      next_specimen_ci95: of pooled answers, where the value of one more specimen lies in 95 of 100 cases.
+    """
+
+    value: float
+    unit: str
+    method: Method
+    std: float | None = None
+    ci95: Interval | None = None
+    network: float | None = None
+    network_ci95: Interval | None = None
+    least_squares: float | None = None
+    least_squares_ci95: Interval | None = None
+    next_specimen_ci95: Interval | None = None
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the value was given and not identified."""
+        return self.method == "given"
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry of the parameter in the JSON file: the attributes by their names."""
+        content = dataclasses.asdict(self)
+        if self.next_specimen_ci95 is None:
+            del content["next_specimen_ci95"]
+        return {n: list(v) if isinstance(v, tuple) else v for n, v in content.items()}
+
+
+def recommended_method(
+    law: Law,
+    predicted: Predicted | None,
+    best: BestFit | None,
+    errors: Mapping[str, float],
+) -> Method:
+    """Least squares wherever it is asked for, so that neither a network nor samples change the answer.
+
+    A law that errs itself, such as an emulator, is the exception: curves that its network was trained on differ from
+    it as much as the law does from the truth. Its network's answer is recommended where it is as near to the curve, or
+    exact: the mean of a posterior that is bent need not be near the curve, and its intervals hold all the same.
+    """
+    if best is None:
+        return "network"
+    if not law.own_error or predicted is None or predicted.interval is None:
+        return "least_squares"
+    near = errors["network"] <= _AS_NEAR * errors["least_squares"]
+    return "network" if near or predicted.is_exact else "least_squares"
+
+
+def values_of(
+    law: Law, method: Method, predicted: Predicted | None, best: BestFit | None
+) -> dict[str, Value]:
+    """Every parameter of the law, the given ones included."""
+    by_network = None if predicted is None else law.from_labels(predicted.labels[None])[0]
+    errors = None if predicted is None else network_errors(law.identified, predicted)
+    found, column = {}, 0
+    for i, parameter in enumerate(law.parameters):
+        if parameter.fixed is not None:
+            found[parameter.name] = Value(parameter.fixed, parameter.unit, "given")
+            continue
+        network = None if by_network is None else float(by_network[i])
+        std, network_ci95 = (None, None) if errors is None else errors[column]
+        fitted, ci95 = None, None
+        if best is not None:
+            fitted, ci95 = float(best.values[column]), interval_of(best.interval[column])
+        recommended = network if method == "network" else fitted
+        assert recommended is not None
+        if method == "least_squares" and best is not None:
+            std = _finite(best.std[column])
+            std = None if best.is_unknown[column] else std
+        found[parameter.name] = Value(
+            recommended,
+            parameter.unit,
+            method,
+            std,
+            ci95=network_ci95 if method == "network" else ci95,
+            network=network,
+            network_ci95=network_ci95,
+            least_squares=fitted,
+            least_squares_ci95=ci95,
+        )
+        column += 1
+    return found
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+# --------------------------------------------------------------------------------------------------
+# The answer for a curve: its values, whether they may be used, what is told of them elsewhere, its material card.
+
 
 _STRAINS = 100
 _WHENCE = {
@@ -287,3 +428,663 @@ def _about_variant(method: Method, found: Variant, quantile: float) -> list[str]
     if method != "mean of specimens":
         meaning += "; so well does the test tell the parameters: not the scatter between specimens"
     return [f"VARIANT {percent}: {values}; {meaning}"]
+
+
+# --------------------------------------------------------------------------------------------------
+# Several specimens of one material -> one answer, with the scatter between them.
+
+
+_COVERAGE = 0.95
+# _SELDOM: probability below which scatter between specimens is no chance; one of 200 parameters warns for nothing.
+_SELDOM = 0.005
+# _CLEARLY: scatter over what the intervals say, or the inverse, that is worth a word; many specimens show less, too.
+_CLEARLY = 1.5
+# _MOST_SHARED: share of a standard deviation; by the shared error alone no interval is made.
+_MOST_SHARED = 0.999
+# Stands for a condition that a file does not say.
+_UNKNOWN = "unknown"
+
+
+def pool(results: Sequence[Identification], keys: Sequence[str] = ()) -> list[Identification]:
+    """One answer for each material, or for each set of conditions that the specimens were tested under.
+
+    `value` is the mean of the specimens' recommended values on the scale of the parameter (a geometric mean where that
+    is logarithmic), `std` the standard deviation between the specimens, `ci95` the interval of the mean by Student's
+    t, `next_specimen_ci95` the interval of one more specimen; `least_squares` fits one set of parameters to all.
+    Where the specimens scatter more, or less, than their own intervals say, a warning names the parameters. Specimens
+    whose answer must not be used are left out, and named. A parameter that no specimen tells has neither, and a
+    warning.
+
+    Args:
+      results: what `identify` answered, all of one law.
+      keys: conditions that tell groups apart, e.g. temperature and direction; none puts all specimens into one group.
+
+    Returns:
+      One answer a group, in the order of the specimens; groups of fewer than two usable specimens are left out where
+      there are other groups.
+
+    Raises:
+      InputError: fewer than two specimens can be used, the law is not known, or no specimen has such a condition.
+    """
+    if len(results) < 2:
+        raise InputError(f"--pool needs at least two curves; {len(results)} was given")
+    if any(result.law is None for result in results):
+        raise InputError("the network was trained on curves of no known law; nothing can be pooled")
+    known = dict.fromkeys(key for result in results for key in result.curve.conditions)
+    for key in keys:
+        if key not in known:
+            said = f"known are: {', '.join(known)}" if known else "no file says any"
+            raise InputError(f"no curve says its {key}, so they cannot be pooled by it; {said}")
+    groups: dict[tuple[str, ...], list[Identification]] = {}
+    for result in results:
+        group = tuple(result.curve.conditions.get(key, _UNKNOWN) for key in keys)
+        groups.setdefault(group, []).append(result)
+    pooled = []
+    for values, members in groups.items():
+        usable = [member for member in members if not member.do_not_use]
+        if len(usable) > 1:
+            pooled.append(_pooled(members, usable, dict(zip(keys, values, strict=True))))
+    if not pooled:
+        unusable = [result.curve.name for result in results if result.do_not_use]
+        left_out = f" (not to be used: {', '.join(unusable)})" if unusable else ""
+        raise InputError(f"--pool needs at least two usable curves of a kind{left_out}")
+    return pooled
+
+
+def _pooled(
+    members: Sequence[Identification],
+    usable: Sequence[Identification],
+    conditions: dict[str, str],
+) -> Identification:
+    law = usable[0].law
+    assert law is not None
+    labels = law.sorted_labels(np.stack([result.labels for result in usable]))
+    mean = labels.mean(axis=0)
+    record = _of_all(usable, conditions)
+    response = law.label_stress(record.driven, mean[None])[0]
+    together = None
+    if usable[0].method == "least_squares":
+        together = fit_record(law, record).best.values
+    left_out = [member for member in members if member.do_not_use]
+    warnings = []
+    if left_out:
+        names = ", ".join(f"{m.curve.name} ({', '.join(m.do_not_use)})" for m in left_out)
+        warnings.append(Caveat("specimens left out", f"left out of the pooled answer: {names}"))
+    unknown = _open_in_all(usable)
+    if unknown:
+        text = f"{', '.join(unknown)} cannot be identified from any of the specimens"
+        advice = "give it (--fix) if it is known; do not use its value alone"
+        warnings.append(Caveat("cannot be identified", text, advice))
+    warnings += _scatter_caveats(law, usable)
+    warnings += stability_caveats(law, law.from_labels(mean[None])[0], record)
+    method = "mean of specimens"
+    return Identification(
+        curve=record,
+        law=law,
+        method="mean of specimens",
+        parameters=_values(law, labels, together, unknown),
+        stress_mpa={method: response},
+        errors_percent={method: rms_percent(errors_of_tests(record, response)[1])},
+        warnings=warnings,
+        labels=mean,
+        covariance=np.atleast_2d(np.cov(labels, rowvar=False)),
+    )
+
+
+def scatter_over_intervals(values: Array, deviations: Array) -> tuple[float, float]:
+    """Root of Cochran's Q over its degrees of freedom, 1 on average, and the probability of so large a Q.
+
+    W. G. Cochran, The combination of estimates from different experiments, Biometrics 10 (1954) 101-129; the root is
+    the Birge ratio, and R. DerSimonian, N. Laird, Controlled Clinical Trials 7 (1986) 177-188 test scatter between
+    studies so.
+
+    Args:
+      values: [specimens]; deviations: their own standard deviations, [specimens].
+    """
+    weights = deviations**-2.0
+    mean = np.sum(weights * values) / np.sum(weights)
+    free = len(values) - 1
+    heterogeneity = float(np.sum(weights * np.square(values - mean)))
+    return float(np.sqrt(heterogeneity / free)), float(scipy.special.chdtrc(free, heterogeneity))
+
+
+def _scatter_caveats(law: Law, usable: Sequence[Identification]) -> list[Caveat]:
+    """Parameters whose scatter between the specimens contradicts the specimens' own intervals."""
+    more, less = [], []
+    for column, parameter in enumerate(law.identified):
+        known = [
+            (one.value, *one.ci95, 0.0 if result.shared_std is None else result.shared_std[column])
+            for result in usable
+            if (one := result.parameters[parameter.name]).std is not None and one.ci95
+        ]
+        labels = np.array([[parameter.to_unit_interval(v) for v in row[:3]] for row in known])
+        if len(known) < 2 or not np.all(labels[:, 2] > labels[:, 1]):
+            continue
+        deviations = (labels[:, 2] - labels[:, 1]) / (2.0 * scipy.special.ndtri(0.975))
+        ratio, chance = scatter_over_intervals(labels[:, 0], deviations)
+        if chance < _SELDOM and ratio > _CLEARLY:
+            more.append(f"{parameter.name} ({ratio:.2g} times)")
+            continue
+        # Errors of one extensometer or load cell are in every interval, and not between its specimens.
+        shared = np.minimum([row[3] for row in known] / deviations, _MOST_SHARED)
+        deviations = deviations * np.sqrt(1.0 - np.square(shared))
+        ratio, chance = scatter_over_intervals(labels[:, 0], deviations)
+        if 1.0 - chance < _SELDOM and ratio < 1.0 / _CLEARLY:
+            less.append(f"{parameter.name} ({ratio:.2g} times)")
+    found = []
+    if more:
+        text = (
+            f"between the specimens these scatter more than each interval says: {', '.join(more)}"
+        )
+        advice = (
+            "the interval of one specimen leaves out what differs between them: take the pooled one for the mean, and "
+            "next_specimen_ci95 for another specimen"
+        )
+        found.append(Caveat("specimens disagree", text, advice))
+    if less:
+        text = (
+            f"between the specimens these scatter less than each interval says: {', '.join(less)}"
+        )
+        advice = (
+            "all may share an error, such as the law's, which the scatter and the pooled "
+            "interval leave out: take the interval of one specimen for it"
+        )
+        found.append(Caveat("specimens agree too well", text, advice))
+    return found
+
+
+def _open_in_all(usable: Sequence[Identification]) -> list[str]:
+    """Parameters that least squares could tell from no specimen: their scatter says nothing of the material."""
+    return [
+        name
+        for name in usable[0].parameters
+        if all(
+            value.method == "least_squares" and value.std is None
+            for value in (result.parameters[name] for result in usable)
+        )
+    ]
+
+
+def _of_all(usable: Sequence[Identification], conditions: dict[str, str]) -> MeasuredRecord:
+    """What was measured of all specimens: their tests, or of rising loadings one curve with all their points."""
+    records = [result.curve for result in usable]
+    curves = [record.curve for record in records if record.curve is not None]
+    names = ", ".join(result.curve.name for result in usable)
+    step = (
+        f"pooled {len(usable)} specimens ({names}): values are means, std is the scatter between specimens, ci95 the "
+        "interval of the mean; least squares fits all specimens together"
+    )
+    values = [f"{k} unknown" if v == _UNKNOWN else v for k, v in conditions.items()]
+    name = f"pooled ({', '.join([*values, f'{len(usable)} specimens'])})"
+    if curves:
+        return MeasuredRecord.of(_joined(name, curves, conditions)).noted([step], [])
+    return MeasuredRecord(name, _tests_of_all(records), own_steps=[step])
+
+
+def _tests_of_all(records: Sequence[MeasuredRecord]) -> list[MeasuredTest]:
+    """The tests of all specimens, with the specimens' names, and without what was said of each."""
+    found = []
+    for record in records:
+        for test in record.tests:
+            name = f"{record.name}: {test.curve.name}" if len(record.tests) > 1 else record.name
+            curve = dataclasses.replace(test.curve, name=name, steps=[], warnings=[])
+            found.append(dataclasses.replace(test, curve=curve))
+    return found
+
+
+def _joined(
+    name: str, curves: Sequence[MeasuredCurve], conditions: dict[str, str]
+) -> MeasuredCurve:
+    """All points in one curve, in the order of their strain (it is only looked at and compared)."""
+    strain = np.concatenate([curve.strain for curve in curves])
+    stress = np.concatenate([curve.stress_mpa for curve in curves])
+    order = np.argsort(strain, kind="stable")
+    return MeasuredCurve(
+        name,
+        strain[order],
+        stress[order],
+        assumed=list(dict.fromkeys(text for curve in curves for text in curve.assumed)),
+        conditions=conditions,
+        tensile=_mean_tensile([curve.tensile for curve in curves]),
+    )
+
+
+def _mean_tensile(each: Sequence[TensileProperties | None]) -> TensileProperties | None:
+    """The mean of every property over the specimens that have it; None where no specimen has any."""
+    known = [tensile for tensile in each if tensile is not None]
+    if not known:
+        return None
+    means = {}
+    for field in dataclasses.fields(TensileProperties):
+        found: list[Property] = [getattr(tensile, field.name) for tensile in known]
+        values = [one.value for one in found if one.value is not None]
+        if not values:
+            means[field.name] = found[0]
+            continue
+        scatter = f", scatter (std) {np.std(values, ddof=1):.3g}" if len(values) > 1 else ""
+        means[field.name] = Property(
+            float(np.mean(values)),
+            f"mean of {len(values)} specimens{scatter}",
+            any(one.at_least for one in found if one.value is not None),
+        )
+    return TensileProperties(**means)
+
+
+def _values(
+    law: Law, labels: Array, together: Array | None, unknown: Sequence[str]
+) -> dict[str, Value]:
+    mean = labels.mean(axis=0)
+    values = law.from_labels(labels)
+    half = (
+        scipy.special.stdtrit(len(labels) - 1, 0.5 + _COVERAGE / 2)
+        * labels.std(axis=0, ddof=1)
+        / np.sqrt(len(labels))
+    )
+    further = np.sqrt(1.0 + len(labels))
+    low, middle, high, next_low, next_high = (
+        law.from_labels((mean + side * half)[None])[0] for side in (-1, 0, 1, -further, further)
+    )
+    found, column = {}, 0
+    for i, parameter in enumerate(law.parameters):
+        if parameter.fixed is not None:
+            found[parameter.name] = Value(parameter.fixed, parameter.unit, "given")
+            continue
+        found[parameter.name] = Value(
+            float(middle[i]),
+            parameter.unit,
+            "mean of specimens",
+            std=None if parameter.name in unknown else float(values[:, i].std(ddof=1)),
+            ci95=None if parameter.name in unknown else (float(low[i]), float(high[i])),
+            least_squares=None if together is None else float(together[column]),
+            next_specimen_ci95=(
+                None if parameter.name in unknown else (float(next_low[i]), float(next_high[i]))
+            ),
+        )
+        column += 1
+    return found
+
+
+# --------------------------------------------------------------------------------------------------
+# Records -> one recommended answer each, how sure it is, and what to be careful about.
+
+
+# A test that the law misses by more than this (% of its largest response) while it meets the others is named.
+_ONE_TEST_PERCENT = 5.0
+# A parameter that changes the response by less than this share of the largest one is as good as zero.
+_IDLE = 0.01
+# _LEAST_NOISE: % of the largest response; tests are not taken for more exact where a network's interval is judged.
+_LEAST_NOISE = 0.2
+
+
+def identify(
+    source: "Identifier | Sidecar",
+    records: Sequence[MeasuredRecord],
+    *,
+    fixed: Mapping[str, float] | None = None,
+    least_squares: bool = True,
+    samples: int = 0,
+    correct: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Identification]:
+    """Identifies the parameters of materials, each by itself: an answer never depends on the other records.
+
+    The recommended answer is least squares, with and without a network or samples. It is the network's where nothing
+    else was asked for, where the law is not known, and where the law itself errs (see `recommended_method`).
+
+    Args:
+      source: a network, or only the description of one: then least squares alone answers.
+      records: all tests of each material, or its curve.
+      fixed: parameters that are known, name -> value in its unit. The network was trained without this knowledge, and
+        least squares alone answers.
+      least_squares: False leaves out everything that is not the network's.
+      samples: to draw from the posterior of each record: a network's, or, where there is none, about least squares.
+      correct: corrects a whole posterior with the law's likelihood; False leaves it as the network gives it.
+      progress: called with (done, total).
+
+    Raises:
+      InputError: the network is of no use, a known parameter is not the law's, or there is nothing to answer with, or
+        to draw from.
+    """
+    fixed = dict(fixed or {})
+    if source.law is None and fixed:
+        raise InputError("the network is of no known law; nothing can be fixed")
+    network = network_of(source, fixed, least_squares, samples, correct)
+    law = None if source.law is None else conditioned(source.law, fixed)
+    steps, warnings = notes_on_fixed(source, fixed)
+
+    def answered(item: tuple[MeasuredRecord, Predicted | None, list[Caveat]]) -> Identification:
+        record, predicted, said = item
+        if law is None:
+            assert network is not None and predicted is not None
+            return _without_law(network, record, predicted, samples)
+        return _answer(law, source, record, predicted, said, least_squares, samples, correct)
+
+    # The network answers in this process, the law in all.
+    given = (
+        (
+            record.noted(steps, warnings),
+            *((None, []) if network is None else predict(network, record, least_squares, samples)),
+        )
+        for record in records
+    )
+    return all_in_processes(answered, given, len(records), progress)
+
+
+def network_of(
+    source: "Identifier | Sidecar",
+    fixed: Mapping[str, float],
+    least_squares: bool,
+    samples: int,
+    correct: bool,
+) -> "Identifier | None":
+    """The network that answers, if there is one; InputError where nothing answers what is asked for."""
+    if samples:
+        is_sampled = least_squares and correct and source.law is not None
+        check_samples(samples, source.uncertainty, fixed, is_sampled=is_sampled)
+    network = None if isinstance(source, Sidecar) else source
+    if not least_squares and (fixed or network is None):
+        what = "a given parameter (--fix)" if fixed else "a law without a network"
+        raise InputError(f"{what} needs least squares; leave --noleast_squares out")
+    return network
+
+
+def _without_law(
+    source: "Identifier", record: MeasuredRecord, answered: Predicted, samples: int
+) -> Identification:
+    parameters = source.parameters
+    predicted, posterior = posterior_of(None, answered, record, None, samples, correct=False)
+    assert predicted is not None
+    found = {}
+    errors = network_errors(parameters, predicted)
+    for parameter, label, (std, ci95) in zip(parameters, predicted.labels, errors, strict=True):
+        value = float(parameter.from_unit_interval(label))
+        found[parameter.name] = Value(
+            value, parameter.unit, "network", std, ci95, network=value, network_ci95=ci95
+        )
+    warnings = [
+        *record.warnings,
+        *caveats.short_caveats(record, source.target),
+        *caveats.edge_caveats(parameters, predicted.labels),
+        *caveats.unidentifiable_caveats(parameters, predicted.std, None),
+    ]
+    return Identification(
+        record,
+        None,
+        "network",
+        found,
+        {},
+        {},
+        warnings,
+        predicted.labels,
+        samples=posterior if samples else None,
+        posterior=posterior,
+    )
+
+
+def notes_on_fixed(
+    source: "Identifier | Sidecar", fixed: Mapping[str, float]
+) -> tuple[list[str], list[Caveat]]:
+    """A step, and perhaps warnings, about the parameters that were given."""
+    if not fixed:
+        return [], []
+    given = ", ".join(f"{name} = {value:g}" for name, value in fixed.items())
+    warnings = []
+    for parameter in source.parameters:
+        value = fixed.get(parameter.name)
+        if value is not None and not parameter.low <= value <= parameter.high:
+            warnings.append(
+                Caveat(
+                    "given value beyond the usual range",
+                    f"{parameter.name} = {value:g} was given, outside of its trained range {parameter.low:g} to "
+                    f"{parameter.high:g} {parameter.unit}",
+                    "check its unit",
+                )
+            )
+    return [f"{given} given: the other parameters are least squares"], warnings
+
+
+def _answer(
+    law: Law,
+    source: "Identifier | Sidecar",
+    record: MeasuredRecord,
+    predicted: Predicted | None,
+    said: list[Caveat],
+    least_squares: bool,
+    samples: int,
+    correct: bool,
+) -> Identification:
+    """The answer for one record of a known law; `said`: caveats of what the network predicted."""
+    assert source.law is not None
+    fitted = fit_record(law, record) if least_squares else None
+    if len(law.identified) < len(source.law.identified):
+        # It was trained without knowing the given parameters.
+        predicted, said = None, []
+    predicted, posterior = posterior_of(law, predicted, record, fitted, samples, correct)
+    labels = {}
+    if fitted is not None:
+        labels["least_squares"] = fitted.best.labels
+    if predicted is not None:
+        labels["network"] = predicted.labels
+    responses = {
+        method: law.label_stress(record.driven, found[None])[0] for method, found in labels.items()
+    }
+    of_tests = {method: errors_of_tests(record, found)[1] for method, found in responses.items()}
+    errors = {method: rms_percent(percent) for method, percent in of_tests.items()}
+    noise = _noise_percent(record, source)
+    predicted = _without_unfounded_interval(predicted, errors, noise, record)
+    best = None if fitted is None else fitted.best
+    method = recommended_method(law, predicted, best, errors)
+    found = _caveats(law, source, record, method, predicted, fitted, of_tests, noise)
+    values = values_of(law, method, predicted, best)
+    parameters = np.array([value.value for value in values.values()])
+    found += caveats.stability_caveats(law, parameters, record)
+    found += caveats.plausibility_caveats(law, parameters, record.largest_mpa)
+    covariance = shared_std = None
+    if method == "least_squares" and best is not None:
+        covariance, shared_std = best.label_covariance, best.shared_std
+    elif predicted is not None:
+        covariance = predicted.covariance
+    return Identification(
+        record,
+        law,
+        method,
+        values,
+        responses,
+        errors,
+        [*record.warnings, *said, *posterior_caveats(posterior), *found],
+        labels[method],
+        covariance,
+        samples=posterior if samples else None,
+        posterior=posterior,
+        shared_std=shared_std,
+    )
+
+
+def _noise_percent(record: MeasuredRecord, source: "Identifier | Sidecar") -> float:
+    """The noise of single points over the largest response, %: the mean of the tests.
+
+    The trained noise of a rising loading counts where that is more.
+    """
+    shown = float(np.mean(record.noise_percent))
+    if record.curve is None or source.settings is None:
+        return shown
+    settings = source.settings.resolved()
+    mean_square = float(np.mean(np.square(record.stress_mpa)))
+    trained = np.hypot(settings.noise_mpa or 0.0, settings.noise_relative * np.sqrt(mean_square))
+    return max(shown, 100.0 * float(trained) / record.largest_mpa)
+
+
+def _without_unfounded_interval(
+    predicted: Predicted | None, errors: Mapping[str, float], noise: float, record: MeasuredRecord
+) -> Predicted | None:
+    """The network's answer, without its intervals where the record is not like those that they were calibrated on.
+
+    They hold the truth for records that follow the law up to the noise (%); what the misfit of a real one does to the
+    network's answer they do not know.
+    """
+    if predicted is None or predicted.std is None or predicted.is_exact:
+        return predicted
+    nearest = errors.get("least_squares", errors["network"])
+    if nearest <= caveats.ABOVE_NOISE * max(noise, _LEAST_NOISE if record.curve is None else 0.0):
+        return predicted
+    return dataclasses.replace(predicted, interval=None)
+
+
+def _caveats(
+    law: Law,
+    source: "Identifier | Sidecar",
+    record: MeasuredRecord,
+    method: Method,
+    predicted: Predicted | None,
+    fitted: RecordFit | None,
+    of_tests: Mapping[str, Array],
+    noise: float,
+) -> list[Caveat]:
+    """Caveats of the answer itself.
+
+    Args:
+      of_tests: method -> its root mean square error in each test, %, [tests].
+      noise: of the record, %.
+    """
+    found: list[Caveat] = []
+    largest = record.largest_mpa
+    best = told = None if fitted is None else fitted.best
+    ends = 0
+    if method == "network":
+        assert predicted is not None
+        at_end = caveats.edge_caveats(law.identified, predicted.labels)
+        ends = len(at_end)
+        found += [*caveats.short_caveats(record, source.target), *at_end]
+    elif best is not None:
+        idle = _idle(law, record, best)
+        told = dataclasses.replace(
+            best,
+            at_bound=best.at_bound & ~idle,
+            labels=np.where(idle, 0.0, best.labels),
+            is_open=best.is_open & ~idle[:, None],
+        )
+        ends = int(told.at_bound.sum())
+        found += [*_idle_caveats(law, idle), *caveats.range_caveats(law, told)]
+        found += caveats.own_error_caveats(law, 0.01 * noise * largest, largest)
+    if fitted is None or told is None or record.curve is not None:
+        std = None if predicted is None else predicted.std
+        found += caveats.unidentifiable_caveats(law.identified, std, told)
+    else:
+        found += open_caveats(law, record, fitted)
+        found += caveats.one_sided_caveats(law.identified, told)
+    found += caveats.too_many_ends(ends)
+    if fitted is None:
+        assert predicted is not None
+        return found + _network_caveats(law, record, predicted, of_tests["network"], noise)
+    if record.curve is not None:
+        found += _misfit_of_curve(law, source, record.curve, fitted.best, noise)
+    else:
+        found += _misfit_of_tests(law, record, of_tests["least_squares"], noise)
+    better = better_law(law, fitted)
+    if better is not None:
+        name, error, share = better
+        residual = f"its residual is {share:.2g} times as large"
+        if record.curve is not None:
+            own = 0.01 * rms_percent(of_tests["least_squares"]) * largest
+            residual = f"{error:.3g} MPa against {own:.3g} MPa"
+        found.append(caveats.better_law_caveat(law.name, name, residual))
+    return found
+
+
+def _network_caveats(
+    law: Law, record: MeasuredRecord, predicted: Predicted, of_tests: Array, noise: float
+) -> list[Caveat]:
+    """Caveats of a network that answers alone; its errors in the tests, [tests], and their noise, %."""
+    error = 0.01 * rms_percent(of_tests) * record.largest_mpa
+    found = caveats.network_caveats(law.name, error, record.largest_mpa)
+    if record.curve is not None and predicted.std is not None and predicted.interval is None:
+        found.append(caveats.no_interval(error, 0.01 * noise * record.largest_mpa))
+    return found
+
+
+def _misfit_of_curve(
+    law: Law, source: "Identifier | Sidecar", curve: MeasuredCurve, best: BestFit, noise: float
+) -> list[Caveat]:
+    """How far, and where, the law's best answer is from one rising loading with so much noise, %."""
+    largest = float(np.abs(curve.stress_mpa).max())
+    noise_mpa = 0.01 * noise * largest
+    parameters = law.from_labels(best.labels[None])
+    modulus = curve.tensile.modulus_mpa.value if curve.tensile else None
+    found = caveats.modulus_caveat(law, parameters[0], modulus)
+    answer = law.stress(curve.strain[None], parameters)[0]
+    residual = answer - curve.stress_mpa
+    fit_mpa = float(np.sqrt(np.mean(np.square(residual))))
+    found += caveats.fit_caveats(law.name, fit_mpa, noise_mpa, largest)
+    if curve.strain_error.deviation:
+        by_strain = 2.0 * stress_by_strain(curve.strain, answer, curve.strain_error)
+        residual -= np.clip(residual, -by_strain, by_strain)
+        found += caveats.rounding_caveats(curve, law, parameters[0])
+    # On evenly spread points, where a pause of the machine is one point and not many.
+    target = dataclasses.replace(source.target, max_strain=None)
+    strain, residual, valid = resample(curve.strain, residual, target)
+    return found + caveats.local_caveats(strain[valid], residual[valid], noise_mpa, largest)
+
+
+def _idle(law: Law, record: MeasuredRecord, best: BestFit) -> NDArray[np.bool_]:
+    """Parameters [p] at the small end of what was searched, where they hardly change the response any more."""
+    idle = best.at_bound & (best.labels < 0.5)
+    if record.curve is not None:
+        return np.zeros_like(idle)
+    if not idle.any():
+        return idle
+    parameters = law.from_labels(best.labels[None])
+    slopes = law.label_derivatives(record.test_set, best.labels[None])[0]
+    change = np.abs(slopes * best.values / law.label_slopes(parameters)[0]).max(axis=0)
+    return idle & (change < _IDLE * np.abs(record.response).max())
+
+
+def _idle_caveats(law: Law, idle: NDArray[np.bool_]) -> list[Caveat]:
+    names = [p.name for p, is_idle in zip(law.identified, idle, strict=True) if is_idle]
+    if not names:
+        return []
+    return [
+        Caveat(
+            "not needed",
+            f"{', '.join(names)} went to the smallest value that was searched, and changes the response by less than "
+            f"{100 * _IDLE:.0f} % there: the tests ask for no such term",
+            "a law with fewer terms says as much",
+        )
+    ]
+
+
+def _misfit_of_tests(
+    law: Law, record: MeasuredRecord, of_tests: Array, noise: float
+) -> list[Caveat]:
+    """How far the law's best answer is from each test [tests], and their noise, in % of their largest responses."""
+    percent = rms_percent(of_tests)
+    names = [test.curve.name for test in record.tests]
+    each = ", ".join(f"{name} {error:.2g} %" for name, error in zip(names, of_tests, strict=True))
+    each = f" ({each})" if len(names) > 1 else ""
+    away = f"{percent:.2g} % of the largest response{each}"
+    if percent > caveats.POOR_RMSE_PERCENT:
+        return [
+            Caveat(
+                "law does not follow the tests",
+                f"law {law.name} does not describe these tests: even its best fit is {away} away",
+                "another law, or another column or unit, is needed",
+                blocks=True,
+            )
+        ]
+    worst = int(np.argmax(of_tests))
+    if of_tests[worst] > _ONE_TEST_PERCENT:
+        return [
+            Caveat(
+                "law misses one test",
+                f"law {law.name} misses {names[worst]} by {of_tests[worst]:.2g} % of its largest response{each}",
+                "do not rely on the law in such a test",
+            )
+        ]
+    if percent > max(1.0, caveats.ABOVE_NOISE * noise):
+        return [
+            Caveat(
+                "law follows roughly",
+                f"law {law.name} follows these tests to {away}, {percent / max(noise, 1e-9):.2g} times their noise",
+                "the 95 % intervals are widened for it; look at the residuals",
+            )
+        ]
+    return []

@@ -1,49 +1,294 @@
-"""`tfmat.identify`: from files or arrays to the whole answer, the same as the command's.
+"""`tfmat.identify` and `tfmat.network_answers`: from files or arrays to answers, the same as the command's."""
 
-import tfmat
-
-for answer in tfmat.identify("lab/*.csv", law="voce", stress_unit="ksi"):
-    print(answer.curve.name, answer.parameters["sigma0"].value, answer.parameters["sigma0"].ci95)
-    print(answer.do_not_use, *map(str, answer.warnings), sep="\\n  ")
-
-answer = tfmat.identify(strain, stress, law="voce", strain_measure="true", stress_measure="true")
-
-answer = tfmat.identify({"uniaxial": (stretch - 1, stress), "equibiaxial": "ET.txt"}, law="ogden")
-"""
-
+import collections
+import concurrent.futures
 import dataclasses
+import functools
 import os
+import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from tfmat.curves.arrays_of_tests import measured_records, records_of_files
-from tfmat.curves.axes import ReadingOptions
-from tfmat.curves.cleaning import CleaningOptions
-from tfmat.curves.measured import clean
-from tfmat.curves.measured_tests import MeasuredRecord
-from tfmat.curves.reading import RawCurve
-from tfmat.curves.record_files import takes_tests
-from tfmat.curves.resampling import CurveTarget
-from tfmat.curves.units import axis_unit
 from tfmat.errors import InputError, nearest
 from tfmat.identification.answers import Identification
-from tfmat.identification.arrays import opened
-from tfmat.identification.further_tests import check_next_test
-from tfmat.identification.identify import identify as identify_records
+from tfmat.identification.answers import identify as identify_records
+from tfmat.identification.caveats import unidentifiable
 from tfmat.identification.networks import (
     Sidecar,
     find_network,
+    in_units,
     law_alone,
     needs_network,
     read_sidecar,
 )
-from tfmat.materials.law import Array
+from tfmat.identification.next_test import check_next_test
+from tfmat.materials.law import Array, Law
+from tfmat.records.cleaning import CleaningOptions
+from tfmat.records.columns import ReadingOptions
+from tfmat.records.files import measured_records, records_of_files, takes_tests
+from tfmat.records.measured import clean
+from tfmat.records.reading import RawCurve
+from tfmat.records.record import MeasuredRecord
+from tfmat.records.resampling import CurveTarget, resample
+from tfmat.records.simulation import features_of
+from tfmat.records.tables import MINIMUM_POINTS, axis_unit
 
 if TYPE_CHECKING:
     from tfmat.identification.identifier import Identifier
+
+# --------------------------------------------------------------------------------------------------
+# `tfmat.network_answers`: what the network says of very many curves that are already arrays, and nothing else.
+#
+#     import tfmat
+#
+#     answer = tfmat.network_answers(strain, stress, law="hahn_tsai")   # [curves, points], - and MPa
+#     answer.values["G0"], answer.units["G0"]
+#     answer.std["G0"], answer.ci95["G0"]              # of a network with an uncertainty head
+#
+# Arrays are taken as they are: the strain and stress measure of the network's law (`answer.law`), rising strain, no
+# toe.
+# Nothing is fitted, compared or warned about: that is for `tfmat.identify`.
+
+
+# Curves that are prepared and answered together, a block on each processor: what is made for one stays in its cache.
+_BLOCK = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayAnswer:
+    """The network's answers, without least squares.
+
+    Attributes:
+      law: with its fixed parameters, or None where the network was trained on curves of no known law.
+      values: parameter name -> value in its unit, an array [curves], or a number for a single curve.
+      units: parameter name -> unit.
+      labels: [curves, identified], scaled to 0-1; 0 and 1 are the ends of the trained ranges.
+      std: parameter name -> standard deviation in its unit, as `values`; None where the network has no head for it.
+      ci95: parameter name -> calibrated 95 % interval in its unit, [curves, 2], or [2] for a single curve; None with
+        `std`.
+      unidentifiable: parameter name -> whether the curve says next to nothing of it, as `values`; None with `std`.
+    """
+
+    law: Law | None
+    values: dict[str, Array | float]
+    units: dict[str, str]
+    labels: Array
+    std: dict[str, Array | float] | None = None
+    ci95: dict[str, Array] | None = None
+    unidentifiable: dict[str, NDArray[np.bool_] | bool] | None = None
+
+    def stress(self, strain: ArrayLike) -> Array:
+        """The re-simulated stress, MPa, at strains [points] or [curves, points].
+
+        Returns:
+          [curves, points], or [points] for a single curve.
+        """
+        if self.law is None:
+            raise InputError(
+                "the network was trained on curves of no known law; nothing can be re-simulated"
+            )
+        strain = np.atleast_2d(np.asarray(strain, np.float64))
+        single = any(np.ndim(value) == 0 for value in self.values.values())
+        stress = self.law.label_stress(strain, self.labels)
+        return stress[0] if single else stress
+
+
+def network_answers(
+    strain: ArrayLike,
+    stress: ArrayLike,
+    *,
+    law: str | None = None,
+    workdir: str | os.PathLike | None = None,
+) -> ArrayAnswer:
+    """The network's answers for one curve or for many at once, a hundred thousand a second.
+
+    Args:
+      strain: [points] (of one curve, or the same for all) or [curves, points], -, rising.
+      stress: [points] or [curves, points], MPa. Shorter curves of a set end in NaN.
+      law: name of the law. None takes any, and hahn_tsai of the networks that come with tfmat.
+      workdir: folder of the run whose network answers, an error where it is of another law. None is runs/quickstart,
+        or, where there is none or of another law, the network that comes with tfmat.
+
+    Raises:
+      InputError: no network there, another law, or arrays that are no curves.
+    """
+    folder = find_network(workdir, law)
+    if folder is None:
+        raise InputError(
+            f"no network for law {law} comes with tfmat; train one (tfmat train --law={law} --workdir=runs/{law}) and "
+            "name its folder (workdir), or use tfmat.identify, which needs none"
+        )
+    identifier = opened(folder)
+    strain, stress = _floating(strain, stress)
+    single = stress.ndim == 1
+    labels, std, limits = _answers(identifier, strain, np.atleast_2d(stress))
+
+    def by_name(columns: NDArray[Any]) -> dict[str, Any]:
+        rows = columns[0] if single else np.moveaxis(columns, 1, 0)
+        return {
+            p.name: row.item() if row.ndim == 0 else row
+            for p, row in zip(identifier.parameters, rows, strict=True)
+        }
+
+    known: dict[str, Any] = {}
+    if std is not None and limits is not None:
+        deviations, ends = in_units(identifier.parameters, labels, std, limits)
+        known = {
+            "std": by_name(deviations),
+            "ci95": by_name(ends),
+            "unidentifiable": by_name(unidentifiable(std, None)),
+        }
+    return ArrayAnswer(
+        law=identifier.law,
+        values=by_name(identifier.values(labels)),
+        units={p.name: p.unit for p in identifier.parameters},
+        labels=labels,
+        **known,
+    )
+
+
+def opened(folder: pathlib.Path) -> "Identifier":
+    """The network in a folder, loaded once while it is not changed."""
+    return _identifier(folder, _changed(folder))
+
+
+def _answers(
+    identifier: "Identifier", strain: Array, stress: Array
+) -> tuple[Array, Array | None, Array | None]:
+    """The network's answers, cut to 0-1, std [curves, identified] each, and 95 % limits [..., 2] or None."""
+    strain = np.broadcast_to(strain, stress.shape)
+    labels = np.empty((len(stress), len(identifier.parameters)))
+    known = identifier.uncertainty != "none"
+    std = np.empty_like(labels) if known else None
+    limits = np.empty((*labels.shape, 2)) if known else None
+
+    def answer(start: int) -> None:
+        rows = slice(start, start + _BLOCK)
+        features = _features(strain[rows], stress[rows], identifier.target)
+        labels[rows], block_std, block_limits = identifier.answers(features)
+        if std is not None and limits is not None and block_limits is not None:
+            std[rows], limits[rows] = block_std, block_limits[0]
+
+    starts = range(0, len(stress), _BLOCK)
+    threads = min(len(os.sched_getaffinity(0)), len(starts))
+    if threads > 1:
+        # NumPy and TensorFlow both let other threads run while they compute.
+        with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+            collections.deque(pool.map(answer, starts), maxlen=0)
+    else:
+        collections.deque(map(answer, starts), maxlen=0)
+    if not np.isfinite(labels).all():
+        raise InputError("the model answers with NaN; its training diverged, train again")
+    return np.clip(labels, 0.0, 1.0, out=labels), std, limits
+
+
+def _floating(strain: ArrayLike, stress: ArrayLike) -> tuple[Array, Array]:
+    """Both as floating point arrays; InputError for shapes that are no curves."""
+    strain, stress = np.asarray(strain), np.asarray(stress)
+    for name, array in (("strain", strain), ("stress", stress)):
+        if array.dtype.kind not in "fiu":
+            raise InputError(f"{name} has type {array.dtype}; give numbers")
+    if stress.ndim not in (1, 2) or strain.shape not in (stress.shape, stress.shape[-1:]):
+        raise InputError(
+            f"strain has shape {strain.shape}, stress {stress.shape}; give [points] or [curves, points]"
+        )
+    if stress.shape[-1] < MINIMUM_POINTS:
+        raise InputError(f"a curve needs at least {MINIMUM_POINTS} points")
+    if strain.dtype.kind != "f" or stress.dtype.kind != "f":
+        return strain.astype(np.float64), stress.astype(np.float64)
+    return strain, stress
+
+
+def _features(strain: Array, stress: Array, target: CurveTarget) -> Array:
+    """[curves, num_points, 3] on the points of the trained curves; InputError for values that are no curves."""
+    valid = _valid(strain, stress)
+    if _on_the_grid(strain, stress, valid, target):
+        return features_of(strain, stress, valid)
+    if (np.diff(strain, axis=1) < 0).any() or np.any(strain[:, 0] < 0):
+        raise InputError(
+            "strain must rise from zero or more; clean the curves first (tfmat identify does)"
+        )
+    points = []
+    for e, s, kept in zip(strain, stress, valid.copy(), strict=True):
+        if target.max_strain is not None:
+            kept &= e <= target.max_strain[1] * (1 + 1e-12)
+        if target.max_stress_mpa is not None and (s[kept] > target.max_stress_mpa).any():
+            kept[np.flatnonzero(kept & (s > target.max_stress_mpa))[0] + 1 :] = False
+        if np.count_nonzero(kept) < 2:
+            raise InputError(
+                "a curve has fewer than two points in the trained range; are the units - and MPa?"
+            )
+        points.append(resample(e[kept], s[kept], target))
+    return features_of(*(np.stack(arrays) for arrays in zip(*points, strict=True)))
+
+
+def _valid(strain: Array, stress: Array) -> NDArray[np.bool_]:
+    """False behind the end of a curve, [curves, points]; InputError where numbers are missing before it."""
+    valid = np.isfinite(strain + stress)
+    if not valid.all():
+        if (valid[:, 1:] > valid[:, :-1]).any() or not valid[:, 0].all():
+            raise InputError("strain or stress holds NaN or infinity before the end of a curve")
+        if (valid.sum(axis=1) < MINIMUM_POINTS).any():
+            raise InputError(f"a curve needs at least {MINIMUM_POINTS} points")
+    return valid
+
+
+def _on_the_grid(
+    strain: Array, stress: Array, valid: NDArray[np.bool_], target: CurveTarget
+) -> bool:
+    """Whether every curve stands on the trained points already."""
+    if target.max_strain is None or strain.shape[1] != target.num_points:
+        return False
+    low, high = target.max_strain
+    grid = np.linspace(0.0, 1.0, target.num_points) ** target.strain_spacing
+    grid = grid.astype(strain.dtype)
+    # An early point tells the end that the grid was made for: a curve that broke off is padded behind.
+    at = max(target.num_points // 16, 1)
+    end = strain[:, at] / grid[at]
+    if not (
+        valid[:, at].all() and (end >= low * (1 - 1e-6)).all() and (end <= high * (1 + 1e-6)).all()
+    ):
+        return False
+    difference = end[:, None] * grid
+    difference -= strain
+    np.abs(difference, out=difference)
+    # NaN behind the end of a curve compares false.
+    if (difference > (1e-5 * end)[:, None]).any():
+        return False
+    limit = target.max_stress_mpa
+    return limit is None or not (stress > 1.1 * limit).any()
+
+
+def _changed(workdir: pathlib.Path) -> int:
+    """Changes when the run's model does; a run without one is refused later, with a reason."""
+    file = workdir / "model.keras"
+    return file.stat().st_mtime_ns if file.is_file() else 0
+
+
+@functools.lru_cache(maxsize=4)
+def _identifier(workdir: pathlib.Path, changed: int) -> "Identifier":
+    # TensorFlow is loaded when the first curve comes, not by `import tfmat`.
+    from tfmat.identification.identifier import Identifier
+
+    return Identifier.open(workdir)
+
+
+# --------------------------------------------------------------------------------------------------
+# `tfmat.identify`: from files or arrays to the whole answer, the same as the command's.
+#
+# import tfmat
+#
+# for answer in tfmat.identify("lab/*.csv", law="voce", stress_unit="ksi"):
+#     print(answer.curve.name, answer.parameters["sigma0"].value, answer.parameters["sigma0"].ci95)
+#     print(answer.do_not_use, *map(str, answer.warnings), sep="\n  ")
+#
+# answer = tfmat.identify(strain, stress, law="voce", strain_measure="true", stress_measure="true")
+#
+# answer = tfmat.identify({"uniaxial": (stretch - 1, stress), "equibiaxial": "ET.txt"}, law="ogden")
+
 
 # Options of reading that mean something for arrays too.
 _FOR_ARRAYS = ("strain_unit", "stress_unit", "strain_measure", "stress_measure", "shear_strain")
@@ -180,7 +425,7 @@ def identify(
     else:
         records = [
             _cleaned(str(i), e, s, source.target, reading, cleaning)
-            for i, (e, s) in enumerate(_arrays(curves, stress))
+            for i, (e, s) in enumerate(_curves(curves, stress))
         ]
         single = _is_one(curves) and _is_one(stress)
     answers = identify_records(
@@ -207,7 +452,7 @@ def _options(options: Mapping[str, Any], arrays: bool) -> tuple[ReadingOptions, 
     return ReadingOptions(**of_kind[0]), CleaningOptions(**of_kind[1])
 
 
-def _arrays(strain: Any, stress: Any) -> list[tuple[Array, Array]]:
+def _curves(strain: Any, stress: Any) -> list[tuple[Array, Array]]:
     """Strain and stress of each curve, [points] each; InputError for what cannot be curves."""
     if _is_one(stress):
         pairs = [(strain, stress)]

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tfmat.curves.cleaning import Caveat, MeasuredCurve
-from tfmat.curves.expectations import check_answer
-from tfmat.curves.measured_tests import MeasuredRecord
-from tfmat.curves.resampling import CurveTarget
-from tfmat.identification.record_fit import BestFit
+from tfmat.identification.least_squares import BestFit
 from tfmat.materials.law import Array, Law, Parameter
 from tfmat.materials.rubber import RubberLaw, elongation
+from tfmat.records.cleaning import Caveat, MeasuredCurve
+from tfmat.records.programmes import check_answer
+from tfmat.records.record import MeasuredRecord
+from tfmat.records.resampling import CurveTarget
 
 # A network's answer this near to the end of its range (0-1) says little more than that the range ends there.
 EDGE = 0.005

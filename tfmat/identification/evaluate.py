@@ -9,23 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from tfmat.curves.records import observed, split_features
 from tfmat.data.dataset import PackedDataset, is_dataset
 from tfmat.errors import InputError
 from tfmat.files import read_json
 from tfmat.identification.identifier import CURVES_PER_CALL, Identifier
 from tfmat.identification.likelihood import has_known_errors
-from tfmat.identification.posterior_checks import check_posterior
-from tfmat.identification.reference import Reference, check_reference, measure
 from tfmat.identification.scores import (
     COVERAGES,
     ParameterScore,
+    Reference,
+    check_posterior,
+    check_reference,
     coverage,
+    measure,
     rmse_over_noise,
     rmse_percent,
     score_parameter,
 )
 from tfmat.materials.law import Array, Parameter
+from tfmat.records.simulation import observed, split_features
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,20 +1,527 @@
-"""Classical identification: least squares for many curves at once, with intervals. NumPy only.
-
-The baseline that a network is measured with.
-"""
+"""Least squares for records of tests: starts, minima, intervals, other laws. NumPy only."""
 
 import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import scipy.special
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from tfmat.curves.toe import StrainError, noise_of_both
-from tfmat.identification.correlated_errors import correlated_errors, uneven_errors
-from tfmat.identification.cramer_rao import covariance_of
-from tfmat.identification.start_values import start_labels
-from tfmat.materials.law import Array, History, Law, TestSet, driven_where
+from tfmat.errors import InputError
+from tfmat.materials.law import Array, History, Law, Parameter, TestSet, driven_where
 from tfmat.materials.numerics import Minimum, Residuals, minimise
+from tfmat.materials.registry import LAWS, MONOTONIC_LAWS
+from tfmat.records.cleaning import half_cycles
+from tfmat.records.files import refusal
+from tfmat.records.record import MeasuredRecord, cells_of, coarse
+from tfmat.records.toe import StrainError, elastic_line, noise_of_both, steepest_chord
+
+# --------------------------------------------------------------------------------------------------
+# Start values for least squares that ask nothing of a law but its stress. NumPy only.
+
+
+# By the number of identified parameters: labels tried per curve, how many of the best of them start a coarse fit, and
+# the points of the thinned curve that it fits. Laws of metals have four, and a kink at first yield: its place between
+# two points makes local minima, which thinned curves would only make worse.
+_EFFORT = {1: (16, 1, 32), 2: (24, 1, 32), 3: (96, 3, 64)}
+_MOST_EFFORT = (384, 3, 1 << 30)
+# Points of a curve that the labels are tried on.
+_POINTS_TRIED = {1: 8, 2: 8}
+_MOST_TRIED_POINTS = 24
+_COARSE_ITERATIONS, _COARSE_TOLERANCE = 30, 1e-3
+_STARTS_TOGETHER = 256
+# A response to histories is not smooth over the labels, and points of a history cannot be thinned: more is tried on
+# all points, fewer records at a time.
+_TRIED_ON_TESTS, _STARTS_ON_TESTS, _CHUNK_OF_TESTS = 384, 16, 32
+
+
+def start_labels(
+    law: Law, strain: Array | TestSet, stress: Array, weights: Array, starts: int | None = None
+) -> Array:
+    """Labels near the global minimum, without start values: [curves, identified].
+
+    A fixed set of labels that fills the box evenly is compared on a few points of each curve; coarse fits to group
+    means of the curve start from the best of them, and the best fit wins. The labels of a curve depend on its own
+    points alone, however long the other curves are.
+
+    Args:
+      strain, stress, weights: [curves, points]; see `Residuals`.
+      starts: searches from the best of the labels that were tried; None leaves it to the law.
+    """
+    if isinstance(strain, TestSet):
+        return _labels_of_tests(law, strain, stress, weights, starts or _STARTS_ON_TESTS)
+    parameters = len(law.identified)
+    count, fitted, points = _EFFORT.get(parameters, _MOST_EFFORT)
+    fitted = starts or fitted
+    tried = even_labels(count, parameters)
+    labels = np.empty((len(strain), parameters))
+    for first in range(0, len(strain), _STARTS_TOGETHER):
+        rows = slice(first, first + _STARTS_TOGETHER)
+        coarse = Residuals(law, *group_means(strain[rows], stress[rows], weights[rows], points))
+        minima = [coarse_minimum(coarse, start) for start in _best_tried(coarse, tried, fitted)]
+        costs = np.stack([minimum.cost for minimum in minima])
+        best = np.where(np.isnan(costs), np.inf, costs).argmin(axis=0)
+        found = np.stack([minimum.labels for minimum in minima])
+        labels[rows] = found[best, np.arange(len(best))]
+    return labels
+
+
+def _labels_of_tests(
+    law: Law, tests: TestSet, responses: Array, weights: Array, starts: int
+) -> Array:
+    """`start_labels` for a test set: even labels, of which the best ones each start a search."""
+    tried = even_labels(max(_TRIED_ON_TESTS, 8 * starts), len(law.identified))
+    count, parameters = len(responses), tried.shape[1]
+    best = np.empty((count, starts, parameters))
+    for first in range(0, count, _CHUNK_OF_TESTS):
+        records = np.arange(count)[first : first + _CHUNK_OF_TESTS]
+        repeated = tests[np.repeat(records, len(tried))]
+        with np.errstate(all="ignore"):
+            model = law.label_stress(repeated, np.tile(tried, (len(records), 1)))
+            difference = model.reshape(len(records), len(tried), -1) - responses[records, None]
+            cost = np.square(difference * weights[records, None]).sum(axis=2)
+        cost = np.where(np.isfinite(cost), cost, np.inf)
+        best[records] = tried[np.argsort(cost, axis=1)[:, :starts]]
+    # All searches at once: see the note on many records in `levenberg_marquardt`.
+    every = np.repeat(np.arange(count), starts)
+    residuals = Residuals(law, tests[every], responses[every], weights[every])
+    found = coarse_minimum(residuals, best.reshape(-1, parameters))
+    costs = np.where(np.isnan(found.cost), np.inf, found.cost).reshape(count, starts)
+    return found.labels.reshape(best.shape)[np.arange(count), costs.argmin(axis=1)]
+
+
+def even_labels(count: int, parameters: int) -> Array:
+    """`count` labels that fill the unit box evenly: [count, parameters].
+
+    The additive recurrence of M. Roberts (The unreasonable effectiveness of quasirandom sequences, 2018), whose step
+    is the inverse of the generalised golden ratio.
+    """
+    ratio = 2.0
+    for _ in range(60):
+        ratio = (1.0 + ratio) ** (1.0 / (parameters + 1))
+    steps = ratio ** -np.arange(1.0, parameters + 1)
+    return (0.5 + np.arange(1, count + 1)[:, None] * steps) % 1.0
+
+
+def group_means(
+    strain: Array, stress: Array, weights: Array, groups: int
+) -> tuple[Array, Array, Array]:
+    """Weighted means of neighbouring points, at most `groups` for each curve; the weights are those of the means.
+
+    A curve's points that count (of a weight above zero) are shared out evenly, and its groups stand first: what is
+    behind them has no weight.
+
+    Returns:
+      strain, stress, weights, each [curves, at most groups].
+    """
+    counted = weights > 0
+    if not counted.all():
+        # What counts comes first, in its own order.
+        order = np.argsort(~counted, axis=1, kind="stable")
+        strain, stress, weights = (
+            np.take_along_axis(np.where(counted, array, 0.0), order, axis=1)
+            for array in (strain, stress, weights)
+        )
+    count = counted.sum(axis=1)
+    size = np.maximum(1, -(-count // groups))
+    curves, points = strain.shape
+    width = max(int((-(-count // size)).max()), 1)
+    # The last column takes what does not count, and is thrown away.
+    group = np.minimum(np.arange(points) // size[:, None], width)
+    cell = (group + (width + 1) * np.arange(curves)[:, None]).ravel()
+
+    def summed(values: Array) -> Array:
+        sums: Array = np.bincount(cell, values.ravel(), curves * (width + 1)).astype(
+            np.float64, copy=False
+        )
+        return sums.reshape(curves, width + 1)[:, :width]
+
+    square = weights**2
+    total = summed(square)
+    divisor = np.where(total > 0, total, 1.0)
+    return summed(strain * square) / divisor, summed(stress * square) / divisor, np.sqrt(total)
+
+
+def coarse_minimum(
+    residuals: Residuals, labels: Array, rivalry: tuple[float, int] | None = None
+) -> Minimum:
+    """A short search from labels [curves, parameters]; `rivalry` as of `minimise`."""
+    return minimise(residuals, labels, _COARSE_ITERATIONS, _COARSE_TOLERANCE, rivalry=rivalry)
+
+
+def _best_tried(coarse: Residuals, tried: Array, count: int) -> Array:
+    """The `count` labels with the least sum of squares on a few points: [count, curves, parameters]."""
+    cost = tried_costs(coarse, tried, _POINTS_TRIED.get(tried.shape[1], _MOST_TRIED_POINTS))
+    if count == 1:
+        return tried[cost.argmin(axis=1)][None]
+    return np.moveaxis(tried[np.argpartition(cost, count, axis=1)[:, :count]], 1, 0)
+
+
+def tried_costs(coarse: Residuals, tried: Array, points: int) -> Array:
+    """Sum of squares of each label of `tried` [count, p] on `points` points of each curve: [curves, count].
+
+    The points are spread evenly over those of the curve itself, which stand first.
+    """
+    counted = (coarse.weights > 0).sum(axis=1, keepdims=True)
+    chosen = np.maximum((1 + np.arange(points)) * counted // points - 1, 0)
+    assert not isinstance(coarse.strain, TestSet)
+    strain, stress, weights = (
+        np.take_along_axis(array, chosen, axis=1)
+        for array in (coarse.strain, coarse.stress, coarse.weights)
+    )
+    repeated = np.repeat(strain, len(tried), axis=0)
+    model = coarse.law.label_stress(repeated, np.tile(tried, (len(strain), 1)))
+    difference = (model.reshape(len(strain), len(tried), -1) - stress[:, None]) * weights[:, None]
+    cost = np.einsum("ckn,ckn->ck", difference, difference)
+    # A law may overflow somewhere in a user's ranges.
+    return np.where(np.isfinite(cost), cost, np.inf)
+
+
+# --------------------------------------------------------------------------------------------------
+# How much a curve tells of its parameters at most: the Cramér-Rao bound. NumPy only.
+
+
+# Of the matrix scaled to a unit diagonal. Below it rounding speaks, and the variance is as good as infinite.
+_LEAST_EIGENVALUE = 1e-14
+_RECORDS_TOGETHER = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class CramerRaoBound:
+    """The bound of each curve, [curves, p] each.
+
+    Attributes:
+      label_covariance: [curves, p, p], on the scale of the labels.
+      label_variance: the bound of the MSE of scaled labels, for a linear or logarithmic scale alike.
+      std: in the parameters' units (to first order where the scale is logarithmic).
+    """
+
+    label_covariance: Array
+    label_variance: Array
+    std: Array
+
+
+def cramer_rao_bound(
+    law: Law,
+    strain: Array | TestSet,
+    labels: Array,
+    noise_mpa: float,
+    noise_relative: float = 0.0,
+    valid: NDArray[np.bool_] | None = None,
+) -> CramerRaoBound:
+    """The bound at true labels [curves, p], for known strain and Gaussian noise of the stress: σ²(JᵀJ)⁻¹.
+
+    No unbiased estimator has a smaller variance: H. Cramér, Mathematical Methods of Statistics (1946), ch. 32; C. R.
+    Rao, Bull. Calcutta Math. Soc. 37 (1945) 81-91.
+
+    With noise in proportion to the stress the spread of the points itself tells of the parameters: the Fisher
+    information is Σ (1/σᵢ² + 2 r⁴τᵢ²/σᵢ⁴) Jᵢ Jᵢᵀ then, σᵢ² = noise_mpa² + (r τᵢ)² (S. M. Kay, Fundamentals of
+    Statistical Signal Processing 1 (1993), eq. 3.31). Where the cut-off of a curve is drawn at random, what the place
+    of the cut tells is left out.
+
+    Args:
+      strain: [curves, points], -; valid: [curves, points], None is all.
+      noise_mpa, noise_relative: standard deviation in MPa, and as a fraction of the stress, in quadrature.
+    """
+    labels = np.asarray(labels, np.float64)
+    information = np.empty((*labels.shape, labels.shape[1]))
+    for first in range(0, len(labels), _RECORDS_TOGETHER):
+        rows = slice(first, first + _RECORDS_TOGETHER)
+        information[rows] = fisher_information(
+            law,
+            strain[rows],
+            labels[rows],
+            noise_mpa,
+            noise_relative,
+            None if valid is None else valid[rows],
+        )
+    covariance = covariance_of(information)
+    variance = np.einsum("cii->ci", covariance).copy()
+    return CramerRaoBound(
+        covariance, variance, np.sqrt(variance) * law.label_slopes(law.from_labels(labels))
+    )
+
+
+def fisher_information(
+    law: Law,
+    strain: Array | TestSet,
+    labels: Array,
+    noise_mpa: float,
+    noise_relative: float,
+    valid: NDArray[np.bool_] | None,
+) -> Array:
+    """The information matrix of labels [curves, p]: [curves, p, p]. See `cramer_rao_bound`."""
+    if not isinstance(strain, TestSet):
+        strain = np.asarray(strain, np.float64)
+    if valid is not None:
+        strain = driven_where(strain, valid)
+    jacobian = law.label_derivatives(strain, labels)
+    if noise_relative == 0.0:
+        weight: ArrayLike = np.float64(noise_mpa**-2)
+    else:
+        stress = law.label_stress(strain, labels)
+        # A floor for points without any noise, at zero stress, whose derivatives are zero too.
+        variance = noise_mpa**2 + np.maximum((noise_relative * stress) ** 2, 1e-30)
+        weight = 1.0 / variance + 2.0 * noise_relative**4 * stress**2 / variance**2
+    weight = np.broadcast_to(weight, jacobian.shape[:2])
+    if valid is not None:
+        weight = np.where(valid, weight, 0.0)
+    return np.swapaxes(jacobian, 1, 2) @ (jacobian * weight[:, :, None])
+
+
+def covariance_of(information: Array) -> Array:
+    """Inverse of symmetric matrices [curves, p, p]; where one is singular, a finite but very large one."""
+    diagonal = np.einsum("cii->ci", information)
+    largest = np.maximum(diagonal.max(axis=1, keepdims=True), 1e-290)
+    scale = 1.0 / np.sqrt(np.maximum(diagonal, 1e-20 * largest))
+    eigenvalues, vectors = np.linalg.eigh(information * scale[:, :, None] * scale[:, None, :])
+    inverse = 1.0 / np.maximum(eigenvalues, _LEAST_EIGENVALUE)
+    scaled = (vectors * inverse[:, None, :]) @ np.swapaxes(vectors, 1, 2)
+    return scaled * scale[:, :, None] * scale[:, None, :]
+
+
+# --------------------------------------------------------------------------------------------------
+# Which other law of the family fits a curve or tests clearly better than the own one. NumPy only.
+
+
+# Another law fits clearly better when its error is this share of the own law's or less, and the evidence exceeds this
+# (a Bayesian information criterion with a wide margin).
+BETTER, _EVIDENCE = 0.85, 20.0
+
+
+@dataclasses.dataclass(frozen=True)
+class LawComparison:
+    """The best fits of the other laws of a family beside the own law's.
+
+    Attributes:
+      own_rmse_mpa: root mean square residual of the own law's fit, [curves].
+      rmse_mpa: law name -> the same of its fit, [curves].
+      evidence: law name -> twice the logarithm of the likelihoods' ratio to the own law, noise of unknown level, less
+        the Bayesian information criterion's price for more parameters (G. Schwarz, Annals of Statistics 6 (1978)
+        461-464); positive for the other law, [curves].
+    """
+
+    own_rmse_mpa: Array
+    rmse_mpa: Mapping[str, Array]
+    evidence: Mapping[str, Array]
+
+    def better(self) -> list[tuple[str, float] | None]:
+        """The law that fits each curve best of those that fit clearly better, with its error in MPa; or None."""
+        best: list[tuple[str, float] | None] = [None] * len(self.own_rmse_mpa)
+        for name, error in self.rmse_mpa.items():
+            clearly = (error < BETTER * self.own_rmse_mpa) & (self.evidence[name] > _EVIDENCE)
+            for i in np.flatnonzero(clearly):
+                found = best[i]
+                if found is None or error[i] < found[1]:
+                    best[i] = name, float(error[i])
+        return best
+
+
+def compare_laws(
+    law: Law,
+    own_rmse_mpa: Array,
+    count: NDArray[np.integer],
+    error_of: Callable[[Law], Array],
+    others: Iterable[type[Law]] = MONOTONIC_LAWS.values(),
+) -> LawComparison:
+    """Fits the registered laws of the same strain and stress measure.
+
+    Args:
+      own_rmse_mpa: root mean square residual of the fit of `law`, [curves].
+      count: points of each curve, [curves].
+      error_of: the same residual of another law's fit to the same points, [curves]; infinity where it is of no use.
+      others: the laws that answer the same tests.
+    """
+    errors, evidence = {}, {}
+    for other_class in others:
+        other, name = other_class(), other_class.name
+        same = (other.strain_measure, other.stress_measure) == (
+            law.strain_measure,
+            law.stress_measure,
+        )
+        if not same or name == law.name:
+            continue
+        error = error_of(other)
+        more = len(other.identified) - len(law.identified)
+        with np.errstate(divide="ignore"):
+            evidence[name] = 2 * count * np.log(own_rmse_mpa / error) - more * np.log(count)
+        errors[name] = error
+    return LawComparison(own_rmse_mpa, errors, evidence)
+
+
+# --------------------------------------------------------------------------------------------------
+# How uncertain least squares is where residuals are alike at neighbouring points, or uneven. NumPy only.
+#
+# A law that does not quite follow a curve leaves residuals that wander instead of jumping. They carry less information
+# than their number says, and the fit has bent towards them. Their covariance is modelled as white noise plus noise
+# that
+# is alike along the curve, rough or smooth, of a share and a length that restricted maximum likelihood chooses (H. D.
+# Patterson, R. Thompson, Recovery of inter-block information when block sizes are unequal, Biometrika 58 (1971)
+# 545-554): it accounts for the parameters that were fitted.
+
+
+# A longer curve is averaged in so many groups of neighbours.
+_MOST_POINTS = 100
+# Correlation lengths tried, as shares of the curve, and shares of the correlated part in the variance.
+_LENGTHS = (0.01, 0.02, 0.04, 0.07, 0.12, 0.2, 0.35)
+_SHARES = (0.2, 0.5, 0.8, 0.95, 0.995)
+# Correlation must raise the log likelihood by more than the two parameters that it costs.
+_WORTH = 2.0
+# Correlations whose log likelihood is not further than this from the best are as likely.
+_LIKELY = 1.0
+# The estimate of a few independent stretches is rough: no fewer degrees of freedom are counted.
+_FEWEST_FREE = 2.0
+# _SELDOM: how seldom even errors look as uneven, for them to be taken so.
+_SELDOM = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class Correlated:
+    """The uncertainty of a least-squares fit with correlated errors; p parameters.
+
+    Attributes:
+      covariance: [p, p], of the labels.
+      freedom: degrees of freedom of Student's t.
+    """
+
+    covariance: Array
+    freedom: float
+
+
+def correlated_errors(jacobian: Array, residuals: Array) -> Correlated | None:
+    """The uncertainty that the residuals of a fit ask for; None where they are as good as independent.
+
+    Args:
+      jacobian: d residual / d label at the minimum, [points, p], in the order of the curve; residuals: [points].
+    """
+    points = min(len(residuals), _MOST_POINTS)
+    starts = np.arange(points) * len(residuals) // points
+    count = np.diff([*starts, len(residuals)])
+    slopes = np.add.reduceat(jacobian, starts, axis=0) / count[:, None]
+    errors = np.add.reduceat(residuals, starts) / count
+    finite = np.isfinite(slopes).all() and np.isfinite(errors).all()
+    if points <= slopes.shape[1] + 2 or not finite:
+        return None
+    # On an orthonormal basis of the slopes nothing is singular but for rounding.
+    basis, triangle = np.linalg.qr(slopes)
+    diagonal = np.abs(np.diag(triangle))
+    if diagonal.min() <= 1e-12 * diagonal.max():
+        return None
+    tried = [one for alike in correlations(points) for one in alike]
+    values = np.array([one.log_likelihood(basis, errors) for one in tried])
+    inverse = np.linalg.inv(triangle)
+    # The first is that of independent errors.
+    best = values[1:].max()
+    if best <= values[0] + _WORTH:
+        # Neighbours inside a group may be alike all the same: its means know of that.
+        grouped = points < len(residuals)
+        return _uncertainty(tried[0].matrix, basis, inverse, errors) if grouped else None
+    likely = [
+        _uncertainty(one.matrix, basis, inverse, errors)
+        for one, value in zip(tried[1:], values[1:], strict=True)
+        if value >= best - _LIKELY
+    ]
+    # A few wanderings of the residuals do not tell their length well: the widest of the likely answers is given.
+    return max(likely, key=lambda one: float(np.trace(triangle @ one.covariance @ triangle.T)))
+
+
+def uneven_errors(jacobian: Array, residuals: Array, answer: Array) -> Array | None:
+    """The covariance [p, p] of a fit whose errors grow or fall with the answer; None where they are as good as even.
+
+    Breusch and Pagan's test (Econometrica 47 (1979) 1287-1294, as R. Koenker has it, J. Econometrics 17 (1981)
+    107-112) decides; the covariance is the sandwich HC3 of J. G. MacKinnon and H. White, J. Econometrics 29 (1985)
+    305-325.
+
+    Args:
+      jacobian: d residual / d label at the minimum, [points, p]; residuals, answer: [points].
+    """
+    points, parameters = jacobian.shape
+    finite = np.isfinite(jacobian).all() and np.isfinite(residuals).all()
+    if points <= parameters + 2 or not finite:
+        return None
+    squares, size = np.square(residuals), np.abs(answer)
+    spread = squares.std() * size.std()
+    if not spread > 0.0:
+        return None
+    correlation = float(np.mean((squares - squares.mean()) * (size - size.mean()))) / spread
+    if scipy.special.chdtrc(1, points * correlation**2) > _SELDOM:
+        return None
+    basis, triangle = np.linalg.qr(jacobian)
+    diagonal = np.abs(np.diag(triangle))
+    if diagonal.min() <= 1e-12 * diagonal.max():
+        return None
+    left = residuals / np.maximum(1.0 - np.square(basis).sum(axis=1), 1e-3)
+    inverse = np.linalg.inv(triangle)
+    return np.asarray(inverse @ ((basis.T * left**2) @ basis) @ inverse.T)
+
+
+def _uncertainty(correlation: Array, basis: Array, inverse: Array, errors: Array) -> Correlated:
+    """The uncertainty for errors of this correlation: of the fit without weights, as it was made."""
+    rest = np.eye(len(errors)) - basis @ basis.T
+    seen = rest @ correlation
+    variance = float(errors @ errors) / float(np.trace(seen))
+    freedom = float(np.trace(seen) ** 2 / np.sum(seen * seen.T))
+    spread = inverse @ (basis.T @ correlation @ basis) @ inverse.T
+    return Correlated(variance * spread, max(freedom, _FEWEST_FREE))
+
+
+@dataclasses.dataclass(frozen=True)
+class Correlation:
+    """One correlation of errors, by its eigenvectors [points, points] and their variances [points]."""
+
+    vectors: Array
+    variances: Array
+
+    @property
+    def matrix(self) -> Array:
+        """[points, points]."""
+        return np.asarray((self.vectors * self.variances) @ self.vectors.T)
+
+    def log_likelihood(self, basis: Array, errors: Array) -> float:
+        """Restricted, but for a constant, of a fit's residuals [points]; its slopes have the basis [points, p]."""
+        columns = self.vectors.T @ np.column_stack([basis, errors])
+        triangle = np.linalg.qr(columns / np.sqrt(self.variances)[:, None])[1]
+        diagonal = np.abs(np.diag(triangle))
+        # The last element is the length of what the slopes do not explain.
+        if diagonal[-1] <= 0:
+            return -np.inf
+        free = len(errors) - basis.shape[1]
+        logarithms = np.log(diagonal[:-1]).sum() + 0.5 * np.log(self.variances).sum()
+        return float(-logarithms - free * np.log(diagonal[-1] / np.sqrt(free)))
+
+
+@functools.lru_cache(maxsize=16)
+def correlations(points: int) -> tuple[tuple[Correlation, ...], ...]:
+    """Independent errors, and those of every length and share that is tried; of one length they share vectors."""
+    distance = np.abs(np.subtract.outer(np.arange(points), np.arange(points))) / points
+    found: list[tuple[Correlation, ...]] = [(Correlation(np.eye(points), np.ones(points)),)]
+    for shape in (_rough, _smooth):
+        for length in _LENGTHS:
+            values, vectors = np.linalg.eigh(shape(distance / length))
+            values = np.maximum(values, 0.0)
+            found.append(
+                tuple(Correlation(vectors, (1.0 - share) + share * values) for share in _SHARES)
+            )
+    return tuple(found)
+
+
+def _rough(distance: Array) -> Array:
+    """Correlation of noise that jumps a little from point to point, at distances over its length."""
+    return np.exp(-distance)
+
+
+def _smooth(distance: Array) -> Array:
+    """Correlation of noise that bends, at distances over its length."""
+    return np.exp(-0.5 * distance**2)
+
+
+# --------------------------------------------------------------------------------------------------
+# Classical identification: least squares for many curves at once, with intervals. NumPy only.
+#
+# The baseline that a network is measured with.
+
 
 COVERAGE = 0.95
 # Tests that leave a direction nearly open have long, bent valleys.
@@ -702,3 +1209,505 @@ class _Sides:
         with np.errstate(invalid="ignore", divide="ignore"):
             between = below + (1.0 - root_below) / (root_above - root_below) * (above - below)
         return np.where(np.isinf(above), below, between)
+
+
+# --------------------------------------------------------------------------------------------------
+# Least squares for a record: from many starts, free of the trained ranges, and compared with other laws.
+#
+# Each record is fitted by itself, so that its answer never depends on what else is in the call.
+
+
+# Points of all tests together that searches from many starts see. The last search sees all points of tests. Neighbours
+# on one rising loading are averaged, and its fit is the same without more.
+_SEARCHED_POINTS = 400
+# Labels tried on a few points of the curve, and how many of them start a short search.
+_TRIED, _TRIED_ONE, _TRIED_POINTS, _STARTS = 1024, 64, 40, 64
+# How many of the minima found so start full searches; minima whose labels all differ by less are one.
+_FULL_STARTS, _SAME_MINIMUM = 10, 0.01
+# Where fewer than half of these find the best minimum again, each of its parameters is moved to so many places, and all
+# are searched for anew, until that finds nothing better by this share (at most so many times).
+_HOPS, _WORTH_A_ROUND, MOST_ROUNDS = 12, 1e-4, 4
+# Slow laws take no rounds: when short and full searches give up (`rivalry` of `minimise`).
+_FAR, _NEARLY = (10.0, 12), (1.5, 30)
+# _EXPLORERS: labels all over the ranges from which searches look beyond an end of an interval.
+_EXPLORERS = 12
+_AS_GOOD = 1.05  # Another law counts where parameters beyond their ranges may stand at their ends, but for this.
+# How far beyond its range a parameter is looked for: the ends of a logarithmic range times or over the first; those
+# of a positive linear one times or over the others. Factors, so that signs are kept.
+_BEYOND_LOG, _BEYOND_HIGH, _BEYOND_LOW = 10.0, 3.0, 10.0
+# A minimum that costs more than this times the best is no rival of it.
+_RIVAL = 1.5
+# Costs that differ by less are one minimum's.
+_ALIKE = 1e-5
+# Student's t of 95 % for many points.
+_QUANTILE = 2.0
+# _MANY_POINTS: differences of so many points show the noise, and not the bends of one rising loading.
+_MANY_POINTS = 100
+# _OF_REMOVED: share of a toe that was taken off which may go on in the elastic part, standard deviation.
+_OF_REMOVED = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class BestFit:
+    """The parameters that fit one record best, wherever they lie; p identified parameters.
+
+    Attributes:
+      values, std: [p], in the parameters' units; interval: [p, 2], 95 %.
+      labels: [p], on the scale of the law's ranges: below 0 or above 1 lies beyond.
+      label_covariance: [p, p], on the same scale, widened as the intervals are.
+      at_bound: [p], the value stands at the end of what was searched, far beyond its range.
+      unidentifiable: [p], the interval is as wide as the range.
+      is_open: [p, 2], the record does not bound the parameter on this side, as far as was searched.
+      rmse_mpa: root mean square residual at the fitted points, over their deviation where they have one.
+      widening: by what factor the widest interval is wider than it would be for independent residuals; 1 where they
+        are independent.
+      shared_std: [p], standard deviation of the labels by errors of extensometer and load cell, which specimens share.
+    """
+
+    values: Array
+    std: Array
+    interval: Array
+    labels: Array
+    label_covariance: Array
+    at_bound: Flags
+    unidentifiable: Flags
+    is_open: Flags
+    rmse_mpa: float
+    widening: float
+    shared_std: Array
+
+    @property
+    def is_unknown(self) -> Flags:
+        """Parameters [p] that the record does not tell, or bounds on one side only."""
+        return self.unidentifiable | self.is_open.any(axis=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordFit:
+    """The best fit to a record, and its rivals.
+
+    Attributes:
+      best: see `BestFit`: the global minimum, as far as many starts can tell.
+      rivals: labels [rivals, p] of other minima that fit nearly as well, on the scale of the law's ranges, the best
+        first; cost: half their sum of squares on the searched points, [rivals].
+      searched: the residuals that they belong to.
+      record: the points that were fitted.
+    """
+
+    best: BestFit
+    rivals: Array
+    cost: Array
+    searched: Residuals
+    record: MeasuredRecord
+
+
+def residuals_of(law: Law, record: MeasuredRecord) -> Residuals:
+    """The weighted residuals of a record under a law."""
+    deviation = record.deviation(law)
+    weights = np.ones(record.num_points) if deviation is None else 1.0 / deviation
+    return Residuals(law, record.driven, record.response[None], weights[None])
+
+
+def fit_record(law: Law, record: MeasuredRecord) -> RecordFit:
+    """The parameters that fit all tests of a record best, as far as many starts can tell.
+
+    Labels that fill the law's ranges evenly are compared first; the best start short searches, and the best distinct
+    minima of those full ones. The place of a kink (first yield) between two points makes many local minima close by.
+    So each parameter of the best one is moved through its range and searched for anew. All searches may leave the
+    law's ranges (see `widened`).
+    """
+    few = _on_points(record, _SEARCHED_POINTS)
+    toe = compliance_of(record)
+    record = record if record.curve is None else few
+    searched = residuals_of(law, few)
+    wide, rounds = widened(law), _rounds(record)
+    points = residuals_of(wide, record)
+    # Far from the answer a law may overflow; such labels are not taken.
+    with np.errstate(all="ignore"):
+        labels, cost = minima(searched, wide, rounds)
+        order = _preferred(law.to_labels(wide.from_labels(labels)), cost)
+        labels, cost = labels[order], cost[order]
+        found = fit(
+            wide,
+            points.strain,
+            points.stress,
+            start=labels[:1],
+            deviation=_deviation(wide, record, points, labels[:1]),
+            correlated=True,
+            compliance=toe,
+            strain_shift=0.0 if record.curve is None else record.curve.strain_error.shift,
+            zero=ZERO,
+            # Laws that remember are slow to answer.
+            elsewhere=elsewhere(labels, cost) if rounds else None,
+            thinned=None if rounds else thinned(record, points),
+        )
+        found = _with_open_ends(wide, points, found)
+    near = cost <= _RIVAL * cost[0]
+    return RecordFit(
+        best=within(law, wide, found),
+        rivals=law.to_labels(wide.from_labels(labels[near])),
+        cost=cost[near],
+        searched=searched,
+        record=record,
+    )
+
+
+def compliance_of(record: MeasuredRecord) -> float:
+    """Standard deviation of the share of elastic strain that is off: more than usual where a curve begins with a toe.
+
+    Slack and seating that go on where the elastic part was measured make it less steep than the material is.
+    """
+    curve = record.curve
+    if curve is None or not curve.toe:
+        return COMPLIANCE
+    line = elastic_line(curve.strain, curve.stress_mpa)
+    line = line or steepest_chord(curve.strain, curve.stress_mpa)
+    if line is None:
+        return COMPLIANCE
+    share = curve.toe / (curve.toe + line.end_stress / line.slope)
+    return float(np.hypot(COMPLIANCE, share * (_OF_REMOVED if curve.toe_removed else 1.0)))
+
+
+def _deviation(law: Law, record: MeasuredRecord, points: Residuals, labels: Array) -> Array:
+    """The standard deviation of each point up to a factor, [1, points]; of one rising loading by its strain's noise."""
+    curve, even = record.curve, 1.0 / points.weights
+    if curve is None:
+        return even
+    (history,) = record.test_set.histories
+    answer = law.label_stress(points.strain, labels)[0]
+    found = deviation_by_strain_noise(history, curve.stress_mpa, answer, curve.strain_error)
+    return even if found is None else found[None]
+
+
+def minima(curve: Residuals, wide: Law, rounds: int = MOST_ROUNDS) -> tuple[Array, Array]:
+    """Where searches from many starts end, the best first.
+
+    Args:
+      curve: one curve, or the tests of one material, and their law.
+      wide: the law with the ranges to search.
+      rounds: how often the parameters of the best minimum are moved through their ranges, at most; 0: see `_FAR`.
+
+    Returns:
+      Labels [minima, p] on the scale of the wide law, and half the sum of squares at each.
+    """
+    law, parameters = curve.law, len(curve.law.identified)
+    tried = even_labels(_TRIED if parameters > 1 else _TRIED_ONE, parameters)
+    cost = _tried(curve, tried)
+    starts = tried[np.argsort(cost, kind="stable")[:_STARTS]]
+    wide_curve = dataclasses.replace(curve, law=wide)
+    starts = wide.to_labels(law.from_labels(starts))
+    far, near = (None, None) if rounds else (_FAR, _NEARLY)
+    coarse = coarse_minimum(repeated(wide_curve, len(starts)), starts, far)
+    found = [_searched(wide_curve, _distinct(coarse.labels, coarse.cost), near)]
+    agreed = np.median(found[0][1]) <= found[0][1][0] * (1.0 + _WORTH_A_ROUND)
+    for _ in range(0 if agreed else rounds):
+        best, cost_of_best = found[-1][0][0], found[-1][1][0]
+        places = (np.arange(_HOPS) + 0.5) / _HOPS
+        moved = np.repeat(best[None], parameters * _HOPS, axis=0)
+        for column in range(parameters):
+            moved[column * _HOPS : (column + 1) * _HOPS, column] = places
+        further = _searched(wide_curve, moved)
+        if not further[1][0] < cost_of_best * (1.0 - _WORTH_A_ROUND):
+            found.insert(0, further)
+            break
+        found.append(further)
+    # Each round's best is better than the best of the round before.
+    found.reverse()
+    return np.concatenate([each[0] for each in found]), np.concatenate([each[1] for each in found])
+
+
+def _tried(curve: Residuals, tried: Array) -> Array:
+    """Sum of squares of each of the labels [labels, p], on a few points of a rising loading, on all of tests."""
+    if not isinstance(curve.strain, TestSet):
+        return tried_costs(curve, tried, _TRIED_POINTS)[0]
+    cost = np.square(repeated(curve, len(tried)).values(tried)).sum(axis=1)
+    return np.where(np.isfinite(cost), cost, np.inf)
+
+
+def _searched(
+    curve: Residuals, starts: Array, rivalry: tuple[float, int] | None = None
+) -> tuple[Array, Array]:
+    """Labels [starts, p] and cost of the minima of one curve that full searches find, the best first."""
+    minimum = minimise(repeated(curve, len(starts)), starts, rivalry=rivalry)
+    cost = np.where(np.isnan(minimum.cost), np.inf, minimum.cost)
+    order = np.argsort(cost, kind="stable")
+    return minimum.labels[order], cost[order]
+
+
+def repeated(curve: Residuals, count: int) -> Residuals:
+    """One curve as `count` equal ones, so that it is searched from many starts side by side."""
+    return curve.rows(np.zeros(count, np.intp))
+
+
+def _distinct(labels: Array, cost: Array) -> Array:
+    """The best of the labels [starts, p], none nearly the same as a better one: [at most _FULL_STARTS, p]."""
+    chosen: list[Array] = []
+    for i in np.argsort(np.where(np.isnan(cost), np.inf, cost), kind="stable"):
+        if all(np.abs(labels[i] - other).max() > _SAME_MINIMUM for other in chosen):
+            chosen.append(labels[i])
+        if len(chosen) == _FULL_STARTS:
+            break
+    return np.stack(chosen)
+
+
+def elsewhere(labels: Array, cost: Array) -> Array:
+    """Other minima than the best, of labels [minima, p] and their cost, and labels all over the range: [any, p]."""
+    others = _distinct(labels, cost)[1:]
+    return np.concatenate([others, even_labels(_EXPLORERS, labels.shape[1])])
+
+
+def within(law: Law, wide: Law, found: LeastSquaresFit) -> BestFit:
+    """The fit of the wide law, seen from the law's own ranges."""
+    lower, upper = (
+        np.array([p.to_unit_interval(end) for p, end in zip(law.identified, ends, strict=True)])
+        for ends in (found.interval[0, :, 0], found.interval[0, :, 1])
+    )
+    labels = np.array(
+        [p.to_unit_interval(v) for p, v in zip(law.identified, found.values[0], strict=True)]
+    )
+    wider_than_range = ~(upper - lower < 1.0)
+    ratio = np.array(
+        [w.width / p.width for w, p in zip(wide.identified, law.identified, strict=True)]
+    )
+    return BestFit(
+        values=found.values[0],
+        std=found.std[0],
+        interval=found.interval[0],
+        labels=labels,
+        label_covariance=found.label_covariance[0] * np.outer(ratio, ratio),
+        at_bound=found.at_bound[0],
+        unidentifiable=found.unidentifiable[0] | wider_than_range,
+        is_open=found.interval_labels[0] == [0.0, 1.0],
+        rmse_mpa=float(found.rmse_mpa[0]),
+        widening=float(np.nanmax(found.widening[0])),
+        shared_std=found.shared_std[0] * ratio,
+    )
+
+
+def widened(law: Law) -> Law:
+    """The same law with ranges far beyond those that curves are simulated in, for searches that need no training."""
+    if not law.known_beyond:
+        return law
+    ranges = {p.name: _widened(p) for p in law.identified}
+    fixed = {p.name: p.fixed for p in law.parameters if p.fixed is not None}
+    return type(law)(ranges=ranges, fixed=fixed, scales={p.name: p.scale for p in law.parameters})
+
+
+def _widened(parameter: Parameter) -> tuple[float, float]:
+    low, high = parameter.low, parameter.high
+    if parameter.scale == "log":
+        return low / _BEYOND_LOG, high * _BEYOND_LOG
+    if low >= 0:
+        return low / _BEYOND_LOW, high * _BEYOND_HIGH
+    return low - (high - low), high + (high - low)
+
+
+def error_within(law: Law, curve: Residuals, rounds: int = MOST_ROUNDS) -> Array:
+    """The root mean square residual of the law's best fit to one curve or record, [1]; infinite beyond its ranges.
+
+    Args:
+      curve: its points, of any law.
+      rounds: as of `minima`.
+    """
+    wide = widened(law)
+    labels, cost = minima(dataclasses.replace(curve, law=law), wide, rounds=rounds)
+    own = np.clip(law.to_labels(wide.from_labels(labels[:1])), 0.0, 1.0)
+    cost_inside = 0.5 * np.square(dataclasses.replace(curve, law=law).values(own)).sum()
+    found = cost[0] if cost_inside <= _AS_GOOD * cost[0] else np.inf
+    return np.array([np.sqrt(2.0 * found / curve.weights.size)])
+
+
+def _on_points(record: MeasuredRecord, points: int) -> MeasuredRecord:
+    """The record on about so many points of all tests together, three in each part between turns at the least."""
+    return MeasuredRecord(record.name, coarse(record.tests, _most_a_test(record, points)))
+
+
+def _most_a_test(record: MeasuredRecord, points: int) -> int:
+    return max(points // len(record.tests), 3 * max(len(test.turns) for test in record.tests))
+
+
+def thinned(record: MeasuredRecord, points: Residuals) -> Residuals:
+    """The residuals of a record on fewer points, each of which weighs as much as all the points that it stands for."""
+    few = residuals_of(points.law, _on_points(record, _SEARCHED_POINTS))
+    most = _most_a_test(record, _SEARCHED_POINTS)
+    weights = [
+        of_test if len(test) <= most else np.sqrt(cells_of(test, most).sums(np.square(of_test)))
+        for test, of_test in zip(record.tests, record.split(points.weights[0]), strict=True)
+    ]
+    return dataclasses.replace(few, weights=np.concatenate(weights)[None])
+
+
+def better_law(law: Law, fitted: RecordFit) -> tuple[str, float, float] | None:
+    """Another law that answers the same tests and fits clearly better, its error, and that over the own one's; or None.
+
+    A law without some of the own law's parameters is the same law with fewer terms, and fits no better. No law comes
+    nearer than the noise, so that none is searched for where the own one does.
+    """
+    own_names = {parameter.name for parameter in law.parameters}
+    record, points = fitted.record, fitted.searched
+    response = law.label_stress(record.driven, fitted.best.labels[None])[0]
+    error = rms_percent(errors_of_tests(record, response)[1])
+    if record.curve is None or record.num_points >= _MANY_POINTS:
+        # The smallest of three estimates is low by chance.
+        chance = 1.0 + 1.0 / np.sqrt(record.num_points)
+        if BETTER * error <= chance * rms_percent(record.noise_percent):
+            return None
+    others = [
+        other
+        for other in LAWS.values()
+        if not {parameter.name for parameter in other.parameters} < own_names
+        and all(refusal(test.programme, other()) is None for test in record.tests)
+    ]
+    own = np.array([np.sqrt(2.0 * fitted.cost[0] / points.weights.size)])
+    with np.errstate(all="ignore"):
+        found = compare_laws(
+            law,
+            own,
+            np.array([points.weights.size]),
+            lambda other: error_within(other, points, _rounds(record)),
+            others,
+        ).better()[0]
+    return None if found is None else (*found, found[1] / float(own[0]))
+
+
+def _rounds(record: MeasuredRecord) -> int:
+    """How often `minima` goes on: a law that remembers is slow to answer, and its minima are not so close together."""
+    remembers = any(test.turns or test.time is not None for test in record.tests)
+    return 0 if remembers else MOST_ROUNDS
+
+
+def _with_open_ends(wide: Law, points: Residuals, found: LeastSquaresFit) -> LeastSquaresFit:
+    """The fit with intervals that reach to every end of the range which fits as well, the other parameters held.
+
+    A threshold that the tests did not reach, such as the most damage that there can be, changes nothing beyond the best
+    fit and something before it: the slope there says nothing of it.
+    """
+    parameters = found.labels.shape[1]
+    moved = np.repeat(found.labels, 2 * parameters, axis=0)
+    columns = np.repeat(np.arange(parameters), 2)
+    moved[np.arange(len(moved)), columns] = np.tile([0.0, 1.0], parameters)
+    cost = np.square(repeated(points, 1 + len(moved)).values(np.concatenate([found.labels, moved])))
+    rise = (cost.sum(axis=1)[1:] - cost[0].sum()).reshape(parameters, 2)
+    allowed = np.square(_QUANTILE * found.sigma[:, None] * found.widening)[0]
+    is_open = rise <= allowed[:, None]
+    labels = np.where(is_open, [0.0, 1.0], found.interval_labels[0])
+    ends = [wide.identified_values(labels[None, :, side])[0] for side in (0, 1)]
+    return dataclasses.replace(
+        found,
+        interval_labels=labels[None],
+        interval=np.stack(ends, axis=1)[None],
+        unidentifiable=found.unidentifiable | is_open.all(axis=1)[None],
+    )
+
+
+def _preferred(labels: Array, cost: Array) -> NDArray[np.intp]:
+    """The order of minima: by cost, and of those alike, such as terms that changed places, the one within the ranges.
+
+    Args:
+      labels: [minima, p], on the scale of the law's ranges; cost: [minima].
+    """
+    beyond = (np.maximum(labels - 1.0, 0.0) + np.maximum(-labels, 0.0)).sum(axis=1)
+    alike = cost <= cost.min() * (1.0 + _ALIKE)
+    return np.lexsort((np.where(alike, beyond, 0.0), np.where(alike, cost.min(), cost)))
+
+
+def errors_of_tests(record: MeasuredRecord, response: Array) -> tuple[Array, Array]:
+    """Root mean square distance of an answer [points] from each test: in MPa or -, and in % of its largest response.
+
+    Points count as they do in the fit.
+    """
+    rmse, percent = [], []
+    parts = zip(record.tests, record.split(response), strict=True)
+    for test, answer in parts:
+        square = float(np.mean(test.shares * np.square(answer - test.response)))
+        rmse.append(np.sqrt(square))
+        percent.append(100.0 * rmse[-1] / max(float(np.abs(test.response).max()), 1e-300))
+    return np.array(rmse), np.array(percent)
+
+
+def rms_percent(of_tests: Array) -> float:
+    """One error of a record from the errors of its tests [tests], %."""
+    return float(np.sqrt(np.mean(np.square(of_tests))))
+
+
+def tests_json(record: MeasuredRecord, response: Array) -> list[dict[str, Any]]:
+    """One entry a test: what it is, its settings, its points, and how far the answer [points] is from it."""
+    errors = errors_of_tests(record, response)
+    return [
+        {
+            "name": test.curve.name,
+            "test": test.programme.name,
+            "mode": test.programme.mode,
+            "drives": test.programme.drives,
+            "settings": {
+                s.name: {"value": float(test.settings[s.name]), "unit": s.unit}
+                for s in test.programme.settings
+                if s.name in test.settings
+            },
+            "half_cycles": half_cycles(test.turns) if test.turns else 1,
+            "num_points": len(test),
+            "rmse": float(rmse),
+            "rmse_unit": "MPa" if test.programme.drives == "strain" else "-",
+            "rmse_percent": float(percent),
+        }
+        for test, rmse, percent in zip(record.tests, *errors, strict=True)
+    ]
+
+
+def panels_of(
+    record: MeasuredRecord, responses: Mapping[str, Array], recommended: str
+) -> dict[str, Any]:
+    """The tests as `record_figure` draws them: measured points, the recommended answer, and the other one."""
+    answers = record.split(responses[recommended])
+    errors = errors_of_tests(record, responses[recommended])[1]
+    other = next((method for method in responses if method != recommended), None)
+    others = record.split(responses[other]) if other else [None] * len(answers)
+    return {
+        "tests": [
+            {
+                "name": test.curve.name,
+                "title": test.programme.title,
+                "kind": test.programme.name,
+                "drives": test.programme.drives,
+                "turns": bool(test.turns),
+                "strain": test.curve.strain,
+                "stress_mpa": test.curve.stress_mpa,
+                "time": test.time,
+                "answer": answer,
+                "other": other_answer,
+                "rmse_percent": float(percent),
+                "settings": ", ".join(
+                    f"{test.settings[s.name]:.3g}{'' if s.unit == '-' else f' {s.unit}'}"
+                    for s in test.programme.settings
+                    if s.name in ("rate", "temperature") and s.name in test.settings
+                ),
+            }
+            for test, answer, other_answer, percent in zip(
+                record.tests, answers, others, errors, strict=True
+            )
+        ],
+        "method": recommended.replace("_", " "),
+        "other_method": other.replace("_", " ") if other else None,
+    }
+
+
+def conditioned(law: Law, fixed: Mapping[str, float]) -> Law:
+    """`law` with more parameters known.
+
+    Raises:
+      InputError: a parameter that it does not have, or a value that is far from any material, as a wrong unit makes it.
+    """
+    if not fixed:
+        return law
+    wide = {p.name: (p, *_widened(p)) for p in law.parameters}
+    for name, value in fixed.items():
+        if name in wide and not wide[name][1] <= value <= wide[name][2]:
+            p = wide[name][0]
+            raise InputError(
+                f"{name} = {value:g} {p.unit} is far from the {p.low:g} to {p.high:g} {p.unit} of law {law.name}; "
+                f"give it in {p.unit}"
+            )
+    ranges = {p.name: (p.low, p.high) for p in law.parameters}
+    known = {p.name: p.fixed for p in law.parameters if p.fixed is not None}
+    scales = {p.name: p.scale for p in law.parameters}
+    return type(law)(ranges=ranges, fixed={**known, **fixed}, scales=scales)

@@ -16,12 +16,10 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from tfmat.curves.apparatus import Apparatus, log_uniform
-from tfmat.curves.records import RecordForm
-from tfmat.curves.setting_checks import OBSERVATION
-from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
 from tfmat.materials.law import Array, History, Law, TestSet
+from tfmat.records.settings import OBSERVATION, Apparatus, CurveSettings, log_uniform
+from tfmat.records.simulation import RecordForm
 
 # PRIOR_VARIANCE: of a label, uniform between 0 and 1; it bounds what can be unknown.
 PRIOR_VARIANCE = 1.0 / 12.0
@@ -61,7 +59,7 @@ class NoiseModel:
       num_points: points of a whole curve.
       unknown: settings of records with errors that are drawn and not told, see `DrawnErrors`; None without any.
 
-    For records of tests responses are in units of their noise, see `tfmat.curves.records.observed`.
+    For records of tests responses are in units of their noise, see `tfmat.records.simulation.observed`.
     """
 
     noise_mpa: float

@@ -15,18 +15,18 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.special
 
-from tfmat.curves.measured_tests import MeasuredRecord, coarse
-from tfmat.curves.toe import StrainError
-from tfmat.identification.correlated_errors import correlations
 from tfmat.identification.least_squares import (
     COMPLIANCE,
     ZERO,
+    correlations,
     deviation_by_strain_noise,
     elastic_strain,
     minima_near,
 )
 from tfmat.identification.likelihood import ONE, PRIOR_VARIANCE, Rows, Target
 from tfmat.materials.law import Array, History, Law, TestSet
+from tfmat.records.record import MeasuredRecord, coarse
+from tfmat.records.toe import StrainError
 
 # Points that a longer curve is averaged to, and the tests of a record together, of which more would be slow to answer.
 _MOST_POINTS, _MOST_OF_RECORD = 1000, 400

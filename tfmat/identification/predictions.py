@@ -7,28 +7,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.special
 
-from tfmat.curves.cleaning import Caveat, MeasuredCurve
-from tfmat.curves.measured_tests import MeasuredRecord, MeasuredTest
-from tfmat.curves.record_resampling import record_features
-from tfmat.curves.records import features_of
-from tfmat.curves.resampling import resample
 from tfmat.errors import InputError
 from tfmat.identification import caveats
+from tfmat.identification.least_squares import RecordFit
 from tfmat.identification.measured_likelihood import (
     UNLIKE_NOISE,
     MeasuredErrors,
     MeasuredTests,
 )
+from tfmat.identification.networks import COVERAGE, in_units
 from tfmat.identification.posterior import (
     Certificate,
     Posterior,
     independent_normal,
     normal_proposals,
 )
-from tfmat.identification.record_fit import RecordFit
 from tfmat.identification.sampling import sample
-from tfmat.identification.uncertainty import COVERAGE, in_units
 from tfmat.materials.law import Array, Law, Parameter
+from tfmat.records.cleaning import Caveat, MeasuredCurve
+from tfmat.records.record import MeasuredRecord, MeasuredTest
+from tfmat.records.resampling import record_features, resample
+from tfmat.records.simulation import features_of
 
 if TYPE_CHECKING:
     from tfmat.identification.identifier import Identifier

@@ -23,6 +23,7 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
+from tfmat.identification.least_squares import even_labels
 from tfmat.identification.likelihood import PRIOR_VARIANCE, Target
 from tfmat.identification.posterior import (
     FEWEST_SAMPLES,
@@ -32,7 +33,6 @@ from tfmat.identification.posterior import (
     import_statistics,
 )
 from tfmat.identification.side_by_side import in_processes, one_thread_a_product
-from tfmat.identification.start_values import even_labels
 from tfmat.materials.law import Array, orders_of
 from tfmat.materials.numerics import Expansion, climb
 

@@ -11,12 +11,12 @@ import numpy as np
 import threadpoolctl
 from keras import ops
 
-from tfmat.curves.records import RecordForm, observed
-from tfmat.curves.settings import CurveSettings
 from tfmat.materials.law import Array, Law, TestSet
 from tfmat.materials.numerics import LogitResiduals, likely_modes, residuals_at
 from tfmat.networks.flow import MOST_LOG_SCALE
 from tfmat.networks.plastic_spectrum import NUMBERS, PlasticSpectrum, numbers_of
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import RecordForm, observed
 
 # --------------------------------------------------------------------------------------------------
 # Where the search for a record's fit begins: a regression of labels, by NumPy alone.

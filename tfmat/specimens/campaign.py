@@ -16,12 +16,12 @@ import numpy as np
 import scipy.optimize
 from scipy.stats import qmc
 
-from tfmat.curves.laboratory import Laboratory
 from tfmat.data.dataset import PackedDataset, plain_name
 from tfmat.data.imported import PARTS, import_dataset, refuse_equal_copies
 from tfmat.errors import InputError
 from tfmat.files import atomic_write, make_folder, spreadsheet_row
 from tfmat.materials.law import Array
+from tfmat.records.laboratory import Laboratory
 from tfmat.specimens.description import Description, named_error, telling_line
 from tfmat.specimens.runs import Deck, Outcome, Share, Solver, Store
 

@@ -14,11 +14,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from tfmat.curves.laboratory import Laboratory
 from tfmat.errors import InputError, nearest
 from tfmat.files import what_is_invalid
 from tfmat.materials import find_law
 from tfmat.materials.law import Array, Parameter, Scale
+from tfmat.records.laboratory import Laboratory
 
 # --------------------------------------------------------------------------------------------------
 # A specimen's simulation as a user describes it: a folder with `simulator.toml`, templates, and perhaps Python.

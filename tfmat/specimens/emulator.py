@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tfmat.curves.laboratory import Laboratory
 from tfmat.errors import InputError
 from tfmat.files import atomic_write
 from tfmat.materials.law import Array, Law, Parameter
+from tfmat.records.laboratory import Laboratory
 
 # --------------------------------------------------------------------------------------------------
 # The forward network of a simulated specimen as a law: parameters -> the curve, by a few matrix products. NumPy only.

@@ -4,8 +4,6 @@ import time
 
 from tfmat.config import Config, default_config
 from tfmat.console import log, progress_bar
-from tfmat.curves.setting_checks import OBSERVATION
-from tfmat.curves.settings import CurveSettings
 from tfmat.data.dataset import (
     PackedDataset,
     dataset_folder,
@@ -14,6 +12,7 @@ from tfmat.data.dataset import (
     is_dataset,
 )
 from tfmat.errors import InputError
+from tfmat.records.settings import OBSERVATION, CurveSettings
 
 # Keys of the config's `data` section that are called the same in CurveSettings; beside them the number of points.
 _OF_CURVES = (

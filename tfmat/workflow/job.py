@@ -11,12 +11,12 @@ import numpy as np
 
 from tfmat.config import Config, goes_in_pieces
 from tfmat.console import log, open_console
-from tfmat.curves.example import example_curve, write_example_curve, write_example_tests
-from tfmat.curves.records import RecordForm
-from tfmat.curves.settings import CurveSettings
 from tfmat.data.dataset import PackedDataset, check_memory, dataset_folder
 from tfmat.errors import InputError
 from tfmat.files import make_folder, read_json, write_json
+from tfmat.records.files import example_curve, write_example_curve, write_example_tests
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import RecordForm
 from tfmat.training.plan import RunPlan
 from tfmat.training.run_folder import ENDED
 from tfmat.workflow.dataset import curve_settings, make_dataset, named_dataset, seed_and_counts
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     import keras
 
     from tfmat.backends import Backend, BackendOptions
-    from tfmat.curves.measured_tests import MeasuredRecord
     from tfmat.identification.identifier import Identifier
-    from tfmat.identification.uncertainty import Calibration, Spread
+    from tfmat.identification.networks import Calibration, Spread
     from tfmat.launch.processes import Processes
     from tfmat.materials.law import Array
+    from tfmat.records.record import MeasuredRecord
     from tfmat.training.run import RunResult
 
 # --------------------------------------------------------------------------------------------------
@@ -261,8 +261,7 @@ _EXAMPLE_SAMPLES = 1000
 def calibrate_run(workdir: str, dataset: PackedDataset) -> None:
     """Makes the best model's intervals true on validation curves, once; on rank 0 and after the training."""
     from tfmat.identification.identifier import Identifier
-    from tfmat.identification.networks import read_sidecar, write_calibration
-    from tfmat.identification.uncertainty import Spread
+    from tfmat.identification.networks import Spread, read_sidecar, write_calibration
     from tfmat.workflow.fronts import know_fits
 
     about = read_sidecar(workdir)
@@ -312,7 +311,7 @@ def calibrate(identifier: "Identifier", dataset: PackedDataset) -> "Calibration 
     Returns:
       None where the network has neither, or the validation curves are too few.
     """
-    from tfmat.identification.uncertainty import Calibration
+    from tfmat.identification.networks import Calibration
 
     rows = calibration_rows(identifier, dataset)
     if rows is None:
@@ -408,8 +407,8 @@ def identify_example(workdir: str, settings: CurveSettings | None) -> None:
     """Identifies an example of the law, a curve or tests; leaves its picture and its answer in the run's folder."""
     if settings is None:
         return
+    from tfmat.identification.answers import identify
     from tfmat.identification.identifier import Identifier
-    from tfmat.identification.identify import identify
     from tfmat.report.run_files import write_example_picture, write_example_posterior
     from tfmat.report.tables import identification_table
 
@@ -447,8 +446,8 @@ def _example(
     workdir: str, settings: CurveSettings
 ) -> "tuple[pathlib.Path, Sequence[MeasuredRecord]]":
     """The law's example, where it lies and as it is read."""
-    from tfmat.curves.record_files import find_records, load_records
     from tfmat.identification.networks import read_sidecar
+    from tfmat.records.files import find_records, load_records
 
     law = settings.build_law()
     if settings.programmes():

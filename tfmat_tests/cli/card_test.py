@@ -9,12 +9,11 @@ import pytest
 
 from tfmat.cli.identify import write_cards
 from tfmat.cli.main import main
-from tfmat.curves.cleaning import Caveat, MeasuredCurve
-from tfmat.curves.example import example_curve
-from tfmat.curves.measured_tests import MeasuredRecord
-from tfmat.identification.answers import Identification
-from tfmat.identification.values import Value
+from tfmat.identification.answers import Identification, Value
 from tfmat.materials import find_law
+from tfmat.records.cleaning import Caveat, MeasuredCurve
+from tfmat.records.files import example_curve
+from tfmat.records.record import MeasuredRecord
 
 SOLVERS = "abaqus,ls_dyna,ansys,calculix,code_aster"
 

@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from tfmat.cli.main import main
-from tfmat.curves.settings import CurveSettings
 from tfmat.data.dataset import generate_dataset
+from tfmat.records.settings import CurveSettings
 
 
 @pytest.fixture

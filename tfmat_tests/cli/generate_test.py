@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tfmat.cli.main import main
-from tfmat.curves.settings import CurveSettings
 from tfmat.data.dataset import PackedDataset, dataset_folder
+from tfmat.records.settings import CurveSettings
 
 ROOT = pathlib.Path(__file__).parents[2]
 

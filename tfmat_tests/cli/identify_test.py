@@ -12,8 +12,8 @@ import pandas
 import pytest
 
 from tfmat.cli.main import main
-from tfmat.curves.example import example_curve, write_example_curve
 from tfmat.materials import find_law
+from tfmat.records.files import example_curve, write_example_curve
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ def test_least_squares_waits_for_no_heavy_library(tmp_path):
     """An answer without a picture or a sheet; the law has a network that comes with tfmat."""
     heavy = "{'tensorflow', 'keras', 'pandas', 'matplotlib', 'scipy.stats', 'scipy.optimize'}"
     program = (
-        "import sys; from tfmat.cli.main import main; from tfmat.curves.example import example_curve; "
+        "import sys; from tfmat.cli.main import main; from tfmat.records.files import example_curve; "
         "status = main(['identify', str(example_curve('voce')), '--law=voce', '--json=a.json', '--csv=a.csv']); "
         f"sys.exit(', '.join(sorted({heavy} & set(sys.modules))) or status)"
     )

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tfmat.cli.main import main
-from tfmat_tests.curves.files import write
-from tfmat_tests.curves.made_tests import cycles, relaxation, rubber, saved
+from tfmat_tests.records.files import write
+from tfmat_tests.records.made_tests import cycles, relaxation, rubber, saved
 
 
 @pytest.fixture

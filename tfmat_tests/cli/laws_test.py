@@ -196,7 +196,7 @@ def test_laws_need_no_tensorflow():
 
 
 def test_the_tests_are_listed_with_their_settings_and_laws(capsys):
-    from tfmat.curves.programmes import PROGRAMMES
+    from tfmat.records.programmes import PROGRAMMES
 
     status, printed = _run(capsys, "--tests")
     assert status == 0

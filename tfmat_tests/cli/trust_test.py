@@ -6,9 +6,9 @@ import json
 import pytest
 
 from tfmat.cli.main import main
-from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
 from tfmat.materials import find_law, registry
+from tfmat.records.settings import CurveSettings
 
 LINEAR = """
 from tfmat.materials import Law, Parameter

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tfmat.cli.main import main
-from tfmat.curves.example import example_curve, write_example_curve
 from tfmat.materials import find_law
+from tfmat.records.files import example_curve, write_example_curve
 
 
 @pytest.fixture

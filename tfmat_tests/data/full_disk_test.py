@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tfmat.curves.settings import CurveSettings
 from tfmat.data.dataset import PackedDataset, generate_dataset
 from tfmat.errors import InputError
 from tfmat.files import read_json
+from tfmat.records.settings import CurveSettings
 
 SETTINGS = CurveSettings(num_points=16)
 # 10 shards of 2048 rows of 200 bytes: 4.1 MB.

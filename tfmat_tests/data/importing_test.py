@@ -5,11 +5,11 @@ import pathlib
 import numpy as np
 import pytest
 
-from tfmat.curves.laboratory import Laboratory
 from tfmat.data.dataset import PackedDataset
 from tfmat.data.imported import import_dataset, repair_dataset
 from tfmat.errors import InputError
 from tfmat.materials.law import Parameter
+from tfmat.records.laboratory import Laboratory
 from tfmat_tests.data.own_curves import hahn_tsai_curves, line_curves, save_curves
 
 

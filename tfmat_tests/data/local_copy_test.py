@@ -5,9 +5,9 @@ import shutil
 import numpy as np
 import pytest
 
-from tfmat.curves.settings import CurveSettings
 from tfmat.data.dataset import PackedDataset, generate_dataset
 from tfmat.errors import InputError
+from tfmat.records.settings import CurveSettings
 
 
 @pytest.fixture

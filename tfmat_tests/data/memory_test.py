@@ -4,9 +4,9 @@ import pathlib
 
 import pytest
 
-from tfmat.curves.settings import CurveSettings
 from tfmat.data.dataset import check_memory, generate_dataset, size_text, total_memory
 from tfmat.errors import InputError
+from tfmat.records.settings import CurveSettings
 
 
 def test_total_memory_is_at_most_that_of_the_machine():

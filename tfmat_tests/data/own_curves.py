@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import Simulator
 
 
 def line_curves(count: int = 40, points: int = 200) -> dict[str, Any]:

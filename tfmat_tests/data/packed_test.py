@@ -5,8 +5,6 @@ import pathlib
 import numpy as np
 import pytest
 
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
 from tfmat.data.dataset import (
     TEST_START,
     PackedDataset,
@@ -17,6 +15,8 @@ from tfmat.data.dataset import (
 )
 from tfmat.errors import InputError
 from tfmat.files import write_json
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import Simulator
 from tfmat_tests.data.small_dataset import SETTINGS, generate, shard_bytes
 
 

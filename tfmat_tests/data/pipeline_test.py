@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from tfmat.config import EpochPlan
-from tfmat.curves.settings import CurveSettings
 from tfmat.data.dataset import generate_dataset
 from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import (
@@ -22,6 +21,7 @@ from tfmat.data.pipeline import (
     sequential_blocks,
 )
 from tfmat.errors import InputError
+from tfmat.records.settings import CurveSettings
 
 # More rows than the order covers: validation examples lie behind the training examples.
 FEATURES = np.arange(1200 * 6, dtype=np.float32).reshape(1200, 2, 3)

@@ -2,8 +2,8 @@
 
 import pathlib
 
-from tfmat.curves.settings import CurveSettings
 from tfmat.data.dataset import PackedDataset, generate_dataset
+from tfmat.records.settings import CurveSettings
 
 SETTINGS = CurveSettings(num_points=16)
 # 5 shards of 2048 rows, the last with 8 curves and the test rows.

@@ -5,9 +5,9 @@ import pathlib
 import numpy as np
 import pytest
 
-from tfmat.curves.settings import CurveSettings
 from tfmat.data.dataset import generate_dataset
 from tfmat.errors import InputError
+from tfmat.records.settings import CurveSettings
 
 tfds = pytest.importorskip("tensorflow_datasets", reason="needs tensorflow-datasets")
 

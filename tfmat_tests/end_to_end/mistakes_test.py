@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tfmat.cli.main import COMMANDS
-from tfmat.curves.settings import CurveSettings
 from tfmat.data.dataset import PackedDataset, generate_dataset
+from tfmat.records.settings import CurveSettings
 from tfmat_tests.end_to_end.conftest import Refuse
 from tfmat_tests.end_to_end.runs import SMALL_RUN, listing
 from tfmat_tests.processes import ForkServer

@@ -7,9 +7,9 @@ import pytest
 
 import tfmat
 from tfmat.cli.main import main
-from tfmat.curves.example import write_example_curve
 from tfmat.errors import InputError
 from tfmat.materials import find_law
+from tfmat.records.files import write_example_curve
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
 from tfmat.errors import InputError
-from tfmat.identification.bayes_risk import bayes_risk, cached_bayes_risk
+from tfmat.identification.scores import bayes_risk, cached_bayes_risk
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import Simulator
 
 SETTINGS = CurveSettings()
 

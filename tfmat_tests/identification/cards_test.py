@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import tfmat
-from tfmat.curves.cleaning import Caveat
 from tfmat.errors import InputError
 from tfmat.materials import find_law
+from tfmat.records.cleaning import Caveat
 
 VALUES = np.array([[200e3, 300.0, 250.0, 12.0]])
 

@@ -3,17 +3,16 @@
 import numpy as np
 import pytest
 
-from tfmat.curves.records import observed
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
-from tfmat.identification.cramer_rao import (
+from tfmat.identification.least_squares import (
     covariance_of,
     cramer_rao_bound,
     fisher_information,
+    fit,
 )
-from tfmat.identification.least_squares import fit
 from tfmat.identification.likelihood import NoiseModel, SimulatedErrors
 from tfmat.materials import find_law
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import Simulator, observed
 
 LAW = find_law("hahn_tsai")
 STRAIN = np.linspace(0, 0.04, 200)

@@ -8,15 +8,14 @@ import time
 import numpy as np
 import pytest
 
-from tfmat.curves.records import split_features
-from tfmat.curves.settings import CurveSettings
 from tfmat.data.dataset import PackedDataset, generate_dataset
 from tfmat.errors import InputError
-from tfmat.identification import reference as reference_module
-from tfmat.identification.bayes_risk import bayes_risk, cached_bayes_risk
-from tfmat.identification.cramer_rao import cramer_rao_bound
+from tfmat.identification import scores as reference_module
 from tfmat.identification.evaluate import add_reference, evaluate, find_test_data
-from tfmat.identification.least_squares import fit
+from tfmat.identification.least_squares import cramer_rao_bound, fit
+from tfmat.identification.scores import bayes_risk, cached_bayes_risk
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import split_features
 from tfmat.report.tables import reference_table
 
 

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from tfmat.curves.records import observed
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
-from tfmat.identification.fits_with_errors import covariance_by_errors, fit_with_errors
 from tfmat.identification.least_squares import fit_with_noise
+from tfmat.identification.scores import covariance_by_errors, fit_with_errors
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import Simulator, observed
 
 
 def _records(count, **options):

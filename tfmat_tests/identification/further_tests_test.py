@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from tfmat.curves.arrays_of_tests import measured_records
-from tfmat.curves.cleaning import CleaningOptions
-from tfmat.curves.reading import ReadingOptions
 from tfmat.errors import InputError
-from tfmat.identification.further_tests import asked_for, candidates, last_answer, predictions
+from tfmat.identification.next_test import asked_for, candidates, last_answer, predictions
 from tfmat.materials.law import History
 from tfmat.materials.registry import LAWS, find_law
+from tfmat.records.cleaning import CleaningOptions
+from tfmat.records.files import measured_records
+from tfmat.records.reading import ReadingOptions
 
 
 def record_of(law, tests):

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from tfmat.curves.example import example_curve, write_example_curve
-from tfmat.curves.measured_tests import MeasuredRecord
-from tfmat.curves.resampling import CurveTarget
-from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
+from tfmat.identification.answers import identify
 from tfmat.identification.identifier import Identifier
-from tfmat.identification.identify import identify
 from tfmat.identification.networks import find_network, law_alone, needs_network, read_sidecar
 from tfmat.materials import find_law
-from tfmat_tests.curves.files import load_measured_curve, load_measured_curves
+from tfmat.records.files import example_curve, write_example_curve
+from tfmat.records.record import MeasuredRecord
+from tfmat.records.resampling import CurveTarget
+from tfmat.records.settings import CurveSettings
+from tfmat_tests.records.files import load_measured_curve, load_measured_curves
 
 
 def test_the_shipped_example_comes_out_near_its_truth(identifier):
@@ -47,8 +47,8 @@ def test_the_answer_is_the_network_s_answer_for_a_curve_of_its_own_kind(trained_
     """A training curve that goes through a file and the cleaning gets the same answer as the stored points."""
     features = np.array(trained_run.dataset.features[:50], np.float64)
     whole = features[~features[:, :, 2].any(axis=1)][:5]
-    from tfmat.curves.measured import clean
-    from tfmat.curves.reading import RawCurve
+    from tfmat.records.measured import clean
+    from tfmat.records.reading import RawCurve
 
     curves = [
         MeasuredRecord.of(clean(RawCurve(str(i), *curve[:, :2].T), identifier.target))

@@ -3,17 +3,16 @@
 import numpy as np
 import pytest
 
-from tfmat.curves.example import write_example_curve
-from tfmat.curves.reading import ReadingOptions
-from tfmat.curves.record_files import find_records, load_records
-from tfmat.curves.resampling import CurveTarget
-from tfmat.curves.settings import CurveSettings
+from tfmat.identification.answers import identify
 from tfmat.identification.identifier import Identifier
-from tfmat.identification.identify import identify
 from tfmat.identification.networks import law_alone
 from tfmat.materials import History, find_law
-from tfmat_tests.curves.files import load_measured_curve, load_measured_curves
-from tfmat_tests.curves.made_tests import cycles, saved
+from tfmat.records.files import find_records, load_records, write_example_curve
+from tfmat.records.reading import ReadingOptions
+from tfmat.records.resampling import CurveTarget
+from tfmat.records.settings import CurveSettings
+from tfmat_tests.records.files import load_measured_curve, load_measured_curves
+from tfmat_tests.records.made_tests import cycles, saved
 
 
 def test_an_answer_at_the_end_of_its_range_and_a_bad_fit_are_warned_about(tmp_path, identifier):

@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tfmat.identification.information_gain import Gains
-from tfmat.identification.specimen import Specimen, intervals, known_of
+from tfmat.identification.next_test import Gains, Specimen, intervals, known_of
 from tfmat.materials.law import History, TestSet
 from tfmat.materials.registry import find_law
 

@@ -5,14 +5,18 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
-from tfmat.curves.records import split_features
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
-from tfmat.identification.least_squares import ZERO, fit, fit_with_noise, profile_limits
-from tfmat.identification.start_values import even_labels
+from tfmat.identification.least_squares import (
+    ZERO,
+    even_labels,
+    fit,
+    fit_with_noise,
+    profile_limits,
+)
 from tfmat.materials import find_law
 from tfmat.materials.law import History, TestSet
 from tfmat.materials.numerics import Residuals, minimise
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import Simulator, split_features
 
 # Metals on which the noise of 1 MPa that the tests have leaves a fit something to find: not 10 MPa strong.
 ORDINARY = {

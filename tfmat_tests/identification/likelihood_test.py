@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
 from tfmat.errors import InputError
 from tfmat.identification.likelihood import NoiseModel, SimulatedErrors
 from tfmat.materials import find_law
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import Simulator
 
 LAW = find_law("hahn_tsai")
 

@@ -6,17 +6,15 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from tfmat.curves.apparatus import specimen_strain
-from tfmat.curves.cleaning import MeasuredCurve
-from tfmat.curves.measured_tests import MeasuredRecord
-from tfmat.curves.settings import CurveSettings
-from tfmat.identification.correlated_errors import correlations
-from tfmat.identification.least_squares import fit
+from tfmat.identification.least_squares import correlations, fit
 from tfmat.identification.measured_likelihood import MeasuredErrors, MeasuredTests, UnknownErrors
 from tfmat.identification.posterior import Posterior
 from tfmat.identification.sampling import sample
 from tfmat.identification.side_by_side import in_processes, one_thread_a_product
 from tfmat.materials import find_law
+from tfmat.records.cleaning import MeasuredCurve
+from tfmat.records.record import MeasuredRecord
+from tfmat.records.settings import CurveSettings, specimen_strain
 from tfmat_tests.identification.sampling_test import guesses, simulated
 from tfmat_tests.specimens.forward_test import write_bar_law
 

@@ -7,13 +7,13 @@ import pytest
 
 import tfmat
 from tfmat.errors import InputError
-from tfmat.identification.further_tests import check_next_test
 from tfmat.identification.networks import law_alone
+from tfmat.identification.next_test import check_next_test
 from tfmat.materials.law import History
 from tfmat.materials.registry import find_law
 from tfmat.report.figures import next_test_figure
 from tfmat.report.tables import next_test_table
-from tfmat_tests.curves.made_tests import cycles
+from tfmat_tests.records.made_tests import cycles
 
 RUBBER = find_law("mooney_rivlin")
 
@@ -96,7 +96,7 @@ def test_what_cannot_be_answered_is_refused_in_one_line(law, options, message):
 
 
 def test_laws_without_a_likelihood_are_refused():
-    from tfmat.curves.settings import CurveSettings
+    from tfmat.records.settings import CurveSettings
 
     settings = CurveSettings(law="mooney_rivlin", misfit=(0.001, 0.02))
     with pytest.raises(InputError, match="needs the law's likelihood: curves with data.misfit"):

@@ -5,12 +5,10 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
-from tfmat.curves.records import split_features
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
-from tfmat.identification.least_squares import fit
-from tfmat.identification.other_laws import compare_laws
+from tfmat.identification.least_squares import compare_laws, fit
 from tfmat.materials import find_law
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import Simulator, split_features
 
 OWN, OTHERS = "hahn_tsai", ("tanh_shear", "exponential_shear")
 

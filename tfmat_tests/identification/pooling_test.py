@@ -7,17 +7,15 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from tfmat.curves.arrays_of_tests import measured_records
-from tfmat.curves.cleaning import Caveat, CleaningOptions, MeasuredCurve
-from tfmat.curves.example import write_example_curve
-from tfmat.curves.measured_tests import MeasuredRecord
-from tfmat.curves.reading import ReadingOptions
 from tfmat.errors import InputError
-from tfmat.identification.identify import identify
+from tfmat.identification.answers import identify, pool, scatter_over_intervals
 from tfmat.identification.networks import law_alone
-from tfmat.identification.pooling import pool, scatter_over_intervals
 from tfmat.materials import History, find_law
-from tfmat_tests.curves.files import load_measured_curves
+from tfmat.records.cleaning import Caveat, CleaningOptions, MeasuredCurve
+from tfmat.records.files import measured_records, write_example_curve
+from tfmat.records.reading import ReadingOptions
+from tfmat.records.record import MeasuredRecord
+from tfmat_tests.records.files import load_measured_curves
 
 MODULI = (4600.0, 5000.0, 5500.0)
 

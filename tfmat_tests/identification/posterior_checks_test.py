@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from tfmat.curves.records import observed
-from tfmat.curves.settings import CurveSettings
 from tfmat.data.dataset import generate_dataset
 from tfmat.errors import InputError
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.likelihood import NoiseModel, SimulatedErrors
 from tfmat.identification.posterior import Posterior
-from tfmat.identification.posterior_checks import c2st, compare_posteriors, posterior_scores
+from tfmat.identification.scores import c2st, compare_posteriors, posterior_scores
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import observed
 
 CURVES, SAMPLES = 2000, 200
 

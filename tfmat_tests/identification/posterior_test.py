@@ -9,13 +9,12 @@ import scipy.stats
 
 import tfmat
 from tfmat.config import default_config
-from tfmat.curves.example import example_curve
 from tfmat.data.dataset import PackedDataset
 from tfmat.errors import InputError
 from tfmat.identification import posterior as module
-from tfmat.identification.bayes_risk import bayes_risk
 from tfmat.identification.evaluate import evaluate
 from tfmat.identification.identifier import Identifier
+from tfmat.identification.networks import Spread
 from tfmat.identification.posterior import (
     Certificate,
     Posterior,
@@ -26,10 +25,9 @@ from tfmat.identification.posterior import (
     with_wider_half,
     write_inference_data,
 )
-from tfmat.identification.posterior_checks import posterior_scores
-from tfmat.identification.scores import COVERAGES, coverage
-from tfmat.identification.uncertainty import Spread
+from tfmat.identification.scores import COVERAGES, bayes_risk, coverage, posterior_scores
 from tfmat.materials import find_law
+from tfmat.records.files import example_curve
 from tfmat.workflow import job, main_job
 
 

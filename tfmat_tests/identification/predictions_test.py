@@ -11,20 +11,18 @@ import pytest
 import tfmat
 from tfmat.cli.identify import write_csv
 from tfmat.config import apply_override, default_config
-from tfmat.curves.arrays_of_tests import measured_records
-from tfmat.curves.cleaning import CleaningOptions
-from tfmat.curves.example import example_curve
-from tfmat.curves.reading import ReadingOptions
-from tfmat.curves.record_resampling import record_features
-from tfmat.curves.records import RecordForm
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
+from tfmat.identification.answers import recommended_method
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.posterior import Certificate, Posterior
 from tfmat.identification.predictions import Predicted, predict
-from tfmat.identification.values import recommended_method
 from tfmat.materials import find_law
 from tfmat.networks import build_model
+from tfmat.records.cleaning import CleaningOptions
+from tfmat.records.files import example_curve, measured_records
+from tfmat.records.reading import ReadingOptions
+from tfmat.records.resampling import record_features
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import RecordForm, Simulator
 from tfmat.workflow.job import sidecar
 
 

@@ -10,21 +10,19 @@ import pytest
 
 import tfmat
 from tfmat.config import load_config
-from tfmat.curves.arrays_of_tests import measured_records
-from tfmat.curves.cleaning import CleaningOptions
-from tfmat.curves.reading import ReadingOptions
-from tfmat.curves.records import features_of
-from tfmat.curves.resampling import resample
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
 from tfmat.errors import InputError
 from tfmat.identification.identifier import Identifier
 from tfmat.identification.networks import find_network, name_of, pretrained_laws, read_sidecar
-from tfmat.identification.posterior_checks import posterior_scores
 from tfmat.identification.predictions import predict
-from tfmat.identification.scores import COVERAGES, coverage, rmse_percent
+from tfmat.identification.scores import COVERAGES, coverage, posterior_scores, rmse_percent
+from tfmat.records.cleaning import CleaningOptions
+from tfmat.records.files import measured_records
+from tfmat.records.reading import ReadingOptions
+from tfmat.records.resampling import resample
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import Simulator, features_of
 from tfmat.workflow import curve_settings
-from tfmat_tests.curves.files import load_file
+from tfmat_tests.records.files import load_file
 
 
 @pytest.fixture

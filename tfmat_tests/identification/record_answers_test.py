@@ -7,22 +7,20 @@ import numpy as np
 import pytest
 
 import tfmat
-from tfmat.curves.arrays_of_tests import measured_records
-from tfmat.curves.cleaning import CleaningOptions
-from tfmat.curves.measured_tests import MeasuredRecord
-from tfmat.curves.reading import ReadingOptions
-from tfmat.curves.record_files import find_records, load_records
-from tfmat.curves.resampling import CurveTarget
-from tfmat.curves.settings import CurveSettings
 from tfmat.errors import InputError
-from tfmat.identification.identify import identify
-from tfmat.identification.least_squares import fit
+from tfmat.identification.answers import identify
+from tfmat.identification.least_squares import fit, fit_record, residuals_of, thinned
 from tfmat.identification.networks import find_network, law_alone
 from tfmat.identification.predictions import predict
-from tfmat.identification.record_fit import fit_record, residuals_of, thinned
 from tfmat.materials.law import History
 from tfmat.materials.registry import find_law
-from tfmat_tests.curves.made_tests import STRETCH, cycles, rubber, saved, tension
+from tfmat.records.cleaning import CleaningOptions
+from tfmat.records.files import find_records, load_records, measured_records
+from tfmat.records.reading import ReadingOptions
+from tfmat.records.record import MeasuredRecord
+from tfmat.records.resampling import CurveTarget
+from tfmat.records.settings import CurveSettings
+from tfmat_tests.records.made_tests import STRETCH, cycles, rubber, saved, tension
 
 
 def answer(law: str, *arguments: str, **options):

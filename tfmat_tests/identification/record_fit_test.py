@@ -4,22 +4,28 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from tfmat.curves.cleaning import MeasuredCurve
-from tfmat.curves.measured import clean
-from tfmat.curves.measured_tests import MeasuredRecord
-from tfmat.curves.reading import RawCurve, ReadingOptions
-from tfmat.curves.records import split_features
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
 from tfmat.errors import InputError
-from tfmat.identification.correlated_errors import correlated_errors
-from tfmat.identification.identify import identify
-from tfmat.identification.least_squares import ZERO, fit
+from tfmat.identification.answers import identify
+from tfmat.identification.least_squares import (
+    ZERO,
+    BestFit,
+    better_law,
+    conditioned,
+    correlated_errors,
+    fit,
+    fit_record,
+    widened,
+)
 from tfmat.identification.networks import law_alone
-from tfmat.identification.record_fit import BestFit, better_law, conditioned, fit_record, widened
 from tfmat.materials import find_law
 from tfmat.materials.registry import MONOTONIC_LAWS
-from tfmat_tests.curves.files import load_file
+from tfmat.records.cleaning import MeasuredCurve
+from tfmat.records.measured import clean
+from tfmat.records.reading import RawCurve, ReadingOptions
+from tfmat.records.record import MeasuredRecord
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import Simulator, split_features
+from tfmat_tests.records.files import load_file
 
 # Ends of curves and numbers of points, as different as files of one call can be; the last has more than a search takes.
 LENGTHS = ((0.2, 150), (1.0, 60), (0.05, 25), (0.6, 700))

@@ -7,12 +7,11 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
-from tfmat.curves.records import observed
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
 from tfmat.errors import InputError
-from tfmat.identification.bayes_risk import bayes_risk
 from tfmat.identification.likelihood import DrawnErrors, NoiseModel, SimulatedErrors, offset_value
+from tfmat.identification.scores import bayes_risk
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import Simulator, observed
 
 # Linear in its one parameter, so that everything has a closed form.
 RUBBER = {

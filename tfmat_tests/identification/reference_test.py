@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from tfmat.curves.settings import CurveSettings
 from tfmat.data.dataset import generate_dataset
 from tfmat.errors import InputError
-from tfmat.identification.reference import check_reference, measure
+from tfmat.identification.scores import check_reference, measure
+from tfmat.records.settings import CurveSettings
 
 RUBBER = {"law": "neo_hooke", "num_points": 16, "strength_cut_off": False, "noise_mpa": 0.0}
 

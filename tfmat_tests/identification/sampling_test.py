@@ -8,11 +8,7 @@ import scipy.integrate
 import scipy.special
 import scipy.stats
 
-from tfmat.curves.records import observed
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
 from tfmat.identification import posterior, sampling, side_by_side
-from tfmat.identification.bayes_risk import posterior_moments
 from tfmat.identification.least_squares import fit, fit_with_noise
 from tfmat.identification.likelihood import NoiseModel, SimulatedErrors, Target
 from tfmat.identification.posterior import Certificate, Posterior, independent_normal
@@ -29,8 +25,11 @@ from tfmat.identification.sampling import (
     importance,
     sample,
 )
+from tfmat.identification.scores import posterior_moments
 from tfmat.identification.side_by_side import in_processes, one_thread_a_product
 from tfmat.materials import find_law
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import Simulator, observed
 
 
 def all_simulated(count, seed=5, **settings):

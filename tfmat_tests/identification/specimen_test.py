@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from tfmat.curves.arrays_of_tests import measured_records
-from tfmat.curves.cleaning import CleaningOptions
-from tfmat.curves.reading import ReadingOptions
-from tfmat.curves.settings import CurveSettings
-from tfmat.identification.specimen import intervals, specimen_of
+from tfmat.identification.next_test import intervals, specimen_of
 from tfmat.materials.law import History
 from tfmat.materials.registry import find_law
+from tfmat.records.cleaning import CleaningOptions
+from tfmat.records.files import measured_records
+from tfmat.records.reading import ReadingOptions
+from tfmat.records.settings import CurveSettings
 
 LAW = find_law("mooney_rivlin")
 TRUTH = np.array([[0.3, 0.06]])

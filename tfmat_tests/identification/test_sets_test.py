@@ -7,15 +7,14 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
-from tfmat.curves.records import observed
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
-from tfmat.identification.bayes_risk import bayes_risk
 from tfmat.identification.least_squares import fit, fit_with_noise
 from tfmat.identification.likelihood import NoiseModel, SimulatedErrors
+from tfmat.identification.scores import bayes_risk
 from tfmat.materials import History, HistoryLaw, Parameter, find_law
 from tfmat.materials.law import TestSet
 from tfmat.materials.numerics import Residuals, minimise
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import Simulator, observed
 
 
 def _records(count=12, **options):

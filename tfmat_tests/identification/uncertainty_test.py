@@ -8,19 +8,18 @@ import pytest
 import scipy.stats
 
 import tfmat
-from tfmat.curves.example import example_curve, write_example_curve
-from tfmat.curves.measured import clean
-from tfmat.curves.measured_tests import MeasuredRecord
-from tfmat.curves.reading import RawCurve
 from tfmat.errors import InputError
+from tfmat.identification.answers import identify
 from tfmat.identification.evaluate import evaluate
 from tfmat.identification.identifier import Identifier
-from tfmat.identification.identify import identify
-from tfmat.identification.networks import read_sidecar
+from tfmat.identification.networks import Calibration, Spread, in_units, read_sidecar
 from tfmat.identification.scores import COVERAGES, coverage
-from tfmat.identification.uncertainty import Calibration, Spread, in_units
 from tfmat.materials import find_law
-from tfmat_tests.curves.files import load_measured_curve
+from tfmat.records.files import example_curve, write_example_curve
+from tfmat.records.measured import clean
+from tfmat.records.reading import RawCurve
+from tfmat.records.record import MeasuredRecord
+from tfmat_tests.records.files import load_measured_curve
 
 
 def _drawn(seed, count=20_000):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.integrate
 
-from tfmat.curves.programmes import find_programmes
 from tfmat.errors import InputError
 from tfmat.materials import History, HistoryLaw, find_law
+from tfmat.records.programmes import find_programmes
 
 NAMES = ("voce_chaboche_1", "voce_chaboche", "voce_chaboche_3")
 # S355J2: A. de Castro e Sousa, Y. Suzuki, D. G. Lignos, Consistency in solving the inverse problem of the

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from tfmat.curves.programmes import find_programmes
 from tfmat.materials import History, HistoryLaw, find_law
+from tfmat.records.programmes import find_programmes
 
 NAMES = ("ramberg_osgood_shear", "ladeveze_shear")
 # G (MPa), a (MPa^(1 - n)), n of nonlinearShear12 in tests/ of github.com/nasa/CompDam_DGD.

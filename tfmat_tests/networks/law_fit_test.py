@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 from tfmat.config import default_config
-from tfmat.curves.records import RecordForm
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
 from tfmat.data.dataset import input_scale
 from tfmat.networks import build_model
 from tfmat.networks.flow import PosteriorFlow
 from tfmat.networks.law_fit import AroundFit, LawFit
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import RecordForm, Simulator
 
 
 def _simulated(count=900, **settings):

@@ -6,8 +6,6 @@ import pytest
 import tensorflow as tf
 
 from tfmat.config import default_config
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
 from tfmat.data.dataset import input_scale
 from tfmat.materials import find_law
 from tfmat.materials.law import History
@@ -21,6 +19,8 @@ from tfmat.networks.plastic_spectrum import (
     _sums,
     numbers_of,
 )
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import Simulator
 
 RATES = 2.0 * 2.0 ** np.arange(10)
 GAINS = 0.5 * 2.0 ** np.arange(7)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tfmat.config import default_config
-from tfmat.curves.records import RecordForm
 from tfmat.errors import InputError
 from tfmat.launch.processes import find_processes
+from tfmat.records.simulation import RecordForm
 from tfmat.scaling.matrix import load_matrix
 from tfmat.scaling.step_times import _Bench, make_variant_backend
 from tfmat.workflow import curve_settings

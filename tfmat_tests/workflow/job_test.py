@@ -5,8 +5,8 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat.config import apply_override, check_config, default_config
-from tfmat.curves.records import RecordForm
 from tfmat.networks import build_model
+from tfmat.records.simulation import RecordForm
 from tfmat.workflow.job import count_parameters
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from benchmarks.rounds import quantity
 from tfmat.console import progress_bar
-from tfmat.curves.example import write_example_curve
 from tfmat.materials import History, find_law
 from tfmat.materials.registry import MONOTONIC_LAWS
+from tfmat.records.files import write_example_curve
 
 # Limits: an answer (processor seconds, MB), help (processor seconds), and a folder of files (seconds).
 ANSWER_S, ANSWER_MB, HELP_S, FILES_S = 1.5, 200.0, 0.35, 15.0

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.rounds import quantity
-from tfmat.curves.settings import CurveSettings
-from tfmat.curves.simulate import Simulator
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import Simulator
 
 # RATE, RATE_OF_RECORDS: curves and records a second that are wanted.
 RATE, RATE_OF_RECORDS = 50_000.0, 20_000.0
@@ -24,7 +24,7 @@ def measure_rate(num_curves: int, rounds: int, workdir: pathlib.Path | None) -> 
     Also records a second of the network for `voce_chaboche` that comes with tfmat.
     """
     import tfmat
-    from tfmat.identification.arrays import opened
+    from tfmat.identification.api import opened
     from tfmat.identification.networks import find_network
 
     where = f"{len(os.sched_getaffinity(0))} processors"

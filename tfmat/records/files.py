@@ -1,0 +1,645 @@
+"""Records from files, from arrays of a caller, and the examples that come with tfmat."""
+
+import collections
+import csv
+import dataclasses
+import os
+import pathlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tfmat.errors import InputError, nearest
+from tfmat.files import atomic_write, make_folder
+from tfmat.materials.law import Array, Law
+from tfmat.materials.registry import is_file
+from tfmat.records.cleaning import CleaningOptions, temperature_of
+from tfmat.records.columns import TEMPERATURE_UNITS, ReadingOptions, value_with_unit
+from tfmat.records.measured import clean, measured_test, wanted_measures
+from tfmat.records.programmes import (
+    PROGRAMMES,
+    Monotonic,
+    Programme,
+    RateAndTemperature,
+    Uniaxial,
+    programme_class,
+)
+from tfmat.records.reading import RawCurve, read_curves
+from tfmat.records.record import MeasuredRecord, MeasuredTest
+from tfmat.records.resampling import CurveTarget
+from tfmat.records.settings import MONOTONIC, CurveSettings
+from tfmat.records.simulation import FLAG, STRAIN, STRESS, RecordForm, fill_tests
+from tfmat.records.tables import axis_unit, find_files, read_bytes, split_header
+
+# --------------------------------------------------------------------------------------------------
+# The files of each test of each material, and the tests that are read from them.
+#
+# curve.csv lab/                                        of a law of one rising loading: curves, a material each
+# uniaxial=UT.txt equibiaxial=ET.txt planar=PS.txt      tests of one material
+# tests.csv                                             a table: file, test, rate, temperature, material
+# example_1.csv example_2.csv                           of a law with one kind of test: a material each
+
+
+TABLE = "tests.csv"
+# Columns of a table, and the settings among them, in 1/s and °C.
+_SETTINGS = ("rate", "temperature")
+_COLUMNS = ("file", "test", "material", *_SETTINGS)
+# Letters of a record's name that is made of its files' names.
+_LONGEST_NAME = 60
+_TRIAL_POINTS = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class TestFile:
+    """A file, which test it is, and what is told of that: `rate` in 1/s, `temperature` in °C."""
+
+    __test__ = False  # no case of pytest's
+
+    test: str
+    path: str
+    settings: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordFiles:
+    """The files of one material's tests; `apart` where each test that they hold is a material of its own."""
+
+    name: str
+    files: tuple[TestFile, ...]
+    apart: bool = False
+
+
+def takes_tests(law: Law | None) -> bool:
+    """Whether a law is identified from tests, and not from a curve of rising strain."""
+    return law is not None and law.tests != (MONOTONIC,)
+
+
+def names_a_test(argument: str) -> bool:
+    """Whether an argument says `test=file`, and is no file itself."""
+    name, equals, _ = argument.partition("=")
+    return (
+        bool(equals) and not os.path.exists(argument) and bool(re.fullmatch(r"[\w./:\\-]+", name))
+    )
+
+
+def _refuse_tests(arguments: Sequence[str], law: Law | None) -> None:
+    """Raises InputError where an argument says `test=file` for a law of one curve of rising strain."""
+    for argument in arguments:
+        if names_a_test(argument) and argument.partition("=")[0] in PROGRAMMES:
+            which = f"law {law.name}" if law else "the network"
+            raise InputError(
+                f"{which} is identified from one curve of rising strain, and {argument} names a test; give the file "
+                "alone, or a law that takes tests, e.g. --law=ogden"
+            )
+
+
+def find_records(arguments: Sequence[str], law: Law | None) -> list[RecordFiles]:
+    """The materials that the arguments mean, in order.
+
+    Args:
+      law: None where a network is of none, which takes one rising loading.
+
+    Raises:
+      InputError: tests and plain files side by side, a test that the law does not answer, a table that is none, or
+        files without a test where the law takes several kinds.
+    """
+    if law is None or not takes_tests(law):
+        _refuse_tests(arguments, law)
+        return [_alone(TestFile(MONOTONIC, path)) for path in find_files(arguments)]
+    named = [argument for argument in arguments if names_a_test(argument)]
+    if named and len(named) < len(arguments):
+        other = next(argument for argument in arguments if argument not in named)
+        raise InputError(
+            f"{other} has no test beside {named[0]}; say which test every file is, TEST=FILE"
+        )
+    if named:
+        pairs = [argument.partition("=")[::2] for argument in named]
+        files = [
+            TestFile(check_test_name(test, law), path)
+            for test, pattern in pairs
+            for path in find_files([pattern])
+        ]
+        return [RecordFiles(_name_of(files), tuple(files))]
+    records: list[RecordFiles] = []
+    plain: list[str] = []
+    for argument in arguments:
+        path = pathlib.Path(argument)
+        table = path / TABLE if path.is_dir() else path
+        if table.is_file() and (table.name == TABLE or _is_table(table)):
+            records += _read_table(table, law)
+        else:
+            plain.append(argument)
+    return records + _of_plain_files(find_files(plain), law)
+
+
+def _of_plain_files(paths: list[str], law: Law) -> list[RecordFiles]:
+    """Files of which nothing is said: a material each, or all tests of one where the law wants several of a kind."""
+    kinds = list(dict.fromkeys(law.tests))
+    if not paths:
+        return []
+    if len(kinds) > 1:
+        example = " ".join(f"{kind}=FILE" for kind in kinds)
+        raise InputError(
+            f"law {law.name} takes several tests of one material; say which file is which, {example}, or give a table "
+            f"{TABLE} with the columns file and test"
+        )
+    files = [TestFile(kinds[0], path) for path in paths]
+    if len(law.tests) > 1:
+        return [RecordFiles(_name_of(files), tuple(files))]
+    return [_alone(file) for file in files]
+
+
+def _alone(file: TestFile) -> RecordFiles:
+    return RecordFiles(pathlib.Path(file.path).stem, (file,), apart=True)
+
+
+def _name_of(files: Sequence[TestFile]) -> str:
+    stems = [pathlib.Path(file.path).stem for file in files]
+    name = "+".join(dict.fromkeys(stems))
+    return name if len(name) <= _LONGEST_NAME else f"{stems[0]} and {len(files) - 1} more"
+
+
+def _is_table(path: pathlib.Path) -> bool:
+    if path.suffix.lower() not in (".csv", ".tsv", ".txt"):
+        return False
+    with path.open("rb") as file:
+        first = file.readline(1000).decode("utf-8-sig", "replace")
+    columns = {cell.strip().strip('"').lower() for cell in re.split("[,;\t]", first)}
+    return "file" in columns and bool(columns & {"test", "material", *_SETTINGS})
+
+
+def _read_table(path: pathlib.Path, law: Law) -> list[RecordFiles]:
+    """The materials of a table of tests; InputError names the line."""
+    text = read_bytes(path).decode("utf-8-sig", "replace")
+    lines = [line for line in text.splitlines() if line.strip(" ,;\t")]
+    if len(lines) < 2:
+        raise InputError(
+            f"{path}: it names no file; a header ({', '.join(_COLUMNS)}) and a row a test"
+        )
+    delimiter = max(",;\t", key=lines[0].count)
+    rows = list(csv.reader(lines, delimiter=delimiter, skipinitialspace=True))
+    # `temperature [K]`
+    split = [split_header(cell, lambda unit: unit.lower() in TEMPERATURE_UNITS) for cell in rows[0]]
+    header = [name.strip().lower() for name, _ in split]
+    for name in header:
+        if name not in _COLUMNS:
+            raise InputError(
+                f"{path}: a table of tests has no column '{name}'{nearest(name, _COLUMNS)}"
+            )
+    kinds = list(dict.fromkeys(law.tests))
+    if "file" not in header or ("test" not in header and len(kinds) > 1):
+        missing = "file" if "file" not in header else "test"
+        raise InputError(f"{path}: a table of tests needs a column '{missing}'")
+    materials: dict[str, list[TestFile]] = {}
+    for number, cells in enumerate(rows[1:], start=2):
+        filled = [cell.strip() for cell in cells]
+        filled = [
+            f"{cell} {unit}" if cell and unit else cell
+            for cell, (_, unit) in zip(filled, split, strict=False)
+        ]
+        row = dict(zip(header, filled, strict=False))
+        try:
+            if not row.get("file"):
+                raise InputError("no file")
+            file = TestFile(
+                check_test_name(row.get("test") or (kinds[0] if len(kinds) == 1 else ""), law),
+                str(path.parent / row["file"]),
+                {name: _number(name, row[name]) for name in _SETTINGS if row.get(name)},
+            )
+        except InputError as error:
+            raise InputError(f"{path}: row {number}: {error}") from error
+        materials.setdefault(row.get("material") or "", []).append(file)
+    own = path.parent.name if path.name == TABLE and path.parent.name else path.stem
+    return [RecordFiles(name or own, tuple(files)) for name, files in materials.items()]
+
+
+def _number(name: str, text: str) -> float:
+    number = text.replace(",", ".")
+    try:
+        # `293 K`, `20 °C`; a bare number is in °C.
+        has_unit = name == "temperature" and bool(re.search(r"[^\d.eE+-]", number))
+        said = value_with_unit(name, number, "") if has_unit else number
+        value = temperature_of(said)[0] if has_unit else float(said)
+    except ValueError:
+        value = np.nan
+    if not np.isfinite(value) or (name == "rate" and value <= 0):
+        unit = (
+            "a positive number in 1/s"
+            if name == "rate"
+            else "a number in °C, or one with its unit, 293 K"
+        )
+        raise InputError(f"{name} is '{text}'; give {unit}")
+    return value
+
+
+def check_test_name(test: str, law: Law) -> str:
+    """The name of a test that the law answers; InputError otherwise."""
+    if not is_file(test) and test not in PROGRAMMES:
+        answered = [name for name, kind in PROGRAMMES.items() if refusal(kind(), law) is None]
+        hint = nearest(test, answered)
+        own = [name for name in dict.fromkeys(law.tests) if name in answered]
+        hint = hint if "did you mean" in hint else f"; law {law.name} takes {', '.join(own)}"
+        raise InputError(f"there is no test '{test}'{hint}" if test else f"no test is named{hint}")
+    why = refusal(programme_class(test)(), law)
+    if why is not None:
+        takes = ", ".join(dict.fromkeys(law.tests))
+        raise InputError(f"law {law.name} does not answer a test {test} ({why}); it takes {takes}")
+    return test
+
+
+def refusal(programme: Programme, law: Law) -> str | None:
+    """Why a law does not answer a programme; None where it does."""
+    if isinstance(programme, Monotonic) or not takes_tests(law):
+        both = isinstance(programme, Monotonic) and not takes_tests(law)
+        return None if both else "it is identified from one curve of rising strain"
+    if programme.mode not in law.modes:
+        return f"it answers {' and '.join(law.modes)} tests, and this is {programme.mode}"
+    if programme.name in PROGRAMMES and programme.name not in law.tests:
+        # Other tests of what the law's own ones tell: compression beside tension, all that is told over time.
+        told = {name for own in law.tests for name in programme_class(own).channels}
+        beside = programme.name == "compression" and "uniaxial" in law.tests
+        if not beside and not (programme.channels and told.issuperset(programme.channels)):
+            unknown = [name for name in programme.channels if name not in told]
+            return (
+                f"it knows no {' and no '.join(unknown)}" if unknown else "it is tested otherwise"
+            )
+    random = np.random.default_rng(0)
+    parameters = law.from_labels(np.full((1, len(law.identified)), 0.5))
+    try:
+        with np.errstate(all="ignore"):
+            law.respond(programme.draw(random, 1, _TRIAL_POINTS), parameters)
+    except InputError as error:
+        return str(error)
+    except Exception as error:  # a user's own law may fail in any way on what it does not know
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def load_records(
+    records: Sequence[RecordFiles],
+    target: CurveTarget,
+    options: ReadingOptions | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    cleaning: CleaningOptions | None = None,
+) -> tuple[list[MeasuredRecord], list[InputError]]:
+    """Reads every test, and goes on after a bad one, so that a user sees all of them at once.
+
+    Args:
+      target: the law's form of curves; of one that takes tests its law alone counts.
+      progress: called with (done, total) after each file.
+
+    Returns:
+      The records whose files are all good, and one error, a line that names the file, for each bad file. Rising
+      loadings that would have the same name, from different folders, are called by their paths.
+    """
+    found: list[MeasuredRecord] = []
+    paths: dict[int, str] = {}
+    errors: list[InputError] = []
+    total = sum(len(record.files) for record in records)
+    done = 0
+    for record in records:
+        tests: list[MeasuredTest] = []
+        bad = len(errors)
+        for file in record.files:
+            try:
+                tests += load_test(file, target, options, cleaning)
+            except InputError as error:
+                errors.append(error)
+            done += 1
+            if progress:
+                progress(done, total)
+        if len(errors) == bad and record.apart:
+            paths |= {len(found) + i: record.files[0].path for i in range(len(tests))}
+            found += [MeasuredRecord(test.curve.name, [test]) for test in tests]
+        elif len(errors) == bad:
+            found.append(MeasuredRecord(record.name, tests))
+    names = collections.Counter(record.name for record in found)
+    for i, path in paths.items():
+        if names[found[i].name] > 1:
+            found[i].name = f"{path}{found[i].name.removeprefix(pathlib.Path(path).stem)}"
+    return found, errors
+
+
+def load_test(
+    file: TestFile,
+    target: CurveTarget,
+    options: ReadingOptions | None = None,
+    cleaning: CleaningOptions | None = None,
+) -> list[MeasuredTest]:
+    """The tests of one file, one a specimen; InputError, one line that names the file, for what cannot be one."""
+    is_curve = file.test == MONOTONIC
+    programme = Monotonic() if is_curve else programme_class(file.test)()
+    tests = []
+    raws = read_curves(
+        file.path,
+        options,
+        wanted_measures(target),
+        of_test=not is_curve,
+        needs_time="time" in programme.channels,
+        # Other tests turn, or are held, and come back to zero.
+        one_loading=isinstance(programme, Monotonic | Uniaxial | RateAndTemperature),
+    )
+    for raw in raws:
+        try:
+            if is_curve:
+                tests.append(MeasuredTest(programme, clean(raw, target, cleaning)))
+                continue
+            assert target.law is not None
+            tests.append(measured_test(raw, programme, target.law, file.settings, cleaning))
+        except InputError as error:
+            of = f"curve '{raw.name}': " if len(raws) > 1 else ""
+            raise InputError(f"{file.path}: {of}{error}") from error
+    return tests
+
+
+# --------------------------------------------------------------------------------------------------
+# Tests of one material as a caller of Python gives them: arrays or files, by the names of the tests.
+
+
+_CHANNELS = ("strain", "stress", "time", "rate", "temperature")
+
+
+def measured_records(
+    given: Any,
+    stress: Any,
+    law: Law,
+    reading: ReadingOptions,
+    cleaning: CleaningOptions,
+) -> list[MeasuredRecord]:
+    """The records of tests that `tfmat.identify` was given by name, or as arrays; InputError for what is none."""
+    if not takes_tests(law):
+        raise InputError(
+            f"law {law.name} is identified from one curve of rising strain; give strain and stress, or a law "
+            "that takes tests, e.g. ogden"
+        )
+    if isinstance(given, Mapping):
+        tests = [
+            test
+            for name, each in given.items()
+            for one in _several(each)
+            for test in _tests(str(name), one, law, reading, cleaning)
+        ]
+        if not tests:
+            raise InputError("no test given")
+        return [MeasuredRecord("+".join(dict.fromkeys(test.curve.name for test in tests)), tests)]
+    if stress is not None:
+        if len(set(law.tests)) > 1:
+            raise InputError(
+                f"law {law.name} takes several tests of one material; name them, "
+                f"tfmat.identify({{'{law.tests[0]}': (strain, stress), ...}})"
+            )
+        tests = _tests(law.tests[0], (given, stress), law, reading, cleaning)
+        return [MeasuredRecord(tests[0].curve.name, tests)]
+    return records_of_files(given, CurveTarget.of_tests(law), law, reading, cleaning)
+
+
+def records_of_files(
+    given: Any,
+    target: CurveTarget,
+    law: Law | None,
+    reading: ReadingOptions,
+    cleaning: CleaningOptions,
+) -> list[MeasuredRecord]:
+    """The records of one or several files, folders or patterns; InputError names all that cannot be read."""
+    paths = [given] if isinstance(given, str | os.PathLike) else list(given)
+    if not all(isinstance(path, str | os.PathLike) for path in paths):
+        raise InputError("strains need their stresses: tfmat.identify(strain, stress)")
+    records, errors = load_records(
+        find_records([os.fspath(path) for path in paths], law), target, reading, cleaning=cleaning
+    )
+    if errors:
+        raise InputError("; ".join(map(str, errors)))
+    return records
+
+
+def _several(given: Any) -> Sequence[Any]:
+    """The tests of one name: a list holds several, everything else is one."""
+    return given if isinstance(given, list) else [given]
+
+
+def _tests(
+    name: str, given: Any, law: Law, reading: ReadingOptions, cleaning: CleaningOptions
+) -> list[MeasuredTest]:
+    check_test_name(name, law)
+    if isinstance(given, str | os.PathLike):
+        file = TestFile(name, os.fspath(given))
+        return load_test(file, CurveTarget.of_tests(law), reading, cleaning)
+    if isinstance(given, Mapping):
+        for key in given:
+            if key not in _CHANNELS:
+                raise InputError(
+                    f"test {name} has no channel '{key}'{nearest(str(key), _CHANNELS)}"
+                )
+        channels = dict(given)
+    else:
+        channels = dict(zip(("strain", "stress", "time"), given, strict=False))
+    if not {"strain", "stress"} <= set(channels):
+        raise InputError(f"test {name} needs its strain and its stress, [points] each")
+    try:
+        raw = RawCurve(
+            name=name,
+            strain=_plain("strain", channels["strain"], reading.strain_unit),
+            stress_mpa=_plain("stress", channels["stress"], reading.stress_unit),
+            strain_measure=reading.strain_measure,  # type: ignore[arg-type]
+            stress_measure=reading.stress_measure,  # type: ignore[arg-type]
+            shear_strain=reading.shear_strain,  # type: ignore[arg-type]
+            steps=(f"took {len(channels['strain'])} points of arrays",),
+            assumed=() if reading.strain_unit else ("strain in mm/mm",),
+            sure_units=reading.given_units,
+            time=None if channels.get("time") is None else _plain("time", channels["time"], None),
+        )
+        lengths = {
+            len(raw.strain),
+            len(raw.stress_mpa),
+            *([] if raw.time is None else [len(raw.time)]),
+        }
+        if len(lengths) > 1:
+            raise InputError(
+                f"its arrays have {' and '.join(map(str, sorted(lengths)))} points; give as many of each"
+            )
+        settings = {
+            key: float(channels[key])
+            for key in ("rate", "temperature")
+            if channels.get(key) is not None
+        }
+        return [measured_test(raw, programme_class(name)(), law, settings, cleaning)]
+    except InputError as error:
+        raise InputError(f"test {name}: {error}") from error
+
+
+def _plain(axis: str, values: Any, unit: str | None) -> Array:
+    """One channel as finite float64 [points], in plain strain, MPa or s."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiu" or array.ndim != 1:
+        raise InputError(
+            f"{axis} has type {array.dtype} and shape {array.shape}; give numbers [points]"
+        )
+    if not np.isfinite(array).all():
+        raise InputError(f"{axis} holds NaN or infinity")
+    array = array.astype(np.float64)
+    if unit is None:
+        return array
+    known = axis_unit(unit, axis)  # type: ignore[arg-type]
+    if known.quantity != axis:
+        raise InputError(f"--{axis}_unit={unit} is no unit of {axis}; convert the array first")
+    return np.asarray(array * known.factor - (1.0 if known.name == "stretch" else 0.0))
+
+
+# --------------------------------------------------------------------------------------------------
+# Curves and tests to try the program on: those that are shipped, and simulated on the spot for any other law.
+
+
+# Where the settings of an example's test stand in their ranges, 0-1: large strains, many cycles.
+_HIGH = 0.7
+_FOLDER = pathlib.Path(__file__).resolve().parent.parent / "examples"
+
+
+def example_curve(law_name: str) -> pathlib.Path | None:
+    """The CSV file that is shipped for a law, or None. README.md beside it says how each was made."""
+    return next(iter(sorted(_FOLDER.glob(f"{law_name}_simulated_*.csv"))), None)
+
+
+def write_example_curve(
+    law: Law,
+    path: str | os.PathLike,
+    *,
+    parameters: Mapping[str, float] | None = None,
+    max_strain: float | None = None,
+    noise_mpa: float | None = None,
+    num_points: int = 150,
+    seed: int = 0,
+) -> pathlib.Path:
+    """Simulates one noisy curve, as a testing machine might have exported it, into a CSV file.
+
+    Args:
+      parameters: values in the parameters' units; those not named stand in the middle of their range, on its scale.
+      max_strain: end of the curve; by default the middle of the law's own range, or before it where a law with a
+        strength cut-off exceeds the middle of its range of strengths, or a tension specimen would neck.
+      noise_mpa: standard deviation of the stress noise; by default the law's own.
+
+    Returns:
+      `path`.
+    """
+    values = _values(law, parameters or {})
+    random = np.random.default_rng(seed)
+    end = float(np.mean(law.max_strain)) if max_strain is None else max_strain
+    # Unevenly spaced, as a machine that samples in time and does not run at constant speed.
+    share = np.cumsum(random.uniform(0.4, 1.6, num_points))
+    strain = end * (share / share[-1]) ** law.strain_spacing
+    stress = law.stress(strain[None], np.array([values]))[0]
+    if law.strength_mpa is not None and max_strain is None:
+        unbroken = stress <= np.mean(law.strength_mpa)
+        strain, stress = strain[unbroken], stress[unbroken]
+    if law.stress_measure == "true" and max_strain is None:
+        # A specimen necks where stress over stretch, the load, has its maximum; the record of a test ends there.
+        before = np.arange(len(strain)) <= int((stress * np.exp(-strain)).argmax())
+        strain, stress = strain[before], stress[before]
+    stress = stress + random.normal(
+        0.0, law.noise_mpa if noise_mpa is None else noise_mpa, len(stress)
+    )
+    rows = ((f"{e:.6g}", f"{s:.5g}") for e, s in zip(strain, stress, strict=True))
+    return _write(path, _header(law), rows)
+
+
+def write_example_tests(
+    settings: CurveSettings, folder: str | os.PathLike, *, seed: int = 0
+) -> pathlib.Path:
+    """Simulates one record of tests, all of them there, into a folder of CSV files with a table of tests.
+
+    The law's parameters stand in the middle of their ranges, on their scales, those of like terms (C1, C2) spread over
+    theirs; noise and all that no setting says is drawn as for training.
+
+    Returns:
+      `folder`.
+    """
+    settings = dataclasses.replace(settings.resolved(), missing_tests=0.0)
+    law, form = settings.build_law(), RecordForm.of(settings)
+    form = dataclasses.replace(form, programmes=_telling(form.programmes, seed))
+    labels = _middle(law)
+    limits = settings.strength_mpa
+    features = np.zeros((1, *form.shape), np.float32)
+    fill_tests(
+        settings,
+        form,
+        lambda stream: np.random.default_rng([seed, stream]),
+        lambda history: law.respond(history, law.from_labels(labels)),
+        None if limits is None else np.array([np.mean(limits)]),
+        features,
+    )
+    folder = make_folder(folder)
+    table = []
+    for test, (spec, programme) in enumerate(zip(settings.tests, form.programmes, strict=True)):
+        points = features[0, form.part(test)].astype(np.float64)
+        points = points[points[:, FLAG] == 0.0]
+        names = {name: form.channels.index(name) for name in programme.channels}
+        timed = [names["time"]] if "time" in names else []
+        header = [*_header(law), *(["time [s]"] if timed else [])]
+        name = f"{test + 1}_{programme.name}.csv"
+        rows = ([f"{value:.6g}" for value in row] for row in points[:, [STRAIN, STRESS, *timed]])
+        _write(folder / name, header, rows)
+        told = [
+            f"{points[0, names[key]]:.6g}" if key in names else ""
+            for key in ("rate", "temperature")
+        ]
+        table.append([name, spec, *told])
+    return _write(folder / TABLE, ["file", "test", "rate", "temperature"], table).parent
+
+
+def _telling(programmes: Sequence[Programme], seed: int) -> tuple[Programme, ...]:
+    """The same tests, each with one value of every setting: high in its range, or spread over it among equal tests."""
+    random, found = np.random.default_rng(seed), list(programmes)
+    kinds = [programme.name for programme in programmes]
+    for kind in dict.fromkeys(kinds):
+        alike = [i for i, name in enumerate(kinds) if name == kind]
+        places = (np.arange(len(alike)) + 0.5) / len(alike) if len(alike) > 1 else np.array([_HIGH])
+        for setting in programmes[alike[0]].settings:
+            for i, place in zip(alike, random.permutation(places), strict=True):
+                value = (
+                    float(setting.from_unit_interval(place))
+                    if setting.low < setting.high
+                    else setting.low
+                )
+                of_others = {s.name: (s.low, s.high) for s in found[i].settings}
+                found[i] = type(found[i])({**of_others, setting.name: (value, value)})
+    return tuple(found)
+
+
+def _middle(law: Law) -> Array:
+    """Labels [1, identified] in the middle of the ranges; those of numbered parameters spread over theirs."""
+    names = [parameter.name.rstrip("0123456789") for parameter in law.identified]
+    counts = collections.Counter(names)
+    seen: collections.Counter[str] = collections.Counter()
+    labels = []
+    for name in names:
+        seen[name] += 1
+        labels.append(1.0 - seen[name] / (counts[name] + 1))
+    return law.sorted_labels(np.array([labels]))
+
+
+def _header(law: Law) -> list[str]:
+    kind = {"engineering shear": "shear"}.get(law.strain_measure, law.strain_measure)
+    return [f"{kind}_strain [-]", f"{law.stress_measure}_stress [MPa]"]
+
+
+def _write(
+    path: str | os.PathLike, header: Sequence[str], rows: Iterable[Sequence[str]]
+) -> pathlib.Path:
+    with atomic_write(path, "w") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+    return pathlib.Path(path)
+
+
+def _values(law: Law, given: Mapping[str, float]) -> list[float]:
+    """A value for every parameter of the law: given, fixed, or the middle of its range."""
+    known = [parameter.name for parameter in law.parameters]
+    for name in given:
+        if name not in known:
+            raise InputError(f"law {law.name} has no parameter '{name}'{nearest(name, known)}")
+    middle = [
+        p.fixed if p.fixed is not None else float(p.from_unit_interval(0.5)) for p in law.parameters
+    ]
+    return [given.get(name, value) for name, value in zip(known, middle, strict=True)]

@@ -1,0 +1,1153 @@
+"""An exported file as a table: its rows of cells, names and units, numbers as laboratories write them."""
+
+import csv
+import dataclasses
+import functools
+import glob
+import io
+import itertools
+import os
+import pathlib
+import re
+import unicodedata
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from tfmat.errors import InputError, nearest
+from tfmat.files import literal
+
+# --------------------------------------------------------------------------------------------------
+# Numbers and units as laboratories write them, and the factor of each unit to plain strain, MPa, N or mm.
+
+
+# A text table holds strings; a sheet's own numbers are numbers already.
+Cell = str | float
+DecimalMark = Literal[".", ","]
+
+# Signs and separators of thousands that are never a decimal mark.
+_CHARACTERS = {ord(c): None for c in "\u00a0\u202f\u2009'’"} | {ord("−"): "-"}
+# Every expression here is linear in the length of a cell: no character can be matched in two places.
+_NUMBER = re.compile(r"[+-]?[.,]*\d[\d.,]*([eEdD][+-]?\d+)?")
+_GROUPED_POINTS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+(,\d*)?([eE][+-]?\d+)?")
+_GROUPED_COMMAS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?([eE][+-]?\d+)?")
+Quantity = Literal["strain", "stress", "load", "displacement"]
+
+_POUND_FORCE = 4.4482216152605  # N
+_KILOPOND = 9.80665  # N, a kilogram-force
+_INCH = 25.4  # mm
+
+# A unit of stress may also be any load over any area, and a unit of strain any length over any length.
+STRAIN_UNITS: dict[str, float] = {
+    "-": 1.0,
+    "%": 1e-2,
+    "‰": 1e-3,
+    "mm/mm": 1.0,
+    "microstrain": 1e-6,
+    "stretch": 1.0,  # and 1 is taken off: see `read_strain`
+}
+STRESS_UNITS: dict[str, float] = {
+    "MPa": 1.0,
+    "GPa": 1e3,
+    "kPa": 1e-3,
+    "Pa": 1e-6,
+    "psi": _POUND_FORCE / _INCH**2,
+    "ksi": 1e3 * _POUND_FORCE / _INCH**2,
+    "Msi": 1e6 * _POUND_FORCE / _INCH**2,
+    "tsi": 2240 * _POUND_FORCE / _INCH**2,  # long tons
+    "bar": 0.1,
+    "atm": 0.101325,
+    "N/mm2": 1.0,
+    "kgf/mm2": _KILOPOND,
+    "kgf/cm2": _KILOPOND / 100,
+}
+LOAD_UNITS: dict[str, float] = {
+    "N": 1.0,
+    "kN": 1e3,
+    "daN": 10.0,
+    "cN": 1e-2,
+    "MN": 1e6,
+    "mN": 1e-3,
+    "lbf": _POUND_FORCE,
+    "kip": 1e3 * _POUND_FORCE,
+    "kgf": _KILOPOND,
+    "gf": 1e-3 * _KILOPOND,
+    "tf": 1e3 * _KILOPOND,
+    "dyn": 1e-5,
+}
+DISPLACEMENT_UNITS: dict[str, float] = {
+    "mm": 1.0,
+    "um": 1e-3,
+    "nm": 1e-6,
+    "cm": 10.0,
+    "m": 1e3,
+    "in": _INCH,
+    "mil": _INCH / 1e3,
+}
+AREA_UNITS: dict[str, float] = {"mm2": 1.0, "cm2": 100.0, "m2": 1e6, "in2": _INCH**2}
+UNITS: dict[Quantity, dict[str, float]] = {
+    "strain": STRAIN_UNITS,
+    "stress": STRESS_UNITS,
+    "load": LOAD_UNITS,
+    "displacement": DISPLACEMENT_UNITS,
+}
+
+# Lower-case spellings found in headers, besides the names above, as `_spelling` leaves them.
+_SPELLINGS = {
+    **dict.fromkeys(("percent", "pct", "prozent", "pourcent", "%strain", "10-2", "%el"), "%"),
+    **dict.fromkeys(("permille", "permil", "promille", "0/00", "millistrain", "mstrain"), "‰"),
+    **dict.fromkeys(("10-3", "1e-3", "x10-3", "*10-3"), "‰"),
+    **dict.fromkeys(
+        ("", "1", "strain", "ratio", "fraction", "frac", "unitless", "dimensionless", "none", "--"),
+        "-",
+    ),
+    **dict.fromkeys(("mmmm", "inin"), "mm/mm"),
+    **dict.fromkeys(("ue", "um/m", "ustrain", "ustr", "microepsilon", "ppm"), "microstrain"),
+    **dict.fromkeys(("10-6", "1e-6", "x10-6", "*10-6"), "microstrain"),
+    **dict.fromkeys(("lb", "lbs", "pound", "pounds", "poundforce", "lb-f"), "lbf"),
+    **dict.fromkeys(("kips", "klbf", "klb"), "kip"),
+    **dict.fromkeys(("newton", "newtons"), "N"),
+    **dict.fromkeys(("kilonewton", "kilonewtons"), "kN"),
+    **dict.fromkeys(("kg", "kp", "kg-f", "kgs"), "kgf"),
+    **dict.fromkeys(("dyne", "dynes"), "dyn"),
+    **dict.fromkeys(("inch", "inches", '"', "zoll", "pouces"), "in"),
+    **dict.fromkeys(("micron", "microns"), "um"),
+    **dict.fromkeys(("mils", "thou"), "mil"),
+    **dict.fromkeys(("millimeter", "millimeters", "millimetre", "millimetres"), "mm"),
+    **dict.fromkeys(("megapascal", "megapascals"), "MPa"),
+    **dict.fromkeys(("sqmm", "mmsq"), "mm2"),
+    **dict.fromkeys(("sqcm", "cmsq"), "cm2"),
+    **dict.fromkeys(("sqin", "insq"), "in2"),
+}
+# Letters of a unit that are written in several ways.
+_UNIT_LETTERS = {ord("μ"): "u", ord("ε"): "e", ord("ɛ"): "e", ord("ϵ"): "e", ord("−"): "-"} | {
+    ord("×"): "x",
+    ord("∗"): "*",
+}
+# No unit is longer, in letters.
+_LONGEST_UNIT = 24
+# A longer cell is no column's name and unit, in letters; the search for a unit grows with its square.
+LONGEST_HEADER = 250
+# Words that name a unit in brackets, and something else in a row of words.
+_NO_BARE_UNIT = {"", "1", "-", "--", "strain", "ratio", "fraction", "frac", "none", "stretch"}
+# Words that say in brackets what a column is, and not its unit: `Ext.1(Strain)`.
+NAMES_IN_BRACKETS = {"strain", "stretch"}
+# Units that are ordinary words or a specimen's letter where no name stands before them.
+_UNIT_AT_END_ONLY = {"in", "m", "n", '"'}
+# A unit has up to so many words: `N / mm²`, `lb per sq in`.
+_MOST_UNIT_WORDS = 4
+
+
+def word_set(words: str) -> set[str]:
+    """The words of a text, plain, as headers are searched for them."""
+    return set(plain(words).split())
+
+
+def plain(text: str) -> str:
+    """A text without case, accents and forms of letters, so that two spellings of one word are the same."""
+    decomposed = unicodedata.normalize("NFKD", text.strip().casefold())
+    return "".join(c for c in decomposed if not unicodedata.combining(c))
+
+
+_BRACKETS = re.compile(r"[\[({<（［]([^\[\](){}<>（）［］]*)[\])}>）］]")
+
+
+def looks_like_a_number(cell: Cell) -> bool:
+    """Whether a cell is a number in any notation (NaN and infinity are: they are refused later, by line)."""
+    if not isinstance(cell, str):
+        return True
+    try:
+        # By far the most cells.
+        float("" if "_" in cell else cell)
+        return True
+    except ValueError:
+        text = _plain(cell)
+    return bool(_NUMBER.fullmatch(text)) or text.lower().lstrip("+-") in ("nan", "inf", "infinity")
+
+
+def decimal_mark(cells: Iterable[Cell]) -> DecimalMark:
+    """The decimal mark of a file, from all its cells; a point where nothing says otherwise.
+
+    Raises:
+      InputError: the cells contradict each other, or could be read in two ways (`1,234`).
+    """
+    seen: dict[str, str] = {}
+    doubtful = ""
+    for cell in cells:
+        if not isinstance(cell, str) or ("," not in cell and "." not in cell):
+            continue
+        text = _plain(cell)
+        if "," not in text:
+            grouped = _GROUPED_POINTS.fullmatch(text)
+            if text.count(".") > 1 and grouped:
+                seen.setdefault(",", cell)
+            elif not grouped:
+                seen.setdefault(".", cell)
+        elif "." in text:
+            seen.setdefault("," if text.rindex(",") > text.rindex(".") else ".", cell)
+        elif text.count(",") > 1:
+            seen.setdefault(".", cell)
+        elif _GROUPED_COMMAS.fullmatch(text) and not re.match(r"[+-]?0", text):
+            doubtful = doubtful or cell
+        else:
+            seen.setdefault(",", cell)
+    if len(seen) == 2:
+        raise InputError(
+            f"it mixes decimal points ('{seen['.'].strip()}') and commas ('{seen[','].strip()}'); say which holds "
+            "with --decimal=point or --decimal=comma"
+        )
+    if doubtful and not seen:
+        raise InputError(
+            f"'{doubtful.strip()}' may be a decimal comma or a separator of thousands; say --decimal=comma or "
+            "--decimal=point"
+        )
+    return "," if "," in seen else "."
+
+
+def number(cell: Cell, mark: DecimalMark) -> float | None:
+    """The value of a cell, or None where it is no number with this decimal mark."""
+    if not isinstance(cell, str):
+        return float(cell)
+    try:
+        # By far the most cells.
+        if "," not in cell and mark == "." and "_" not in cell:
+            return float(cell)
+    except ValueError:
+        pass
+    text = _plain(cell)
+    if mark == ",":
+        if "." in text and not _GROUPED_POINTS.fullmatch(text):
+            return None
+        text = text.replace(".", "").replace(",", ".")
+    elif "," in text:
+        if not _GROUPED_COMMAS.fullmatch(text):
+            return None
+        text = text.replace(",", "")
+    try:
+        return None if "_" in text else float(re.sub("[dD](?=[+-]?\\d+$)", "e", text))
+    except ValueError:
+        return None
+
+
+def _plain(cell: str) -> str:
+    text = cell.strip().translate(_CHARACTERS)
+    return re.sub(r"(?<=\d) (?=\d{3})", "", text) if " " in text else text
+
+
+class Unit(NamedTuple):
+    """A known unit: what it measures, its name here, and its factor to -, MPa, N or mm."""
+
+    quantity: Quantity
+    name: str
+    factor: float
+
+
+@functools.lru_cache(maxsize=4096)
+def find_unit(text: str) -> Unit | None:
+    """The unit that `text` is a spelling of, or None. Upper and lower case are the same but for mN and MN."""
+    if len(text) > _LONGEST_UNIT:
+        return None
+    spelling = _spelling(text)
+    for quantity, units in UNITS.items():
+        name = _name_in(units, spelling)
+        if name is not None:
+            return Unit(quantity, name, units[name])
+    above, _, below = (
+        re.sub(r"(mm|cm|m|in)-2$", r"/\g<1>2", spelling).replace("per", "/").partition("/")
+    )
+    for quantity, units, over in (
+        ("stress", LOAD_UNITS, AREA_UNITS),
+        ("strain", DISPLACEMENT_UNITS, DISPLACEMENT_UNITS),
+    ):
+        names = _name_in(units, above), _name_in(over, below)
+        if names[0] is not None and names[1] is not None:
+            factor = units[names[0]] / over[names[1]]
+            return Unit(quantity, "/".join(names), factor)  # type: ignore[arg-type]
+    return None
+
+
+def find_size(text: str, units: Mapping[str, float]) -> float | None:
+    """The factor of a unit of length or area, or None."""
+    name = _name_in(units, _spelling(text))
+    return None if name is None else units[name]
+
+
+def _spelling(text: str) -> str:
+    """A unit without blanks, powers' signs and forms of letters: `N / mm²` and `N/mm^2` are `N/mm2`."""
+    text = unicodedata.normalize("NFKC", text).strip().strip("[](){}<>").translate(_UNIT_LETTERS)
+    return re.sub(r"[\s^.·_]|\*\*", "", text)
+
+
+def _name_in(units: Mapping[str, float], spelling: str) -> str | None:
+    spelling = _SPELLINGS.get(spelling.lower(), spelling)
+    if spelling in units:
+        return spelling
+    alike = [name for name in units if name.lower() == spelling.lower()]
+    return alike[0] if len(alike) == 1 else None
+
+
+def axis_unit(text: str, axis: Literal["strain", "stress"], column: str | None = None) -> Unit:
+    """The unit of a strain axis (a strain or a displacement) or stress axis (a stress or a load).
+
+    Args:
+      column: the header that says so; None where the user does, who may have mistyped.
+
+    Raises:
+      InputError: it is unknown, or one of the other axis.
+    """
+    quantities: tuple[Quantity, ...] = (
+        ("strain", "displacement") if axis == "strain" else ("stress", "load")
+    )
+    unit = find_unit(text)
+    if unit is None or unit.quantity not in quantities:
+        text = text if len(text) <= _LONGEST_UNIT else f"{text[:_LONGEST_UNIT]}…"
+        valid = [name for quantity in quantities for name in UNITS[quantity]]
+        if column is not None:
+            # The most similar unit would be another one, with another factor.
+            raise InputError(
+                f"unknown {axis} unit '{text}' in column '{column}'; if it is none, or if you convert the column, say "
+                f"its unit with --{axis}_unit (valid: {', '.join(valid)})"
+            )
+        hint = nearest(text, valid)
+        if "did you mean" in hint:
+            hint += f" (valid: {', '.join(valid)})"
+        raise InputError(f"unknown {axis} unit '{text}'{hint}; set it with --{axis}_unit")
+    return unit
+
+
+def split_header(
+    header: str, is_unit: Callable[[str], object] = find_unit
+) -> tuple[str, str | None]:
+    """Splits a column's header into name and unit: `stress [ksi]`, `strain_%`, `σ / MPa`, `Kraft in kN`, `% strain`.
+
+    The unit is as the user wrote it, or None where no known one is named.
+    """
+    header = " ".join(header.split())
+    if len(header) > LONGEST_HEADER:
+        return header, None
+    if "strain" in header.lower() and header.lower() not in _NO_BARE_UNIT and is_unit(header):
+        return header, header  # `Microstrain`
+    for brackets in reversed(list(_BRACKETS.finditer(header))):
+        content = brackets[1].strip()
+        name = " ".join((header[: brackets.start()] + header[brackets.end() :]).split())
+        if name and content.lower() not in NAMES_IN_BRACKETS and is_unit(content):
+            return name, content
+    words = [part for word in re.split(r"[\s_,;:]+", header) for part in _halves(word, is_unit)]
+    for end in range(len(words), 0, -1):
+        for start in range(max(0, end - _MOST_UNIT_WORDS), end):
+            text = " ".join(words[start:end]).strip("/ ")
+            rest = words[:start] + words[end:]
+            is_last = start > 0 and end == len(words)
+            if (
+                not [word for word in rest if word.strip("/-")]
+                or text.lower() in _NO_BARE_UNIT
+                or (text.lower() in _UNIT_AT_END_ONLY and not is_last)
+                or re.search(r"[\[\](){}<>]", text)
+                or not is_unit(text)
+            ):
+                continue
+            if not is_last:
+                return " ".join(word for word in rest if word.strip("/-")), text
+            # Underscores and signs inside of the name stay.
+            name = header[: header.rfind(text.split()[0])].rstrip(" _,;:/-")
+            return name.removesuffix(" in").rstrip(), text
+    return header, None
+
+
+def _halves(word: str, is_unit: Callable[[str], object]) -> list[str]:
+    """`σ/MPa`, `Strain-%`, `Strain%` and `%strain` as name and unit; any other word alone."""
+    for sign in "%‰":
+        if len(word) > 1 and word.endswith(sign):
+            return [word[:-1], sign]
+        if len(word) > 1 and word.startswith(sign):
+            return [sign, word[1:]]
+    for sign in "/-":
+        name, _, unit = word.partition(sign)
+        if name and unit and not is_unit(word) and is_unit(unit):
+            return [name, unit]
+    return [word] if word else []
+
+
+# --------------------------------------------------------------------------------------------------
+# The files that hold curves: which are meant, and each as rows of cells, whatever its encoding, delimiter or form.
+#
+# Text is split by the standard library's csv: pandas does not say in which line a word stands among the numbers, and
+# wants to know place, delimiter and decimal mark beforehand. Workbooks are read by openpyxl, row by row.
+
+
+# Files inside a folder that are taken for curves.
+CURVE_FILES = (".csv", ".tsv", ".txt", ".dat", ".asc", ".xlsx", ".xlsm")
+Row = tuple[int, list[Cell]]
+
+DELIMITERS = {"\t": "tab", ";": "semicolon", " ": "whitespace", ",": "comma"}
+# Lines that the delimiter is found from.
+_SAMPLE = 300
+# _LAST_NAMES: lines in which names with line breaks are looked for.
+_LAST_NAMES = 49
+# _MOST_BREAKS: line breaks inside the quotes of one line of names.
+_MOST_BREAKS = 12
+# _OPENS: a cell's quote that its line does not close; other quotes stand for inches.
+_OPENS = re.compile(r"(?:^|[,;\t])\s*\"[^\"]*$")
+# _JAPANESE: names of columns that no other text shows when it is read as Shift-JIS.
+_JAPANESE = ("応力", "ひずみ", "荷重", "試験力", "変位", "ストローク", "時間")
+# _LARGEST_FILE: bytes of a file, and of a workbook unpacked; more is no record of a test, and fills the memory.
+_LARGEST_FILE = 200_000_000
+# _LONGEST_LINE: letters of a line; some thousand columns have fewer.
+_LONGEST_LINE = 200_000
+# _LONGEST_CELL: letters of a cell; a spreadsheet's own limit.
+_LONGEST_CELL = 32_767
+# _MOST_CELLS: cells of a sheet that hold something; a hundred columns of a hundred thousand rows have as many.
+_MOST_CELLS = 10_000_000
+WORKBOOK_ENDINGS = (".xlsx", ".xlsm")
+_ZIP, _OLD_EXCEL = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
+
+
+def find_files(arguments: Sequence[str]) -> list[str]:
+    """The files that the arguments mean, in order: a file itself, a folder's curves, or what a pattern matches.
+
+    Raises:
+      InputError: a folder without curves, or a pattern that matches nothing.
+    """
+    found: list[str] = []
+    for argument in arguments:
+        if os.path.isdir(argument):
+            files = sorted(
+                str(path)
+                for path in pathlib.Path(argument).rglob("*")
+                if path.is_file()
+                and path.suffix.lower() in CURVE_FILES
+                and not path.name.startswith((".", "~$"))
+            )
+            if not files:
+                raise InputError(
+                    f"folder {argument} holds no curves (files that end in {', '.join(CURVE_FILES)})"
+                )
+            found += files
+        elif not os.path.exists(argument) and glob.has_magic(argument):
+            files = sorted(
+                path for path in glob.glob(argument, recursive=True) if os.path.isfile(path)
+            )
+            if not files:
+                raise InputError(f"no file matches '{argument}'")
+            found += files
+        else:
+            found.append(argument)
+    # A file that two arguments mean is read once.
+    return list(dict.fromkeys(found))
+
+
+def read_rows(path: pathlib.Path) -> tuple[list[Row], list[str]]:
+    """Rows of a text file as (line number, cells), blank ones left out; and what was found out, in words.
+
+    Raises:
+      InputError: not text, empty, or quotes that do not close.
+    """
+    text, encoding = _decoded(read_bytes(path))
+    steps = [] if encoding == "UTF-8" else [f"read as {encoding} text"]
+    lines = _numbered_lines(text)
+    if not lines:
+        raise InputError("the file is empty; a header line and a curve are expected")
+    delimiter = _delimiter([line for _, line in lines])
+    steps.append(f"columns separated by {DELIMITERS[delimiter]}")
+    rows = [(number, _split(line, delimiter, number)) for number, line in lines]
+    for (number, line), (_, cells) in zip(lines, rows, strict=True):
+        if len(line) > _LONGEST_CELL:
+            _check_cells(cells, f"line {number}")
+    return rows, steps
+
+
+def _check_cells(cells: Iterable[Cell], where: str) -> None:
+    """Raises InputError for a cell that is longer than any name or number."""
+    longest = max((len(cell) for cell in cells if isinstance(cell, str)), default=0)
+    if longest > _LONGEST_CELL:
+        raise _too_large(f"a cell of {where}", f"{longest:,} letters", f"{_LONGEST_CELL:,}")
+
+
+def read_bytes(path: pathlib.Path) -> bytes:
+    """The content of a file; InputError, without its name, where it cannot be read."""
+    if path.is_dir():
+        raise InputError("it is a folder; give the file of a curve")
+    try:
+        size = path.stat().st_size
+        if size > _LARGEST_FILE:
+            raise _too_large(
+                "it", f"{size / 1e6:,.0f} million bytes", f"{_LARGEST_FILE / 1e6:,.0f}"
+            )
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InputError("no such file") from None
+    except OSError as error:
+        raise InputError(f"cannot be read ({error.strerror})") from error
+
+
+def _too_large(what: str, size: str, most: str) -> InputError:
+    return InputError(
+        f"{what} has {size}, and at most {most} are read; export fewer channels, or fewer points a second"
+    )
+
+
+def _decoded(content: bytes) -> tuple[str, str]:
+    """Text and the name of its encoding."""
+    try:
+        if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+            return content.decode("utf-16"), "UTF-16"
+        # UTF-16 without its mark: every other byte of plain text is zero.
+        for encoding, zeros in (("utf-16-le", content[1:400:2]), ("utf-16-be", content[:400:2])):
+            if len(zeros) > 20 and zeros.count(0) > 0.9 * len(zeros):
+                return content.decode(encoding), "UTF-16"
+    except UnicodeDecodeError:
+        raise InputError("it begins as UTF-16 text but is damaged; export it again") from None
+    if b"\0" in content or re.search(rb"[\x01-\x08\x0e-\x1f]", content[:65536]):
+        raise InputError("it is not a text file; a CSV table or an Excel sheet (.xlsx) is expected")
+    try:
+        return content.decode("utf-8-sig"), "UTF-8"
+    except UnicodeDecodeError:
+        japanese = content.decode("cp932", errors="replace")
+        if any(name in japanese for name in _JAPANESE):
+            return japanese, "Shift-JIS"
+        # Older lab software writes headers such as N/mm² in this encoding.
+        return content.decode("cp1252", errors="replace"), "Windows-1252 (Latin-1)"
+
+
+def _numbered_lines(text: str) -> list[tuple[int, str]]:
+    """(number, line) of the lines that hold something; a quoted name with a line break inside becomes one line."""
+    found: list[tuple[int, str]] = []
+    lines = re.split(r"\r\n|\r|\n", text)
+    inside = 0
+    for i, line in enumerate(lines):
+        if len(line) > _LONGEST_LINE:
+            raise _too_large(f"line {i + 1}", f"{len(line):,} letters", f"{_LONGEST_LINE:,}")
+        if inside:
+            found[-1] = found[-1][0], f"{found[-1][1]} {line}"
+            inside -= 1
+        elif line.strip():
+            found.append((i + 1, line))
+            if i < _LAST_NAMES and line.count('"') % 2 and _OPENS.search(line):
+                inside = _breaks_in_quotes(lines[i : i + _MOST_BREAKS + 1])
+    return found
+
+
+def _breaks_in_quotes(lines: list[str]) -> int:
+    """How many lines after the first one its quotes take to close; 0 where they do not."""
+    quotes = 0
+    for i, line in enumerate(lines):
+        quotes += line.count('"')
+        if i and quotes % 2 == 0:
+            return i
+    return 0
+
+
+def _delimiter(lines: list[str]) -> str:
+    """The delimiter with which most lines hold two numbers or more; in doubt the one that is rarer in numbers."""
+    sample = lines[len(lines) // 5 :][:_SAMPLE]
+    scores = dict.fromkeys(DELIMITERS, 0)
+    for line in sample:
+        for delimiter in scores:
+            if delimiter == " " or delimiter in line:
+                cells = line.split(None if delimiter == " " else delimiter)
+                # `1, 2` split at its space would leave `1,`.
+                usable = delimiter != " " or not any(c[0] == "," or c[-1] in ",;" for c in cells)
+                scores[delimiter] += usable and sum(map(_is_number, cells)) >= 2
+    best = max(scores.values())
+    if best == 0:  # no table; the header, if there is one, decides for the message
+        return max("\t;,", key="\n".join(lines[:50]).count)
+    return next(delimiter for delimiter, score in scores.items() if score >= 0.9 * best)
+
+
+def _is_number(cell: str) -> bool:
+    return looks_like_a_number(cell.strip().strip('"'))
+
+
+def _split(line: str, delimiter: str, number: int) -> list[Cell]:
+    if line.lstrip("# ").startswith("{"):  # a dict of states
+        return [line]
+    if delimiter == " ":
+        # A unit belongs to the name before it: `Stress (MPa)`, `Stress [N / mm²]`; so do quoted words.
+        cells = re.findall(
+            r'"[^"]*"|(?:\[[^\[\]]*\]|\([^()]*\)|[^\s])+(?:\s+[\[(][^\[\]()]*[\])])*', line
+        )
+        return [cell.strip('"') for cell in cells]
+    try:
+        (cells,) = csv.reader([line], delimiter=delimiter, skipinitialspace=True, strict=True)
+        return list(cells)
+    except csv.Error as error:
+        if looks_like_a_number(line.split(delimiter)[0].strip(' "')):
+            raise InputError(f"line {number} is not a readable row ({error})") from error
+        return [line]
+
+
+def is_workbook(path: pathlib.Path) -> bool:
+    """Whether a file is a workbook, by its ending or its first bytes; InputError for forms that are not read."""
+    ending = path.suffix.lower()
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        beginning = file.read(4)
+    if beginning == _OLD_EXCEL or ending in (".xls", ".xlsb", ".ods"):
+        if beginning not in (_OLD_EXCEL, _ZIP):
+            return False  # a text file with an Excel name, as many machines write
+        raise InputError("this form of workbook is not read; save it as .xlsx or as CSV")
+    return ending in WORKBOOK_ENDINGS or beginning == _ZIP
+
+
+def read_sheets(path: pathlib.Path, wanted: str | None = None) -> dict[str, list[Row]]:
+    """Sheet name -> rows as (row number, cells), blank rows left out; only the sheet `wanted` where it is given.
+
+    Raises:
+      InputError: it is damaged, or there is no such sheet.
+    """
+    content = read_bytes(path)
+    if not content:
+        raise InputError("the file is empty; a sheet with a header row and a curve is expected")
+    import openpyxl
+
+    try:
+        unpacked = sum(part.file_size for part in zipfile.ZipFile(io.BytesIO(content)).infolist())
+        if unpacked > _LARGEST_FILE:
+            raise _too_large(
+                "it", f"{unpacked / 1e6:,.0f} million bytes unpacked", f"{_LARGEST_FILE / 1e6:,.0f}"
+            )
+        book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
+        names = [sheet.title for sheet in book.worksheets]
+        if wanted is not None and wanted not in names:
+            raise InputError(f"it has no sheet '{wanted}'{nearest(wanted, names)}")
+        return {
+            sheet.title: _rows(sheet)
+            for sheet in book.worksheets
+            if wanted is None or sheet.title == wanted
+        }
+    except InputError:
+        raise
+    except Exception as error:  # anything, from BadZipFile to KeyError, for a damaged file
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"it is not a readable Excel workbook ({reason})") from error
+
+
+def _rows(sheet: Any) -> list[Row]:
+    """Rows of a sheet that hold something, all as long as the longest."""
+    # The size that the file states may be wrong, and blank cells up to there would fill the memory.
+    sheet.reset_dimensions()
+    rows: list[Row] = []
+    count = 0
+    for number, values in enumerate(sheet.iter_rows(values_only=True), start=1):
+        cells = [_cell(value) for value in values]
+        while cells and cells[-1] == "":
+            cells.pop()
+        count += len(cells)
+        if count > _MOST_CELLS:
+            raise _too_large(f"sheet '{sheet.title}'", "more cells", f"{_MOST_CELLS:,}")
+        if cells:
+            _check_cells(cells, f"row {number} of sheet '{sheet.title}'")
+            rows.append((number, cells))
+    width = max((len(cells) for _, cells in rows), default=0)
+    if width * len(rows) > _MOST_CELLS:
+        raise _too_large(
+            f"sheet '{sheet.title}'", f"{width * len(rows):,} cells", f"{_MOST_CELLS:,}"
+        )
+    return [(number, cells + [""] * (width - len(cells))) for number, cells in rows]
+
+
+def _cell(value: object) -> Cell:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if value == value else ""
+    return "" if value is None else str(value).strip()
+
+
+# --------------------------------------------------------------------------------------------------
+# The table inside an exported file: where its numbers begin, the names and units above them, what stands before.
+#
+# {'temperature': 293}           states (MatCal), or `name: value` lines of a testing machine
+# Gauge length: 50 mm
+# Strain;Stress                  the header; units may stand in it, `Strain [%]`
+# %;MPa                          or in a row of their own
+# 0,01;12,5                      the data, to the end of the file
+
+
+MINIMUM_POINTS = 10
+# _NEAR: share of a column's range; rows behind lines of text go on where those before ended, so near.
+_NEAR = 0.1
+# _BEGUN: so many rows show what a table's rows begin with.
+_BEGUN = 20
+# _NO_WORDS: what stands for a number that is none.
+_NO_WORDS = {"nan", "inf", "-inf", "n/a", "na", "null", "none"}
+# _TITLE: how a line begins that names a specimen, or a run (the group) of a test.
+_TITLE = re.compile(
+    r"(?:specimen|sample|coupon|probe|prüfling|éprouvette|eprouvette|probeta|muestra|provino|provetta|campione"
+    r"|試験片|試料|试样|(test|run|versuch|essai|ensayo|prova))(?![^\W\d_])",
+    re.IGNORECASE,
+)
+
+
+@dataclasses.dataclass
+class Table:
+    """One table of a file.
+
+    Attributes:
+      sheet: its sheet's name, or None in a text file.
+      header: the columns' names; empty where the file has none.
+      units: what a row of units says of each column, or None.
+      rows: (line number, cells) of the data.
+      notes: what the lines before it say, e.g. `Gauge length` -> `50 mm`.
+      steps: what was found out, in words.
+      above: the cells of the row above the names, which may label specimens side by side.
+      label: which of several specimens side by side or below each other it is; '' where it is the only one.
+      titles: the lines above it that may name a specimen: `Specimen` -> `A1`.
+    """
+
+    sheet: str | None
+    header: list[str]
+    units: list[str | None]
+    rows: list[Row]
+    notes: dict[str, str] = dataclasses.field(default_factory=dict)
+    steps: list[str] = dataclasses.field(default_factory=list)
+    above: list[str] = dataclasses.field(default_factory=list)
+    label: str = ""
+    titles: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def read_tables(path: pathlib.Path, sheet: str | None = None) -> list[Table]:
+    """The tables of a text file, or of a workbook (only `sheet` where given): one, or one a specimen below each other.
+
+    Raises:
+      InputError: there is none; the message does not name the file.
+    """
+    if not is_workbook(path):
+        if sheet is not None:
+            raise InputError("it is a text file and has no sheets; leave --sheet out")
+        rows, steps = read_rows(path)
+        return find_tables(rows, steps)
+    tables: list[Table] = []
+    errors: list[str] = []
+    others: list[str] = []
+    for name, rows in read_sheets(path, sheet).items():
+        try:
+            if not rows:
+                raise InputError("the sheet is empty; a header row and a curve are expected")
+            found = find_tables(rows, [f"sheet '{name}'"], "row")
+            tables.extend(dataclasses.replace(table, sheet=name) for table in found)
+        except InputError as error:
+            errors.append(f"sheet '{name}': {error}")
+            others.append(name)
+    if others:
+        for table in tables:
+            table.steps.append(f"sheets without a table: {', '.join(others)}")
+    if not tables:
+        raise InputError(errors[0] if errors else "the workbook has no sheet with cells")
+    return tables
+
+
+def find_tables(rows: list[Row], steps: list[str], line: str = "line") -> list[Table]:
+    """Finds the tables among the rows of a file; raises InputError where there is none.
+
+    A table ends at lines of text that further rows of numbers follow: a title, notes, or names of columns. They
+    may leave out what is as before. Rows that go on behind such lines are of the same table.
+    """
+    first = _first_data_row(rows)
+    if first is None:
+        raise _no_table(rows)
+    blocks = []
+    above = rows[:first]
+    while found := _next_block(rows, first):
+        end, following = found
+        blocks.append((above, rows[first:end]))
+        above, first = rows[end:following], following
+    blocks.append((above, rows[first:]))
+    tables = [find_table(*blocks[0], steps, line)]
+    columns = _columns_of(tables[0].rows) if len(blocks) > 1 else []
+    gaps: list[list[str]] = [[]]
+    for above, data in blocks[1:]:
+        before = tables[-1]
+        table = find_table(*_named_as_before(above, data, before, line), [], line)
+        table.notes = before.notes | table.notes
+        further = _columns_of(table.rows)
+        names = _shared_names(before, table)
+        if names and before.notes == table.notes and _goes_on(columns, further):
+            before.rows.extend(table.rows)
+            columns = [
+                a.and_then(b) if a and b else a or b for a, b in zip(columns, further, strict=False)
+            ]
+            gaps[-1].append(str(above[0][0]))
+            continue
+        table.steps[:0] = [*steps, f"the rows below the text in {line} {above[0][0]}"]
+        tables.append(table)
+        columns = further
+        gaps.append([])
+    for table, numbers in zip(tables, gaps, strict=True):
+        if numbers:
+            shown = f"{', '.join(numbers[:6])}{', …' if len(numbers) > 6 else ''}"
+            table.steps.append(f"left out the text between the rows in {line} {shown}")
+    return _of_specimens(tables, line)
+
+
+def _of_specimens(tables: list[Table], line: str) -> list[Table]:
+    """The tables that may be of specimens, with labels; short ones under other names are results beside the curves."""
+    long = [table for table in tables if len(table.rows) >= MINIMUM_POINTS]
+    others = [t for t in tables if not any(_shared_names(t, other) for other in long)]
+    if long and others:
+        tables = [table for table in tables if not any(table is other for other in others)]
+        said = ", ".join(f"{line} {table.rows[0][0]}" for table in others)
+        tables[0].steps.append(f"left out short tables with other columns, from {said} on")
+    if len(tables) > 1:
+        for table, label in zip(tables, _labels(tables), strict=True):
+            table.label = label
+            table.steps.append(f"specimen '{label}' of {len(tables)} below each other")
+    return tables
+
+
+def _labels(tables: list[Table]) -> list[str]:
+    """Names of specimens: the titles of one kind that tell them all apart, or their numbers."""
+
+    def certainty(kind: str) -> tuple[bool, int]:
+        # `Specimen` or `Specimen ID` is more of a name than `Specimen width`, and than `Test date`.
+        match = _TITLE.match(kind)
+        return bool(match and match[1]), len(kind)
+
+    for kind in sorted(tables[0].titles, key=certainty):
+        names = [table.titles.get(kind, "") for table in tables]
+        if all(names) and len(set(names)) == len(names):
+            return names
+    return [str(i + 1) for i in range(len(tables))]
+
+
+def _next_block(rows: list[Row], first: int) -> tuple[int, int] | None:
+    """Where the first lines of text between rows of numbers, from `first` on, begin and end; None without such."""
+    start, is_clear = None, False
+    for i in range(first, len(rows)):
+        cells = rows[i][1]
+        if _is_worded(cells):
+            if start is None:
+                start, is_clear = i, False
+            is_clear = is_clear or _is_text(cells)
+        elif start is None or _is_comment(cells):
+            continue
+        elif is_clear and _is_data(cells) and i + 1 < len(rows) and _is_data(rows[i + 1][1]):
+            return start, i
+        else:
+            start = None
+    return None
+
+
+def _is_worded(cells: list[Cell]) -> bool:
+    """Whether a row begins with a word and is no row of numbers; it may be a note or a damaged row."""
+    first = next((cell for cell in cells if cell != ""), 0.0)
+    if isinstance(first, float) or looks_like_a_number(first):
+        return False
+    if _is_comment(cells) or _is_data(cells):
+        return False
+    return any(letter.isalpha() for letter in first) or _is_unit_row(cells)
+
+
+def _is_text(cells: list[Cell]) -> bool:
+    """Whether a row that begins with a word is a title, names or units, and cannot be a damaged row of numbers."""
+    filled = [cell for cell in cells if cell != ""]
+    is_title = bool(_TITLE.match(str(filled[0]).strip()))
+    return is_title or not any(map(looks_like_a_number, filled))
+
+
+def _named_as_before(
+    above: list[Row], data: list[Row], before: Table, line: str
+) -> tuple[list[Row], list[Row]]:
+    """The lines above a table and its rows, with the names of the table before where the lines hold none."""
+    width = len(data[0][1])
+    named = [row for row in above if _named_columns(row[1]) >= min(2, width)]
+    if any(_plain_names(cells) == _plain_names(before.header) for _, cells in named):
+        return above, data
+    has_units = bool(above) and _is_unit_row(above[-1][1])
+    rest = above[:-1] if has_units else above
+    if rest and len(_plain_names(rest[-1][1])) == width and all(map(_is_name, rest[-1][1][:width])):
+        return above, data
+    names: list[Row] = [(above[-1][0], list(before.header))] if before.header else []
+    units: list[Row] = [above[-1]] if has_units and names else []
+    if not units and names and any(before.units):
+        units = [(above[-1][0], [unit or "" for unit in before.units])]
+    return [*rest, *names, *units], data
+
+
+def _is_name(cell: Cell) -> bool:
+    return isinstance(cell, str) and bool(cell.strip()) and not looks_like_a_number(cell)
+
+
+def _plain_names(cells: Sequence[Cell]) -> list[str]:
+    names = [" ".join(str(cell).split()).casefold() for cell in cells]
+    while names and not names[-1]:
+        names.pop()
+    return names
+
+
+def _shared_names(one: Table, other: Table) -> bool:
+    """Whether two tables have the same columns."""
+    return _plain_names(one.header) == _plain_names(other.header) and one.units == other.units
+
+
+@dataclasses.dataclass(frozen=True)
+class _Column:
+    """The numbers of a column, as far as they show whether further rows go on from them.
+
+    Attributes:
+      first, last, low, high: of the numbers; step: the largest from one row to the next.
+    """
+
+    first: float
+    last: float
+    low: float
+    high: float
+    step: float
+
+    def and_then(self, further: "_Column") -> "_Column":
+        """The column with further rows below it."""
+        return _Column(
+            self.first,
+            further.last,
+            min(self.low, further.low),
+            max(self.high, further.high),
+            max(self.step, further.step, abs(further.first - self.last)),
+        )
+
+
+def _columns_of(rows: list[Row]) -> list[_Column | None]:
+    """The numbers of each column, as `_Column`; None where one holds fewer than two."""
+    try:
+        mark = decimal_mark(cell for _, cells in rows for cell in cells)
+    except InputError:
+        mark = ","  # which one it is may be said with --decimal, and changes little here
+    found: list[_Column | None] = []
+    for i in range(max(len(cells) for _, cells in rows)):
+        cells_here = (cells[i] for _, cells in rows if i < len(cells))
+        values = [value for cell in cells_here if (value := number(cell, mark)) is not None]
+        step = max((abs(b - a) for a, b in itertools.pairwise(values)), default=None)
+        if step is None:
+            found.append(None)
+        else:
+            found.append(_Column(values[0], values[-1], min(values), max(values), step))
+    return found
+
+
+def _goes_on(columns: list[_Column | None], further: list[_Column | None]) -> bool:
+    """Whether rows are where those before ended, in every column, and not where those before began."""
+    near, at_start = [], []
+    for before, after in zip(columns, further, strict=False):
+        if before is None or after is None:
+            continue
+        within = _NEAR * (before.high - before.low)
+        near.append(abs(after.first - before.last) <= max(within, 2.0 * before.step))
+        at_start.append(abs(after.first - before.first) <= within)
+    return all(near) and not all(at_start)
+
+
+def find_table(above: list[Row], rows: list[Row], steps: list[str], line: str = "line") -> Table:
+    """The table of these rows, with the lines above it; raises InputError where they do not go together."""
+    data = [row for row in rows if not _is_comment(row[1])]
+    if not data:
+        raise InputError(
+            f"all rows of numbers begin with '#', from {line} {rows[0][0]} on, which makes them comments; take it away"
+        )
+    data, summary = _without_summary(data)
+    width = len(data[0][1])
+    above = [(number, _uncommented(cells)) for number, cells in above]
+    header, units, used = _header(above, width, line)
+    before = above[: len(above) - used]
+    notes = _notes(before)
+    labels = [str(cell).strip() for cell in before[-1][1]] if before and used else []
+    steps = list(steps)
+    if notes:
+        shown = ", ".join(f"{name} = {shorten(value)}" for name, value in list(notes.items())[:6])
+        steps.append(f"notes before the table: {shown}{', …' if len(notes) > 6 else ''}")
+    if any(units):
+        steps.append("a row of units below the header")
+    if summary:
+        shown = shorten(" ".join(str(cell) for cell in summary[0][1]), 30)
+        steps.append(
+            f"left out {len(summary)} rows of results at the end, from {line} {summary[0][0]} on ({shown})"
+        )
+    for row, cells in data:
+        # A decimal comma in a comma-separated file shows only here.
+        if any(cell != "" for cell in cells[max(len(header), 1) :]) and header:
+            raise InputError(
+                f"{line} {row} has {len(cells)} values, the header names {len(header)} columns "
+                "(decimal commas between commas? then use semicolons)"
+            )
+    titles = dict(_title(cells) for _, cells in before)
+    titles.pop("", None)
+    return Table(None, header, units, data, notes, steps, labels, titles=titles)
+
+
+def _title(cells: list[Cell]) -> tuple[str, str]:
+    """The kind and the name of a line such as `Specimen: A1` or `Specimen 2`; '' for another."""
+    text = " ".join(str(cell).strip() for cell in cells if str(cell).strip())
+    match = _TITLE.match(text)
+    if not match:
+        return "", ""
+    kind, _, name = text.partition(":")
+    named = name.strip()
+    return (kind if named else match[0]).casefold(), shorten(named or text, 30).replace("/", "-")
+
+
+def _without_summary(data: list[Row]) -> tuple[list[Row], list[Row]]:
+    """The rows without those at the end that a word begins, such as `Mean`, where numbers begin the others."""
+    end = len(data)
+    while end > 0 and _is_result(data[end - 1][1]):
+        end -= 1
+    begun = data[: min(end, _BEGUN)]
+    if not begun or not all(cells and looks_like_a_number(cells[0]) for _, cells in begun):
+        return data, []
+    return data[:end], data[end:]
+
+
+def _is_result(cells: list[Cell]) -> bool:
+    """Whether a row is a word, and no blank value, with numbers behind it."""
+    first = cells[0] if cells else ""
+    if not isinstance(first, str) or first.strip().casefold() in _NO_WORDS:
+        return False
+    return any(map(str.isalpha, first)) and not looks_like_a_number(first) and _is_data(cells)
+
+
+def shorten(text: str, length: int = 60) -> str:
+    """`text`, with an ellipsis where it is longer."""
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _first_data_row(rows: list[Row]) -> int | None:
+    """Index of the first row that is numbers for its larger part, as its successors are."""
+    for i, (_, cells) in enumerate(rows):
+        following = rows[i + 1 : i + 3]
+        if _is_data(cells) and all(_is_data(other) for _, other in following[:1]):
+            return i
+    return None
+
+
+def _is_data(cells: list[Cell]) -> bool:
+    filled = [cell for cell in cells if cell != ""]
+    numbers = sum(looks_like_a_number(cell) for cell in filled)
+    return numbers >= 2 and 2 * numbers >= len(filled)
+
+
+def _no_table(rows: list[Row]) -> InputError:
+    first = " ".join(str(cell) for cell in rows[0][1])
+    numeric = sum(any(looks_like_a_number(cell) for cell in cells) for _, cells in rows)
+    if numeric > len(rows) / 2:
+        return InputError(
+            f"it has one column of numbers (its first line is '{shorten(first)}'); "
+            "a strain and a stress column are expected"
+        )
+    if any(_named_columns(cells) >= 2 for _, cells in rows):
+        return InputError(f"it has 0 points; a curve needs at least {MINIMUM_POINTS}")
+    return InputError(
+        f"no table of numbers was found in it (it begins with '{shorten(first)}'); a header and "
+        "columns of strain and stress are expected"
+    )
+
+
+def _named_columns(cells: list[Cell]) -> int:
+    return sum(
+        isinstance(cell, str) and bool(cell) and not looks_like_a_number(cell) for cell in cells
+    )
+
+
+def _header(above: list[Row], width: int, line: str) -> tuple[list[str], list[str | None], int]:
+    """Names, units of a row of units, and how many of the rows above the data they take."""
+    units: list[str | None] = [None] * width
+    used = 0
+    if above and _is_unit_row(above[-1][1]):
+        row = [str(cell).strip() for cell in above[-1][1]]
+        units = [(row[i] or None) if i < len(row) else None for i in range(width)]
+        used = 1
+    if len(above) == used or _named_columns(above[-1 - used][1]) < 2:
+        if used:
+            raise InputError(
+                f"{line} {above[-1][0]} holds units, but no line above it names columns"
+            )
+        return [], units, 0
+    number, cells = above[-1 - used]
+    names = [shorten(" ".join(str(cell).split()), LONGEST_HEADER) for cell in cells]
+    while len(names) > width and not names[-1]:
+        names.pop()
+    if sum(map(looks_like_a_number, filter(None, names))):
+        raise InputError(
+            f"{line} {number}: '{shorten(' '.join(names))}' is neither the columns' names nor a row of numbers"
+        )
+    if len(names) < width:
+        raise InputError(
+            f"the header ({line} {number}) names {len(names)} columns, the rows below it have {width} values "
+            "(decimal commas between commas? then use semicolons)"
+        )
+    return names, (units + [None] * len(names))[: len(names)], used + 1
+
+
+def _is_unit_row(cells: list[Cell]) -> bool:
+    """Whether a row holds units only, at least one of which cannot be mistaken for a name."""
+    filled = [cell.strip() for cell in cells if isinstance(cell, str) and cell.strip()]
+    if not filled or any(not isinstance(cell, str) for cell in cells):
+        return False
+    units = [find_unit(cell) for cell in filled]
+    plain_units = [
+        u is not None and cell.strip(" []()").lower() not in ("strain", "stretch", "microstrain")
+        for u, cell in zip(units, filled, strict=True)
+    ]
+    known = [
+        u is not None or bool(re.fullmatch(r"[\[(<].*[\])>]", cell)) or _is_other_unit(cell)
+        for u, cell in zip(units, filled, strict=True)
+    ]
+    return all(known) and any(plain_units)
+
+
+def _is_other_unit(cell: str) -> bool:
+    """Whether a cell is a unit of a time, a temperature, a rate or another quantity that is not read."""
+    unit = cell.strip(" []()").lower()
+    others = {
+        "s",
+        "sec",
+        "ms",
+        "min",
+        "h",
+        "°c",
+        "c",
+        "k",
+        "°f",
+        "hz",
+        "v",
+        "mv",
+        "n/a",
+        "#",
+        "1/s",
+    }
+    above, slash, below = unit.rpartition("/")
+    return unit in others or (
+        bool(slash) and below in ("s", "sec", "min", "h") and bool(find_unit(above))
+    )
+
+
+def _is_comment(cells: list[Cell]) -> bool:
+    """Whether a row begins with `#`, and not with an error that a spreadsheet has written, `#DIV/0!`."""
+    first = cells[0].strip() if isinstance(cells[0], str) else ""
+    return first.startswith("#") and not re.fullmatch(r"#[A-Z/0]+[!?]?", first)
+
+
+def _uncommented(cells: list[Cell]) -> list[Cell]:
+    """A row without the `#` that it begins with."""
+    if not _is_comment(cells):
+        return cells
+    first = str(cells[0]).lstrip().lstrip("#").strip()
+    return [first, *cells[1:]] if first else cells[1:]
+
+
+def _notes(rows: list[Row]) -> dict[str, str]:
+    """`name: value`, `name = value` or two cells -> name and value; and the dict that MatCal writes first."""
+    notes: dict[str, str] = {}
+    for _, cells in rows:
+        texts = [str(cell).strip() for cell in cells if str(cell).strip()]
+        text = " ".join(texts)
+        if text.startswith("{"):
+            notes.update(_states(", ".join(texts)) or _states(text))
+        elif match := re.match(r"([^:=]{2,40}?)\s*[:=]\s*(.+)", text):
+            notes[match[1].strip()] = match[2].strip()
+        elif len(texts) >= 2 and any(c.isdigit() for c in texts[1]):
+            notes[texts[0]] = " ".join(texts[1:3])
+    return notes
+
+
+def _states(text: str) -> dict[str, str]:
+    try:
+        states = literal(re.sub(r",\s*,", ",", text))
+    except ValueError:
+        return {}
+    return {str(k): str(v) for k, v in states.items()} if isinstance(states, dict) else {}

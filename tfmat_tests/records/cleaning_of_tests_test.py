@@ -1,0 +1,360 @@
+"""What is done to a test before a law is identified from it: made records whose truth is known."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from tfmat.errors import InputError
+from tfmat.materials.law import History
+from tfmat.materials.registry import find_law
+from tfmat.records.cleaning import CleaningOptions
+from tfmat.records.files import find_records, load_records
+from tfmat.records.measured import slack_of
+from tfmat.records.record import MOST_POINTS
+from tfmat.records.resampling import CurveTarget
+from tfmat_tests.records.files import write
+from tfmat_tests.records.made_tests import (
+    LAW,
+    OGDEN,
+    STRETCH,
+    TRUTH,
+    Viscous,
+    cycles,
+    only,
+    read,
+    refused,
+    relaxation,
+    rubber,
+    saved,
+)
+
+
+def test_a_cyclic_file_keeps_its_history_and_counts_its_half_cycles(tmp_path):
+    strain = cycles()
+    stress = LAW.respond(History(strain=strain[None]), TRUTH)[0]
+    path = saved(tmp_path, "true strain,true stress (MPa)", strain, stress)
+    record = only(LAW, path)
+    (test,) = record.tests
+    assert test.turns == [40, 80, 120]
+    np.testing.assert_allclose(test.driven, strain, atol=1e-8)
+    np.testing.assert_allclose(record.response, stress, atol=1e-5)
+    assert test.settings == pytest.approx({"amplitude": 0.012, "cycles": 2.0})
+    assert any("4 half cycles" in step for step in record.steps)
+    assert record.test_set.joined(lambda history: history.driven).shape == (1, len(strain))
+
+
+def test_a_long_noisy_record_is_averaged_and_keeps_its_turning_points(tmp_path):
+    strain = cycles(points=1500)
+    stress = LAW.respond(History(strain=strain[None]), TRUTH)[0]
+    random = np.random.default_rng(1)
+    noisy = strain + 5e-6 * random.standard_normal(len(strain))
+    path = saved(
+        tmp_path, "true strain,true stress", noisy, stress + random.standard_normal(len(strain))
+    )
+    (test,) = only(LAW, path).tests
+    assert MOST_POINTS - 4 <= len(test) <= MOST_POINTS
+    np.testing.assert_allclose(test.driven[test.turns], [0.01, -0.01, 0.012], atol=3e-5)
+    model = LAW.respond(test.history, TRUTH)[0]
+    # Means of three points with noise of 1 MPa; 5e-6 of strain are another one in the elastic parts.
+    assert np.sqrt(np.mean((model - test.response) ** 2)) < 1.2
+
+
+def test_offset_is_taken_off_and_drift_is_told(tmp_path):
+    strain = cycles((0.01, -0.01) * 5, points=20)
+    stress = LAW.respond(History(strain=strain[None]), TRUTH)[0]
+    drifting = strain + 0.002 * np.linspace(0.0, 1.0, len(strain)) + 0.003
+    record = only(LAW, saved(tmp_path, "true strain,true stress", drifting, stress))
+    assert record.tests[0].driven[0] == 0.0
+    assert any("took 0.003 off the strain" in step for step in record.steps)
+    (drift,) = (caveat for caveat in record.warnings if caveat.kind == "drift")
+    # Between the middles of the first and the last two turns lie seven of the ten half cycles.
+    assert "0.0014" in drift.text
+
+
+def test_drift_is_told_of_blocks_of_one_amplitude_in_any_history(tmp_path):
+    blocks = (0.005, -0.005) * 4 + (0.01, -0.01) * 4
+    for drift, told in ((0.0, 0), (0.003, 1)):
+        strain = cycles(blocks, points=20)
+        strain = strain + drift * np.linspace(0.0, 1.0, len(strain))
+        stress = LAW.respond(History(strain=strain[None]), TRUTH)[0]
+        record = only(LAW, saved(tmp_path, "true strain,true stress", strain, stress))
+        assert [caveat.kind for caveat in record.warnings] == ["drift"] * told
+    # A programme whose mean or amplitude moves is no drift.
+    for turns in (
+        (0.005, -0.005, 0.008, -0.008, 0.011, -0.011, 0.014),
+        (0.01, 0.0, 0.02, 0.005, 0.03, 0.012),
+    ):
+        strain = cycles(turns, points=20)
+        stress = LAW.respond(History(strain=strain[None]), TRUTH)[0]
+        record = only(LAW, saved(tmp_path, "true strain,true stress", strain, stress))
+        assert record.warnings == []
+
+
+def test_a_window_takes_a_test_to_where_its_strain_leaves_it(tmp_path):
+    strain = cycles((0.005, -0.005, 0.01, -0.01))
+    stress = LAW.respond(History(strain=strain[None]), TRUTH)[0]
+    path = saved(tmp_path, "true strain,true stress", strain, stress)
+    (test,) = windowed(LAW, ",0.006", path)
+    assert any("its strain leaves the window, up to 0.006" in step for step in test.curve.steps)
+    (test,) = windowed(LAW, "-0.006,0.006", path)
+    last = int((strain > 0.006).argmax())
+    np.testing.assert_allclose(test.driven, strain[:last], atol=1e-8)
+    assert test.turns == [40, 80]
+    np.testing.assert_allclose(test.response, stress[:last], atol=1e-5)
+    with pytest.raises(InputError, match="must know all that came before"):
+        windowed(LAW, "0.002,0.006", path)
+    with pytest.raises(InputError, match="--window leaves"):
+        windowed(LAW, "-0.00001,0.00001", path)
+
+
+def test_a_window_of_an_elastic_test_and_of_a_hold(tmp_path):
+    (test,) = windowed(OGDEN, "0.5,1.5", f"uniaxial={rubber(tmp_path, -2, 'stress,stretch')}")
+    expected = STRETCH[(STRETCH >= 1.5) & (STRETCH <= 2.5)] - 1.0
+    np.testing.assert_allclose(test.driven, expected, atol=1e-8)
+    with pytest.raises(InputError, match="relaxation is followed over the time"):
+        windowed(Viscous(), "0,0.005", relaxation(tmp_path))
+
+
+def windowed(law, window, argument):
+    """The tests of one file with a window; its error is raised."""
+    cleaning = CleaningOptions(window=window)
+    records, errors = load_records(
+        find_records([argument], law), CurveTarget.of_tests(law), cleaning=cleaning
+    )
+    for error in errors:
+        raise error
+    return records[0].tests
+
+
+def test_one_loading_of_a_cyclic_law_must_not_be_used(tmp_path):
+    strain = np.linspace(0.0, 0.02, 50)
+    stress = LAW.respond(History(strain=strain[None]), TRUTH)[0]
+    record = only(LAW, saved(tmp_path, "true strain,true stress", strain, stress))
+    (caveat,) = record.warnings
+    assert caveat.kind == "no unloading" and caveat.blocks
+
+
+def test_percent_and_a_wrong_unit_are_noticed(tmp_path):
+    strain = cycles()
+    stress = LAW.respond(History(strain=strain[None]), TRUTH)[0]
+    path = saved(tmp_path, "true strain,true stress", 100 * strain, stress)
+    assert "--strain_unit=%" in refused(LAW, path)
+    kinds = [caveat.kind for caveat in only(LAW, path, strain_unit="%").warnings]
+    assert kinds == []
+    in_ksi = saved(tmp_path, "true strain,true stress", strain, stress / 6.894757)
+    (caveat,) = only(LAW, in_ksi).warnings
+    assert caveat.kind == "implausible stiffness" and caveat.blocks
+
+
+def test_a_stretch_that_is_called_strain(tmp_path):
+    path = rubber(tmp_path, -2, "stress,strain")
+    record = only(OGDEN, f"uniaxial={path}")
+    np.testing.assert_allclose(record.tests[0].driven, STRETCH - 1.0)
+    assert "stretch and not strain" in record.assumed
+    read = rubber(tmp_path, -2, "stress,strain [-]", name="read.csv")
+    assert "--strain_unit=stretch" in refused(OGDEN, f"uniaxial={read}")
+    given = only(OGDEN, f"uniaxial={path}", strain_unit="-")
+    assert "stretch and not strain" not in given.assumed
+    assert "stretch?" in [caveat.kind for caveat in given.tests[0].curve.warnings]
+    zero = rubber(tmp_path, -2, "stress,stretch")
+    text = pathlib.Path(zero).read_text().splitlines()
+    strains = [f"{p},{float(s) - 1:.6g}" for p, s in (line.split(",") for line in text[1:])]
+    wrong = str(write(tmp_path, "\n".join(["stress,stretch", "0,0", *strains]), "zero.csv"))
+    assert "a stretch is 1 at rest" in refused(OGDEN, f"uniaxial={wrong}")
+
+
+def test_true_stress_of_rubber_becomes_nominal(tmp_path):
+    stress = 0.5 * (STRETCH - STRETCH**-2.0)
+    path = saved(tmp_path, "stretch,true stress (MPa)", STRETCH, stress * STRETCH)
+    record = only(OGDEN, f"uniaxial={path}", strain_measure="engineering", stress_measure="true")
+    np.testing.assert_allclose(record.response, stress, rtol=1e-7)
+
+
+def test_compression_has_a_name_of_its_own(tmp_path):
+    stretch = np.linspace(0.95, 0.5, 15)
+    path = rubber(tmp_path, -2, "stress,stretch", stretch=stretch)
+    assert "say compression=FILE" in refused(OGDEN, f"uniaxial={path}")
+    assert only(OGDEN, f"compression={path}").tests[0].settings == {
+        "max_strain": pytest.approx(-0.5)
+    }
+    tension = rubber(tmp_path, -2, "stress,stretch", name="tension.csv")
+    assert "which is tension" in refused(OGDEN, f"compression={tension}")
+
+
+def test_unloading_of_rubber_is_left_out_and_told(tmp_path):
+    stretch = np.concatenate([STRETCH, STRETCH[::-1][1:]])
+    record = only(OGDEN, f"uniaxial={rubber(tmp_path, -2, 'stress,stretch', stretch=stretch)}")
+    assert len(record.tests[0]) == len(STRETCH)
+    assert [caveat.kind for caveat in record.warnings] == ["unloading left out"]
+
+
+def test_time_with_its_unit(tmp_path):
+    record = only(Viscous(), relaxation(tmp_path))
+    (test,) = record.tests
+    assert test.time[-1] == pytest.approx(5010.0)
+    assert test.settings == pytest.approx({"strain": 0.01, "rate": 1e-3, "hold": 5000.0}, rel=0.03)
+
+
+def test_time_that_runs_backwards_or_is_missing(tmp_path):
+    time = np.concatenate([np.linspace(0, 10, 20), 10 + np.geomspace(1, 5000, 50)])
+    time[30] = 1.0
+    assert "time runs backwards: 1 s after" in refused(
+        Viscous(), relaxation(tmp_path, time, unit="s")
+    )
+    path = saved(tmp_path, "true strain,true stress", time, time, name="no_time.csv")
+    assert "needs the time of every point" in refused(Viscous(), path, strain_unit="%")
+
+
+def test_a_driven_stress_answers_with_strain(tmp_path):
+    time = np.concatenate([np.linspace(0, 10, 20), 10 + np.geomspace(1, 5000, 50)])
+    stress = np.minimum(time / 10, 1.0) * 100.0
+    path = saved(tmp_path, "time (s),true strain,true stress", time, stress / 200e3, stress)
+    (test,) = only(Viscous(), f"creep={path}").tests
+    np.testing.assert_allclose(test.driven, stress, atol=1e-6)
+    np.testing.assert_allclose(test.response, stress / 200e3, atol=1e-9)
+    assert test.settings == pytest.approx({"stress": 100.0, "ramp": 10.0, "hold": 5000.0}, rel=0.03)
+
+
+def cycles_of_rubber(peaks, points=40, softer=1.0, ends_unloaded=True, noise=0.0, pause=0):
+    """Strain and stress of a Neo-Hookean rubber (mu 0.4 MPa) in cycles; it unloads with 0.8 of the stress.
+
+    Args:
+      softer: factor on the stress of reloading to strains that were reached before.
+    """
+    strain, stress, reached = [0.0], [0.0], 0.0
+    for peak in peaks:
+        up = np.linspace(0.0, peak, points)[1:]
+        strain += [*up, *[peak] * pause]
+        stress += [*neo_hookean(up) * np.where(up < reached, softer, 1.0)]
+        stress += [*neo_hookean(peak) * np.exp(-np.arange(pause) / 200)]
+        reached = max(reached, peak)
+        down = np.linspace(peak, 0.0, points)[1:]
+        if ends_unloaded or peak != peaks[-1]:
+            strain += [*down]
+            stress += [*0.8 * neo_hookean(down)]
+    random = np.random.default_rng(3)
+    return (
+        np.array(strain) + random.normal(0, noise, len(strain)),
+        np.array(stress) + random.normal(0, noise, len(stress)),
+    )
+
+
+def neo_hookean(strain):
+    return 0.4 * ((1 + strain) - (1 + strain) ** -2.0)
+
+
+@pytest.mark.parametrize("header", ["strain,stress (MPa)", "stretch,stress (MPa)"])
+@pytest.mark.parametrize(
+    "cycles",
+    [
+        {"peaks": (1, 2, 3)},
+        {"peaks": (1, 2, 3), "ends_unloaded": False},
+        {"peaks": (2.0, 2.0, 2.0)},
+        {"peaks": (2, 2, 2, 2), "softer": 0.85},
+        {"peaks": (0.5, 1, 2, 3), "softer": 0.85},
+        {"peaks": (1, 2, 3), "points": 200, "noise": 0.003, "pause": 60},
+        {"peaks": (2, 2, 2), "points": 200, "noise": 0.003, "pause": 60, "softer": 0.8},
+        {"peaks": (3, 2, 1)},
+        {"peaks": (1, 2, 3), "points": 12},
+    ],
+)
+def test_of_rubber_in_cycles_the_first_loading_to_every_strain_counts(tmp_path, cycles, header):
+    strain, stress = cycles_of_rubber(**cycles)
+    at_rest = 1.0 if header.startswith("stretch") else 0.0
+    record = only(OGDEN, f"uniaxial={saved(tmp_path, header, strain + at_rest, stress)}")
+    (test,) = record.tests
+    shape = neo_hookean(test.curve.strain) / 0.4
+    assert float(shape @ test.curve.stress_mpa / (shape @ shape)) == pytest.approx(0.4, rel=1e-3)
+    assert test.curve.strain.max() == pytest.approx(max(cycles["peaks"]), rel=0.01)
+    (caveat,) = record.warnings
+    assert caveat.kind == "unloading left out"
+    assert "reloading to strains reached before" in caveat.text
+    softer = cycles.get("softer", 1.0)
+    assert ("the reloading has" in caveat.text) == (softer < 1.0)
+
+
+def test_a_wild_cell_and_blank_strains_of_rubber(tmp_path):
+    strain = np.linspace(0.0, 2.0, 60)
+    stress = neo_hookean(strain)
+    stress[30] *= 3.0
+    path = saved(tmp_path, "strain,stress (MPa)", strain, stress)
+    record = only(OGDEN, f"uniaxial={path}")
+    assert any("point 31, stress" in step for step in record.steps)
+    assert len(record.tests[0]) == 59
+    strain[50:] = np.nan
+    blank = only(OGDEN, f"uniaxial={saved(tmp_path, 'strain,stress (MPa)', strain, stress)}")
+    assert [caveat.kind for caveat in blank.warnings] == ["strain not measured to the end"]
+    assert blank.tests[0].curve.strain.max() == pytest.approx(strain[49])
+
+
+def test_a_column_called_compressive_is_compression(tmp_path):
+    stretch = np.linspace(0.95, 0.5, 15)
+    stress = 0.5 * (stretch - stretch**-2.0)
+    path = saved(tmp_path, "Compressive strain (-),Compressive stress (MPa)", 1 - stretch, -stress)
+    record = only(OGDEN, f"compression={path}")
+    np.testing.assert_allclose(record.tests[0].driven, stretch - 1, rtol=1e-6)
+    np.testing.assert_allclose(record.response, stress, rtol=1e-6)
+    assert "say compression=FILE" in refused(OGDEN, f"uniaxial={path}")
+
+
+def test_specimens_below_each_other_are_tests_of_one_material(tmp_path):
+    stress = 0.5 * (STRETCH - STRETCH**-2.0)
+    twice = [np.r_[0.0, STRETCH - 1], np.r_[0.0, stress]]
+    path = saved(
+        tmp_path, "strain (-),stress (MPa)", np.tile(twice[0], 2), np.r_[twice[1], 1.1 * twice[1]]
+    )
+    (record,), errors = read(OGDEN, f"uniaxial={path}")
+    assert not errors
+    assert [len(test.driven) for test in record.tests] == [21, 21]
+
+
+@pytest.mark.parametrize("law", ["voce_chaboche", "ogden"])
+def test_a_machine_s_travel_is_warned_about_where_the_law_has_a_modulus(tmp_path, law):
+    strain = 0.01 * np.sin(np.linspace(0.0, 12.0, 200)) if law != "ogden" else STRETCH - 1
+    stress = 400 * np.tanh(500 * strain) if law != "ogden" else 0.5 * (STRETCH - STRETCH**-2.0)
+    path = saved(tmp_path, "Stroke (mm),stress (MPa)", 50 * strain, stress)
+    test = "uniaxial" if law == "ogden" else "cyclic"
+    record = only(find_law(law), f"{test}={path}", gauge_length=50.0)
+    kinds = [caveat.kind for caveat in record.tests[0].curve.warnings]
+    assert ("strain of the crosshead" in kinds) == (law != "ogden")
+
+
+@pytest.mark.parametrize("slack", [0.05, 0.3])
+@pytest.mark.parametrize("noise", [0.0, 0.003])
+@pytest.mark.parametrize("side", [1.0, -1.0])
+def test_a_slack_specimen_counts_from_where_it_tightens(tmp_path, slack, noise, side):
+    end = 1.5 if side > 0 else 0.5
+    strain = np.linspace(0.0, end + slack, 400)
+    stretch = 1.0 + side * np.maximum(strain - slack, 0.0)
+    stress = 0.5 * (stretch - stretch**-2.0)
+    stress += noise * np.random.default_rng(0).standard_normal(400)
+    path = saved(tmp_path, "nominal strain,stress", side * strain, stress)
+    test = "uniaxial" if side > 0 else "compression"
+    record = only(OGDEN, f"{test}={path}")
+    (said,) = [caveat for caveat in record.warnings if caveat.kind == "slack"]
+    assert "was taken off" in said.text
+    (found,) = record.tests
+    assert found.driven[-1] == pytest.approx(side * end, abs=0.02)
+    assert len(found) <= 400
+    off = CleaningOptions(toe="off")
+    ((left,), _) = load_records(
+        find_records([f"{test}={path}"], OGDEN), CurveTarget.of_tests(OGDEN), cleaning=off
+    )
+    (kept,) = left.tests
+    assert kept.driven[-1] == pytest.approx(side * (end + slack), abs=1e-6)
+
+
+def test_rubber_that_is_soft_or_stiffens_is_not_slack():
+    strain = np.linspace(0.0, 2.0, 300)
+    noise = 0.005 * np.random.default_rng(0).standard_normal(300)
+    for stress in (
+        strain,
+        1.0 + strain - (1.0 + strain) ** -2,
+        np.expm1(3.0 * strain) / 400,
+        strain + 20 * strain**3,
+        np.tanh(3.0 * strain),
+    ):
+        assert slack_of(strain, stress / stress.max()) is None
+        assert slack_of(strain, stress / stress.max() + noise) is None
+        assert slack_of(strain[::30], stress[::30]) is None

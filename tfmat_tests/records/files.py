@@ -1,0 +1,73 @@
+"""Files as laboratories export them, made for a test."""
+
+import pathlib
+
+import numpy as np
+
+from tfmat.errors import InputError
+from tfmat.records.files import RecordFiles, TestFile, load_records, load_test
+from tfmat.records.record import MeasuredRecord
+from tfmat.records.resampling import CurveTarget
+
+STRAIN = np.linspace(0.0, 0.05, 20)
+STRESS = 1000.0 * STRAIN
+
+
+def table(header: str, separator: str = ",", strain=STRAIN, stress=STRESS) -> str:
+    """A text table of two columns."""
+    rows = [f"{e:.8g}{separator}{s:.8g}" for e, s in zip(strain, stress, strict=True)]
+    return "\n".join([header, *rows]) + "\n"
+
+
+def decimal_commas(text: str) -> str:
+    """Every decimal point of a table as a comma; the table must not be separated by commas."""
+    header, _, rows = text.partition("\n")
+    return f"{header}\n{rows.replace('.', ',')}"
+
+
+def write(folder: pathlib.Path, text: str | bytes, name: str = "curve.csv") -> pathlib.Path:
+    """Writes a file and returns its path."""
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def write_workbook(path: pathlib.Path, sheets: dict[str, list]) -> pathlib.Path:
+    """An Excel workbook from rows of cells."""
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    book.remove(book.active)
+    for name, rows in sheets.items():
+        sheet = book.create_sheet(name)
+        for row in rows:
+            sheet.append(row)
+    book.save(path)
+    return path
+
+
+def sheet_rows(header=("Strain", "Stress"), units=("%", "MPa")) -> list:
+    """Rows of a sheet: names, units, and a curve in percent and MPa."""
+    curve = [[100 * e, s] for e, s in zip(STRAIN.tolist(), STRESS.tolist(), strict=True)]
+    return [list(header), list(units), *curve]
+
+
+def load_measured_curves(
+    paths, target: CurveTarget, options=None, cleaning=None
+) -> tuple[list[MeasuredRecord], list[InputError]]:
+    """The curves of files, and an error for each bad one."""
+    files = [TestFile("monotonic", str(path)) for path in paths]
+    records = [RecordFiles("", (file,), apart=True) for file in files]
+    return load_records(records, target, options, cleaning=cleaning)
+
+
+def load_file(path, target: CurveTarget, options=None, cleaning=None) -> list[MeasuredRecord]:
+    """The curves of a file that can be read."""
+    tests = load_test(TestFile("monotonic", str(path)), target, options, cleaning)
+    return [MeasuredRecord(test.curve.name, [test]) for test in tests]
+
+
+def load_measured_curve(path, target: CurveTarget, options=None) -> MeasuredRecord:
+    """The only curve of a file."""
+    (curve,) = load_file(path, target, options)
+    return curve

@@ -1,0 +1,176 @@
+"""Each kind of file that is no curve gets one clear line that names the file and says what to do."""
+
+import pytest
+
+from tfmat.records.reading import ReadingOptions
+from tfmat.records.resampling import CurveTarget
+from tfmat_tests.records.files import (
+    STRAIN,
+    STRESS,
+    load_measured_curves,
+    sheet_rows,
+    table,
+    write,
+    write_workbook,
+)
+
+SHEAR = CurveTarget(200, 1.0, (0.01, 0.05), 140.0, "engineering shear", "shear")
+GOOD = table("strain,stress")
+ROWS = GOOD.split("\n", 1)[1]
+
+BAD_FILES: dict[str, tuple[str | bytes, str]] = {
+    "empty": ("", "the file is empty"),
+    "blank": ("\n \n", "the file is empty"),
+    "picture": (b"\x89PNG\r\n\x1a\n\0\0\0", "not a text file"),
+    "damaged utf-16": (b"\xff\xfes\0t\0r", "damaged"),
+    "prose": ("Dear colleague,\nplease find the curve attached.\n", "no table of numbers"),
+    "web page": ("<html><body><p>404</p></body></html>\n", "no table of numbers"),
+    "one column": ("stress\n" + "1\n" * 20, "one column of numbers"),
+    "no header": (ROWS, "no header"),
+    "header only": ("strain,stress\n", "0 points"),
+    "nine points": ("\n".join(GOOD.splitlines()[:10]), "9 points"),
+    "nan": (GOOD + "nan,3\n", "line 22, column 'strain': 'nan'; every value must be finite"),
+    "infinite": (GOOD + "1,inf\n", "line 22, column 'stress': 'inf'"),
+    "word": (GOOD + "0.06,broken\n", "line 22, column 'stress': 'broken' is not a number"),
+    "footer": (GOOD + "End of test\n", "line 22, column 'strain': 'End of test' is not a number"),
+    "excel error": (GOOD + "#DIV/0!,3\n", "line 22"),
+    "missing value": (GOOD + "0.06,\n", "line 22, column 'stress': no value"),
+    "short row": (GOOD + "0.06\n", "line 22, column 'stress': no value"),
+    "long row": (GOOD + "0,06,60,1\n", "line 22 has 4 values, the header names 2"),
+    "commas between commas": (
+        "strain,stress\n" + "".join(f"0,{i:02},{i},5\n" for i in range(20)),
+        "use semicolons",
+    ),
+    "two decimal marks": (table("strain;stress", ";") + "0,06;60\n", "mixes decimal points"),
+    "comma or thousands": (
+        "strain;stress\n" + "".join(f"{i};{i},125\n" for i in range(1, 20)),
+        "'1,125' may be a decimal comma or a separator of thousands",
+    ),
+    "units without names": ("%,MPa\n" + ROWS, "line 1 holds units"),
+    "unclosed quote": (GOOD + '"0.06,60\n', "line 22 is not a readable row"),
+    "two strains": (
+        table("strain a,strain b"),
+        "several columns could be the strain (strain a, strain b)",
+    ),
+    "two strains and no stress": (
+        table("strain a,strain b"),
+        "one of the numbers 1, 2; no column is named as a stress",
+    ),
+    "no stress": (table("strain,temperature"), "(columns: strain, temperature); set --stress_col"),
+    "no strain": (table("time,stress"), "no column is named as a strain"),
+    "repeated": (table("strain,strain"), "appears more than once"),
+    "unknown unit": (table("strain,stress [psf]"), "unknown stress unit 'psf' in column"),
+    "unit of another quantity": (table("strain,stress [mm]"), "unknown stress unit 'mm'"),
+    "load without area": (table("strain,load [kN]"), "--area=MM2"),
+    "load without unit": (table("strain,load"), "column 'load' has no unit"),
+    "displacement without length": (table("displacement [mm],stress"), "--gauge_length=MM"),
+    "constant strain": (table("strain,stress", strain=0 * STRAIN + 0.01), "rises at 1 points"),
+    "falling strain": (table("strain,stress", strain=0.06 - STRAIN), "rises at 1 points"),
+    "no strain at all": (table("strain,stress", strain=0 * STRAIN), "never rise"),
+    "constant stress": (table("strain,stress", stress=0 * STRESS + 5), "same at every point"),
+    "pascals taken for MPa": (table("strain,stress", stress=1e6 * STRESS), "largest trained"),
+    "percent taken for strain": (table("strain,stress", strain=1000 * STRAIN), "--strain_unit=%"),
+    "short specimen": (
+        "specimen,strain,stress\n"
+        + "".join(f"A,{e},{s}\n" for e, s in zip(STRAIN, STRESS, strict=True))
+        + "B,0,0\nB,1,1\n",
+        "specimen 'B' has 2 points",
+    ),
+    "nameless specimen": (
+        "specimen,strain,stress\n"
+        + "".join(f"A,{e},{s}\n" for e, s in zip(STRAIN, STRESS, strict=True))
+        + ",0.06,60\n",
+        "line 22, column 'specimen': no specimen",
+    ),
+}
+BAD_WORKBOOKS: dict[str, tuple[dict[str, list], str]] = {
+    "empty sheet": ({"S": []}, "sheet 'S': the sheet is empty"),
+    "no table": ({"S": [["a", "b"], ["c", "d"]]}, "sheet 'S': it has 0 points"),
+    "word in a cell": (
+        {"S": [*sheet_rows(), ["slipped", 3.0]]},
+        "row 23, column 'Strain': 'slipped' is not a number",
+    ),
+    "no strain": ({"S": sheet_rows(("Time", "Stress"), ("s", "MPa"))}, "named as a strain"),
+    "one column": ({"S": [[float(i)] for i in range(20)]}, "one column of numbers"),
+    "no curve in any sheet": (
+        {"A": sheet_rows(("Time", "Load"), ("s", "N")), "B": sheet_rows(("t", "F"), ("s", "N"))},
+        "none of its sheets has a strain and a stress column",
+    ),
+}
+
+
+def the_error(path, **options) -> str:
+    curves, errors = load_measured_curves([path], SHEAR, ReadingOptions(**options))
+    assert curves == []
+    (error,) = errors
+    text = str(error)
+    assert text.startswith(f"{path}: ")
+    assert "\n" not in text
+    assert len(text) < len(str(path)) + 330
+    return text
+
+
+@pytest.mark.parametrize("kind", BAD_FILES)
+def test_bad_file_gets_one_line_that_names_it(tmp_path, kind):
+    content, expected = BAD_FILES[kind]
+    assert expected in the_error(write(tmp_path, content))
+
+
+@pytest.mark.parametrize("kind", BAD_WORKBOOKS)
+def test_bad_workbook_gets_one_line_that_names_it(tmp_path, kind):
+    sheets, expected = BAD_WORKBOOKS[kind]
+    assert expected in the_error(write_workbook(tmp_path / "curve.xlsx", sheets))
+
+
+def test_missing_file_folder_and_what_only_looks_like_excel(tmp_path):
+    assert "no such file" in the_error(tmp_path / "none.csv")
+    assert "no such file" in the_error(tmp_path / "none.xlsx")
+    assert "is a folder" in the_error(tmp_path)
+    assert "not a readable Excel" in the_error(write(tmp_path, b"PK\x03\x04 no zip", "a.xlsx"))
+    assert "the file is empty" in the_error(write(tmp_path, b"", "b.xlsx"))
+    old = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 100
+    assert "save it as .xlsx" in the_error(write(tmp_path, old, "c.xls"))
+    good = write_workbook(tmp_path / "d.xlsx", {"Curve": sheet_rows()})
+    assert "no sheet 'Curvr'; did you mean 'Curve'?" in the_error(good, sheet="Curvr")
+    assert "leave --sheet out" in the_error(write(tmp_path, GOOD), sheet="A")
+
+
+def test_wrong_choices_name_what_there_is(tmp_path):
+    path = write(tmp_path, GOOD)
+    found = the_error(path, strain_column="strian")
+    assert "no column 'strian' for the strain; did you mean 'strain'?" in found
+    assert "it has 2 columns, counted from 1" in the_error(path, strain_column="3")
+    assert "cannot be both strain and stress" in the_error(path, strain_column="stress")
+    assert "for the specimen" in the_error(path, specimen_column="name")
+
+
+def test_a_broken_row_in_a_long_file_is_found_by_its_line(tmp_path):
+    rows = [f"{i / 1e4:.4f};{i}" for i in range(500)]
+    rows[300] = "0.03;3oo"
+    text = "Head: 1\n\nstrain;stress\n%;MPa\n" + "\n".join(rows)
+    assert "line 305, column 'stress': '3oo' is not a number" in the_error(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (
+            "a,b",
+            "named as a strain or a stress (columns: a, b); set --strain_column and --stress_c",
+        ),
+        (
+            "Extension,Load",
+            "--strain_unit, mm or in, and give its length with --gauge_length=MM",
+        ),
+        (
+            "Extension,Load",
+            "--stress_unit, N, kN or lbf, and give its cross-section with --area=MM2",
+        ),
+        (
+            "Extension [mm],Load",
+            "--gauge_length=MM, or the strain with --strain_column; column 'Load' has",
+        ),
+    ],
+)
+def test_everything_that_is_missing_is_said_at_once(tmp_path, header, expected):
+    assert expected in the_error(write(tmp_path, table(header)))

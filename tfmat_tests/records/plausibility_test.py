@@ -1,0 +1,215 @@
+"""A modulus that no curve of the law has is warned about, with the unit that would explain it."""
+
+import numpy as np
+import pytest
+
+from tfmat.errors import InputError
+from tfmat.records.cleaning import reasons_not_to_use
+from tfmat.records.measured import clean
+from tfmat.records.reading import RawCurve, ReadingOptions
+from tfmat.records.resampling import CurveTarget
+from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import Simulator
+from tfmat_tests.records.files import load_file
+
+TARGETS = {
+    law: CurveTarget.of(settings := CurveSettings(law=law), settings.build_law())
+    for law in ("voce", "hahn_tsai", "ramberg_osgood", "swift")
+}
+
+
+def steel(strain):
+    """E = 193 GPa, yield at 270 MPa, MPa in true measures."""
+    return np.minimum(193e3 * strain, 270 + 1500 * strain)
+
+
+@pytest.mark.parametrize(
+    ("strain_factor", "stress_factor", "hint"),
+    [
+        (1, 1, None),
+        (1, 1e-3, "--stress_unit=GPa"),
+        (1, 1 / 6.894757, "--stress_unit=ksi"),
+        (1, 145.04, "--stress_unit=psi"),
+        (1, 1e6, "--stress_unit=Pa"),
+        (100, 1, "--strain_unit=%"),
+        (1, 1e-5, "a unit is wrong, or the law is not for this material"),
+    ],
+)
+def test_mistaken_units_of_steel(strain_factor, stress_factor, hint):
+    strain = 0.3 * np.linspace(0, 1, 300) ** 2
+    raw = RawCurve("a", strain * strain_factor, steel(strain) * stress_factor, "true", "true")
+    curve = clean(raw, TARGETS["voce"])
+    assert bool(reasons_not_to_use(curve.warnings)) == (hint is not None)
+    if hint:
+        assert any(hint in str(line) for line in curve.warnings)
+
+
+@pytest.mark.parametrize("law", ["voce", "hahn_tsai", "ramberg_osgood"])
+def test_curves_of_the_law_are_plausible(law):
+    measure = None if law == "hahn_tsai" else "true"
+    # Metals at room temperature: the corners of the laws' ranges are no metal's, or a hot one's.
+    ranges = {
+        "voce": {"E": (60e3, 220e3), "sigma0": (50, 1000), "Q": (20, 1600), "b": (1, 50)},
+        "ramberg_osgood": {"E": (60e3, 220e3), "sigma02": (100, 1000), "n": (3, 30)},
+    }
+    settings = CurveSettings(law=law, ranges=ranges.get(law, {}))
+    for curve in np.array(Simulator(settings, 5).curves(0, 150).features, float):
+        strain, stress = curve[curve[:, 2] == 0, :2].T
+        cleaned = clean(RawCurve("a", strain, stress, measure, measure), TARGETS[law])
+        assert reasons_not_to_use(cleaned.warnings) == []
+
+
+METAL_LAWS = ("voce", "swift", "ramberg_osgood")
+
+
+def kinds(law, **raw):
+    strain = raw.pop("strain", 0.3 * np.linspace(0, 1, 300) ** 2)
+    return reasons_not_to_use(clean(RawCurve("a", strain, **raw), TARGETS[law]).warnings)
+
+
+@pytest.mark.parametrize("law", METAL_LAWS)
+@pytest.mark.parametrize(
+    ("modulus", "proof", "slope"),
+    [
+        (50e3, 15.0, 20.0),  # 6061 at 350 °C
+        (44e3, 180.0, 600.0),  # magnesium AZ31
+        (69e3, 35.0, 300.0),  # pure aluminium, annealed
+        (71e3, 500.0, 700.0),  # 7075-T6
+        (110e3, 60.0, 1000.0),  # copper, annealed
+        (193e3, 230.0, 1600.0),  # 304L
+        (205e3, 1700.0, 1000.0),  # maraging steel
+    ],
+)
+def test_metals_in_mpa_are_plausible_and_in_ksi_are_asked_about(law, modulus, proof, slope):
+    """The moduli and strengths of ASM's handbooks, rounded."""
+    strain = 0.1 * np.linspace(0, 1, 300) ** 2
+    stress = np.minimum(modulus * strain, proof + slope * strain)
+    measures = {"strain_measure": "true", "stress_measure": "true"}
+    assert kinds(law, strain=strain, stress_mpa=stress, **measures) == []
+    in_ksi = kinds(law, strain=strain, stress_mpa=stress / 6.894757, **measures)
+    assert in_ksi == ["stress in ksi?"]
+
+
+def test_a_crosshead_s_strain_is_warned_about_and_no_unit_is_blamed():
+    """Steel of 400 MPa in a machine that halves, or divides by ten, its modulus."""
+    strain = 0.1 * np.linspace(0, 1, 300) ** 2
+    for modulus, blocks in ((35e3, False), (15e3, True)):
+        stress = np.minimum(modulus * strain, 400 + 500 * strain)
+        curve = clean(RawCurve("a", strain, stress, "true", "true"), TARGETS["swift"])
+        (caveat,) = [c for c in curve.warnings if c.kind == "implausible modulus"]
+        assert "crosshead" in caveat.advice
+        assert caveat.blocks == blocks
+
+
+@pytest.mark.parametrize("law", METAL_LAWS)
+def test_the_real_304l_read_as_mpa_are_asked_about_and_as_ksi_are_not(real_curves, law):
+    files = sorted(real_curves.glob("304L_*/cleaned*"))
+    assert len(files) == 14
+    for file in files:
+        (curve,) = load_file(file, TARGETS[law])
+        (doubt,) = [caveat for caveat in curve.warnings if caveat.blocks]
+        assert doubt.kind == "stress in ksi?"
+        assert "--stress_unit=ksi" in doubt.advice
+        assert "stress in MPa" in curve.assumed
+        (right,) = load_file(file, TARGETS[law], ReadingOptions(stress_unit="ksi"))
+        assert reasons_not_to_use(right.warnings) == []
+        assert right.assumed == ["strain in mm/mm"]
+
+
+def test_without_hints_the_real_304l_are_asked_about_too(real_curves, tmp_path):
+    """Strain and stress alone: no displacement, no temperature."""
+    found = 0
+    for file in sorted(real_curves.glob("304L_*/cleaned*")):
+        lines = [line for line in file.read_text().splitlines() if not line.startswith("{")]
+        rows = [",".join(np.array(line.split(","))[[3, 4]]) for line in lines]
+        path = tmp_path / f"{file.stem}.csv"
+        path.write_text("\n".join(rows))
+        (curve,) = load_file(path, TARGETS["swift"])
+        found += reasons_not_to_use(curve.warnings) == ["stress in ksi?"]
+    assert found == 14
+
+
+def test_hints_alone_are_told_where_the_numbers_are_plausible():
+    strain = 0.3 * np.linspace(0, 1, 300) ** 2
+    raw = RawCurve(
+        "a", strain, steel(strain), "true", "true", us_unit_hints=("column 'Load' is in lbf",)
+    )
+    curve = clean(raw, TARGETS["voce"])
+    assert [c.kind for c in curve.warnings if not c.blocks] == ["unit of the stress assumed"]
+    assert reasons_not_to_use(curve.warnings) == []
+
+
+def test_the_law_must_be_for_the_test():
+    strain = np.linspace(0, 0.04, 200)
+    shear = 80 * np.tanh(5000 * strain / 80)
+    assert kinds("hahn_tsai", strain=strain, stress_mpa=shear) == []
+    gamma = clean(RawCurve("a", strain, shear, is_shear=True), TARGETS["voce"])
+    (caveat,) = [c for c in gamma.warnings if c.blocks]
+    assert caveat.kind == "a law of tension for shear"
+    assert "--law=hahn_tsai, tanh_shear or exponential_shear" in caveat.advice
+    tension = np.minimum(70e3 * strain, 90 + 200 * strain)
+    for measure in ("engineering", None):
+        metal = clean(RawCurve("a", strain, tension, measure, measure), TARGETS["hahn_tsai"])
+        (caveat,) = [c for c in metal.warnings if c.blocks]
+        assert caveat.kind == "a law of shear for a tension test"
+        assert "voce" in caveat.advice
+        assert "hahn_tsai" not in caveat.advice
+
+
+@pytest.mark.parametrize("law", METAL_LAWS)
+def test_a_polymer_or_laminate_is_no_metal_and_a_metal_in_percent_is_one(law):
+    strain = np.linspace(0, 0.2, 200)
+    for modulus, strength in ((2.5e3, 60.0), (5e3, 90.0)):
+        soft = strength * np.tanh(modulus * strain / strength)
+        assert kinds(law, strain=strain, stress_mpa=soft) == ["no metal"]
+    percent = 100 * (0.2 * np.linspace(0, 1, 300) ** 2)
+    metal = np.minimum(2050 * percent, 380 + 5 * percent)
+    assert "strain in %?" in kinds(law, strain=percent, stress_mpa=metal)
+
+
+def test_compression_of_a_metal_under_a_law_of_shear_is_told_as_a_metal():
+    strain = 0.02 * np.linspace(0, 1, 100) ** 2
+    stress = np.minimum(70e3 * strain, 120 + 100 * strain)
+    assert kinds("hahn_tsai", strain=-strain, stress_mpa=-stress) == [
+        "a law of shear for a tension test"
+    ]
+
+
+@pytest.mark.parametrize("law", TARGETS)
+@pytest.mark.parametrize("name", ["rubber_treloar_1944", "rubber_meunier_2008"])
+@pytest.mark.parametrize("test", ["UT", "ET", "PS"])
+def test_rubber_is_recognised(real_curves, law, name, test):
+    options = ReadingOptions(strain_column="2", stress_column="1", strain_unit="stretch")
+    try:
+        (curve,) = load_file(real_curves / name / f"{test}.txt", TARGETS[law], options)
+        (said,) = [str(caveat) for caveat in curve.warnings if caveat.kind == "rubber"]
+    except InputError as error:  # where nothing of it lies within the trained strains
+        said = str(error)
+    assert "it is rubber or another elastomer" in said
+    assert "--law=ogden uniaxial=FILE" in said
+    assert "unit" not in said
+
+
+@pytest.mark.parametrize(
+    ("factor", "assumed", "doubted"),
+    [(1.0, (), False), (0.145, ("stress in MPa",), True)],
+)
+@pytest.mark.parametrize("modulus", [72e3, 205e3])
+def test_curves_without_elastic_points_are_in_the_unit_that_they_say(
+    modulus, factor, assumed, doubted
+):
+    """Sixteen points, the first beyond the knee: in MPa as the file says, and in ksi taken for MPa."""
+    settings = CurveSettings(law="voce")
+    law = settings.build_law()
+    strain = 0.1 * np.arange(1, 17) / 16
+    stress = law.stress(strain[None], np.array([[modulus, 300.0, 250.0, 12.0]]))[0]
+    raw = RawCurve(
+        "few",
+        strain,
+        factor * stress,
+        strain_measure="true",
+        stress_measure="true",
+        assumed=assumed,
+    )
+    kinds = [caveat.kind for caveat in clean(raw, CurveTarget.of(settings, law)).warnings]
+    assert ("stress in ksi?" in kinds) == doubted

@@ -1,0 +1,368 @@
+"""Wild cells and extensometers that stop: found in records of a known law, and not found in what specimens do."""
+
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+from tfmat.errors import InputError
+from tfmat.materials import find_law
+from tfmat.records.faults import end_of_measured_strain, start_of_capped_load, without_wild_cells
+from tfmat.records.measured import clean
+from tfmat.records.reading import RawCurve, ReadingOptions
+from tfmat.records.resampling import CurveTarget
+from tfmat.records.settings import CurveSettings
+from tfmat_tests.records.files import load_file, table, write
+
+VOCE = CurveTarget.of(CurveSettings(law="voce"), find_law("voce"))
+TRUTH = np.array([[200e3, 300.0, 250.0, 12.0]])
+# Greatest engineering stress of TRUTH: s exp(-e) has its maximum where ds/de = s (Considère).
+STRENGTH = 436.7
+NOT_MEASURED = "strain not measured to the end"
+
+
+def tension(points=600, end=0.1765, noise=0.3, seed=0):
+    """Engineering strain and stress of a tension test of TRUTH."""
+    strain = np.linspace(0.0, end, points)
+    true = np.log1p(strain)
+    stress = find_law("voce").stress(true[None], TRUTH)[0] / (1 + strain)
+    return strain, stress + np.random.default_rng(seed).normal(0, noise, points)
+
+
+def cleaned(strain, stress, measure="engineering"):
+    return clean(RawCurve("a", strain, stress, measure, measure), VOCE)
+
+
+def off(curve):
+    """The largest distance from TRUTH beyond the first yield, MPa."""
+    inner = curve.strain > 0.004
+    expected = find_law("voce").stress(curve.strain[None], TRUTH)[0]
+    return float(np.abs(expected - curve.stress_mpa)[inner].max())
+
+
+def kinds(curve):
+    return [caveat.kind for caveat in curve.warnings]
+
+
+def test_the_strength_of_the_truth():
+    assert tension(20_000, noise=0.0)[1].max() == pytest.approx(STRENGTH, abs=0.1)
+
+
+@pytest.mark.parametrize("points", [60, 150, 600])
+@pytest.mark.parametrize("place", [0.0, 0.3, 0.97, 1.0])
+@pytest.mark.parametrize(
+    ("axis", "wild"),
+    [
+        ("strain", lambda value: 0.26),
+        ("strain", lambda value: -999.0),
+        ("strain", lambda value: value + 0.08),
+        ("stress", lambda value: 1.25 * value + (700.0 if value < 50.0 else 0.0)),
+        ("stress", lambda value: 10.0 * value + 600.0),
+    ],
+)
+def test_one_wild_cell_is_left_out_and_named(points, place, axis, wild):
+    strain, stress = tension(points)
+    row = min(int(place * points), points - 1)
+    values = strain if axis == "strain" else stress
+    values[row] = wild(values[row])
+    curve = cleaned(strain, stress)
+    (said,) = [step for step in curve.steps if "wild cell" in step]
+    assert f"left out 1 row with a wild cell, unlike its neighbours: point {row + 1}, " in said
+    assert off(curve) < 6.0
+    assert len(curve.strain) > 0.75 * points
+    assert curve.tensile.tensile_strength_mpa.value == pytest.approx(STRENGTH, rel=0.01)
+
+
+@pytest.mark.parametrize("place", [0.3, 0.7])
+@pytest.mark.parametrize(
+    "wild", [lambda value: 0.0, lambda value: -value, lambda value: value / 10]
+)
+def test_a_lost_load_cell_is_left_out(place, wild):
+    strain, stress = tension()
+    row = int(place * len(strain))
+    stress[row] = wild(stress[row])
+    curve = cleaned(strain, stress)
+    assert any(f"point {row + 1}, stress" in step for step in curve.steps)
+    assert "load reversal" not in kinds(curve)
+    assert len(curve.strain) > 500
+
+
+def test_neighbours_and_wild_cells_near_each_other():
+    strain, stress = tension()
+    strain[100:103] = 0.3
+    stress[[400, 405]] *= 1.25
+    curve = cleaned(strain, stress)
+    assert any(step.startswith("left out 5 rows with a wild cell") for step in curve.steps)
+    assert off(curve) < 2.0
+
+
+def test_the_rest_of_a_row_goes_with_its_wild_cell():
+    strain, stress = tension()
+    stress[300] *= 1.25
+    raw = RawCurve("a", strain, stress, time=np.arange(600.0))
+    found = without_wild_cells(raw)
+    np.testing.assert_array_equal(found.time, np.delete(np.arange(600.0), 300))
+    clean_raw = RawCurve("a", *tension())
+    assert without_wild_cells(clean_raw) is clean_raw
+
+
+def features():
+    """Name -> strain and stress of a record without a fault."""
+    random = np.random.default_rng(1)
+    strain, stress = tension()
+    yielded = strain > 0.02
+    plateau = np.where(strain < 0.02, 300.0, 300 + 40 * np.sin(np.minimum(strain / 0.16, 1) * 1.5))
+    lueders = np.where(strain < 350 / 205e3, 205e3 * strain, plateau)
+    rising = np.flatnonzero(strain > 350 / 205e3)[0]
+    found = {
+        "upper yield point": (strain, lueders),
+        "Lüders serrations": (
+            strain,
+            lueders - np.where((lueders == 300.0), random.uniform(0, 20, 600), 0.0),
+        ),
+        "one point at the upper yield": (
+            strain,
+            np.where(np.arange(600) == rising, 345.0, lueders),
+        ),
+        "serrations of type B": (strain, stress - np.where(yielded, 12 * ((strain * 200) % 1), 0)),
+        "serrations of type C": (strain, stress - 15 * (yielded & (random.random(600) < 0.25))),
+        "fracture": (
+            strain,
+            np.where(np.arange(600) > 570, 3.0 * (-1.0) ** np.arange(600), stress),
+        ),
+        "noise of the strain": (strain + random.normal(0, 2e-4, 600), stress),
+        "strain of few digits": (np.round(strain, 4), stress),
+        "uneven rows": tuple(
+            np.interp(np.sort(random.uniform(0, 1, 600)), strain / strain[-1], v)
+            for v in (strain, stress)
+        ),
+    }
+    pause = np.full(40, strain[300])
+    relaxed = stress[300] * (1 - 0.04 * (1 - np.exp(-np.arange(40) / 3)))
+    found["pause"] = (np.insert(strain, 300, pause), np.insert(stress, 300, relaxed))
+    for rows in (3, 40):
+        way = 1 - np.abs(np.linspace(-1, 1, 2 * rows + 1))[1:-1]
+        load = stress[300] * (1 - 0.9 * way)
+        found[f"loop of {len(way)} rows"] = (
+            np.insert(strain, 300, strain[300] - 0.9 * stress[300] / 200e3 * way),
+            np.insert(stress, 300, load),
+        )
+    back = np.linspace(0, 1, 60)
+    found["unloading at the end"] = (
+        np.append(strain, strain[-1] - stress[-1] / 200e3 * back),
+        np.append(stress, stress[-1] * (1 - back)),
+    )
+    found["neck outside of the gauge"] = (
+        np.append(strain, strain[-1] - 8e-4 * back),
+        np.append(stress, stress[-1] * (1 - 0.35 * back**2)),
+    )
+    return found
+
+
+@pytest.mark.parametrize("name", features())
+def test_what_a_specimen_does_is_no_fault(name):
+    strain, stress = features()[name]
+    curve = cleaned(strain, stress)
+    assert not any("wild cell" in step for step in curve.steps)
+    assert set(kinds(curve)) <= {"necking"}
+
+
+def test_cycles_and_peaks_at_their_turns_stay():
+    strain = np.interp(np.arange(241), np.arange(0, 241, 40), [0, 2, 0, 2, 0, 2, 0])
+    stress = strain * np.where(np.arange(241) < 41, 1.0, np.where(strain == 2.0, 1.0, 0.8))
+    raw = RawCurve("a", strain, stress)
+    assert without_wild_cells(raw, ends=False) is raw
+
+
+def faults(strain, row):
+    """Name -> a strain that is not measured from a row on."""
+    rest = len(strain) - row
+    noise = np.random.default_rng(2).normal(0, 1, rest)
+    last = strain[row - 1]
+    ends = {
+        "held": np.full(rest, last),
+        "held with noise": last + 2e-6 * noise,
+        "creeps": last + 1e-4 * (1 - np.exp(-np.linspace(0, 5, rest))),
+        "zero": np.zeros(rest),
+        "near zero": 1e-3 + 5e-6 * noise,
+        "negative": np.full(rest, -0.02),
+        "pulled off": np.interp(np.arange(rest), [0, 6], [last, 0.0]),
+        "slipped": strain[row:] - 0.03,
+        "blank": np.full(rest, np.nan),
+        "-999": np.full(rest, -999.0),
+        "9999": np.full(rest, 9999.0),
+    }
+    return {name: np.append(strain[:row], end) for name, end in ends.items()}
+
+
+@pytest.mark.parametrize("measure", ["engineering", "true"])
+@pytest.mark.parametrize("necks", [False, True])
+@pytest.mark.parametrize("fault", faults(tension()[0], 170))
+def test_an_extensometer_that_stops_at_five_percent(fault, necks, measure):
+    strain, stress = tension()
+    if necks:
+        down = np.linspace(0, 1, 200)
+        strain = np.append(strain, strain[-1] + 0.1 * down)
+        stress = np.append(stress, stress[-1] * (1 - 0.25 * down**2))
+    seen = faults(strain, 170)[fault]
+    if measure == "true":
+        stress = stress * (1 + np.where(np.abs(seen) < 1, seen, 0.0))
+        seen = np.where(np.abs(seen) < 1, np.log1p(np.where(np.abs(seen) < 1, seen, 0.0)), seen)
+    curve = cleaned(seen, stress, measure)
+    assert NOT_MEASURED in kinds(curve) and "necking" not in kinds(curve)
+    assert not any("neck" in step for step in curve.steps)
+    assert 160 <= len(curve.strain) <= 180
+    assert off(curve) < 6.0
+    found = curve.tensile
+    strength = found.tensile_strength_mpa
+    if measure == "engineering":
+        assert strength.value == pytest.approx(STRENGTH, rel=0.005)
+        assert strength.at_least != necks
+        assert found.total_uniform_elongation.value is None
+        assert "before the maximum load" in found.uniform_elongation.how
+    else:
+        # A true stress beside no strain gives no engineering one.
+        assert strength.at_least or strength.value == pytest.approx(STRENGTH, rel=0.06)
+    assert found.total_elongation.value is None
+
+
+def test_a_held_strain_after_the_maximum_load_loses_the_elongation_only():
+    strain, stress = tension()
+    down = np.linspace(0, 1, 300)
+    strain = np.append(strain, strain[-1] + 0.1 * down)
+    stress = np.append(stress, stress[-1] * (1 - 0.25 * down**2))
+    whole, held = cleaned(strain, stress), cleaned(np.minimum(strain, 0.2), stress)
+    np.testing.assert_array_equal(whole.strain, held.strain)
+    assert NOT_MEASURED not in kinds(held)
+    assert held.tensile.uniform_elongation == whole.tensile.uniform_elongation
+    assert "not to the fracture" in held.tensile.total_elongation.how
+
+
+def test_an_early_end_of_the_strain_is_refused_in_one_line():
+    strain, stress = tension()
+    strain[6:] = np.nan
+    with pytest.raises(InputError, match="the strain is blank, from point 7 of 600 on: 6 points"):
+        cleaned(strain, stress)
+
+
+def test_a_strain_that_is_touched_and_comes_back_goes_on():
+    strain, stress = tension()
+    strain[200:220] -= 0.03
+    assert end_of_measured_strain(strain, stress) is None
+
+
+@pytest.mark.parametrize("blank", ["", "-", "NaN", "n/a"])
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_blank_cells_at_the_end_of_a_file(tmp_path, blank, separator):
+    strain, stress = tension()
+    header = separator.join(("Engineering strain", "Engineering stress [MPa]"))
+    lines = table(header, separator, strain, stress).splitlines()
+    lines[171:] = [separator.join((blank, line.split(separator)[1])) for line in lines[171:]]
+    (curve,) = load_file(write(tmp_path, "\n".join(lines)), VOCE)
+    assert NOT_MEASURED in kinds(curve)
+    assert curve.tensile.tensile_strength_mpa.value == pytest.approx(STRENGTH, rel=0.005)
+    lines[20] = separator.join((blank, "100.0"))
+    with pytest.raises(InputError, match="line 21, column 'Engineering strain'"):
+        load_file(write(tmp_path, "\n".join(lines)), VOCE)
+
+
+def test_many_points_that_are_dropped_are_a_caveat():
+    strain, stress = tension()
+    for first in range(100, 500, 100):
+        strain[first : first + 25] -= np.linspace(0.001, 0.02, 25)
+    curve = cleaned(strain, stress)
+    assert "many points dropped" in kinds(curve)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "strength"),
+    [
+        ("01_spike_late", TRUTH[0], 437.1),
+        ("03_extensometer_limit", TRUTH[0], 437.7),
+        ("04_extensometer_taken_off", TRUTH[0], 437.7),
+        ("20_zwick_extensometer_held", (205e3, 320.0, 260.0, 11.0), 455.6),
+        ("21_zwick_extensometer_blank", (205e3, 320.0, 260.0, 11.0), 455.6),
+    ],
+)
+def test_the_records_of_laboratories(name, parameters, strength):
+    if not os.environ.get("TFMAT_CASES"):
+        pytest.skip("TFMAT_CASES names no folder of small inputs that once failed")
+    cases = pathlib.Path(os.environ["TFMAT_CASES"])
+    column = "Längenänderung" if "zwick" in name else None
+    options = ReadingOptions(strain_column=column)
+    (curve,) = load_file(cases / "measured" / f"{name}.csv", VOCE, options)
+    assert curve.tensile.tensile_strength_mpa.value == pytest.approx(strength, rel=0.002)
+    inner = curve.strain > 0.005
+    expected = find_law("voce").stress(curve.strain[None], np.array([parameters]))[0]
+    np.testing.assert_allclose(curve.stress_mpa[inner], expected[inner], rtol=0.01)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-5])
+def test_rows_from_the_largest_strain_down_are_turned_round(noise):
+    strain, stress = tension(200, end=0.15, noise=0.0)
+    strain = strain + np.random.default_rng(0).normal(0.0, noise, len(strain))
+    expected, found = cleaned(strain, stress), cleaned(strain[::-1], stress[::-1])
+    assert found.steps == [
+        "the rows go from the largest strain down to rest: turned them round",
+        *expected.steps,
+    ]
+    assert kinds(found) == kinds(expected) == []
+    np.testing.assert_array_equal(found.strain, expected.strain)
+    # Unloading leaves a plastic strain.
+    with pytest.raises(InputError):
+        cleaned(0.1 + strain[::-1], stress[::-1])
+
+
+AT_LIMIT = "load at its limit"
+
+
+@pytest.mark.parametrize("points", [150, 600, 5000])
+@pytest.mark.parametrize("cap", [350.0, 420.0])
+@pytest.mark.parametrize(("noise", "digits"), [(0.0, 3), (0.3, 3), (0.3, 1), (2.0, 2)])
+@pytest.mark.parametrize("end", [0.1765, 0.26])
+def test_a_load_that_stays_at_a_limit_is_left_out_and_nothing_necks(
+    points, cap, noise, digits, end
+):
+    strain, stress = tension(points, end, noise)
+    # Beyond the maximum load this specimen bears less than the limit again.
+    capped = np.round(np.minimum(stress - np.maximum(strain - 0.2, 0.0) * 2e3, cap), digits)
+    curve = cleaned(strain, capped)
+    assert AT_LIMIT in kinds(curve)
+    assert "necking" not in kinds(curve)
+    assert curve.stress_mpa.max() < cap * np.exp(curve.strain[-1]) + 1e-6
+    assert off(curve) < 4.0 * noise + 0.1
+    strength = curve.tensile.tensile_strength_mpa
+    assert strength.at_least
+    assert strength.value == pytest.approx(cap, abs=0.06)
+    assert curve.tensile.uniform_elongation.value is None
+
+
+@pytest.mark.parametrize("digits", [6, 3, 1, 0])
+@pytest.mark.parametrize("points", [60, 600, 5000])
+def test_no_smooth_maximum_plateau_or_saturating_shear_is_a_limit_of_the_load(points, digits):
+    part = np.linspace(0.0, 1.0, points)
+    plateau = np.minimum(200e3 * 0.05 * part, 300.0) + np.maximum(part - 0.5, 0.0) * 100.0
+    # It hardly hardens: the maximum load lies just behind the yield point.
+    hard = np.array([[128e3, 523.0, 19.6, 31.0]])
+    flat = find_law("voce").stress(np.log1p(0.17 * part)[None], hard)[0] / (1.0 + 0.17 * part)
+    for shape in (
+        tension(points, 0.3, 0.0)[1],
+        tension(points, 0.1765, 0.3)[1],
+        plateau,
+        flat,
+        100.0 * np.tanh(6.0 * part),
+        100.0 * (1.0 - np.exp(-15.0 * part)),
+    ):
+        assert start_of_capped_load(0.05 * part, np.round(shape, digits)) is None
+
+
+def test_a_load_at_its_limit_from_the_first_points_on_or_behind_the_extensometer():
+    strain, stress = tension(300)
+    with pytest.raises(InputError, match=r"stays at 20 MPa .*; 1 points lie before"):
+        cleaned(strain, np.minimum(stress, 20.0))
+    blank = np.where(strain < 0.03, strain, np.nan)
+    curve = cleaned(blank, np.minimum(stress, 420.0))
+    assert AT_LIMIT in kinds(curve)
+    assert curve.tensile.tensile_strength_mpa.at_least
+    assert curve.strain[-1] == pytest.approx(np.log1p(0.03), rel=0.03)
