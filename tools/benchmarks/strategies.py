@@ -19,7 +19,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.tf_distribute import SERVERS
 from tfmat.config import Config, check_config
 from tfmat.data.dataset import PackedDataset
 from tfmat.files import write_json
@@ -43,6 +42,7 @@ def measure_together(
 ) -> dict[str, Any]:
     """Called by each of several processes; those that only serve have an empty answer."""
     name, rank = spec["variant"]["backend"], processes.rank
+    is_served = name != "multi_worker_mirrored"
     check_not_refused("tf.distribute over several processes")
     others = join_others(processes, folder)
     with socket.create_server(("", 0)) as held:
@@ -52,7 +52,7 @@ def measure_together(
     addresses = [address for address, *_ in found]
     training: Any = None
     server: Any = None
-    if name in SERVERS:
+    if is_served:
         cluster = {"chief": addresses[:1], "ps": addresses[1:2], "worker": addresses[2:]}
         if rank == 0:
             training = OnServer(cluster, name == "synchronous")
@@ -68,7 +68,7 @@ def measure_together(
     if guard:
         guard.wait()
     # The chief alone says how many steps there are; mirrored workers agree.
-    agree = int if name in SERVERS else others.broadcast
+    agree = int if is_served else others.broadcast
     answer = {} if server else {"tasks": measure_tasks(training, spec, agree)}
     others.barrier()
     # TensorFlow's servers cannot be stopped, and its coordinator waits for them when Python ends.
