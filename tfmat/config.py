@@ -487,8 +487,8 @@ OPTIONS: dict[str, Option] = {option.name: option for option in _ALL}
 # --------------------------------------------------------------------------------------------------
 # The one schema of a run's config: every key with its default, type and meaning; checking; JSON.
 #
-# A config file is a Python file with `get_config()` that starts from `default_config()` and changes a few keys.
-# On the command line `--config.KEY=VALUE` changes one more. Keys under `ranges` and `fixed` are names of the law's
+# A config file is a Python file with `get_config()` that starts from `default_config()` and changes a few keys. On
+# the command line `--config.KEY=VALUE` changes one more. Keys under `ranges` and `fixed` are names of the law's
 # parameters, so they are free here and checked by the law.
 
 

@@ -184,10 +184,9 @@ class StarCollectives(Collectives):
 # A shard of the weights behind a thread that serves it: workers fetch weights and send gradients as they come.
 #
 # Asynchronous: each gradient moves the weights at once, however many updates came since its worker fetched them:
-# Downpour
-# SGD (Dean et al. 2012, Large scale distributed deep networks). With a quorum of K: the first K gradients of a step
-# are
-# summed, and what comes later is dropped (Chen et al. 2016, Revisiting distributed synchronous SGD, arXiv:1604.00981).
+# Downpour SGD (Dean et al. 2012, Large scale distributed deep networks). With a quorum of K: the first K gradients of
+# a step are summed, and what comes later is dropped (Chen et al. 2016, Revisiting distributed synchronous SGD,
+# arXiv:1604.00981).
 
 
 # Kind of request, version, examples of the gradient, examples of its batch.
@@ -462,13 +461,11 @@ def connect_all(star: Star) -> tuple[dict[int, Connection], dict[int, Connection
 # --------------------------------------------------------------------------------------------------
 # Asynchronous training: no worker waits for a slower one, except at the end of a call of `train`.
 #
-# Every rank is a worker, and the first ones also serve a shard of the weights each. A worker takes the next batch that
-# nobody has taken, fetches the weights, and sends the gradient of the whole batch, which moves the weights at once.
-# With
-# `quorum` each worker takes its part of every step's batch, and the first gradients make the step. At the end of a
-# call
-# all ranks fetch weights and slots, so that validation, checkpoints and the replica check find what they find after
-# synchronous steps.
+# Every rank is a worker, and the first ones also serve a shard of the weights each. A worker takes the next batch
+# that nobody has taken, fetches the weights, and sends the gradient of the whole batch, which moves the weights at
+# once. With `quorum` each worker takes its part of every step's batch, and the first gradients make the step. At the
+# end of a call all ranks fetch weights and slots, so that validation, checkpoints and the replica check find what
+# they find after synchronous steps.
 
 
 class AsynchronousBackend(SingleBackend):
@@ -708,13 +705,10 @@ def check_optimizer_of_shards(optimizer: keras.optimizers.Optimizer, whole: bool
 #
 # AD-PSGD (Lian et al. 2018, Asynchronous decentralized parallel stochastic gradient descent, arXiv:1710.06952). The
 # workers of even rank ask those of odd rank, and nobody asks the former: in this bipartite graph (section 4.2 there)
-# no
-# two workers ever wait for each other. An averaging is under way while its workers compute. One that has been asked
-# moves
-# half way to the other's weights at once, between two of its own steps; the one that asked moves by as much the other
-# way
-# as soon as it has the answer. So each averaging leaves the sum of all weights as it is, and no step of anybody is
-# lost.
+# no two workers ever wait for each other. An averaging is under way while its workers compute. One that has been
+# asked moves half way to the other's weights at once, between two of its own steps; the one that asked moves by as
+# much the other way as soon as it has the answer. So each averaging leaves the sum of all weights as it is, and no
+# step of anybody is lost.
 
 
 class Averagings(NamedTuple):

@@ -194,8 +194,7 @@ def host(tensor: Any) -> np.ndarray:
 # Several processes that share one mesh: DTensor's clients, set up from what the launcher says.
 #
 # TensorFlow's own service that watches the clients stays off: it ends a process without a word. The star does that,
-# and
-# knows what is no fault.
+# and knows what is no fault.
 
 
 # TensorFlow joins once in a process; where its servers are.
@@ -509,8 +508,7 @@ def _each_batch(step: MeshStep, capacity: int, num_sums: int) -> Callable[..., A
 # A mesh of devices, of one process or several: examples, dense layers and optimizer state are divided as layouts say.
 #
 # Every process gives whole arrays, the same as the others, and its devices take their parts. One call of the graph
-# runs
-# many steps, see mesh_steps.py.
+# runs many steps, see the section on them.
 
 
 class DTensorBackend(Backend):

@@ -25,11 +25,11 @@ from tfmat.errors import InputError
 # Which dimension of which variable is divided over which axis of a mesh. No TensorFlow in here.
 #
 # A rule is a regular expression over variable paths and a layout: for each dimension the name of an axis, or `-` for
-# whole; or just `replicated`. The first rule that matches a path holds. Without a rule of the user's, dense layers are
-# divided over the axis `model` as in Megatron-LM (Shoeybi et al., 2019, arXiv:1909.08053, section 3): the first of two
-# by
-# columns, the second by rows, so that nothing must be exchanged between them. Two unfolded convolutions in a row (see
-# tfmat.networks.factory) are divided alike, over filters and then over channels. Everything else stays whole.
+# whole; or just `replicated`. The first rule that matches a path holds. Without a rule of the user's, dense layers
+# are divided over the axis `model` as in Megatron-LM (Shoeybi et al., 2019, arXiv:1909.08053, section 3): the first
+# of two by columns, the second by rows, so that nothing must be exchanged between them. Two unfolded convolutions in
+# a row (see tfmat.networks.factory) are divided alike, over filters and then over channels. Everything else stays
+# whole.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -276,15 +276,12 @@ def _layer(path: str) -> str:
 #   points of each curve count as examples.
 #
 # With the default layouts these are the exchanges in DTensor's own graph (a test compares them). With rules of the
-# user's
-# DTensor chooses some layouts between the layers itself: then this is an estimate.
+# user's DTensor chooses some layouts between the layers itself: then this is an estimate.
 #
 # Left out: the few numbers of loss and metrics, the norm of `optimizer.clip_norm`, evaluation. Bytes are those of the
 # tensor that a device has after the exchange. In a ring, each of k devices sends (k - 1)/k of that for an all-gather
-# and
-# twice as much for an all-reduce. DTensor joins exchanges that do not wait for each other into one message, padded to
-# a
-# multiple of 1,024 numbers; on CPUs it writes an all-gather as an all-reduce.
+# and twice as much for an all-reduce. DTensor joins exchanges that do not wait for each other into one message,
+# padded to a multiple of 1,024 numbers; on CPUs it writes an all-gather as an all-reduce.
 
 
 # Takes the features as given: no gradient leaves it (see tfmat.networks.factory).

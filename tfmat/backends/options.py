@@ -317,7 +317,8 @@ class BackendOptions:
 
 
 # --------------------------------------------------------------------------------------------------
-# Pipeline stages before anything is made: which process is which stage, what it does in a step and when, and refusals.
+# Pipeline stages before anything is made: which process is which stage, what it does in a step and when, and
+# refusals.
 #
 # A batch goes through the stages as micro-batches. No TensorFlow in here.
 

@@ -26,8 +26,8 @@ from tfmat.optimizers.stateless import Scope, call_layer
 # --------------------------------------------------------------------------------------------------
 # Dense layers computed in bfloat16 within training steps; weights, slots, sums and losses stay float32.
 #
-# Processors with 16-bit units (AVX512-BF16, AMX) and GPUs multiply such matrices faster. The layers get Keras's policy
-# `mixed_bfloat16` only while a step is traced, so that no file of the model knows of it.
+# Processors with 16-bit units (AVX512-BF16, AMX) and GPUs multiply such matrices faster. The layers get Keras's
+# policy `mixed_bfloat16` only while a step is traced, so that no file of the model knows of it.
 
 
 PRECISIONS = ("float32", "bfloat16", "auto")

@@ -24,7 +24,7 @@ from tfmat.identification.least_squares import (
     tests_json,
 )
 from tfmat.identification.networks import Sidecar
-from tfmat.identification.next_test import NextTests, next_tests_of, open_caveats
+from tfmat.identification.next_test import NextTests, finite_or_none, next_tests_of, open_caveats
 from tfmat.identification.posterior import Posterior, check_samples
 from tfmat.identification.predictions import (
     Interval,
@@ -134,7 +134,7 @@ def values_of(
         recommended = network if method == "network" else fitted
         assert recommended is not None
         if method == "least_squares" and best is not None:
-            std = _finite(best.std[column])
+            std = finite_or_none(best.std[column])
             std = None if best.is_unknown[column] else std
         found[parameter.name] = Value(
             recommended,
@@ -149,10 +149,6 @@ def values_of(
         )
         column += 1
     return found
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 # --------------------------------------------------------------------------------------------------

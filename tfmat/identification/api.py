@@ -49,8 +49,7 @@ if TYPE_CHECKING:
 #     answer.std["G0"], answer.ci95["G0"]              # of a network with an uncertainty head
 #
 # Arrays are taken as they are: the strain and stress measure of the network's law (`answer.law`), rising strain, no
-# toe.
-# Nothing is fitted, compared or warned about: that is for `tfmat.identify`.
+# toe. Nothing is fitted, compared or warned about: that is for `tfmat.identify`.
 
 
 # Curves that are prepared and answered together, a block on each processor: what is made for one stays in its cache.

@@ -226,7 +226,7 @@ def _noise(dataset: PackedDataset) -> tuple[float, float]:
     # An observation model's noise differs from curve to curve, and is not all that parts a curve from its law.
     if settings is None or (settings.is_observed and not has_known_errors(settings.resolved())):
         return 0.0, 0.0
-    if dataset.form.programmes:  # see `records.observed`
+    if dataset.form.programmes:  # see `records.simulation.observed`
         known = settings.noise_told or dataset.form.noise(settings).all()
         return float(known), settings.noise_relative
     default = settings.build_law().noise_mpa

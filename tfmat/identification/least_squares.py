@@ -354,12 +354,11 @@ def compare_laws(
 # --------------------------------------------------------------------------------------------------
 # How uncertain least squares is where residuals are alike at neighbouring points, or uneven. NumPy only.
 #
-# A law that does not quite follow a curve leaves residuals that wander instead of jumping. They carry less information
-# than their number says, and the fit has bent towards them. Their covariance is modelled as white noise plus noise
-# that
-# is alike along the curve, rough or smooth, of a share and a length that restricted maximum likelihood chooses (H. D.
-# Patterson, R. Thompson, Recovery of inter-block information when block sizes are unequal, Biometrika 58 (1971)
-# 545-554): it accounts for the parameters that were fitted.
+# A law that does not quite follow a curve leaves residuals that wander instead of jumping. They carry less
+# information than their number says, and the fit has bent towards them. Their covariance is modelled as white noise
+# plus noise that is alike along the curve, rough or smooth, of a share and a length that restricted maximum
+# likelihood chooses (H. D. Patterson, R. Thompson, Recovery of inter-block information when block sizes are unequal,
+# Biometrika 58 (1971) 545-554): it accounts for the parameters that were fitted.
 
 
 # A longer curve is averaged in so many groups of neighbours.

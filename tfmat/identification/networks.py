@@ -21,9 +21,10 @@ from tfmat.records.simulation import RecordForm
 # --------------------------------------------------------------------------------------------------
 # The network's own error bars, made true on curves that it did not learn from. NumPy only.
 #
-# Split conformal prediction on standardised errors: V. Vovk, A. Gammerman, G. Shafer, Algorithmic Learning in a Random
-# World (2005), ch. 2; J. Lei et al., Distribution-free predictive inference for regression, J. American Statistical
-# Association 113 (2018) 1094-1111, section 5.2. Quantiles of both signs, so that an interval need not be symmetric.
+# Split conformal prediction on standardised errors: V. Vovk, A. Gammerman, G. Shafer, Algorithmic Learning in a
+# Random World (2005), ch. 2; J. Lei et al., Distribution-free predictive inference for regression, J. American
+# Statistical Association 113 (2018) 1094-1111, section 5.2. Quantiles of both signs, so that an interval need not be
+# symmetric.
 
 
 # The interval that is reported.

@@ -220,18 +220,14 @@ def generators_of(seed: int, count: int) -> Sequence[np.random.Generator]:
 # --------------------------------------------------------------------------------------------------
 # How much a further test of a specimen is expected to tell, by simulating it at draws from the specimen's posterior.
 #
-# The expected information gain of a test is the mean of ln p(y | parameters) - ln p(y | what is known) over parameters
-# drawn from the posterior and records y simulated at them (D. V. Lindley, On a measure of the information provided by
-# an
-# experiment, Ann. Math. Statist. 27 (1956) 986-1005). The second density is the mean of the first over all draws
-# (nested
-# Monte Carlo: K. J. Ryan, Estimating expected information gains for experimental designs with application to the
-# random
-# fatigue-limit model, J. Comput. Graph. Statist. 12 (2003) 585-603): with the draw that the record was simulated at
-# among
-# them it is too large, without it too small, so that the truth lies between. The same weights give the intervals that
-# are
-# left. Where they stand on few draws, the posterior with the simulated record is sampled anew.
+# The expected information gain of a test is the mean of ln p(y | parameters) - ln p(y | what is known) over
+# parameters drawn from the posterior and records y simulated at them (D. V. Lindley, On a measure of the information
+# provided by an experiment, Ann. Math. Statist. 27 (1956) 986-1005). The second density is the mean of the first over
+# all draws (nested Monte Carlo: K. J. Ryan, Estimating expected information gains for experimental designs with
+# application to the random fatigue-limit model, J. Comput. Graph. Statist. 12 (2003) 585-603): with the draw that the
+# record was simulated at among them it is too large, without it too small, so that the truth lies between. The same
+# weights give the intervals that are left. Where they stand on few draws, the posterior with the simulated record is
+# sampled anew.
 
 
 # Records that are simulated of each test; of those whose posteriors have to be sampled anew.
@@ -703,8 +699,7 @@ def _place(setting: Parameter, value: float) -> float:
 # What the tests of a material leave open: parameters that they cannot tell, other tests that they do not predict.
 #
 # And which test would tell it. A further test is imagined at the best parameters; what it adds to JᵀJ says how well
-# each
-# parameter would be known with it.
+# each parameter would be known with it.
 
 
 # Parameters whose sum of squares is within this factor of the best are as good as the best to anyone who looks at it.
@@ -925,12 +920,12 @@ class NextTests:
             "title": test.title,
             "again": test.text == "the same test again",
             "settings": {name: float(value) for name, value in test.settings.items()},
-            "gain_nats": _finite(gain.nats),
-            "gain_error": _finite(gain.nats_error),
+            "gain_nats": finite_or_none(gain.nats),
+            "gain_error": finite_or_none(gain.nats_error),
             "interval_ratio": {
                 quantity.name: {
-                    "ratio": _finite(np.exp(mean)),
-                    "error": _finite(np.exp(mean) * error),
+                    "ratio": finite_or_none(np.exp(mean)),
+                    "error": finite_or_none(np.exp(mean) * error),
                 }
                 for quantity, mean, error in columns
             },
@@ -1087,5 +1082,5 @@ def _narrowing(ratio: float, title: str) -> str:
     return f"make {interval} {1 / ratio:.2g} times narrower"
 
 
-def _finite(value: float) -> float | None:
+def finite_or_none(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None

@@ -318,19 +318,16 @@ def _mean_square(limits: tuple[float, float]) -> float:
 # --------------------------------------------------------------------------------------------------
 # Bayes risk: the mean squared error that no method can beat on average, curve by curve, kept in a file. NumPy only.
 #
-# The curves come with their law, ranges and noise, so that the posterior of each curve's labels is known (`likelihood`
-# says what it is conditioned on; the prior is uniform in 0-1). Its mean is the estimate with the least mean squared
-# error
-# of scaled labels, and the mean of its variance over the curves is that error: the Bayes risk.
+# The curves come with their law, ranges and noise, so that the posterior of each curve's labels is known
+# (`likelihood` says what it is conditioned on; the prior is uniform in 0-1). Its mean is the estimate with the least
+# mean squared error of scaled labels, and the mean of its variance over the curves is that error: the Bayes risk.
 #
 # One or two labels are integrated by quadrature on a grid that follows the mass; more are sampled. The integral is
 # nested: Gauss-Legendre nodes over the first label, and for each of them over the second label, on an interval of its
-# own. A first, coarse pass finds where the mass lies; the second one puts its nodes there. Every interval ends exactly
-# at
-# the prior's bounds, so that a mass that they cut off is integrated as accurately as any other. Where that does not
-# resolve the mass (what the place of a cut tells has kinks and hard ends), an even grid over the whole prior is
-# refined
-# step by step.
+# own. A first, coarse pass finds where the mass lies; the second one puts its nodes there. Every interval ends
+# exactly at the prior's bounds, so that a mass that they cut off is integrated as accurately as any other. Where that
+# does not resolve the mass (what the place of a cut tells has kinks and hard ends), an even grid over the whole prior
+# is refined step by step.
 
 
 # Goes up with every change that moves the numbers.
@@ -985,20 +982,16 @@ def _scale(of_dataset: tuple[Parameter, ...], of_network: tuple[Parameter, ...])
 # Log score: I. J. Good, Rational decisions, J. Royal Statistical Society B 14 (1952) 107-114. Ranks: S. Talts et al.,
 # Validating Bayesian inference algorithms with simulation-based calibration, 2018, arXiv:1804.06788; the band around
 # their distribution: T. Säilynoja, P.-C. Bürkner, A. Vehtari, Graphical test for discrete uniformity and its
-# applications
-# in goodness-of-fit evaluation and multiple sample comparison, 2022, arXiv:2103.10522. Coverage of regions around
-# random
-# points (TARP): P. Lemos, A. Coogan, Y. Hezaveh, L. Perreault-Levasseur, Sampling-based accuracy testing of posterior
-# estimators for general inference, ICML 2023, arXiv:2302.03026. z-score beside contraction: M. Betancourt, Towards a
-# principled Bayesian workflow, 2020.
+# applications in goodness-of-fit evaluation and multiple sample comparison, 2022, arXiv:2103.10522. Coverage of
+# regions around random points (TARP): P. Lemos, A. Coogan, Y. Hezaveh, L. Perreault-Levasseur, Sampling-based
+# accuracy testing of posterior estimators for general inference, ICML 2023, arXiv:2302.03026. z-score beside
+# contraction: M. Betancourt, Towards a principled Bayesian workflow, 2020.
 #
 # The law's likelihood, where it is known, tells the second. The network's draws are weighed by the exact posterior
-# over
-# the network's density, which tells without any other sampler how heavy the weights' tail is, and how well the best
-# possible classifier could tell the two posteriors apart. A few curves' exact posteriors are also sampled
+# over the network's density, which tells without any other sampler how heavy the weights' tail is, and how well the
+# best possible classifier could tell the two posteriors apart. A few curves' exact posteriors are also sampled
 # (`sampling.adaptive_of_many`) and compared with the network's: by their moments, by the log densities of the truth,
-# and
-# by a classifier that is given draws of both (C2ST, of the nearest neighbours: D. Lopez-Paz, M. Oquab, Revisiting
+# and by a classifier that is given draws of both (C2ST, of the nearest neighbours: D. Lopez-Paz, M. Oquab, Revisiting
 # classifier two-sample tests, ICLR 2017, arXiv:1610.06545).
 
 

@@ -480,11 +480,9 @@ class Launch:
 # A training that is started again by itself where ranks or hosts are lost, and goes on with those that are left.
 #
 # Each start is an ordinary `mpirun … tfmat train …`, which goes on from the last checkpoint of the run's folder. A
-# start
-# that ends in any other way than done, refused, diverged or interrupted is a loss: hosts that do not answer any more
-# are
-# left out, and the rest starts at once. While hosts are missing they are asked again and again; when one is back, the
-# ranks save, and all start again with it.
+# start that ends in any other way than done, refused, diverged or interrupted is a loss: hosts that do not answer any
+# more are left out, and the rest starts at once. While hosts are missing they are asked again and again; when one is
+# back, the ranks save, and all start again with it.
 
 
 _LOOK = 0.2  # seconds between two looks

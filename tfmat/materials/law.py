@@ -221,11 +221,9 @@ def adjusted(
 # What the laboratories of each family of laws add to a record: options of `CurveSettings` with their ranges.
 #
 # They are asked for (`data.laboratory`), never silently there. Drawn noise takes the place of the law's own
-# `noise_mpa`.
-# What the material itself does, misfit and spread of the yield stress, is no laboratory's. Limits of ISO standards: an
-# extensometer of class 0.5 is off by 1.5 µm, one of class 1 by 3 µm (ISO 9513); the zero of a load cell of class 1 is
-# off
-# by 0.1 % of its range (ISO 7500-1).
+# `noise_mpa`. What the material itself does, misfit and spread of the yield stress, is no laboratory's. Limits of ISO
+# standards: an extensometer of class 0.5 is off by 1.5 µm, one of class 1 by 3 µm (ISO 9513); the zero of a load cell
+# of class 1 is off by 0.1 % of its range (ISO 7500-1).
 
 
 Ranges = dict[str, tuple[float, float]]

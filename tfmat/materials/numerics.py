@@ -158,8 +158,8 @@ def bisected(is_above: Callable[[Array], NDArray[np.bool_]], high: Array) -> Arr
 # of the normal equations ends them early. A factor follows the gain (H. B. Nielsen, Damping parameter in Marquardt's
 # method, IMM-REP-1999-05, DTU).
 #
-# Bounds by an active set: a label that stands at its bound and is pushed outwards is held there for the step, one that
-# the step would carry out stops at the bound, and the others are solved for again.
+# Bounds by an active set: a label that stands at its bound and is pushed outwards is held there for the step, one
+# that the step would carry out stops at the bound, and the others are solved for again.
 
 
 # A step that promises to lower the sum of squares by less than this fraction is the last one. It is still taken,
@@ -419,9 +419,8 @@ def _half_square(values: Array) -> Array:
 # Modes of the posteriors of a law's parameters, and how sharp they are, for many records at once. NumPy only.
 #
 # The search takes place in y = logit(label), where ranges have no ends, and where the prior of a label, which is
-# uniform,
-# is that of a logistic distribution: a parameter that a record does not tell stays in the middle, as wide as its
-# range.
+# uniform, is that of a logistic distribution: a parameter that a record does not tell stays in the middle, as wide as
+# its range.
 
 
 # The logits that the search may take, as one unit of its box, and when it ends: steps, promised share of the cost.

@@ -303,10 +303,10 @@ def _mean_rate(share: Array, power: Array) -> tuple[Array, Array, Array]:
 # Whole histories of viscoplastic specimens at once, for fits: parameters that change little from answer to answer.
 #
 # Going from point to point costs some two hundred short NumPy calls each. Here the states at all points are unknowns
-# together: Newton's method, begun with the states of the last answer, takes a few calls on large arrays and leaves one
-# short recurrence, which is linear. (So Y. H. Lim et al., Parallelizing non-linear sequential models over the sequence
-# length, ICLR 2024, arXiv:2309.12252.) It ends where every step holds, with the answer that going from point to point
-# gives; specimens that it does not settle are gone through from point to point.
+# together: Newton's method, begun with the states of the last answer, takes a few calls on large arrays and leaves
+# one short recurrence, which is linear. (So Y. H. Lim et al., Parallelizing non-linear sequential models over the
+# sequence length, ICLR 2024, arXiv:2309.12252.) It ends where every step holds, with the answer that going from point
+# to point gives; specimens that it does not settle are gone through from point to point.
 
 
 # A step that changes the states by less than this share of the largest is the last: convergence is quadratic.

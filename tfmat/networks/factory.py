@@ -187,10 +187,9 @@ class ExampleWeightedBatchNormalization(keras.layers.BatchNormalization):
 # --------------------------------------------------------------------------------------------------
 # A convolution and its pooling in forms that a mesh can divide over channels.
 #
-# DTensor (TensorFlow 2.21) wants the filters of a convolution whole on every device, and pooling wants whole channels.
-# The same sums as shifted copies of the curve and one matrix product have no such limit. On one device the library's
-# own
-# convolution is faster, see docs/dtensor.md.
+# DTensor (TensorFlow 2.21) wants the filters of a convolution whole on every device, and pooling wants whole
+# channels. The same sums as shifted copies of the curve and one matrix product have no such limit. On one device the
+# library's own convolution is faster, see docs/dtensor.md.
 
 
 @keras.saving.register_keras_serializable(package="tfmat")
@@ -318,11 +317,12 @@ class CurveExtent(keras.layers.Layer):
 # --------------------------------------------------------------------------------------------------
 # A mean-and-variance head: how far off the network expects each of its answers to be.
 #
-# D. A. Nix, A. S. Weigend, Estimating the mean and variance of the target probability distribution, ICNN (1994) 55-60.
-# Here the variance learns beside the mean and never changes it: the features and the mean that it sees are taken as
-# given, so that the mean trains on the mean squared error alone, as without a head; only `optimizer.clip_norm`, a norm
-# over all gradients, would let it feel the head. (M. Seitzer et al., On the pitfalls of heteroscedastic uncertainty
-# estimation with probabilistic neural networks, ICLR 2022, show what the joint likelihood does to the mean.)
+# D. A. Nix, A. S. Weigend, Estimating the mean and variance of the target probability distribution, ICNN (1994)
+# 55-60. Here the variance learns beside the mean and never changes it: the features and the mean that it sees are
+# taken as given, so that the mean trains on the mean squared error alone, as without a head; only
+# `optimizer.clip_norm`, a norm over all gradients, would let it feel the head. (M. Seitzer et al., On the pitfalls of
+# heteroscedastic uncertainty estimation with probabilistic neural networks, ICLR 2022, show what the joint likelihood
+# does to the mean.)
 
 
 PerExample = Callable[[Any, Any], Any]

@@ -16,10 +16,8 @@ from tfmat.materials.law import orders_of
 # Monotonic rational-quadratic splines and their inverses, as few operations of a graph as will do.
 #
 # J. A. Gregory, R. Delbourgo, Piecewise rational quadratic interpolation to monotonic data, IMA J. Numerical Analysis
-# 2
-# (1982) 123-130; as layers of a flow, and the inverse: C. Durkan, A. Bekasov, I. Murray, G. Papamakarios, Neural
-# spline
-# flows, NeurIPS 2019, arXiv:1906.04032.
+# 2 (1982) 123-130; as layers of a flow, and the inverse: C. Durkan, A. Bekasov, I. Murray, G. Papamakarios, Neural
+# spline flows, NeurIPS 2019, arXiv:1906.04032.
 
 
 # The splines bend between these ends, where z is nearly always, and change nothing beyond.
@@ -178,18 +176,17 @@ def changed_in_turns(num_labels: int) -> Iterator[tuple[int, ...]]:
 # A posterior head: the whole joint density of the labels that a record leaves, as a normalizing flow.
 #
 # D. Rezende, S. Mohamed, Variational inference with normalizing flows, ICML 2015, arXiv:1505.05770; the splines and
-# their
-# inverse: C. Durkan, A. Bekasov, I. Murray, G. Papamakarios, Neural spline flows, NeurIPS 2019, arXiv:1906.04032.
+# their inverse: C. Durkan, A. Bekasov, I. Murray, G. Papamakarios, Neural spline flows, NeurIPS 2019,
+# arXiv:1906.04032.
 #
-# The labels, which lie between 0 and 1, become y = logit(label), so that no density leaves their ranges. A Gaussian of
-# full covariance takes y to z; where it is to have heavy tails, an asinh takes them in. Couplings bend z until it is
-# standard normal: each one changes some of the z by monotonic rational-quadratic splines whose knots depend on the
-# record
-# and on the other z.
+# The labels, which lie between 0 and 1, become y = logit(label), so that no density leaves their ranges. A Gaussian
+# of full covariance takes y to z; where it is to have heavy tails, an asinh takes them in. Couplings bend z until it
+# is standard normal: each one changes some of the z by monotonic rational-quadratic splines whose knots depend on the
+# record and on the other z.
 #
 # Interchangeable terms are told in falling order, where a smooth density has no edge and draws beyond it. So the
-# flow's
-# own density is folded there: draws are put in order, and the densities of all orders of a record's terms add up.
+# flow's own density is folded there: draws are put in order, and the densities of all orders of a record's terms add
+# up.
 
 
 # Labels closer to an end of their range count as so far away from it.

@@ -241,12 +241,10 @@ class PoolTests(keras.layers.Layer):
 # What a law's own fit tells of a record, before any weight, and a network's answer told around it.
 #
 # The mode of the posterior, how sharply it is known and what it leaves are nearly all that a record tells (quasi
-# maximum
-# likelihood estimates as summaries: J. Alsing, B. Wandelt, Generalized massive optimal data compression, MNRAS Letters
-# 476 (2018), arXiv:1712.00012). A network that answers around the mode, in units of its standard deviations, begins
-# with
-# the Laplace approximation and learns where that fails: bent and leaning posteriors, modes that the search has missed,
-# errors that are more than noise.
+# maximum likelihood estimates as summaries: J. Alsing, B. Wandelt, Generalized massive optimal data compression,
+# MNRAS Letters 476 (2018), arXiv:1712.00012). A network that answers around the mode, in units of its standard
+# deviations, begins with the Laplace approximation and learns where that fails: bent and leaning posteriors, modes
+# that the search has missed, errors that are more than noise.
 
 
 # Records that a start is learnt of, and of these those that judge it; records and tests that scale the numbers.

@@ -136,10 +136,9 @@ def _solved(matrices: Any, right: Any) -> Any:
 # What a record with unloading tells of plasticity, before any weight: its moduli, its plastic path, and its spectrum.
 #
 # Beyond yield the stress of a law of the Chaboche kind is a sum over rates of fading memories of the direction of
-# flow,
-# of what hardening has gained, and of the first yield stress. On a fixed grid of rates that sum is linear, so that a
-# ridge regression finds the amounts: a spectrum, as that of relaxation times in viscoelasticity. From a hundred such
-# numbers a few dense layers learn in minutes what convolutions over the points do not find in an hour.
+# flow, of what hardening has gained, and of the first yield stress. On a fixed grid of rates that sum is linear, so
+# that a ridge regression finds the amounts: a spectrum, as that of relaxation times in viscoelasticity. From a
+# hundred such numbers a few dense layers learn in minutes what convolutions over the points do not find in an hour.
 
 
 # Numbers of steps over which a modulus is looked for: noise wants many, a short elastic range few.

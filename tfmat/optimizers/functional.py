@@ -20,8 +20,8 @@ from tfmat.optimizers.stateless import Scope
 # --------------------------------------------------------------------------------------------------
 # Makes any Keras optimizer a pure function: gradients, slots and weights in, new slots and weights out.
 #
-# Keras 3 raises from `stateless_apply` on the TensorFlow backend because its TensorFlow class mixes in
-# tf.distribute. The class below stands just in front of that one and puts Keras's backend-neutral methods back.
+# Keras 3 raises from `stateless_apply` on the TensorFlow backend because its TensorFlow class mixes in tf.distribute.
+# The class below stands just in front of that one and puts Keras's backend-neutral methods back.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,11 +241,11 @@ def copy_of(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer
 
 
 # --------------------------------------------------------------------------------------------------
-# What optimizers share that look at the norm of whole tensors, layer by layer: exclusions, decay, and who sums a norm.
+# What optimizers share that look at the norm of whole tensors, layer by layer: exclusions, decay, and who sums a
+# norm.
 #
 # Norms are of the whole tensor: of all its parts where a mesh or processes divide it. Everything new is computed
-# before
-# anything is assigned, so that a step is a function (see `make_functional`).
+# before anything is assigned, so that a step is a function (see `make_functional`).
 
 
 # Biases and the scale and shift of normalisation layers: their norms say nothing about the size of an update.

@@ -37,9 +37,9 @@ from tfmat.records.tables import axis_unit, find_files, read_bytes, split_header
 # The files of each test of each material, and the tests that are read from them.
 #
 # curve.csv lab/                                        of a law of one rising loading: curves, a material each
-# uniaxial=UT.txt equibiaxial=ET.txt planar=PS.txt      tests of one material
-# tests.csv                                             a table: file, test, rate, temperature, material
-# example_1.csv example_2.csv                           of a law with one kind of test: a material each
+# uniaxial=UT.txt equibiaxial=ET.txt planar=PS.txt      tests of one material tests.csv
+# a table: file, test, rate, temperature, material example_1.csv example_2.csv                           of a law with
+# one kind of test: a material each
 
 
 TABLE = "tests.csv"

@@ -78,16 +78,15 @@ class Laboratory:
 # How a real test departs from its law: a rounded knee, a smooth misfit, a wrong zero, noise, few recorded points.
 #
 # Each is an option of `CurveSettings`, drawn log-uniformly for every curve. Whole blocks of curves at a time, as
-# arrays.
-# What tests have of it too is in `apparatus`: a slack start, a machine that gives way, noise of neighbours that is
-# alike.
+# arrays. What tests have of it too is in `apparatus`: a slack start, a machine that gives way, noise of neighbours
+# that is alike.
 #
 # The knee. Grains yield one after the other: elements in parallel, alike but for their yield stress, which is spread
-# evenly on a log scale (the overlay model: G. Masing, Proc. 2nd Int. Congress of Applied Mechanics (1926) 332-335;
-# J. F. Besseling, J. Applied Mechanics 25 (1958) 529-536). An element whose yield stress is e^-x times the law's bears
+# evenly on a log scale (the overlay model: G. Masing, Proc. 2nd Int. Congress of Applied Mechanics (1926) 332-335; J.
+# F. Besseling, J. Applied Mechanics 25 (1958) 529-536). An element whose yield stress is e^-x times the law's bears
 # stress(ε e^x) e^-x, so that the secant modulus of the whole is the mean of the law's over a window of ln ε. The
-# window
-# is moved so that a curve that no longer hardens keeps its stress: modulus and plateau stay those of the parameters.
+# window is moved so that a curve that no longer hardens keeps its stress: modulus and plateau stay those of the
+# parameters.
 #
 # The misfit. A factor 1 + g(ln ε) on the stress, g a stationary Gaussian process nearly: a sum of few cosines with
 # random frequencies (A. Rahimi, B. Recht, Random features for large-scale kernel machines, NeurIPS 2007).

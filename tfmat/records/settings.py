@@ -351,7 +351,7 @@ class CurveSettings:
       scales: parameter name, or max_strain, -> `linear` or `log`: it is drawn evenly on that, not on the law's own.
 
     Real tests differ from curve to curve in more than their parameters; each of these is drawn log-uniformly from
-    (low, high) for every curve (see `tfmat.records.laboratory`, of tests `simulated_tests`), and None leaves it out:
+    (low, high) for every curve (see `tfmat.records.laboratory`, of tests `records.simulation`), and None leaves it out:
       noise_of_maximum: further noise in quadrature, standard deviation as a fraction of the curve's largest stress.
       noise_correlation: of the noise of neighbouring points, which is a first-order autoregression then.
       measured_points: points that the machine records. They go onto the curve's points as a measured file's do; of a

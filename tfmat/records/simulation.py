@@ -240,8 +240,7 @@ def observed(
 # Records of tests, simulated: each test's history drawn, the law's response to it, and what a laboratory makes of it.
 #
 # Whole blocks of records at a time. Every test draws from streams of its own, so that a further test leaves those
-# before
-# it as they were.
+# before it as they were.
 
 
 # Streams of random numbers, after those of `observation`: which tests are missing, what the tests of a record share,

@@ -656,11 +656,9 @@ def _cell(value: object) -> Cell:
 # --------------------------------------------------------------------------------------------------
 # The table inside an exported file: where its numbers begin, the names and units above them, what stands before.
 #
-# {'temperature': 293}           states (MatCal), or `name: value` lines of a testing machine
-# Gauge length: 50 mm
-# Strain;Stress                  the header; units may stand in it, `Strain [%]`
-# %;MPa                          or in a row of their own
-# 0,01;12,5                      the data, to the end of the file
+# {'temperature': 293}           states (MatCal), or `name: value` lines of a testing machine Gauge length: 50 mm
+# Strain;Stress                  the header; units may stand in it, `Strain [%]` %;MPa                          or in
+# a row of their own 0,01;12,5                      the data, to the end of the file
 
 
 MINIMUM_POINTS = 10

@@ -241,7 +241,7 @@ def _allreduces(entry: AllReduces, matrix: Matrix) -> Iterator[Group]:
 # One way to measure: launches of processes take turns in rounds, and each answer is kept before the next one begins.
 #
 # A `Launch` is a set of processes that start together and do what its `spec` says (worker.py). `measure` goes through
-# rounds of them. `run_locally` starts them here; slurm_launches.py has them run as jobs of a cluster.
+# rounds of them. `run_locally` starts them here; `SlurmLaunches` has them run as jobs of a cluster.
 
 
 LOG = "log.txt"
@@ -557,7 +557,7 @@ def local_machine(
 
     Args:
       session: of `tfmat.launch.provenance.describe_session`.
-      sums_with: as runner.py finds it.
+      sums_with: libraries that sum on this machine.
       matrix: says what a worker gets of it, and may name it.
       hosts: machines over which launches go, each with as many workers; none for this one alone.
 
@@ -875,7 +875,7 @@ def measure_study(
       study: what.
       workdir: of the study; held by this process.
       session: of `tfmat.launch.provenance.describe_session`.
-      run: starts launches, see laboratory.py and slurm_launches.py.
+      run: starts launches, here or as jobs of a cluster.
 
     Returns:
       How many launches there were, and which failed.
@@ -1017,7 +1017,7 @@ def slurm_machine(
     Args:
       site: says processors and GPUs of a node.
       matrix: says what a worker gets of them.
-      sums_with: as runner.py finds it; the nodes have the same software.
+      sums_with: libraries that sum on this machine; the nodes have the same software.
       partition: of the jobs; None for the site's.
       most_nodes: that a job may have; None for any number.
 

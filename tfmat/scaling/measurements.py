@@ -14,7 +14,7 @@ from tfmat.errors import InputError, nearest
 from tfmat.files import check_json, parse_json, read_json, write_error, write_json, write_text
 
 # --------------------------------------------------------------------------------------------------
-# What a scaling study measures, as data: points, their repetitions, single all-reduces. See measurement_files.py.
+# What a scaling study measures, as data: points, their repetitions, single all-reduces.
 #
 # Seconds, bytes and watts throughout; a number that was not measured is None, never 0.
 

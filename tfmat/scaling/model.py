@@ -268,9 +268,9 @@ def _slope(x: NDArray, y: NDArray) -> Estimate | None:
 # --------------------------------------------------------------------------------------------------
 # What exchanges cost by theory, and so whether data, tensor or sharded parallelism suits a model.
 #
-# Pure functions of workers, bytes, latency α (s) and inverse bandwidth β (s/byte).
-# A message of n bytes takes α + nβ (Hockney, 1994). N is the size of the gradient, P the number of workers. Adding
-# numbers up is left out: it is in β as it is measured.
+# Pure functions of workers, bytes, latency α (s) and inverse bandwidth β (s/byte). A message of n bytes takes α + nβ
+# (Hockney, 1994). N is the size of the gradient, P the number of workers. Adding numbers up is left out: it is in β
+# as it is measured.
 #
 # Sources: Thakur, Rabenseifner and Gropp (2005), Optimization of collective communication operations in MPICH,
 # sections
@@ -700,9 +700,8 @@ def fit_network(lines: Sequence[AllReduce]) -> Network | None:
 #     T(P, b) = T1(b) + σ m(P) + t(P, N) + c
 #
 # T1(b) = t0 + t1 b is one worker's step of b examples without any library, σ the standard deviation of one worker's
-# step,
-# m(P) the expected largest of P standard normal numbers, t(P, N) an all-reduce of the gradient, and c what the library
-# costs beyond that. Nothing is taken to overlap: tfmat exchanges one flat buffer after the backward pass.
+# step, m(P) the expected largest of P standard normal numbers, t(P, N) an all-reduce of the gradient, and c what the
+# library costs beyond that. Nothing is taken to overlap: tfmat exchanges one flat buffer after the backward pass.
 
 
 _SHORTEST = 1e-9  # seconds

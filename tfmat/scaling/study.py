@@ -47,12 +47,9 @@ from tfmat.scaling.model import (
 #
 # I is a step of as many processes at once that exchange nothing, t(n) an all-reduce of n bytes by the same library as
 # measured on that network, and c what a sum costs in a step beyond that: what exact sums in every step took more than
-# I
-# and theirs. It is negative where a library's processes agree on a sum while they compute, which they cannot between
-# sums
-# by themselves, and then belongs to t. Workers that never all meet (averaging, a quorum) are measured and not
-# predicted.
-# Written down before the first measurement: a predicted step is within 20 % of the measured one.
+# I and theirs. It is negative where a library's processes agree on a sum while they compute, which they cannot
+# between sums by themselves, and then belongs to t. Workers that never all meet (averaging, a quorum) are measured
+# and not predicted. Written down before the first measurement: a predicted step is within 20 % of the measured one.
 
 
 # Validation loss over that of exact sums after as many steps: docs/slow_networks.md, means of three seeds with four
@@ -363,7 +360,7 @@ def combinations(summaries: Sequence[PointSummary]) -> list[Combination]:
     groups: dict[tuple, list[PointSummary]] = {}
     for summary in summaries:
         point = summary.point
-        # What one step costs with another exchange, slow_links.py says.
+        # What one step costs with another exchange, the section on slow links says.
         exchanges = (
             not point.exchange
             and point.backend not in ("asynchronous", *OF_TF_DISTRIBUTE)
@@ -514,7 +511,7 @@ class Analysis:
       target: validation loss; None where nothing was trained.
       costs: to reach it, as measured; predicted: by workers at one global batch.
       options: forms of parallelism for the main model.
-      ways: to exchange gradients over the measured network, see slow_links.py.
+      ways: to exchange gradients over the measured network, see the section on slow links.
     """
 
     measurements: Measurements

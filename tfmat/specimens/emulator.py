@@ -19,11 +19,9 @@ from tfmat.records.laboratory import Laboratory
 # The forward network of a simulated specimen as a law: parameters -> the curve, by a few matrix products. NumPy only.
 #
 # Several small networks, the members, were trained on the same runs from other starts; the law answers with their
-# mean,
-# and their spread tells where they know little. Each gives the principal components of the curve on a fixed grid of
-# strain. A machine that gives way beside the specimen, and the zero of the strain, are parameters of the law as well:
-# the
-# strain of a record is then the specimen's and stress / stiffness, less the zero.
+# mean, and their spread tells where they know little. Each gives the principal components of the curve on a fixed
+# grid of strain. A machine that gives way beside the specimen, and the zero of the strain, are parameters of the law
+# as well: the strain of a record is then the specimen's and stress / stiffness, less the zero.
 
 
 MACHINE, ZERO = "machine_stiffness", "strain_zero"
@@ -153,7 +151,7 @@ def _input_slopes(parameters: tuple[Parameter, ...], values: Array) -> Array:
 
 
 class ForwardLaw(Law):
-    """The nominal stress of a specimen by its forward network; files that hold a subclass are made by `law_file`.
+    """The nominal stress of a specimen by its forward network; files that hold a subclass are made by `write_law`.
 
     Attributes:
       weights: the network, see `ForwardNetwork.to_text`.

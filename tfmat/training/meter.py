@@ -139,10 +139,9 @@ def _from_zero(events: list[dict[str, Any]]) -> None:
 #        "sample": {"input": [the last steps], …}, "clock": {"seconds": 0.0, "error": 0.0}}]}
 #
 # The process that ended the run measured all this from `first_step` on. `seconds` are sums; everything else is per
-# step,
-# or a share, without the first call of the graph, which compiles. `use` has the names of the scaling study's RankUse,
-# in
-# seconds per step on average; what was not measured is missing, as are `parts` and `sample` without profile=true.
+# step, or a share, without the first call of the graph, which compiles. `use` has the names of the scaling study's
+# RankUse, in seconds per step on average; what was not measured is missing, as are `parts` and `sample` without
+# profile=true.
 
 
 FILE = "profile.json"
@@ -311,8 +310,7 @@ def table(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
 # From the start of the loop to its end every second counts once: in the first call of the graph (which compiles), in
 # later calls, waiting for input, waiting for the other workers between two calls ("agreement"), validation, files
 # (checkpoints and model.keras), or else as host: Python, callbacks, metrics. Beside it, what the process and its
-# machine
-# use: processors, memory, and a GPU where NVIDIA's library tells.
+# machine use: processors, memory, and a GPU where NVIDIA's library tells.
 
 
 KINDS = ("graph", "first_call", "input", "agreement", "validation", "checkpoint")
@@ -430,7 +428,7 @@ class Meter:
         }
 
     def summary(self) -> dict[str, Any]:
-        """What this worker says of the whole run, see profile.py."""
+        """What this worker says of the whole run, as a `StepProfile` takes it."""
         if self._trace:
             self._trace.stop()
         seconds = {kind: self._seconds[kind] for kind in KINDS}

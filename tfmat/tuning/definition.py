@@ -350,7 +350,7 @@ class TrialRecord:
       reason: why it ended so, one line.
       value: the objective, mean over the seeds; None where there is none.
       oracle_value: what the oracle was told.
-      claim: the present claim on it, a word that no other claim shares; its owner and its process see `claims.py`.
+      claim: the present claim on it, a word that no other claim shares; its owner and its process see `Claims`.
       worker: who holds it, or held it last.
       owner: process of that worker.
       intervals: one each time that it ran.

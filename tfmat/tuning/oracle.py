@@ -200,7 +200,7 @@ def _make(search: Search, max_units: int) -> Any:
         "tune_new_entries": False,
         "allow_new_entries": False,
         "seed": search.seed,
-        # Decided in `claims`, where a restarted search can still be ended in order.
+        # Decided by `Claims`, where a restarted search can still be ended in order.
         "max_consecutive_failed_trials": math.inf,
     }
     if search.algorithm == "hyperband":
@@ -210,7 +210,7 @@ def _make(search: Search, max_units: int) -> Any:
             hyperband_iterations=search.iterations,
             **settings,
         )
-    # How many trials there may be is decided in `claims`; without a number ids have four digits.
+    # How many trials there may be is decided by `Claims`; without a number ids have four digits.
     if search.algorithm == "random":
         return _Random(max_trials=None, **settings)
     return _Bayesian(max_trials=None, num_initial_points=search.initial_points, **settings)

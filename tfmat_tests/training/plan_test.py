@@ -26,9 +26,9 @@ READERS = {
     "MeshShape.parse": {"scaling/matrix.py", "scaling/measurements.py"},
     "find_processes": {
         "backends/options.py",
-        "cli/landscape.py",
+        "cli/machines.py",
         "cli/main.py",
-        "cli/mpirun_flags.py",
+        "cli/studies.py",
         "horovod/collectives.py",
         "scaling/worker.py",
     },
