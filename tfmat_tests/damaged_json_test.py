@@ -25,7 +25,7 @@ from tfmat.scaling.measurements import (
 from tfmat.scaling.pages import point_table, scaling_page
 from tfmat.scaling.study import analyse
 from tfmat.tuning.definition import read_state, write_state
-from tfmat.tuning.workers import WorkerName, summarize, trial_rows, write_best
+from tfmat.tuning.trials import WorkerName, summarize, trial_rows, write_best
 from tfmat_tests.json_damage import damaged_texts
 from tfmat_tests.report import run_folder
 from tfmat_tests.scaling.synthetic import Truth, study

@@ -79,7 +79,7 @@ LIGHT = {
         "tfmat.training.plan",
         "tfmat.training.run_folder",
     ),
-    *("tfmat.tuning", "tfmat.tuning.workers", "tfmat.workflow.job", "tfmat.workflow.scale"),
+    *("tfmat.tuning", "tfmat.tuning.trials", "tfmat.workflow.job", "tfmat.workflow.scale"),
 }
 TENSORFLOW = {"tensorflow", "keras", "tensorflow_datasets", "keras_tuner", "horovod"}
 

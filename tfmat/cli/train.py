@@ -485,7 +485,7 @@ def _show_search(workdir: str) -> int:
     from tfmat.console import open_console
     from tfmat.report.tables import tuning_tables
     from tfmat.tuning.definition import read_state
-    from tfmat.tuning.workers import summarize, trial_rows, write_results
+    from tfmat.tuning.trials import summarize, trial_rows, write_results
 
     state = read_state(workdir)
     console = open_console()

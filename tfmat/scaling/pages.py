@@ -37,7 +37,7 @@ from tfmat.scaling.measurements import (
     variant_name,
     write_assumptions,
 )
-from tfmat.scaling.model import (
+from tfmat.scaling.prediction import (
     ALGORITHMS,
     GOOD,
     MOST_WORKERS,

@@ -226,7 +226,7 @@ def measure_training(
 
 def _answers_of_run(run: pathlib.Path) -> list[dict[str, Any]]:
     """The answers of all ranks, from profile.json and metrics.jsonl."""
-    from tfmat.scaling.model import training_lines
+    from tfmat.scaling.prediction import training_lines
 
     ranks = read_json(run / "profile.json")["ranks"]
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]

@@ -10,7 +10,7 @@ from tfmat.backends.options import BATCH
 from tfmat.report.formatting import percent_text
 from tfmat.scaling.matrix import EXCHANGING, OF_TF_DISTRIBUTE, Meeting, messages
 from tfmat.scaling.measurements import AllReduce, Assumptions, Measurements, Point
-from tfmat.scaling.model import (
+from tfmat.scaling.prediction import (
     Cost,
     LineFit,
     Link,

@@ -9,7 +9,7 @@ from tfmat.console import clock_text, log
 from tfmat.errors import InputError
 from tfmat.files import make_folder
 from tfmat.tuning.definition import Options, Search, SearchState, read_state, state_path
-from tfmat.tuning.workers import Claims, Summary, Supervisor, oracle_of, summarize, write_results
+from tfmat.tuning.trials import Claims, Summary, Supervisor, oracle_of, summarize, write_results
 
 # In a search's folder: its project of keras-tuner, once it has ended.
 KERAS_TUNER = "keras_tuner"

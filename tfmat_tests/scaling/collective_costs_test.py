@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tfmat.scaling.model import (
+from tfmat.scaling.prediction import (
     ALGORITHMS,
     Link,
     expected_maximum,

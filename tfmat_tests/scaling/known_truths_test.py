@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from tfmat.scaling.measurements import Assumptions, Measurements, Model, Point, Repetition
-from tfmat.scaling.model import Predictor, added_worker, amdahl_share, line_fits, series, summarise
+from tfmat.scaling.prediction import (
+    Predictor,
+    added_worker,
+    amdahl_share,
+    line_fits,
+    series,
+    summarise,
+)
 from tfmat.scaling.study import GOAL, checks, main_model
 from tfmat_tests.scaling.synthetic import Truth, study
 

@@ -11,7 +11,7 @@ from tfmat.launch.restarts import parse_hosts
 from tfmat.scaling.laboratory import TRAINING_ROUNDS_FROM, Task, Variant, expand, unavailable
 from tfmat.scaling.matrix import AllReduces, Matrix, Runs, load_matrix, worker_counts
 from tfmat.scaling.measurements import AllReduce, Measurements, Repetition
-from tfmat.scaling.model import summarise
+from tfmat.scaling.prediction import summarise
 from tfmat_tests.scaling.studies import LOCAL, points, study, write_config
 
 

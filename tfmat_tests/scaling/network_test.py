@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tfmat.scaling.measurements import AllReduce
-from tfmat.scaling.model import line_fits
+from tfmat.scaling.prediction import line_fits
 
 
 def _allreduces(law: Callable[[int], float]) -> list[AllReduce]:

@@ -13,7 +13,7 @@ from tfmat.scaling.measurements import (
     read_assumptions,
     write_assumptions,
 )
-from tfmat.scaling.model import (
+from tfmat.scaling.prediction import (
     Link,
     choose,
     fastest,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfmat.tuning.workers import _last_complaint, share_cores
+from tfmat.tuning.trials import _last_complaint, share_cores
 
 
 @pytest.mark.parametrize(

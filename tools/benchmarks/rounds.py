@@ -15,7 +15,7 @@ from rich.table import Table
 from tfmat.console import log
 from tfmat.errors import InputError
 from tfmat.scaling.laboratory import Answers, Launch, launch_here, measure, run_locally
-from tfmat.scaling.model import median_with_interval
+from tfmat.scaling.prediction import median_with_interval
 
 Sample = dict[str, Any]
 Row = dict[str, Any]

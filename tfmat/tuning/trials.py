@@ -1,4 +1,4 @@
-"""The workers of a search: trials that are claimed, run, stopped and told, and those that watch over them."""
+"""Trials of a search: claimed, run, stopped, told; their workers, and those that watch over them."""
 
 import contextlib
 import copy
