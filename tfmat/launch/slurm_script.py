@@ -243,7 +243,9 @@ _TAKE_SIGNALS = """
 signals=0 save=no stop=no process=
 hand_on() { ((signals += 1)); [[ -z $process ]] || kill -s "$1" "$process" 2>/dev/null; }
 trap 'save=yes; hand_on USR1' USR1 # the time limit is near
-trap 'stop=yes; hand_on TERM' TERM # cancelled"""
+trap 'stop=yes; hand_on TERM' TERM # cancelled
+# Putting a job back ends it, and scontrol with it: it may be gone before it can say that it was done.
+put_back() { (trap '' TERM && exec scontrol requeue "$1"); }"""
 
 _STAGE = """\
 # A copy of the data set on each node's own disk; without it the shared one is read. Where nodes have one disk together,
@@ -276,7 +278,7 @@ fi
 # Asked to save before it could take signals, a process ends by the signal itself: nothing new is lost.
 [[ $save == yes && $status == 138 ]] && status=75
 if [[ $status == 75 ]]; then
-    if [[ {requeue}$stop == yesno ]] && scontrol requeue "{job}"; then
+    if [[ {requeue}$stop == yesno ]] && put_back "{job}"; then
         echo "tfmat job: saved; job {job} waits in the queue again"
     else
         echo "tfmat job: saved; to go on: sbatch {element}"{script}
@@ -289,7 +291,7 @@ exit "$status"
 # and the others do not wait for it. What is killed again and again is not worth a place.
 _LOST = """
 if [[ ($status == 4 || $status -gt 128) && {requeue}$stop == yesno && ${{SLURM_RESTART_COUNT:-0}} -lt 10 ]]; then
-    if scontrol requeue "{job}"; then
+    if put_back "{job}"; then
         echo "tfmat job: lost (status $status); element $SLURM_ARRAY_TASK_ID waits in the queue again"
     else
         echo "tfmat job: lost (status $status); to go on: sbatch --array=$SLURM_ARRAY_TASK_ID "{script}

@@ -19,14 +19,14 @@ if [[ $save$stop == nono ]]; then
     tfmat tune --worker="$SLURM_ARRAY_TASK_ID" 'it'"'"'s' &
 @wait.sh
 if [[ $status == 75 ]]; then
-    if [[ yes$stop == yesno ]] && scontrol requeue "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"; then
+    if [[ yes$stop == yesno ]] && put_back "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"; then
         echo "tfmat job: saved; job ${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID waits in the queue again"
     else
         echo "tfmat job: saved; to go on: sbatch --array=$SLURM_ARRAY_TASK_ID "/shared/runs/smoke/job.sh
     fi
 fi
 if [[ ($status == 4 || $status -gt 128) && yes$stop == yesno && ${SLURM_RESTART_COUNT:-0} -lt 10 ]]; then
-    if scontrol requeue "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"; then
+    if put_back "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"; then
         echo "tfmat job: lost (status $status); element $SLURM_ARRAY_TASK_ID waits in the queue again"
     else
         echo "tfmat job: lost (status $status); to go on: sbatch --array=$SLURM_ARRAY_TASK_ID "/shared/runs/smoke/job.sh

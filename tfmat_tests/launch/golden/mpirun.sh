@@ -20,7 +20,7 @@ if [[ $save$stop == nono ]]; then
     mpirun -np 8 --bind-to none /venv/bin/python -P -m tfmat train '--config=my configs/a.py' --backend=horovod &
 @wait.sh
 if [[ $status == 75 ]]; then
-    if [[ no$stop == yesno ]] && scontrol requeue "$SLURM_JOB_ID"; then
+    if [[ no$stop == yesno ]] && put_back "$SLURM_JOB_ID"; then
         echo "tfmat job: saved; job $SLURM_JOB_ID waits in the queue again"
     else
         echo "tfmat job: saved; to go on: sbatch "'/shared/my runs/100%/job.sh'

@@ -12,7 +12,7 @@ if [[ $save$stop == nono ]]; then
     /venv/bin/python -P -m tfmat train '--config=my configs/a.py' &
 @wait.sh
 if [[ $status == 75 ]]; then
-    if [[ yes$stop == yesno ]] && scontrol requeue "$SLURM_JOB_ID"; then
+    if [[ yes$stop == yesno ]] && put_back "$SLURM_JOB_ID"; then
         echo "tfmat job: saved; job $SLURM_JOB_ID waits in the queue again"
     else
         echo "tfmat job: saved; to go on: sbatch "/shared/runs/smoke/job.sh
