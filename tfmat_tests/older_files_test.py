@@ -10,6 +10,7 @@ The code of commit a093ac8 made what lies in older_files/, with the two configs 
 Figures, pages and TensorBoard's files are left out, and so are the networks of the search.
 """
 
+import importlib
 import json
 import pathlib
 import shutil
@@ -146,3 +147,24 @@ def test_a_study_is_drawn_and_goes_on(older, capsys):
     assert [each["number"] for each in new if each["kind"] == "session"] == [1]
     (added,) = [each for each in new if each["kind"] in ("repetition", "allreduce")]
     assert (added["kind"], added["point"]["backend"], added["round"]) == ("repetition", "single", 1)
+
+
+def test_modules_that_files_of_users_name_are_found():
+    """Laws that `tfmat emulate` wrote, and programmes and models of their own, name modules of their time."""
+    from tfmat.networks.factory import ExampleWeightedBatchNormalization
+    from tfmat.records.programmes import Programme, along_path
+    from tfmat.specimens.emulator import ForwardLaw
+
+    found: dict[str, object] = {}
+    exec(
+        "from tfmat.simulators.forward import ForwardLaw\n"
+        "from tfmat.curves.programmes import Programme\n"
+        "from tfmat.curves.paths import along_path\n"
+        "from tfmat.models.normalization import ExampleWeightedBatchNormalization as Normalization\n",
+        found,
+    )
+    assert (found["ForwardLaw"], found["Programme"]) == (ForwardLaw, Programme)
+    assert found["along_path"] is along_path
+    assert found["Normalization"] is ExampleWeightedBatchNormalization
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("tfmat.curves.nothing")
