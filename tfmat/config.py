@@ -392,7 +392,7 @@ _ALL = (
     Option("target_val_loss", None, "float", "stop as soon as val_loss is at or below this; negative for a log density", optional=True),
     Option("loss_weights", None, "floats", "of the parameters' squared errors, in their order; only their ratios count (none: all alike)", "positive", _all_positive, optional=True),
     Option("steps_per_call", None, "int", "training steps in one call of the graph (none: about half a second's worth)", "1 or more", _positive, optional=True),
-    Option("profile", False, "bool", "measure the parts of steps, in one call of the graph in eight: a table at the end, profile.json (docs/where_time_goes.md)"),
+    Option("profile", False, "bool", "measure the parts of steps, in one call of the graph in eight: a table at the end, profile.json (docs/scaling.md)"),
     Option("trace_steps", None, "int", "record every operation of so many steps in trace.json.gz (none: no trace)", "1 or more", _positive, optional=True),
     Option("jit_compile", False, "bool", "compile the step with XLA (slower on CPUs; measure)"),
     Option("precision", "float32", "str", "of dense layers in training steps: float32, bfloat16 (weights and sums stay float32), or auto: bfloat16 where a trial finds it faster", choices=("float32", "bfloat16", "auto")),

@@ -1,4 +1,4 @@
-"""Nodes of an emulated cluster on one machine, joined by links of a chosen rate and delay; see docs/cluster.md.
+"""Nodes of an emulated cluster on one machine, joined by links of a chosen rate and delay; see docs/slurm.md.
 
 A node is a network, host-name, IPC and mount namespace with an eth0, a /dev/shm of its own, and everything else of this
 machine. All nodes lie in one process namespace, whose first process is the switch between them (cluster_wire.c): where

@@ -142,7 +142,7 @@ class HorovodCollectives(Collectives):
     def reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         """See Collectives.reduce: one flat buffer, one collective, since the model is small and latency is everything.
 
-        Measured against one collective a variable and Horovod's groups, see docs/horovod.md.
+        Measured against one collective a variable: docs/scaling_study.md.
         """
         if self.size == 1:
             return tensors
