@@ -63,7 +63,7 @@ NO_TENSORFLOW = {"console", "errors", "files", "config", "materials", "records",
 LIGHT = {
     *(
         "tfmat.backends.options",
-        "tfmat.backends.planning",
+        "tfmat.backends.layouts",
         "tfmat.data.dataset",
         "tfmat.identification.api",
     ),

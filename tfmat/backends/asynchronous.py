@@ -17,15 +17,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.base import Metric, PerExample
-from tfmat.backends.batches import Batch, compiled, row_spec
-from tfmat.backends.collectives import Collectives
+from tfmat.backends.base import Collectives, Metric, PerExample
 from tfmat.backends.exchange import flatten, reduce_flat, unflatten
 from tfmat.backends.local_steps import check_whole_batch
 from tfmat.backends.offload import divide, owners_of_slots
 from tfmat.backends.options import BackendOptions, check_options_of_asynchronous
-from tfmat.backends.replica import assign_all
 from tfmat.backends.single import SingleBackend
+from tfmat.backends.step import Batch, assign_all, compiled, row_spec
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.launch.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
 from tfmat.launch.processes import Processes

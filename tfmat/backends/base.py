@@ -1,16 +1,388 @@
-"""What training asks of a backend. A backend knows nothing of curves; training knows nothing of parallelism."""
+"""The seam between training and parallelism: processes that sum, and a backend that runs steps on them.
+
+A backend knows nothing of curves; training knows nothing of parallelism. A new transport is one subclass of
+`Collectives`, in one file."""
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import contextlib
+import dataclasses
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tfmat.backends.collectives import Collectives
 from tfmat.backends.options import BackendOptions
-from tfmat.backends.saved_arrays import SavedArrays, from_rank_0
-from tfmat.backends.step_times import StepTimes
-from tfmat.errors import InputError, WorkerLostError
+from tfmat.errors import DivergedError, InputError, Interrupted, TfmatError, WorkerLostError
+from tfmat.launch.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
+from tfmat.launch.processes import Processes
+from tfmat.launch.watchdog import AGAIN, ByBroadcast, Star, meet
+
+# --------------------------------------------------------------------------------------------------
+# What the processes of a run tell each other.
+
+
+# In these phases a process is by itself, and may take its time.
+_ALONE = frozenset({"simulating curves", "checkpoint"})
+# For the watch to end this process, when an error says that another one has gone.
+_SECONDS_FOR_THE_WATCH = 10.0
+_BARRIERS = 50  # by which clocks are compared
+
+
+class Messages(Protocol):
+    """Messages between ranks; those from one to another are received in the order in which they were sent."""
+
+    def send(self, tensor: Any, to: int, *, one_at_a_time: bool = False) -> Any:
+        """An operation that sends a tensor of any shape and type, and waits for nobody.
+
+        Args:
+          tensor: to send.
+          to: rank that calls `receive`.
+          one_at_a_time: wait until what was sent before has left.
+        """
+
+    def receive(self, shape: Any, dtype: Any, source: int) -> Any:
+        """The next tensor that `source` sends to this rank, of that shape (a tensor) and type."""
+
+
+class ClockOffset(NamedTuple):
+    """seconds: a rank's clock minus rank 0's; error: the truth is no further away than this."""
+
+    seconds: float
+    error: float
+
+
+class Collectives:
+    """What one process tells the others, and sums with them; this class is a process that is alone.
+
+    Every process calls the same methods in the same order. `start` comes first.
+
+    Attributes:
+      rank: this process; rank 0 alone writes files and draws progress.
+      size: processes of the run.
+      clock: this process's against rank 0's, after `compare_clocks`.
+      messages: from one rank to another, after `connect`.
+    """
+
+    rank: int = 0
+    size: int = 1
+    clock = ClockOffset(0.0, 0.0)
+    messages: Messages
+    # What all processes raise at the same step: each ends by itself, and rank 0 says why.
+    alike: ClassVar[tuple[type[BaseException], ...]] = (Interrupted, DivergedError)
+
+    _star: Star | None = None
+    _record: Callable[[str], None] | None = None
+
+    def start(self) -> None:
+        """Joins the others; a second call does nothing."""
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Leaves them: in order, or because of `error`, which they are told."""
+        star, self._star = self._star, None
+        if star is None:
+            return
+        if error is None or isinstance(error, self.alike):
+            self._leave_together(star)
+            if isinstance(error, TfmatError):
+                error.said_elsewhere = self.rank > 0
+            star.close()
+        else:
+            star.fail(error)
+
+    def __enter__(self) -> "Collectives":
+        self.start()
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        self.close(error)
+
+    def watch_others(self, processes: Processes) -> None:
+        """Meets the others on the link by which each says that it lives; called in `start`, after `broadcast` works."""
+        timeout, seconds = seconds_setting(WORKER_TIMEOUT), seconds_setting(START_TIMEOUT)
+        deadline = time.monotonic() + seconds
+        with start_timer(self.rank, seconds + 5):  # a broadcast may wait without end, too
+            timeout = self.broadcast(timeout)
+            if timeout:
+                star = meet(processes, ByBroadcast(self.broadcast), deadline, self._on_loss)
+                star.watch(timeout, deadline)
+                self._star = star
+
+    def when_lost(self, record: Callable[[str], None]) -> None:
+        """Has `record(message)` called, from another thread, when a process is lost and this one is to end."""
+        self._record = record
+
+    def announce(self, phase: str, step: int) -> None:
+        """Says what this process does from now on, for the message if it is lost."""
+        if self._star:
+            self._star.announce(phase, step, collective=phase not in _ALONE)
+
+    def check_build(self, jit_compile: bool) -> None:
+        """InputError where a step cannot be built that sums by these; before it is."""
+
+    def broadcast(self, value: Any) -> Any:
+        """Rank 0's `value` (see `tfmat.launch.values.pack`) on every rank; named tuples come as plain ones."""
+        return value
+
+    def gather(self, value: Any) -> list[Any]:
+        """Every rank's `value` (small; see `broadcast`), in the order of the ranks, on every rank."""
+        return [value]
+
+    def hand_over(self, value: Any, source: int) -> Any:
+        """On rank 0 the `value` of `source`; None on other ranks."""
+        return value
+
+    def maximum(self, number: int) -> int:
+        """The largest of the ranks' numbers, on every rank; cheap enough for every block."""
+        return max(self.gather(number))
+
+    def barrier(self) -> None:
+        """Returns when all ranks have come."""
+        self.maximum(0)
+
+    def begin_graph(self, name: str) -> None:
+        """Prepares for the tracing of a graph with `reduce` in it, which has the same name on every rank."""
+
+    def reduce(self, tensors: list[Any]) -> list[Any]:
+        """The sums over the ranks of tensors of any shapes and types, in a graph."""
+        return tensors
+
+    def collect(self, tensors: list[Any]) -> list[Any]:
+        """The tensors of all ranks, [size, ...] each, in the order of the ranks; shapes are the same on all of them."""
+        return [tensor[None] for tensor in tensors]
+
+    def reduce_scatter(self, tensors: list[Any]) -> list[Any]:
+        """This rank's row of the sums over the ranks of tensors [size, numbers]; shapes are the same on all ranks."""
+        return [tensor[0] for tensor in tensors]
+
+    def divide(self, groups: Sequence[Sequence[int]]) -> "Collectives":
+        """Collectives whose `reduce` sums over this rank's group. Every rank is in one of the groups; all call it."""
+        return self
+
+    def connect(self) -> None:
+        """Prepares `messages`; every rank calls it once."""
+
+    def broadcast_array(
+        self, array: np.ndarray | None, shape: Sequence[int], dtype: Any
+    ) -> np.ndarray:
+        """Rank 0's `array`, of that shape and type, on every rank; other ranks' is not looked at."""
+        found: np.ndarray = self.broadcast(array)
+        return found
+
+    def broadcast_variables(self, variables: Iterable[Any]) -> None:
+        """Assigns rank 0's values to variables, which come in the same order on every rank; one is copied at a time."""
+        for variable in variables if self.size > 1 else ():
+            mine = variable.numpy() if self.rank == 0 else None
+            shape, dtype = tuple(variable.shape), variable.dtype.as_numpy_dtype
+            variable.assign(self.broadcast_array(mine, shape, dtype))
+
+    def compare_clocks(self) -> None:
+        """Finds `clock`."""
+        if self.size > 1:
+            barriers = time_barriers(self.barrier, platform.node())
+            ranks = [Barriers(*each) for each in self.gather(barriers)]
+            self.clock = clock_offsets(ranks)[self.rank]
+
+    def latest(self, times: np.ndarray) -> np.ndarray:
+        """The latest among the ranks' for each of float64 `times`, all by this rank's clock."""
+        return times
+
+    def repeated_sums(self, num_values: int) -> Callable[[int], None]:
+        """A function that sums that many float32 over the ranks, `count` times one after the other.
+
+        Raises:
+          InputError: there is nobody to sum with.
+        """
+        raise InputError("one process sums over no others")
+
+    def start_timeline(self, path: str) -> bool:
+        """Begins to write what the parallel library does into a file, on rank 0; False where there is nothing to."""
+        return False
+
+    def stop_timeline(self) -> None:
+        """Ends what `start_timeline` began."""
+
+    @contextlib.contextmanager
+    def losses_told(self) -> Iterator[None]:
+        """Encloses what fails when another process has gone: the watch says which, and ends this one."""
+        try:
+            yield
+        except Exception as error:
+            if self.size == 1 or not self._is_loss(error):
+                raise
+            time.sleep(_SECONDS_FOR_THE_WATCH)
+            raise WorkerLostError(f"a worker has left; {AGAIN}") from error
+
+    def _is_loss(self, error: Exception) -> bool:
+        """Whether the transport raises this where another process has gone."""
+        return False
+
+    def _leave_together(self, star: Star) -> None:
+        """Waits for the others, where ending now would take something from them."""
+
+    def _on_loss(self, message: str) -> None:
+        if self._record:
+            self._record(message)
+
+
+class Barriers(NamedTuple):
+    """One rank's own notes: node, name of its machine; came and left, seconds of each barrier by its clock."""
+
+    node: str
+    came: list[float]
+    left: list[float]
+
+
+def time_barriers(barrier: Callable[[], object], node: str) -> Barriers:
+    """Notes when this rank came to and left some barriers; every rank calls it at the same time."""
+    came, left = [], []
+    for _ in range(_BARRIERS):
+        came.append(time.time())
+        barrier()
+        left.append(time.time())
+    return Barriers(node, came, left)
+
+
+def clock_offsets(ranks: Sequence[Barriers]) -> list[ClockOffset]:
+    """How far each rank's clock is from rank 0's, from barriers and nothing else.
+
+    Nobody leaves a barrier before everybody has come. So, in true time, rank 0 came before rank r left, and rank r came
+    before rank 0 left: each barrier gives an upper and a lower bound of the difference of the two clocks, and the
+    narrowest of many hold (Cristian 1989, Probabilistic clock synchronization, with the barrier as the message there
+    and back). Ranks of one node have one clock, and those of rank 0's node an offset of zero.
+    """
+    first = ranks[0]
+    bounds: dict[str, tuple[float, float]] = {}
+    for rank in ranks:
+        upper = float(np.min(np.subtract(rank.left, first.came)))
+        lower = float(np.max(np.subtract(rank.came, first.left)))
+        known = bounds.get(rank.node, (-np.inf, np.inf))
+        bounds[rank.node] = max(known[0], lower), min(known[1], upper)
+    bounds[first.node] = 0.0, 0.0
+    return [
+        ClockOffset((lower + upper) / 2, abs(upper - lower) / 2)
+        for lower, upper in (bounds[rank.node] for rank in ranks)
+    ]
+
+
+# --------------------------------------------------------------------------------------------------
+# Arrays of a saved state that come into memory one at a time: from a file, or from rank 0.
+
+
+class SavedArray:
+    """An array that is elsewhere: each `np.asarray` of it brings it into memory.
+
+    Args:
+      shape, dtype: of the array.
+      read: -> the array.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, read: Callable[[], np.ndarray]):
+        self.shape, self.dtype = tuple(shape), np.dtype(dtype)
+        self._read = read
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self._read(), dtype)
+
+
+# What `Backend.write` takes.
+SavedArrays = Mapping[str, np.ndarray | SavedArray]
+
+
+def from_rank_0(arrays: SavedArrays, collectives: Collectives) -> SavedArrays:
+    """Rank 0's arrays on every rank: each is broadcast whenever all ask for it.
+
+    Args:
+      arrays: those of other ranks are not looked at.
+      collectives: of the ranks.
+
+    Returns:
+      The arrays by name. Every rank must ask for the same ones in the same order.
+    """
+    if collectives.size == 1:
+        return arrays
+    specs = collectives.broadcast(
+        {name: (tuple(array.shape), array.dtype.name) for name, array in arrays.items()}
+    )
+
+    def array_of(name: str, shape: tuple[int, ...], dtype: str) -> SavedArray:
+        def read() -> np.ndarray:
+            mine = np.asarray(arrays[name]) if collectives.rank == 0 else None
+            return collectives.broadcast_array(mine, shape, dtype)
+
+        return SavedArray(shape, dtype, read)
+
+    return {name: array_of(name, *spec) for name, spec in specs.items()}
+
+
+# --------------------------------------------------------------------------------------------------
+# Times within a training step, as its graph notes them (`Stamps`): each part waits for the one before it.
+#
+# A step is cut into parts by the moments at which something is complete:
+#
+#     start | input | forward and backward | waiting, moving | optimizer | next start
+#           ^ rows gathered                ^ gradients ready ^ sums back ^ state assigned
+#
+# The clock is the machine's own (seconds since 1970, to the microsecond). Where the workers sum more than once in a
+# step
+# (batch normalisation over the whole batch; 16-bit gradients and then the sums of the loss), every sum is noted, and
+# one begins after the one before it has ended. With zero_stage the optimizer exchanges too (norms, and the weights
+# that
+# each worker has updated), and what it computes before that is its own. On one worker nothing is summed: waiting and
+# moving are zero.
+
+
+# What one worker's step consists of; all but the last as measured in the graph. The file profile.json and the scaling
+# study call them so; "moving" is the communication.
+PARTS = ("input", "forward_backward", "waiting", "moving", "optimizer", "host")
+
+
+@dataclasses.dataclass(frozen=True)
+class StepTimes:
+    """Moments of some steps of one worker.
+
+    Attributes:
+      moments: float64 [steps, 3 + 2 sums]: start; rows gathered; ready and back of each sum; assigned.
+      num_updating: how many of the last sums are the optimizer's.
+    """
+
+    moments: NDArray
+    num_updating: int = 0
+
+    @property
+    def ready(self) -> NDArray:
+        """[steps, sums]: when this worker was ready to sum."""
+        return self.moments[:, 2:-1:2]
+
+    @property
+    def between(self) -> NDArray:
+        """[steps - 1]: seconds from the end of a step to the start of the next."""
+        return self.moments[1:, 0] - self.moments[:-1, -1]
+
+    def parts(self, latest: NDArray) -> dict[str, NDArray]:
+        """Seconds of each part but the host, [steps] each; their sum is the time from start to assigned.
+
+        Args:
+          latest: [steps, sums], when the last worker was ready, by this worker's clock.
+        """
+        start, gathered, back = self.moments[:, 0], self.moments[:, 1], self.moments[:, 3:-1:2]
+        before = np.concatenate([gathered[:, None], back[:, :-1]], axis=1)
+        computing = self.ready - before
+        gradients = computing.shape[1] - self.num_updating
+        return {
+            "input": gathered - start,
+            "forward_backward": computing[:, :gradients].sum(axis=1),
+            "waiting": (latest - self.ready).sum(axis=1),
+            "moving": (back - latest).sum(axis=1),
+            "optimizer": self.moments[:, -1] - back[:, -1] + computing[:, gradients:].sum(axis=1),
+        }
+
+
+# --------------------------------------------------------------------------------------------------
+# What training asks of a backend.
+
 
 Arrays = dict[str, np.ndarray]
 PerExample = Callable[[Any, Any], Any]
@@ -111,8 +483,6 @@ class Backend(abc.ABC):
     def host_tensors(self, data: Any) -> Any:
         """Tensors in host memory over a structure of NumPy arrays, mapped files included: no copy where possible."""
         import tensorflow as tf
-
-        from tfmat.backends.batches import share_or_copy
 
         return tf.nest.map_structure(share_or_copy, data)
 
@@ -234,3 +604,14 @@ class Backend(abc.ABC):
         """All workers were given this state."""
         if "slots/0" in arrays:  # Keras's `iterations`
             self._last_compared = int(np.asarray(arrays["slots/0"]))
+
+
+def share_or_copy(array: Any) -> Any:
+    """A tensor over the array's own memory where TensorFlow can share it (CPU, aligned), else a copy of it."""
+    import tensorflow as tf
+
+    if isinstance(array, np.ndarray) and array.flags.c_contiguous and array.flags.writeable:
+        aligned = array.ctypes.data % 64 == 0
+        if aligned and array.dtype != np.bool_ and array.size:
+            return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
+    return tf.convert_to_tensor(array)

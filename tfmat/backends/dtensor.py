@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import os
+import re
 import socket
 import sys
 import time
@@ -16,18 +17,31 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 from tensorflow.python.ops import gen_stateless_random_ops_v2
 
-from tfmat.backends.base import Arrays, Backend, Metric, PerExample
-from tfmat.backends.batches import Batch, share_or_copy
-from tfmat.backends.collectives import Collectives
-from tfmat.backends.coupling import check_coupling, rows_to_try, what_couples
+from tfmat.backends.base import (
+    Arrays,
+    Backend,
+    Collectives,
+    Metric,
+    PerExample,
+    SavedArrays,
+    share_or_copy,
+)
 from tfmat.backends.exchange import repeated_mesh_sums
 from tfmat.backends.layouts import Plan, device_parts, make_plan, slot_specs, weights_of
+from tfmat.backends.losses import sums_of
 from tfmat.backends.options import BATCH, NOT_ON_A_MESH, BackendOptions, MeshShape, Spec
-from tfmat.backends.refusals import check_layers_for_mesh, check_precision, explain
-from tfmat.backends.replica import tensors_of
-from tfmat.backends.saved_arrays import SavedArrays
-from tfmat.backends.state import State
-from tfmat.backends.step import Step, make_step, recomputation_of
+from tfmat.backends.recomputation import recomputation_of
+from tfmat.backends.step import (
+    Batch,
+    State,
+    Step,
+    check_coupling,
+    check_precision,
+    make_step,
+    rows_to_try,
+    tensors_of,
+    what_couples,
+)
 from tfmat.backends.zero import DividedOptimizer, gatherer
 from tfmat.errors import InputError, WorkerLostError
 from tfmat.launch.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
@@ -40,6 +54,7 @@ from tfmat.launch.port_guard import (
 )
 from tfmat.launch.processes import Processes
 from tfmat.launch.watchdog import ByNote, Star, meet
+from tfmat.networks.factory import ExampleWeightedBatchNormalization
 
 # --------------------------------------------------------------------------------------------------
 # Arrays and tensors on a mesh: what goes to which device, and what comes back.
@@ -763,3 +778,132 @@ class DTensorBackend(Backend):
 
 def _identity(tensors: list[Any]) -> list[Any]:
     return tensors
+
+
+# --------------------------------------------------------------------------------------------------
+# What DTensor says about an operation that it cannot divide, as a line that names the layer and what works.
+
+
+# DTensor says the first where an operation has no rule at all, the second where its rule does not fit the layouts.
+_NO_RULE = re.compile(r"'tf\.(\w+)' op does not implement layout propagation")
+
+
+_FAILED = re.compile(r"error: (.*?)(?: tensorflow/dtensor|\n|$)")
+
+
+_OPERATION = re.compile(r'see current operation: .*?"tf\.(\w+)"')
+
+
+# The first part of a layer's class name that matches -> the nearest thing that works.
+_INSTEAD = (
+    (r"LSTM|GRU|RNN|Bidirectional", "use Conv1D or MultiHeadAttention instead of a loop over points"),
+    (r"Depthwise|Separable", "use Conv1D or Conv2D"),
+    (r"^Random", "change the examples before training instead"),
+    (r"SpectralNormalization", "leave it out, or use weight decay"),
+)  # fmt: skip
+
+
+def check_layers_for_mesh(model: keras.Model) -> None:
+    """InputError where a layer would give other numbers on a mesh than on one device."""
+    for layer in model._flatten_layers():
+        if isinstance(layer, ExampleWeightedBatchNormalization) and not layer.synchronized:
+            raise InputError(
+                "local batch normalization does not work with --backend=dtensor, whose layers see the global batch; "
+                "use model.batch_normalization=synchronized"
+            )
+
+
+def explain(
+    error: Exception, model: keras.Model, functions: Mapping[str, Metric], signature: Any
+) -> InputError | None:
+    """DTensor's refusal of an operation in one line; None where the error is another one.
+
+    The step is compiled as a whole, so that DTensor knows no layer: each one is traced again, alone, until the
+    operation is found, and then the loss and metrics.
+
+    Args:
+      error: of TensorFlow.
+      model: in which it came.
+      functions: loss and metrics, by what they are called in the message.
+      signature: specs of the (labels, outputs) that they get.
+    """
+    text = str(error)
+    without_rule = _NO_RULE.search(text)
+    if not without_rule and "SPMD expansion" not in text:
+        return None
+    operation = without_rule or _OPERATION.search(text)
+    name = operation[1] if operation else ""
+    reason = f"DTensor has no rule for {name}"
+    if not without_rule:
+        failed = _FAILED.search(text)
+        reason = f"DTensor cannot divide {name or 'an operation'}: {failed[1] if failed else ''}"
+    layer = next((layer for layer in _innermost(model) if name in _operations(layer)), None)
+    where = f"layer '{layer.name}' ({type(layer).__name__})" if layer else "the model"
+    instead = "use another layer"
+    if not layer:
+        for called, function in functions.items():
+            if signature and name in _operations_of_sums(function, *signature):
+                where, instead = called, "compute it from the predictions, or use another one"
+                break
+    for pattern, advice in _INSTEAD:
+        if layer and re.search(pattern, type(layer).__name__):
+            instead = advice
+            break
+    return InputError(
+        f"{where} does not run on a mesh: {reason.rstrip()}; {instead}, or backend='single' or 'horovod'"
+    )
+
+
+def _innermost(model: keras.Model) -> list[keras.layers.Layer]:
+    """Layers that were called with inputs known here; of nested ones the outer where the inner were not."""
+    return [
+        layer
+        for layer in model._flatten_layers(include_self=False)
+        if getattr(layer, "_inbound_nodes", None)
+        and not isinstance(layer, keras.Model | keras.layers.InputLayer)
+    ]
+
+
+def _operations(layer: keras.layers.Layer) -> set[str]:
+    """Types of the operations of a layer, forward and backward."""
+    arguments = layer._inbound_nodes[0].arguments
+
+    def forward_and_backward(*inputs: Any) -> Any:
+        weights = [variable.value for variable in layer.trainable_variables]
+        floats = [tensor for tensor in inputs if tensor.dtype.is_floating]
+        with tf.GradientTape() as tape:
+            tape.watch([*floats, *weights])
+            given, options = arguments.fill_in(
+                dict(zip(map(id, arguments.keras_tensors), inputs, strict=True))
+            )
+            if layer._call_has_training_arg:
+                options["training"] = True
+            total = tf.add_n([tf.reduce_sum(y) for y in tf.nest.flatten(layer(*given, **options))])
+        return tape.gradient(total, [*floats, *weights])
+
+    specs = [tf.TensorSpec([2, *t.shape[1:]], t.dtype) for t in arguments.keras_tensors]
+    return _traced(forward_and_backward, *specs)
+
+
+def _operations_of_sums(function: Metric, labels: Any, outputs: Any) -> set[str]:
+    """The same of a loss or metric."""
+
+    def forward_and_backward(labels: Any, outputs: Any) -> Any:
+        weights = tf.ones(tf.shape(tf.nest.flatten(outputs)[0])[:1])
+        with tf.GradientTape() as tape:
+            tape.watch(outputs)
+            total = sums_of(function, labels, outputs, weights)
+        return total, tape.gradient(total, outputs)
+
+    return _traced(forward_and_backward, labels, outputs)
+
+
+def _traced(function: Callable[..., Any], *specs: Any) -> set[str]:
+    """Types of all operations of a function."""
+    try:
+        graph = tf.function(function, autograph=False).get_concrete_function(*specs)
+    except (TypeError, ValueError):
+        return set()  # then another layer is found, or none
+    definition = graph.graph.as_graph_def()
+    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+    return {node.op for node in nodes}

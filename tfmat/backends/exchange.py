@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 if TYPE_CHECKING:
-    from tfmat.backends.collectives import Collectives
-    from tfmat.backends.state import State
+    from tfmat.backends.base import Collectives
 
 # --------------------------------------------------------------------------------------------------
 # How the workers' gradients come together: the seam behind which they may travel as less than they are.
@@ -69,7 +68,7 @@ class Exchange:
     def update(
         self,
         optimizer: Any,
-        state: "State",
+        state: Any,
         gradients: Tensors,
         sums: tf.Tensor,
         reduce: Reduce,

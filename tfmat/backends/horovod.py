@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.collectives import Collectives
+from tfmat.backends.base import Collectives
 from tfmat.backends.exchange import collect_flat, reduce_flat, repeated_sums, scatter_flat
-from tfmat.backends.messages import MpiMessages
-from tfmat.backends.mpi import MpiSums, load_mpi4py, world_of
+from tfmat.backends.mpi import MpiMessages, MpiSums, load_mpi4py, world_of
 from tfmat.backends.options import BackendOptions, has_stages
 from tfmat.backends.single import SingleBackend
 from tfmat.errors import InputError, WorkerLostError

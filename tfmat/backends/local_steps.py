@@ -20,10 +20,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.batches import Rounds
 from tfmat.backends.exchange import Collect, Exchange, Kept, Reduce, Tensors
 from tfmat.backends.options import BackendOptions
-from tfmat.backends.replica import assign_all, tensors_of
+from tfmat.backends.step import Rounds, assign_all, tensors_of
 from tfmat.errors import InputError
 from tfmat.networks.factory import is_synchronized
 

@@ -16,8 +16,8 @@ import numpy as np
 import tensorflow as tf
 from keras.src.backend.common import global_state
 
+from tfmat.backends.base import SavedArray
 from tfmat.backends.options import BackendOptions
-from tfmat.backends.saved_arrays import SavedArray
 from tfmat.errors import InputError
 from tfmat.files import make_folder, write_error
 from tfmat.optimizers.functional import copy_of

@@ -11,12 +11,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.base import Arrays, Metric, PerExample
-from tfmat.backends.batches import Batch, each_batch, each_batch_in_parts
-from tfmat.backends.collectives import Collectives
-from tfmat.backends.coupling import check_coupling, rows_to_try, what_couples
+from tfmat.backends.base import (
+    Arrays,
+    Collectives,
+    Messages,
+    Metric,
+    PerExample,
+    SavedArrays,
+    from_rank_0,
+)
 from tfmat.backends.exchange import Counted, num_bytes
-from tfmat.backends.messages import Messages
 from tfmat.backends.offload import optimizer_on_disk
 from tfmat.backends.options import (
     BATCH,
@@ -30,12 +34,24 @@ from tfmat.backends.options import (
     most_held,
     order_of_work,
 )
-from tfmat.backends.refusals import check_parts, check_precision, connected
-from tfmat.backends.replica import Replica, place_in_state, put, tensors_of
-from tfmat.backends.saved_arrays import SavedArrays, from_rank_0
-from tfmat.backends.single import SingleBackend
-from tfmat.backends.state import State
-from tfmat.backends.step import Recomputation, Step, recomputation_of_stage
+from tfmat.backends.recomputation import Recomputation, recomputation_of_stage
+from tfmat.backends.single import Replica, SingleBackend
+from tfmat.backends.step import (
+    Batch,
+    State,
+    Step,
+    check_coupling,
+    check_parts,
+    check_precision,
+    connected,
+    each_batch,
+    each_batch_in_parts,
+    place_in_state,
+    put,
+    rows_to_try,
+    tensors_of,
+    what_couples,
+)
 from tfmat.config import Config, RunSteps
 from tfmat.errors import InputError
 from tfmat.networks.segments import (

@@ -2,26 +2,513 @@
 
 import contextlib
 import functools
+import itertools
 import math
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from tfmat.backends.base import Backend, Metric, PerExample
-from tfmat.backends.batches import Batch, rows_of_a_piece
+from tfmat.backends.base import Backend, Metric, PerExample, SavedArrays
 from tfmat.backends.exchange import Collect, Exchange, Reduce, Scatter
 from tfmat.backends.losses import num_sums, per_example_mean, sums_of, weighted_sum
-from tfmat.backends.refusals import check_outputs, check_penalties, connected
-from tfmat.backends.state import Gradients, State
+from tfmat.backends.options import BackendOptions, check_slots_on_disk, check_zero
 from tfmat.errors import InputError, nearest
-from tfmat.networks.factory import batch_context, plain_normalizations
-from tfmat.networks.segments import Segment, segments, segments_of_stage
+from tfmat.networks.factory import (
+    batch_context,
+    is_synchronized,
+    plain_normalizations,
+)
 from tfmat.optimizers.stateless import Scope, call_layer
+
+# --------------------------------------------------------------------------------------------------
+# All that training changes, as one value: what a step takes and gives.
+
+
+class State(NamedTuple):
+    """All that training changes. The global step is the first of `slots`, Keras's `iterations`.
+
+    What a worker keeps between exchanges (`kept`) is its own, and no part of `named` and `assign`.
+    """
+
+    weights: list[Any]
+    non_trainable: list[Any]
+    slots: list[Any]
+    kept: Sequence[Any] = ()
+
+    @classmethod
+    def variables_of(cls, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> "State":
+        """The TensorFlow variables behind a Keras model and its built optimizer."""
+        return cls(
+            [variable.value for variable in model.trainable_variables],
+            [variable.value for variable in model.non_trainable_variables],
+            [variable.value for variable in optimizer.variables],
+        )
+
+    def named(self) -> dict[str, Any]:
+        """Everything by its name in files: `weights/0`, ..., `slots/0`, ..."""
+        return {
+            f"{part}/{i}": value
+            for part, values in zip(self._fields[:3], self[:3], strict=True)
+            for i, value in enumerate(values)
+        }
+
+    def assign(self, arrays: SavedArrays, assign: Callable[[str, np.ndarray], None]) -> None:
+        """Calls `assign(name, array)` for each variable; InputError before that where one has another shape.
+
+        One array is in memory at a time, where the arrays are not there already.
+        """
+        for name, variable in self.named().items():
+            array = arrays.get(name)
+            if array is None or array.shape != tuple(variable.shape):
+                saved = "nothing" if array is None else f"shape {list(array.shape)}"
+                raise InputError(
+                    f"the saved state does not fit this model: {name} ({variable.name}) has shape "
+                    f"{list(variable.shape)}, saved is {saved}; use the config that the run was started with"
+                )
+        for name in self.named():
+            assign(name, np.asarray(arrays[name]))
+
+
+# Gradients, [num_sums] sums and the new non-trainable state of one worker's part of a batch.
+Gradients = tuple[list[tf.Tensor], tf.Tensor, list[tf.Tensor]]
+
+
+def tensors_of(variables: Sequence[Any]) -> list[tf.Tensor]:
+    """The present values, in a graph or outside."""
+    return [tf.convert_to_tensor(variable) for variable in variables]
+
+
+def assign_all(variables: Sequence[Any], values: Sequence[tf.Tensor]) -> list[Any]:
+    """The operations of a graph by which the variables get these values."""
+    # Every write after every read: see contracts on DTensor, which runs the same step.
+    return [
+        variable.assign(value, read_value=False)
+        for variable, value in zip(variables, values, strict=True)
+    ]
+
+
+def put(variable: tf.Variable, array: np.ndarray) -> None:
+    """Gives a variable's memory other contents, of the variable's shape or of none."""
+    value = tf.cast(tf.convert_to_tensor(array), variable.dtype)
+    tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value, validate_shape=False)
+
+
+def place_in_state(name: str) -> tuple[int, int]:
+    """A key that sorts the names of a state into its order."""
+    part, place = name.split("/")
+    return State._fields.index(part), int(place)
+
+
+# --------------------------------------------------------------------------------------------------
+# One batch after the other inside a graph, and stamps of its times.
+
+
+# Examples in a piece of a batch: beyond the first its activations leave the cache, below the second its operations
+# are too small to be worth starting. Further rounds would only make the graph larger.
+_PIECE, _SMALLEST_PIECE, _LARGEST_ROUNDS = 250, 16, 4
+
+
+class Batch(NamedTuple):
+    """One worker's part of a global batch, or a piece of it.
+
+    Attributes:
+      features, labels: structures of tensors [batch, ...].
+      weights: [batch], 0 for padding.
+      num_examples: scalar, true examples of the GLOBAL batch.
+      sample_weights: ([batch],), the examples' own in the loss; nothing where each counts 1.
+    """
+
+    features: Any
+    labels: Any
+    weights: tf.Tensor
+    num_examples: tf.Tensor
+    sample_weights: tuple[tf.Tensor, ...] = ()
+
+    @classmethod
+    def gather(cls, data: Any, rows: Any, weights: Any, num_examples: Any) -> "Batch":
+        """The rows of `data`, which is (features, labels) or (features, labels, sample weights)."""
+        features, labels, *own = tf.nest.map_structure(lambda t: tf.gather(t, rows), data)
+        return cls(features, labels, weights, num_examples, tuple(own))
+
+    @property
+    def loss_weights(self) -> tf.Tensor:
+        """[batch], of each example in the loss."""
+        weights = self.weights
+        for own in self.sample_weights:
+            weights *= tf.cast(own, weights.dtype)
+        return weights
+
+
+def part_of_batch(global_batch_size: int, worker: int, workers: int) -> slice:
+    """One worker's contiguous part of each global batch; InputError where a worker would have none."""
+    if global_batch_size < workers:
+        raise InputError(
+            f"global_batch_size is {global_batch_size}, fewer than the {workers} workers; use a larger batch or fewer "
+            "workers"
+        )
+    return slice(*(global_batch_size * part // workers for part in (worker, worker + 1)))
+
+
+def num_pieces(width: int) -> int:
+    """Pieces of a batch of that width that run side by side, one on each processor.
+
+    Only where TensorFlow runs each operation on one thread (see `prepare_tensorflow`): a piece then stays in the cache
+    of its processor and waits for no other, which makes a step of the default network on two cores 1.6 times faster at
+    batch 75 and 1.2 times at 750.
+    """
+    threads = tf.config.threading
+    if threads.get_intra_op_parallelism_threads() != 1:
+        return 1
+    processors = threads.get_inter_op_parallelism_threads() or 1
+    rounds = min(_LARGEST_ROUNDS, -(-width // (processors * _PIECE)))
+    return max(1, min(processors * rounds, width // _SMALLEST_PIECE))
+
+
+def rows_of_a_piece(model: keras.Model, width: int, num_parts: int) -> int:
+    """Examples of a batch of that width that go through the model at a time.
+
+    Args:
+      model: with state such as moving statistics it takes a batch in one piece.
+      width: of this worker's batch.
+      num_parts: `accumulate`; 1: the batch is not divided for the sake of memory.
+    """
+    if num_parts > 1:
+        return -(-width // num_parts)
+    return width if model.non_trainable_variables else -(-width // num_pieces(width))
+
+
+class Rounds(NamedTuple):
+    """Steps that go together.
+
+    Attributes:
+      steps: in a round; the last one has what is left.
+      run: takes a function that runs a round's steps in the graph, and returns what that returns.
+    """
+
+    steps: int
+    run: Callable[[Callable[[], Any]], Any]
+
+
+def each_batch(
+    step: Callable[[list[Batch]], tf.Tensor],
+    num_pieces: Callable[[int], int],
+    data: Any,
+    indices: tf.Tensor,
+    weights: tf.Tensor,
+    num_examples: tf.Tensor,
+    rounds: Rounds | None = None,
+) -> tf.Tensor:
+    """Runs `step` on one batch after the other, in the graph, in `rounds` where they are given.
+
+    What `step` returns is returned stacked: [steps, ...].
+    """
+    cuts = _cuts(indices.shape[1], num_pieces)
+
+    def piece(i: tf.Tensor, start: int, stop: int) -> Batch:
+        return Batch.gather(data, indices[i, start:stop], weights[i, start:stop], num_examples[i])
+
+    return _each(
+        tf.shape(indices)[0],
+        lambda i: step([piece(i, *cut) for cut in cuts]),
+        rounds=rounds,
+    )
+
+
+class Stamps:
+    """Notes in the graph of a training step when its parts are complete; see step_times.py.
+
+    Args:
+      several: whether there are other workers to sum over.
+    """
+
+    def __init__(self, several: bool):
+        self._several = several
+        self._times: list[tf.Tensor] = []
+
+    def after(self, tensors: Any) -> Any:
+        """The same tensors (a structure); nothing that uses them begins before all are there and the time is noted."""
+        self.note(tf.nest.flatten(tensors))
+        with tf.control_dependencies(self._times[-1:]):
+            return tf.nest.map_structure(tf.identity, tensors)
+
+    def note(self, complete: list[Any]) -> None:
+        """Notes the time at which these tensors and operations are complete."""
+        with tf.control_dependencies([*complete, *self._times[-1:]]):
+            self._times.append(tf.timestamp())
+
+    def around(self, reduce: Reduce) -> Reduce:
+        """`reduce`, with the times at which its tensors are ready and their sums are back."""
+        if not self._several:
+
+            def ready(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+                tensors = self.after(tensors)
+                self._times.append(self._times[-1])
+                return reduce(tensors)
+
+            return ready
+
+        @tf.custom_gradient
+        def summed(*tensors: tf.Tensor) -> Any:
+            totals = tuple(self.after(list(reduce(self.after(list(tensors))))))
+            # A sum's gradient is the sum of the gradients, and another barrier of the workers.
+            return totals, lambda *gradients: summed(*gradients)
+
+        return lambda tensors: list(summed(*tensors))
+
+    def stack(self) -> tf.Tensor:
+        """float64 [moments]; see StepTimes."""
+        return tf.stack(self._times)
+
+
+def each_timed_batch(
+    step: Callable[[list[Batch], Stamps], tf.Tensor],
+    num_pieces: Callable[[int], int],
+    several: bool,
+    data: Any,
+    indices: tf.Tensor,
+    weights: tf.Tensor,
+    num_examples: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Does as `each_batch`; also returns float64 [steps, moments], see `StepTimes`; `several` workers sum together."""
+    cuts = _cuts(indices.shape[1], num_pieces)
+
+    def one(i: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        stamps = Stamps(several)
+        i = stamps.after(i)
+        gathered = [
+            Batch.gather(data, indices[i, start:stop], weights[i, start:stop], num_examples[i])
+            for start, stop in cuts
+        ]
+        sums = step(stamps.after(gathered), stamps)
+        return sums, stamps.stack()
+
+    return _each(tf.shape(indices)[0], one, (keras.backend.floatx(), "float64"))
+
+
+def each_batch_in_parts(
+    step: Callable[[Callable[[tf.Tensor], Batch]], tf.Tensor],
+    num_parts: int,
+    data: Any,
+    indices: tf.Tensor,
+    weights: tf.Tensor,
+    num_examples: tf.Tensor,
+    rounds: Rounds | None = None,
+    dtypes: Any = None,
+) -> Any:
+    """Does as `each_batch`, for batches larger than memory: `step` gets a function that gathers part `j` of the batch.
+
+    The width of the batch must be a multiple of `num_parts`. What `step` returns may be a structure, as `dtypes` is.
+    """
+    width = indices.shape[1] // num_parts
+    indices = tf.reshape(indices, [-1, num_parts, width])
+    weights = tf.reshape(weights, [-1, num_parts, width])
+
+    def one(i: tf.Tensor) -> tf.Tensor:
+        return step(lambda j: Batch.gather(data, indices[i, j], weights[i, j], num_examples[i]))
+
+    return _each(tf.shape(indices)[0], one, dtypes, rounds=rounds)
+
+
+def _cuts(width: int, num_pieces: Callable[[int], int]) -> list[tuple[int, int]]:
+    """(start, stop) of each piece of a batch."""
+    count = num_pieces(width)
+    return list(itertools.pairwise(width * i // count for i in range(count + 1)))
+
+
+def _each(
+    num_steps: tf.Tensor,
+    step: Callable[[tf.Tensor], Any],
+    dtypes: Any = None,
+    rounds: Rounds | None = None,
+) -> Any:
+    """`step(i)` for i = 0, 1, ... one after the other, stacked; a structure where `dtypes` is one."""
+
+    def one(i: tf.Tensor, records: list[tf.TensorArray]) -> tuple[tf.Tensor, list[tf.TensorArray]]:
+        values = tf.nest.flatten(step(i))
+        return i + 1, [
+            record.write(i, tf.cast(value, record.dtype))
+            for record, value in zip(records, values, strict=True)
+        ]
+
+    def several(i: tf.Tensor, records: list[tf.TensorArray]) -> Any:
+        assert rounds is not None
+        stop = tf.minimum(i + rounds.steps, num_steps)
+        return rounds.run(lambda: tf.while_loop(lambda i, _: i < stop, one, [i, records]))
+
+    dtypes = dtypes or keras.backend.floatx()
+    records = [tf.TensorArray(dtype, size=num_steps) for dtype in tf.nest.flatten(dtypes)]
+    body = several if rounds else one
+    _, records = tf.while_loop(lambda i, _: i < num_steps, body, [tf.constant(0), records])
+    return tf.nest.pack_sequence_as(dtypes, [record.stack() for record in records])
+
+
+def compiled(
+    function: Callable[..., Any], data: Any, shape: Sequence[int | None], *more: Any
+) -> Any:
+    """`function(data, indices, weights, num_examples, ...)` as one graph for all such data of any number of rows.
+
+    Args:
+      function: of rows as in `Backend.train`.
+      data: a structure of tensors.
+      shape: of indices and weights: [steps, batch], or [batch] of one step.
+      more: specs of further arguments.
+    """
+    signature = [
+        tf.nest.map_structure(row_spec, data),
+        tf.TensorSpec(shape, tf.int32),
+        tf.TensorSpec(shape, tf.float32),
+        tf.TensorSpec(shape[:-1], tf.float32),
+        *more,
+    ]
+    # No autograph: the loop is written out, and nothing is left in the folder of temporary files.
+    return tf.function(function, input_signature=signature, autograph=False)
+
+
+def row_spec(tensor: tf.Tensor) -> tf.TensorSpec:
+    """The tensor's type and shape, whatever its number of rows."""
+    return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
+
+
+# --------------------------------------------------------------------------------------------------
+# What cannot be trained, or only to other weights than in Keras's own loop: one line that says what to use instead.
+#
+# What DTensor says about an operation that it cannot divide becomes a line that names the layer and what works.
+
+
+# Methods by which Keras's `fit` and `evaluate` of a model can do something else.
+_OWN_STEPS = ("train_step", "test_step", "compute_loss", "compute_metrics")
+
+
+def check_model(model: keras.Model) -> None:
+    """InputError for a model that is not built, or that Keras trains in another way than by its loss function."""
+    if not model.built:
+        raise InputError(
+            "the model is not built; call model.build(input_shape) or give it an Input layer"
+        )
+    for name in _OWN_STEPS:
+        if name in vars(model) or getattr(type(model), name) is not getattr(keras.Model, name):
+            raise InputError(
+                f"the model {type(model).__name__} has its own {name}, which would not be used; give what it computes "
+                "as loss, auxiliary_loss or metrics, functions of (labels, outputs), or use Keras's fit (with several "
+                "workers: tfmat.horovod)"
+            )
+
+
+def check_precision(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
+    """InputError where gradients would vanish: float16 holds nothing below 6e-8."""
+    if optimizer.loss_scale_factor is not None:
+        return
+    for layer in model._flatten_layers(include_self=False):
+        if layer.compute_dtype == "float16" and layer.trainable_variables:
+            raise InputError(
+                f"layer '{layer.name}' computes in float16, in which small gradients vanish without loss scaling; use "
+                "mixed_bfloat16, which needs none, or give the optimizer loss_scale_factor=1024.0"
+            )
+
+
+def check_parts(model: keras.Model, num_parts: int, key: str = "accumulate") -> None:
+    """InputError where a batch that goes through in parts would be normalised part by part."""
+    if num_parts == 1:
+        return
+    for layer in model._flatten_layers(include_self=False):
+        if is_synchronized(layer) and layer.trainable:
+            raise InputError(
+                f"{key}={num_parts} does not work with layer '{layer.name}', which normalizes the whole batch; "
+                f"leave {key} out, or let it take parts: synchronized=False (model.batch_normalization=local)"
+            )
+
+
+def check_data_parallel(
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    options: BackendOptions,
+    backend: str,
+    jit_compile: bool,
+) -> None:
+    """InputError where workers that each hold the whole model cannot train it so."""
+    check_zero(options, backend)
+    check_precision(model, optimizer)
+    check_parts(model, options.accumulate)
+    check_slots_on_disk(options, backend)
+    for key, value in (("recompute", options.recompute), ("offload", options.offload)):
+        if jit_compile and value != "none":
+            raise InputError(
+                f"jit_compile does not work with {key}={value}, whose order of operations XLA does not keep; leave out "
+                "one of them"
+            )
+
+
+def check_timing(options: BackendOptions) -> None:
+    """InputError where the parts of steps cannot be timed."""
+    for key in ("accumulate", "local_steps", "bucket_mb"):
+        if getattr(options, key) != getattr(BackendOptions, key):
+            raise InputError(f"profile=true does not work with {key}; leave out one of them")
+    if tf.config.list_logical_devices("GPU"):
+        raise InputError(
+            "profile=true does not work on GPUs, which say when work was given to them, not when it was done; leave it "
+            "out and use trace_steps"
+        )
+
+
+def check_outputs(outputs: Any) -> None:
+    """InputError where Keras would leave masked places out of the loss and count those that are left."""
+    for output in tf.nest.flatten(outputs):
+        if getattr(output, "_keras_mask", None) is not None:
+            raise InputError(
+                "the model's outputs carry a mask (of Embedding(mask_zero=True) or Masking), by which Keras would "
+                "weight the loss over the whole batch; end the mask in the model, such as by pooling, or use "
+                "mask_zero=False and a loss function that leaves padding out"
+            )
+
+
+def connected(
+    gradients: list[Any], weights: list[tf.Tensor], variables: list[keras.Variable]
+) -> list[Any]:
+    """The gradients, with zeros for weights on which the loss does not depend; warns of these, as Keras does.
+
+    Args:
+      gradients: None for such weights.
+      weights: values of the variables.
+      variables: trainable ones.
+
+    Raises:
+      InputError: the loss depends on no weight at all.
+    """
+    apart = [v.path for v, g in zip(variables, gradients, strict=True) if g is None]
+    if apart and len(apart) == len(variables):
+        raise InputError(
+            "the loss depends on none of the model's weights, so that nothing would be learned; compute it from the "
+            "outputs by operations that have gradients (no rounding, no comparison, no NumPy)"
+        )
+    if apart:
+        warnings.warn(
+            f"the loss does not depend on {', '.join(apart)}, which will learn nothing; leave such layers out, or set "
+            "trainable=False",
+            stacklevel=2,
+        )
+    return [tf.zeros_like(w) if g is None else g for w, g in zip(weights, gradients, strict=True)]
+
+
+def check_penalties(penalties: list[Any], variables: list[keras.Variable]) -> None:
+    """InputError where a loss inside the model depends on the batch: it is no sum over examples that could be divided.
+
+    Args:
+      penalties: what the model's call added.
+      variables: trainable ones; each of their regularisers gives one penalty.
+    """
+    regularized = sum(variable.regularizer is not None for variable in variables)
+    if len(penalties) > regularized:
+        raise InputError(
+            "a layer adds a loss of its own (activity_regularizer, or add_loss in its call), which would depend on how "
+            "a batch is divided; give it to the Trainer as auxiliary_loss, a function of (labels, outputs)"
+        )
+
 
 # --------------------------------------------------------------------------------------------------
 # Dense layers computed in bfloat16 within training steps; weights, slots, sums and losses stay float32.
@@ -265,137 +752,6 @@ def _seconds(run: Callable[[tf.Tensor], Any], count: int) -> float:
 
 
 # --------------------------------------------------------------------------------------------------
-# Recomputation: a training step keeps what goes from one segment of a model to the next, and computes the rest twice.
-#
-# Chen et al. 2016, Training deep nets with sublinear memory cost, arXiv:1604.06174.
-
-
-class Recomputation:
-    """A model that is called as in a training step, and whose gradients compute its segments a second time.
-
-    Args:
-      parts: of the model, in the order in which they run.
-      gradients_follow: whether its gradients are computed before anything else, so that the last part need not be
-        computed again.
-    """
-
-    def __init__(self, parts: Sequence[Segment], gradients_follow: bool = True):
-        self._parts, self._kept = parts, parts[-1] if gradients_follow else None
-
-    def __call__(
-        self,
-        weights: Sequence[tf.Tensor],
-        non_trainable: Sequence[tf.Tensor],
-        features: Any,
-        context: Callable[[], AbstractContextManager],
-    ) -> tuple[Any, list[tf.Tensor], list[tf.Tensor]]:
-        """Does as the model's `stateless_call` with training=True and return_losses=True.
-
-        Args:
-          weights, non_trainable: values of the model's variables.
-          features: of the model.
-          context: makes what layers are called within, now and when they are called again.
-        """
-        state, penalties, value = list(non_trainable), [], features
-        for part in self._parts:
-            inputs = (
-                [weights[i] for i in part.trainable_places],
-                [state[i] for i in part.non_trainable_places],
-                value,
-            )
-            if part is self._kept:  # its gradients come first, while everything is still there
-                with context():
-                    value, new, own = _call(part, *inputs)
-            else:
-                value, new, own = _computed_again(part, inputs, context)
-            penalties += own
-            for i, tensor in zip(part.non_trainable_places, new, strict=True):
-                state[i] = tensor
-        return value, state, penalties
-
-
-def recomputation_of(model: keras.Model, where: str) -> Recomputation | None:
-    """The recomputation of a built model that is cut as `where` says, see `tfmat.networks.segments`; `none`: None.
-
-    Raises:
-      InputError: `where` cannot be read, or the model cannot be cut there, or not at all.
-    """
-    if where == "none":
-        return None
-    parts = segments(model, where, "recompute")
-    if len(parts) == 1:
-        raise InputError(
-            f"recompute={where} leaves the model in one piece, of which nothing is computed again; give cuts "
-            "nearer to each other, such as every:2, or leave it out"
-        )
-    return Recomputation(parts)
-
-
-def recomputation_of_stage(
-    stage: Segment, model: keras.Model, where: str, gradients_follow: bool
-) -> Recomputation | None:
-    """The recomputation of a pipeline stage, which computes also its last part again, or a stage in one piece.
-
-    Other micro-batches come between a stage's forward and backward pass (Huang et al. 2019, arXiv:1811.06965, 2.3).
-
-    Args:
-      stage: of the model.
-      model: in which `where` names layers, of this stage or of others.
-      where: the model is cut; `none`: nothing is computed again.
-      gradients_follow: whether no micro-batch comes between.
-
-    Raises:
-      InputError: see `recomputation_of`; a stage may be in one piece.
-    """
-    if where == "none":
-        return None
-    return Recomputation(segments_of_stage(stage, model, where, "recompute"), gradients_follow)
-
-
-def _call(part: Segment, weights: Any, state: Any, value: Any) -> Any:
-    return call_layer(part, weights, state, value, training=True)
-
-
-def _computed_again(
-    part: Segment, inputs: Any, context: Callable[[], AbstractContextManager]
-) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
-    """What `_call` gives; nothing within is kept for the gradients.
-
-    Seeds and moving statistics come from the first time. The second time starts from the same ones, so that the masks
-    of dropout are the same, and its own new ones are dropped.
-    """
-    flat = tf.nest.flatten(inputs)
-    moved: list[tf.Tensor] = []
-
-    def forward(*tensors: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        with context():
-            value, state, penalties = _call(part, *tf.nest.pack_sequence_as(inputs, tensors))
-        return [value, *penalties], state
-
-    @tf.custom_gradient
-    def run(*tensors: tf.Tensor) -> Any:
-        with tf.GradientTape() as tape, tape.stop_recording():
-            outputs, state = forward(*tensors)
-        moved.extend(state)
-
-        def gradients(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
-            # Without waiting for what comes from behind, all segments would be computed again at once.
-            with tf.control_dependencies(upstream):
-                starts = [tf.identity(tensor) for tensor in tensors]
-                floats = [start for start in starts if start.dtype.is_floating]
-                with tf.GradientTape(watch_accessed_variables=False) as tape:
-                    tape.watch(floats)
-                    again, _ = forward(*starts)
-                found = iter(tape.gradient(again, floats, output_gradients=list(upstream)))
-            return [next(found) if start.dtype.is_floating else None for start in starts]
-
-        return outputs, gradients
-
-    value, *penalties = run(*flat)
-    return value, moved, penalties
-
-
-# --------------------------------------------------------------------------------------------------
 # The training step as a pure function: state and batch in, new state and sums out. Every backend runs this one.
 
 
@@ -427,7 +783,7 @@ class Step:
         exchange: Exchange | None = None,
         gather: Callable[[list[Any]], list[Any]] = list,
         bfloat16: Sequence[keras.layers.Layer] = (),
-        recomputation: Recomputation | None = None,
+        recomputation: Any = None,
     ):
         self._exchange = exchange or Exchange()
         self._gather = gather
@@ -719,3 +1075,99 @@ def make_step(model: Any, optimizer: Any, *arguments: Any, **options: Any) -> St
     """A Step, sharpness-aware where the optimizer asks for that (see `make_functional`)."""
     kind = SharpnessAwareStep if optimizer.sam_rho else Step
     return kind(model, optimizer, *arguments, **options)
+
+
+# --------------------------------------------------------------------------------------------------
+# Whether the examples of a batch change each other's results.
+#
+# Then padding would change them too, and a worker that sees its own part of the batch alone has others.
+
+
+# Examples that a trial computes, half of them with weight zero: enough for losses that compare classes.
+_EXAMPLES = 8
+# Difference of results, relative to the largest: far above float32's rounding.
+_DIFFERENCE = 1e-5
+
+
+def what_couples(step: Step, state: State, features: Any, labels: Any) -> str | None:
+    """Finds out whether examples of weight zero change the results of others; returns what does that, None for nothing.
+
+    Batch normalisation knows these weights, and takes no part of such examples. A model whose results differ anyway,
+    as with random numbers of TensorFlow's own, cannot be tried.
+
+    Args:
+      step: of the model; computed without a graph.
+      state: tensors; slots are not needed.
+      features, labels: structures of tensors [examples, ...].
+    """
+    if all(getattr(function, "stands_alone", False) for function in step.functions) and (
+        _layers_stand_alone(step.model)
+    ):
+        return None
+    count = len(tf.nest.flatten(features)[0])
+    rows = np.arange(count)
+    weights = tf.constant(rows % 2 == 0, tf.float32)
+
+    def outcome(rows: np.ndarray) -> list[tuple[str, np.ndarray]]:
+        batch = Batch.gather((features, labels), rows, weights, tf.reduce_sum(weights))
+        outputs, non_trainable, losses = step.outcome(state, batch)
+        found = [("the model", np.asarray(output)[::2]) for output in tf.nest.flatten(outputs)]
+        found += [("the model", np.asarray(value)) for value in non_trainable]
+        return found + [("a loss or metric", np.asarray(loss)[::2]) for loss in losses]
+
+    def first_difference(one: Any, other: Any) -> str | None:
+        for (name, mine), (_, theirs) in zip(one, other, strict=True):
+            mine, theirs = mine.astype(np.float64), theirs.astype(np.float64)
+            limit = _DIFFERENCE * np.max(np.abs(mine), initial=0.0)
+            if not np.allclose(mine, theirs, rtol=0.0, atol=limit, equal_nan=True):
+                return name
+        return None
+
+    begun = outcome(rows)
+    name = first_difference(begun, outcome(rows - rows % 2))
+    return None if name is None or first_difference(begun, outcome(rows)) else name
+
+
+def _layers_stand_alone(model: Any) -> bool:
+    """Whether the model is made of Keras's and tfmat's own layers, none of which works over the examples.
+
+    Most models are, and a trial would take half a second.
+    """
+    parts = [model]
+    while parts:
+        part = parts.pop()
+        activation = getattr(part, "activation", None)
+        if not _is_known(part) or (activation is not None and not _is_known(activation)):
+            return False
+        parts += getattr(part, "operations", None) or []
+        parts += getattr(part, "_layers", None) or []
+        name = type(part).__name__
+        axis = getattr(part, "axis", None)
+        over_examples = 0 in (axis if isinstance(axis, list | tuple) else [axis])
+        if over_examples or name in ("Lambda", "MixUp", "CutMix", "RandAugment", "Dot"):
+            return False
+        if not isinstance(part, keras.layers.Layer):
+            return False
+    return True
+
+
+def _is_known(thing: Any) -> bool:
+    module = getattr(thing, "__module__", None) or type(thing).__module__
+    return module.split(".")[0] in ("keras", "tfmat")
+
+
+def rows_to_try(model: Any, indices: np.ndarray) -> np.ndarray:
+    """Rows of the first batch (of [steps, batch]) for `what_couples`: all where the model has batches of one size."""
+    inputs: Sequence[Any] = tf.nest.flatten(getattr(model, "inputs", None) or [])
+    if any(tensor.shape[0] is not None for tensor in inputs):
+        return indices[0]
+    return indices[0, :_EXAMPLES]
+
+
+def check_coupling(what: str | None, divided_by: str) -> None:
+    """InputError where `what` couples examples, and batches are divided."""
+    if what:
+        raise InputError(
+            f"{what} gives an example other results where the rest of its batch is another, but {divided_by}; use "
+            "--backend=single without it, or let each example's results depend on that example alone"
+        )

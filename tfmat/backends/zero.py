@@ -8,16 +8,17 @@ same.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfmat.backends.collectives import Collectives
+from tfmat.backends.base import Collectives
 from tfmat.backends.exchange import Collect, Exchange, Float16, Reduce, Scatter, Tensors
-from tfmat.backends.layouts import Plan, slot_owners
-from tfmat.backends.options import NO_NOISE_IN_PARTS, Spec, Weight
+from tfmat.backends.layouts import Collective, Footprint, Plan, bytes_of_variable, slot_owners
+from tfmat.backends.options import BATCH, NO_NOISE_IN_PARTS, BackendOptions, Spec, Weight
+from tfmat.config import Config, RunSteps
 from tfmat.errors import InputError
 from tfmat.optimizers.functional import LAMB, LARC, LARS, NovoGrad, exclude_alike
 
@@ -260,3 +261,78 @@ def _filled_up(flat: tf.Tensor, length: int) -> tf.Tensor:
 
 def _each(relayout: Relayout, tensors: Sequence[Any], specs: Sequence[Spec]) -> list[Any]:
     return [relayout(tensor, spec) for tensor, spec in zip(tensors, specs, strict=True)]
+
+
+# --------------------------------------------------------------------------------------------------
+# What processes hold and send, before anything is trained: arithmetic, nothing is run.
+
+
+def plan_processes(
+    config: Config,
+    options: BackendOptions,
+    workers: int,
+    *,
+    num_outputs: int,
+    inputs: Mapping[str, Any],
+) -> tuple[tuple[Footprint, ...], tuple[Collective, ...]]:
+    """What each of some processes that share batches holds, and the exchanges of a step; ZeRO divides slots over them.
+
+    Slots are those of the optimizer that the backend would build, so that padding is in them. Gradients are those of
+    a process's own examples, which are whole before they are summed.
+
+    Args:
+      config: checked for `--backend=horovod` or `mpi`; with `compression` none or fp16.
+      options: with the ZeRO stage.
+      workers: how many processes.
+      num_outputs, inputs: as for `plan_of_config`.
+
+    Raises:
+      InputError: see `tfmat.backends.zero.Division.build`.
+    """
+    from tfmat.networks import build_model
+    from tfmat.optimizers import build_optimizer
+
+    model = build_model(config.model, num_outputs=num_outputs, **inputs)
+    optimizer = build_optimizer(
+        config.optimizer, RunSteps(1), global_batch_size=config.global_batch_size
+    )
+    variables = model.trainable_variables
+    is_divided = options.zero_stage > 0 and workers > 1
+    division = Division(variables, workers if is_divided else 1, 0)
+    if is_divided:
+        division.build(optimizer)
+    else:
+        optimizer.build(variables)
+    slots = list(zip(optimizer.variables, division.owners(optimizer), strict=True))
+
+    def footprint(variable: Any, path: str, weights: int, gradients: int, slots: int) -> Footprint:
+        whole = (None,) * len(variable.shape)
+        return Footprint(path, tuple(variable.shape), whole, whole, weights, gradients, slots)
+
+    found = [
+        footprint(
+            v,
+            v.path,
+            bytes_of_variable(v),
+            bytes_of_variable(v),
+            sum(bytes_of_variable(s) for s, of in slots if of == i),
+        )
+        for i, v in enumerate(variables)
+    ]
+    found += [
+        footprint(v, v.path, bytes_of_variable(v), 0, 0) for v in model.non_trainable_variables
+    ]
+    counters = [slot for slot, owner in slots if owner is None]
+    found += [footprint(v, f"optimizer/{v.name}", 0, 0, bytes_of_variable(v)) for v in counters]
+    numbers = sum(division.padded_sizes)
+    count, size = len(variables), variables[0].value.dtype.size
+    of_gradients = numbers * (2 if options.compression == "fp16" else size)
+    if workers == 1:
+        return tuple(found), ()
+    if not is_divided:
+        summed = Collective("all-reduce", BATCH, workers, "gradients", count, of_gradients)
+        return tuple(found), (summed,)
+    return tuple(found), (
+        Collective("reduce-scatter", BATCH, workers, "gradients", count, of_gradients),
+        Collective("all-gather", BATCH, workers, "weights, after the step", count, numbers * size),
+    )

@@ -45,9 +45,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from tfmat.backends.layouts import Collective, Plan
+    from tfmat.backends.layouts import Collective, Footprint, Plan
     from tfmat.backends.options import BackendOptions
-    from tfmat.backends.planning import Footprint
     from tfmat.config import Config
     from tfmat.data.dataset import PackedDataset
     from tfmat.identification.evaluate import Evaluation
@@ -552,9 +551,8 @@ def layouts(flag_values: FlagValues, arguments: list[str]) -> int:
         return _show_stages(config, options, network, flag_values.json)
     if flag_values.backend != "dtensor":
         return _show_processes(config, options, flag_values.backend, network, flag_values.json)
-    from tfmat.backends.layouts import collectives_of_step
+    from tfmat.backends.layouts import collectives_of_step, plan_of_config
     from tfmat.backends.options import check_dtensor
-    from tfmat.backends.planning import plan_of_config
 
     check_dtensor(config, options)
     plan, footprints = plan_of_config(config, options, **network)
@@ -627,7 +625,7 @@ def _show_processes(
     as_json: bool,
 ) -> int:
     from tfmat.backends.options import BATCH, check_config_for
-    from tfmat.backends.planning import plan_processes
+    from tfmat.backends.zero import plan_processes
     from tfmat.console import open_console
 
     mesh = options.mesh

@@ -42,7 +42,7 @@ from tfmat.report.figures import (
 if TYPE_CHECKING:
     import keras
 
-    from tfmat.backends.collectives import Collectives
+    from tfmat.backends.base import Collectives
     from tfmat.large_batch.losses import LossAtWeights
 
 # --------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from tfmat.training.run_folder import find_run_file
 if TYPE_CHECKING:
     import keras
 
-    from tfmat.backends.collectives import Collectives
+    from tfmat.backends.base import Collectives
 
 # --------------------------------------------------------------------------------------------------
 # Directions in the space of weights, as long in each filter as the filter itself.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfmat.backends.saved_arrays import SavedArrays
+from tfmat.backends.base import SavedArrays
 from tfmat.config import load_saved_config
 from tfmat.data.dataset import PackedDataset
 from tfmat.errors import InputError
@@ -111,7 +111,7 @@ def _gradient_function(config: Any, dataset: PackedDataset) -> tuple[Any, Callab
     """What trains of the run's model, and rows -> gradients of its mean loss with the present weights."""
     import tensorflow as tf
 
-    from tfmat.backends.batches import share_or_copy
+    from tfmat.backends.base import share_or_copy
     from tfmat.networks import build_for
     from tfmat.workflow.fronts import trained_part
     from tfmat.workflow.job import curves_to_train, losses_and_metrics

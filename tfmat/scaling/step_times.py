@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tfmat.backends.collectives import Collectives
+from tfmat.backends.base import Collectives
 from tfmat.config import Config, check_config, goes_in_pieces
 from tfmat.errors import InputError
 from tfmat.files import read_json

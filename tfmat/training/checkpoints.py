@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tfmat.backends.saved_arrays import SavedArray, SavedArrays
+from tfmat.backends.base import SavedArray, SavedArrays
 from tfmat.errors import InputError
 from tfmat.files import atomic_write, make_folder
 

@@ -19,11 +19,10 @@ import tensorflow as tf
 from rich.progress import BarColumn, Progress, TextColumn
 
 from tfmat.backends import Backend
+from tfmat.backends.base import SavedArrays, from_rank_0
 from tfmat.backends.losses import Summary, make_metrics, per_example_function
 from tfmat.backends.pipeline import slots_of
-from tfmat.backends.refusals import check_model
-from tfmat.backends.saved_arrays import SavedArrays, from_rank_0
-from tfmat.backends.step import choose_for, chosen_layers
+from tfmat.backends.step import check_model, choose_for, chosen_layers
 from tfmat.console import bar_console, clock_text, log
 from tfmat.data.order import ExampleOrder
 from tfmat.data.pipeline import (

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfmat.backends import Backend, make_backend
 from tfmat.backends.losses import Summary, make_metrics, per_example_function
-from tfmat.backends.refusals import check_model
+from tfmat.backends.step import check_model
 from tfmat.errors import InputError
 from tfmat.optimizers.functional import make_functional
 from tfmat.training.plan import RunPlan

@@ -16,7 +16,7 @@ from tfmat.data.dataset import available_threads, check_memory
 if TYPE_CHECKING:
     import keras
 
-    from tfmat.backends.collectives import Collectives
+    from tfmat.backends.base import Collectives
     from tfmat.data.dataset import Kept, PackedDataset
     from tfmat.identification.identifier import Identifier
 
@@ -49,7 +49,7 @@ def trained_part(
     model: "keras.Model", features: np.ndarray, kept: "Kept"
 ) -> tuple["keras.Model", np.ndarray]:
     """What trains of a network, and what that sees of records; by one process that is alone."""
-    from tfmat.backends.collectives import Collectives
+    from tfmat.backends.base import Collectives
 
     front, trained = parted(model)
     if front is None:
@@ -72,7 +72,7 @@ def know_fits(
     """
     import keras
 
-    from tfmat.backends.collectives import Collectives
+    from tfmat.backends.base import Collectives
     from tfmat.identification.evaluate import check_same_task
 
     known = identifier.around_fits

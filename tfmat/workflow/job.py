@@ -702,8 +702,8 @@ def main_job(
 
 def _check_layout(job: Job) -> None:
     """InputError where the network cannot be divided over a mesh or into stages, before anything is simulated."""
+    from tfmat.backends.layouts import plan_of_config
     from tfmat.backends.options import has_stages
-    from tfmat.backends.planning import plan_of_config
 
     network: dict[str, Any] = {"num_outputs": job.num_outputs, "inputs": job.form.network()}
     if job.backend == "dtensor":

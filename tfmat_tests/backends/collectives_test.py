@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfmat.backends.collectives import Barriers, Collectives, clock_offsets
+from tfmat.backends.base import Barriers, Collectives, clock_offsets
 from tfmat.errors import InputError
 
 

@@ -7,8 +7,7 @@ import tensorflow as tf
 
 import tfmat
 from tfmat.backends import BackendOptions, make_backend, pipeline
-from tfmat.backends.coupling import what_couples
-from tfmat.backends.step import Step
+from tfmat.backends.step import Step, what_couples
 from tfmat.errors import InputError
 from tfmat.networks.factory import ExampleWeightedBatchNormalization
 from tfmat.optimizers.functional import make_functional

@@ -9,11 +9,15 @@ import tensorflow as tf
 from keras import layers
 
 from tfmat.backends import BackendOptions, make_backend
-from tfmat.backends.batches import Batch
 from tfmat.backends.losses import per_example_function
 from tfmat.backends.pipeline import make_stages
-from tfmat.backends.state import State
-from tfmat.backends.step import Step, chosen_layers, recomputation_of, recomputation_of_stage
+from tfmat.backends.recomputation import recomputation_of, recomputation_of_stage
+from tfmat.backends.step import (
+    Batch,
+    State,
+    Step,
+    chosen_layers,
+)
 from tfmat.errors import InputError
 from tfmat.optimizers import make_functional
 from tfmat_tests.backends.problem import OPTIMIZERS, make_model, relative_error

@@ -6,9 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from tfmat.backends.collectives import Collectives
-from tfmat.backends.replica import Replica
-from tfmat.backends.saved_arrays import SavedArray, from_rank_0
+from tfmat.backends.base import Collectives, SavedArray, from_rank_0
+from tfmat.backends.single import Replica
 from tfmat.backends.zero import Division
 from tfmat.errors import InputError
 from tfmat.optimizers import make_functional

@@ -19,7 +19,7 @@ from tfmat.backends.options import (
     order_of_work,
 )
 from tfmat.backends.pipeline import Ordered, bytes_of, make_stages, slot_places, slots_of
-from tfmat.backends.refusals import check_parts
+from tfmat.backends.step import check_parts
 from tfmat.config import default_config
 from tfmat.errors import InputError
 from tfmat.optimizers import LAMB, NovoGrad, make_functional

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfmat.backends.step_times import StepTimes
+from tfmat.backends.base import StepTimes
 
 
 def test_parts_of_steps_with_two_meetings():

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfmat.backends import BackendOptions, make_backend
 from tfmat.backends.exchange import Counted, Exchange, Float16
 from tfmat.backends.options import check_zero
-from tfmat.backends.state import State
+from tfmat.backends.step import State
 from tfmat.backends.zero import DividedUpdate, Division
 from tfmat.errors import InputError
 from tfmat.optimizers import LAMB, LARC, LARS, NovoGrad, make_functional

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tfmat.backends import BackendOptions
-from tfmat.backends.collectives import Collectives
+from tfmat.backends.base import Collectives
 from tfmat.backends.losses import per_example_function
 from tfmat.backends.single import SingleBackend
 from tfmat.cli.main import main

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tfmat.backends.collectives import Collectives
+from tfmat.backends.base import Collectives
 from tfmat.cli.main import main
 from tfmat.data.dataset import PackedDataset
 from tfmat.errors import InputError, Interrupted

@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from tfmat.backends.step_times import PARTS
+from tfmat.backends.base import PARTS
 from tfmat_tests.mpi import PROJECT, mpirun
 from tfmat_tests.processes import forked_python
 from tfmat_tests.training.profile_rank import CALL, SMALL

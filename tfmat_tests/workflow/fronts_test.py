@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tfmat.backends import make_backend
-from tfmat.backends.collectives import Collectives
+from tfmat.backends.base import Collectives
 from tfmat.config import apply_override, default_config
 from tfmat.data.dataset import Kept, PackedDataset
 from tfmat.errors import InputError

@@ -1,0 +1,140 @@
+"""Recomputation: a training step keeps what goes from one segment of a model to the next, and computes the rest twice.
+
+Chen et al. 2016, Training deep nets with sublinear memory cost, arXiv:1604.06174.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfmat.errors import InputError
+from tfmat.networks.segments import Segment, segments, segments_of_stage
+from tfmat.optimizers.stateless import call_layer
+
+
+class Recomputation:
+    """A model that is called as in a training step, and whose gradients compute its segments a second time.
+
+    Args:
+      parts: of the model, in the order in which they run.
+      gradients_follow: whether its gradients are computed before anything else, so that the last part need not be
+        computed again.
+    """
+
+    def __init__(self, parts: Sequence[Segment], gradients_follow: bool = True):
+        self._parts, self._kept = parts, parts[-1] if gradients_follow else None
+
+    def __call__(
+        self,
+        weights: Sequence[tf.Tensor],
+        non_trainable: Sequence[tf.Tensor],
+        features: Any,
+        context: Callable[[], AbstractContextManager],
+    ) -> tuple[Any, list[tf.Tensor], list[tf.Tensor]]:
+        """Does as the model's `stateless_call` with training=True and return_losses=True.
+
+        Args:
+          weights, non_trainable: values of the model's variables.
+          features: of the model.
+          context: makes what layers are called within, now and when they are called again.
+        """
+        state, penalties, value = list(non_trainable), [], features
+        for part in self._parts:
+            inputs = (
+                [weights[i] for i in part.trainable_places],
+                [state[i] for i in part.non_trainable_places],
+                value,
+            )
+            if part is self._kept:  # its gradients come first, while everything is still there
+                with context():
+                    value, new, own = _call(part, *inputs)
+            else:
+                value, new, own = _computed_again(part, inputs, context)
+            penalties += own
+            for i, tensor in zip(part.non_trainable_places, new, strict=True):
+                state[i] = tensor
+        return value, state, penalties
+
+
+def recomputation_of(model: keras.Model, where: str) -> Recomputation | None:
+    """The recomputation of a built model that is cut as `where` says, see `tfmat.networks.segments`; `none`: None.
+
+    Raises:
+      InputError: `where` cannot be read, or the model cannot be cut there, or not at all.
+    """
+    if where == "none":
+        return None
+    parts = segments(model, where, "recompute")
+    if len(parts) == 1:
+        raise InputError(
+            f"recompute={where} leaves the model in one piece, of which nothing is computed again; give cuts "
+            "nearer to each other, such as every:2, or leave it out"
+        )
+    return Recomputation(parts)
+
+
+def recomputation_of_stage(
+    stage: Segment, model: keras.Model, where: str, gradients_follow: bool
+) -> Recomputation | None:
+    """The recomputation of a pipeline stage, which computes also its last part again, or a stage in one piece.
+
+    Other micro-batches come between a stage's forward and backward pass (Huang et al. 2019, arXiv:1811.06965, 2.3).
+
+    Args:
+      stage: of the model.
+      model: in which `where` names layers, of this stage or of others.
+      where: the model is cut; `none`: nothing is computed again.
+      gradients_follow: whether no micro-batch comes between.
+
+    Raises:
+      InputError: see `recomputation_of`; a stage may be in one piece.
+    """
+    if where == "none":
+        return None
+    return Recomputation(segments_of_stage(stage, model, where, "recompute"), gradients_follow)
+
+
+def _call(part: Segment, weights: Any, state: Any, value: Any) -> Any:
+    return call_layer(part, weights, state, value, training=True)
+
+
+def _computed_again(
+    part: Segment, inputs: Any, context: Callable[[], AbstractContextManager]
+) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
+    """What `_call` gives; nothing within is kept for the gradients.
+
+    Seeds and moving statistics come from the first time. The second time starts from the same ones, so that the masks
+    of dropout are the same, and its own new ones are dropped.
+    """
+    flat = tf.nest.flatten(inputs)
+    moved: list[tf.Tensor] = []
+
+    def forward(*tensors: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        with context():
+            value, state, penalties = _call(part, *tf.nest.pack_sequence_as(inputs, tensors))
+        return [value, *penalties], state
+
+    @tf.custom_gradient
+    def run(*tensors: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape, tape.stop_recording():
+            outputs, state = forward(*tensors)
+        moved.extend(state)
+
+        def gradients(*upstream: tf.Tensor) -> list[tf.Tensor | None]:
+            # Without waiting for what comes from behind, all segments would be computed again at once.
+            with tf.control_dependencies(upstream):
+                starts = [tf.identity(tensor) for tensor in tensors]
+                floats = [start for start in starts if start.dtype.is_floating]
+                with tf.GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch(floats)
+                    again, _ = forward(*starts)
+                found = iter(tape.gradient(again, floats, output_gradients=list(upstream)))
+            return [next(found) if start.dtype.is_floating else None for start in starts]
+
+        return outputs, gradients
+
+    value, *penalties = run(*flat)
+    return value, moved, penalties
