@@ -1,15 +1,28 @@
 """tools/setup and tools/tfmat, on a real project that needs nothing from the network."""
 
+import configparser
+import hashlib
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 
+import packaging.requirements
+import packaging.utils
 import pytest
 
-from tfmat_tests.tools.scratch_project import builds, make_project, setup, start, wait_for_build
+from tfmat_tests.tools.scratch_project import (
+    TOOLS,
+    builds,
+    make_project,
+    setup,
+    start,
+    wait_for_build,
+)
 
 
 @pytest.fixture(scope="module")
@@ -168,3 +181,82 @@ def test_tfmat_runs_in_the_environment_from_anywhere(project, tmp_path):
     command = [str(link), "identify", "my curve.csv", "--json=*"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.stdout == f"{project}/.venv|identify|my curve.csv|--json=*\n"
+
+
+def make_wheel(folder, version):
+    """A package `thing` without a line of code, and the hash of its file."""
+    path, info = folder / f"thing-{version}-py3-none-any.whl", f"thing-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("thing.py", "")
+        metadata = f"Metadata-Version: 2.1\nName: thing\nVersion: {version}\n"
+        wheel.writestr(f"{info}/METADATA", metadata)
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def two_things(project, tmp_path):
+    """The project requires `thing`, of which there are versions 1 and 2; the hash of the first."""
+    backend, lock = project / "backend.py", project / "tools" / "requirements.lock"
+    text = backend.read_text()
+    backend.write_text(text.replace("Name: tfmat\\n", "Name: tfmat\\nRequires-Dist: thing\\n"))
+    first, _ = (make_wheel(tmp_path, version) for version in ("1.0", "2.0"))
+    yield first
+    backend.write_text(text)
+    lock.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("installer", "version", "hashes", "status", "installed", "said"),
+    [
+        ("uv", "1.0", "right", 0, "1.0", ""),
+        ("uv", "1.0", "wrong", 2, None, "ash mismatch for `thing==1.0`, which tools/requirements"),
+        ("uv", "1.5", "right", 0, "2.0", "going on without the lock"),
+        ("pip", "1.0", "wrong", 0, "1.0", ""),
+    ],
+)
+def test_lock_decides_versions_and_files(
+    project, two_things, tmp_path, installer, version, hashes, status, installed, said
+):
+    venv, environment = project / ".venv", {"PIP_FIND_LINKS": str(tmp_path)}
+    site = venv / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    for path in site.glob("thing-*"):
+        shutil.rmtree(path)
+    uv, own = pathlib.Path(sys.executable).with_name("uv"), venv / "bin" / "uv"
+    if installer == "uv":
+        if not uv.exists():
+            pytest.skip("this environment has no uv")
+        own.symlink_to(uv)
+        environment["UV_CACHE_DIR"] = str(tmp_path / "cache")
+    digest = two_things if hashes == "right" else "0" * 64
+    (project / "tools" / "requirements.lock").write_text(
+        f"thing=={version} \\\n    --hash=sha256:{digest}\n"
+    )
+    try:
+        done = setup(project, **environment)
+    finally:
+        own.unlink(missing_ok=True)
+    log = (venv / "setup.log").read_text()
+    assert done.returncode == status, log
+    assert said in done.stderr + log
+    expected = [f"thing-{installed}.dist-info"] if installed else []
+    assert [path.name for path in site.glob("thing-*")] == expected, log
+
+
+def test_lock_holds_a_version_in_range_for_each_requirement():
+    """`tools/lock` was run after the last change of setup.cfg."""
+    settings = configparser.ConfigParser()
+    settings.read(TOOLS.parent / "setup.cfg")
+    lines = settings["options"]["install_requires"] + settings["options.extras_require"]["test"]
+    requirements = [
+        packaging.requirements.Requirement(line)
+        for line in lines.splitlines()
+        if line and not line.startswith(("#", "tfmat["))
+    ]
+    lock = re.findall(r"^([^\s=]+)==([^\s;]+)", (TOOLS / "requirements.lock").read_text(), re.M)
+    normal = packaging.utils.canonicalize_name
+    assert len(requirements) > 20
+    for requirement in requirements:
+        versions = [version for name, version in lock if name == normal(requirement.name)]
+        assert versions and all(map(requirement.specifier.contains, versions)), requirement
