@@ -56,7 +56,7 @@ def test_dtensor(tmp_path, monkeypatch, capsys):
 def test_cyclic_shear_of_a_ply(tmp_path, monkeypatch, capsys):
     """The page's program and commands, one after the other, print what the page shows."""
     monkeypatch.chdir(tmp_path)
-    text = (DOCS / "ply_shear.md").read_text("utf-8").replace("\\\n", "")
+    text = (DOCS / "cyclic.md").read_text("utf-8").partition("## Plies")[2].replace("\\\n", "")
     (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(program, "make_plies.py", "exec"), {})
     commands = re.findall(r"^    tfmat (identify .*)$", text, re.MULTILINE)

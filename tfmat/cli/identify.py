@@ -139,7 +139,7 @@ def identify(flag_values: FlagValues, arguments: list[str]) -> int:
     --samples writes the arrays samples [curves, samples, parameters] and log_density [curves,
     samples] with their parameters, units, curves and certificate.
 
-    More: docs/measured_curves.md, tests.md, posteriors.md (--samples), next_test.md, cards.md, and
+    More: docs/measured_curves.md, tests.md (--next_test), posteriors.md (--samples), cards.md, and
     finite_elements.md (--simulator).
     """
     if not arguments:

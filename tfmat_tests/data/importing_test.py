@@ -187,7 +187,7 @@ def test_repaired_from_the_same_file_only(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_example_of_the_guide(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    guide = (pathlib.Path(__file__).parents[2] / "docs" / "own_curves.md").read_text("utf-8")
+    guide = (pathlib.Path(__file__).parents[2] / "docs" / "finite_elements.md").read_text("utf-8")
     monkeypatch.chdir(tmp_path)
     exec(guide.split("```python\n")[1].split("```")[0], {})
     dataset = import_dataset("curves.npz", data_dir=tmp_path / "data")

@@ -88,14 +88,15 @@ def test_own_labelled_curves_of_no_law(programs: ForkServer, tmp_path: pathlib.P
     assert "is done: all" in ended.err
 
 
-def test_the_guide_to_own_curves(
+def test_the_guide_to_labelled_curves(
     programs: ForkServer, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The program and the commands of docs/own_curves.md, one after the other; only the training is small and short."""
-    guide = (PROJECT / "docs" / "own_curves.md").read_text("utf-8")
+    """Program and commands of docs/finite_elements.md on labelled curves, one after the other; only the training is small and short."""
+    text = (PROJECT / "docs" / "finite_elements.md").read_text("utf-8")
+    guide = text.partition("## Labelled curves from elsewhere")[2]
     monkeypatch.chdir(tmp_path)
     (program,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
-    exec(compile(program, "own_curves.md", "exec"), {})
+    exec(compile(program, "finite_elements.md", "exec"), {})
     generate, train, identify = re.findall(r"^    tfmat (.*)", guide, re.MULTILINE)
 
     ended = _succeed(programs, tmp_path, *generate.split())
