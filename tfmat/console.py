@@ -1,4 +1,4 @@
-"""What people see on a terminal: lines and bars on standard error, tables on standard output.
+"""Output on a terminal: lines and bars on standard error, tables on standard output.
 
 rich is loaded where something of it is shown, so that a command starts without it.
 """

@@ -17,7 +17,7 @@ class TfmatError(Exception):
 
 
 class InputError(TfmatError, ValueError):
-    """What the user gave cannot be used: a flag, a config, a file, a folder."""
+    """Something that the user gave cannot be used: a flag, a config, a file, a folder."""
 
     exit_status = 2
 

@@ -226,7 +226,7 @@ def spreadsheet_text(table: Any) -> str:
 
 
 def as_json(content: Any) -> Any:
-    """The content as it is after it was written and read: lists, dictionaries, Python's own numbers."""
+    """The content after it was written and read: lists, dictionaries, Python's own numbers."""
 
     def plain(value: Any) -> Any:
         return value.tolist() if hasattr(value, "tolist") else list(value)

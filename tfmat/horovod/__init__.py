@@ -1,4 +1,4 @@
-"""Horovod for Keras 3: `import tfmat.horovod as hvd` in place of `import horovod.tensorflow.keras as hvd`.
+"""Horovod for Keras 3: `import tfmat.horovod as hvd` replaces `import horovod.tensorflow.keras as hvd`.
 
 Horovod's own Keras wrapper stops at Keras 2. This one has its names and the order of its arguments; what differs, and
 why, is in docs/horovod.md.

@@ -30,12 +30,12 @@ __all__ = [
 class MetricAverageCallback(keras.callbacks.Callback):
     """Replaces an epoch's metrics by those over the examples of all ranks, whatever part of them each rank has.
 
-    A metric's state, its sums and counts, is added up over the ranks, and the metric computed from that: this is what
-    one process would have found, also for metrics that are no means (AUC, RootMeanSquaredError, R2Score). State that
-    Keras declares not to be additive, and what is in the logs but is no metric of the model, is averaged over the ranks
-    with their numbers of examples as weights.
+    A metric's state, its sums and counts, is added up over the ranks, and the metric is computed from the sum. One
+    process would have found the same, also for metrics that are no means (AUC, RootMeanSquaredError, R2Score). State
+    that Keras declares not to be additive is averaged, with the ranks' numbers of examples as weights. So are logs that
+    are no metric of the model.
 
-    Logs that some ranks do not have, such as those of validation on rank 0 alone, come to all.
+    Logs that some ranks do not have, such as logs of validation on rank 0 alone, come to all.
 
     It comes before callbacks that read the logs (ReduceLROnPlateau, EarlyStopping, ModelCheckpoint, TensorBoard).
     """
@@ -97,7 +97,7 @@ class _States:
         self.examples = float(losses[0].count.numpy()) if losses else 1.0
 
     def content(self) -> dict[str, Any]:
-        """What other ranks need of it."""
+        """The state that other ranks need."""
         return {"values": self._values, "examples": self.examples}
 
     def result_of(self, every: list[dict[str, Any]]) -> dict[str, Any]:
@@ -136,9 +136,9 @@ def _average(name: str, every: list[Any], examples: list[float]) -> Any:
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     """Gives every rank the state of one, when training begins and before step 0, also after a restore.
 
-    State is all that training changes: weights, moving statistics, the optimizer's slots, learning rate and step
-    (the slots are made first), those of other optimizers that the model has as attributes, random states. Random states
-    then differ by rank, as functions of the root's, or ranks would all drop out the same places of their batches.
+    State is all that training changes: weights, moving statistics, random states, and the slots, learning rate and step
+    of the optimizer and of others that the model has as attributes. Slots are made first. Random states then differ by
+    rank, as functions of the root's, or ranks would all drop out the same places of their batches.
 
     It also refuses what would leave ranks waiting for each other. At each epoch they compare where they are and their
     learning rates, which differ where a callback that stops, restores or changes the rate is not on every rank. It
@@ -280,7 +280,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
 
 def _other_optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
-    """Those that a model has as attributes, or in lists and dictionaries of them, such as a pair of networks has."""
+    """Optimizers that a model has as attributes, alone or in lists and dictionaries, as a pair of networks has."""
     found = []
     for value in vars(model).values():
         several = value.values() if isinstance(value, dict) else value

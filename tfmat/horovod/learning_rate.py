@@ -14,9 +14,9 @@ from tfmat.optimizers.schedules import warmup_done
 class LearningRateScheduleCallback(keras.callbacks.Callback):
     """Sets the learning rate to `initial_lr * multiplier(epoch)` between two epochs.
 
-    The epoch counts from the start of training, also in a run that goes on: it is that of `fit(initial_epoch=)` or
-    follows from the optimizer's step, whichever is more. With `steps_per_execution=k` the rate is set once for k steps,
-    at its value for the first of them.
+    The epoch counts from the start of training, also in a run that goes on: `fit(initial_epoch=)`, or what follows from
+    the optimizer's step, whichever is more. With `steps_per_execution=k` the rate is set once for k steps, at its value
+    for the first of them.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
             self._last = self.rate(position)
             self._set_rate(self._last)
             return
-        # The last execution may have been of several steps. What another callback has set since is left alone.
+        # The last execution may have been of several steps. A rate that another callback has set since is left alone.
         current = float(self._optimizer().learning_rate)
         left_by_us = self._last is not None and math.isclose(current, self._last, rel_tol=1e-6)
         resumed = self._last is None and self.warmup_epochs and position == self.warmup_epochs

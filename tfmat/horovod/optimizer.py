@@ -20,7 +20,7 @@ _SUMS = "_of_summed_gradients"
 
 
 class _Distributed:
-    """What the class of every distributed optimizer has in front of its Keras class."""
+    """A base class that every distributed optimizer's class has in front of its Keras class."""
 
     # Set past Keras's tracking: it is no part of the optimizer's saved state.
     _reduction: GradientReduction
@@ -81,8 +81,8 @@ def DistributedOptimizer(  # noqa: N802
 ) -> keras.optimizers.Optimizer:
     """Returns the optimizer with its gradients reduced over the ranks, once an update, before clipping.
 
-    It is of the given optimizer's class and shares its state (slots, learning rate, step), so that it can be wrapped
-    after a restore too; use it in the given one's place. A model that is saved with it loads without Horovod.
+    It is of the given optimizer's class and shares its state (slots, learning rate, step). So an optimizer can be
+    wrapped after a restore too; use the wrapped one from then on. A model that is saved with it loads without Horovod.
 
     Args:
       optimizer: of Keras 3, built or not.

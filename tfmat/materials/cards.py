@@ -17,7 +17,7 @@ from tfmat.materials.registry import LAWS, find_law
 from tfmat.materials.rubber import RubberLaw
 
 # --------------------------------------------------------------------------------------------------
-# What a card's writer is given, how each solver writes comments and numbers, and the head that all cards share.
+# The material of a card's writer, how each solver writes comments and numbers, and the head that all cards share.
 
 
 _WIDTH = 77
@@ -204,7 +204,7 @@ _ROWS, _ROWS_OF_ANSYS = (160, 40), (80, 20)
 _TEMPERATURES, _ROWS_OF_TEMPERATURES, _MOLTEN = 24, (80, 20), 1e-4
 # Where a law has no first yield its card is elastic up to this plastic strain, and tables end at this one.
 _FIRST, _LAST = 1e-7, 1.0
-# Of strains at which such a law is looked at, evenly spaced in their logarithm.
+# Number of strains at which such a law is looked at, evenly spaced in their logarithm.
 _SAMPLES = 200_000
 
 
@@ -553,7 +553,7 @@ _POINTS = 201
 _REFERENCE_MPA = 50.0
 
 
-# What a shear test leaves open, whatever the solver.
+# A shear test leaves the rest of a ply open, whatever the solver.
 _INCOMPLETE = "INCOMPLETE: a shear test tells the in-plane shear alone; "
 
 
@@ -789,10 +789,10 @@ def ogden(terms: int) -> Family:
 
 
 # --------------------------------------------------------------------------------------------------
-# Which law has a card for which solver, and the text of a card.
+# The solvers for which each law has a card, and the text of a card.
 
 
-# Up to this strain tables of a specimen's material are as fine as those of a tested strain.
+# Up to this strain tables of a specimen's material are as fine as tables of a tested strain.
 _STRAIN_IN_SPECIMENS = 0.5
 
 # A further law is a line here, with a family of its own where no other writes it.
@@ -910,7 +910,7 @@ def card_text(
 def card_warnings(
     solver: str, law: Law, values: Mapping[str, float], tested: float
 ) -> tuple[str, ...]:
-    """What a user of the card must not miss, as its head says it; arguments as of `card_text`."""
+    """Warnings in the head of the card; arguments as of `card_text`."""
     check_card(law, solver)
     return _material(solver, law, values, tested, "material", None).warnings
 
@@ -923,7 +923,7 @@ def _material(
     name: str,
     poisson_ratio: float | None,
 ) -> Material:
-    """What the writer is given; arguments as of `card_text`."""
+    """The writer's material; arguments as of `card_text`."""
     family, point = family_of(law), point_of(law)
     ratio = family.poisson_ratio if poisson_ratio is None else poisson_ratio
     known = {**law.constants, **values}

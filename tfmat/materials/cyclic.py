@@ -248,8 +248,8 @@ class _ChabocheSpecimens:
     """The state of a block of specimens; `advance` takes all of them through one increment of strain.
 
     Within an increment the plastic strain flows in one direction d, and every term comes nearer to its saturation,
-    exponentially with the amount x of plastic strain. With the distances vj from saturation (the part of Q not yet
-    gained; Ck/γk − d αk for each backstress) and their rates λj (b; γk) the end of the increment is the root of
+    exponentially with the amount x of plastic strain. The distances vj from saturation are the part of Q not yet
+    gained, and Ck/γk − d αk for each backstress; their rates λj are b and γk. The end of the increment is the root of
 
         r(x) = d (σ + E Δε − Σ αk) − (σ0 + Q − v0) − E x − Σ vj (1 − exp(−λj x)),
 
@@ -345,8 +345,8 @@ class _ChabocheSpecimens:
 class _ChabocheTangents(_ChabocheSpecimens):
     """Specimens that also carry the derivatives of stress, distance v0 and backstresses by every parameter.
 
-    Those by E, σ0, Q, b, and by saturation and rate of each backstress are carried, [parameters, specimens]; `advance`
-    returns those by C and γ.
+    Derivatives by E, σ0, Q, b, and by saturation and rate of each backstress are carried, [parameters, specimens];
+    `advance` returns derivatives by C and γ.
     """
 
     def __init__(self, parameters: Array):
@@ -369,7 +369,7 @@ class _ChabocheTangents(_ChabocheSpecimens):
         return found
 
     def flow(self, trial: Array, excess: Array, plastic: Array) -> tuple[Array, Array]:
-        """See `_Specimens.flow`; the derivative of r(x) = 0 gives that of x."""
+        """See `_Specimens.flow`; the derivative of r(x) = 0 gives the derivative of x."""
         amount, decay = super().flow(trial, excess, plastic)
         distances = self.distances.copy()
         distances[1:] *= -self.direction  # a backstress rises where its distance falls
@@ -585,7 +585,7 @@ class _PlySpecimens:
         return self.result()
 
     def result(self) -> Array:
-        """What the machine feels."""
+        """The stress that the machine feels."""
         damage = self.law.damage(self.peak, self.columns)
         return self.stress if damage is None else (1.0 - damage) * self.stress
 

@@ -1,4 +1,4 @@
-"""What a law is: parameters with units and ranges, and the response to a loading history. NumPy only."""
+"""Laws: parameters with units and ranges, and the response to a loading history. NumPy only."""
 
 import abc
 import dataclasses
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from tfmat.errors import InputError, nearest
 
 # --------------------------------------------------------------------------------------------------
-# What is done to a specimen: how it is loaded, and the strain or the stress that it is driven through.
+# Loading of a specimen: its mode, and the strain or the stress that it is driven through.
 
 
 Array = NDArray[np.floating]
@@ -74,13 +74,13 @@ class History:
 
 
 class Solver(Protocol):
-    """What answers one history many times, for parameters that change little from one time to the next."""
+    """Answers one history many times, for parameters that change little from one time to the next."""
 
     def rows(self, chosen: Any) -> "Solver":
-        """That of some of the specimens: an index array or a slice."""
+        """The solver of some of the specimens: an index array or a slice."""
 
     def expand(self, parameters: Array) -> tuple[Array, Array]:
-        """What `Law.respond` and `Law.sensitivities` give."""
+        """The same as `Law.respond` and `Law.sensitivities`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +110,7 @@ class TestSet:
         return dataclasses.replace(self, histories=histories, unit=unit[chosen] if own else unit)
 
     def joined(self, answer: Callable[[History], Array]) -> Array:
-        """What `answer` gives for each test, [materials, points of the test, ...], joined along the points."""
+        """The `answer` for each test, [materials, points of the test, ...], joined along the points."""
         return self._in_units(np.concatenate([answer(each) for each in self.histories], axis=1))
 
     def expanded(self, solvers: Sequence[Solver], parameters: Array) -> tuple[Array, Array]:
@@ -129,7 +129,7 @@ class TestSet:
 
 
 def driven_where(driven: Array | TestSet, valid: NDArray[np.bool_]) -> Array | TestSet:
-    """What was driven, with zeros for points that are not valid; a test set holds its last point there already."""
+    """The driven values, with zeros for points that are not valid; a test set holds its last point there already."""
     return driven if isinstance(driven, TestSet) else np.where(valid, driven, 0.0)
 
 
@@ -138,7 +138,7 @@ def driven_where(driven: Array | TestSet, valid: NDArray[np.bool_]) -> Array | T
 
 
 Scale = Literal["linear", "log"]
-# What counts as the size of a value of 0, as a share of its range.
+# The size of a value of 0, as a share of its range.
 _LEAST_SIZE = 1e-2
 
 
@@ -218,10 +218,10 @@ def adjusted(
 
 
 # --------------------------------------------------------------------------------------------------
-# What the laboratories of each family of laws add to a record: options of `CurveSettings` with their ranges.
+# Errors that laboratories of each family of laws add to a record: options of `CurveSettings` with their ranges.
 #
 # They are asked for (`data.laboratory`), never silently there. Drawn noise takes the place of the law's own
-# `noise_mpa`. What the material itself does, misfit and spread of the yield stress, is no laboratory's. Limits of ISO
+# `noise_mpa`. Misfit and spread of the yield stress belong to the material, not to the laboratory. Limits of ISO
 # standards: an extensometer of class 0.5 is off by 1.5 µm, one of class 1 by 3 µm (ISO 9513); the zero of a load cell
 # of class 1 is off by 0.1 % of its range (ISO 7500-1).
 
@@ -315,7 +315,7 @@ def in_falling_order(
 
 
 # --------------------------------------------------------------------------------------------------
-# What a material law is: names, units and ranges of its parameters, and strain -> stress as one array operation.
+# A material law: names, units and ranges of its parameters, and strain -> stress as one array operation.
 
 
 # Relative step of central differences: their error, of its square and of rounding over it, is about 1e-10.
@@ -434,7 +434,7 @@ class Law(abc.ABC):
         """d stress / d parameter, same arguments as `stress`: [curves, points, len(self.parameters)], MPa per unit."""
 
     def stress_and_derivatives(self, strain: Array, parameters: Array) -> tuple[Array, Array]:
-        """What `stress` and `derivatives` give; a law that works out one on the way to the other gives both at once."""
+        """The `stress` and `derivatives`; a law that works out one on the way to the other gives both at once."""
         return self.stress(strain, parameters), self.derivatives(strain, parameters)
 
     def respond(self, history: History, parameters: Array) -> Array:
@@ -454,7 +454,7 @@ class Law(abc.ABC):
         return self.derivatives(history.driven, parameters)
 
     def solver(self, history: History) -> Solver | None:
-        """What answers a fit's many questions sooner than `respond` does; None where the law has none."""
+        """Answers a fit's many questions sooner than `respond` does; None where the law has no solver."""
         return None
 
     def sorted_labels(self, labels: Array) -> Array:
@@ -524,7 +524,7 @@ class Law(abc.ABC):
     def label_expansion(
         self, strain: Array | TestSet, labels: Array, solvers: Sequence[Solver] = ()
     ) -> tuple[Array, Array]:
-        """What `label_stress` and `label_derivatives` give; of a test set by the `solvers` of its tests, if given."""
+        """The `label_stress` and `label_derivatives`; of a test set by the `solvers` of its tests, if given."""
         parameters = self.from_labels(labels)
         if isinstance(strain, TestSet) and solvers:
             response, derivatives = strain.expanded(solvers, parameters)
@@ -715,8 +715,8 @@ def _check_derivatives(law: Law, history: History, parameters: Array) -> Finding
         below[:, i] -= step
         difference = np.asarray(law.respond(history, above) - law.respond(history, below))
         difference /= 2 * step[:, None]
-        # A kink (a sharp yield) spoils the difference at the few points that cross it.
-        # What rounding makes of a difference: all there is where a curve does not depend on the parameter.
+        # A kink (a sharp yield) spoils the difference at the few points that cross it. Rounding of a difference: all
+        # there is where a curve does not depend on the parameter.
         stress = np.abs(np.asarray(law.respond(history, parameters)))
         rounding = _ROUNDING * stress / step[:, None]
         error = np.maximum(np.abs(derivatives[:, :, i] - difference) - rounding, 0.0)

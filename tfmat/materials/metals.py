@@ -230,7 +230,7 @@ class RambergOsgood(Law):
 class Ludwik(Law):
     """Yield at sigma0, then a power of the plastic strain: the flow stress of Johnson-Cook at one rate and temperature.
 
-    The stress above yield and the strain above the yield strain are those of a Ramberg-Osgood curve.
+    The stress above yield and the strain above the yield strain form a Ramberg-Osgood curve.
     """
 
     name = "ludwik"
@@ -324,7 +324,7 @@ class Hollomon(Law):
 
 
 def _above_yield(strain: Array, columns: Array) -> tuple[Array, Array]:
-    """Strain (negative before) and stress of Ludwik's law beyond those of first yield, each [curves, points]."""
+    """Strain (negative before) and stress of Ludwik's law beyond first yield, each [curves, points]."""
     modulus, first_yield, strength, exponent = columns
     beyond = strain - first_yield / modulus
     offset_stress = np.maximum(strength * _OFFSET**exponent, _TINY_STRESS)
@@ -334,9 +334,9 @@ def _above_yield(strain: Array, columns: Array) -> tuple[Array, Array]:
 def _solve(strain: Array, columns: Array) -> Array:
     """Stress [curves, points] of ε = σ/E + 0.002 (σ/σ02)^n.
 
-    Of the elastic and the plastic strain one is a power of the other that is not below 1, x = a y^k. So y + a y^k = ε
-    is solved by Newton in ln y: the logarithm of the left-hand side is convex there and rises with slopes from 1 to k,
-    and nothing overflows. The start is the smaller of ε and (ε/a)^(1/k), above the root.
+    Either the elastic strain is a power of the plastic one that is not below 1, or the other way round: x = a y^k. So y
+    + a y^k = ε is solved by Newton in ln y. The logarithm of the left-hand side is convex there, rises with slopes from
+    1 to k, and does not overflow. The start is the smaller of ε and (ε/a)^(1/k), above the root.
     """
     modulus, offset_stress, exponent = columns
     positive = np.log(np.maximum(strain, _TINY_STRAIN))
@@ -443,7 +443,7 @@ class JohnsonCook(HistoryLaw):
         return _LUDWIK.stress(strain, _scaled(parameters, by_rate * by_temperature))
 
     def sensitivities(self, history: History, parameters: Array) -> Array:
-        """See `Law.sensitivities`; by those of Ludwik's law."""
+        """See `Law.sensitivities`; by the sensitivities of Ludwik's law."""
         strain, log_rate, share = self._settings(history, parameters)
         by_rate, by_temperature = _factors(parameters, log_rate, share)
         _, yield_stress, hardening, _, growth, power, rate, room, melting = parameters.T

@@ -82,7 +82,7 @@ class Specimens(Protocol):
     """Specimens of a law that remembers, taken through their histories side by side."""
 
     def advance(self, increment: Array, duration: Array) -> Array:
-        """What is recorded after a further `increment` of what is driven, in `duration` seconds: [..., specimens].
+        """The recorded value after a further `increment` of the driven one, in `duration` seconds: [..., specimens].
 
         Both are [specimens] or [1]; the duration is 0 where the history tells no time.
         """
@@ -426,17 +426,17 @@ def _half_square(values: Array) -> Array:
 # The logits that the search may take, as one unit of its box, and when it ends: steps, promised share of the cost.
 _WIDTH = 16.0
 _MOST_STEPS, _TOLERANCE = 40, 3e-4
-# By how many standard deviations more than its expectation a sum of squares makes for another search, and from where on
-# two others must end alike, within so many nats, in place of one; how many searches there are at most.
+# Standard deviations beyond its expectation from which a sum of squares makes for another search, and from which two
+# others instead of one must end alike; within how many nats that is; the most searches.
 _MORE_LEFT, _FAR_MORE_LEFT, _ALIKE, _SEARCHES = 0.5, 3.0, 0.2, 4
 # Labels that are tried before each, and how far inside their ranges.
 _TRIES, _EDGE = 4, 0.01
 # Records whose derivatives are in memory at a time.
 _TOGETHER = 512
-# Of records whose law has overflowed.
+# Cost of records whose law has overflowed.
 _NO_FIT = 1e12
 _TINY = 1e-9
-# Of steps uphill from labels near a largest density; they end where none gains as many nats.
+# Damping of steps uphill from labels near a largest density; they end where none gains as many nats.
 _CLIMBING_DAMPING, _LEAST_GAIN = 1e-6, 1e-3
 
 Expansion = tuple[Array, Array, Array]
@@ -496,9 +496,10 @@ def likely_modes(
 ) -> tuple[Array, Array, Array]:
     """The modes that searches find, interchangeable terms in their order, and Laplace's approximation about them.
 
-    Where more is left than noise leaves, searches begin anew, each at the best of a few labels, some about the start,
-    some about the mode and some from anywhere, until another one or two have ended alike: a kink between two points, or
-    two terms that stand for one, make modes of little probability. More labels would choose the same valley each time.
+    Where more is left than noise leaves, searches begin anew, each at the best of a few labels: some about the start,
+    some about the mode and some from anywhere. They go on until another one or two have ended alike, because a kink
+    between two points, or two terms that stand for one, make modes of little probability. More labels would choose the
+    same valley each time.
 
     Args:
       residuals: in units of the noise, so that the sum of squares of a right fit is known.
@@ -542,7 +543,7 @@ def _search_again(residuals: LogitResiduals, found: Minimum, start: Array, sprea
         better = again.cost < before
         for name, value in vars(again).items():
             getattr(found, name)[wrong[better]] = value[better]
-        # What is left is the size of the noise where nobody has told it.
+        # The residual is the size of the noise where nobody has told it.
         nat = np.maximum(2.0 * found.cost[wrong] / points[wrong], 1.0)
         alike[wrong] += np.abs(again.cost - before) <= _ALIKE * nat
 

@@ -61,7 +61,7 @@ LAWS: dict[str, type[Law]] = {
         Perzyna, Norton, Prony,
     )
 }  # fmt: skip
-# Those that one curve of rising strain identifies.
+# Laws that one curve of rising strain identifies.
 MONOTONIC_LAWS = {name: law for name, law in LAWS.items() if law.tests == ("monotonic",)}
 
 

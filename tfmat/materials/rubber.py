@@ -15,8 +15,9 @@ from tfmat.materials.numerics import in_blocks, in_steps
 # --------------------------------------------------------------------------------------------------
 # Rubber: incompressible, elastic at large stretches, in uniaxial, equibiaxial and planar tests.
 #
-# Strain is stretch - 1, stress is force over the undeformed section. Where the driven stretch is λ, that of the free
-# directions is λ^c: c is -1/2 in uniaxial, -2 in equibiaxial, -1 in planar tests. A stretch below 1 is compression.
+# Strain is stretch - 1, stress is force over the undeformed section. Where the driven stretch is λ, the stretch of the
+# free directions is λ^c: c is -1/2 in uniaxial, -2 in equibiaxial, -1 in planar tests. A stretch below 1 is
+# compression.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,8 +230,8 @@ class NeoHooke(_LinearRubberLaw):
 class MooneyRivlin(_LinearRubberLaw):
     """Two constants; mu = 2 (C10 + C01). One uniaxial test hardly tells them apart, an equibiaxial one does.
 
-    C01 is linear and begins at 0, where the law is Neo-Hooke's: a term that the tests do not ask for is known to be
-    small, where a log scale would call it unknown. Below 0 the law softens without end in large equibiaxial tension.
+    C01 is linear and begins at 0, where the law is Neo-Hooke's. A term that the tests do not ask for is then known to
+    be small; a log scale would call it unknown. Below 0 the law softens without end in large equibiaxial tension.
     """
 
     name = "mooney_rivlin"
@@ -289,7 +290,7 @@ class Yeoh(_LinearRubberLaw):
         return ((2.0, 4.0 * energy.deriv()(invariant), 4.0 * energy.deriv(2)(invariant)),)
 
 
-# Coefficients i C_i of ∂W/∂I1; C_i are those of the series of the inverse Langevin function in the paper.
+# Coefficients i C_i of ∂W/∂I1; the C_i belong to the series of the inverse Langevin function in the paper.
 _LANGEVIN = (1 / 2, 2 / 20, 3 * 11 / 1050, 4 * 19 / 7000, 5 * 519 / 673750)
 
 
@@ -349,8 +350,8 @@ class _OgdenLaw(RubberLaw):
     """A sum of powers of the stretches. mu_i > 0 makes each term stable by itself, whatever the sign of alpha_i.
 
     Labels are unique because the ranges give every term a part of its own: the first carries most of the modulus, the
-    second stiffens it at large stretches. That is also what keeps records sane: a term with a high exponent has a
-    small modulus, since 1 MPa with an exponent of 12 is 350 MPa at stretch 2.
+    second stiffens it at large stretches. The same ranges keep records sane: a term with a high exponent has a small
+    modulus, since 1 MPa with an exponent of 12 is 350 MPa at stretch 2.
     """
 
     formula = f"P = Σ 2μi/αi·(λ^(αi−1) − λ^(c·αi−1)),  {MODES}"
@@ -592,7 +593,7 @@ def _columns(parameters: Array) -> tuple[Array, Array, Array]:
 
 
 def _decay(share: Array) -> tuple[Array, Array]:
-    """What a step of `share` relaxation times leaves of a stress, and of one that grows evenly during the step."""
+    """Shares of a stress, and of one that grows evenly, that are left after a step of `share` relaxation times."""
     kept = np.exp(-share)
     gained = np.where(share > 0.0, -np.expm1(-share) / np.where(share > 0.0, share, 1.0), 1.0)
     return kept, gained

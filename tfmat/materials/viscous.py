@@ -19,7 +19,7 @@ from tfmat.materials.numerics import in_steps, rows_in_block
 _LAST_STEP = 1e-7
 # The fraction of a step that each of two stages is implicit over: 1 - 1/√2 makes them of second order and L-stable.
 _STAGE = 1.0 - 0.5**0.5
-# What is driven is held where it moves by no more than this share of its value.
+# A driven value is held where it moves by no more than this share of itself.
 _HELD = 1e-6
 
 
@@ -34,7 +34,7 @@ class Specimens:
     most_steps = 100
 
     def __init__(self, columns: Array, drives_strain: bool, differentiate: list[int] | None):
-        """Columns are those of the equations, [6, specimens]; derivatives are by those in `differentiate`."""
+        """Columns are the equations' parameters, [6, specimens]; derivatives are by the ones in `differentiate`."""
         self._columns = columns
         self._chosen = differentiate
         self._driven: Array = np.zeros(columns.shape[1])
@@ -89,7 +89,7 @@ class Specimens:
         return np.asarray(flow <= rise)
 
     def _flow_and_rise(self, driven: Array, duration: Array) -> tuple[Array, Array]:
-        """What stress flow as now would take in this time, and what the driven value adds, MPa."""
+        """The stress that flow as now would take in this time, and the stress that the driven value adds, MPa."""
         modulus, first_yield, gain, saturation, drag, exponent = self._columns
         stress, rise = self._driven, driven - self._driven
         stiffness = np.zeros_like(modulus)
@@ -200,7 +200,7 @@ class Specimens:
         return mean, end, (exponent - 1.0) * step.duration * power
 
     def _differentiate(self, driven: Array, step: "Step", times: float) -> None:
-        """The step's total differential by the parameters, from those of the state before it."""
+        """The step's total differential by the parameters, from the differentials of the state before it."""
         assert self._derivatives is not None
         modulus, _, _, saturation, drag, exponent = self._columns
         path_by, plastic_by = self._derivatives
@@ -434,7 +434,7 @@ class _Block:
         self._groups = [group for group in (held, ~held) if group.any()]
 
     def solved(self, begun: _States | None) -> _States:
-        """The states at all points, from those of a former answer."""
+        """The states at all points, from the states of a former answer."""
         if begun is None:
             state = self._one_after_the_other(slice(None))
             begin = np.full((4, *self._shape), np.inf)
@@ -461,7 +461,7 @@ class _Block:
         return _States(self._driven, self._strains, self._columns, state, _carried(slopes), begin)
 
     def _decided(self, state: Array, begin: Array, settled: NDArray[np.bool_]) -> bool:
-        """Whether these are the steps that the specimens take in two stages; if not, those of `begin` are changed."""
+        """Whether these are the steps that the specimens take in two stages; if not, `begin` is changed."""
         before = np.concatenate([np.zeros_like(state[:, :1]), state[:, :-1]], axis=1)
         points = _Points(
             self._columns, self._strains, self._driven - self._increments, before, begin, 0
@@ -636,7 +636,7 @@ class Perzyna(HistoryLaw):
     rupture_strain = 0.2
     laboratory = HELD_METAL
     tests: ClassVar[tuple[str, ...]] = ("relaxation", "creep", "tension_at_rate", "tension_at_rate")
-    # Columns of the parameters among those of the equations; the others are 0.
+    # Columns of the parameters among the equations' columns; the others are 0.
     _columns_of: ClassVar[tuple[int, ...]] = (0, 1, 2, 3, 4, 5)
 
     def respond(self, history: History, parameters: Array) -> Array:

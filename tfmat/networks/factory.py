@@ -41,7 +41,7 @@ def batch_context(
     reduce: Callable[[list], list],
     plain: Sequence[keras.layers.BatchNormalization] = (),
 ) -> Iterator[None]:
-    """What a training step tells the normalisation layers while the model is traced.
+    """The settings that a training step hands to the normalisation layers while the model is traced.
 
     Args:
       weights: [batch], 1 for an example and 0 for padding.
@@ -71,7 +71,7 @@ def plain_normalizations(model: Any) -> list[keras.layers.BatchNormalization]:
 
 
 def is_synchronized(layer: Any) -> bool:
-    """Whether a layer's moving statistics are those of the whole global batch in a training step."""
+    """Whether a layer's moving statistics come from the whole global batch in a training step."""
     if isinstance(layer, ExampleWeightedBatchNormalization):
         return layer.synchronized
     return bool(plain_normalizations(layer))
@@ -196,8 +196,8 @@ class ExampleWeightedBatchNormalization(keras.layers.BatchNormalization):
 class UnfoldedConvolution1D(keras.layers.Conv1D):
     """Keras's Conv1D, same variables and same numbers up to rounding, as one matrix product.
 
-    The kernel [points, channels, filters] may be divided over filters, and the next one's over channels: then nothing
-    is exchanged between them, and the sums over the channels meet once, behind the second.
+    The kernel [points, channels, filters] may be divided over filters, and the next one's over channels. Nothing is
+    exchanged between them then, and the sums over the channels meet once, behind the second.
 
     Attributes:
       divides_over_channels: says so to the layouts of a mesh.
@@ -365,7 +365,7 @@ def squared_error_of_mean(num_outputs: int, weights: Sequence[float] | None = No
 
 
 def negative_log_likelihood(num_outputs: int) -> PerExample:
-    """What the variance minimises: (labels [batch, n], outputs [batch, 2n]) -> [batch, n], on the labels' scale.
+    """The loss of the variance: (labels [batch, n], outputs [batch, 2n]) -> [batch, n], on the labels' scale.
 
     Minus the logarithm of the Gaussian density of the label; the mean is taken as given.
     """
@@ -387,7 +387,7 @@ def negative_log_likelihood(num_outputs: int) -> PerExample:
 # the law is bent a posterior is many times as wide as its fit says. Half of it learns a little more, but begins too far
 # from the fit.
 _TAIL = 1.0
-# Of more interchangeable terms a posterior is not folded: a step computes the density of each of their orders.
+# A posterior of more interchangeable terms is not folded: a step computes the density of each of their orders.
 _MOST_TERMS = 4
 # Training records by which the numbers of a plastic spectrum are scaled.
 _RECORDS_FOR_SPREAD = 2048
@@ -458,8 +458,8 @@ def build_model(
     two dense layers (input scaling has none). `model.uncertainty="gaussian"` adds a variance head of 4,098 beside them;
     the others start from the same weights then.
 
-    Records of several tests go through the convolutions and a first dense layer test by test, with the same weights
-    and a token for the kind of the test; the mean over those that are there goes on.
+    Records of several tests go through the convolutions and a first dense layer test by test, with the same weights and
+    a token for the kind of the test. The mean over the tests that are there goes on.
 
     Args:
       model_config: the `model` section of a config.

@@ -22,12 +22,13 @@ from tfmat.materials.law import orders_of
 
 # The splines bend between these ends, where z is nearly always, and change nothing beyond.
 _END = 4.0
-# Of a bin's width and height as shares of all bins', and of the slopes: what keeps a spline invertible in float32.
+# The least width and height of a bin, as shares of all bins', and the least slope: they keep a spline invertible in
+# float32.
 _LEAST_SHARE, _LEAST_SLOPE = 1e-3, 1e-3
 
 
 class RationalQuadraticSpline:
-    """Monotonic functions of z between -4 and 4 by their knots; beyond z stays as it is.
+    """Monotonic functions of z between -4 and 4 by their knots; beyond, z does not change.
 
     Args:
       bins: between knots.
@@ -46,7 +47,7 @@ class RationalQuadraticSpline:
         self.straight = math.log(math.expm1(1.0 - _LEAST_SLOPE))
 
     def table(self, shares: Any, slopes: Any) -> Any:
-        """What each bin is, from raw numbers [2 * splines, bins] and [splines, bins - 1].
+        """The bins, from raw numbers [2 * splines, bins] and [splines, bins - 1].
 
         Returns:
           [splines, 7, bins]: beginning and width, in z and in value; slope at the beginning, how much more it is at
@@ -157,7 +158,7 @@ def rows_below(correlations: Any, num_labels: int) -> Iterator[Any]:
 
 
 def changed_in_turns(num_labels: int) -> Iterator[tuple[int, ...]]:
-    """Which labels each coupling changes: half of them, in an order that is riffled once all had their turn."""
+    """The labels that each coupling changes: half of them, in an order that is riffled once all had their turn."""
     count, order = max(1, num_labels // 2), list(range(num_labels))
     waiting: list[int] = []
     while True:
@@ -208,7 +209,7 @@ def with_posterior(features: Any, flow: "PosteriorFlow", told: Callable[[Any], A
 class PosteriorFlow(layers.Layer):
     """The density of labels [batch, p], given the outputs [batch, columns] of the layer, which are its inputs.
 
-    The layer's own weights are those parts of the couplings that see labels; the inputs are all that comes from the
+    The layer's own weights are the parts of the couplings that see labels. The inputs are all that comes from the
     record: means, scales and correlations of the Gaussian, then each coupling's part of its hidden units.
 
     Args:
@@ -292,7 +293,7 @@ class PosteriorFlow(layers.Layer):
         return self._folded(_log_density(z / spread, logs) - self.num_labels * ops.log(spread))
 
     def standardized(self, labels: Any, outputs: Any) -> Any:
-        """What labels [batch, p] become, given the outputs: [batch, p], standard normal for a right posterior.
+        """Labels [batch, p] in the flow's base space, given the outputs: standard normal for a right posterior.
 
         The order of interchangeable terms is the likeliest one.
         """
@@ -302,7 +303,7 @@ class PosteriorFlow(layers.Layer):
         return ops.take_along_axis(z, likeliest[:, None, None], axis=1)[:, 0]
 
     def _in_orders(self, labels: Any, outputs: Any, *weights: Any, orders: Any = None) -> Any:
-        """What `_standardized` gives, of [batch * orders, p]: these orders, or all, of one record after the other."""
+        """`_standardized` of [batch * orders, p]: these orders, or all, of one record after the other."""
         orders = self._orders if orders is None else orders
         if self.terms:
             labels = joined(columns_of(labels), np.concatenate(orders))

@@ -28,7 +28,7 @@ _TINY = 1e-9
 
 
 def inputs_of_start(records: np.ndarray, spectra: np.ndarray) -> Array:
-    """What the regression sees of records [n, points, channels] and their spectra [n, numbers]: [n, inputs].
+    """The regression's inputs from records [n, points, channels] and their spectra [n, numbers]: [n, inputs].
 
     Group means, extents, spectra, and random functions of these.
     """
@@ -141,10 +141,10 @@ class SplitTests(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tfmat")
 class SeenTests(keras.layers.Layer):
-    """What a front without weights makes of a record, and which tests are missing: a record of one point for each test.
+    """A record of one point for each test: what a front without weights makes of it, and whether it is missing.
 
-    Called on the features [batch * tests, units] and on the tests [batch * tests, points, channels]; gives
-    [batch, tests, units + 1], of which the last is 1 for a missing test. What is behind needs no more of the record.
+    Called on the features [batch * tests, units] and on the tests [batch * tests, points, channels]; gives [batch,
+    tests, units + 1], of which the last is 1 for a missing test. Layers behind it need no more of the record.
 
     Args:
       num_tests: tests of a record.
@@ -172,7 +172,7 @@ class SeenTests(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tfmat")
 class TestTokens(keras.layers.Layer):
-    """What kind of test each is, beside its features: [batch * tests, units] -> [batch * tests, units + token].
+    """Adds to each test's features a token for its kind: [batch * tests, units] -> [batch * tests, units + token].
 
     Args:
       tokens: [tests, token], the same for every record.
@@ -238,7 +238,7 @@ class PoolTests(keras.layers.Layer):
 
 
 # --------------------------------------------------------------------------------------------------
-# What a law's own fit tells of a record, before any weight, and a network's answer told around it.
+# A record's fit by its law, before any weight, and a network's answer around that fit.
 #
 # The mode of the posterior, how sharply it is known and what it leaves are nearly all that a record tells (quasi
 # maximum likelihood estimates as summaries: J. Alsing, B. Wandelt, Generalized massive optimal data compression,
@@ -252,7 +252,7 @@ RECORDS_FOR_START, _JUDGES = 10_000, 0.2
 _RECORDS_FOR_SCALES, _TESTS_FOR_SCALES = 512, 2048
 # A label's distance from the ends of its range where a search begins.
 _EDGE = 0.01
-# By how much errors must be smaller, in their geometric mean, for a spectrum to be worth its time.
+# Ratio of errors, in their geometric mean, below which a spectrum is worth its time.
 _WORTH = 0.8
 # Groups of neighbouring points of each test whose residuals are told, and the largest that is told, in standard errors.
 # They are smaller at the beginning of a test, where a few points tell modulus and yield stress.
@@ -276,10 +276,10 @@ class LawFit(keras.layers.Layer):
     """The fit of a law to each record: [batch, points, channels] -> [batch, numbers + 2 labels].
 
     The numbers are the mode's logits, their precisions (logarithms of 1 / standard deviation) and correlations
-    (Fisher's z), the root mean square residual in units of the noise, points and largest response; and, where records
-    depart from their law by more than noise, sums of residuals of neighbouring points, which show how. They are told as
-    deviations from a mean in units of a standard deviation, none beyond six. Behind them stand logits and precisions as
-    they are, for `AroundFit`. NumPy fits, and holds the interpreter: give `fits` many records in several processes.
+    (Fisher's z), the root mean square residual in units of the noise, points and largest response. Where records depart
+    from their law by more than noise, sums of residuals of neighbouring points show how. All are given as deviations
+    from a mean in units of a standard deviation, none beyond six. Behind them stand logits and precisions themselves,
+    for `AroundFit`. NumPy fits, and holds the interpreter: give `fits` many records in several processes.
 
     Args:
       settings: of the simulated records (`CurveSettings.to_json`); None, like `start`, of a network of which only the
@@ -321,7 +321,7 @@ class LawFit(keras.layers.Layer):
         input_scale: Sequence[float],
         **kwargs: Any,
     ) -> "LawFit":
-        """The fit whose starts and scales are those of training records [n, points, channels], labels [n, p]."""
+        """The fit with starts and scales from training records [n, points, channels], labels [n, p]."""
         count = min(len(features), RECORDS_FOR_START)
         records = np.asarray(features[:count])
         labels = np.asarray(labels[:count], np.float64)
@@ -369,7 +369,7 @@ class LawFit(keras.layers.Layer):
         return fitted
 
     def spectra_of(self, records: Any) -> Any:
-        """What `fits` must know of records [n, points, channels] besides, by TensorFlow: [n, numbers], often none."""
+        """Further numbers that `fits` needs of records [n, points, channels]: [n, numbers], often none."""
         if self._spectrum is None:
             return records[:, :0, 0]
         num_tests = self._known[2].num_tests
@@ -378,7 +378,7 @@ class LawFit(keras.layers.Layer):
         return ops.reshape(self._spectrum(tests) * there, (-1, num_tests * NUMBERS))
 
     def fits(self, records: np.ndarray, spectra: np.ndarray) -> np.ndarray:
-        """What `call` gives, by NumPy alone: records [n, points, channels] and their `spectra_of`."""
+        """The same as `call`, by NumPy alone: records [n, points, channels] and their `spectra_of`."""
         settings, law, _ = self._known
         residuals = _residuals(settings, law, records)
         labels = inputs_of_start(records, spectra) @ np.asarray(self.start)
@@ -388,7 +388,7 @@ class LawFit(keras.layers.Layer):
         std = np.sqrt(np.einsum("cii->ci", covariance))
         points = np.maximum((residuals.weights > 0).sum(axis=1), 1)
         left = 0.5 * np.log(np.clip(left / points, 1e-4, 1e12))
-        # What is left, more or less than the noise that was meant, is taken for its size.
+        # The rest, more or less than the noise that was meant, is taken for the noise's size.
         precision = -np.log(std) - left[:, None]
         upper = np.tril_indices(self.num_labels, -1)
         correlations = (covariance / (std[:, :, None] * std[:, None, :]))[:, *upper]
@@ -479,12 +479,12 @@ class AroundFit(keras.layers.Layer):
 
 
 def _one_thread() -> contextlib.AbstractContextManager[Any]:
-    """Products in one thread, whose rounding is that of every rank."""
+    """Products in one thread, which round alike on every rank."""
     return threadpoolctl.threadpool_limits(1, "blas")
 
 
 def _residuals(settings: CurveSettings, law: Law, records: np.ndarray) -> LogitResiduals:
-    """The records in units of their noise, as near as it is known."""
+    """The records in units of their noise, as far as that is known."""
     driven, response, valid = observed(settings, records)
     response = np.where(valid, response, 0.0)
     noise = np.ones_like(response)  # of tests, whose responses are in units of it

@@ -15,7 +15,8 @@ from keras import ops
 # fade (a metal's knee is at the fast end), and of the gain. The slowest, and how many.
 _FADING = (2.0, 10)
 _GAINING = (0.5, 7)
-# Of regressions whose terms are of the order of one for each point: what noise spoils least, and what resolves most.
+# Ridges of regressions whose terms are of the order of one for each point: the first is spoilt least by noise, the last
+# resolves most.
 _RIDGES = (1e-1, 1e-2, 1e-3)
 # The first yield stress is in every record, so it is held back less.
 _RIDGE_OF_YIELD = 0.1
@@ -32,7 +33,7 @@ def before(values: Any, first: float = 0.0) -> Any:
 
 
 def terms_of(flow: Any, path: Any, direction: Any) -> Any:
-    """What the flow stress is a sum of, for an amount of one each: [batch, terms, points]."""
+    """Terms whose sum is the flow stress, for an amount of one each: [batch, terms, points]."""
     left = ops.stack(_powers(path, *_GAINING), axis=1)
     memories = memories_of(flow, direction)
     direction = direction[:, None, :]
@@ -50,7 +51,7 @@ def _powers(path: Any, slowest: float, count: int) -> list[Any]:
 def memories_of(flow: Any, direction: Any) -> Any:
     """Fading memories of the direction of flow, [batch, rates, points]: dm = rate (direction - m) dp, from 0.
 
-    Exact for steps of one direction. What a memory lacks jumps where the direction does, and fades. The chain of points
+    Exact for steps of one direction. A memory's deficit jumps where the direction does, and fades. The chain of points
     is cut into links that are computed side by side from 0, and then joined.
 
     Args:
@@ -116,8 +117,8 @@ def spectrum_of(terms: Any, stress: Any, weight: Any) -> list[Any]:
 def _solved(matrices: Any, right: Any) -> Any:
     """Solutions of positive definite systems [batch, ridges, size, size] and [batch, ridges, size, 1], as the latter.
 
-    Records stand last while rows are eliminated, so that every operation goes along long rows: a third of the time that
-    it takes with records first, and half that of Keras's own `solve`, for which DTensor has no rule.
+    Records stand last while rows are eliminated, so that every operation goes along long rows. That takes a third of
+    the time with records first, and half the time of Keras's own `solve`, for which DTensor has no rule.
     """
     rest = ops.transpose(ops.concatenate([matrices, right], axis=-1), (2, 3, 1, 0))
     rows = []
@@ -133,11 +134,11 @@ def _solved(matrices: Any, right: Any) -> Any:
 
 
 # --------------------------------------------------------------------------------------------------
-# What a record with unloading tells of plasticity, before any weight: its moduli, its plastic path, and its spectrum.
+# The plasticity of a record with unloading, before any weight: its moduli, its plastic path, and its spectrum.
 #
-# Beyond yield the stress of a law of the Chaboche kind is a sum over rates of fading memories of the direction of
-# flow, of what hardening has gained, and of the first yield stress. On a fixed grid of rates that sum is linear, so
-# that a ridge regression finds the amounts: a spectrum, as that of relaxation times in viscoelasticity. From a
+# Beyond yield the stress of a law of the Chaboche kind is a sum over rates of fading memories of the direction of flow,
+# of what hardening has gained, and of the first yield stress. On a fixed grid of rates that sum is linear, so that a
+# ridge regression finds the amounts: a spectrum, like the spectrum of relaxation times in viscoelasticity. From a
 # hundred such numbers a few dense layers learn in minutes what convolutions over the points do not find in an hour.
 
 
@@ -271,9 +272,9 @@ def _modulus(
 ) -> tuple[Any, list[Any]]:
     """The modulus of each record, [batch, 1], and numbers about it and its slopes, [batch, 1] each.
 
-    The steepest slope between two points with no turn between them is a first guess. What noise might add to the rise
-    of stress is taken off, so that a short step does not win by its noise. By that modulus points are told to be
-    elastic, of which the next one is the mean, and so on; the last is that of pairs of elastic points.
+    The steepest slope between two points with no turn between them is a first guess. A rise that noise might add is
+    taken off, so that a short step does not win by its noise. This modulus says which points are elastic, whose mean is
+    the next modulus, and so on. The last one is taken from pairs of elastic points.
 
     Args:
       way, rise: sums of the steps' strain and stress along the direction of the strain, [batch, points].

@@ -81,7 +81,7 @@ def segments(model: keras.Model, where: str, key: str) -> list[Segment]:
 
 
 def segments_of_stage(stage: Segment, model: keras.Model, where: str, key: str) -> list[Segment]:
-    """The segments of one segment of a model: `every:K` counts anew in it; names may be those of layers elsewhere.
+    """The segments of one segment of a model: `every:K` counts anew in it; names may belong to layers elsewhere.
 
     Args:
       stage: one or more layers of the model.
@@ -177,7 +177,7 @@ def _every(places: Sequence[Cut], where: str, key: str) -> list[Cut]:
     chosen, count = [], 0
     for i, place in enumerate(places):
         count += place.has_weights
-        # What has no weights, such as an activation, stays with the layer before it.
+        # A layer without weights, such as an activation, stays with the layer before it.
         if count == int(text) and (i + 1 == len(places) or places[i + 1].has_weights):
             chosen.append(place)
             count = 0

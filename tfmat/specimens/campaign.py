@@ -26,10 +26,10 @@ from tfmat.specimens.description import Description, named_error, telling_line
 from tfmat.specimens.runs import Deck, Outcome, Share, Solver, Store
 
 # --------------------------------------------------------------------------------------------------
-# What is told of a description by its first run: values without effect, and why the run failed.
+# Findings of a description's first run: values without effect, and why the run failed.
 
 
-# By the beginning of a failure, what to do about it; those of the program, then those of its curve.
+# The beginning of a failure -> what to do about it: failures of the program, then of its curve.
 _OF_PROGRAM = {
     "exit status": "",
     "ended by": "",
@@ -84,7 +84,7 @@ def refuse_without_effect(solver: Solver) -> None:
 
 
 def _texts_without(solver: Solver, name: str, drawn: Array) -> object:
-    """What a run is given without one of the constants; None where it cannot be made then."""
+    """The texts of a run without one of the constants; None where it cannot be made then."""
     description = solver.description
     others = {one: value for one, value in description.constants.items() if one != name}
     fewer = dataclasses.replace(description, constants=others, version=())
@@ -192,7 +192,7 @@ def run_campaign(
     retry: bool = False,
     progress: Progress | None = None,
 ) -> Campaign:
-    """Makes what is missing of some runs, as many at once as `processes`; each is stored as soon as it is there.
+    """Makes what is missing of some runs, `processes` of them at once; each is stored when it ends.
 
     Args:
       folder: of the stored runs, for all campaigns of this simulator.
@@ -314,7 +314,7 @@ class _Work:
 FEWEST_RUNS = 10
 COPIES = 50
 FAILURES = "failures.csv"
-# Of ten runs one tests and two validate.
+# One run of ten tests, two validate.
 _TEST, _VALIDATION, _OF = 1, 2, 10
 
 
@@ -410,7 +410,7 @@ def make_runs(
     first: Callable[[Outcome], None] | None = None,
     share: Share | None = None,
 ) -> Campaign:
-    """Makes the runs that are missing of `num_runs`; arguments and errors are those of `simulate_dataset`."""
+    """Makes the runs that are missing of `num_runs`; arguments and errors as for `simulate_dataset`."""
     folder = runs_folder(description, data_dir)
     outcome = try_once(description, folder, share)
     if first is not None:
@@ -437,7 +437,7 @@ def make_runs(
 
 
 def parts_of(count: int, seed: int) -> list[str]:
-    """What each of the first runs is for: one of PARTS."""
+    """The purpose of each of the first runs: one of PARTS."""
     found: list[str] = []
     for block in range(-(-count // _OF)):
         places = np.random.default_rng([seed, block]).permutation(_OF)
@@ -549,8 +549,8 @@ def verify(
 ) -> list[VerifiedRun]:
     """Runs the simulation at the samples; what these do not tell is drawn from its range, as in training.
 
-    A measured curve has the machine and the zero of its laboratory in it, and a run has neither: those that the
-    description knows are fitted to each run, within its ranges.
+    A measured curve has the machine and the zero of its laboratory in it, and a run has neither. Machines and zeroes of
+    the description are fitted to each run, within its ranges.
 
     Args:
       folder: where runs are stored, so that none is made twice.

@@ -25,7 +25,7 @@ from tfmat.records.laboratory import Laboratory
 
 
 DESCRIPTION, FUNCTIONS = "simulator.toml", "simulator.py"
-# What a template may use beside the parameters: the number of the run's processors.
+# Names that a template may use beside the parameters: the number of the run's processors.
 RESERVED = ("threads",)
 
 Values = Mapping[str, float]
@@ -93,7 +93,7 @@ class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What a folder says about its simulation.
+    """The description of a simulation in its folder.
 
     Attributes:
       folder: of the description; its name is the simulator's.
@@ -190,7 +190,7 @@ def read_description(folder: str | pathlib.Path) -> Description:
 
 
 def _complaint(error: msgspec.ValidationError, told: Mapping[str, Any]) -> str:
-    """What msgspec complains of, in the words of the file."""
+    """A complaint of msgspec, in the words of the file."""
     key, what = what_is_invalid(error, told, _Content)
     section = f"{key}: " if key else ""
     if (missing := re.search(r"missing required field `(\w+)`", what)) is not None:
@@ -305,11 +305,11 @@ _TOTAL_FORCE = re.compile(
     r"^ total force \(fx,fy,fz\) for set (\S+) and time\s+(\S+)\s*\n\s*\n\s*(\S+)\s+(\S+)\s+(\S+)",
     re.MULTILINE,
 )
-# Of the displacement that a run has to reach: solvers write few digits.
+# Share of the displacement that a run has to reach: solvers write few digits.
 _REACHED = 1.0 - 1e-4
 # Nominal strain; MPa. Rubber reaches 10, a whisker some 2e4 MPa, diamond has 1.2e6 MPa: more is another unit.
 _MOST_STRAIN, _MOST_STRESS, _MOST_MODULUS = 20.0, 1e5, 1e7
-# Of the largest component of a force: one that is smaller is what symmetry and rounding leave of it.
+# Share of the largest component of a force; smaller components come from symmetry and rounding.
 _LEAST_SHARE = 0.01
 # Characters of what a solver says.
 _TOLD = 200
@@ -459,6 +459,6 @@ def named_error(log: str) -> str:
 
 
 def telling_line(log: str) -> str:
-    """What a solver's output says of its failure: the first error that it names, or else its last words."""
+    """The cause of a failure in a solver's output: the first error that it names, or else its last words."""
     last = (line.strip() for line in reversed(log.splitlines()) if line.strip(" _\t"))
     return named_error(log) or next(last, "")[:_TOLD]

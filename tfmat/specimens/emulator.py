@@ -1,4 +1,4 @@
-"""A forward network in place of a simulation, and the law file that holds it."""
+"""A forward network that replaces a simulation, and the law file that holds it."""
 
 import base64
 import dataclasses
@@ -44,7 +44,7 @@ class ForwardNetwork:
     components: Array
 
     def outputs(self, inputs: Array) -> Array:
-        """What each member says of inputs [runs, inputs]: [members, runs, outputs]."""
+        """Each member's outputs for inputs [runs, inputs]: [members, runs, outputs]."""
         values = inputs[None]
         for layer, (kernel, bias) in enumerate(zip(self.kernels, self.biases, strict=True)):
             values = (_gelu(values)[0] if layer else values) @ kernel + bias[:, None]
@@ -59,7 +59,7 @@ class ForwardNetwork:
         return np.asarray((self.outputs(inputs) @ self.components).std(axis=0, ddof=1))
 
     def slopes(self, inputs: Array, changes: Array) -> tuple[Array, Array]:
-        """What `curves` gives, and how they change along changes [runs, directions, inputs].
+        """The `curves`, and how they change along changes [runs, directions, inputs].
 
         Returns:
           [runs, points], MPa; and [points, runs, directions], MPa.
@@ -98,7 +98,7 @@ class ForwardNetwork:
         return cls(kernels, biases, arrays["strain"], arrays["mean"], arrays["components"])
 
 
-# Keras's approximation of Gaussian error linear units, x/2 (1 + tanh(a (x + b x³))), which is far quicker.
+# Keras's tanh approximation of Gaussian error linear units, which is far quicker.
 _A, _B = np.sqrt(2.0 / np.pi), 0.044715
 
 
@@ -269,7 +269,7 @@ _LINE = 110
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What a law's file says beside its network.
+    """The text of a law's file beside its network.
 
     Attributes:
       name: registered name; title, source: for people.
@@ -298,7 +298,7 @@ def write_law(
 ) -> str:
     """Writes a Python file with the law, whole or not at all; returns `path:ClassName`, as --law takes it.
 
-    What the laboratory adds becomes the law's own; a machine's stiffness and the strain's zero become parameters. The
+    Additions of the laboratory become the law's own; a machine's stiffness and the strain's zero become parameters. The
     network's error is a misfit of its curves, drawn about the one that was found.
     """
     parameters = drawn

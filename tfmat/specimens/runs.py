@@ -117,7 +117,7 @@ _TOLD_TO_END = [
 
 @dataclasses.dataclass(frozen=True)
 class Deck:
-    """What one run is given.
+    """The input of one run.
 
     Attributes:
       values: everything drawn, and the constants.
@@ -132,7 +132,7 @@ class Deck:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What came of a run: its curve, nominal strain (-) and stress (MPa), each [points]; or why there is none.
+    """The result of a run: its curve, nominal strain (-) and stress (MPa), each [points]; or why there is none.
 
     Attributes:
       seconds: that the run took.
@@ -147,7 +147,7 @@ class Outcome:
     log: str = ""
 
     def curve(self, end: float | None = None) -> tuple[Array, Array]:
-        """Strain and stress, [points] each, from zero to `end`, or to that of the run; only where there is a curve.
+        """Strain and stress, [points] each, from zero to `end`, or to the run's end; only where there is a curve.
 
         Between the increments of a run its curve bends: cubics that keep to its rises and falls (Fritsch and Butland
         1984) are nearer than lines, which cut its knee.
@@ -198,7 +198,7 @@ class Solver:
                 texts[name] = template.render(names)
             except Exception as error:
                 raise InputError(f"{description.folder / name}: {error}") from error
-        # Of the values only what the files say counts, unless a function reads them.
+        # Values count only as the files have them, unless a function reads them.
         read = values if description.parse else {}
         content = json.dumps([_FORM, self._same, texts, read], sort_keys=True)
         return Deck(values, texts, hashlib.sha256(content.encode()).hexdigest()[:16])
@@ -248,7 +248,7 @@ class Solver:
             return f"not finished after {description.time_limit:g} s"
         if status:
             if status in _TOLD_TO_END:
-                # Who ends a job tells all of its processes. Then this one is cancelled here, and nothing is kept.
+                # The end of a job reaches all of its processes. Then this one is cancelled here, and nothing is kept.
                 await asyncio.sleep(_END_OF_JOB)
             if status < 0:
                 return f"ended by {signal.Signals(-status).name}"
@@ -309,7 +309,7 @@ class Solver:
         return found
 
     def _what_is_the_same(self) -> dict[str, object]:
-        """What all runs share and decides their curves."""
+        """All that runs share and that decides their curves."""
         description = self.description
         files = {
             name: hashlib.sha256((description.folder / name).read_bytes()).hexdigest()
@@ -378,7 +378,7 @@ _LEAST_SPACE = 50_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """What one of several workers makes: every `workers`-th run from number `worker` on, however many there are."""
+    """The share of one of several workers: every `workers`-th run from number `worker` on, however many there are."""
 
     worker: int
     workers: int
@@ -395,7 +395,7 @@ class Share:
 
 @dataclasses.dataclass(frozen=True)
 class FailedRun:
-    """What is stored of a run without a curve."""
+    """The stored record of a run without a curve."""
 
     failure: str
     log: str
@@ -406,8 +406,9 @@ class FailedRun:
 class Store:
     """The runs of one simulator on disk, by the key of their deck: a curve, or why there is none.
 
-    Who makes runs holds the lock of the folder, alone or, with a share, beside other workers; and each worker holds the
-    one of its share. A process loses its locks however it ends, so that what a dead one left can be told and removed.
+    A maker of runs holds the lock of the folder, alone or, with a share, beside other workers. Each worker also holds
+    the lock of its share. A process loses its locks however it ends, so that what a dead one left can be told and
+    removed.
     """
 
     def __init__(self, folder: pathlib.Path, description: Description):
@@ -472,7 +473,7 @@ class Store:
                 yield place
 
     def find(self, deck: Deck) -> Outcome | None:
-        """What came of a run; None where it was not made yet."""
+        """The outcome of a run; None where it was not made yet."""
         curve, failed = self._folder / f"{deck.key}.npz", self._folder / f"{deck.key}.json"
         if curve.is_file():
             return load(curve)
