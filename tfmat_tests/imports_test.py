@@ -68,7 +68,7 @@ LIGHT = {
         "tfmat.identification.api",
     ),
     *(
-        "tfmat.launch.restarts",
+        "tfmat.launch.mpirun",
         "tfmat.launch.watchdog",
         "tfmat.scaling.laboratory",
         "tfmat.scaling.matrix",

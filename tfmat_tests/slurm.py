@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tfmat.launch.slurm import job_states, submit
-from tfmat.launch.slurm_script import SlurmJob, job_script
+from tfmat.launch.slurm import SlurmJob, job_script, job_states, submit
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 SCRIPT = PROJECT / "tools" / "slurm"

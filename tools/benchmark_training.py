@@ -124,7 +124,7 @@ def _check(arguments: list[str]) -> None:
 
 def _machine() -> dict[str, Any]:
     """The machine and the versions."""
-    from tfmat.launch.provenance import describe_session
+    from tfmat.launch.machine import describe_session
 
     session = describe_session()
     installed = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}

@@ -25,9 +25,19 @@ from tfmat.backends.options import BackendOptions, check_options_of_asynchronous
 from tfmat.backends.single import SingleBackend
 from tfmat.backends.step import Batch, assign_all, compiled, row_spec
 from tfmat.errors import InputError, WorkerLostError
-from tfmat.launch.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
 from tfmat.launch.processes import Processes
-from tfmat.launch.watchdog import AGAIN, ByNote, Star, accept, connect, listen, meet, name_ranks
+from tfmat.launch.runtime import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting
+from tfmat.launch.watchdog import (
+    AGAIN,
+    ByNote,
+    Star,
+    accept,
+    connect,
+    listen,
+    meet,
+    name_ranks,
+    start_timer,
+)
 from tfmat.optimizers.functional import copy_of
 
 # --------------------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from tfmat.backends.options import BackendOptions
 from tfmat.errors import DivergedError, InputError, Interrupted, TfmatError, WorkerLostError
-from tfmat.launch.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
 from tfmat.launch.processes import Processes
-from tfmat.launch.watchdog import AGAIN, ByBroadcast, Star, meet
+from tfmat.launch.runtime import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting
+from tfmat.launch.watchdog import AGAIN, ByBroadcast, Star, meet, start_timer
 
 # --------------------------------------------------------------------------------------------------
 # What the processes of a run tell each other.
@@ -123,7 +123,7 @@ class Collectives:
         """InputError where a step cannot be built that sums by these; before it is."""
 
     def broadcast(self, value: Any) -> Any:
-        """Rank 0's `value` (see `tfmat.launch.values.pack`) on every rank; named tuples come as plain ones."""
+        """Rank 0's `value` (see `tfmat.launch.watchdog.pack`) on every rank; named tuples come as plain ones."""
         return value
 
     def gather(self, value: Any) -> list[Any]:

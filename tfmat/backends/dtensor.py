@@ -44,7 +44,6 @@ from tfmat.backends.step import (
 )
 from tfmat.backends.zero import DividedOptimizer, gatherer
 from tfmat.errors import InputError, WorkerLostError
-from tfmat.launch.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
 from tfmat.launch.port_guard import (
     Neighbour,
     PortGuard,
@@ -53,7 +52,8 @@ from tfmat.launch.port_guard import (
     guard_port,
 )
 from tfmat.launch.processes import Processes
-from tfmat.launch.watchdog import ByNote, Star, meet
+from tfmat.launch.runtime import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting
+from tfmat.launch.watchdog import ByNote, Star, meet, start_timer
 from tfmat.networks.factory import ExampleWeightedBatchNormalization
 
 # --------------------------------------------------------------------------------------------------

@@ -19,9 +19,9 @@ from tfmat.backends.mpi import MpiMessages, MpiSums, load_mpi4py, world_of
 from tfmat.backends.options import BackendOptions, has_stages
 from tfmat.backends.single import SingleBackend
 from tfmat.errors import InputError, WorkerLostError
-from tfmat.launch.ending import start_timer
 from tfmat.launch.processes import Processes
 from tfmat.launch.runtime import GET_HOROVOD, check_horovod_sees, prepare_horovod
+from tfmat.launch.watchdog import start_timer
 
 # Ranks -> Horovod's set of them.
 _SETS: dict[tuple[int, ...], Any] = {}

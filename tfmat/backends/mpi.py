@@ -16,9 +16,9 @@ from tfmat.backends.exchange import collect_flat, reduce_flat, repeated_sums, sc
 from tfmat.backends.options import BackendOptions
 from tfmat.backends.single import SingleBackend
 from tfmat.errors import InputError, WorkerLostError
-from tfmat.launch.ending import start_timer
 from tfmat.launch.processes import Processes
 from tfmat.launch.runtime import prepare_mpi
+from tfmat.launch.watchdog import start_timer
 
 # --------------------------------------------------------------------------------------------------
 # Messages from one process to another, in graphs; what is given of MPI is mpi4py's.

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 from absl.flags import FlagValues
 
 import tfmat
-from tfmat.cli.flags import choice, command, overrides, switch, text, whole
+from tfmat.cli.flags import choice, command, overrides, repeated, switch, text, whole
 from tfmat.errors import InputError
 from tfmat.files import check_json, make_folder, read_json, write_json, write_text
 
 if TYPE_CHECKING:
     from tfmat.config import Config
-    from tfmat.launch.doctor import Finding
-    from tfmat.launch.restarts import Host, Policy
-    from tfmat.launch.slurm import Site
-    from tfmat.launch.slurm_script import SlurmJob
+    from tfmat.launch.machine import Finding
+    from tfmat.launch.mpirun import Host, Policy
+    from tfmat.launch.slurm import Site, SlurmJob
 
 # --------------------------------------------------------------------------------------------------
 # `--launcher=slurm`: the flags, the job that they describe, and handing it to SLURM.
@@ -41,6 +40,7 @@ _JOB = (
     text("account", None, "account that pays for the job"),
     text("partition", None, "partition (queue) of the cluster"),
     switch("exclusive", False, "share no node"),
+    repeated("sbatch", "KEY=VALUE: a further option of sbatch, such as qos=long or mail-type=END; may be repeated"),
     text("site", None, "file on what a cluster wants of every job (docs/slurm.md) [~/.config/tfmat/site.toml]"),
     switch("dry_run", False, "print the job instead of submitting it"),
 )  # fmt: skip
@@ -82,7 +82,7 @@ def job_of_flags(
     starts_ranks: bool = False,
 ) -> "SlurmJob":
     """The job of the command line's flags; it starts where this command was started."""
-    from tfmat.launch.slurm_script import SlurmJob
+    from tfmat.launch.slurm import SlurmJob, sbatch_options
 
     return SlurmJob(
         name=name,
@@ -99,6 +99,7 @@ def job_of_flags(
         partition=flag_values.partition,
         time_limit=flag_values.time_limit,
         exclusive=flag_values.exclusive,
+        options=sbatch_options(flag_values.sbatch),
         array=array,
     )
 
@@ -139,8 +140,7 @@ def launch(job: "SlurmJob", site: "Site", *, dry_run: bool) -> None:
     Raises:
       InputError: no cluster can run the job, SLURM refuses it, or all of it waits or runs in this folder already.
     """
-    from tfmat.launch.slurm import submit
-    from tfmat.launch.slurm_script import job_script
+    from tfmat.launch.slurm import job_script, submit
 
     script = job_script(job, site)
     if dry_run:
@@ -246,8 +246,8 @@ def train_under_mpirun(flag_values: FlagValues, config: "Config", workdir: str) 
       InputError: what the ranks would refuse, before any is started.
       WorkerLostError, Interrupted, KeyboardInterrupt: see `Restarts.run`.
     """
+    from tfmat.launch.mpirun import Policy, count_ranks, mpirun_command
     from tfmat.launch.processes import Processes, find_processes
-    from tfmat.launch.restarts import Policy, count_ranks, mpirun_command
     from tfmat.workflow import plan_job
 
     hosts = _hosts(flag_values)
@@ -289,7 +289,7 @@ def train_under_mpirun(flag_values: FlagValues, config: "Config", workdir: str) 
 
 
 def _hosts(flag_values: FlagValues) -> "tuple[Host, ...]":
-    from tfmat.launch.restarts import Host, parse_hosts
+    from tfmat.launch.mpirun import Host, parse_hosts
 
     if flag_values.hosts is not None and flag_values.ranks is not None:
         raise InputError(
@@ -317,7 +317,7 @@ def _seconds(flag_values: FlagValues, name: str) -> float:
 def _supervised(
     hosts: "tuple[Host, ...]", command: tuple[str, ...], policy: "Policy", folder: pathlib.Path
 ) -> int:
-    from tfmat.launch.restarts import Progress, Restarts, RunState
+    from tfmat.launch.mpirun import Progress, Restarts, RunState
     from tfmat.training.checkpoints import CheckpointFolder
     from tfmat.training.run_folder import ENDED, folder_logger
 
@@ -358,7 +358,7 @@ def doctor(flag_values: FlagValues, arguments: list[str]) -> int:
     """
     from rich.console import Console
 
-    from tfmat.launch.doctor import examine
+    from tfmat.launch.machine import examine
 
     with Console(stderr=True).status("trying TensorFlow, MPI, Horovod, DTensor and SLURM"):
         findings = examine()

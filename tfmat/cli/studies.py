@@ -30,8 +30,7 @@ from tfmat.errors import InputError
 if TYPE_CHECKING:
     from tfmat.large_batch.landscape import LandscapeOptions
     from tfmat.large_batch.losses import EndedRun
-    from tfmat.launch.slurm import Site
-    from tfmat.launch.slurm_script import SlurmJob
+    from tfmat.launch.slurm import Site, SlurmJob
 
 # --------------------------------------------------------------------------------------------------
 # `tfmat scale`.
@@ -88,7 +87,7 @@ def scale(flag_values: FlagValues, arguments: list[str]) -> int:
     the processors of the machine are marked oversubscribed. The page is scaling_report.html in
     --workdir; `tfmat report --workdir=…` makes it again.
     """
-    from tfmat.launch.restarts import missing_hosts, parse_hosts
+    from tfmat.launch.mpirun import missing_hosts, parse_hosts
     from tfmat.scaling.matrix import load_matrix
     from tfmat.scaling.measurements import Assumptions
     from tfmat.workflow.scale import scale

@@ -21,23 +21,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tfmat.errors import InputError
 from tfmat.launch import port_filter
 from tfmat.launch.port_filter import LISTEN, connections, listening_sockets, own_ends, set_filter
+from tfmat.launch.runtime import OPEN, REFUSED, TENSOR_PORTS, ports_setting
 
-SETTING = "TFMAT_TENSOR_PORTS"
-GUARDED, OPEN, REFUSED = "guarded", "open", "refused"
 _LOOK_FIRST = 0.0005  # seconds between two looks while the library starts
-
-
-def ports_setting(environment: Mapping[str, str] = os.environ) -> str:
-    """What TFMAT_TENSOR_PORTS says: `guarded` where nothing; InputError where it is no such word."""
-    text = environment.get(SETTING) or GUARDED
-    if text not in (GUARDED, OPEN, REFUSED):
-        raise InputError(f"{SETTING} is '{text}'; give {GUARDED}, {OPEN} or {REFUSED}")
-    return text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +67,8 @@ def check_not_refused(what: str) -> None:
     """InputError where the user wants no run that opens such ports."""
     if ports_setting() == REFUSED:
         raise InputError(
-            f"{what} opens ports of TensorFlow's that ask nobody for a proof of identity, and {SETTING} is {REFUSED}; "
-            "use --backend=horovod, or one process"
+            f"{what} opens ports of TensorFlow's that ask nobody for a proof of identity, and {TENSOR_PORTS} is "
+            f"{REFUSED}; use --backend=horovod, or one process"
         )
 
 
@@ -98,8 +89,8 @@ def describe_ports(ports: Sequence[int], places: Sequence[Neighbour]) -> str:
     text = f"TensorFlow's servers of the {len(ports)} processes listen on port {numbers}"
     if ports_setting() == OPEN:
         return (
-            f"{text}, open ({SETTING}={OPEN}): whoever reaches one runs programs as this user; a firewall must keep "
-            "strangers away"
+            f"{text}, open ({TENSOR_PORTS}={OPEN}): whoever reaches one runs programs as this user; a firewall must "
+            "keep strangers away"
         )
     if len({place.place for place in places}) == 1:
         return f"{text}; a filter lets in processes of user {os.geteuid()} on this machine, and nobody else"
@@ -159,7 +150,7 @@ class PortGuard:
         except OSError as error:
             self._failure = InputError(
                 f"port {self._port}, on which TensorFlow asks nobody for a proof of identity, cannot be guarded on "
-                f"this system ({error.strerror or error}); use --backend=horovod, or set {SETTING}={OPEN} where "
+                f"this system ({error.strerror or error}); use --backend=horovod, or set {TENSOR_PORTS}={OPEN} where "
                 "all who can reach this machine are trusted"
             )
         for listener in listeners:

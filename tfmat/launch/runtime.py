@@ -1,4 +1,4 @@
-"""TensorFlow's start: settings that must stand before it is loaded, and the devices that a process takes."""
+"""Settings in the environment, and TensorFlow's start: what must stand before it, and the devices of a process."""
 
 import contextlib
 import functools
@@ -11,12 +11,45 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from tfmat.errors import InputError
-from tfmat.launch.ending import SECONDS, seconds_setting
-from tfmat.launch.port_guard import SETTING, ports_setting
 from tfmat.launch.processes import Processes
 
 # --------------------------------------------------------------------------------------------------
 # What the environment may say to tfmat and to Horovod: checked by every command before it makes anything.
+
+
+# WORKER_TIMEOUT: seconds of silence after which a rank is lost; 0 watches nobody.
+WORKER_TIMEOUT = "TFMAT_WORKER_TIMEOUT"
+# START_TIMEOUT: seconds in which all ranks must find each other.
+START_TIMEOUT = "HOROVOD_START_TIMEOUT"
+# SECONDS: what holds where the environment says nothing.
+SECONDS = {WORKER_TIMEOUT: 20.0, START_TIMEOUT: 45.0}
+# TENSOR_PORTS: who may come to the ports of TensorFlow's servers, see port_guard.py.
+TENSOR_PORTS = "TFMAT_TENSOR_PORTS"
+GUARDED, OPEN, REFUSED = "guarded", "open", "refused"
+
+
+def seconds_setting(name: str, environment: Mapping[str, str] = os.environ) -> float:
+    """The seconds that a setting says, or its default; InputError where it is no number."""
+    text, default = environment.get(name, ""), SECONDS[name]
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise InputError(
+            f"{name}={text} is no number of seconds; set it to {default:g}, for example"
+        )
+    return value
+
+
+def ports_setting(environment: Mapping[str, str] = os.environ) -> str:
+    """What TFMAT_TENSOR_PORTS says: `guarded` where nothing; InputError where it is no such word."""
+    text = environment.get(TENSOR_PORTS) or GUARDED
+    if text not in (GUARDED, OPEN, REFUSED):
+        raise InputError(f"{TENSOR_PORTS} is '{text}'; give {GUARDED}, {OPEN} or {REFUSED}")
+    return text
 
 
 # The Horovod of `./tools/setup horovod`, whose thread wakes when there is something to sum.
@@ -168,8 +201,7 @@ def check_settings(environment: Mapping[str, str] = os.environ) -> None:
     )
     for name, words in _WORDS.items():
         _check(environment, [name], functools.partial(_is_one_of, words), ", ".join(words))
-    if environment.get(SETTING):
-        ports_setting(environment)
+    ports_setting(environment)
 
 
 def _check(

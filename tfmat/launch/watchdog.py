@@ -1,4 +1,4 @@
-"""One connection of each process to rank 0, over which they talk and watch each other."""
+"""One connection of each process to rank 0, over which they talk and watch each other, and how a process ends."""
 
 import collections
 import contextlib
@@ -19,17 +19,189 @@ import selectors
 import socket
 import stat
 import struct
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn, TypeGuard
 
-from tfmat.errors import InputError, WorkerLostError
+import numpy as np
+
+from tfmat.console import printable
+from tfmat.errors import InputError, TfmatError, WorkerLostError
 from tfmat.files import make_folder, write_error
-from tfmat.launch.ending import Failure, OnLoss, end_process, last_words, write_line
 from tfmat.launch.processes import Processes
-from tfmat.launch.values import pack, unpack
+from tfmat.launch.runtime import START_TIMEOUT, seconds_setting
+
+# --------------------------------------------------------------------------------------------------
+# How a process of a run ends, whatever its main thread does at that moment: one line, and the right exit status.
+
+
+OnLoss = Callable[[str], None]
+_LAST_WORDS = 5.0  # seconds for the line and the callback
+
+
+def end_process(
+    message: str | None,
+    on_loss: OnLoss | None = None,
+    status: int = WorkerLostError.exit_status,
+) -> NoReturn:
+    """Writes the line, calls `on_loss` with it, and ends the process, whatever its main thread does."""
+    last_words(message, on_loss)
+    os._exit(status)
+
+
+def last_words(message: str | None, on_loss: OnLoss | None) -> None:
+    """Speaks in a thread: a full pipe, a lock of the main thread or a dead disk may hold each part of it forever."""
+
+    def speak() -> None:
+        if message:
+            # Not through sys.stderr, whose lock the main thread may hold; one write, so that lines do not mix.
+            write_line(f"tfmat: {message}\n")
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+        if message and on_loss:
+            with contextlib.suppress(Exception):
+                on_loss(message)
+
+    speaker = threading.Thread(target=speak, daemon=True)
+    speaker.start()
+    speaker.join(_LAST_WORDS)
+
+
+def write_line(text: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(2, printable(text).encode(errors="replace"))
+
+
+@contextlib.contextmanager
+def start_timer(rank: int, seconds: float | None = None) -> Iterator[None]:
+    """Ends the process with status 4 where the block, in which the ranks find each other, takes too long.
+
+    Args:
+      rank: this process among all, from its environment. Rank 0 writes a line, rank 1 where rank 0 is stopped.
+      seconds: HOROVOD_START_TIMEOUT or 45 where it is None.
+    """
+    seconds = seconds_setting(START_TIMEOUT) if seconds is None else seconds
+    message = (
+        f"not all ranks appeared within {seconds:g} s (seen from rank {rank}, host {socket.gethostname()}) in phase "
+        "starting; look whether every node runs its processes, or allow more seconds with HOROVOD_START_TIMEOUT"
+    )
+    # mpirun kills all within about two seconds of the first one that ends.
+    delay = {0: 0.0, 1: 4.0}.get(rank, 5.0)
+    timer = threading.Timer(seconds + delay, end_process, [message if rank < 2 else None])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """An exception of this process, as the others are told of it.
+
+    Attributes:
+      text: one line.
+      trace: the traceback; empty for what is no defect, since nobody has to look for it in the code.
+      status: of the exit: 2 for what the user gave, 4 for everything else.
+    """
+
+    text: str
+    trace: str
+    status: int
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Failure":
+        """What is told of an exception."""
+        trace = ""
+        if isinstance(error, TfmatError):
+            text = str(error)
+        elif _full_disk(error):
+            text = str(write_error(error.filename or "the output", error))
+        else:
+            text = "".join(traceback.format_exception_only(error))
+            trace = "".join(traceback.format_exception(error))
+        users = isinstance(error, InputError) or _full_disk(error)
+        status = (InputError if users else WorkerLostError).exit_status
+        return cls(" ".join(text.split())[:1000], trace, status)
+
+
+def _full_disk(error: BaseException) -> TypeGuard[OSError]:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+# --------------------------------------------------------------------------------------------------
+# Values as bytes and back, for the connections of a run: JSON's, tuples, NumPy's arrays. None of them holds code.
+
+
+_LENGTH = struct.Struct("<Q")  # bytes of the text before the arrays
+
+
+def pack(value: Any) -> list[bytes | memoryview]:
+    """The bytes of a value, in parts; the arrays' are not copied.
+
+    Args:
+      value: None, a bool, number or string, an array of numbers or strings, or lists, tuples and dictionaries of such.
+
+    Raises:
+      TypeError: it holds something else.
+    """
+    arrays: list[np.ndarray] = []
+    text = json.dumps(_described(value, arrays)).encode()
+    return [
+        _LENGTH.pack(len(text)) + text,
+        *(array.reshape(-1).view(np.uint8).data for array in arrays),
+    ]
+
+
+def unpack(data: bytes) -> Any:
+    """The value; a named tuple is a plain one."""
+    (length,) = _LENGTH.unpack_from(data)
+    place = _LENGTH.size + length
+
+    def restored(value: Any) -> Any:
+        nonlocal place
+        match value:
+            case list():
+                return [restored(each) for each in value]
+            case {"tuple": each}:
+                return tuple(restored(each))
+            case {"dict": pairs}:
+                return dict(map(tuple, restored(pairs)))
+            case {"array": [type_name, shape]}:
+                numbers = np.empty(shape, type_name)
+                numbers.reshape(-1).view(np.uint8)[:] = np.frombuffer(
+                    data, np.uint8, numbers.nbytes, place
+                )
+                place += numbers.nbytes
+                return numbers[()]  # an array of no axis is a number
+        return value
+
+    return restored(json.loads(data[_LENGTH.size : place]))
+
+
+def _described(value: Any, arrays: list[np.ndarray]) -> Any:
+    """The value in terms of JSON; its arrays are added to the others, in order."""
+    match value:
+        case np.ndarray() | np.generic() if value.dtype.kind != "O":
+            arrays.append(np.ascontiguousarray(value))
+            # Types that NumPy does not have itself, such as bfloat16, are known by their names.
+            type_name = value.dtype.name if value.dtype.kind == "V" else value.dtype.str
+            return {"array": [type_name, value.shape]}
+        case None | bool() | int() | float() | str():
+            return value
+        case list():
+            return [_described(each, arrays) for each in value]
+        case tuple():
+            return {"tuple": [_described(each, arrays) for each in value]}
+        case dict():
+            return {"dict": [[_described(each, arrays) for each in pair] for pair in value.items()]}
+    raise TypeError(f"a process of a run cannot send a {type(value).__name__} to another one")
+
 
 # --------------------------------------------------------------------------------------------------
 # What the watchdog concludes from what it knows of each rank, in one line.
@@ -599,7 +771,7 @@ class Star(threading.Thread):
         self._decided = threading.Event()
 
     def broadcast(self, value: Any) -> Any:
-        """Rank 0's value (see `tfmat.launch.values.pack`) on every rank; every rank calls it at the same place.
+        """Rank 0's value (see `tfmat.launch.watchdog.pack`) on every rank; every rank calls it at the same place.
 
         Raises:
           WorkerLostError: a process has gone.

@@ -34,10 +34,9 @@ from tfmat.files import (
     write_json,
     write_text,
 )
+from tfmat.launch.mpirun import AS_ROOT, Host, count_ranks, end_with_parent, mpirun_command
 from tfmat.launch.processes import Processes
-from tfmat.launch.restarts import AS_ROOT, Host, count_ranks, end_with_parent, mpirun_command
-from tfmat.launch.slurm import ENDED, Site, cancel, job_states, submit
-from tfmat.launch.slurm_script import SlurmJob, job_script
+from tfmat.launch.slurm import ENDED, Site, SlurmJob, cancel, job_script, job_states, submit
 from tfmat.scaling.matrix import (
     COLLECTIVES,
     EXCHANGING,
@@ -556,7 +555,7 @@ def local_machine(
     """This machine, or several like it.
 
     Args:
-      session: of `tfmat.launch.provenance.describe_session`.
+      session: of `tfmat.launch.machine.describe_session`.
       sums_with: libraries that sum on this machine.
       matrix: says what a worker gets of it, and may name it.
       hosts: machines over which launches go, each with as many workers; none for this one alone.
@@ -874,7 +873,7 @@ def measure_study(
     Args:
       study: what.
       workdir: of the study; held by this process.
-      session: of `tfmat.launch.provenance.describe_session`.
+      session: of `tfmat.launch.machine.describe_session`.
       run: starts launches, here or as jobs of a cluster.
 
     Returns:

@@ -259,7 +259,7 @@ class AllReduce:
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """One process that measured: `content` is what `tfmat.launch.provenance.describe_session` returns."""
+    """One process that measured: `content` is what `tfmat.launch.machine.describe_session` returns."""
 
     number: int
     content: dict[str, Any]

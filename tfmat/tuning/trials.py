@@ -35,7 +35,7 @@ from tfmat.files import (
     write_json,
     write_text,
 )
-from tfmat.launch.restarts import end_with_parent
+from tfmat.launch.mpirun import end_with_parent
 from tfmat.launch.runtime import standard_error_held_back
 from tfmat.report.run_files import read_metrics
 from tfmat.training.plan import RunPlan

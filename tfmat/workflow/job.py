@@ -129,7 +129,7 @@ def _callbacks(config: Config, plan: RunPlan, backend: "Backend") -> list[Any]:
     """Keras callbacks of this rank. What begins with the training is done once this process is sure to train."""
     from keras.callbacks import EarlyStopping, LambdaCallback, TensorBoard
 
-    from tfmat.launch.provenance import record_session
+    from tfmat.launch.machine import record_session
 
     callbacks: list[Any] = []
     workdir = plan.workdir or "."
@@ -715,8 +715,8 @@ def _check_layout(job: Job) -> None:
 
 
 def _prepare_tensorflow(job: Job, workdir: str) -> None:
+    from tfmat.launch.machine import recorded_onednn
     from tfmat.launch.processes import processors_per_rank
-    from tfmat.launch.provenance import recorded_onednn
     from tfmat.launch.runtime import prepare_tensorflow
 
     processes, on_mesh = job.options.processes, job.backend == "dtensor"

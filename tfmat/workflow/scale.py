@@ -13,9 +13,8 @@ from tfmat.workflow.dataset import curve_settings, make_dataset, named_dataset
 from tfmat.workflow.job import check_training_fits
 
 if TYPE_CHECKING:
-    from tfmat.launch.restarts import Host
-    from tfmat.launch.slurm import Site
-    from tfmat.launch.slurm_script import SlurmJob
+    from tfmat.launch.mpirun import Host
+    from tfmat.launch.slurm import Site, SlurmJob
     from tfmat.scaling.laboratory import Run, Study
     from tfmat.scaling.matrix import Matrix
 
@@ -46,7 +45,7 @@ def scale(
       InputError, Interrupted.
       WorkerLostError: some launches failed; all others are measured, and the report is written.
     """
-    from tfmat.launch.provenance import describe_session
+    from tfmat.launch.machine import describe_session
     from tfmat.scaling.laboratory import check_same_study, measure_study
     from tfmat.scaling.measurements import read_measurements
 
@@ -136,7 +135,7 @@ def _runner(slurm: Any, folder: pathlib.Path) -> "Run":
 
 
 def _first_script(study: "Study", slurm: Any, folder: pathlib.Path) -> str:
-    from tfmat.launch.slurm_script import job_script
+    from tfmat.launch.slurm import job_script
     from tfmat.scaling.laboratory import LAUNCHES, job_of
     from tfmat.scaling.measurements import Measurements
 

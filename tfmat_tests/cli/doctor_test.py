@@ -3,7 +3,7 @@
 import json
 
 from tfmat.cli.machines import doctor
-from tfmat.launch.doctor import Finding
+from tfmat.launch.machine import Finding
 
 FINDINGS = [
     Finding("Keras", "ok", "3.15.1"),
@@ -13,7 +13,7 @@ FINDINGS = [
 
 
 def _run(capsys, monkeypatch, *arguments):
-    monkeypatch.setattr("tfmat.launch.doctor.examine", lambda: FINDINGS)
+    monkeypatch.setattr("tfmat.launch.machine.examine", lambda: FINDINGS)
     flag_values = doctor.define()
     status = doctor.run(flag_values, flag_values(["doctor", *arguments])[1:])
     return status, capsys.readouterr().out

@@ -20,10 +20,13 @@ def no_slurm(tmp_path, monkeypatch):
 
 
 def test_a_dry_run_prints_the_job_and_makes_nothing(no_slurm, capsys):
-    (no_slurm / "site.toml").write_text('account = "mechanics"\nmodules = ["openmpi"]\n')
+    (no_slurm / "site.toml").write_text(
+        'account = "mechanics"\nmodules = ["openmpi"]\noptions = ["--qos=short", "--constraint=zen3"]\n'
+    )
     assert main(
         [*SMOKE, "--dry_run", "--site=site.toml", "--backend=horovod", "--gpus=2", "--time_limit=1:00:00",
-         "--partition=gpu", "--config.seed=3", "--config.law", "voce", "--cpus_per_rank=4", "--exclusive"]
+         "--partition=gpu", "--config.seed=3", "--config.law", "voce", "--cpus_per_rank=4", "--exclusive",
+         "--sbatch=qos=long", "--sbatch", "mail-type=BEGIN,END", "--sbatch=comment=two words", "--sbatch=contiguous"]
     ) == 0  # fmt: skip
     script = capsys.readouterr().out.splitlines()
     expected = f"""#SBATCH --job-name=tfmat-smoke
@@ -40,7 +43,12 @@ def test_a_dry_run_prints_the_job_and_makes_nothing(no_slurm, capsys):
 #SBATCH --exclusive
 #SBATCH --time=1:00:00
 #SBATCH --requeue
-#SBATCH --signal=B:USR1@120"""
+#SBATCH --signal=B:USR1@120
+#SBATCH --qos=long
+#SBATCH --mail-type=BEGIN,END
+#SBATCH --comment="two words"
+#SBATCH --contiguous
+#SBATCH --constraint=zen3"""
     assert [line for line in script if line.startswith("#SBATCH")] == expected.splitlines()
     assert "module load openmpi" in script
     # The same command without what describes the job.
@@ -65,6 +73,12 @@ def test_a_dry_run_prints_the_job_and_makes_nothing(no_slurm, capsys):
         ([*SMOKE, "--backend=horovod", "--ranks=2", "--nodes=3"], "nodes=3 are more than ranks=2"),
         ([*SMOKE, "--time_limit=4h"], "time limit '4h': give minutes"),
         ([*SMOKE, "--site=none.toml"], "site file none.toml: No such file"),
+        ([*SMOKE, "--sbatch=time=90"], "--sbatch=time=90: use --time_limit"),
+        ([*SMOKE, "--sbatch=requeue"], "--sbatch=requeue: tfmat sets requeue itself"),
+        ([*SMOKE, "--sbatch=--qos=a"], "--sbatch=--qos=a: give an option of sbatch"),
+        ([*SMOKE, "--sbatch=qos="], "--sbatch=qos=: give an option of sbatch"),
+        ([*SMOKE, "--sbatch=qos=a", "--sbatch=qos=b"], "--sbatch=qos=b: qos is given twice"),
+        (["train", "--sbatch=qos=a"], "--sbatch describes a SLURM job; add --launcher=slurm"),
         # The config is checked here, not hours later on a node.
         ([*SMOKE, "--config.seeds=1"], "unknown config key 'seeds'"),
         ([*SMOKE, "--config.global_batch_size=9000"], "use a smaller batch or more curves"),

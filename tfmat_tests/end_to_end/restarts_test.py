@@ -57,9 +57,9 @@ exec sh -c "$*"
 SLOW_LOOKS = """#!/bin/sh
 shift 2
 exec {python} -c '
-import tfmat.launch.restarts
+import tfmat.launch.mpirun
 from tfmat.cli.main import console_main
-tfmat.launch.restarts._LOOK = 600.0
+tfmat.launch.mpirun._LOOK = 600.0
 console_main()
 ' "$@"
 """

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from tfmat.launch import doctor
-from tfmat.launch.doctor import HOROVOD_PROBE
+from tfmat.launch import machine
+from tfmat.launch.machine import HOROVOD_PROBE
 from tfmat_tests.mpi import is_running
 from tfmat_tests.processes import forked_python
 
@@ -35,7 +35,7 @@ def bare(tmp_path, monkeypatch):
 def here():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", forked_python())
-        return {finding.part: finding for finding in doctor.examine()}
+        return {finding.part: finding for finding in machine.examine()}
 
 
 def test_this_machine(here):
@@ -55,7 +55,7 @@ def test_this_machine(here):
         )
     ]
     for part in ("TensorFlow", "Keras"):
-        assert here[part] == doctor.Finding(part, "ok", importlib.metadata.version(part.lower()))
+        assert here[part] == machine.Finding(part, "ok", importlib.metadata.version(part.lower()))
     assert here["DTensor"].state == "ok", here["DTensor"]
     assert here["DTensor"].milliseconds > 0
     assert here["processors"].detail.startswith(str(len(os.sched_getaffinity(0))))
@@ -87,13 +87,13 @@ def test_two_ranks_of_mpi4py_add_up(here):
 
 def test_what_is_missing_comes_with_the_line_that_gets_it(bare, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert doctor._examine_mpi().remedy == doctor.GET_MPI
-    assert doctor._examine_slurm().remedy == doctor.GET_SLURM
-    assert doctor._examine_calculix().remedy == doctor.GET_CALCULIX
-    assert doctor._examine_ranks("Horovod", HOROVOD_PROBE, doctor.SETUP_HOROVOD) == doctor.Finding(
-        "Horovod", "missing", "not installed", "./tools/setup horovod"
-    )
-    assert {finding.remedy for finding in doctor._examine_tensorflow()} == {"./tools/setup"}
+    assert machine._examine_mpi().remedy == machine.GET_MPI
+    assert machine._examine_slurm().remedy == machine.GET_SLURM
+    assert machine._examine_calculix().remedy == machine.GET_CALCULIX
+    assert machine._examine_ranks(
+        "Horovod", HOROVOD_PROBE, machine.SETUP_HOROVOD
+    ) == machine.Finding("Horovod", "missing", "not installed", "./tools/setup horovod")
+    assert {finding.remedy for finding in machine._examine_tensorflow()} == {"./tools/setup"}
 
 
 def test_broken_horovod_is_told_with_its_own_complaint(bare, monkeypatch):
@@ -106,17 +106,17 @@ def test_broken_horovod_is_told_with_its_own_complaint(bare, monkeypatch):
         "echo 'ImportError: mpi_lib.so: undefined symbol: _ZN10tensorflow' >&2\n"
         "echo '-----' >&2; echo 'mpirun: one process ended' >&2; exit 1",
     )
-    found = doctor._examine_ranks("Horovod", HOROVOD_PROBE, doctor.SETUP_HOROVOD)
-    assert (found.state, found.remedy) == ("failed", doctor.SETUP_HOROVOD)
+    found = machine._examine_ranks("Horovod", HOROVOD_PROBE, machine.SETUP_HOROVOD)
+    assert (found.state, found.remedy) == ("failed", machine.SETUP_HOROVOD)
     assert found.detail == "ImportError: mpi_lib.so: undefined symbol: _ZN10tensorflow"
-    assert doctor._examine_mpi().detail == f"Open MPI 4.1.4, {bare}/mpirun"
+    assert machine._examine_mpi().detail == f"Open MPI 4.1.4, {bare}/mpirun"
 
 
 def test_ranks_that_do_not_see_each_other_are_told(bare, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     answer = '{"version": "0.28.1", "built": ["Gloo"], "size": 1, "right": true, "milliseconds": 1}'
     command(bare, "mpirun", f"echo '{answer}'; echo '{answer}'")
-    found = doctor._examine_ranks("Horovod", HOROVOD_PROBE, doctor.SETUP_HOROVOD)
+    found = machine._examine_ranks("Horovod", HOROVOD_PROBE, machine.SETUP_HOROVOD)
     assert found.state == "failed"
     assert "with Gloo: two ranks of mpirun do not see each other" in found.detail
 
@@ -125,7 +125,7 @@ def test_mpich_is_recognised(bare):
     # From `mpiexec --version` of MPICH 4.0.2.
     text = "HYDRA build details:\n    Version:                                 4.0.2\n    Release Date: 2022"
     command(bare, "mpirun", f"echo '{text}'")
-    assert doctor._examine_mpi().detail.startswith("HYDRA 4.0.2, ")
+    assert machine._examine_mpi().detail.startswith("HYDRA 4.0.2, ")
 
 
 def test_slurm_is_asked_and_not_waited_for(bare, monkeypatch):
@@ -134,25 +134,25 @@ def test_slurm_is_asked_and_not_waited_for(bare, monkeypatch):
         "sinfo",
         'if [ "$1" = --version ]; then echo "slurm-wlm 22.05.8"; else echo "2 idle"; echo "1 down"; fi',
     )
-    assert doctor._examine_slurm() == doctor.Finding(
+    assert machine._examine_slurm() == machine.Finding(
         "SLURM", "ok", "22.05.8; nodes: 2 idle, 1 down"
     )
-    monkeypatch.setattr(doctor, "SLURM_PATIENCE", 0.3)
+    monkeypatch.setattr(machine, "SLURM_PATIENCE", 0.3)
     command(
         bare,
         "sinfo",
         'if [ "$1" = --version ]; then echo "slurm-wlm 22.05.8"; else /bin/sleep 60; fi',
     )
-    found = doctor._examine_slurm()
+    found = machine._examine_slurm()
     assert found.state == "failed"
     assert "no controller answers (no answer within" in found.detail
 
 
 def test_calculix_says_its_version(bare):
     command(bare, "ccx", "echo; echo 'This is Version 2.20'; exit 201")
-    assert doctor._examine_calculix() == doctor.Finding("CalculiX", "ok", f"2.20, {bare}/ccx")
+    assert machine._examine_calculix() == machine.Finding("CalculiX", "ok", f"2.20, {bare}/ccx")
     command(bare, "ccx", "echo broken >&2; exit 3")
-    assert doctor._examine_calculix().state == "failed"
+    assert machine._examine_calculix().state == "failed"
 
 
 def test_a_probe_that_hangs_is_killed_with_its_children():
@@ -161,7 +161,7 @@ def test_a_probe_that_hangs_is_killed_with_its_children():
         "print(child.pid, flush=True); time.sleep(600)"
     )
     # Python itself may take seconds to start on a busy machine.
-    said, complaint = doctor._output([sys.executable, "-c", program], 5.0)
+    said, complaint = machine._output([sys.executable, "-c", program], 5.0)
     assert complaint == "no answer within 5 s"
     deadline = time.monotonic() + 60
     while is_running(said):

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.launch.restarts import (
+from tfmat.launch.mpirun import (
     Host,
     agent_command,
     count_ranks,
@@ -99,15 +99,15 @@ def test_a_host_that_never_answers_leaves_no_process(tmp_path, monkeypatch):
     agent.write_text(f"#!/bin/sh\nsleep 1000 & echo $! > {tmp_path}/pid\nwait\n")
     agent.chmod(0o755)
     monkeypatch.setenv("OMPI_MCA_plm_rsh_agent", str(agent))
-    monkeypatch.setattr("tfmat.launch.restarts.PATIENCE", 1.0)
+    monkeypatch.setattr("tfmat.launch.mpirun.PATIENCE", 1.0)
     assert missing_hosts((Host("silent"),)) == {Host("silent"): "no answer within 1 s"}
     assert not is_running((tmp_path / "pid").read_text().strip())
 
 
 _SUPERVISOR = """
 import pathlib, sys, time
-from tfmat.launch.restarts import parse_hosts
-from tfmat.launch.restarts import Launch
+from tfmat.launch.mpirun import parse_hosts
+from tfmat.launch.mpirun import Launch
 launch = Launch(parse_hosts("localhost:2"), ["sh", sys.argv[1]])
 pathlib.Path(sys.argv[2]).write_text(str(launch._process.pid))
 time.sleep(600)

@@ -3,7 +3,7 @@
 import json
 import pathlib
 
-from tfmat.launch.restarts import FILE, History
+from tfmat.launch.mpirun import FILE, History
 
 
 def test_the_line_and_the_file_say_the_same_ratio(tmp_path: pathlib.Path) -> None:

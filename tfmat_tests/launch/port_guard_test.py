@@ -9,7 +9,8 @@ import time
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.launch.port_guard import Neighbour, PortGuard, ports_setting
+from tfmat.launch.port_guard import Neighbour, PortGuard
+from tfmat.launch.runtime import ports_setting
 
 # A connection that the filter lets in comes through with its second packet, a second later, or on a busy machine with a
 # later one; one that it does not, never.

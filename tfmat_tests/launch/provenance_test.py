@@ -12,12 +12,7 @@ import numpy as np
 import pytest
 
 from tfmat.files import read_json, write_json
-from tfmat.launch.provenance import (
-    describe_session,
-    git_state,
-    record_session,
-    recorded_onednn,
-)
+from tfmat.launch.machine import describe_session, git_state, record_session, recorded_onednn
 from tfmat.launch.runtime import uses_onednn
 
 
@@ -89,7 +84,7 @@ def test_every_start_is_added(tmp_path: pathlib.Path) -> None:
 
 def test_nothing_heavy_is_loaded_for_it() -> None:
     program = (
-        "import sys\nfrom tfmat.launch.provenance import describe_session\ndescribe_session()\n"
+        "import sys\nfrom tfmat.launch.machine import describe_session\ndescribe_session()\n"
         "assert not {'tensorflow', 'keras', 'numpy', 'matplotlib'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

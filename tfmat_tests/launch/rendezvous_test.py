@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tfmat.errors import InputError, WorkerLostError
-from tfmat.launch.ending import SECONDS, seconds_setting, start_timer
 from tfmat.launch.processes import Processes
-from tfmat.launch.watchdog import ByNote, Star, meet
+from tfmat.launch.runtime import SECONDS, seconds_setting
+from tfmat.launch.watchdog import ByNote, Star, meet, start_timer
 
 SIZE = 3
 

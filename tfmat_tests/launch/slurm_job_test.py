@@ -7,8 +7,7 @@ import subprocess
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.launch.slurm import Site, job_states, submit
-from tfmat.launch.slurm_script import SlurmJob, job_script, limit_seconds
+from tfmat.launch.slurm import Site, SlurmJob, job_script, job_states, limit_seconds, submit
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 TRAIN = ("/venv/bin/python", "-P", "-m", "tfmat", "train", "--config=my configs/a.py")

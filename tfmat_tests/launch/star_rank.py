@@ -18,9 +18,9 @@ from typing import Any
 
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
-from tfmat.launch.ending import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting, start_timer
 from tfmat.launch.processes import Processes
-from tfmat.launch.watchdog import ByBroadcast, Star, meet
+from tfmat.launch.runtime import START_TIMEOUT, WORKER_TIMEOUT, seconds_setting
+from tfmat.launch.watchdog import ByBroadcast, Star, meet, start_timer
 
 SLOW = 2.6  # seconds; the tests set a timeout of 2
 

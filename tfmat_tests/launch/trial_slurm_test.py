@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.launch.slurm import Site, job_states, submit, with_size_of_nodes
-from tfmat.launch.slurm_script import SlurmJob
+from tfmat.launch.slurm import Site, SlurmJob, job_states, submit, with_size_of_nodes
 from tfmat_tests.mpi import need_mpirun
 from tfmat_tests.slurm import PROJECT, wait_for
 

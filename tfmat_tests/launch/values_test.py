@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tfmat.launch.values import pack, unpack
+from tfmat.launch.watchdog import pack, unpack
 
 
 class Named(NamedTuple):

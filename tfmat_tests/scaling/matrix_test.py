@@ -7,7 +7,7 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat.errors import InputError
-from tfmat.launch.restarts import parse_hosts
+from tfmat.launch.mpirun import parse_hosts
 from tfmat.scaling.laboratory import TRAINING_ROUNDS_FROM, Task, Variant, expand, unavailable
 from tfmat.scaling.matrix import AllReduces, Matrix, Runs, load_matrix, worker_counts
 from tfmat.scaling.measurements import AllReduce, Measurements, Repetition

@@ -9,8 +9,7 @@ import pytest
 
 from tfmat.config import default_config
 from tfmat.errors import InputError
-from tfmat.launch.slurm import Site
-from tfmat.launch.slurm_script import SlurmJob, job_script
+from tfmat.launch.slurm import Site, SlurmJob, job_script
 from tfmat.scaling.laboratory import Launch, Study, Variant, job_of, slurm_machine
 from tfmat.scaling.matrix import Matrix, Runs
 from tfmat.scaling.measurements import Measurements, Model, read_measurements

@@ -1,4 +1,4 @@
-"""Runs under mpirun that start again when a host is lost."""
+"""Runs under mpirun: hosts, starts, and starts again where a host is lost."""
 
 import concurrent.futures
 import contextlib
@@ -25,8 +25,8 @@ import psutil
 from tfmat.console import clock_text
 from tfmat.errors import DivergedError, InputError, Interrupted, WorkerLostError
 from tfmat.files import check_json, is_locked, make_folder, read_json, write_json
-from tfmat.launch.ending import WORKER_TIMEOUT, write_line
-from tfmat.launch.watchdog import AGAIN, name_ranks
+from tfmat.launch.runtime import WORKER_TIMEOUT
+from tfmat.launch.watchdog import AGAIN, name_ranks, write_line
 
 # --------------------------------------------------------------------------------------------------
 # Processes that this one started, and theirs: none of them outlives it.
