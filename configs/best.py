@@ -16,7 +16,7 @@ def get_config() -> Config:
     config.train_for = "40epochs"
     config.optimizer.learning_rate = 1.5e-3
     config.optimizer.warmup = "1000steps"
-    # The Bayes risk of log a is 24 times that of G0: unweighted, G0 is what training neglects.
+    # The Bayes risk of log a is 24 times the one of G0: unweighted, training would neglect G0.
     with config.ignore_type():
         config.loss_weights = (8.0, 1.0)
     return config

@@ -18,7 +18,7 @@ def get_config() -> Config:
     config.data.num_test = 4_000
     config.global_batch_size = 1000
     config.train_for = "80epochs"
-    # Of the order of one over the Bayes risks: what records tell sharply counts as much as what they hardly tell.
+    # About one over the Bayes risks, so that a parameter which records tell sharply counts no more than the others.
     config.loss_weights = (300.0, 60.0, 4.0, 3.0, 4.0, 4.0, 4.0, 3.0)
     config.optimizer.learning_rate = 4e-3
     config.optimizer.warmup = "300steps"

@@ -3,8 +3,8 @@
     tfmat train --config=configs/large_batch.py
     mpirun -np 4 tfmat train --config=configs/large_batch.py --config.global_batch_size=300 --config.train_for=2epochs
 
-The first was the fastest on two CPU cores, which gain little from larger batches; the learning rate follows the batch.
-docs/large_batch.md has the comparison, configs/baseline.py the study's own recipe.
+The first was the fastest on two CPU cores, which gain little from larger batches. The learning rate follows the batch.
+docs/benchmark.md has the comparison, configs/baseline.py the study's own recipe.
 """
 
 from tfmat.config import Config, default_config

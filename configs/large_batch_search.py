@@ -4,8 +4,7 @@
         tfmat tune --config=configs/large_batch_search.py --config.global_batch_size=$batch --workdir=runs/batch_$batch
     done
 
-docs/large_batch.md says how what it found was timed against the study's own recipe, and what came of it. The start of
-all trials can be trained as it is:
+docs/benchmark.md has recipes that were timed against the study's own. The start of all trials can be trained by itself:
 
     tfmat train --config=configs/large_batch_search.py
 """
@@ -15,7 +14,7 @@ from tfmat.tuning import Choice, Float, Search
 
 
 def get_config() -> Config:
-    """A million curves for an epoch, a cosine to 0 after a short warm-up; rates are those of batch 75."""
+    """A million curves for an epoch, a cosine to 0 after a short warm-up; rates are for batch 75."""
     config = default_config()
     config.data.num_curves = 1_000_000
     config.global_batch_size = 75

@@ -6,8 +6,8 @@
 Each record is fitted once before the first step: a curve takes half a millisecond to a millisecond of a processor, a
 cyclic test of 400 points some ten. A few steps then bring the network near to the exact posterior. Fewer than some ten
 thousand records are learnt by heart without --config.model.dropout=0.2, with which --config.train_for=50epochs pays.
-Of 40,000 to 150,000 cyclic tests of known noise 0.05 and 40 epochs did well, of those with misfit 0.1. With 150,000 a
-larger flow knows more: --config.model.couplings=10 --config.model.coupling_units=64, two layers of 256 units.
+For 40,000 to 150,000 cyclic tests of known noise 0.05 and 40 epochs did well, with misfit 0.1. For 150,000 a larger
+flow knows more: --config.model.couplings=10 --config.model.coupling_units=64, two layers of 256 units.
 """
 
 from tfmat.config import Config, default_config

@@ -3,7 +3,7 @@
 tfmat train --config=configs/pretrained.py
 
 tools/make_pretrained [LAW ...] does it for each law, with configs/pretrained_metal.py for metals, evaluates, and puts
-the network in its place; tfmat/pretrained/LAW/README.md has what was measured.
+the network in its place. tfmat/pretrained/LAW/README.md has its accuracy.
 """
 
 from tfmat.config import Config, default_config

@@ -2,10 +2,9 @@
 
     tfmat train --config=configs/pretrained_metal.py
 
-given a metal's law (--law=voce); tools/make_pretrained does it for each. The sizes are those of 16 tension tests of
-304L and 6061-T6: noise of 0.03 to 0.5 % of the largest stress, 30 to 300 recorded points of which 3 to 100 are elastic,
-a zero that is up to 10 MPa off, a knee that begins at half the yield stress, and 0.3 to 2 % between the curve and the
-law's best fit.
+given a metal's law (--law=voce); tools/make_pretrained does it for each. The sizes come from 16 tension tests of 304L
+and 6061-T6. Their noise is 0.03 to 0.5 % of the largest stress, 3 to 100 of their 30 to 300 points are elastic, and
+their zero is up to 10 MPa off. The knee begins at half the yield stress, and the law's best fit is 0.3 to 2 % away.
 """
 
 from tfmat.config import Config, default_config

@@ -3,8 +3,8 @@
     tfmat train --config=configs/rubber.py
     tfmat train --config=configs/rubber.py --law=yeoh
 
-Each test but one, drawn at random, is missing in 35 % of the records, so that the network answers whatever tests there
-are, and says how much wider its intervals are then.
+Each test but one, drawn at random, is missing in 35 % of the records. So the network answers whatever tests there are,
+and says how much wider its intervals are then.
 """
 
 from tfmat.config import Config, default_config

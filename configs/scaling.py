@@ -32,8 +32,7 @@ def get_scaling() -> Matrix:
         dataset_size=60_000,
         models={"large": {"conv_filters": (32, 48), "hidden_units": (500,)}},
         runs=[
-            # One worker without any parallel library; several that have nothing to do with each other;
-            # several that have.
+            # One worker without any parallel library, several independent ones, and several that exchange gradients.
             Runs("single", batch_a_worker=sweep),
             Runs("single", workers=workers, batch_a_worker=(75, 750)),
             Runs("horovod", workers=workers, batch_a_worker=sweep, global_batch_size=750),

@@ -4,7 +4,7 @@
     tfmat tune --status --workdir=runs/tune
     tfmat train --config=runs/tune/best.py
 
-What all trials start from can be trained as it is: the quickstart at batch 750, not tuned.
+The start of all trials can be trained by itself: the quickstart at batch 750, not tuned.
 
     tfmat train --config=configs/tune.py
 
@@ -16,7 +16,7 @@ from tfmat.tuning import Choice, Float, Search
 
 
 def get_config() -> Config:
-    """What every trial starts from: the quickstart's problem, batch 750, two epochs."""
+    """The start of every trial: the quickstart's problem, batch 750, two epochs."""
     config = default_config()
     config.data.num_curves = 600_000
     config.global_batch_size = 750

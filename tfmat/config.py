@@ -72,7 +72,7 @@ ONE_EPOCH, NO_STEPS = Duration(1, "epochs"), Duration(0, "steps")
 
 
 def parse_growth(text: str) -> Growth:
-    """`4epochs:2,6epochs:4` -> ((4, 2), (6, 4)): from which epoch on the batch is how many times the first one.
+    """`4epochs:2,6epochs:4` as pairs of an epoch and how many times the first batch it and later ones have.
 
     Raises:
       InputError: where it is of another form, or the epochs do not rise.
@@ -125,7 +125,7 @@ class EpochPlan:
             )
 
     def factor(self, epoch: int) -> int:
-        """How many times the first batch that of `epoch` (from 0) is."""
+        """The batch of `epoch` (from 0) over the first batch."""
         return next((factor for first, factor in reversed(self.growth) if epoch >= first), 1)
 
     def batch_size(self, epoch: int) -> int:
@@ -190,7 +190,7 @@ class EpochPlan:
 
 @dataclasses.dataclass(frozen=True)
 class RunSteps:
-    """What a schedule of the learning rate must know of a run.
+    """The lengths of a run that a schedule of the learning rate needs.
 
     Attributes:
       total: steps of the whole run.
@@ -507,7 +507,7 @@ def default_config() -> Config:
 
 
 def find_config_file(name: str) -> pathlib.Path:
-    """`configs/x.py` as given, or the one of that name shipped with tfmat (also `x` alone)."""
+    """`configs/x.py` as given, or the shipped config of that name (also `x` alone)."""
     path = pathlib.Path(name)
     if path.is_file():
         return path
@@ -670,7 +670,7 @@ def describe_options() -> list[Option]:
 
 
 def call_config_function(path: pathlib.Path, name: str, kind: type[Kind], wanted: str) -> Kind:
-    """What the function `name` of a config file returns; InputError where there is none, or it fails.
+    """The answer of the function `name` of a config file; InputError where there is none, or it fails.
 
     Compiled here: an import would leave a `__pycache__` beside the file.
 

@@ -177,14 +177,14 @@ def readme(network: str, flags: list[str], workdir: pathlib.Path) -> str:
     # Where data sets lie changes no number.
     given = [flag for flag in flags if not flag.startswith("--data_dir")]
     kind = "records" if curves.get("tests") else "curves"
-    data = (
-        f"{count:,} simulated {kind} (seed {seed}), three quarters of them for "
-        f"training; {ranges}; {_loading(curves)}; {curves['num_points']} points; {'; '.join(_observation(curves))}{cut}"
-    )
-    training = (
-        f"{config['train_for']} at batch {config['global_batch_size']}, {steps:,} steps; {versions}; "
-        f"{datetime.datetime.now(datetime.UTC).date()}"
-    )
+    rows = {
+        "data": f"{count:,} simulated {kind} (seed {seed}), three quarters of them for training",
+        "ranges": ranges,
+        "tests": f"{_loading(curves)}; {curves['num_points']} points",
+        "observation": f"{'; '.join(_observation(curves))}{cut}",
+        "training": f"{config['train_for']} at batch {config['global_batch_size']}, {steps:,} steps; {versions}; "
+        f"{datetime.datetime.now(datetime.UTC).date()}",
+    }
     law, posterior = network.removesuffix(_KIND), network.endswith(_KIND)
     asked = " and samples of the posterior are asked for" if posterior else ""
     lines = [
@@ -194,8 +194,9 @@ def readme(network: str, flags: list[str], workdir: pathlib.Path) -> str:
         "",
         f"    {' '.join(['tools/make_pretrained', network, *given])}",
         "",
-        f"* Data: {data}.",
-        f"* Training: {training}.",
+        "| | |",
+        "|---|---|",
+        *(f"| {name} | {text} |" for name, text in rows.items()),
         "",
         *_accuracy(evaluation),
     ]

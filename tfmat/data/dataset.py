@@ -44,7 +44,7 @@ from tfmat.records.settings import CurveSettings
 from tfmat.records.simulation import SIMULATION_VERSION, RecordForm, Simulator
 
 # --------------------------------------------------------------------------------------------------
-# What a packed data set says about itself: `manifest.json`.
+# The description of a packed data set: `manifest.json`.
 
 
 FORMAT = 1
@@ -64,7 +64,7 @@ class _Source(TypedDict):
 
 
 class _Content(TypedDict):
-    """What is read of a manifest."""
+    """The keys of a manifest that are read."""
 
     num_curves: int
     num_train: int
@@ -246,7 +246,7 @@ def parameters_of(manifest: Mapping[str, Any]) -> tuple[Parameter, ...]:
 
 
 def settings_of(folder: pathlib.Path, content: dict[str, Any]) -> CurveSettings:
-    """What the curves of a data set were simulated with, from its manifest; InputError where they are damaged."""
+    """The settings of a data set's curves, from its manifest; InputError where they are damaged."""
     kinds = {field.name: field.type for field in dataclasses.fields(CurveSettings)}
     for name, kind in kinds.items():
         if name in content:
@@ -362,9 +362,9 @@ def _read_full(file: Any, buffer: memoryview) -> int:
 def map_shards(paths: Sequence[str | os.PathLike], bytes_per_shard: int) -> NDArray[np.float32]:
     """Maps several files of float32 one after the other into one contiguous array.
 
-    The pages are shared with every other process that maps the same files. The array is writable only because
-    NumPy's DLPack export, which hands it to TensorFlow without a copy, asks for that: what is written to it stays in
-    this process and never reaches the files. The files must not shrink while the array lives.
+    The pages are shared with every other process that maps the same files. The array is writable only because NumPy's
+    DLPack export, which hands it to TensorFlow without a copy, asks for that. Writes stay in this process and never
+    reach the files. The files must not shrink while the array lives.
 
     Args:
       paths: the shards in order.
@@ -472,7 +472,7 @@ def _map_error(what: str) -> InputError:
 
 
 # --------------------------------------------------------------------------------------------------
-# What takes long to compute and depends on records alone, kept in the folder of their data set for the next run.
+# Results that take long and depend on records alone, kept in the folder of their data set for the next run.
 
 
 # Rooms whose code makes the numbers: where one of their files changes, what was kept is made anew.
@@ -549,7 +549,7 @@ def _code() -> str:
 State = Literal["complete", "unfinished", "damaged", "unreadable"]
 
 _SHARD = rf"shard-\d{{5,}}-of-\d{{5,}}\.({'|'.join(ARRAYS)})"
-# What tfmat writes into the folder of a data set, finished or not.
+# Files that tfmat writes into the folder of a data set, finished or not.
 _WHOLE = f"{re.escape(MANIFEST)}|{re.escape(BAYES_RISK)}|{_SHARD}|{NAME}"
 _OWN = re.compile(rf"\.lock|{_WHOLE}|\.({_WHOLE})\..*\.tmp")
 
@@ -658,7 +658,7 @@ def _state(folder: pathlib.Path) -> State:
 
 
 # --------------------------------------------------------------------------------------------------
-# What this process may use: memory, and the refusal of what cannot fit into it; processors.
+# Limits of this process: memory, with the refusal of data that cannot fit into it, and processors.
 
 
 _CGROUPS = pathlib.Path("/sys/fs/cgroup")
@@ -1025,7 +1025,7 @@ class PackedDataset:
 
     @property
     def form(self) -> RecordForm:
-        """What the points and channels of `features` are."""
+        """The meaning of the points and channels of `features`."""
         return RecordForm.of(self.settings) if self.settings else RecordForm(self.features.shape[1])
 
     @classmethod

@@ -35,7 +35,7 @@ from tfmat.records.settings import CurveSettings
 from tfmat.records.simulation import NoisyCopies, features_of
 
 # --------------------------------------------------------------------------------------------------
-# What is refused of a user's own labelled curves, each in one line that names the file and the first place.
+# Refusals of a user's own labelled curves, each in one line that names the file and the first place.
 
 
 MIN_CURVES = 10
@@ -341,7 +341,7 @@ def _padded(values: Array, lengths: NDArray[np.int64]) -> Array:
 
 
 # --------------------------------------------------------------------------------------------------
-# A user's own labelled curves as those of a law: names, units and scales must agree.
+# A user's own labelled curves as curves of a law: names, units and scales must agree.
 
 
 def as_of_law(
@@ -440,9 +440,9 @@ def import_dataset(
 ) -> PackedDataset:
     """Packs the labelled curves of `source` (`read_labelled` says in which form) into a folder of `data_dir`.
 
-    The curves are shuffled, since such files are often sorted. Then the last tenth, at most 10,000, are test curves
-    and the others train (75 %) and validate (25 %), unless the file says which do what. A curve of 200 points is kept
-    as it is, NaN at its end becoming padding; any other is resampled to 200 even points over its own strains.
+    The curves are shuffled, since such files are often sorted. Then the last tenth, at most 10,000, are test curves and
+    the others train (75 %) and validate (25 %), unless the file says which do what. A curve of 200 points keeps its
+    points, and NaN at its end becomes padding; any other is resampled to 200 even points over its own strains.
 
     Curves without noise may be copied, each copy with what a laboratory adds: all copies of a curve are in the same
     part, and a test curve has one.
@@ -592,7 +592,7 @@ def _import(
 def _rows_of(
     curves: LabelledCurves, copies: int, seed: int
 ) -> tuple[NDArray[np.int64], tuple[int, int, int]]:
-    """Which curve each row is, and how many rows train, validate and test, in this order."""
+    """The curve of each row, and how many rows train, validate and test, in this order."""
     count = len(curves.values)
     order = ExampleOrder(count, seed, shard_size=count, window=count)
     shuffled = np.asarray(order.indices(0, 0, count))

@@ -38,7 +38,7 @@ def _key(*words: int) -> int:
 
 
 class ExampleOrder:
-    """Which example stands at which position of an epoch.
+    """The example at each position of an epoch.
 
     The shards are shuffled and laid one after the other; then every window of `window` positions is shuffled within
     itself. A reader of the stream therefore needs only a few shards at a time, and a reader in memory sees the same

@@ -5,8 +5,8 @@
 
     train = tfds.load("stress_strain/hahn_tsai", split="train")
 
-The curves are those of `tfmat generate` with the same settings, seed and counts, curve by curve. A number of curves
-or settings of one's own are a config of one's own:
+The curves are the same as from `tfmat generate` with the same settings, seed and counts, curve by curve. A number of
+curves or settings of one's own are a config of one's own:
 
     config = tfmat.data.stress_strain.StressStrainConfig(law="voce", num_curves=100_000, seed=1)
     train = tfds.load("stress_strain", split="train", builder_kwargs={"config": config})

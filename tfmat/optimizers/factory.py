@@ -17,7 +17,7 @@ from tfmat.optimizers.schedules import (
 
 
 def batch_scale(optimizer_config: Config, global_batch_size: int) -> float:
-    """What `optimizer.scaling` multiplies the learning rate by: 1, B / B0 (Goyal 2017) or its square root."""
+    """The factor of the learning rate by `optimizer.scaling`: 1, B / B0 (Goyal 2017) or its square root."""
     ratio = global_batch_size / optimizer_config.reference_batch_size
     return {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[optimizer_config.scaling]
 

@@ -241,8 +241,7 @@ def copy_of(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer
 
 
 # --------------------------------------------------------------------------------------------------
-# What optimizers share that look at the norm of whole tensors, layer by layer: exclusions, decay, and who sums a
-# norm.
+# Shared by optimizers that look at the norm of whole tensors, layer by layer: exclusions, decay, and who sums a norm.
 #
 # Norms are of the whole tensor: of all its parts where a mesh or processes divide it. Everything new is computed
 # before anything is assigned, so that a step is a function (see `make_functional`).
@@ -501,8 +500,8 @@ class NovoGrad(_MomentsOptimizer):
 
         v ← |g|² at the first step, else β2 v + (1 − β2) |g|²;   m ← β1 m + (g / (√v + ε) + d w);   w ← w − λ m
 
-    Each gradient is divided by its layer's norm, that of a bias too: this is the algorithm. Excluded variables have
-    no decay d.
+    Each gradient is divided by its layer's norm, a bias's too: this is the algorithm. Excluded variables have no decay
+    d.
 
     Args:
       learning_rate: λ.

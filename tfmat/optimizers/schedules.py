@@ -1,7 +1,7 @@
 """Learning rates as pure functions of the global step: nothing to save, nothing that a resume can lose.
 
-Every schedule begins with the same gradual warm-up (Goyal et al. 2017, arXiv:1706.02677, 2.2): at step s < W the rate
-is that of the schedule times `warmup_start + (1 - warmup_start) (s + 1) / W`.
+Every schedule begins with the same gradual warm-up (Goyal et al. 2017, arXiv:1706.02677, 2.2): at step s < W the
+schedule's rate is multiplied by `warmup_start + (1 - warmup_start) (s + 1) / W`.
 
 Keras's own schedules give other rates. CosineDecay's warm-up is one step behind, so that the first step moves nothing;
 PiecewiseConstantDecay has no warm-up and falls one step later.
@@ -28,7 +28,7 @@ def warmup_done(position: Any, length: float, minimum: Callable[[float, Any], An
 
 
 class _Warmup(Schedule):
-    """What the schedules share; a subclass says the factor of the peak at a step.
+    """The base of all schedules; a subclass says the factor of the peak at a step.
 
     Args:
       learning_rate: the peak.
