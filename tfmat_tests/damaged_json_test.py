@@ -12,7 +12,7 @@ import pytest
 from tfmat.data.dataset import PackedDataset, generate_dataset
 from tfmat.errors import InputError
 from tfmat.files import check_json, parse_json, read_json
-from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import CurveSettings
 from tfmat.report.pages import judge, training_page
 from tfmat.report.run_files import read_run
 from tfmat.scaling.measurements import (

@@ -17,7 +17,7 @@ from tfmat.cli.main import COMMANDS, main
 from tfmat.config import OPTIONS
 from tfmat.materials import LAWS, find_law
 from tfmat.records.files import find_records, load_records
-from tfmat.records.resampling import CurveTarget
+from tfmat.records.record import CurveTarget
 from tfmat_tests.imports_test import LAYERS, LEAVES
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]

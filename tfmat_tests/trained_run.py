@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tfmat.data.dataset import PackedDataset, generate_dataset
-from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import CurveSettings
 
 if TYPE_CHECKING:
     import keras

@@ -16,7 +16,7 @@ from tfmat.cli.main import main
 from tfmat.config import apply_override, default_config
 from tfmat.data.dataset import PackedDataset, dataset_folder, generate_dataset
 from tfmat.errors import InputError
-from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import CurveSettings
 from tfmat.workflow import calibrate_run, curve_settings, main_job, make_dataset, sidecar
 
 

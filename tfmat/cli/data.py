@@ -40,7 +40,7 @@ from tfmat.files import is_locked, read_json
 
 if TYPE_CHECKING:
     from tfmat.data.dataset import PackedDataset, StoredDataset
-    from tfmat.records.settings import CurveSettings
+    from tfmat.records.simulation import CurveSettings
     from tfmat.report.figures import TestPanel
     from tfmat.specimens.campaign import Campaign
     from tfmat.specimens.runs import Outcome, Share
@@ -313,8 +313,7 @@ def _draw_records(spec: str, path: str) -> None:
     """Writes a picture of records of the law that `spec` names, as networks learn them; a panel for each test."""
     import numpy as np
 
-    from tfmat.records.settings import CurveSettings
-    from tfmat.records.simulation import Simulator
+    from tfmat.records.simulation import CurveSettings, Simulator
     from tfmat.report.figures import save_figure, tests_figure
 
     simulator = Simulator(CurveSettings(law=spec), seed=0)
@@ -568,7 +567,7 @@ def _refuse_flags_but(taken: tuple[str, ...], flag_values: FlagValues, why: str)
 
 
 def _settings(flag_values: FlagValues, fixed: dict[str, str]) -> "CurveSettings":
-    from tfmat.records.settings import CurveSettings
+    from tfmat.records.simulation import CurveSettings
 
     strength, cut_off = None, flag_values.strength_mpa != "none"
     if flag_values.strength_mpa is not None and cut_off:

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from tfmat.identification.answers import Identification
     from tfmat.identification.networks import Sidecar
     from tfmat.records.files import RecordFiles
-    from tfmat.records.record import MeasuredRecord
-    from tfmat.records.resampling import CurveTarget
+    from tfmat.records.record import CurveTarget, MeasuredRecord
     from tfmat.specimens.description import Description
 
 # --------------------------------------------------------------------------------------------------
@@ -281,8 +280,8 @@ def read_records(
     """The records whose files are all good, and how many files were bad; those are named on standard error."""
     from tfmat.console import progress_bar
     from tfmat.records.cleaning import CleaningOptions
-    from tfmat.records.columns import ReadingOptions
     from tfmat.records.files import load_records
+    from tfmat.records.reading import ReadingOptions
 
     options = ReadingOptions(**_flags_of(ReadingOptions, flag_values))
     cleaning = CleaningOptions(**_flags_of(CleaningOptions, flag_values))

@@ -40,8 +40,7 @@ from tfmat.files import (
     write_json,
 )
 from tfmat.materials.law import Parameter
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import SIMULATION_VERSION, RecordForm, Simulator
+from tfmat.records.simulation import SIMULATION_VERSION, CurveSettings, RecordForm, Simulator
 
 # --------------------------------------------------------------------------------------------------
 # The description of a packed data set: `manifest.json`.

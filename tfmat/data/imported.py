@@ -31,8 +31,7 @@ from tfmat.errors import InputError
 from tfmat.materials.law import Law, Parameter
 from tfmat.materials.registry import law_class
 from tfmat.records.laboratory import Laboratory
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import NoisyCopies, features_of
+from tfmat.records.simulation import CurveSettings, NoisyCopies, features_of
 
 # --------------------------------------------------------------------------------------------------
 # Refusals of a user's own labelled curves, each in one line that names the file and the first place.

@@ -24,8 +24,7 @@ import tensorflow_datasets as tfds
 from tfmat.data.dataset import curve_numbers, dataset_folder
 from tfmat.errors import InputError
 from tfmat.materials.registry import MONOTONIC_LAWS
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import BLOCK, Simulator
+from tfmat.records.simulation import BLOCK, CurveSettings, Simulator
 
 NUM_CURVES = 20_000
 NUM_TEST = 2_000

@@ -38,10 +38,15 @@ from tfmat.identification.predictions import (
 from tfmat.identification.side_by_side import all_in_processes
 from tfmat.materials.cards import card_text, check_card
 from tfmat.materials.law import Array, Law
-from tfmat.records.cleaning import Caveat, MeasuredCurve, reasons_not_to_use
-from tfmat.records.record import MeasuredRecord, MeasuredTest
-from tfmat.records.resampling import resample
-from tfmat.records.settings import CurveSettings
+from tfmat.records.record import (
+    Caveat,
+    MeasuredCurve,
+    MeasuredRecord,
+    MeasuredTest,
+    reasons_not_to_use,
+    resample,
+)
+from tfmat.records.simulation import CurveSettings
 from tfmat.records.tensile import Property, TensileProperties
 
 if TYPE_CHECKING:

@@ -26,13 +26,10 @@ from tfmat.identification.networks import (
 )
 from tfmat.identification.next_test import check_next_test
 from tfmat.materials.law import Array, Law
-from tfmat.records.cleaning import CleaningOptions
-from tfmat.records.columns import ReadingOptions
+from tfmat.records.cleaning import CleaningOptions, clean
 from tfmat.records.files import measured_records, records_of_files, takes_tests
-from tfmat.records.measured import clean
-from tfmat.records.reading import RawCurve
-from tfmat.records.record import MeasuredRecord
-from tfmat.records.resampling import CurveTarget, resample
+from tfmat.records.reading import RawCurve, ReadingOptions
+from tfmat.records.record import CurveTarget, MeasuredRecord, resample
 from tfmat.records.simulation import features_of
 from tfmat.records.tables import MINIMUM_POINTS, axis_unit
 

@@ -8,10 +8,8 @@ from numpy.typing import NDArray
 from tfmat.identification.least_squares import BestFit
 from tfmat.materials.law import Array, Law, Parameter
 from tfmat.materials.rubber import RubberLaw, elongation
-from tfmat.records.cleaning import Caveat, MeasuredCurve
 from tfmat.records.programmes import check_answer
-from tfmat.records.record import MeasuredRecord
-from tfmat.records.resampling import CurveTarget
+from tfmat.records.record import Caveat, CurveTarget, MeasuredCurve, MeasuredRecord
 
 # A network's answer this near to the end of its range (0-1) says little more than that the range ends there.
 EDGE = 0.005

@@ -25,9 +25,8 @@ from tfmat.identification.side_by_side import all_in_processes, in_threads
 from tfmat.materials.law import Array, Law, Parameter
 from tfmat.networks.flow import POSTERIOR
 from tfmat.networks.law_fit import LawFit
-from tfmat.records.resampling import CurveTarget
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import RecordForm
+from tfmat.records.record import CurveTarget
+from tfmat.records.simulation import CurveSettings, RecordForm
 
 # --------------------------------------------------------------------------------------------------
 # The outputs of a network around the law's fits: each record is fitted once, many of them by all processors.

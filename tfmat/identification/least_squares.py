@@ -13,10 +13,9 @@ from tfmat.errors import InputError
 from tfmat.materials.law import Array, History, Law, Parameter, TestSet, driven_where
 from tfmat.materials.numerics import Minimum, Residuals, minimise
 from tfmat.materials.registry import LAWS, MONOTONIC_LAWS
-from tfmat.records.cleaning import half_cycles
 from tfmat.records.files import refusal
-from tfmat.records.record import MeasuredRecord, cells_of, coarse
-from tfmat.records.toe import StrainError, elastic_line, noise_of_both, steepest_chord
+from tfmat.records.record import MeasuredRecord, cells_of, coarse, half_cycles
+from tfmat.records.tensile import StrainError, elastic_line, noise_of_both, steepest_chord
 
 # --------------------------------------------------------------------------------------------------
 # Start values for least squares that ask nothing of a law but its stress. NumPy only.

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from tfmat.errors import InputError
 from tfmat.materials.law import Array, History, Law, TestSet
-from tfmat.records.settings import OBSERVATION, Apparatus, CurveSettings, log_uniform
-from tfmat.records.simulation import RecordForm
+from tfmat.records.laboratory import OBSERVATION, Apparatus, log_uniform
+from tfmat.records.simulation import CurveSettings, RecordForm
 
 # PRIOR_VARIANCE: of a label, uniform between 0 and 1; it bounds what can be unknown.
 PRIOR_VARIANCE = 1.0 / 12.0

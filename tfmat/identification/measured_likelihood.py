@@ -26,7 +26,7 @@ from tfmat.identification.least_squares import (
 from tfmat.identification.likelihood import ONE, PRIOR_VARIANCE, Rows, Target
 from tfmat.materials.law import Array, History, Law, TestSet
 from tfmat.records.record import MeasuredRecord, coarse
-from tfmat.records.toe import StrainError
+from tfmat.records.tensile import StrainError
 
 # Points that a longer curve is averaged to, and the tests of a record together, of which more would be slow to answer.
 _MOST_POINTS, _MOST_OF_RECORD = 1000, 400

@@ -14,9 +14,8 @@ from tfmat.files import read_json, write_json
 from tfmat.identification.likelihood import PRIOR_VARIANCE
 from tfmat.materials.law import Array, Law, Parameter
 from tfmat.materials.registry import DEFAULT_LAW, law_class
-from tfmat.records.resampling import CurveTarget
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import RecordForm
+from tfmat.records.record import CurveTarget
+from tfmat.records.simulation import CurveSettings, RecordForm
 
 # --------------------------------------------------------------------------------------------------
 # The network's own error bars, made true on curves that it did not learn from. NumPy only.

@@ -30,11 +30,10 @@ from tfmat.identification.side_by_side import one_thread_a_product
 from tfmat.materials.law import Array, History, Law, Parameter, TestSet
 from tfmat.materials.numerics import Residuals
 from tfmat.materials.registry import LAWS
-from tfmat.records.cleaning import Caveat
 from tfmat.records.files import refusal, takes_tests
 from tfmat.records.programmes import Programme, programme_class
-from tfmat.records.record import MeasuredRecord, coarse
-from tfmat.records.settings import CurveSettings
+from tfmat.records.record import Caveat, MeasuredRecord, coarse
+from tfmat.records.simulation import CurveSettings
 
 # --------------------------------------------------------------------------------------------------
 # One measured specimen: its tests on few points, the noise that they show, and its posterior. NumPy only.

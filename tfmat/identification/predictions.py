@@ -24,9 +24,14 @@ from tfmat.identification.posterior import (
 )
 from tfmat.identification.sampling import sample
 from tfmat.materials.law import Array, Law, Parameter
-from tfmat.records.cleaning import Caveat, MeasuredCurve
-from tfmat.records.record import MeasuredRecord, MeasuredTest
-from tfmat.records.resampling import record_features, resample
+from tfmat.records.record import (
+    Caveat,
+    MeasuredCurve,
+    MeasuredRecord,
+    MeasuredTest,
+    record_features,
+    resample,
+)
 from tfmat.records.simulation import features_of
 
 if TYPE_CHECKING:

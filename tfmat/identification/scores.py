@@ -35,8 +35,8 @@ from tfmat.identification.likelihood import (
 from tfmat.identification.posterior import FEWEST_SAMPLES, LARGEST_K, Posterior
 from tfmat.identification.sampling import Progress, adaptive_of_many
 from tfmat.materials.law import Array, History, Law, Parameter, TestSet
-from tfmat.records.settings import Apparatus, CurveSettings
-from tfmat.records.simulation import SIMULATION_VERSION, observed
+from tfmat.records.laboratory import Apparatus
+from tfmat.records.simulation import SIMULATION_VERSION, CurveSettings, observed
 
 if TYPE_CHECKING:
     from tfmat.identification.identifier import Identifier

@@ -15,8 +15,7 @@ from tfmat.materials.law import Array, Law, TestSet
 from tfmat.materials.numerics import LogitResiduals, likely_modes, residuals_at
 from tfmat.networks.flow import MOST_LOG_SCALE
 from tfmat.networks.plastic_spectrum import NUMBERS, PlasticSpectrum, numbers_of
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import RecordForm, observed
+from tfmat.records.simulation import CurveSettings, RecordForm, observed
 
 # --------------------------------------------------------------------------------------------------
 # Where the search for a record's fit begins: a regression of labels, by NumPy alone.

@@ -1,33 +1,481 @@
-"""The steps that clean a test, the part of it that a law is identified from, and the way it was driven."""
+"""A test as it was read, made into what a law is identified from: cleaned, converted, cut. Every step in words."""
 
 import dataclasses
 import itertools
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.errors import InputError
-from tfmat.materials.law import Array
-from tfmat.records.programmes import Programme
-from tfmat.records.reading import RawCurve
+from tfmat.materials.law import Array, Law
+from tfmat.records.plausibility import RUBBER, check_magnitude, check_test, stretch_to_strain
+from tfmat.records.programmes import Creep, Programme, RateAndTemperature, Relaxation, Uniaxial
+from tfmat.records.reading import RawCurve, rate_of, temperature_of
+from tfmat.records.record import (
+    _COMPRESSION,
+    MOST_POINTS,
+    Caveat,
+    CurveTarget,
+    MeasuredCurve,
+    MeasuredTest,
+    turning_points,
+    turns_of,
+    without_excess,
+)
 from tfmat.records.tables import MINIMUM_POINTS
 from tfmat.records.tensile import (
+    LARGEST_TRUE_STRAIN,
+    StrainError,
     TensileProperties,
+    elastic_line,
     engineering_stress,
     index_of_maximum_load,
-    running_mean,
-)
-from tfmat.records.toe import (
-    StrainError,
-    elastic_line,
     noise_of,
     resolution_of,
+    running_mean,
     steepest_chord,
+    stretch_of,
+    tensile_properties,
     toe_shift,
+    with_capped_load,
 )
+
+# --------------------------------------------------------------------------------------------------
+# Faults of the recording, which no specimen does: wild cells, and an extensometer or a load cell at its limit.
+#
+# Both are looked for in the order of the rows, before anything else is done to a curve.
+
+
+# _LONGEST_BLOCK: so many neighbouring cells at the most are wild together; more are a part of the test.
+_LONGEST_BLOCK = 3
+# _WINDOW: rows on each side of a cell that show how rough the record is there.
+_WINDOW = 15
+# _ROUGHNESS: a wild cell departs by so many times the second difference of its neighbourhood.
+_ROUGHNESS = 3.0
+# _OTHER_WILD: of the largest second differences, so many are left out, as other wild cells make them.
+_OTHER_WILD = 6
+# _NOISE_TIMES: and by so many standard deviations of the record's noise.
+_WILD_TIMES = 10.0
+# _STEPS: a wild strain departs by so many steps of its neighbours; a slip of fewer drops no points.
+_STEPS = 2.0
+# _STEPS_AT_END: at the ends of a record only one side speaks, so that more steps are needed.
+_STEPS_AT_END = 20.0
+# _OVER_LARGEST: and by so many times the largest step of the record.
+_OVER_LARGEST = 2.0
+# _HIGH: relative departure of a wild stress above its neighbours; serrations rise by less.
+_HIGH = 0.03
+# _LOW: relative departure below them; serrations and pauses lower the load by less.
+_LOW = 0.12
+# _JOINED: the sides of a wild cell fit together to this share of its departure.
+_JOINED = 0.25
+# _MOST_LOW: share of the rows; load drops that are more frequent are a feature of the material.
+_MOST_LOW = 0.01
+# _TURN: rows on each side of a cell that show whether the strain goes back there.
+_TURN = 4
+# _PASSES: two wild cells that hide each other need a second look.
+_PASSES = 3
+# _NAMED: so many wild cells are named one by one.
+_NAMED = 4
+
+# _FALL: share of the strain's range; a strain that falls by less is noise or a slip that costs a few points.
+_FALL = 0.02
+# _LOAD_FOLLOWS: an unloading lowers the load by at least this share of the relative fall of the strain.
+_LOAD_FOLLOWS = 0.3
+# _NEAR_ZERO: share of the strain before; an extensometer that shows less was taken off.
+_NEAR_ZERO = 0.3
+# _BACK: steps before; a disturbed strain comes back by a larger one.
+_BACK = 3.0
+# _DISTURBED: share of the rows within which a disturbed strain jumps back to where it was.
+_DISTURBED = 0.1
+# _HELD_WITHIN: shares of the strain's range; a strain that stays within one of them to the end creeps, or does not
+# move.
+_HELD_WITHIN = (1e-2, 1e-3)
+# _FEWEST_HELD: rows, and as a share of all rows; of a strain that does not move under a load that falls only.
+_FEWEST_HELD, _FEWEST_FALLING = 8, 0.05
+# _SLOWER: a held strain stays for so many times the rows that it took before.
+_SLOWER = 5.0
+# _LOAD_MOVES: share of the largest load; with less the machine stands still, too.
+_LOAD_MOVES = 0.01
+# _BROKEN: share of the largest load; below it a specimen is broken and its strain of no interest.
+_BROKEN = 0.3
+
+# _FEWEST_CAPPED: rows; a load that stays the same for fewer may do so by its rounding.
+_FEWEST_CAPPED = 8
+# _SAME_LOAD: share of the largest load; loads that differ by less are the same.
+_SAME_LOAD = 1e-5
+# _DIGITS: and by so many steps of their rounding.
+_DIGITS = 1.5
+# _CLEAR_RISE: a load rises by so many times that in fewer than half as many rows before it stops at a limit; the top of
+# a parabola has fewer rows than the rise to it.
+_CLEAR_RISE = 20.0
+# _NO_SLOWER: the least share of its earlier slope that a load keeps to a limit; one that tends to a limit keeps 0.05.
+_NO_SLOWER = 0.3
+# _NOISY_FALLS: of the rows before a limit, so many lie below the row before; such noise never ends by itself.
+_NOISY_FALLS = 3
+# _COARSE: share of the largest load; with a coarser rounding a limit cannot be told from a maximum.
+_COARSE = 0.01
+# _LEAVES: share of what counts as the same; a load that falls by more over a third of the rows is smooth.
+_LEAVES = 0.25
+# _CUT_OFF: share of the largest load; a limit that cuts off less is not worth a word.
+_CUT_OFF = 0.003
+
+
+def without_wild_cells(raw: RawCurve, ends: bool = True) -> RawCurve:
+    """The same test without rows whose strain or stress cannot belong to their neighbours; its steps name them.
+
+    Args:
+      ends: the first and the last rows are judged, too; a relaxation begins with what looks like a wild cell.
+    """
+    known = np.isfinite(raw.strain)
+    if not known.any():
+        return raw
+    rows = np.arange(len(known))
+    # A load beside a blank strain is judged alone.
+    strain = np.interp(rows, rows[known], raw.strain[known])
+    found: dict[int, str] = {}
+    for _ in range(_PASSES):
+        left = np.array([row for row in rows if row not in found])
+        if len(left) < 2 * _LONGEST_BLOCK + 4:
+            break
+        new = _wild_cells(strain[left], raw.stress_mpa[left], ends)
+        if not new:
+            break
+        found |= {int(left[row]): axis for row, axis in new.items()}
+    if not found:
+        return raw
+    named = [_said(raw, row, found[row]) for row in sorted(found)[:_NAMED]]
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    rows_said = "row" if len(found) == 1 else "rows"
+    step = f"left out {len(found)} {rows_said} with a wild cell, unlike its neighbours: {'; '.join(named)}{more}"
+    kept = np.ones(len(raw.strain), np.bool_)
+    kept[list(found)] = False
+    return dataclasses.replace(rows_of(raw, kept), steps=(*raw.steps, step))
+
+
+def rows_of(raw: RawCurve, kept: NDArray[np.bool_]) -> RawCurve:
+    """Some of the rows of a test; `kept`: [points]."""
+    time = None if raw.time is None else raw.time[kept]
+    return dataclasses.replace(
+        raw, strain=raw.strain[kept], stress_mpa=raw.stress_mpa[kept], time=time
+    )
+
+
+def _said(raw: RawCurve, row: int, axis: str) -> str:
+    near = [i for i in (row - 1, row + 1) if 0 <= i < len(raw.strain)]
+    if axis == "strain":
+        beside = " and ".join(f"{raw.strain[i]:.4g}" for i in near)
+        return f"point {row + 1}, strain {raw.strain[row]:.4g} beside {beside}"
+    beside = " and ".join(f"{raw.stress_mpa[i]:.4g}" for i in near)
+    return f"point {row + 1}, stress {raw.stress_mpa[row]:.4g} MPa beside {beside} at strain {raw.strain[row]:.4g}"
+
+
+def _wild_cells(strain: Array, stress: Array, ends: bool) -> dict[int, str]:
+    """Row -> `strain` or `stress`, of the cells that one look finds."""
+    found: dict[int, str] = {}
+    lows: list[int] = []
+    level = float(np.quantile(np.abs(stress), 0.95))
+    noise, side = noise_of(strain), np.sign(np.median(strain))
+    for length in range(1, _LONGEST_BLOCK + 1):
+        e = _Departures.of(strain, length)
+        s = _Departures.of(stress, length)
+        local = np.fmax(np.abs(s.before), np.abs(s.after))
+        both = np.fmin(s.before, s.after) + np.fmax(s.before, s.after)
+        loaded = np.where(local > 0.05 * level, both, np.median(stress))
+        up = np.where(loaded < 0, -1.0, 1.0) * s.signed > 0
+        least = np.where(
+            up, np.fmax(_HIGH * local, 0.01 * level), np.fmax(_LOW * local, 0.05 * level)
+        )
+        e_wild = e.candidates(np.zeros(len(local)), _WILD_TIMES * noise)
+        s_wild = s.candidates(least, _WILD_TIMES * noise_of(stress))
+        at_end = e.one_sided | s.one_sided
+        for i in np.flatnonzero(e_wild | s_wild).tolist():
+            if any(row in found for row in range(i, i + length)) or (at_end[i] and not ends):
+                continue
+            # A strain that begins beyond the next ones would have to fall without a load.
+            begins = bool(np.isnan(e.before[i]))
+            begins_beyond = begins and bool(e.signed[i] > 0)
+            begins_at_zero = begins and not begins_beyond and bool(strain[i] >= 0)
+            doubtful = bool(at_end[i]) and not begins_beyond
+            strain_is_wild = (
+                bool(e_wild[i]) and not begins_at_zero and e.is_rough(i, strain, _STEPS, doubtful)
+            )
+            stress_is_wild = (
+                bool(s_wild[i])
+                and s.is_rough(i, stress, 0.0, bool(at_end[i]))
+                and not _turns(strain, i, i + length, noise)
+            )
+            # Both together may be an unloading, unless the load rises.
+            goes_back = (side * (strain[i : i + length] - e.before[i])).min() < -_WILD_TIMES * noise
+            if not up[i] and (e_wild[i] or at_end[i] or goes_back):
+                stress_is_wild = False
+            if s_wild[i] and not up[i] and not begins:
+                strain_is_wild = False
+            if stress_is_wild and not up[i]:
+                lows.extend(range(i, i + length))
+            if strain_is_wild or stress_is_wild:
+                axis = "strain" if strain_is_wild else "stress"
+                found |= dict.fromkeys(range(i, i + length), axis)
+    if len(lows) > max(_LONGEST_BLOCK, _MOST_LOW * len(strain)):
+        found = {row: axis for row, axis in found.items() if row not in set(lows)}
+    return found
+
+
+def _turns(strain: Array, first: int, end: int, noise: float) -> bool:
+    """Whether the strain goes back at these rows, where a peak of the stress is the test's own."""
+    before, after = strain[max(first - _TURN, 0) : first], strain[end : end + _TURN]
+    if not len(before) or not len(after):
+        return False
+    cell, before, after = strain[first:end].mean(), before.mean(), after.mean()
+    way = abs(cell - before) + abs(after - cell)
+    return bool(way > _WILD_TIMES * noise and abs(after - before) < 0.5 * way)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Departures:
+    """How far blocks of neighbouring cells leave the curve that the cells before and after them make.
+
+    Attributes:
+      length: cells of a block.
+      signed: [blocks], the least departure of its cells; 0 where they do not all depart to one side.
+      gap: [blocks], how badly the sides of the block fit together; 0 where there is one side.
+      before, after: [blocks], the neighbours; NaN where there is none.
+    """
+
+    length: int
+    signed: Array
+    gap: Array
+    before: Array
+    after: Array
+
+    @classmethod
+    def of(cls, values: Array, length: int) -> "_Departures":
+        """Departures of the blocks of so many cells that begin at each row."""
+        missing = np.full(2, np.nan)
+        padded = np.concatenate([missing, values, missing])
+        blocks = len(values) - length + 1
+        first, before = padded[:blocks], padded[1 : blocks + 1]
+        after, last = (padded[2 + length + i : 2 + length + i + blocks] for i in (0, 1))
+        step, next_step = before - first, last - after
+        least, most = np.full(blocks, np.inf), np.full(blocks, -np.inf)
+        for j in range(length):
+            cell = values[j : j + blocks]
+            ways = (
+                *(first, before, before + (j + 1) * step),
+                *(last, after, after - (length - j) * next_step),
+            )
+            high, low = np.fmax.reduce(ways), np.fmin.reduce(ways)
+            departure = np.where(cell > high, cell - high, np.minimum(cell - low, 0.0))
+            least, most = np.minimum(least, departure), np.maximum(most, departure)
+        signed = np.where(least > 0, least, np.where(most < 0, most, 0.0))
+        ahead, behind = before + (length + 1) * step, after - (length + 1) * next_step
+        gap = np.fmin.reduce(
+            (np.abs(after - before), np.abs(after - ahead), np.abs(before - behind))
+        )
+        return cls(length, signed, np.nan_to_num(gap), before, after)
+
+    @property
+    def one_sided(self) -> NDArray[np.bool_]:
+        """Blocks at the ends of the record, [blocks]."""
+        return np.isnan(self.before) | np.isnan(self.after)
+
+    def candidates(self, least: Array, noise: float) -> NDArray[np.bool_]:
+        """Blocks that depart by more than `least` [blocks] and the noise, and whose sides fit together: [blocks]."""
+        size = np.abs(self.signed)
+        return (size > np.fmax(least, noise)) & (self.gap <= _JOINED * size)
+
+    def is_rough(self, i: int, values: Array, steps: float, at_end: bool) -> bool:
+        """Whether a block departs by more than the roughness of the record around it."""
+        low, high = max(i - _WINDOW, 0), i + self.length + _WINDOW
+        sides = values[low:i], values[i + self.length : high]
+        second = np.sort(np.abs(np.concatenate([np.diff(side, 2) for side in sides])))
+        others = min(_OTHER_WILD, len(second) // 4)
+        rough = _ROUGHNESS * float(second[-1 - others]) if len(second) else 0.0
+        moved = np.abs(np.concatenate([np.diff(side) for side in sides]))
+        moved = moved[moved > 0]
+        usual = float(np.median(moved)) if len(moved) else 0.0
+        around = np.abs(np.diff(np.delete(values, np.arange(i, i + self.length))))
+        resolution = float(around[around > 0].min(initial=np.inf))
+        least = [rough, steps * usual, _STEPS * resolution if np.isfinite(resolution) else 0.0]
+        if at_end:
+            # One side alone says little: no other step of this half of the record may come near.
+            half = np.array_split(around, 2)[0 if i == 0 else 1]
+            least += [_STEPS_AT_END * usual if steps else 0.0, _OVER_LARGEST * float(half.max())]
+        return abs(float(self.signed[i])) > max(least)
+
+
+@dataclasses.dataclass(frozen=True)
+class StrainEnd:
+    """Where the strain of a record stops being measured while the test goes on.
+
+    Attributes:
+      rows: so many rows at the start are measured.
+      why: what happened then, in words.
+      is_harmless: the load only falls from there on, as beyond its maximum: nothing but the elongation is lost.
+    """
+
+    rows: int
+    why: str
+    is_harmless: bool = False
+
+
+def end_of_measured_strain(strain: Array, stress_mpa: Array) -> StrainEnd | None:
+    """Finds an extensometer that was taken off, slipped, reached its limit or is blank; None where there is none.
+
+    Args:
+      strain: [points], -, in the order of measurement, NaN where it is blank; stress_mpa: [points], MPa.
+    """
+    found = None
+    finite = np.flatnonzero(np.isfinite(strain))
+    rows = int(finite[-1]) + 1 if len(finite) else 0
+    if rows < len(strain):
+        found = StrainEnd(rows, "the strain is blank")
+    if rows < 3:
+        return found
+    e, s = strain[:rows], stress_mpa[:rows]
+    loaded = int(np.argmax(np.abs(s) >= 0.5 * np.quantile(np.abs(s), 0.95)))
+    e, s = (values * (np.sign(values[loaded]) or 1.0) for values in (e, s))
+    fell = _fall_without_load(e, s)
+    if fell is not None:
+        found, e, s = fell, e[: fell.rows], s[: fell.rows]
+    return _held(e, s) or found
+
+
+def _fall_without_load(strain: Array, stress: Array) -> StrainEnd | None:
+    """A strain that falls while the load stays: no specimen does that."""
+    highest = np.maximum.accumulate(strain)
+    at = np.maximum.accumulate(np.where(strain >= highest, np.arange(len(strain)), 0))
+    fall = highest - strain
+    least = np.maximum(_WILD_TIMES * noise_of(strain), _FALL * np.quantile(highest, 0.9))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lost = (stress[at] - stress) / np.abs(stress[at])
+        impossible = (
+            (fall > least)
+            & (stress[at] > _BROKEN * stress.max())
+            & (lost < _LOAD_FOLLOWS * np.minimum(fall / highest, 1.0))
+        )
+    for first in np.flatnonzero(impossible):
+        top = int(at[first])
+        if not impossible[top + 1 : first + 2][-2:].all():
+            continue
+        # Cycles that come back to the load at another strain have been unloaded on the way.
+        unloaded = 1.0 - float(stress[top : first + 1].min() / stress[top])
+        if unloaded > _LOAD_FOLLOWS * min(float(fall[first] / highest[first]), 1.0):
+            continue
+        back = np.flatnonzero(strain[first:] >= highest[first])
+        if len(back) and back[0] <= max(_DISTURBED * len(strain), 3):
+            jump = strain[first + back[0]] - strain[first + back[0] - 1]
+            steps = np.diff(strain[max(top - 2 * _WINDOW, 0) : top + 1])
+            usual = float(np.median(steps[steps > 0])) if (steps > 0).any() else 0.0
+            if jump > max(0.5 * fall[first : first + back[0]].max(), _BACK * usual):
+                continue
+        rest = float(np.median(strain[first:]))
+        gone = rest < _NEAR_ZERO * highest[first]
+        what = "the extensometer was taken off" if gone else "the extensometer slipped"
+        return StrainEnd(
+            top + 1,
+            f"{what}: the strain falls from {highest[first]:.4g} to {strain[first]:.4g} and the load does not",
+        )
+    return None
+
+
+def _held(strain: Array, stress: Array) -> StrainEnd | None:
+    """A strain that stays where it is to the end, under a load that moves."""
+    end = int(np.flatnonzero(stress >= _BROKEN * stress.max())[-1]) + 1
+    for within in _HELD_WITHIN:
+        found = _held_within(strain[:end], stress[:end], within, len(strain))
+        if found is not None:
+            return found
+    return None
+
+
+def _held_within(e: Array, s: Array, share: float, total: int) -> StrainEnd | None:
+    """The same, for a strain that creeps within a share of its range.
+
+    Args:
+      e, s: strain and stress up to the fracture; total: rows of the record.
+    """
+    noise = noise_of(s)
+    creep, noise_of_strain = share * float(np.quantile(e, 0.99) - e.min()), 6.0 * noise_of(e)
+    within = max(noise_of_strain, creep)
+    final = float(np.median(e[-_FEWEST_HELD:]))
+    outside = np.flatnonzero(np.abs(e - final) > within)
+    first = int(outside[-1]) + 1 if len(outside) else 0
+    rows = len(e) - first
+    if first < 2 or rows < _FEWEST_HELD or final < e.max() - max(noise_of_strain, 0.5 * creep):
+        return None
+    before = np.diff(e[max(first - 2 * _WINDOW, 0) : first])
+    usual = float(np.median(before[before > 0])) if (before > 0).any() else 0.0
+    if not usual:
+        return None
+    jump = abs(float(e[first] - e[first - 1]))
+    jumped = jump > _STEPS_AT_END * usual
+    # A jump to more than twice the strain is the number that stands for none.
+    if not (jumped and jump > abs(float(e[first - 1]))):
+        expected = 0.0 if jumped else within / usual
+        moved = float(np.ptp(s[first:]))
+        if rows < _SLOWER * expected or moved < max(_LOAD_MOVES * s.max(), 6.0 * noise):
+            return None
+    # From the first point within the tolerance on, the strain may still go on as before.
+    while not jumped and first + 3 < len(e) and e[first + 3] - e[first] > 1.5 * usual:
+        first += 1
+    measured = first if jumped else first + 1
+    least = s[max(first - 3, 0) : first + 1].max() + max(0.5 * _LOAD_MOVES * s.max(), 3.0 * noise)
+    if s[first:].max() <= least and not jumped:
+        if rows < _FEWEST_FALLING * total or share > min(_HELD_WITHIN):
+            return None
+        why = f"the strain stays at {final:.4g} while the load falls: it was held, or the neck lies elsewhere"
+        return StrainEnd(measured, why, is_harmless=True)
+    return StrainEnd(
+        measured,
+        f"the extensometer is at its limit or was held: the strain stays at {final:.4g} and the load does not",
+    )
+
+
+def start_of_capped_load(strain: Array, load: Array) -> int | None:
+    """The first row at which the load stays exactly at its largest while the strain goes on; None where it does not.
+
+    A load cell or an amplifier at its limit does that. A load that is largest where a specimen necks comes there, and
+    leaves, smoothly; behind a plateau at a yield point the load rises further.
+
+    Args:
+      strain: [points], -, in the order of measurement; load: [points], over the first area, MPa; both in any sign.
+    """
+    if not len(load):
+        return None
+    e, s = (values * (np.sign(values[np.abs(load).argmax()]) or 1.0) for values in (strain, load))
+    largest = float(s.max())
+    rounding = resolution_of(s)
+    if rounding > _COARSE * largest:
+        return None
+    within = max(_SAME_LOAD * largest, _DIGITS * rounding)
+    capped = np.concatenate([[False], s >= largest - within, [False]])
+    edges = np.flatnonzero(np.diff(capped.astype(int)))
+    starts, ends = edges[::2], edges[1::2]
+    longest = int(np.argmax(ends - starts))
+    first, end = int(starts[longest]), int(ends[longest])
+    rows = end - first
+    if rows < _FEWEST_CAPPED or first == 0:
+        return None
+    moved, usual = float(np.ptp(e[first:end])), np.diff(e[max(first - _WINDOW, 0) : first + 1])
+    if not moved > max(0.5 * rows * float(np.median(usual)), 3.0 * noise_of(e)):
+        return None
+    third = max(rows // 3, 3)
+    if s[first + third : end - third].mean() - s[end - third : end].mean() > _LEAVES * within:
+        return None
+    before = s[:first]
+    falls = np.count_nonzero(np.diff(before[-_WINDOW:]) < -within) >= _NOISY_FALLS
+    # The last rows in which it rises clearly, and as many rows before these.
+    low = np.flatnonzero(before <= largest - max(_CLEAR_RISE * within, 3.0 * noise_of(before)))
+    last = first - int(low[-1]) if len(low) else first
+    now, at = s[first] - s[first - last], max(first - 2 * last, 0)
+    earlier = (s[first - last] - s[at]) * last / max(first - last - at, 1)
+    stops = rows >= 2 * last and (last == 1 or now >= _NO_SLOWER * earlier)
+    cut = now / last * rows > _CUT_OFF * largest
+    # Noise touches a limit before the load stays there.
+    return int(starts[0]) if cut and (stops or falls) else None
+
 
 # --------------------------------------------------------------------------------------------------
 # The steps that clean a measured curve. Each is recorded in words, and most can be switched off.
@@ -68,31 +516,6 @@ _LARGEST, _SMALLEST = 1e12, 1e-20
 
 
 @dataclasses.dataclass(frozen=True)
-class Caveat:
-    """One reason to be careful with the answer for one curve.
-
-    Attributes:
-      kind: a few words that are the same for every curve it is true of, e.g. "necking"; a batch is summed up by them.
-      text: one sentence with the numbers of this curve, without a full stop.
-      advice: what to do about it, the same for every curve of this kind; empty where nothing can be done.
-      blocks: the answer must not be used.
-    """
-
-    kind: str
-    text: str
-    advice: str = ""
-    blocks: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.text}; {self.advice}" if self.advice else self.text
-
-
-def reasons_not_to_use(caveats: Iterable[Caveat]) -> list[str]:
-    """The kinds of those that forbid the use of the answer, each once and in order; empty where it can be used."""
-    return list(dict.fromkeys(caveat.kind for caveat in caveats if caveat.blocks))
-
-
-@dataclasses.dataclass(frozen=True)
 class CleaningOptions:
     """Which steps are taken. Checked on creation, InputError names the flag.
 
@@ -130,49 +553,6 @@ class CleaningOptions:
                 "may be left empty"
             )
         return low, high
-
-
-@dataclasses.dataclass
-class MeasuredCurve:
-    """A cleaned curve in the law's own strain and stress.
-
-    Attributes:
-      name: for reports.
-      strain: [points], -, rising, within the trained range; stress_mpa: [points], MPa.
-      steps: what was done to it, in words, in order.
-      warnings: what should make the reader of an answer careful; one that blocks forbids the use of any answer.
-      assumed: what was assumed and not read, in short ("stress in MPa"), to be shown wherever the answer is.
-      conditions: what head and file name say of the test: `specimen`, `temperature`, `direction`, `rate`, and such.
-      tensile: the properties of a tension test of a metal that need no law; None for other tests.
-      toe: strain that slack or seating adds before the elastic part, -; 0 where none was found.
-      toe_removed: the toe was taken off the strain.
-      strain_error: of the points, where the strain is coarse or noisy.
-    """
-
-    name: str
-    strain: Array
-    stress_mpa: Array
-    steps: list[str] = dataclasses.field(default_factory=list)
-    warnings: list[Caveat] = dataclasses.field(default_factory=list)
-    assumed: list[str] = dataclasses.field(default_factory=list)
-    conditions: dict[str, str] = dataclasses.field(default_factory=dict)
-    tensile: TensileProperties | None = None
-    toe: float = 0.0
-    toe_removed: bool = False
-    strain_error: StrainError = dataclasses.field(default_factory=StrainError)
-
-    @classmethod
-    def of(cls, raw: RawCurve) -> "MeasuredCurve":
-        """A curve as it was read, before anything is done to it."""
-        strain, stress = np.asarray(raw.strain), np.asarray(raw.stress_mpa)
-        return cls(
-            raw.name,
-            strain,
-            stress,
-            list(raw.steps),
-            assumed=list(raw.assumed),
-            conditions=dict(raw.conditions),
-        )
 
 
 def keep(curve: MeasuredCurve, kept: np.ndarray, step: str, bore: bool = False) -> None:
@@ -476,8 +856,6 @@ def _take_off_toe(curve: MeasuredCurve, wanted: bool) -> None:
 # Which part of a record a law is identified from: its first loading, up to where a specimen necks.
 
 
-# Of the largest stress: a fall or rise by less turns no load; a stress that far below zero is compression.
-_TURN, _COMPRESSION = 0.25, 0.15
 # So many unloadings in tension belong to a tension test; more are cycles where they make up most of the record.
 _MOST_LOOPS = 5
 # Of the points: with so many of them in the first loading, the record is that loading.
@@ -491,36 +869,6 @@ _LONGEST_TRUE_STRAIN = 1.5
 _NOT_NECKING = (
     "if it is compression or torsion, or was corrected for necking, say --nocut_after_failure"
 )
-
-
-def turning_points(stress_mpa: Array, share: float = _TURN) -> list[int]:
-    """The points where the load turns: alternating maxima and minima, the beginning and the end left out.
-
-    Args:
-      stress_mpa: [points], in the order in which they were measured; or a driven strain.
-      share: of the largest value; a rise or fall by less is none.
-    """
-    least = share * float(np.abs(stress_mpa).max())
-    turns: list[int] = []
-    highest = lowest = 0
-    direction = 0
-    for i, stress in enumerate(stress_mpa):
-        if stress > stress_mpa[highest]:
-            highest = i
-        if stress < stress_mpa[lowest]:
-            lowest = i
-        if direction >= 0 and stress < stress_mpa[highest] - least:
-            if direction or highest:
-                turns.append(highest)
-            direction, lowest = -1, i
-        elif direction <= 0 and stress > stress_mpa[lowest] + least:
-            if direction or (lowest and stress_mpa[lowest] < -_COMPRESSION * least / _TURN):
-                turns.append(lowest)
-            direction, highest = 1, i
-        else:
-            continue
-        highest = lowest = i
-    return turns
 
 
 def take_first_loading(curve: MeasuredCurve, high: float | None, shear: bool = False) -> None:
@@ -649,260 +997,772 @@ def _falls_little(load: Array) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# The way that a test was driven: turning points, measured points averaged along it, the settings of its programme.
+# A measured curve made into what a law and its network expect: cleaned, converted, on the law's own points.
 #
-# A place is how far the machine has gone: the sum of the driven changes, on which noise takes no part. Settings are
-# amplitude, cycles, rate, temperature, hold, and such, as a record shows them.
+# Every step is recorded in words. Nothing is smoothed but by averaging points that share a grid cell or a noisy
+# strain.
 
 
-# The driven value turns where it goes back by this share of the largest value; by more where noise would then turn it
-# so often that fewer points than this lie between two turns.
-_LEAST_TURN, _FEWEST_BETWEEN = 0.01, 5
-# A test with a ramp and a hold: the ramp ends where the driven value first comes this near to its last one.
-_REACHED = 0.98
-# Half cycles whose amplitudes differ by less than this share are alike; so many in a row tell of a drift, where the
-# slope of their middles is so many times its standard error: 1 % of irregular histories then seem to drift.
-_ALIKE, _FEWEST_HALVES, _CLEARLY = 0.2, 5, 3.0
-# Where a ramp ends on the scale of places; the hold takes the rest, evenly in ln t from this share of its length on.
-_RAMP_SHARE, _EARLIEST = 0.3, 1e-3
+# A curve may leave the trained strains behind after a few points: it is answered for, with warnings.
+FEWEST_IN_RANGE = 4
+# _LARGEST_STRAIN: in rows without a measured strain, a larger number stands for none.
+_LARGEST_STRAIN = 2.0
+# _BEARS: share of the largest stress; rows that bear less come after a fracture.
+_BEARS = 0.5
+# _REST: share of the largest value; a strain and a stress below it are those before a test.
+_REST = 0.02
 
 
-def turns_of(driven: Array) -> list[int]:
-    """The points where the driven value [points] turns, the beginning and the end left out."""
-    if not np.any(driven):
-        return []
-    share = _LEAST_TURN
-    while (turns := turning_points(driven, share)) and len(driven) < _FEWEST_BETWEEN * len(turns):
-        share *= 2.0
-    return turns
+def wanted_measures(target: CurveTarget) -> dict[str, str | None]:
+    """Axis -> measure of the columns that the law is identified from; a law of shear takes the engineering ones."""
+    shear = target.strain_measure == "engineering shear"
+    return {
+        "strain": "engineering" if shear else target.strain_measure,
+        "stress": "engineering" if shear else target.stress_measure,
+    }
 
 
-def places_on_path(driven: Array, turns: list[int]) -> Array:
-    """How far the driven value has gone at each point, [points], not falling; noise does not count as a way."""
-    places = np.empty(len(driven))
-    ends = [0, *turns, len(driven) - 1]
-    gone = 0.0
-    for first, last in itertools.pairwise(ends):
-        branch = driven[first : last + 1]
-        side = 1.0 if branch[-1] >= branch[0] else -1.0
-        way = np.clip(side * (branch - branch[0]), 0.0, abs(float(branch[-1] - branch[0])))
-        places[first : last + 1] = gone + np.maximum.accumulate(way)
-        gone = float(places[last])
-    return places
-
-
-def end_of_ramp(driven: Array) -> int:
-    """The point from which on a test with a hold holds its value."""
-    reached = np.abs(driven) >= _REACHED * abs(
-        float(np.median(driven[-max(len(driven) // 4, 1) :]))
-    )
-    return int(reached.argmax())
-
-
-def places_in_time(driven: Array, time: Array) -> Array:
-    """Places of a test with a ramp and a hold, [points], 0-1: the ramp evenly, the hold evenly in ln t."""
-    end = end_of_ramp(driven)
-    begun, hold = float(time[end]), max(float(time[-1] - time[end]), 1e-300)
-    ramp = max(begun - float(time[0]), 1e-300)
-    share = np.log(np.maximum((time - begun) / hold, _EARLIEST) / _EARLIEST) / -np.log(_EARLIEST)
-    held = _RAMP_SHARE + (1.0 - _RAMP_SHARE) * share
-    return np.where(np.arange(len(time)) <= end, _RAMP_SHARE * (time - time[0]) / ramp, held)
-
-
-@dataclasses.dataclass(frozen=True)
-class Cells:
-    """Which measured points stand for which of the new places: means where they are dense, lines between elsewhere.
-
-    Attributes:
-      at: new places, [new], rising; places: of the measured points, [points], not falling.
-      kept: (index of a new place, measured point) pairs that are taken as they are.
-    """
-
-    at: Array
-    places: Array
-    kept: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def _cell(self) -> NDArray[np.intp]:
-        """The new place that each measured point is nearest to, [points]."""
-        return np.asarray(np.searchsorted((self.at[1:] + self.at[:-1]) / 2, self.places), np.intp)
-
-    def sums(self, values: Array) -> Array:
-        """The sums of a quantity [points] over the points of each new place: [new]."""
-        return np.asarray(np.bincount(self._cell, values, len(self.at)))
-
-    def of(self, values: Array) -> Array:
-        """A measured quantity [points] at the new places: [new]."""
-        cell = self._cell
-        count = np.bincount(cell, minlength=len(self.at))
-        held = count > 0
-        places = np.bincount(cell, self.places, len(self.at))[held] / count[held]
-        means = np.bincount(cell, values, len(self.at))[held] / count[held]
-        # Cells without a point lie between their neighbours; turning points are no means.
-        for new, old in self.kept:
-            i = int(np.searchsorted(places, self.at[new]))
-            inside = i < len(places) and places[i] == self.at[new]
-            if inside:
-                means[i] = values[old]
-            else:
-                places = np.insert(places, i, self.at[new])
-                means = np.insert(means, i, values[old])
-        return np.interp(self.at, places, means)
-
-
-def thinned(places: Array, turns: list[int], most: int) -> Cells:
-    """Cells of at most `most` points, shared out among the branches by their length, each turning point one."""
-    ends = [0, *turns, len(places) - 1]
-    length = np.diff(places[ends])
-    total = max(float(length.sum()), 1e-300)
-    spare = max(most - 1 - len(length), 0)
-    steps = np.where(length > 0, 1 + np.floor(spare * length / total), 0).astype(np.int64)
-    at = [places[:1]]
-    for first, last, count in zip(places[ends[:-1]], places[ends[1:]], steps, strict=True):
-        at.append(np.linspace(first, last, count + 1)[1:])
-    kept = tuple(zip(np.concatenate([[0], np.cumsum(steps)]).tolist(), ends, strict=True))
-    return Cells(np.concatenate(at), places, tuple(dict(kept).items()))
-
-
-def drift_of_middle(driven: Array, turns: list[int]) -> tuple[float, float]:
-    """How far the middle of cycles moves while their amplitude is constant, and the amplitude; 0, 0 without such.
-
-    A programme whose amplitude changes moves the middle by itself, so that blocks of cycles of nearly one amplitude
-    alone tell of a drift: what the middle moves in each is added up, where it clearly moves along a line.
-    """
-    ends = driven[turns]
-    middle, half = (ends[1:] + ends[:-1]) / 2, np.abs(ends[1:] - ends[:-1]) / 2
-    moved, sizes, first = 0.0, [], 0
-    while first < len(half):
-        last = first + 1
-        while last < len(half) and _alike(half[first : last + 1]):
-            last += 1
-        if last - first >= _FEWEST_HALVES:
-            (slope, _), covariance = np.polyfit(
-                np.arange(last - first), middle[first:last], 1, cov=True
+def clean(
+    raw: RawCurve, target: CurveTarget, options: CleaningOptions | None = None
+) -> MeasuredCurve:
+    """Cleans a curve as it was measured; raises InputError for what cannot be a curve."""
+    options = options or CleaningOptions()
+    raw = _within_numbers(raw)
+    shear = target.strain_measure == "engineering shear"
+    tension = not (shear or (target.law is not None and target.law.compression))
+    raw, compressed = _turned(raw) if tension else (raw, False)
+    tension = tension and not compressed
+    raw = _from_rest(raw)
+    beyond: Array = np.empty(0)
+    unmeasured: Caveat | None = None
+    capped: Caveat | None = None
+    if target.strain_measure is not None:
+        raw = without_wild_cells(raw)
+        raw, beyond, unmeasured = _measured_part(raw)
+        raw, beyond, capped = _below_the_cap(raw, beyond)
+    curve = MeasuredCurve.of(raw)
+    if target.strain_measure is not None:
+        curve.strain_error = StrainError.of_rounding(raw.strain)
+    curve.warnings.extend(caveat for caveat in (unmeasured, capped) if caveat is not None)
+    if not tension and len(curve.strain):
+        turn_negative(curve)
+    check_rises(curve)
+    measures = measures_of(raw)
+    low, high = options.bounds()
+    if target.strain_measure is not None:
+        take_first_loading(curve, high, shear)
+    if target.strain_measure is not None and tension and not raw.is_shear:
+        curve.tensile = _tensile(curve, beyond, measures, options)
+        if curve.tensile is not None and capped is not None:
+            curve.tensile = with_capped_load(curve.tensile, float(beyond[0]))
+    if options.cut_after_failure and target.strain_measure is not None:
+        if shear:
+            cut_after_failure(curve)
+        elif tension and not (
+            capped or (unmeasured and _load_rises_beyond(curve, beyond, measures))
+        ):
+            cut_at_maximum_load(curve, measures)
+    make_strain_rise(curve, options.envelope)
+    correct_start(curve, options.toe == "auto")
+    if shear:
+        to_engineering_shear(curve, raw)
+    elif target.strain_measure is not None:
+        to_measures_of_the_law(curve, raw, measures, target, compressed)
+    if tension and raw.compression_in_head:
+        curve.warnings.append(
+            Caveat(
+                "compression?",
+                f"it says '{raw.compression_in_head}', and its positive strain and stress were taken for tension",
+                "if they are compression, call the columns so (Compressive strain) or give negative numbers",
             )
-            if slope**2 > _CLEARLY**2 * covariance[0, 0]:
-                moved += float(slope * (last - first - 1))
-            sizes.append(float(np.median(half[first:last])))
-        first = last
-    return (moved, float(np.mean(sizes))) if sizes else (0.0, 0.0)
+        )
+    if raw.machine_travel and target.strain_measure is not None:
+        curve.warnings.append(strain_of_the_machine(raw))
+    doubt = check_magnitude(curve, target, raw) if len(curve.strain) else ""
+    if any(caveat.kind == RUBBER for caveat in curve.warnings):
+        curve.tensile = None
+    cut_to_window(curve, low, high)
+    _cut_to_trained_stress(curve, target, doubt)
+    _cut_to_trained_range(curve, target, doubt)
+    curve.steps.append(
+        f"put it on {target.num_points} points: means where measured points are dense, lines between"
+    )
+    return curve
 
 
-def _alike(half: Array) -> bool:
-    return bool(np.ptp(half) <= _ALIKE * np.median(half))
+def _within_numbers(raw: RawCurve) -> RawCurve:
+    curve = MeasuredCurve.of(raw)
+    check_numbers(curve)
+    return dataclasses.replace(raw, strain=curve.strain, stress_mpa=curve.stress_mpa)
 
 
-def half_cycles(turns: Sequence[int]) -> int:
-    """How many half cycles a test with these turning points has: the first and the last loading count."""
-    return len(turns) + 1
+def _measured_part(raw: RawCurve) -> tuple[RawCurve, Array, Caveat | None]:
+    """The rows whose strain was measured, the engineering stress of the others, and what to say of them."""
+    found = end_of_measured_strain(raw.strain, raw.stress_mpa)
+    if found is None:
+        return raw, np.empty(0), None
+    rows, total = found.rows, len(raw.strain)
+    beyond = raw.stress_mpa[rows:]
+    said = f"{found.why}, from point {rows + 1} of {total} on"
+    if rows < MINIMUM_POINTS:
+        raise InputError(
+            f"{said}: {rows} points have a strain, and a curve needs at least {MINIMUM_POINTS}"
+        )
+    measured = rows_of(raw, np.arange(total) < rows)
+    largest = float(np.abs(measured.stress_mpa).max())
+    step = f"left out the rows without a measured strain: {said} ({total - rows} points dropped)"
+    measured = dataclasses.replace(measured, steps=(*raw.steps, step))
+    if np.abs(beyond).max() < _BEARS * largest:
+        return measured, np.empty(0), None
+    stress, strain, measures = np.abs(beyond), raw.strain[rows:], measures_of(raw)
+    if measures[1] == "true":
+        # A number that stands for no strain gives no engineering stress.
+        with np.errstate(invalid="ignore"):
+            known = (strain > -0.5) & (strain < _LARGEST_STRAIN)
+        stress = np.where(known, engineering_stress(strain, stress, measures), np.nan)
+    if found.is_harmless:
+        return measured, stress, None
+    caveat = Caveat(
+        "strain not measured to the end",
+        f"{said} ({measured.stress_mpa[-1]:.4g} to {beyond[np.abs(beyond).argmax()]:.4g} MPa); the parameters come "
+        f"from the points before, to strain {np.nanmax(np.abs(measured.strain)):.3g}",
+        "they say nothing of larger strains",
+    )
+    return measured, stress, caveat
 
 
-# A setting may lie so far beyond its range, of its width on its scale, without anyone caring.
-_BEYOND_RANGE = 0.02
-_ROOM = 20.0
-_TO_CELSIUS = {
-    "°C": lambda value: value,
-    "K": lambda value: value - 273.15,
-    "°F": lambda value: (value - 32.0) / 1.8,
-    "°R": lambda value: (value - 491.67) / 1.8,
-}
-
-
-def measured_settings(
-    programme: Programme,
-    driven: Array,
-    time: Array | None,
-    turns: Sequence[int],
-    rate: float | None,
-    temperature: float | None,
-) -> dict[str, float]:
-    """Setting -> value, as far as a record tells those of its programme.
+def _below_the_cap(raw: RawCurve, beyond: Array) -> tuple[RawCurve, Array, Caveat | None]:
+    """The rows before the load stays at a limit, the load of the others, and what to say of them.
 
     Args:
-      driven: strain (-) or stress (MPa), [points]; time: [points], s, or None.
-      turns: points where the driven value turns.
+      beyond: engineering stress of the rows behind the measured strain, MPa.
+
+    Returns:
+      The same where the load does not; else `beyond` is the limit alone.
     """
-    largest = float(driven[np.abs(driven).argmax()])
-    found = {
-        "amplitude": abs(largest),
-        "max_strain": largest,
-        "cycles": max(half_cycles(turns) / 2.0, 1.0),
-    }
-    if programme.mode == "shear" and turns:
-        peaks, valleys = driven[list(turns)[::2]], driven[list(turns)[1::2]]
-        both = min(len(peaks), len(valleys))
-        if both:
-            back = 1.0 - valleys[:both] / np.where(peaks[:both] == 0, 1.0, peaks[:both])
-            found["unloading"] = float(np.mean(back))
-        found["cycles"] = len(valleys) + 1.0
-    if rate is not None:
-        found["rate"] = rate
-    if temperature is not None:
-        found["temperature"] = temperature
-    if time is not None:
-        end = end_of_ramp(driven)
-        held = float(np.median(driven[end:]))
-        found |= {"strain": abs(held), "stress": abs(held), "hold": float(time[-1] - time[end])}
-        found["ramp"] = float(time[end] - time[0])
-        if found["ramp"] > 0:
-            found["rate"] = abs(float(driven[end] - driven[0])) / found["ramp"]
-    return {s.name: found[s.name] for s in programme.settings if s.name in found}
+    load = np.abs(engineering_stress(raw.strain, raw.stress_mpa, measures_of(raw)))
+    start = start_of_capped_load(raw.strain, load)
+    if start is None:
+        known = np.concatenate([load, beyond[np.isfinite(beyond)]])
+        later = (
+            start_of_capped_load(np.arange(len(known), dtype=float), known) if len(beyond) else None
+        )
+        if later is None or later <= len(load):
+            return raw, beyond, None
+        start, load = len(load), known
+    cap, total = float(load.max()), len(raw.strain)
+    said = f"the load stays at {cap:.5g} MPa over the first area, to the last digit"
+    if start < total:
+        said += (
+            f", from strain {abs(float(raw.strain[start])):.3g} on (point {start + 1} of {total})"
+        )
+    said += ": the load cell or its amplifier is at its limit"
+    if start < MINIMUM_POINTS:
+        raise InputError(
+            f"{said}; {start} points lie before, and a curve needs at least {MINIMUM_POINTS}"
+        )
+    caveat = Caveat(
+        "load at its limit",
+        f"{said}; only the points before were used, and Rm is {cap:.4g} MPa at least",
+        "measure with a larger range of the load",
+    )
+    before = rows_of(raw, np.arange(total) < start)
+    if start < total:
+        step = f"left out the rows with a load at its limit ({total - start} points dropped)"
+        before = dataclasses.replace(before, steps=(*raw.steps, step))
+    return before, np.array([cap]), caveat
 
 
-def settings_beyond(programme: Programme, settings: Mapping[str, float]) -> list[str]:
-    """Settings outside of a programme's ranges, each in words: `amplitude 0.08 (0.003 to 0.03)`."""
-    found = []
-    for setting in programme.settings:
-        value = settings.get(setting.name)
-        if value is None:
-            continue
-        if setting.scale == "log" and value <= 0:
-            place = -np.inf
-        elif setting.low == setting.high:
-            place = 0.0 if np.isclose(value, setting.low, rtol=_BEYOND_RANGE) else np.inf
-        else:
-            place = float(setting.to_unit_interval(value))
-        if not -_BEYOND_RANGE <= place <= 1.0 + _BEYOND_RANGE:
-            unit = "" if setting.unit == "-" else f" {setting.unit}"
-            found.append(
-                f"{setting.name} {value:.3g}{unit} ({setting.low:.3g} to {setting.high:.3g}{unit})"
-            )
-    return found
+def _load_rises_beyond(curve: MeasuredCurve, beyond: Array, measures: tuple[str, str]) -> bool:
+    """Whether the maximum load may lie in the rows without a strain, so that nothing necks before."""
+    if not len(beyond):
+        return False
+    load = engineering_stress(curve.strain, curve.stress_mpa, measures)
+    highest = float(load.max())
+    has_not_fallen = running_mean(load)[-1] > (1.0 - _CLEAR_FALL) * highest
+    return bool(np.nanmax(beyond, initial=0.0) > highest or has_not_fallen)
 
 
-def rate_of(raw: RawCurve, said: str | None) -> tuple[float, str, str]:
-    """The strain rate in 1/s, where it is known from, and what was assumed of it; from the file or from its time.
+def _tensile(
+    curve: MeasuredCurve, beyond: Array, measures: tuple[str, str], options: CleaningOptions
+) -> TensileProperties | None:
+    """The properties of the whole record, also beyond the maximum load, where it rises far enough to have any.
 
-    Raises:
-      InputError: nothing tells it.
+    Args:
+      beyond: engineering stress of the rows after the measured strain, MPa; NaN where it is not known.
     """
-    if said is not None and (match := re.fullmatch(r"([-+.\deE]+)( 1/s)?", said)):
-        assumed = "" if match[2] else "rate in 1/s"
-        return float(match[1]), "from the file's head or name", assumed
-    if raw.time is not None and len(raw.time) > 1 and raw.time[-1] > raw.time[0]:
-        top = int(np.abs(raw.strain).argmax())
-        seconds = float(raw.time[top] - raw.time[0])
-        if seconds > 0:
-            return abs(float(raw.strain[top] - raw.strain[0])) / seconds, "strain over time", ""
-    raise InputError(
-        "nothing says its strain rate; give it in a table of tests (columns file, rate in 1/s, temperature in °C), in "
-        "the file's head or name (0.01 1/s), or by a column of the time"
+    stress = engineering_stress(curve.strain, curve.stress_mpa, measures)
+    strain = stretch_of(curve.strain, measures[0]) - 1.0 if measures[0] == "true" else curve.strain
+    whole = MeasuredCurve(curve.name, strain, stress, strain_error=curve.strain_error)
+    try:
+        make_strain_rise(whole, options.envelope)
+        correct_start(whole, options.toe == "auto")
+    except InputError:
+        return None
+    return tensile_properties(whole.strain, whole.stress_mpa, beyond) if len(whole.strain) else None
+
+
+def _turned(raw: RawCurve) -> tuple[RawCurve, bool]:
+    """A record of compression with positive numbers, and whether it is one; InputError for one negative column."""
+    strain, stress = is_negative(raw.strain), is_negative(raw.stress_mpa)
+    if strain != stress:
+        names = raw.columns if strain else raw.columns[::-1]
+        ends = [
+            f"{float(values.min() if is_negative(values) else values.max()):.4g}{unit}"
+            for values, unit in ((raw.strain, ""), (raw.stress_mpa, " MPa"))
+        ]
+        raise InputError(
+            f"column '{names[0]}' is negative and column '{names[1]}' positive: strain goes to {ends[0]} and stress to "
+            f"{ends[1]}; the sign of the {'travel' if strain else 'load'} is turned round: multiply it by -1 for "
+            "tension, or both by -1 where compression is positive (negative strain and stress are compression)"
+        )
+    if not strain:
+        return raw, False
+    said = "strain and stress are negative: took them as compression, without signs"
+    turned = dataclasses.replace(
+        raw, strain=-raw.strain, stress_mpa=-raw.stress_mpa, steps=(*raw.steps, said)
+    )
+    return turned, True
+
+
+def _from_rest(raw: RawCurve) -> RawCurve:
+    """A record whose rows go from the largest strain down to rest, turned round: no test is done so."""
+    strain, stress = np.abs(raw.strain), np.abs(raw.stress_mpa)
+    if len(strain) < MINIMUM_POINTS or not np.isfinite(strain).all():
+        return raw
+    if raw.time is not None and raw.time[-1] > raw.time[0]:
+        return raw
+    rises = float((strain - np.minimum.accumulate(strain)).max())
+    ends_at_rest = strain[-1] <= _REST * strain[0] and stress[-1] <= _REST * stress.max()
+    if rises > _NOISE_TIMES * noise_of(strain) or not ends_at_rest or not strain[0] > 0.0:
+        return raw
+    return dataclasses.replace(
+        raw,
+        strain=raw.strain[::-1],
+        stress_mpa=raw.stress_mpa[::-1],
+        time=None if raw.time is None else raw.time[::-1],
+        steps=(*raw.steps, "the rows go from the largest strain down to rest: turned them round"),
     )
 
 
-def temperature_of(said: str | None) -> tuple[float, str, str]:
-    """The temperature in °C, where it is known from, and what was assumed of it; room temperature where none is said.
+def strain_of_the_machine(raw: RawCurve) -> Caveat:
+    """The caveat of a strain that was not measured at the specimen."""
+    return Caveat(
+        "strain of the crosshead",
+        f"its strain is made of column '{raw.columns[0]}', which holds the give of machine and grips: the modulus is "
+        "the machine's and the specimen's together, and every strain is too large",
+        "use an extensometer's column, or fix the modulus that you know with --fix; a column called extension or "
+        "extensometer is taken as measured at the specimen",
+    )
 
-    Raises:
-      InputError: it is said without a unit.
+
+def measures_of(raw: RawCurve) -> tuple[str, str]:
+    """Strain and stress measure of a curve: as it says, or engineering."""
+    named = raw.strain_measure or raw.stress_measure
+    return (
+        raw.strain_measure or named or "engineering",
+        raw.stress_measure or named or "engineering",
+    )
+
+
+def to_engineering_shear(curve: MeasuredCurve, raw: RawCurve) -> None:
+    """Doubles a shear strain that is the tensor's component; warns where it may be one."""
+    if raw.shear_strain == "tensor":
+        curve.strain = 2.0 * curve.strain
+        curve.steps.append("took the shear strain as the tensor component gamma / 2 and doubled it")
+    elif raw.shear_strain == "epsilon":
+        curve.warnings.append(
+            Caveat(
+                "epsilon taken as gamma",
+                "its strain column is called epsilon but was taken as the engineering shear strain gamma",
+                "if it is the tensor component gamma / 2, say --shear_strain=tensor",
+            )
+        )
+        curve.assumed.append("engineering shear strain")
+    elif raw.shear_strain is None:
+        curve.steps.append("took the strain as the engineering shear strain gamma")
+
+
+def to_measures_of_the_law(
+    curve: MeasuredCurve,
+    raw: RawCurve,
+    measures: tuple[str, str],
+    target: CurveTarget,
+    compressed: bool = False,
+) -> None:
+    """Converts strain and stress from the file's measures to the law's, and tells what was assumed.
+
+    Args:
+      compressed: positive numbers are compression.
     """
-    if said is None:
-        return _ROOM, "nothing says another", f"temperature of {_ROOM:g} °C"
-    number, _, unit = said.partition(" ")
-    try:
-        return float(_TO_CELSIUS[unit](float(number))), "from the file's head or name", ""
-    except (KeyError, ValueError):
+    sign = -1.0 if compressed else 1.0
+    # The strain of another unit than it seems to be would be no finite stretch.
+    engineering = (
+        sign * np.expm1(sign * np.minimum(curve.strain, LARGEST_TRUE_STRAIN))
+        if measures[0] == "true"
+        else curve.strain
+    )
+    _convert(curve, engineering, measures, target, sign)
+    if raw.strain_measure is None and raw.stress_measure is None:
+        wanted = (target.strain_measure, target.stress_measure)
+        if wanted != measures:
+            curve.steps.append(
+                "the columns do not say so, but were taken as engineering strain and stress "
+                "(--strain_measure, --stress_measure)"
+            )
+            curve.assumed.append("engineering columns")
+    for axis, said, measure in (
+        ("strain", raw.strain_measure, measures[0]),
+        ("stress", raw.stress_measure, measures[1]),
+    ):
+        if said is None and (raw.strain_measure or raw.stress_measure):
+            curve.steps.append(
+                f"the column of the {axis} does not say so, but was taken as {measure} {axis}, as the other column "
+                f"says (--{axis}_measure)"
+            )
+            curve.assumed.append(f"{measure} {axis}")
+
+
+def _convert(
+    curve: MeasuredCurve,
+    engineering_strain: Array,
+    measures: tuple[str, str],
+    target: CurveTarget,
+    sign: float,
+) -> None:
+    """Converts strain and stress to the law's measures, at constant volume; sign -1 for positive compression."""
+    strain_measure, stress_measure = measures
+    stretch = 1.0 + sign * engineering_strain
+    if measures != (target.strain_measure, target.stress_measure) and stretch.min(initial=1.0) <= 0:
         raise InputError(
-            f"its temperature is '{said}', without a unit that is known; give it in °C in a table of tests (columns "
-            "file, temperature)"
-        ) from None
+            f"its compressive strain goes to {float(engineering_strain.max()):.4g}, and 1 is a length of nothing; if "
+            "it is in percent, say --strain_unit=%"
+        )
+    plus = "-" if sign < 0 else "+"
+    if strain_measure != target.strain_measure:
+        to_true = target.strain_measure == "true"
+        curve.strain = sign * np.log1p(sign * engineering_strain) if to_true else engineering_strain
+        formulas = ("-ln(1 - e)", "1 - exp(-e)") if sign < 0 else ("ln(1 + e)", "exp(e) - 1")
+        formula = formulas[0] if to_true else formulas[1]
+        curve.steps.append(
+            f"converted {strain_measure} strain e to {target.strain_measure} strain {formula}"
+        )
+    if stress_measure != target.stress_measure:
+        to_true = target.stress_measure == "true"
+        curve.stress_mpa = curve.stress_mpa * stretch if to_true else curve.stress_mpa / stretch
+        formula = f"s (1 {plus} e)" if to_true else f"s / (1 {plus} e)"
+        curve.steps.append(
+            f"converted {stress_measure} stress s to {target.stress_measure} stress {formula}"
+        )
+
+
+def _cut_to_trained_stress(curve: MeasuredCurve, target: CurveTarget, doubt: str) -> None:
+    limit = target.max_stress_mpa
+    if limit is None or not len(curve.strain) or curve.stress_mpa.max() <= limit:
+        return
+    largest, before = float(curve.stress_mpa.max()), len(curve.strain)
+    # Like the trained curves, which hold the first point above their strength.
+    kept = np.arange(len(curve.strain)) <= int((curve.stress_mpa > limit).argmax())
+    keep(curve, kept, f"cut at {limit:.4g} MPa, the largest trained strength")
+    curve.warnings.append(
+        Caveat(
+            "beyond the trained stress",
+            f"the stress goes on to {largest:.4g} MPa, beyond {limit:.4g} MPa, the largest trained strength; "
+            "only the part before was used",
+        )
+    )
+    if len(curve.strain) < MINIMUM_POINTS:
+        why = doubt or f"its stress goes to {largest:.4g} MPa; is --stress_unit right?"
+        raise InputError(
+            f"{len(curve.strain)} of its {before} points lie below {limit:.4g} MPa, the largest trained "
+            f"strength ({why})"
+        )
+
+
+def _cut_to_trained_range(curve: MeasuredCurve, target: CurveTarget, doubt: str) -> None:
+    before = len(curve.strain)
+    if before < FEWEST_IN_RANGE:
+        raise InputError(f"{before} points are left of it; a curve needs at least {MINIMUM_POINTS}")
+    if target.max_strain is None:
+        return
+    end, high = float(curve.strain[-1]), target.max_strain[1]
+    is_far = end > 10 * high
+    advice = "if it is in percent, say --strain_unit=%" if is_far and not doubt else ""
+    if end > high:
+        keep(curve, curve.strain <= high, f"cut at strain {high:.4g}, the end of the trained range")
+        few = f" ({len(curve.strain)} of {before} points)"
+        curve.warnings.append(
+            Caveat(
+                "far beyond the trained strain" if is_far else "beyond the trained strain",
+                f"the curve goes on to strain {end:.4g}, beyond {high:.4g} where the trained range ends; "
+                f"only the part before was used{few if len(curve.strain) < 0.2 * before else ''}",
+                advice,
+                blocks=is_far,
+            )
+        )
+    if len(curve.strain) < FEWEST_IN_RANGE:
+        raise InputError(
+            f"{len(curve.strain)} of its {before} points lie below strain {high:.4g}, the end of the trained range; "
+            f"at least {FEWEST_IN_RANGE} are needed "
+            f"({'; '.join(filter(None, (f'its strain goes to {end:.4g}', advice, doubt)))})"
+        )
+
+
+# --------------------------------------------------------------------------------------------------
+# A test as it was read -> what a law is identified from: ordered, converted, told what it is. Every step in words.
+
+
+# Of the largest stress: below it a specimen is as good as unloaded. Of the strain's range, and over its noise: a larger
+# offset is taken off.
+_AT_REST, _OFFSET, _OVER_NOISE = 0.01, 0.005, 5.0
+# _REACHES: share of the largest stress; below it reloading is not compared with the first loading.
+_REACHES = 0.2
+# _SOFTER: relative difference of both that is worth a word.
+_SOFTER = 0.03
+# _LOADED: share of the largest load; a specimen that bears less may be slack.
+_LOADED = 0.01
+# _FIRST_LOADING: share of the largest load; up to it a specimen is as stiff as at the start.
+_FIRST_LOADING = 0.08
+# _FEWEST_SLACK: rows without a load; fewer are the first points of a loading.
+_FEWEST_SLACK = 4
+# _LEAST_SLACK: share of the largest strain; less slack hardly moves a parameter.
+_LEAST_SLACK = 0.005
+# _SLACK_SLOPE: share of the first slope; a material that is that soft at first is not known.
+_SLACK_SLOPE = 0.03
+# _ROOM_IN_KELVIN: temperatures of laboratories, K, 15 to 27 °C.
+_ROOM_IN_KELVIN = (288.0, 299.9)
+
+
+def measured_test(
+    raw: RawCurve,
+    programme: Programme,
+    law: Law,
+    settings: Mapping[str, float] | None = None,
+    cleaning: CleaningOptions | None = None,
+) -> MeasuredTest:
+    """A test as it was read -> what a law is identified from; InputError for what cannot be a test of this kind.
+
+    Args:
+      settings: `rate` (1/s) and `temperature` (°C), as far as the user tells them.
+    """
+    settings, cleaning = dict(settings or {}), cleaning or CleaningOptions()
+    target = CurveTarget(
+        num_points=MOST_POINTS,
+        strain_measure=law.strain_measure,
+        stress_measure=law.stress_measure,
+        law=None,
+    )
+    blank = ~np.isfinite(raw.strain)
+    raw = rows_of(raw, ~blank)
+    if not issubclass(type(programme), Relaxation | Creep):
+        raw = without_wild_cells(raw, ends=False)
+    raw = stretch_to_strain(raw, law)
+    if isinstance(programme, RateAndTemperature):
+        # Tension of a metal, as any: up to where it necks, and without its unloadings.
+        curve = clean(raw, target, cleaning)
+        curve.steps.pop()
+        test = MeasuredTest(programme, curve)
+    else:
+        test = _in_its_own_order(raw, programme, target, cleaning)
+        # The give of a machine is nothing beside rubber's.
+        if raw.machine_travel and any(parameter.name == "E" for parameter in law.parameters):
+            test.curve.warnings.append(strain_of_the_machine(raw))
+    if blank.any():
+        test.curve.warnings.append(
+            Caveat(
+                "strain not measured to the end",
+                f"the strain is blank from point {int(blank.argmax()) + 1} of {len(blank)} on; only the points before "
+                "were used",
+            )
+        )
+    _tell_settings(test, raw, settings, law)
+    check_test(test, raw, law)
+    return without_excess(test)
+
+
+def _in_its_own_order(
+    raw: RawCurve, programme: Programme, target: CurveTarget, cleaning: CleaningOptions
+) -> MeasuredTest:
+    """The points in the order in which they were measured, in the law's measures, from their zero of strain on."""
+    if cleaning.window is not None and issubclass(type(programme), Relaxation | Creep):
+        raise InputError(
+            f"--window is for strains; a test {programme.name} is followed over the time: leave it out, and the later "
+            "rows out of the file"
+        )
+    curve = MeasuredCurve.of(raw)
+    check_numbers(curve)
+    if len(curve.strain) < MINIMUM_POINTS:
+        raise InputError(
+            f"it has {len(curve.strain)} points; a test needs at least {MINIMUM_POINTS}"
+        )
+    if np.ptp(curve.stress_mpa) == 0 and programme.drives == "strain":
+        raise InputError("its stress is the same at every point (is --stress_column right?)")
+    if programme.mode == "shear":
+        turn_negative(curve)
+        to_engineering_shear(curve, raw)
+    else:
+        to_measures_of_the_law(curve, raw, measures_of(raw), target)
+    _zero_strain(curve, cleaning.toe == "auto")
+    slack = slack_of(curve.strain, curve.stress_mpa) if isinstance(programme, Uniaxial) else None
+    if slack is not None:
+        raw = _take_off_slack(raw, curve, *slack, cleaning.toe == "auto")
+    test = MeasuredTest(programme, curve)
+    if "time" in programme.channels:
+        test.time = _time(raw, programme)
+        if raw.time is not None and raw.time[0] != 0.0:
+            curve.steps.append(f"time counts from the first point on, at {raw.time[0]:.3g} s")
+    test.turns = turns_of(test.driven) if not isinstance(programme, Relaxation | Creep) else []
+    if isinstance(programme, Uniaxial) and test.turns:
+        _take_loading(test)
+    if cleaning.window is not None:
+        _take_window(test, *cleaning.bounds())
+    return test
+
+
+def _time(raw: RawCurve, programme: Programme) -> Array:
+    """Seconds from the first point on, [points]."""
+    if raw.time is None:
+        raise InputError(
+            f"a test of {programme.title} needs the time of every point; set --time_column, or name the column time"
+        )
+    backwards = np.flatnonzero(np.diff(raw.time) < 0)
+    if len(backwards):
+        i = int(backwards[0])
+        raise InputError(
+            f"time runs backwards: {raw.time[i + 1]:g} s after {raw.time[i]:g} s, at point {i + 2} of {len(raw.time)}; "
+            "sort the rows, or give each run a file of its own"
+        )
+    if raw.time[-1] <= raw.time[0]:
+        raise InputError("its time is the same at every point (is --time_column right?)")
+    return np.asarray(raw.time - raw.time[0])
+
+
+def _zero_strain(curve: MeasuredCurve, wanted: bool) -> None:
+    """Takes off a strain that was not zeroed, where the specimen is unloaded at the start; else tells of it."""
+    offset = float(curve.strain[0])
+    begins_at = float(curve.stress_mpa[0])
+    largest = float(np.abs(curve.stress_mpa).max())
+    least = max(_OFFSET * float(np.ptp(curve.strain)), _OVER_NOISE * noise_of(curve.strain))
+    if abs(offset) <= least:
+        if abs(begins_at) > 0.1 * largest:
+            curve.warnings.append(
+                Caveat(
+                    "loaded at the start",
+                    f"the record begins at {begins_at:.3g} MPa without strain",
+                    "what was done before the first point is not known; a law begins with a virgin specimen",
+                )
+            )
+        return
+    if abs(begins_at) > _AT_REST * largest:
+        return
+    if wanted:
+        curve.strain = curve.strain - offset
+        curve.steps.append(
+            f"took {offset:.3g} off the strain, its reading before the load (--toe=off leaves it)"
+        )
+    else:
+        curve.steps.append(f"left a strain of {offset:.3g} at the start, before the load")
+
+
+def _take_off_slack(
+    raw: RawCurve, curve: MeasuredCurve, rows: int, slack: float, wanted: bool
+) -> RawCurve:
+    """Takes off the strain before a specimen tightened, and its rows; tells of it. Returns the raw rows that stay."""
+    done = "was left in the strain"
+    if wanted:
+        done = "was taken off"
+        kept = np.arange(len(curve.strain)) >= rows
+        curve.strain = curve.strain - slack
+        keep(curve, kept, "left out the rows before the specimen tightened")
+        raw = rows_of(raw, kept)
+    curve.warnings.append(
+        Caveat(
+            "slack",
+            f"the load stays at zero to a strain of {slack:.3g}, as if the specimen were slack; that {done}",
+            "if the strain before was the specimen's own, say --toe=off",
+        )
+    )
+    return raw
+
+
+def slack_of(strain: Array, stress: Array) -> tuple[int, float] | None:
+    """The rows at the start without a load, and the strain at which the load begins; None where a record has no slack.
+
+    Args:
+      strain, stress: [points], in the order of measurement, from rest, in either sign.
+    """
+    strongest = np.abs(stress).argmax()
+    side = float(np.sign(strain[strongest])) or 1.0
+    e, s = side * strain, stress * (np.sign(stress[strongest]) or 1.0)
+    top = int(s.argmax())
+    # The bends of few points look like noise.
+    noise = min(noise_of(s[: top + 1]), _LOADED * float(s[top]))
+    least = max(_LOADED * s[top], 3.0 * noise)
+    end = (
+        int(np.flatnonzero(s[: top + 1] >= max(_FIRST_LOADING * s[top], 3.0 * least))[:1].sum()) + 1
+    )
+    unloaded = np.flatnonzero(s[:end] <= least)
+    if len(unloaded) < _FEWEST_SLACK:
+        return None
+    first = int(unloaded[-1]) + 1
+    # The first loading behind it, by a line that is drawn on to no load.
+    end = max(end, min(first + _FEWEST_SLACK, top + 1))
+    if end - first < 2 or np.ptp(e[first:end]) == 0.0:
+        return None
+    slope = float(np.polyfit(e[first:end], s[first:end], 1)[0])
+    slack = float(e[first:end].mean() - s[first:end].mean() / slope) if slope > 0.0 else 0.0
+    before = e < 0.9 * slack
+    before[first:] = False
+    rows = int(np.count_nonzero(before))
+    if rows < _FEWEST_SLACK or slack < _LEAST_SLACK * float(e[top]):
+        return None
+    flat = float(np.polyfit(e[before], s[before], 1)[0]) if np.ptp(e[before]) else 0.0
+    bears = float(np.abs(s[before]).max())
+    chance = 4.0 * noise / (np.ptp(e[before]) * np.sqrt(rows)) if rows else 0.0
+    is_flat = abs(flat) < max(_SLACK_SLOPE * slope, chance) and bears < least + 2.0 * noise
+    return (int(np.flatnonzero(before)[-1]) + 1, side * slack) if is_flat else None
+
+
+def _take_loading(test: MeasuredTest) -> None:
+    """Keeps the first loading to every strain, also of several cycles, and tells of what was left out.
+
+    Unloading, reloading to strains that were reached before, and pauses at the turns are none.
+    """
+    curve = test.curve
+    strain, stress = curve.strain, curve.stress_mpa
+    loading, reloading = _loading_branches(strain, test.turns)
+    kept = int(np.count_nonzero(loading))
+    if kept < MINIMUM_POINTS:
+        raise InputError(
+            f"its strain turns {len(test.turns)} times, and its first loading has {kept} points; a test of "
+            f"{test.programme.title} is a loading of at least {MINIMUM_POINTS}"
+        )
+    dropped = len(strain) - kept
+    if dropped:
+        order = np.flatnonzero(loading)
+        if (strain[order] < 0).any() and (strain[order] > 0).any():
+            # Cycles to both sides: an elastic law asks for no order, and averaging wants a rising one.
+            order = order[np.argsort(strain[order], kind="stable")]
+        curve.strain, curve.stress_mpa = strain[order], stress[order]
+        if test.time is not None:
+            test.time = test.time[order]
+        furthest = float(strain[order][np.abs(strain[order]).argmax()])
+        curve.steps.append(
+            f"took the first loading to every strain, to {furthest:.4g} ({dropped} points dropped)"
+        )
+        also = ", reloading to strains reached before" if reloading.any() else ""
+        curve.warnings.append(
+            Caveat(
+                "unloading left out",
+                f"{dropped} points of unloading{also} and pauses were left out, of {len(strain)}"
+                f"{_softening(strain, stress, order, reloading)}",
+                "an elastic law answers loading and unloading alike, and rubber does not",
+            )
+        )
+    # The branches that are left are one to an elastic law.
+    test.turns = []
+
+
+def _loading_branches(
+    strain: Array, turns: list[int]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """The points that load beyond all before, and those that load again: both [points]."""
+    loading, reloading = np.zeros(len(strain), np.bool_), np.zeros(len(strain), np.bool_)
+    reached = {1.0: 0.0, -1.0: 0.0}
+    noise = _OVER_NOISE * noise_of(strain)
+    for first, last in itertools.pairwise([0, *turns, len(strain) - 1]):
+        side = 1.0 if strain[last] >= strain[first] else -1.0
+        branch = side * strain[first : last + 1]
+        # A pause at the turn relaxes: the branch ends where it first comes there.
+        end = int((branch >= branch[-1] - noise).argmax()) + 1
+        points = first + np.arange(end)
+        beyond = branch[:end] > reached[side] + (noise if reached[side] else 0.0)
+        if first == 0:
+            beyond[:] = True
+        loading[points[beyond]] = True
+        reloading[points[~beyond & (branch[:end] > 0)]] = True
+        reached[side] = max(reached[side], float(branch[-1]))
+    return loading, reloading
+
+
+def _softening(
+    strain: Array, stress: Array, order: NDArray[np.intp], reloading: NDArray[np.bool_]
+) -> str:
+    """How much softer than the first loading the reloading is, in words; nothing where it is not."""
+    order = order[np.argsort(strain[order], kind="stable")]
+    first = np.interp(strain[reloading], strain[order], stress[order])
+    large = np.abs(first) > _REACHES * np.abs(stress).max()
+    if not large.any():
+        return ""
+    share = float(np.median(stress[reloading][large] / first[large]))
+    if abs(share - 1.0) < _SOFTER:
+        return ""
+    return f"; the reloading has {share:.2g} times the stress of the first loading, from which the parameters come"
+
+
+def _take_window(test: MeasuredTest, low: float | None, high: float | None) -> None:
+    """Takes the points of an elastic test that are between two strains; of others those before the strain leaves them.
+
+    A law that remembers must know all that came before a point.
+    """
+    ends = [f"from {low:g}"] if low is not None else []
+    ends += [f"up to {high:g}"] if high is not None else []
+    said = " ".join(ends)
+    low, high = (-np.inf if low is None else low), (np.inf if high is None else high)
+    strain = test.curve.strain
+    inside = (strain >= low) & (strain <= high)
+    text = f"took the strains {said}"
+    if not isinstance(test.programme, Uniaxial):
+        if not inside[0]:
+            raise InputError(
+                f"--window begins at strain {low:g}, and the law must know all that came before; leave that end empty, "
+                "or give one below the smallest strain"
+            )
+        inside = np.logical_and.accumulate(inside)
+        text = f"took the test to where its strain leaves the window, {said}"
+    if np.count_nonzero(inside) < MINIMUM_POINTS:
+        raise InputError(
+            f"--window leaves {np.count_nonzero(inside)} points; a test needs at least {MINIMUM_POINTS}"
+        )
+    keep(test.curve, inside, text)
+    if test.time is not None:
+        test.time = test.time[inside]
+    test.turns = [turn for turn in test.turns if turn < len(test) - 1]
+
+
+def _is_room_in_kelvin(temperature: float, law: Law) -> bool:
+    """Whether a temperature (°C) is a room's in kelvin, beside a law whose room temperature is in °C."""
+    in_celsius = any(
+        parameter.name == "room" and parameter.unit == "°C" for parameter in law.parameters
+    )
+    low, high = _ROOM_IN_KELVIN
+    return in_celsius and low <= temperature <= high
+
+
+def _tell_settings(
+    test: MeasuredTest, raw: RawCurve, settings: Mapping[str, float], law: Law
+) -> None:
+    """Rate and temperature of a law that asks for them: as the user says, the file, or its time."""
+    curve = test.curve
+    for name, unit in (("rate", "1/s"), ("temperature", "°C")):
+        if name not in test.programme.channels:
+            continue
+        if name in settings:
+            value, source, assumed = settings[name], "as given", ""
+        elif name == "rate":
+            value, source, assumed = rate_of(raw, curve.conditions.get(name))
+        else:
+            value, source, assumed = temperature_of(curve.conditions.get(name))
+        setattr(test, name, value)
+        if name == "temperature" and _is_room_in_kelvin(value, law):
+            curve.warnings.append(
+                Caveat(
+                    "temperature in kelvin?",
+                    f"its temperature is {value:.4g} °C, which is room temperature in kelvin",
+                    "if it is in kelvin, give it in °C, or with its unit, 293 K",
+                )
+            )
+        curve.steps.append(f"{name} {value:.4g} {unit} ({source})")
+        if assumed:
+            curve.assumed.append(assumed)
+        curve.conditions[name] = f"{value:.4g} {unit}"

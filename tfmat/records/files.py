@@ -15,9 +15,12 @@ from tfmat.errors import InputError, nearest
 from tfmat.files import atomic_write, make_folder
 from tfmat.materials.law import Array, Law
 from tfmat.materials.registry import is_file
-from tfmat.records.cleaning import CleaningOptions, temperature_of
-from tfmat.records.columns import TEMPERATURE_UNITS, ReadingOptions, value_with_unit
-from tfmat.records.measured import clean, measured_test, wanted_measures
+from tfmat.records.cleaning import (
+    CleaningOptions,
+    clean,
+    measured_test,
+    wanted_measures,
+)
 from tfmat.records.programmes import (
     PROGRAMMES,
     Monotonic,
@@ -26,11 +29,24 @@ from tfmat.records.programmes import (
     Uniaxial,
     programme_class,
 )
-from tfmat.records.reading import RawCurve, read_curves
-from tfmat.records.record import MeasuredRecord, MeasuredTest
-from tfmat.records.resampling import CurveTarget
-from tfmat.records.settings import MONOTONIC, CurveSettings
-from tfmat.records.simulation import FLAG, STRAIN, STRESS, RecordForm, fill_tests
+from tfmat.records.reading import (
+    TEMPERATURE_UNITS,
+    RawCurve,
+    ReadingOptions,
+    read_curves,
+    temperature_of,
+    value_with_unit,
+)
+from tfmat.records.record import CurveTarget, MeasuredRecord, MeasuredTest
+from tfmat.records.simulation import (
+    FLAG,
+    MONOTONIC,
+    STRAIN,
+    STRESS,
+    CurveSettings,
+    RecordForm,
+    fill_tests,
+)
 from tfmat.records.tables import axis_unit, find_files, read_bytes, split_header
 
 # --------------------------------------------------------------------------------------------------

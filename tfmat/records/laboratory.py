@@ -1,6 +1,7 @@
-"""How a real test departs from its law: noise, a smooth misfit, a wrong zero, few recorded points."""
+"""How a real test departs from its law: noise, slack, a machine that gives way, a smooth misfit, few points."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,34 +9,310 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfmat.errors import InputError, nearest
-from tfmat.materials.law import Array
-from tfmat.records.settings import (
-    OBSERVATION,
-    CurveSettings,
-    after_toe,
-    checked_observation,
-    correlated,
-    drawn_offset,
-    log_uniform,
-    not_negative,
-    positive_pair,
-    refused,
-    specimen_strain,
-)
+from tfmat.materials.law import Array, History
+
+# --------------------------------------------------------------------------------------------------
+# Checks of single settings of a simulation; what is refused names the flag.
+
+
+FEWEST_POINTS = 8
+_MOST_MEASURED = 10_000
+# Options of the observation model, stored only where they are used: an example, and the most that each may be.
+_LIMITS: dict[str, tuple[str, float]] = {
+    "noise_of_maximum": ("0.0005,0.005", 0.5),
+    "noise_correlation": ("0.2,0.9", 0.999),
+    "strain_offset": ("5e-6,2e-4", 0.01),
+    "stress_offset": ("0.1,2", math.inf),
+    "toe": ("1e-4,2e-3", 0.1),
+    "machine_stiffness": ("5e4,5e5", math.inf),
+    "misfit": ("0.001,0.02", 0.5),
+    "yield_spread": ("0.05,0.7", 2.0),
+}
+OBSERVATION = (*_LIMITS, "measured_points")
+# Of these, what is not independent noise.
+MORE_THAN_NOISE = tuple(name for name in _LIMITS if name != "noise_of_maximum")
+
+
+def refused(name: str, value: object, expected: str) -> InputError:
+    return InputError(f"--config.{name} is {value!r}; give {expected}")
+
+
+def is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def number(name: str, value: Any) -> float:
+    try:
+        found = math.nan if isinstance(value, str | bool) else float(value)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise refused(name, value, "a number")
+    return found
+
+
+def not_negative(name: str, value: Any) -> float:
+    found = number(name, value)
+    if found < 0:
+        raise refused(name, value, "0 (none) or a positive number")
+    return found
+
+
+def pair(name: str, value: Any) -> tuple[float, float]:
+    if isinstance(value, str) or not hasattr(value, "__len__") or len(value) != 2:
+        raise refused(name, value, f"two numbers, --config.{name}=LOW,HIGH")
+    return number(name, value[0]), number(name, value[1])
+
+
+def positive_pair(name: str, value: Any, example: str) -> tuple[float, float]:
+    low, high = pair(name, value)
+    if not 0 < low <= high:
+        raise refused(name, value, f"0 < low <= high, e.g. --config.{name}={example}")
+    return low, high
+
+
+def checked_observation(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the observation model, name -> None or a checked pair."""
+    checked: dict[str, Any] = {"measured_points": None}
+    for name, (example, most) in _LIMITS.items():
+        checked[name] = None
+        if (limits := given[name]) is not None:
+            checked[name] = positive_pair(f"data.{name}", limits, example)
+            if checked[name][1] > most:
+                raise refused(f"data.{name}", limits, f"{most:g} at most, e.g. {example}")
+    if (limits := given["measured_points"]) is not None:
+        low, high = positive_pair("data.measured_points", limits, "15,400")
+        whole = low == int(low) and high == int(high)
+        if not whole or low < FEWEST_POINTS or high > _MOST_MEASURED:
+            raise refused(
+                "data.measured_points",
+                limits,
+                f"whole numbers from {FEWEST_POINTS} to {_MOST_MEASURED}, e.g. 15,400",
+            )
+        checked["measured_points"] = int(low), int(high)
+    return checked
+
+
+# --------------------------------------------------------------------------------------------------
+# What stands between a specimen and its record: slack, a machine that gives way, correlated noise, points left out.
+#
+# Whole blocks of curves or tests at a time, as arrays [rows, points].
+
+
+# Of the specimen's strain in series with a machine: an error as a share of the largest strain, and the most steps.
+_TOLERANCE, _MOST_STEPS = 1e-6, 60
+# Steps of the strain below this share of the largest are a hold: their stress says nothing of stiffness.
+_HOLD = 1e-3
+
+
+def log_uniform(limits: tuple[float, float], uniform: Array) -> Array:
+    """Uniform numbers in 0-1 -> numbers whose logarithm is uniform between the logarithms of `limits`."""
+    low, high = limits
+    return np.asarray(low * (high / low) ** uniform)
+
+
+def drawn_offset(
+    limits: tuple[float, float] | None, random: np.random.Generator, rows: int
+) -> Array | None:
+    """Normal numbers [rows], each with a standard deviation drawn log-uniformly from `limits`."""
+    if limits is None:
+        return None
+    size = log_uniform(limits, random.random(rows))
+    return np.asarray(size * random.standard_normal(rows))
+
+
+def rises_from_zero(strain: Array) -> NDArray[np.bool_]:
+    """Which rows begin at zero and never turn, to either side: [rows, points] -> [rows]."""
+    rising = np.diff(strain * np.sign(strain[:, -1:]), axis=1)
+    return np.asarray((rising >= 0.0).all(axis=1) & (strain[:, 0] == 0.0))
+
+
+def after_toe(strain: Array, slack: Array) -> Array:
+    """The specimen's strain [rows, points] under a measured one that takes up `slack` [rows] first.
+
+    |e| - s (1 - exp(-|e| / s)): a parabola e² / 2s that runs into the line e - s. So a test that toe compensation
+    (ASTM D638, annex A1) is made for looks: the line through its elastic part meets zero stress at the slack.
+    """
+    size = np.abs(strain)
+    taken_up = slack[:, None] * -np.expm1(-size / slack[:, None])
+    return np.asarray(np.sign(strain) * (size - taken_up))
+
+
+def _secants(strain: Array, stress: Array) -> Array:
+    """Slope of a curve from each point's neighbour before it, not below zero; where it is held, the largest."""
+    steps = np.diff(strain, axis=1, prepend=0.0)
+    size = np.abs(steps)
+    moves = size > _HOLD * size.max(axis=1, keepdims=True)
+    slope = np.diff(stress, axis=1, prepend=0.0) / np.where(moves, steps, 1.0)
+    slope = np.maximum(np.where(moves, slope, 0.0), 0.0)
+    return np.where(moves, slope, slope.max(axis=1, keepdims=True))
+
+
+def specimen_strain(respond: Callable[[Array], Array], strain: Array, stiffness: Array) -> Array:
+    """The specimen's part e of a strain that a machine in series with it shares: e + respond(e) / stiffness = strain.
+
+    By the secant method at every point on its own, begun with the slope of the curve there, so that laws that remember
+    are solved whole histories at a time: some ten answers of the law where the specimen is as stiff as the machine.
+
+    Args:
+      respond: strain of the specimens -> stress (MPa), both [rows, points].
+      strain: [rows, points]; stiffness: apparent modulus of the machine, [rows], MPa.
+
+    Raises:
+      InputError: the machine is so much softer than the specimen that no solution was found.
+    """
+    found, stiffness = strain, stiffness[:, None]
+    allowed = _TOLERANCE * np.abs(strain).max(axis=1, keepdims=True)
+    stress = respond(found)
+    slope, step, before = _secants(strain, stress), np.zeros_like(strain), np.zeros_like(strain)
+    stiffest = 1.0 + slope.max(axis=1, keepdims=True) / stiffness
+    slope = 1.0 + slope / stiffness
+    for _ in range(_MOST_STEPS):
+        missing = strain - found - stress / stiffness
+        if (np.abs(missing) <= allowed).all():
+            return found
+        moved = np.abs(step) > 1e-9 * allowed
+        slope = np.where(moved, (before - missing) / np.where(moved, step, 1.0), slope)
+        slope = np.clip(slope, 1.0, 2.0 * stiffest)
+        step, before = missing / slope, missing
+        found = found + step
+        try:
+            stress = respond(found)
+        except InputError:
+            # Out of where the law is defined, which the measured strain was not.
+            break
+    raise InputError(
+        f"a machine stiffness of {float(stiffness.min()):g} MPa is too soft for some of the specimens, which would "
+        "jump; give a larger --config.data.machine_stiffness"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Apparatus:
+    """What the tests of some specimens are driven and read by; [tests] each, None where it is ideal.
+
+    Attributes:
+      strain_offset: what the specimen's strain is beyond the driven one (-).
+      stress_offset: what the measured stress is beyond the specimen's, or the specimen's beyond the driven one (MPa).
+      slack: of a strain that rises from zero (-), see `after_toe`.
+      stiffness: apparent modulus (MPa), see `specimen_strain`.
+    """
+
+    strain_offset: Array | None = None
+    stress_offset: Array | None = None
+    slack: Array | None = None
+    stiffness: Array | None = None
+
+    def answer(self, history: History, respond: Callable[[History], Array]) -> Array:
+        """What the specimens answer (MPa or -) to a history as it is recorded, [tests, points]."""
+        if history.strain is None:
+            assert history.stress is not None
+            if self.stress_offset is not None:
+                moved = history.stress + self.stress_offset[:, None]
+                history = dataclasses.replace(history, stress=moved)
+            return respond(history)
+        strain = history.strain
+        if self.slack is not None:
+            rises = rises_from_zero(strain)[:, None]
+            strain = np.where(rises, after_toe(strain, self.slack), strain)
+        if self.strain_offset is not None:
+            strain = strain + self.strain_offset[:, None]
+        if self.stiffness is not None:
+            strain = specimen_strain(
+                lambda found: respond(dataclasses.replace(history, strain=found)),
+                strain,
+                self.stiffness,
+            )
+        return respond(dataclasses.replace(history, strain=strain))
+
+    def shown(self, history: History, answer: Array) -> Array:
+        """What is measured of the specimens' answer, but for noise: [tests, points]."""
+        if history.strain is not None:
+            if self.stress_offset is None:
+                return answer
+            return np.asarray(answer + self.stress_offset[:, None])
+        if self.stiffness is None:
+            return answer
+        assert history.stress is not None
+        return np.asarray(answer + history.stress / self.stiffness[:, None])
+
+
+def correlated(normal: Array, correlation: Array) -> Array:
+    """A first-order autoregression of variance 1 and the same law at every point, made of white noise.
+
+    z[i] = ρ z[i-1] + sqrt(1 - ρ²) n[i], z[0] = n[0] (G. E. P. Box, G. M. Jenkins, Time Series Analysis (1970), 3.2.3):
+    the correlation of points i and j is ρ^|i-j|.
+
+    Args:
+      normal: independent standard normal numbers, [rows, points]; correlation: ρ, [rows], 0 up to below 1.
+    """
+    columns = np.array(normal.T, np.float64)
+    fresh = np.sqrt(1.0 - correlation**2)
+    for i in range(1, len(columns)):
+        columns[i] = correlation * columns[i - 1] + fresh * columns[i]
+    return np.ascontiguousarray(columns.T)
+
+
+def thinned(
+    history: History, counts: NDArray[np.int64], random: np.random.Generator
+) -> tuple[History, NDArray[np.bool_]]:
+    """The histories at `counts` [rows] of their points, drawn at random; ends and turning points are always kept.
+
+    Returns:
+      Histories of as many points as before, the last that is there repeated, and which are there, [rows, points].
+    """
+    driven = history.driven
+    rows, points = driven.shape
+    direction = np.sign(np.diff(driven, axis=1))
+    kept = np.ones((rows, points), np.bool_)
+    kept[:, 1:-1] = direction[:, 1:] != direction[:, :-1]
+    counts = np.clip(counts, kept.sum(axis=1), points)
+    order = np.argsort(np.where(kept, -1.0, random.random((rows, points))), axis=1)
+    chosen = np.zeros((rows, points), np.bool_)
+    np.put_along_axis(chosen, order, np.arange(points) < counts[:, None], axis=1)
+    slots = np.arange(points)
+    place = np.argsort(~chosen, axis=1, kind="stable")
+    last = np.take_along_axis(place, counts[:, None] - 1, axis=1)
+    valid = slots < counts[:, None]
+    place = np.where(valid, place, last)
+
+    def change(array: Array) -> Array:
+        full = array.shape[1] == points
+        return np.take_along_axis(np.broadcast_to(array, driven.shape), place, 1) if full else array
+
+    return history.changed(change), valid
+
 
 # --------------------------------------------------------------------------------------------------
 # What a laboratory adds to curves that hold no noise and follow no law that is known here.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Laboratory:
-    """Options of the same names and meanings as in `CurveSettings`; InputError names the one that is wrong.
+    """What tests and their records add to a law. Checked on creation, InputError names the flag.
 
     Attributes:
+      noise_mpa: standard deviation of the Gaussian stress noise; 0 is none.
+      noise_relative: standard deviation as a fraction of the point's own stress, added in quadrature.
       max_strain: range that the end of a copy is drawn from, never beyond the curve's own; None is the curve's own.
+
+    Real tests differ from curve to curve in more than their parameters; each of these is drawn log-uniformly from
+    (low, high) for every curve, and None leaves it out:
+      noise_of_maximum: further noise in quadrature, standard deviation as a fraction of the curve's largest stress.
+      noise_correlation: of the noise of neighbouring points, which is a first-order autoregression then.
+      measured_points: points that the machine records. They go onto the curve's points as a measured file's do; of a
+        test they stand in the record as they are, no more than its points, and the rest is padding.
+      strain_offset: standard deviation of an error of the strain's zero, as seating and preload leave it; of tests that
+        drive the strain.
+      stress_offset: standard deviation of an error of the stress's zero, MPa.
+      toe: slack (-) that a strain which rises from zero takes up first.
+      machine_stiffness: apparent modulus (MPa) of what gives way beside the specimen: the strain that is measured is
+        the specimen's and stress / stiffness.
+      misfit: standard deviation of a smooth deviation from the law, as a fraction of the stress.
+      yield_spread: half the range of ln(yield stress) within the specimen: it rounds the knee.
     """
 
-    noise_mpa: float = 0.0
+    noise_mpa: float | None = 0.0
     noise_relative: float = 0.0
     max_strain: tuple[float, float] | None = None
     noise_of_maximum: tuple[float, float] | None = None
@@ -49,15 +326,22 @@ class Laboratory:
     yield_spread: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
+        for name, value in self._checked().items():
+            object.__setattr__(self, name, value)
+
+    def _checked(self) -> dict[str, Any]:
+        """Option -> its checked value; InputError names the one that is wrong."""
         checked = checked_observation({name: getattr(self, name) for name in OBSERVATION})
         for name in ("noise_mpa", "noise_relative"):
-            checked[name] = not_negative(f"data.{name}", getattr(self, name))
+            if getattr(self, name) is not None:
+                checked[name] = not_negative(f"data.{name}", getattr(self, name))
         if checked["noise_relative"] >= 1:
-            raise refused("data.noise_relative", self.noise_relative, "a fraction below 1")
+            raise refused(
+                "data.noise_relative", self.noise_relative, "a fraction below 1, 0.01 for 1 %"
+            )
         if self.max_strain is not None:
             checked["max_strain"] = positive_pair("data.max_strain", self.max_strain, "0.01,0.05")
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        return checked
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Laboratory":
@@ -77,8 +361,8 @@ class Laboratory:
 # --------------------------------------------------------------------------------------------------
 # How a real test departs from its law: a rounded knee, a smooth misfit, a wrong zero, noise, few recorded points.
 #
-# Each is an option of `CurveSettings`, drawn log-uniformly for every curve. Whole blocks of curves at a time, as
-# arrays. What tests have of it too is in `apparatus`: a slack start, a machine that gives way, noise of neighbours
+# Each is an option of `Laboratory`, drawn log-uniformly for every curve. Whole blocks of curves at a time, as
+# arrays. What tests have of it too is above: a slack start, a machine that gives way, noise of neighbours
 # that is alike.
 #
 # The knee. Grains yield one after the other: elements in parallel, alike but for their yield stress, which is spread
@@ -91,7 +375,7 @@ class Laboratory:
 # The misfit. A factor 1 + g(ln ε) on the stress, g a stationary Gaussian process nearly: a sum of few cosines with
 # random frequencies (A. Rahimi, B. Recht, Random features for large-scale kernel machines, NeurIPS 2007).
 #
-# The record. A machine records so many points; between them, `resampling.resample` draws straight lines, and averages
+# The record. A machine records so many points; between them, `record.resample` draws straight lines, and averages
 # where they are dense. `resample_rows` does the same for many curves at once.
 
 
@@ -114,7 +398,7 @@ LawStress = Callable[[Array, Array], Array]
 class Observation:
     """What the observation model draws once a curve, [curves]; None where it is off."""
 
-    settings: CurveSettings | Laboratory
+    settings: Laboratory
     noise: Array | None
     counts: NDArray[np.int64] | None
     spacing: Array | None
@@ -131,7 +415,7 @@ class Observation:
     @classmethod
     def draw(
         cls,
-        settings: CurveSettings | Laboratory,
+        settings: Laboratory,
         generator_of: Callable[[int], np.random.Generator],
         curves: int,
     ) -> "Observation":
@@ -299,7 +583,7 @@ def smooth_deviation(strain: Array, normal: Array, phase: Array) -> Array:
 
 
 def resample_rows(strain: Array, stress: Array, counts: NDArray[np.int64], grid: Array) -> Array:
-    """`resampling.resample` for many curves at once: measured points -> stress at the grid's points.
+    """`record.resample` for many curves at once: measured points -> stress at the grid's points.
 
     Args:
       strain, stress: [curves, most points]; of each row the first `counts` are measured, strain rising from above 0.

@@ -10,8 +10,6 @@ import numpy as np
 from tfmat.errors import InputError
 from tfmat.materials.law import Law
 from tfmat.materials.registry import MONOTONIC_LAWS
-from tfmat.records.cleaning import Caveat, MeasuredCurve, drift_of_middle, half_cycles
-from tfmat.records.columns import is_stretch
 from tfmat.records.programmes import (
     METAL,
     POSSIBLE,
@@ -28,11 +26,10 @@ from tfmat.records.programmes import (
     sampled_parameters,
     secant_range,
 )
-from tfmat.records.reading import RawCurve
-from tfmat.records.resampling import CurveTarget
+from tfmat.records.reading import RawCurve, is_stretch
+from tfmat.records.record import Caveat, CurveTarget, MeasuredCurve, drift_of_middle, half_cycles
 from tfmat.records.tables import MINIMUM_POINTS, STRAIN_UNITS, STRESS_UNITS
-from tfmat.records.tensile import engineering_stress, stretch_of
-from tfmat.records.toe import elastic_line
+from tfmat.records.tensile import elastic_line, engineering_stress, stretch_of
 
 if TYPE_CHECKING:
     from tfmat.records.record import MeasuredTest

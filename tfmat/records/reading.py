@@ -1,54 +1,1155 @@
-"""A file that a testing machine exported -> its stress-strain curves, in MPa and plain strain.
-
-Text files and Excel sheets. Guesses are told in the curve's steps, and every guess can be replaced by a setting.
-"""
+"""From a file that a testing machine exported to strain and stress, and what it says of the test."""
 
 import dataclasses
 import itertools
 import os
 import pathlib
 import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
 
-from tfmat.errors import InputError
+from tfmat.errors import InputError, nearest
 from tfmat.materials.law import Array
-from tfmat.records.columns import (
-    ASSUMED,
-    GIVEN,
-    Axis,
-    Column,
-    Measure,
-    ReadingOptions,
-    column_numbers,
-    columns_named,
-    conditions_of,
-    fahrenheit_of_rankine,
-    find_axes,
-    find_specimen_column,
-    find_time_column,
-    find_time_unit,
-    is_of_an_extensometer,
-    options_without_header,
-    read_strain,
-    read_stress,
-    says_compression,
-    side_by_side,
-    split_time_header,
-)
 from tfmat.records.tables import (
+    AREA_UNITS,
+    DISPLACEMENT_UNITS,
     MINIMUM_POINTS,
+    NAMES_IN_BRACKETS,
+    Cell,
     DecimalMark,
     Table,
+    Unit,
     axis_unit,
     decimal_mark,
+    find_size,
     find_unit,
     number,
+    plain,
     read_tables,
+    shorten,
     split_header,
+    word_set,
 )
+
+# --------------------------------------------------------------------------------------------------
+# The conditions of a test, from the head and the name of its file: specimen, temperature, direction, rate; its time.
+#
+# Only what can be read in one way is taken: a wrong temperature would put a curve among others that it is unlike.
+
+
+_RANKINE_OF_0_F = 459.67
+# Their names in the lines before the table, in lower case and without brackets.
+_NAMES = {
+    "specimen": r"(specimen|sample|probe|éprouvette|probeta)([ -]?(id|name|no\.?|number|nr\.?|nummer))?",
+    "temperature": r"(test |testing |prüf)?(temperatur[ea]?|température|temp\.?)",
+    "direction": r"((material|test|loading|rolling) )?(direction|orientation)|(walz|prüf)?richtung",
+    "rate": r"(engineering |true |nominal |test )?(strain|shear) rate|rate|dehnrate|dehngeschwindigkeit",
+}
+TEMPERATURE_UNITS = {
+    **dict.fromkeys(("°c", "c", "degc", "deg c", "celsius"), "°C"),
+    **dict.fromkeys(("°f", "f", "degf", "deg f", "fahrenheit"), "°F"),
+    **dict.fromkeys(("°r", "degr", "rankine"), "°R"),
+    **dict.fromkeys(("k", "kelvin"), "K"),
+}
+_RATE_UNITS = dict.fromkeys(("1/s", "/s", "s-1", "s^-1", "s⁻¹", "1/sec", "per s", "s**-1"), "1/s")
+_DIRECTIONS = {"ST", "LT", "TL", "SL", "LS", "RD", "TD", "ND"}
+_NUMBER = r"[-+]?\d+(?:[.,]\d+)?(?:[eE][-+]?\d+)?"
+
+
+def conditions_of(notes: Mapping[str, str], stem: str) -> dict[str, str]:
+    """The conditions in head and file name, by the keys `specimen`, `temperature`, `direction` and `rate`.
+
+    Where both speak, the name's temperature and direction win over a bare number and an unknown word in the head.
+
+    Args:
+      notes: name -> text of the lines before the table.
+      stem: the file's name without its ending.
+
+    Returns:
+      Values with their unit where it is known, `200 °C`; a bare number where it is not. Keys that nothing is said of
+      are left out.
+    """
+    found = _from_notes(notes)
+    for key, value in _from_name(stem).items():
+        said = found.get(key)
+        is_plain = said is not None and (
+            (key == "temperature" and not re.fullmatch(_NUMBER, said))
+            or (key == "direction" and said.upper() in _DIRECTIONS)
+            or key == "rate"
+        )
+        if not is_plain:
+            found[key] = value
+    return {key: found[key] for key in _NAMES if key in found}
+
+
+def fahrenheit_of_rankine(text: str) -> int | None:
+    """Degrees Fahrenheit of a bare number that is a whole number of them in Rankine (534.67 is 75 °F); or None."""
+    if not re.fullmatch(r"\d{3,4}\.67(0*)", text.strip()):
+        return None
+    return round(float(text) - _RANKINE_OF_0_F)
+
+
+def _from_notes(notes: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, text in notes.items():
+        in_brackets = re.search(r"[\[(](.*?)[\])]", name)
+        plain = " ".join(re.sub(r"[\[(].*?[\])]|_", " ", name).lower().split())
+        for key, pattern in _NAMES.items():
+            if key not in found and text.strip() and re.fullmatch(pattern, plain):
+                found[key] = value_with_unit(
+                    key, text.strip(), in_brackets[1] if in_brackets else ""
+                )
+    return found
+
+
+def value_with_unit(key: str, text: str, unit: str) -> str:
+    """`text` with its unit as this project writes it, where it is a number; else as it stands."""
+    units = {"temperature": TEMPERATURE_UNITS, "rate": _RATE_UNITS}.get(key)
+    match = re.fullmatch(rf"({_NUMBER})\s*(.*)", text)
+    if units is None or match is None:
+        return text
+    unit = (match[2] or unit).strip(" []()")
+    value = f"{float(match[1].replace(',', '.')):.6g}"
+    return f"{value} {units.get(unit.lower(), unit)}".strip()
+
+
+def _from_name(stem: str) -> dict[str, str]:
+    """Forms that can be read in one way only; what stands in a name twice is not taken."""
+    seen: dict[str, set[str]] = {"temperature": set(), "direction": set(), "rate": set()}
+    words = [
+        word for word in re.split(r"[-_ ,;]+", re.sub(r"(?<=\d[eE])-(?=\d)", "−", stem)) if word
+    ]
+    for before, word in zip(["", *words], words, strict=False):
+        word = word.replace("−", "-")
+        if match := re.fullmatch(r"(\d{2,4})(?:deg|°)?C", word):
+            sign = "-" if re.search(rf"(?:^|[_ ]|--)-{re.escape(word)}", f"{stem}") else ""
+            seen["temperature"].add(f"{sign}{int(match[1])} °C")
+        elif match := re.fullmatch(r"(\d{3,4})K", word):
+            seen["temperature"].add(f"{int(match[1])} K")
+        elif word in _DIRECTIONS or (word in ("L", "T", "S") and re.search(r"\d", before)):
+            seen["direction"].add(word)
+        elif match := re.fullmatch(r"(\d{1,2})(?:deg|°)", word):
+            seen["direction"].add(f"{int(match[1])}°")
+        # A bare power of ten below one; other decimal numbers may be a thickness.
+        elif re.fullmatch(r"0\.0*1|1(\.0)?[eE]-\d+", word):
+            seen["rate"].add(f"{float(word):.6g}")
+        elif match := re.fullmatch(rf"({_NUMBER})(?:1?/s|s-1|ps)", word):
+            seen["rate"].add(f"{float(match[1]):.6g} 1/s")
+    return {key: values.pop() for key, values in seen.items() if len(values) == 1}
+
+
+TIME_UNITS: dict[str, float] = {"s": 1.0, "ms": 1e-3, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SPELLINGS = {
+    **dict.fromkeys(("sec", "secs", "second", "seconds", "sekunden", "secondes"), "s"),
+    **dict.fromkeys(("msec", "milliseconds"), "ms"),
+    **dict.fromkeys(("mins", "minute", "minutes", "minuten"), "min"),
+    **dict.fromkeys(("hr", "hrs", "hour", "hours", "std", "stunden", "heures"), "h"),
+    **dict.fromkeys(("day", "days", "tage", "jours"), "d"),
+}
+_CONDITION_WORDS = {
+    "time",
+    "zeit",
+    "temps",
+    "tiempo",
+    "tempo",
+    "t",
+    "prüfzeit",
+    "testzeit",
+    "elapsed",
+    "時間",
+    "时间",
+}
+
+
+def find_time_unit(text: str) -> tuple[str, float]:
+    """A unit of time and its factor to seconds; InputError where it is unknown."""
+    spelling = text.strip().strip("[](){}").strip().lower()
+    name = _SPELLINGS.get(spelling, spelling)
+    if name not in TIME_UNITS:
+        raise InputError(
+            f"unknown time unit '{text}'{nearest(text, TIME_UNITS)}; set it with --time_unit"
+        )
+    return name, TIME_UNITS[name]
+
+
+def find_time_column(table: Table, wanted: str | None, needed: bool = True) -> int | None:
+    """The column of the time: the one asked for, or the only one that is called so; None where there is none.
+
+    Raises:
+      InputError: there is no such column, or several are called so and one is `needed`.
+    """
+    names = [split_time_header(header)[0].strip().casefold() for header in table.header]
+    if wanted is not None:
+        plain = wanted.strip().casefold()
+        asked = [i for i, name in enumerate(names) if plain in (name, table.header[i].casefold())]
+        width = len(table.header) or len(table.rows[0][1])
+        if not asked and wanted.isdecimal() and 1 <= int(wanted) <= width:
+            return int(wanted) - 1
+        if len(asked) != 1:
+            raise InputError(f"no column '{wanted}' for the time{nearest(wanted, table.header)}")
+        return asked[0]
+    found = [i for i, name in enumerate(names) if set(re.split(r"[\W_]+", name)) & _CONDITION_WORDS]
+    if len(found) > 1 and not needed:
+        return None
+    if len(found) > 1:
+        several = ", ".join(table.header[i] for i in found)
+        raise InputError(
+            f"several columns could be the time ({shorten(several)}); set --time_column"
+        )
+    return found[0] if found else None
+
+
+def split_time_header(header: str) -> tuple[str, str | None]:
+    """Splits the header of a time column into name and unit, which is None where it says none.
+
+    The last bracket is taken for its unit, so that an unknown one is refused by its name.
+    """
+    name, unit = split_header(header, lambda text: text.lower() in {*TIME_UNITS, *_SPELLINGS})
+    in_brackets = re.search(r"[\[({<]([^\[\](){}<>]+)[\])}>]\s*$", name)
+    if unit is None and in_brackets:
+        return name[: in_brackets.start()].strip(), in_brackets[1]
+    return name, unit
+
+
+# --------------------------------------------------------------------------------------------------
+# The columns of strain and stress, and their units, from the user's options or the header.
+#
+# Nothing is guessed that could be guessed in two ways: then the error says which flag decides.
+
+
+Measure = Literal["engineering", "true"]
+Axis = Literal["strain", "stress"]
+ASSUMED, GIVEN = "assumed", "as given"
+# The columns of an axis that has none: a displacement (load), which a size makes a strain (stress).
+BEFORE_SIZE = {"strain": "displacement", "stress": "load"}
+
+# English, German, French, Spanish, Italian, Portuguese, Dutch, Turkish, Japanese and Chinese.
+_WORDS: dict[str, set[str]] = {
+    "strain": word_set(
+        """
+        strain microstrain gamma gamma12 γ γ12 epsilon eps ε epsilon12 eps12 ε12 eps_12 déformation
+        deformación deformazione deformação stretch λ lambda verzerrung rek gerinim
+        """
+    ),
+    "stress": word_set(
+        """
+        stress tau tau12 τ τ12 sigma σ contrainte esfuerzo tensione sforzo tensão gerilme
+        """
+    ),
+    "displacement": word_set(
+        """
+        displacement extension elongation stroke crosshead position travel weg deformation verformung
+        traverse déplacement allongement desplazamiento alargamiento elongación extensión
+        spostamento allungamento estensione deslocamento alongamento extensão extensometer
+        extensomètre extensómetro estensimetro extensômetro extenso course corsa curso carrera
+        traversa uzama écrasement
+        """
+    ),
+    "load": word_set(
+        """
+        load force charge effort fuerza carga forza carico força kracht kuvvet kraft 力
+        """
+    ),
+}
+# A word also counts at the end of a longer one: Zugspannung, Standardkraft, 公称応力.
+_ENDINGS = {
+    "strain": word_set("dehnung gleitung stauchung ひずみ 歪 歪み 应变"),
+    "stress": word_set("spannung 応力 应力"),
+    "displacement": word_set(
+        """
+        weg verlängerung verlaengerung verschiebung längenänderung laengenaenderung 変位
+        ストローク 伸び 位移 变形 行程
+        """
+    ),
+    "load": word_set("kraft 荷重 試験力 载荷 负荷"),
+}
+# _EXTENSOMETER: words of a travel or strain that is measured at the specimen.
+_EXTENSOMETER = word_set(
+    """
+    extensometer extensomètre extensómetro estensimetro extensômetro extenso längenänderung
+    laengenaenderung verformung dic video videoextensometer clip feinweg feindehnung 伸び計 引伸计
+    """
+)
+# _CROSSHEAD: words of a travel that machine and grips have a share in.
+_CROSSHEAD = word_set(
+    """
+    crosshead stroke position actuator machine traverse traversenweg kolbenweg maschinenweg course
+    corsa curso carrera traversa ストローク 行程 grip grips
+    """
+)
+# _TRAVEL: words of a travel that may be either, and mostly is the crosshead's.
+_TRAVEL = word_set(
+    """
+    displacement travel weg standardweg verschiebung déplacement desplazamiento spostamento deslocamento
+    変位 位移
+    """
+)
+# Columns that name a strain or a stress and are not the curve's own.
+_OTHER_WORDS = word_set(
+    """
+    rate speed velocity vitesse velocidad velocità plastic elastic std error deviation transverse
+    transversal transversale trasversale lateral radial hoop circumferential volumetric hydrostatic
+    thermal residual relative normalized normalised comp width thickness gauge time modulus proof
+    yield querdehnung querverformung plastisch command setpoint demand count peak valley maximum
+    minimum max min energy work power temperature density
+    """
+)
+_SPECIMEN_WORDS = word_set(
+    """
+    specimen specimenid specimenname sample sampleid samplename coupon probe probennummer probenname
+    probenbezeichnung proben-nr éprouvette probeta muestra provino campione amostra replicate test
+    run versuch essai ensayo prova 試験片 試料 试样
+    """
+)
+# Words beside these that only say that it is the name or number of one.
+_NAME_WORDS = word_set("id name no nr num number nummer label bezeichnung nom numero n corpo de")
+_COMPRESSION = word_set("compress compres druck stauch 圧縮 压缩 ecras raccourciss acortam schiacc")
+_TENSION = word_set("tensil tract trac traz zug")
+_MEASURE_WORDS: dict[str, Measure] = {
+    **dict.fromkeys(
+        word_set(
+            """
+            engineering eng nominal technical tech technische technisch conventionnelle conventionnel nominale
+            ingeniería ingegneristica ingegneristico ingénieur 公称 工程
+            """
+        ),
+        "engineering",
+    ),
+    **dict.fromkeys(
+        word_set(
+            """
+            true cauchy log logarithmic hencky wahre wahr vraie vrai real reale verdadera verdadero vera vero
+            verdadeira verdadeiro
+            logarithmische logarithmique 真 真实
+            """
+        ),
+        "true",
+    ),
+}
+# _PART: beginnings of words for one part of the strain; a law is identified from the total.
+_PART = word_set("plasti plásti elasti élasti elásti 塑性 弾性 弹性")
+# _PLASTIC: short names of the plastic strain, without the `_` in them.
+_PLASTIC = re.compile(
+    r"(?<![^\W\d_])(?:peeq|(?:eps(?:ilon)?|ε|strain|dehnung|e)[ _,.]?(?:pl(?:ast)?|p))(?![^\W_])",
+    re.IGNORECASE,
+)
+# Words beside a name that change neither its unit nor its meaning.
+_QUALIFIERS = word_set(
+    """
+    technical axial longitudinal average averaged avg mean corrected compensated ext gauge gage
+    machine video filtered smoothed smooth raw calculated measured shear tensile tension compressive
+    compression uniaxial biaxial planar total ratio piola kirchhoff pk1 first second local global
+    virtual channel ch kanal canal voie sensor cell signal value values wert data daten curve test
+    specimen sample experiment experimental exp simulated simulation sim fem fea model fitted fit
+    standard abs absolut absolute optical laser lvdt primary front back left right top bottom at of
+    the from by in on over with and de del della du des la le der die das den von per por a à di
+    corr necking necked bridgman noisy noise steel aluminium aluminum alloy copper rubber ply
+    laminate polymer material batch lab weld base metal plate sheet bar
+    en em el lo il al im zu bei durch mit to as gemessen mesuré medido misurato
+    zug traction tracción trazione tração unitaire unitaria unitario material direction quasi static
+    cyclic monotonic interpolated resampled no nr x y z xx yy zz xy 11 22 33 12 rd td nd
+    """
+)
+_UNDERSTOOD = (
+    set().union(*_WORDS.values(), *_ENDINGS.values(), _EXTENSOMETER, _CROSSHEAD, _TRAVEL)
+    | _QUALIFIERS
+    | _SPECIMEN_WORDS
+    | set(_MEASURE_WORDS)
+    | {"e", "s", "p"}
+)
+# A specimen's or channel's own letter and number.
+_LABEL = re.compile(r"[a-z]|[a-z]{0,3}\d{1,4}[a-z]{0,2}")
+# _FACTOR: words beside a name that multiply its numbers, or divide them: `x1000`, `*10`, `10³`, `thousand`.
+_FACTOR = re.compile(
+    r"(?:(?<![^\W\d_])[x×]|[*·])\s*\d+|/\s*10+\b|\b1e[+-]?\d+\b|10(?:\^|\*\*|[⁰¹²³⁴-⁹⁻])\S*"
+    r"|\b10{3,}\b|\b(?:hundred|thousand|million|tausend|mille|kilo|mega|milli|micro)\b",
+    re.IGNORECASE,
+)
+# Wider tables hold no specimens side by side.
+_MOST_COLUMNS_SIDE_BY_SIDE = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column that was chosen for an axis.
+
+    Attributes:
+      index: in the table; name: without its unit.
+      unit: what its numbers are in; unit_source: where that is known from, in words.
+    """
+
+    index: int
+    name: str
+    unit: Unit
+    unit_source: str
+
+    @property
+    def measure(self) -> Measure | None:
+        """Engineering or true, where its name says so; a stretch is the engineering strain and 1."""
+        if self.unit.name == "stretch":
+            return "engineering"
+        words = _words(self.name)
+        found = {measure for word, measure in _MEASURE_WORDS.items() if _holds(words, word)}
+        return found.pop() if len(found) == 1 else None
+
+    @property
+    def own_measure(self) -> Measure | None:
+        """The measure of the numbers: a load over an area and a travel over a length are engineering by themselves."""
+        return "engineering" if self.unit.quantity in ("load", "displacement") else self.measure
+
+    @property
+    def is_compression(self) -> bool:
+        """Whether its name says that positive numbers are compression."""
+        return says_compression(self.name)
+
+    @property
+    def is_of_the_machine(self) -> bool:
+        """Whether it is a travel, or a strain made of one, that machine and grips have a share in."""
+        words = _words(self.name)
+        return not words & _EXTENSOMETER and _any_of(words, _CROSSHEAD | _TRAVEL)
+
+    @property
+    def assumed(self) -> str:
+        """The assumption about its unit, in short; empty where it was read."""
+        if self.unit_source != ASSUMED:
+            return ""
+        return (
+            "strain in mm/mm" if self.unit.quantity == "strain" else f"stress in {self.unit.name}"
+        )
+
+    @property
+    def says(self) -> str:
+        """The words of this column in a curve's steps."""
+        return f"column '{self.name}' in {self.unit.name} ({self.unit_source})"
+
+
+def says_compression(text: str) -> bool:
+    """Whether a column's name, or a line before the table, says compression and not tension beside it."""
+    words = _words(text)
+    # The same letters are Spanish for a stress.
+    both = "tension" in words and not words & {"de", "di"}
+    return _begins(words, _COMPRESSION) and not (both or _begins(words, _TENSION))
+
+
+def find_axis(
+    table: Table,
+    axis: Axis,
+    wanted: str | None,
+    unit: str | None,
+    measure: str | None,
+    problems: list[str],
+) -> Column | None:
+    """The column of an axis, or None where there is none.
+
+    Args:
+      wanted: its name, or its number counted from 1; None finds it by its name.
+      unit: what the user says of its unit; None is what the header says.
+      measure: engineering or true, which decides between two columns that say so.
+      problems: what is missing or doubtful is added to it; the column is then not to be read.
+    """
+    try:
+        if wanted is not None:
+            index = _wanted_column(table, axis, wanted)
+        else:
+            index = _named_column(table, axis, measure)
+        return _with_unit(table, axis, index, unit, problems)
+    except InputError as error:
+        problems.append(str(error))
+        return None
+
+
+def columns_named(table: Table, quantity: str) -> list[int]:
+    """The columns whose names say that they are a `strain`, `stress`, `displacement` or `load`."""
+    return [i for i, name in enumerate(table.header) if _is_named(name, quantity)]
+
+
+def _with_unit(
+    table: Table, axis: Axis, index: int, unit: str | None, problems: list[str]
+) -> Column:
+    header = table.header[index] if table.header else f"{index + 1}"
+    name, in_header = split_header(header)
+    if axis == "strain" and _is_part(header):
+        raise InputError(
+            f"column '{shorten(header)}' is a part of the strain; the total strain is needed (plastic strain and "
+            "stress over modulus): add that column, or call it total strain where it is"
+        )
+    if unit is not None:
+        return Column(index, name, axis_unit(unit, axis), GIVEN)
+    factor = _FACTOR.search(name) if name != in_header else None
+    if factor:
+        raise InputError(
+            f"column '{shorten(name)}': '{factor[0].strip()}' may be a factor of its numbers; convert them, or say "
+            f"their unit with --{axis}_unit"
+        )
+    _check_one_unit(name, in_header, table.units[index], axis)
+    # A bracket with another unit than its axis has (`Load [kN]` for the stress) decides between stress and load.
+    for text, source in (
+        (in_header, "from the header"),
+        (table.units[index], "from the row of units"),
+    ):
+        if text is not None:
+            known = axis_unit(text, axis, shorten(header))
+            if axis == "strain" and _is_stretch(name):
+                if known.factor != 1.0:
+                    raise InputError(
+                        f"column '{name}' is a stretch in '{text}': 150 % may be a strain of 0.5 or 1.5; say "
+                        "--strain_unit=stretch or --strain_unit=%"
+                    )
+                known = axis_unit("stretch", axis)
+            return Column(index, name, known, source)
+    if axis == "strain" and _is_stretch(name):
+        return Column(index, name, axis_unit("stretch", axis), "from its name")
+    unknown = _not_understood(header) if table.header else ""
+    if unknown:
+        axis_unit(unknown, axis, shorten(header))
+        raise InputError(
+            f"column '{shorten(header)}': the place of '{unknown}' is not understood; say --{axis}_unit"
+        )
+    # English for a change of length, and French without its accent for a strain.
+    is_open = axis == "strain" and bool(re.search(r"deformation|verformung", _accented(name)))
+    if is_open or (_is_named(name, BEFORE_SIZE[axis]) and not _is_named(name, axis)):
+        example = "mm or in" if axis == "strain" else "N, kN or lbf"
+        also = ", or - or % for a strain" if is_open else ""
+        problems.append(f"column '{name}' has no unit; set --{axis}_unit, {example}{also}")
+        return Column(index, name, axis_unit(example.split()[0].strip(","), axis), ASSUMED)
+    return Column(index, name, axis_unit("-" if axis == "strain" else "MPa", axis), ASSUMED)
+
+
+def _check_one_unit(name: str, in_header: str | None, in_row: str | None, axis: Axis) -> None:
+    """Raises InputError where a header, what is left of its name, and the row of units say different units."""
+    left = split_header(name)[1] if in_header not in (None, name) else None
+    said = [
+        text
+        for text in (in_header, left, in_row)
+        if (text is not None and len(text) > 1) or text == "%"
+    ]
+    known = {text: unit for text in said if (unit := find_unit(text)) is not None}
+    if len({(unit.quantity, unit.factor) for unit in known.values()}) > 1:
+        raise InputError(
+            f"column '{shorten(name)}' says {' and '.join(known)}; say which holds with --{axis}_unit"
+        )
+
+
+def _is_stretch(name: str) -> bool:
+    return bool(_words(name) & {"stretch", "λ", "lambda"})
+
+
+def _not_understood(header: str) -> str:
+    """The first word of a header that is no name, no remark and no specimen's number; it may be a unit."""
+    for word in re.split(r"[\s_,;:()\[\]{}<>（）［］]+", header):
+        parts = [part for part in re.split(r"[\W_]+", plain(word)) if part]
+        strange = word.strip("-.#/|@&+'") if not parts else set("^*%×=+<>") & set(word)
+        if strange or not all(map(_is_understood, parts)):
+            return word
+    return ""
+
+
+def _is_understood(word: str) -> bool:
+    known = word in _UNDERSTOOD or (word[:-1] in _UNDERSTOOD and word[-1].isdecimal())
+    return known or bool(
+        _LABEL.fullmatch(word)
+        or word.endswith(tuple(set().union(*_ENDINGS.values())))
+        or _begins({word}, _COMPRESSION)
+    )
+
+
+def find_specimen_column(table: Table, wanted: str | None) -> int | None:
+    """The column that says which specimen a row belongs to: the one asked for, or one called specimen; or None.
+
+    A column whose cells are all different counts rows, and no specimens.
+
+    Raises:
+      InputError: two columns divide the rows differently.
+    """
+    if wanted is not None:
+        return _wanted_column(table, "specimen", wanted)
+    divisions: dict[tuple[int, ...], int] = {}
+    for i, name in enumerate(table.header):
+        words = _words(name)
+        if not words & _SPECIMEN_WORDS or words - _SPECIMEN_WORDS - _NAME_WORDS:
+            continue
+        order: dict[object, int] = {}
+        cells = [cells[i] if i < len(cells) else "" for _, cells in table.rows]
+        division = tuple(order.setdefault(cell, len(order)) for cell in cells)
+        if len(order) == 1 or len(order) < len(cells):
+            divisions.setdefault(division, i)
+    several = {division: i for division, i in divisions.items() if max(division, default=0) > 0}
+    if len(several) > 1:
+        names = ", ".join(table.header[i] for i in several.values())
+        raise InputError(
+            f"several columns could be the specimen ({shorten(names)}); set --specimen_column"
+        )
+    return next(iter((several or divisions).values()), None)
+
+
+def side_by_side(table: Table) -> list[Table]:
+    """The tables of specimens that stand side by side under the same names, each with its label; else the table alone.
+
+    `Strain,Stress,Strain,Stress`, `Strain A,Stress A,Strain B,Stress B`, `Time,Force,Stroke,,Time,Force,Stroke`.
+    Columns before the first specimen that are no strain, stress, displacement or load belong to all.
+    """
+    width = len(table.header)
+    if not 4 <= width <= _MOST_COLUMNS_SIDE_BY_SIDE:
+        return [table]
+    words = [_name_words(name) for name in table.header]
+    named = [
+        {quantity for quantity in _WORDS if _is_named(name, quantity)} for name in table.header
+    ]
+    first = next((i for i, quantities in enumerate(named) if quantities), width)
+    last = max((i + 1 for i, quantities in enumerate(named) if quantities), default=0)
+    starts = [i for i in range(first + 1) if words[i] or i == first]
+    # Remarks may stand behind the last specimen.
+    for end, start in itertools.product(dict.fromkeys((width, last)), starts):
+        for period in range(2, (end - start) // 2 + 2):
+            blocks = [range(at, min(at + period, end)) for at in range(start, end, period)]
+            quantities = set().union(*named[start : start + period])
+            has_axes = quantities & {"strain", "displacement"} and quantities & {"stress", "load"}
+            labels = _labels(words, blocks) if has_axes and len(blocks) > 1 else None
+            if labels is None:
+                continue
+            shared = [i for i in range(start) if words[i]]
+            return [
+                _part(table, [*shared, *block], label)
+                for block, label in zip(blocks, _named(labels, table, blocks), strict=True)
+            ]
+    return [table]
+
+
+def _named(labels: list[str], table: Table, blocks: list[range]) -> list[str]:
+    """The specimens' names: as the row above the header has them, or the header, or their numbers."""
+    above = [
+        " ".join(dict.fromkeys(filter(None, table.above[block.start : block.stop])))
+        for block in blocks
+    ]
+    in_header = [
+        re.search(
+            rf"(?<![^\W\d_]){re.escape(label)}(?![^\W\d_])|\d*{re.escape(label)}$",
+            " ".join(table.header[block.start : block.stop]),
+            re.IGNORECASE,
+        )
+        for label, block in zip(labels, blocks, strict=True)
+    ]
+    written = [found[0] if found else label for found, label in zip(in_header, labels, strict=True)]
+    for names in (above, written):
+        if all(names) and len(set(names)) == len(names):
+            return names
+    return [str(number) for number in range(1, len(blocks) + 1)]
+
+
+def _part(table: Table, columns: list[int], label: str) -> Table:
+    """The table of one specimen, of these columns."""
+    return dataclasses.replace(
+        table,
+        header=[table.header[i] for i in columns],
+        units=[table.units[i] for i in columns],
+        rows=[
+            (number, [cells[i] if i < len(cells) else "" for i in columns])
+            for number, cells in table.rows
+        ],
+        steps=[
+            *table.steps,
+            f"specimen '{label}' of several side by side, columns {columns[0] + 1} to {columns[-1] + 1}",
+        ],
+        label=label,
+    )
+
+
+def _name_words(header: str) -> tuple[str, ...]:
+    """The words of a column's name in order, without its unit; `strain1` is two words."""
+    name = re.sub(r"(?<=[^\W\d_]{3})(?=\d\b)", " ", plain(split_header(header)[0]))
+    return tuple(word for word in re.split(r"[\W_]+", name) if word)
+
+
+def _labels(words: list[tuple[str, ...]], blocks: list[range]) -> list[str] | None:
+    """The label that tells each block apart, '' for none; None where the blocks' names are not the same."""
+    first, labels = "", []
+    for block in blocks[1:]:
+        # The last block may end before blank columns.
+        others = [words[i] for i in block] + [()] * (len(blocks[0]) - len(block))
+        pairs = {_difference(words[i], other) for i, other in zip(blocks[0], others, strict=True)}
+        pairs.discard(("", ""))
+        if None in pairs or len(pairs) > 1:
+            return None
+        first, other_label = (pairs.pop() if pairs else None) or ("", "")
+        labels.append(other_label)
+    return [first, *labels]
+
+
+def _difference(first: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, str] | None:
+    """The labels in which two names differ, ('', '') where they are the same; None for two different names."""
+    if first == other:
+        return "", ""
+    short, long = sorted((first, other), key=len)
+    if len(short) == len(long):
+        differing = [(a, b) for a, b in zip(first, other, strict=True) if a != b]
+        is_label = len(differing) == 1 and all(_is_label(word) for word in differing[0])
+        return differing[0] if is_label else None
+    for i, word in enumerate(long):
+        if long[:i] + long[i + 1 :] == short and _is_label(word):
+            return ("", word) if long is other else (word, "")
+    return None
+
+
+def _is_label(word: str) -> bool:
+    is_short = bool(_LABEL.fullmatch(word)) and word not in ("e", "s") and not find_unit(word)
+    return word.isdecimal() or is_short or word in ("rd", "td", "nd")
+
+
+def _wanted_column(table: Table, axis: str, wanted: str) -> int:
+    for form in (lambda name: name, plain, lambda name: plain(split_header(name)[0])):
+        found = [i for i, name in enumerate(table.header) if name and form(name) == form(wanted)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            numbers = " and ".join(str(i + 1) for i in found)
+            raise InputError(
+                f"column '{wanted}' appears more than once; give its number, --{axis}_column={found[0] + 1} "
+                f"(columns {numbers})"
+            )
+    width = len(table.header) or len(table.rows[0][1])
+    if wanted.isdecimal() and 1 <= int(wanted) <= width:
+        return int(wanted) - 1
+    hint = nearest(wanted, [name for name in table.header if name])
+    if wanted.isdecimal() or not table.header:
+        hint = f"; it has {width} columns, counted from 1"
+    raise InputError(f"no column '{wanted}' for the {axis}{hint}")
+
+
+def _named_column(table: Table, axis: Axis, measure: str | None) -> int:
+    """The only column whose name says that it is a strain (stress), or else a displacement (load).
+
+    An extensometer's column counts before others, and others before a crosshead's.
+    """
+    if not table.header:
+        raise InputError(
+            f"it has no header (its first line is '{shorten(' '.join(map(str, table.rows[0][1])))}'); add a line that "
+            "names the columns, e.g. strain,stress, or say --strain_column=1 --stress_column=2"
+        )
+    for quantity in (axis, BEFORE_SIZE[axis]):
+        found = columns_named(table, quantity)
+        if len(found) > 1 and measure is not None:
+            of_measure = [i for i in found if _says(table.header[i], measure)]
+            found = of_measure or found
+        if len(found) > 1 and axis == "strain":
+            nearness = [_nearness(table, i) for i in found]
+            found = [i for i, near in zip(found, nearness, strict=True) if near == max(nearness)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            called = [table.header[i] for i in found]
+            if len(set(called)) == 1:
+                numbers = " and ".join(str(i + 1) for i in found)
+                raise InputError(
+                    f"column '{shorten(called[0])}' appears more than once in the header (columns {numbers}); set "
+                    f"--{axis}_column={found[0] + 1}, a number, or give each specimen a file"
+                )
+            raise InputError(
+                f"several columns could be the {axis} ({shorten(', '.join(called))}); set --{axis}_column, a name or "
+                f"one of the numbers {', '.join(str(i + 1) for i in found)}"
+            )
+    parts = [i for i, name in enumerate(table.header) if _is_part(name)]
+    if axis == "strain" and parts:
+        return parts[0]  # and is refused
+    names = ", ".join(name for name in table.header if name)
+    raise InputError(
+        f"no column is named as a {axis} (columns: {shorten(names)}); set --{axis}_column"
+    )
+
+
+def _nearness(table: Table, index: int) -> int:
+    """How near to the specimen a column is measured: 2 by an extensometer, 0 by the crosshead, 1 for others.
+
+    A change of length, by its unit, counts less than any strain.
+    """
+    header = table.header[index]
+    words, unit = _words(header), find_unit(split_header(header)[1] or table.units[index] or "?")
+    is_strain = _is_named(header, "strain")
+    less = 3 if is_strain and unit is not None and unit.quantity == "displacement" else 0
+    numbered = re.search(r"\((strain|deforma\w*|dehnung) *\d+\)", plain(header))
+    if _any_of(words, _EXTENSOMETER) or numbered:
+        return 2 - less
+    made_of_travel = is_strain and bool(
+        words & (_WORDS["displacement"] - _WORDS["strain"] | _TRAVEL)
+    )
+    return (0 if made_of_travel or _any_of(words, _CROSSHEAD) else 1) - less
+
+
+def _is_named(header: str, quantity: str) -> bool:
+    words = _words(header)
+    if {"e", "s"} & words and words & set(_MEASURE_WORDS):
+        # The bare letters of the formulas count beside their measure only: `e_true`, `s_eng`.
+        words |= {"strain"} if "e" in words else {"stress"}
+    if words & _OTHER_WORDS or any(word.endswith("geschwindigkeit") for word in words):
+        return False
+    if quantity == "strain" and _is_part(header):
+        return False
+    return _any_of(words, _WORDS[quantity] | _ENDINGS[quantity])
+
+
+def _is_part(header: str) -> bool:
+    """Whether a column's name says that it is the plastic or the elastic strain, and not the total."""
+    words = _words(header)
+    if "total" in words:
+        return False
+    names = _WORDS["strain"] | _ENDINGS["strain"] | {"peeq", "e"}
+    is_part = any(_begins({word}, _PART) or "塑性" in word or "弾性" in word for word in words)
+    return (is_part and _any_of(words, names)) or bool(_PLASTIC.search(_accented(header)))
+
+
+def _any_of(words: set[str], names: set[str]) -> bool:
+    """Whether one of the words is a name, or ends in one that is made for the end of a longer word."""
+    endings = tuple(names & set().union(*_ENDINGS.values()))
+    return bool(words & names) or any(word.endswith(endings) for word in words if endings)
+
+
+def _begins(words: set[str], beginnings: set[str]) -> bool:
+    return any(word.startswith(tuple(beginnings)) for word in words)
+
+
+def _holds(words: set[str], name: str) -> bool:
+    """Whether a name is one of the words; one of Chinese letters also at the beginning of a word."""
+    return name in words or (not name.isascii() and any(word.startswith(name) for word in words))
+
+
+def _says(header: str, measure: str) -> bool:
+    words = _words(header)
+    return any(_holds(words, word) for word, of in _MEASURE_WORDS.items() if of == measure)
+
+
+def _accented(header: str) -> str:
+    return unicodedata.normalize("NFC", header).casefold()
+
+
+def _words(header: str) -> set[str]:
+    """The words of a header, plain, with its remarks and without its unit; `strain1` is also `strain`."""
+    name = re.sub(r"[\[({<（［][^\])}>）］]*[\])}>）］]", " ", split_header(header)[0]) or header
+    words = set(re.split(r"[\W_]+", plain(f"{name} {_remarks(header)}"))) - {""}
+    if re.search(r"(?<!\w)tensión(?!\w)", _accented(header)):
+        words.add("esfuerzo")
+    return words | {word[:-1] for word in words if re.fullmatch(r"[^\W\d_]{3,}\d", word)}
+
+
+def _remarks(header: str) -> str:
+    """The words in brackets that are no unit: `Strain (true)`."""
+    found = re.findall(r"[\[({<（［]([^\[\](){}<>（）［］]*)[\])}>）］]", header)
+    return " ".join(
+        text for text in found if text.lower() in NAMES_IN_BRACKETS or not find_unit(text)
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# The options of a user for a file, and the two columns that are a curve's axes, as plain strain and MPa.
+
+
+_CHOICES = {
+    "strain_measure": ("engineering", "true"),
+    "stress_measure": ("engineering", "true"),
+    "shear_strain": ("engineering", "tensor"),
+    "decimal": ("point", "comma"),
+}
+# Notes before the table, as testing machines call them.
+_AREA_NOTE = r"(initial )?(cross.?section(al)?( area)?|area|querschnitt(sfläche)?|a0|s0)( a0| s0)?"
+_LENGTH_NOTE = r"(initial |original )?(gau?ge.?length|messlänge|l0)( l0)?"
+# _EXTENSOMETER_NOTE: the length between the edges of an extensometer (Le of ISO 6892-1).
+_EXTENSOMETER_NOTE = (
+    r"(extensometer.?)?(gau?ge.?length|length|messlänge)( le)|le|extensometer.?(gau?ge.?)?length"
+)
+# _EXTENSOMETER: a column of a length that an extensometer measured.
+_EXTENSOMETER_LENGTH = re.compile(r"extensom|längenänderung|^le\b", re.IGNORECASE)
+# Quantity of a column that is no strain or stress yet -> option, note and units of its size, and what to give.
+_SIZES: dict[str, tuple[str, str, dict[str, float], str]] = {
+    "displacement": (
+        "gauge_length",
+        _LENGTH_NOTE,
+        DISPLACEMENT_UNITS,
+        "its length with --gauge_length=MM, or the strain with --strain_column",
+    ),
+    "load": (
+        "area",
+        _AREA_NOTE,
+        AREA_UNITS,
+        "its cross-section with --area=MM2, or the stress with --stress_column",
+    ),
+}
+# _BLANK: cells of a channel that is no longer recorded.
+_BLANK = {"", "nan", "-", "--", "---", "n/a", "na", "#n/a", "#nv", "none", "null"}
+# _FEWEST_BLANK: blank cells at the end of a column; fewer are a damaged row, which is refused.
+_FEWEST_BLANK = 3
+# A stretch is so near to 1 at the least stress.
+_AT_REST = 0.15
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadingOptions:
+    """The options of a user for the files; None means: find out. Checked on creation, InputError names the flag.
+
+    Attributes:
+      strain_column, stress_column: names of the columns, or their numbers counted from 1.
+      strain_unit, stress_unit: see `tables.UNITS`; a length (force) says that the column is a displacement (load).
+      specimen_column: name of the column that tells several curves of a file apart; `none` is one curve a table.
+      sheet: name of a workbook's sheet; None is every sheet that holds a table.
+      strain_measure, stress_measure: `engineering` or `true`.
+      shear_strain: `engineering` (gamma) or `tensor` (epsilon12 = gamma / 2).
+      area: cross-section in mm², for a load; gauge_length: in mm, for a displacement.
+      decimal: `point` or `comma`.
+      time_column, time_unit: of a test that tells the time, as above; s, ms, min, h, d.
+    """
+
+    strain_column: str | None = None
+    stress_column: str | None = None
+    strain_unit: str | None = None
+    stress_unit: str | None = None
+    specimen_column: str | None = None
+    sheet: str | None = None
+    strain_measure: str | None = None
+    stress_measure: str | None = None
+    shear_strain: str | None = None
+    area: float | None = None
+    gauge_length: float | None = None
+    decimal: str | None = None
+    time_column: str | None = None
+    time_unit: str | None = None
+
+    @property
+    def given_units(self) -> frozenset[Axis]:
+        """The axes whose unit the user says; it is believed."""
+        given = {"strain": self.strain_unit, "stress": self.stress_unit}
+        return frozenset(axis for axis, unit in given.items() if unit is not None)  # type: ignore[misc]
+
+    def __post_init__(self) -> None:
+        if self.time_unit is not None:
+            find_time_unit(self.time_unit)
+        for axis, unit in (("strain", self.strain_unit), ("stress", self.stress_unit)):
+            if unit is not None:
+                axis_unit(unit, axis)  # type: ignore[arg-type]
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value is not None and value not in choices:
+                raise InputError(f"--{name} is '{value}'; give {' or '.join(choices)}")
+        for name, unit in (("area", "mm²"), ("gauge_length", "mm")):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < np.inf:
+                raise InputError(f"--{name} is {value:g}; give a positive number in {unit}")
+
+
+def find_axes(
+    table: Table, options: ReadingOptions, measures: Mapping[str, str | None]
+) -> dict[Axis, Column]:
+    """The columns of strain and stress; InputError says everything that is missing or doubtful, in one line."""
+    axes: dict[Axis, Column] = {}
+    problems: list[str] = []
+    for axis in ("strain", "stress"):
+        wanted, unit = getattr(options, f"{axis}_column"), getattr(options, f"{axis}_unit")
+        # One measure that the user gives counts for both axes, so that a pair stays a pair.
+        given = options.strain_measure or options.stress_measure
+        measure = getattr(options, f"{axis}_measure") or given or measures.get(axis)
+        column = find_axis(table, axis, wanted, unit, measure, problems)
+        if column is None:
+            continue
+        axes[axis] = column
+        if column.unit.quantity in _SIZES:
+            try:
+                _size(table, column, options)
+            except InputError as error:
+                has_no_unit = bool(problems) and f"'{column.name}' has no unit" in problems[-1]
+                about = f"column '{column.name}' is a {column.unit.quantity}; "
+                if has_no_unit:
+                    problems[-1] += f", and {str(error).removeprefix(about)}"
+                else:
+                    problems.append(str(error))
+        candidates = {*columns_named(table, axis), *columns_named(table, BEFORE_SIZE[axis])}
+        beside = [table.header[i] for i in sorted(candidates)]
+        if wanted is None and len(beside) > 1:
+            table.steps.append(f"of the columns {', '.join(beside)} took '{column.name}'")
+    if len(axes) == 2 and axes["strain"].index == axes["stress"].index:
+        problems.append(f"column '{axes['strain'].name}' cannot be both strain and stress")
+    if problems:
+        raise InputError(_joined(problems))
+    return axes
+
+
+def _joined(problems: list[str]) -> str:
+    """All problems in one line; two axes without a named column are one problem."""
+    unnamed = "no column is named as a"
+    if len(problems) == 2 and all(problem.startswith(unnamed) for problem in problems):
+        return (
+            problems[0]
+            .replace("named as a strain", "named as a strain or a stress")
+            .replace("set --strain_column", "set --strain_column and --stress_column")
+        )
+    return "; ".join(dict.fromkeys(problems))
+
+
+def read_strain(
+    table: Table, column: Column, mark: DecimalMark, options: ReadingOptions
+) -> tuple[Array, str]:
+    """The strain of every row, [rows], -, and where it is from, in words; InputError for a cell that is no number."""
+    values = column_numbers(table, column, mark, may_end=True) * column.unit.factor
+    if column.unit.name == "stretch":
+        if np.nanmin(values) <= 0:
+            raise InputError(
+                f"column '{column.name}' is a stretch and goes down to {np.nanmin(values):.3g}; a stretch is 1 at "
+                "rest: is it a strain (--strain_unit=-), or are the columns exchanged?"
+            )
+        return values - 1.0, f"{column.says}, less 1"
+    if column.unit.quantity != "displacement":
+        return values, column.says
+    length, source = _size(table, column, options)
+    return values / length, f"{column.says} over the gauge length of {length:g} mm ({source})"
+
+
+def read_stress(
+    table: Table, column: Column, mark: DecimalMark, options: ReadingOptions
+) -> tuple[Array, str]:
+    """The stress of every row, [rows], MPa, and where it is from, in words; InputError for a cell that is no number."""
+    values = column_numbers(table, column, mark) * column.unit.factor
+    if column.unit.quantity != "load":
+        return values, column.says
+    area, source = _size(table, column, options)
+    return values / area, f"{column.says} over the area of {area:g} mm² ({source})"
+
+
+def options_without_header(table: Table, options: ReadingOptions) -> tuple[ReadingOptions, str]:
+    """The columns of a table of two columns without a header, where only one reading is possible, and what it is.
+
+    A stretch is 1 where the stress is 0, and above or below 1 as the stress is in tension or compression; a metal's
+    strain is far smaller than its stress in MPa.
+    """
+    known = options.strain_column or options.stress_column
+    if table.header or known or any(len(row) != 2 for _, row in table.rows):
+        return options, ""
+    mark: DecimalMark = "," if options.decimal == "comma" else "."
+    if options.decimal is None:
+        mark = decimal_mark(cell for _, row in table.rows for cell in row)
+    columns = np.array(
+        [
+            [np.nan if (v := number(cell, mark)) is None else v for cell in row]
+            for _, row in table.rows
+        ]
+    )
+    readings = [
+        (strain, stress, unit)
+        for strain, stress in ((0, 1), (1, 0))
+        if (unit := _strain_unit_of(columns[:, strain], columns[:, stress]))
+    ]
+    if len(readings) != 1:
+        return options, ""
+    strain, stress, unit = readings[0]
+    found = dataclasses.replace(
+        options,
+        strain_column=str(strain + 1),
+        stress_column=str(stress + 1),
+        strain_unit=options.strain_unit or unit,
+    )
+    what = "stretch" if unit == "stretch" else "strain"
+    return found, f"no header: {what} in column {strain + 1}, stress in column {stress + 1}"
+
+
+def is_stretch(strain: Array, stress: Array) -> bool:
+    """Whether values [points] behave as a stretch beside a stress [points]: 1 at rest, and never 0 or less."""
+    if not np.isfinite(strain + stress).all() or strain.min() <= 0:
+        return False
+    at_rest = abs(float(strain[np.abs(stress).argmin()]) - 1.0) < _AT_REST
+    loaded = np.abs(stress) > 0.02 * np.abs(stress).max()
+    return at_rest and bool(
+        np.mean(np.sign(strain - 1.0)[loaded] == np.sign(stress)[loaded]) > 0.95
+    )
+
+
+def _strain_unit_of(strain: Array, stress: Array) -> str:
+    """`stretch`, `-` or nothing for two columns [points] that may be strain and stress in MPa."""
+    if is_stretch(strain, stress):
+        return "stretch"
+    largest = float(np.abs(strain).max())
+    return "-" if largest < 1.0 and np.abs(stress).max() > 100.0 * largest else ""
+
+
+def _size(table: Table, column: Column, options: ReadingOptions) -> tuple[float, str]:
+    """The gauge length (mm) of a displacement, the area (mm²) of a load, and where it is known from."""
+    name, noted, units, missing = _SIZES[column.unit.quantity]
+    value, source = getattr(options, name), "as given"
+    if value is None:
+        value, source = _noted(table, noted, units), "from the file's head"
+        if name == "gauge_length":
+            value = _length_of(table, column, value)
+    if value is None:
+        raise InputError(f"column '{column.name}' is a {column.unit.quantity}; give {missing}")
+    return value, source
+
+
+def is_of_an_extensometer(column: Column) -> bool:
+    """Whether the name of a column of lengths says that an extensometer measured it."""
+    return bool(_EXTENSOMETER_LENGTH.search(column.name))
+
+
+def _length_of(table: Table, column: Column, gauge_length: float | None) -> float | None:
+    """The length (mm) that a travel is of: an extensometer's own, where the head tells it beside the specimen's."""
+    own = _noted(table, _EXTENSOMETER_NOTE, DISPLACEMENT_UNITS)
+    if own is None or gauge_length is None or own == gauge_length:
+        return own if gauge_length is None else gauge_length
+    if is_of_an_extensometer(column):
+        return own
+    if column.is_of_the_machine:
+        return gauge_length
+    raise InputError(
+        f"the head tells two lengths, {gauge_length:g} mm and the extensometer's {own:g} mm, and column "
+        f"'{column.name}' may be of either; give the one that it is of with --gauge_length=MM"
+    )
+
+
+def _noted(table: Table, pattern: str, units: dict[str, float]) -> float | None:
+    """A size that stands before the table with its unit, `Area: 24,5 mm²`; None where it is not plain to read."""
+    for name, text in table.notes.items():
+        unit_of_name = re.search(r"[\[(](.*?)[\])]", name)
+        key = re.sub(r"[\[(].*?[\])]|_", " ", name)
+        match = re.fullmatch(r"([\d.,]+)\s*(.*)", text)
+        if not match or not re.fullmatch(pattern, " ".join(key.lower().split())):
+            continue
+        factor = find_size(match[2] or (unit_of_name[1] if unit_of_name else ""), units)
+        value = number(match[1], "," if re.fullmatch(r"\d+,\d+", match[1]) else ".")
+        if factor and value:
+            return value * factor
+    return None
+
+
+def _is_blank(cell: Cell) -> bool:
+    return cell.strip().casefold() in _BLANK if isinstance(cell, str) else bool(np.isnan(cell))
+
+
+def column_numbers(table: Table, column: Column, mark: DecimalMark, may_end: bool = False) -> Array:
+    """One column as finite numbers, [points]; the first cell that is none is refused with its line.
+
+    Args:
+      may_end: the column may be blank from a row to the end, as behind an extensometer that was taken off; NaN there.
+    """
+    values = np.full(len(table.rows), np.nan)
+    row_word = "line" if table.sheet is None else "row"
+    rows = table.rows
+    if may_end:
+        blank = [_is_blank(row[column.index] if column.index < len(row) else "") for _, row in rows]
+        filled = len(blank) - next((i for i, b in enumerate(reversed(blank)) if not b), len(blank))
+        rows = rows[:filled] if len(rows) - filled >= _FEWEST_BLANK else rows
+    for i, (line, row) in enumerate(rows):
+        cell = row[column.index] if column.index < len(row) else ""
+        value = number(cell, mark)
+        if value is None or not np.isfinite(value):
+            shown = shorten(str(cell).strip())
+            found = f"'{shown}' is not a number" if shown else "no value"
+            if value is not None:
+                found = f"'{shown}'; every value must be finite"
+            raise InputError(f"{row_word} {line}, column '{column.name}': {found}")
+        values[i] = value
+    return values
+
+
+# --------------------------------------------------------------------------------------------------
+# A file that a testing machine exported -> its stress-strain curves, in MPa and plain strain.
+#
+# Text files and Excel sheets. Guesses are told in the curve's steps, and every guess can be replaced by a setting.
+
 
 _SHEAR_WORDS = re.compile(
     r"shear|gamma|γ|(^|[\W_])tau|τ|gleitung|schub|(eps|ε|e|sigma|σ)_?(12|xy)", re.IGNORECASE
@@ -459,3 +1560,51 @@ def _gauge_length(table: Table, strain: Array, mark: DecimalMark) -> float | Non
     if largest < 1e-3 or not np.isfinite(displacement[large]).all():
         return None
     return float(np.median(displacement[large] / strain[large]))
+
+
+# _ROOM: temperature of a laboratory, °C.
+_ROOM = 20.0
+_TO_CELSIUS = {
+    "°C": lambda value: value,
+    "K": lambda value: value - 273.15,
+    "°F": lambda value: (value - 32.0) / 1.8,
+    "°R": lambda value: (value - 491.67) / 1.8,
+}
+
+
+def rate_of(raw: RawCurve, said: str | None) -> tuple[float, str, str]:
+    """The strain rate in 1/s, where it is known from, and what was assumed of it; from the file or from its time.
+
+    Raises:
+      InputError: nothing tells it.
+    """
+    if said is not None and (match := re.fullmatch(r"([-+.\deE]+)( 1/s)?", said)):
+        assumed = "" if match[2] else "rate in 1/s"
+        return float(match[1]), "from the file's head or name", assumed
+    if raw.time is not None and len(raw.time) > 1 and raw.time[-1] > raw.time[0]:
+        top = int(np.abs(raw.strain).argmax())
+        seconds = float(raw.time[top] - raw.time[0])
+        if seconds > 0:
+            return abs(float(raw.strain[top] - raw.strain[0])) / seconds, "strain over time", ""
+    raise InputError(
+        "nothing says its strain rate; give it in a table of tests (columns file, rate in 1/s, temperature in °C), in "
+        "the file's head or name (0.01 1/s), or by a column of the time"
+    )
+
+
+def temperature_of(said: str | None) -> tuple[float, str, str]:
+    """The temperature in °C, where it is known from, and what was assumed of it; room temperature where none is said.
+
+    Raises:
+      InputError: it is said without a unit.
+    """
+    if said is None:
+        return _ROOM, "nothing says another", f"temperature of {_ROOM:g} °C"
+    number, _, unit = said.partition(" ")
+    try:
+        return float(_TO_CELSIUS[unit](float(number))), "from the file's head or name", ""
+    except (KeyError, ValueError):
+        raise InputError(
+            f"its temperature is '{said}', without a unit that is known; give it in °C in a table of tests (columns "
+            "file, temperature)"
+        ) from None

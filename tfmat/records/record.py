@@ -1,28 +1,351 @@
-"""Measured tests of one material: each a file or arrays, made into the loading history and the response of a law.
-
-A law of one rising loading is identified from a record with one test, a curve (see `measured`). A law that takes tests
-is given all of them, through the very histories that the machine drove. Every step is recorded in words."""
+"""The measured tests of one material: how each was driven, and how they stand in the records that a network takes."""
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tfmat.errors import InputError
 from tfmat.materials.law import Array, History, Law, TestSet
-from tfmat.records.cleaning import (
-    Caveat,
-    Cells,
-    MeasuredCurve,
-    measured_settings,
-    places_in_time,
-    places_on_path,
-    thinned,
-)
-from tfmat.records.programmes import Creep, Monotonic, Programme, Relaxation
-from tfmat.records.tensile import TensileProperties
-from tfmat.records.toe import resolution_of
+from tfmat.records.programmes import Creep, Monotonic, Programme, Relaxation, Uniaxial, along_path
+from tfmat.records.reading import RawCurve
+from tfmat.records.simulation import FLAG, CurveSettings, RecordForm
+from tfmat.records.tables import MINIMUM_POINTS
+from tfmat.records.tensile import StrainError, TensileProperties, resolution_of
+
+# --------------------------------------------------------------------------------------------------
+# A curve, and reasons to be careful with it.
+
+
+@dataclasses.dataclass(frozen=True)
+class Caveat:
+    """One reason to be careful with the answer for one curve.
+
+    Attributes:
+      kind: a few words that are the same for every curve it is true of, e.g. "necking"; a batch is summed up by them.
+      text: one sentence with the numbers of this curve, without a full stop.
+      advice: what to do about it, the same for every curve of this kind; empty where nothing can be done.
+      blocks: the answer must not be used.
+    """
+
+    kind: str
+    text: str
+    advice: str = ""
+    blocks: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.text}; {self.advice}" if self.advice else self.text
+
+
+def reasons_not_to_use(caveats: Iterable[Caveat]) -> list[str]:
+    """The kinds of those that forbid the use of the answer, each once and in order; empty where it can be used."""
+    return list(dict.fromkeys(caveat.kind for caveat in caveats if caveat.blocks))
+
+
+@dataclasses.dataclass
+class MeasuredCurve:
+    """A cleaned curve in the law's own strain and stress.
+
+    Attributes:
+      name: for reports.
+      strain: [points], -, rising, within the trained range; stress_mpa: [points], MPa.
+      steps: what was done to it, in words, in order.
+      warnings: what should make the reader of an answer careful; one that blocks forbids the use of any answer.
+      assumed: what was assumed and not read, in short ("stress in MPa"), to be shown wherever the answer is.
+      conditions: what head and file name say of the test: `specimen`, `temperature`, `direction`, `rate`, and such.
+      tensile: the properties of a tension test of a metal that need no law; None for other tests.
+      toe: strain that slack or seating adds before the elastic part, -; 0 where none was found.
+      toe_removed: the toe was taken off the strain.
+      strain_error: of the points, where the strain is coarse or noisy.
+    """
+
+    name: str
+    strain: Array
+    stress_mpa: Array
+    steps: list[str] = dataclasses.field(default_factory=list)
+    warnings: list[Caveat] = dataclasses.field(default_factory=list)
+    assumed: list[str] = dataclasses.field(default_factory=list)
+    conditions: dict[str, str] = dataclasses.field(default_factory=dict)
+    tensile: TensileProperties | None = None
+    toe: float = 0.0
+    toe_removed: bool = False
+    strain_error: StrainError = dataclasses.field(default_factory=StrainError)
+
+    @classmethod
+    def of(cls, raw: RawCurve) -> "MeasuredCurve":
+        """A curve as it was read, before anything is done to it."""
+        strain, stress = np.asarray(raw.strain), np.asarray(raw.stress_mpa)
+        return cls(
+            raw.name,
+            strain,
+            stress,
+            list(raw.steps),
+            assumed=list(raw.assumed),
+            conditions=dict(raw.conditions),
+        )
+
+
+# --------------------------------------------------------------------------------------------------
+# The way that a test was driven: turning points, measured points averaged along it, the settings of its programme.
+#
+# A place is how far the machine has gone: the sum of the driven changes, on which noise takes no part. Settings are
+# amplitude, cycles, rate, temperature, hold, and such, as a record shows them.
+
+
+# _TURN: share of the largest stress; a fall or rise by less turns no load.
+_TURN = 0.25
+# _COMPRESSION: share of the largest stress; a stress that far below zero is compression.
+_COMPRESSION = 0.15
+
+
+def turning_points(stress_mpa: Array, share: float = _TURN) -> list[int]:
+    """The points where the load turns: alternating maxima and minima, the beginning and the end left out.
+
+    Args:
+      stress_mpa: [points], in the order in which they were measured; or a driven strain.
+      share: of the largest value; a rise or fall by less is none.
+    """
+    least = share * float(np.abs(stress_mpa).max())
+    turns: list[int] = []
+    highest = lowest = 0
+    direction = 0
+    for i, stress in enumerate(stress_mpa):
+        if stress > stress_mpa[highest]:
+            highest = i
+        if stress < stress_mpa[lowest]:
+            lowest = i
+        if direction >= 0 and stress < stress_mpa[highest] - least:
+            if direction or highest:
+                turns.append(highest)
+            direction, lowest = -1, i
+        elif direction <= 0 and stress > stress_mpa[lowest] + least:
+            if direction or (lowest and stress_mpa[lowest] < -_COMPRESSION * least / _TURN):
+                turns.append(lowest)
+            direction, highest = 1, i
+        else:
+            continue
+        highest = lowest = i
+    return turns
+
+
+# The driven value turns where it goes back by this share of the largest value; by more where noise would then turn it
+# so often that fewer points than this lie between two turns.
+_LEAST_TURN, _FEWEST_BETWEEN = 0.01, 5
+# A test with a ramp and a hold: the ramp ends where the driven value first comes this near to its last one.
+_REACHED = 0.98
+# Half cycles whose amplitudes differ by less than this share are alike; so many in a row tell of a drift, where the
+# slope of their middles is so many times its standard error: 1 % of irregular histories then seem to drift.
+_ALIKE, _FEWEST_HALVES, _CLEARLY = 0.2, 5, 3.0
+# Where a ramp ends on the scale of places; the hold takes the rest, evenly in ln t from this share of its length on.
+_RAMP_SHARE, _EARLIEST = 0.3, 1e-3
+
+
+def turns_of(driven: Array) -> list[int]:
+    """The points where the driven value [points] turns, the beginning and the end left out."""
+    if not np.any(driven):
+        return []
+    share = _LEAST_TURN
+    while (turns := turning_points(driven, share)) and len(driven) < _FEWEST_BETWEEN * len(turns):
+        share *= 2.0
+    return turns
+
+
+def places_on_path(driven: Array, turns: list[int]) -> Array:
+    """How far the driven value has gone at each point, [points], not falling; noise does not count as a way."""
+    places = np.empty(len(driven))
+    ends = [0, *turns, len(driven) - 1]
+    gone = 0.0
+    for first, last in itertools.pairwise(ends):
+        branch = driven[first : last + 1]
+        side = 1.0 if branch[-1] >= branch[0] else -1.0
+        way = np.clip(side * (branch - branch[0]), 0.0, abs(float(branch[-1] - branch[0])))
+        places[first : last + 1] = gone + np.maximum.accumulate(way)
+        gone = float(places[last])
+    return places
+
+
+def end_of_ramp(driven: Array) -> int:
+    """The point from which on a test with a hold holds its value."""
+    reached = np.abs(driven) >= _REACHED * abs(
+        float(np.median(driven[-max(len(driven) // 4, 1) :]))
+    )
+    return int(reached.argmax())
+
+
+def places_in_time(driven: Array, time: Array) -> Array:
+    """Places of a test with a ramp and a hold, [points], 0-1: the ramp evenly, the hold evenly in ln t."""
+    end = end_of_ramp(driven)
+    begun, hold = float(time[end]), max(float(time[-1] - time[end]), 1e-300)
+    ramp = max(begun - float(time[0]), 1e-300)
+    share = np.log(np.maximum((time - begun) / hold, _EARLIEST) / _EARLIEST) / -np.log(_EARLIEST)
+    held = _RAMP_SHARE + (1.0 - _RAMP_SHARE) * share
+    return np.where(np.arange(len(time)) <= end, _RAMP_SHARE * (time - time[0]) / ramp, held)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cells:
+    """Which measured points stand for which of the new places: means where they are dense, lines between elsewhere.
+
+    Attributes:
+      at: new places, [new], rising; places: of the measured points, [points], not falling.
+      kept: (index of a new place, measured point) pairs that are taken as they are.
+    """
+
+    at: Array
+    places: Array
+    kept: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def _cell(self) -> NDArray[np.intp]:
+        """The new place that each measured point is nearest to, [points]."""
+        return np.asarray(np.searchsorted((self.at[1:] + self.at[:-1]) / 2, self.places), np.intp)
+
+    def sums(self, values: Array) -> Array:
+        """The sums of a quantity [points] over the points of each new place: [new]."""
+        return np.asarray(np.bincount(self._cell, values, len(self.at)))
+
+    def of(self, values: Array) -> Array:
+        """A measured quantity [points] at the new places: [new]."""
+        cell = self._cell
+        count = np.bincount(cell, minlength=len(self.at))
+        held = count > 0
+        places = np.bincount(cell, self.places, len(self.at))[held] / count[held]
+        means = np.bincount(cell, values, len(self.at))[held] / count[held]
+        # Cells without a point lie between their neighbours; turning points are no means.
+        for new, old in self.kept:
+            i = int(np.searchsorted(places, self.at[new]))
+            inside = i < len(places) and places[i] == self.at[new]
+            if inside:
+                means[i] = values[old]
+            else:
+                places = np.insert(places, i, self.at[new])
+                means = np.insert(means, i, values[old])
+        return np.interp(self.at, places, means)
+
+
+def thinned(places: Array, turns: list[int], most: int) -> Cells:
+    """Cells of at most `most` points, shared out among the branches by their length, each turning point one."""
+    ends = [0, *turns, len(places) - 1]
+    length = np.diff(places[ends])
+    total = max(float(length.sum()), 1e-300)
+    spare = max(most - 1 - len(length), 0)
+    steps = np.where(length > 0, 1 + np.floor(spare * length / total), 0).astype(np.int64)
+    at = [places[:1]]
+    for first, last, count in zip(places[ends[:-1]], places[ends[1:]], steps, strict=True):
+        at.append(np.linspace(first, last, count + 1)[1:])
+    kept = tuple(zip(np.concatenate([[0], np.cumsum(steps)]).tolist(), ends, strict=True))
+    return Cells(np.concatenate(at), places, tuple(dict(kept).items()))
+
+
+def drift_of_middle(driven: Array, turns: list[int]) -> tuple[float, float]:
+    """How far the middle of cycles moves while their amplitude is constant, and the amplitude; 0, 0 without such.
+
+    A programme whose amplitude changes moves the middle by itself, so that blocks of cycles of nearly one amplitude
+    alone tell of a drift: what the middle moves in each is added up, where it clearly moves along a line.
+    """
+    ends = driven[turns]
+    middle, half = (ends[1:] + ends[:-1]) / 2, np.abs(ends[1:] - ends[:-1]) / 2
+    moved, sizes, first = 0.0, [], 0
+    while first < len(half):
+        last = first + 1
+        while last < len(half) and _alike(half[first : last + 1]):
+            last += 1
+        if last - first >= _FEWEST_HALVES:
+            (slope, _), covariance = np.polyfit(
+                np.arange(last - first), middle[first:last], 1, cov=True
+            )
+            if slope**2 > _CLEARLY**2 * covariance[0, 0]:
+                moved += float(slope * (last - first - 1))
+            sizes.append(float(np.median(half[first:last])))
+        first = last
+    return (moved, float(np.mean(sizes))) if sizes else (0.0, 0.0)
+
+
+def _alike(half: Array) -> bool:
+    return bool(np.ptp(half) <= _ALIKE * np.median(half))
+
+
+def half_cycles(turns: Sequence[int]) -> int:
+    """How many half cycles a test with these turning points has: the first and the last loading count."""
+    return len(turns) + 1
+
+
+# A setting may lie so far beyond its range, of its width on its scale, without anyone caring.
+_BEYOND_RANGE = 0.02
+
+
+def measured_settings(
+    programme: Programme,
+    driven: Array,
+    time: Array | None,
+    turns: Sequence[int],
+    rate: float | None,
+    temperature: float | None,
+) -> dict[str, float]:
+    """Setting -> value, as far as a record tells those of its programme.
+
+    Args:
+      driven: strain (-) or stress (MPa), [points]; time: [points], s, or None.
+      turns: points where the driven value turns.
+    """
+    largest = float(driven[np.abs(driven).argmax()])
+    found = {
+        "amplitude": abs(largest),
+        "max_strain": largest,
+        "cycles": max(half_cycles(turns) / 2.0, 1.0),
+    }
+    if programme.mode == "shear" and turns:
+        peaks, valleys = driven[list(turns)[::2]], driven[list(turns)[1::2]]
+        both = min(len(peaks), len(valleys))
+        if both:
+            back = 1.0 - valleys[:both] / np.where(peaks[:both] == 0, 1.0, peaks[:both])
+            found["unloading"] = float(np.mean(back))
+        found["cycles"] = len(valleys) + 1.0
+    if rate is not None:
+        found["rate"] = rate
+    if temperature is not None:
+        found["temperature"] = temperature
+    if time is not None:
+        end = end_of_ramp(driven)
+        held = float(np.median(driven[end:]))
+        found |= {"strain": abs(held), "stress": abs(held), "hold": float(time[-1] - time[end])}
+        found["ramp"] = float(time[end] - time[0])
+        if found["ramp"] > 0:
+            found["rate"] = abs(float(driven[end] - driven[0])) / found["ramp"]
+    return {s.name: found[s.name] for s in programme.settings if s.name in found}
+
+
+def settings_beyond(programme: Programme, settings: Mapping[str, float]) -> list[str]:
+    """Settings outside of a programme's ranges, each in words: `amplitude 0.08 (0.003 to 0.03)`."""
+    found = []
+    for setting in programme.settings:
+        value = settings.get(setting.name)
+        if value is None:
+            continue
+        if setting.scale == "log" and value <= 0:
+            place = -np.inf
+        elif setting.low == setting.high:
+            place = 0.0 if np.isclose(value, setting.low, rtol=_BEYOND_RANGE) else np.inf
+        else:
+            place = float(setting.to_unit_interval(value))
+        if not -_BEYOND_RANGE <= place <= 1.0 + _BEYOND_RANGE:
+            unit = "" if setting.unit == "-" else f" {setting.unit}"
+            found.append(
+                f"{setting.name} {value:.3g}{unit} ({setting.low:.3g} to {setting.high:.3g}{unit})"
+            )
+    return found
+
+
+# --------------------------------------------------------------------------------------------------
+# Measured tests of one material: each a file or arrays, made into the loading history and the response of a law.
+#
+# A law of one rising loading is identified from a record with one test, a curve. A law that takes tests is given all of
+# them, through the very histories that the machine drove.
+
 
 # A longer test is averaged along its path, or over ln t.
 MOST_POINTS = 2000
@@ -303,3 +626,237 @@ def coarse(tests: Sequence[MeasuredTest], most: int) -> list[MeasuredTest]:
             test = dataclasses.replace(test, curve=curve, time=arrays.get("time"), turns=turns)
         found.append(test)
     return found
+
+
+# --------------------------------------------------------------------------------------------------
+# A cleaned curve put on the points that a model's training curves have.
+
+
+@dataclasses.dataclass(frozen=True)
+class CurveTarget:
+    """The form of the curves that a model was trained on.
+
+    Attributes:
+      num_points: points a curve.
+      strain_spacing: point i of n stands at max_strain * (i / (n - 1)) ** strain_spacing.
+      max_strain: range of the trained curves' ends (-), or None where nothing is known of them.
+      max_stress_mpa: the largest strength at which a trained curve broke off, or None without a cut-off.
+      strain_measure, stress_measure: the law's own (see Law), or None where there is no law: nothing is converted.
+      law: with the trained ranges; what is implausible for it is warned about. None checks nothing.
+    """
+
+    num_points: int
+    strain_spacing: float = 1.0
+    max_strain: tuple[float, float] | None = None
+    max_stress_mpa: float | None = None
+    strain_measure: str | None = None
+    stress_measure: str | None = None
+    law: Law | None = None
+
+    @classmethod
+    def of(cls, settings: CurveSettings, law: Law) -> "CurveTarget":
+        """The form of the curves that these settings make."""
+        settings = settings.resolved()
+        form = cls(
+            num_points=settings.num_points,
+            strain_spacing=law.strain_spacing,
+            max_strain=settings.max_strain,
+            max_stress_mpa=settings.strength_mpa[1] if settings.strength_mpa else None,
+        )
+        if law.strain_measure == "nominal":
+            return form
+        return dataclasses.replace(
+            form, strain_measure=law.strain_measure, stress_measure=law.stress_measure, law=law
+        )
+
+    @classmethod
+    def of_tests(cls, law: Law) -> "CurveTarget":
+        """The form of tests as they are measured, for a law that takes tests."""
+        return cls(2, strain_measure=law.strain_measure, stress_measure=law.stress_measure, law=law)
+
+
+def resample(
+    strain: Array, stress_mpa: Array, target: CurveTarget
+) -> tuple[Array, Array, np.ndarray]:
+    """Puts a cleaned curve on the points of the trained curves.
+
+    Where several measured points share a grid cell (reaching half-way to the neighbouring grid points) their mean
+    strain and mean stress stand for them, so that the noise of a densely measured curve falls as it should; cells
+    without a point are bridged by straight lines. The curve begins at (0, 0) and is drawn on straight from its last
+    two means to its very end. A curve that ends before the shortest trained one is padded.
+
+    Returns:
+      strain [num_points], -; stress [num_points], MPa; valid [num_points], bool, False where padded.
+    """
+    end = float(strain[-1])
+    low, high = target.max_strain or (end, end)
+    grid = (
+        min(max(end, low), high) * np.linspace(0.0, 1.0, target.num_points) ** target.strain_spacing
+    )
+    valid = grid <= end * (1 + 1e-12)
+    if np.count_nonzero(valid) < MINIMUM_POINTS:
+        raise InputError(
+            f"it ends at strain {end:.3g}, far before {low:.3g} where the shortest trained curves end; "
+            "measure further or choose a model for smaller strains"
+        )
+    cell = np.searchsorted((grid[1:] + grid[:-1]) / 2, strain)
+    count = np.bincount(cell, minlength=len(grid))
+    held = count > 0
+    strain = np.bincount(cell, strain, len(grid))[held] / count[held]
+    stress = np.bincount(cell, stress_mpa, len(grid))[held] / count[held]
+    if strain[0] > 0:
+        strain, stress = np.insert(strain, 0, 0.0), np.insert(stress, 0, 0.0)
+    slope = (stress[-1] - stress[-2]) / (strain[-1] - strain[-2]) if len(strain) > 1 else 0.0
+    strain, stress = (
+        np.append(strain, end),
+        np.append(stress, stress[-1] + slope * (end - strain[-1])),
+    )
+    return np.where(valid, grid, 0.0), np.where(valid, np.interp(grid, strain, stress), 0.0), valid
+
+
+# --------------------------------------------------------------------------------------------------
+# Measured tests put on the points and into the channels that a network's records have.
+
+
+# A test whose first driven value is below this share of its largest begins at rest.
+_AT_REST = 1e-3
+
+
+def record_features(
+    record: MeasuredRecord, form: RecordForm
+) -> tuple[NDArray[np.float32] | None, list[Caveat]]:
+    """A record as the network takes it, [1, points, channels], missing tests flagged; and what it was not trained for.
+
+    Returns:
+      None in place of the features where the network knows none of the tests.
+    """
+    features = np.zeros((1, *form.shape), np.float32)
+    features[:, :, FLAG] = 1.0
+    free = list(range(len(form.programmes)))
+    caveats: list[Caveat] = []
+    for test in record.tests:
+        slot = next((i for i in free if form.programmes[i].name == test.programme.name), None)
+        if slot is None:
+            caveats.append(
+                Caveat(
+                    "test unknown to the network",
+                    f"the network has no place for {test.curve.name}, a test {test.programme.name}",
+                    "its answer does not know of that test; take that of least squares",
+                )
+            )
+            continue
+        try:
+            if form.as_recorded and len(test) < form.points:
+                history, response, valid = as_recorded(test, form.points)
+            else:
+                history, response = onto_points(test, form.programmes[slot], form.points)
+                valid = np.ones(response.shape, bool)
+        except InputError as error:
+            caveats.append(Caveat("beyond the trained tests", f"{test.curve.name}: {error}"))
+            continue
+        free.remove(slot)
+        beyond = settings_beyond(form.programmes[slot], test.settings)
+        noise = 0.0
+        if form.noise_told is not None:
+            largest = float(np.abs(test.response).max())
+            low, high = (limit * largest for limit in form.noise_told)
+            found = test.noise / np.sqrt(max(1.0, len(test) / form.points))
+            # More than there is, rather than less than the network ever saw.
+            noise = max(found, low)
+            if noise > high:
+                beyond.append(f"noise of {100 * noise / largest:.2g} % of the largest response")
+        form.write(features, slot, history, response, valid, np.array([[noise]]))
+        if isinstance(test.programme, Uniaxial) and test.driven.min() * test.driven.max() < 0.0:
+            beyond.append("it saw the larger side only, and not both tension and compression")
+        if beyond:
+            caveats.append(
+                Caveat(
+                    "beyond the trained tests",
+                    f"{test.curve.name} is unlike the tests that the network was trained on: {', '.join(beyond)}",
+                    "take the values of least squares, or train with wider --config.test_ranges",
+                )
+            )
+    return (features if len(free) < len(form.programmes) else None), caveats
+
+
+def as_recorded(test: MeasuredTest, points: int) -> tuple[History, Array, NDArray[np.bool_]]:
+    """The history and the response of a test at its own points, the last repeated, and which are there: [1, points].
+
+    A record begins at rest: where its first point does not, and no time says when that was, the zero is put before it.
+    """
+    history, response = test.history, test.response[None]
+    if test.time is None and abs(test.driven[0]) > _AT_REST * np.abs(test.driven).max():
+        zero = np.zeros((1, 1))
+        begun: dict[str, Any] = {
+            test.programme.drives: np.concatenate([zero, history.driven], axis=1)
+        }
+        history = dataclasses.replace(history, **begun)
+        response = np.concatenate([zero, response], axis=1)
+    held = np.minimum(np.arange(points), response.shape[1] - 1)
+    valid = (np.arange(points) < response.shape[1])[None]
+    filled = history.changed(lambda array: array[:, held] if array.shape[1] > 1 else array)
+    return filled, response[:, held], valid
+
+
+def onto_points(test: MeasuredTest, programme: Programme, points: int) -> tuple[History, Array]:
+    """The history and the response [1, points] of a test on the points of a programme's records.
+
+    Points of a test that turns are even along its path, with the turning points among them; those of another stand
+    where its programme, with the settings that were measured, puts them. Means are taken where the test is denser.
+
+    Raises:
+      InputError: it turns too often for so many points.
+    """
+    if test.turns:
+        ends = np.array([*test.turns, len(test) - 1])
+        if points < 2 * len(ends) + 2:
+            raise InputError(
+                f"it turns {len(test.turns)} times, too often for the {points} points that the network takes"
+            )
+        path = along_path(test.driven[ends][None], points)
+        at = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(path[0])))])
+        # The specimen was at rest at zero, where a path begins.
+        places = test.places + abs(float(test.driven[0]))
+        turns = np.searchsorted(at, places[ends[:-1]] - 1e-12 * at[-1])
+        pairs = tuple(zip(turns.tolist(), ends[:-1].tolist(), strict=True))
+        return _told(test, History(test.programme.mode, **{programme.drives: path})), Cells(
+            at, places, pairs
+        ).of(test.response)[None]
+    middle = {s.name: float(s.from_unit_interval(0.5)) for s in programme.settings}
+    settings = middle | test.settings
+    if isinstance(programme, Uniaxial):
+        (limits,) = programme.settings
+        low, high = sorted((limits.low, limits.high))
+        reached = float(test.driven[np.abs(test.driven).argmax()])
+        settings["max_strain"] = min(max(reached, low), high)
+        if abs(settings["max_strain"]) > abs(reached):
+            settings["max_strain"] = reached
+    row = np.array([[settings[s.name] for s in programme.settings]])
+    history = programme.history(row, points, np.random.default_rng(0))
+    if test.time is not None and history.time is not None and "hold" in settings:
+        at = places_in_time(history.driven[0], history.time[0])
+        return history, Cells(_rising(at), places_in_time(test.driven, test.time)).of(
+            test.response
+        )[None]
+    # Elastic at rest: what lies before the first point is a line from zero.
+    side = np.sign(history.driven[0, -1])
+    way = np.concatenate([[0.0], side * test.driven])
+    order = np.argsort(way, kind="stable")
+    order = order[way[order] >= 0.0]
+    response = np.concatenate([[0.0], test.response])[order]
+    cells = Cells(np.abs(history.driven[0]), way[order])
+    return _told(test, history), cells.of(response)[None]
+
+
+def _rising(at: Array) -> Array:
+    return np.asarray(np.maximum.accumulate(at))
+
+
+def _told(test: MeasuredTest, history: History) -> History:
+    """The history with what was measured of rate and temperature."""
+    told: dict[str, Any] = {
+        name: np.array([[value]])
+        for name in ("rate", "temperature")
+        if (value := getattr(test, name)) is not None
+    }
+    return dataclasses.replace(history, **told)

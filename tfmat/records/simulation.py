@@ -1,36 +1,307 @@
-"""Simulated records: each is a pure function of law, settings, seed and its number."""
+"""Simulated records: each is a pure function of its settings, seed and number. Their settings and their form."""
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfmat.errors import InputError
-from tfmat.materials import Law
-from tfmat.materials.law import MODES, Array, History, TestSet
+from tfmat.errors import InputError, nearest
+from tfmat.materials import DEFAULT_LAW, HistoryLaw, Law, find_law
+from tfmat.materials.law import MODES, Array, History, Scale, TestSet
 from tfmat.materials.numerics import rows_in_block
+from tfmat.materials.registry import check_trusted, file_digest, is_file, law_class
 from tfmat.records.laboratory import (
     COSINES,
+    FEWEST_POINTS,
+    MORE_THAN_NOISE,
+    OBSERVATION,
     STIFFNESS_STREAM,
+    Apparatus,
     Laboratory,
     LawStress,
     Observation,
     before_break,
-    smooth_deviation,
-)
-from tfmat.records.programmes import Programme
-from tfmat.records.settings import (
-    MORE_THAN_NOISE,
-    Apparatus,
-    CurveSettings,
     correlated,
     drawn_offset,
+    is_integer,
     log_uniform,
+    not_negative,
+    number,
+    pair,
+    positive_pair,
+    refused,
+    rises_from_zero,
+    smooth_deviation,
     thinned,
 )
+from tfmat.records.programmes import Monotonic, Programme, file_digests, find_programmes
+
+# --------------------------------------------------------------------------------------------------
+# What makes a set of simulated curves: the law, its ranges, and how a test is imagined to go.
+
+
+# _LOOKED_AT: histories of a programme that show whether it rises from zero.
+_LOOKED_AT = 32
+# In the JSON form only: tells data of an edited user law from those of the law before.
+_DIGEST_KEY = "law_file_sha256"
+# What is drawn on a log scale today and was drawn evenly when settings were first stored: what is stored without
+# `scales` was drawn evenly.
+_ONCE_LINEAR = {
+    "voce": ("E", "sigma0", "max_strain"),
+    "swift": ("E", "K", "max_strain"),
+    "ramberg_osgood": ("E", "sigma02", "max_strain"),
+}
+# MONOTONIC: the test of a law of one rising loading, whose settings are those of the curve.
+MONOTONIC = Monotonic.name
+# _OF_TESTS: settings that say nothing of one rising loading.
+_OF_TESTS = ("tests", "test_ranges", "missing_tests", "noise_strain")
+
+
+@dataclasses.dataclass(frozen=True)
+class CurveSettings(Laboratory):
+    """Settings of a simulation; with a seed they fix every curve. Checked on creation, InputError names the flag.
+
+    Attributes:
+      law: registered name or `path/to/file.py:ClassName`.
+      ranges: parameter name -> (low, high) in its unit, in place of the law's own range.
+      fixed: parameter name -> known value in its unit; it is no label then.
+      max_strain: range that the end of a curve is drawn from; None is the law's own.
+      strength_mpa: range of the stress at which a curve breaks off; None is the law's own, which may be no cut-off.
+      strength_cut_off: False never cuts, whatever `strength_mpa` says.
+      noise_mpa: see `Laboratory`; None is the law's own, 0 is none.
+      num_points: points of a curve.
+      scales: parameter name, or max_strain, -> `linear` or `log`: it is drawn evenly on that, not on the law's own.
+      noise_told: the record tells the standard deviation of each test's noise, in a channel of its own.
+      laboratory: those options of a laboratory that are None are those of the law's family (`Law.laboratory`).
+
+    A material may be tested in several ways, or through a loading history (see `tfmat.records.programmes`):
+      tests: names of the programmes, `path/to/file.py:ClassName` of one's own among them; none: the law's own.
+      test_ranges: setting of the programmes, or `programme_setting`, -> (low, high) in place of its own range.
+      missing_tests: probability that a test of several is missing in a record; one is always there.
+      noise_strain: standard deviation of the strain's noise where a test drives the stress; None is the law's own.
+    """
+
+    law: str = DEFAULT_LAW
+    ranges: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    fixed: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    strength_mpa: tuple[float, float] | None = None
+    strength_cut_off: bool = True
+    noise_mpa: float | None = dataclasses.field(default=None, kw_only=True)
+    num_points: int = 200
+    scales: Mapping[str, Scale] = dataclasses.field(default_factory=dict)
+    noise_told: bool = False
+    laboratory: bool = False
+    tests: tuple[str, ...] = ()
+    test_ranges: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    missing_tests: float = 0.0
+    noise_strain: float | None = None
+
+    def _checked(self) -> dict[str, Any]:
+        for name in ("strength_cut_off", "noise_told", "laboratory"):
+            if not isinstance(getattr(self, name), bool):
+                raise refused(f"data.{name}", getattr(self, name), "true or false")
+        if not is_integer(self.num_points) or self.num_points < FEWEST_POINTS:
+            raise refused(
+                "data.num_points", self.num_points, f"a whole number of at least {FEWEST_POINTS}"
+            )
+        for name, scale in self.scales.items():
+            if scale not in ("linear", "log"):
+                raise InputError(f"scale of {name} is {scale!r}; give linear or log")
+        if self.laboratory:
+            self._take_laboratory_of_law()
+        checked = super()._checked() | {
+            "fixed": {n: number(f"fixed.{n}", value) for n, value in self.fixed.items()},
+            "scales": dict(self.scales),
+            "tests": () if tuple(self.tests) == (MONOTONIC,) else tuple(self.tests),
+            "missing_tests": not_negative("data.missing_tests", self.missing_tests),
+        }
+        for name in ("ranges", "test_ranges"):
+            given = getattr(self, name).items()
+            checked[name] = {n: pair(f"{name}.{n}", limits) for n, limits in given}
+        if self.strength_mpa is not None:
+            limits = positive_pair("data.strength_mpa", self.strength_mpa, "60,140")
+            checked["strength_mpa"] = limits
+        if self.noise_strain is not None:
+            checked["noise_strain"] = not_negative("data.noise_strain", self.noise_strain)
+        if checked["missing_tests"] >= 1:
+            raise refused("data.missing_tests", self.missing_tests, "a probability below 1")
+        return checked
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        law, programmes = self.build_law(), self.programmes()
+        if programmes:
+            self._check_tests(law, programmes)
+        if (wrong := self._contradiction(programmes)) is not None:
+            raise InputError(wrong)
+
+    def _take_laboratory_of_law(self) -> None:
+        """Writes out the options of the law's family that are not given."""
+        own = law_class(self.law).laboratory
+        if not own:
+            raise InputError(
+                f"law {self.law} has no defaults of a laboratory; leave --config.data.laboratory out and give "
+                "the options that you want, e.g. --config.data.noise_of_maximum=0.0005,0.005"
+            )
+        for name in own:
+            if name not in OBSERVATION:
+                raise InputError(
+                    f"law {self.law}: laboratory has '{name}'{nearest(name, OBSERVATION)}"
+                )
+        taken: dict[str, Any] = {n: v for n, v in own.items() if getattr(self, n) is None}
+        is_curve = tuple(self.tests or law_class(self.law).tests) == (MONOTONIC,)
+        if (taken.get("noise_of_maximum") or self.noise_of_maximum) is not None:
+            noises = ("noise_mpa",) if is_curve else ("noise_mpa", "noise_strain")
+            taken |= {name: 0.0 for name in noises if getattr(self, name) is None}
+        for name, value in (taken | {"laboratory": False}).items():
+            object.__setattr__(self, name, value)
+
+    def _contradiction(self, programmes: Sequence[Programme]) -> str | None:
+        """What the settings say against each other or against the tests; None where nothing."""
+        if self.noise_told and not programmes:
+            return "--config.data.noise_told is for tests; a curve of rising strain has no channel for it: leave it out"
+        if self.noise_told and self.noise_of_maximum is None:
+            return (
+                "--config.data.noise_told has nothing to tell, since the noise of all records is of one size; draw it "
+                "with --config.data.noise_of_maximum=0.0005,0.005"
+            )
+        is_silent = self.noise_mpa == 0 and not self.noise_relative
+        if self.noise_correlation is not None and is_silent and self.noise_of_maximum is None:
+            return "--config.data.noise_correlation is of noise, and there is none; leave it out, or noise_mpa=0"
+        if self.toe is None or not programmes:
+            return None
+        random = np.random.default_rng
+        drawn = (one.draw(random(0), _LOOKED_AT, self.num_points).strain for one in programmes)
+        if any(strain is not None and rises_from_zero(strain).mean() > 0.5 for strain in drawn):
+            return None
+        names = " and ".join(programme.name for programme in programmes)
+        return (
+            f"--config.data.toe is of tests whose strain rises from zero and does not turn, and {names} does not; "
+            "leave it out"
+        )
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether curves differ from the law by more than noise of one known size."""
+        return any(getattr(self, name) is not None for name in OBSERVATION)
+
+    @property
+    def max_strain_scale(self) -> Scale:
+        """What the end of a curve is drawn evenly on."""
+        return self.scales.get("max_strain", self.build_law().max_strain_scale)
+
+    def build_law(self) -> Law:
+        """The law with these ranges, scales and fixed values."""
+        scales = {name: scale for name, scale in self.scales.items() if name != "max_strain"}
+        return find_law(self.law, ranges=self.ranges, fixed=self.fixed, scales=scales)
+
+    def programmes(self) -> tuple[Programme, ...]:
+        """The tests of a record, in the order of its points; empty for one curve of rising strain."""
+        names = self.tests or law_class(self.law).tests
+        return () if names == (MONOTONIC,) else find_programmes(names, self.test_ranges)
+
+    def _check_tests(self, law: Law, programmes: tuple[Programme, ...]) -> None:
+        for programme in programmes:
+            if not isinstance(law, HistoryLaw):
+                raise InputError(
+                    f"law {law.name} is for one curve of rising strain; leave tests={programme.name} out"
+                )
+            if programme.mode not in law.modes:
+                raise InputError(
+                    f"test {programme.name} is {programme.mode}; law {law.name} answers {' and '.join(law.modes)} tests"
+                )
+        for name in ("max_strain", "yield_spread"):
+            if getattr(self, name) is not None:
+                raise InputError(
+                    f"data.{name} is for one curve of rising strain; law {law.name} has tests: leave it out, and "
+                    "set their ranges with --config.test_ranges.NAME=LOW,HIGH"
+                )
+
+    def resolved(self) -> "CurveSettings":
+        """The same curves with everything that the law decides written out: ranges, strains, strength, noise, tests."""
+        law = self.build_law()
+        tests = self.programmes()
+        strength = (self.strength_mpa or law.strength_mpa) if self.strength_cut_off else None
+        return dataclasses.replace(
+            self,
+            ranges={
+                parameter.name: (parameter.low, parameter.high) for parameter in law.identified
+            },
+            max_strain=None if tests else self.max_strain or law.max_strain,
+            strength_mpa=strength,
+            strength_cut_off=strength is not None,
+            noise_mpa=law.noise_mpa if self.noise_mpa is None else self.noise_mpa,
+            scales={
+                **{parameter.name: parameter.scale for parameter in law.identified},
+                **({} if tests else {"max_strain": self.max_strain_scale}),
+            },
+            tests=(self.tests or law.tests) if tests else (),
+            noise_strain=law.noise_strain
+            if tests and self.noise_strain is None
+            else self.noise_strain,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The resolved settings as plain JSON values; equal for equal curves, whatever was left to the law."""
+        resolved = self.resolved()
+        content: dict[str, Any] = {
+            field.name: getattr(resolved, field.name) for field in dataclasses.fields(resolved)
+        }
+        content["ranges"] = {name: list(pair) for name, pair in resolved.ranges.items()}
+        content["fixed"] = dict(sorted(resolved.fixed.items()))
+        for name in ("max_strain", "strength_mpa", *OBSERVATION):
+            content[name] = None if content[name] is None else list(content[name])
+        # What old settings do not say is left out where it is as it was then: their form stays the same.
+        for name in (*OBSERVATION, "noise_told"):
+            if not content[name]:
+                del content[name]
+        del content["laboratory"]
+        if not content["tests"]:
+            for name in _OF_TESTS:
+                del content[name]
+        else:
+            content["tests"] = list(content["tests"])
+            content["test_ranges"] = {n: list(p) for n, p in sorted(self.test_ranges.items())}
+            content["test_files"] = file_digests(resolved.tests)
+        before = _scales_before(self.law, self.fixed)
+        content["scales"] = {n: s for n, s in resolved.scales.items() if s != before.get(n)}
+        if not content["scales"]:
+            del content["scales"]
+        if is_file(self.law):
+            content[_DIGEST_KEY] = file_digest(self.law)
+        return content
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "CurveSettings":
+        """The settings that `to_json` wrote, perhaps somebody else's.
+
+        Raises:
+          InputError: they have a key that it does not write, or name a file that this user has not named.
+        """
+        digests = (_DIGEST_KEY, "test_files")
+        content = {name: value for name, value in content.items() if name not in digests}
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in content:
+            if name not in known:
+                raise InputError(f"curve settings have no '{name}'{nearest(name, known)}")
+        check_trusted(content.get("law", DEFAULT_LAW), "law")
+        for test in content.get("tests") or ():
+            check_trusted(test, "test")
+        before = _scales_before(content.get("law", DEFAULT_LAW), content.get("fixed", {}))
+        return cls(**{**content, "scales": {**before, **content.get("scales", {})}})
+
+
+def _scales_before(law: str, fixed: Mapping[str, float]) -> dict[str, Scale]:
+    """The scales that stored settings mean where they say nothing."""
+    known = law_class(law)
+    scales = {p.name: p.scale for p in known.parameters if p.name not in fixed}
+    if known.tests == (MONOTONIC,):
+        scales["max_strain"] = known.max_strain_scale
+    return {**scales, **{name: "linear" for name in _ONCE_LINEAR.get(law, ()) if name in scales}}
+
 
 # --------------------------------------------------------------------------------------------------
 # The form of a record: how the tests of one material stand in an array of points and channels, and back.
@@ -243,7 +514,7 @@ def observed(
 # before it as they were.
 
 
-# Streams of random numbers, after those of `observation`: which tests are missing, what the tests of a record share,
+# Streams of random numbers, after those of `laboratory`: which tests are missing, what the tests of a record share,
 # and from there on each test's own.
 (
     _MISSING_OF_TESTS,
@@ -398,10 +669,8 @@ SIMULATION_VERSION = 1
 # Curves of a block share their random generators and are always made together.
 BLOCK = 1024
 # One generator for each thing that is drawn, so that more noise, say, leaves everything else as it was.
-# `Observation` has more, and each test, from `_TESTS` on.
+# `Observation` has more, and so have tests.
 _PARAMETERS, MAX_STRAIN_STREAM, _STRENGTH, _NOISE = range(4)
-_TESTS, _STREAMS_OF_TEST = 16, 8
-_HISTORY, _TEST_NOISE, _MISFIT, _OFFSET, _MISSING = range(5)
 
 Float32Array = NDArray[np.float32]
 
@@ -596,7 +865,7 @@ def generator_of(seed: int, block: int, stream: int) -> np.random.Generator:
 
 
 def fill_observed(
-    settings: CurveSettings | Laboratory,
+    settings: Laboratory,
     generator: Callable[[int], np.random.Generator],
     stress: LawStress,
     ends: Array,

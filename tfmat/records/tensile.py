@@ -1,17 +1,394 @@
-"""What a tension test of a metal tells without any law: modulus, proof stress, strength and elongations."""
+"""The elastic part of a curve, its toe and its noise; what a tension test of a metal tells without any law."""
 
 import dataclasses
+import itertools
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tfmat.materials.law import Array
-from tfmat.records.toe import ElasticLine, elastic_line, noise_of
+
+# --------------------------------------------------------------------------------------------------
+# The elastic part of a curve, and what lies before it: a toe, or a preload at which the strain was set to zero.
+#
+# A toe is what slack and seating leave at the start of a curve: it rises slowly, then as steeply as the material. The
+# remedy of ASTM D638 and E111: the elastic part is drawn on to zero stress, and strain counts from there.
+
+
+Indices = NDArray[np.intp]
+
+# The elastic part is looked for in windows that rise by this share of the maximum stress, or so many times the noise
+# where that is more, and that start below another share of it.
+_WINDOW_RISE, _RISE_OVER_NOISE, _LATEST_START = 0.12, 20.0, 0.30
+_FEWEST_POINTS = 5
+# A densely measured curve is averaged to this many points below the end of the last window.
+_MOST_POINTS = 150
+# A toe must be less steep than this share of the elastic part, and shift it by so many standard errors.
+_TOE_SLOPE, _SIGNIFICANT = 0.85, 4.0
+# _CHORD_RISE: share of the maximum stress by which a chord rises.
+_CHORD_RISE = 0.06
+# _LATEST_CHORD: share of the maximum stress; no chord starts above it.
+_LATEST_CHORD = 0.5
+# _CHORD_ERRORS: standard errors by which chords must differ, as the steepest of many is taken.
+_CHORD_ERRORS = 3.0
+# _LEAST_TOE: share of the elastic strain; a shorter toe hardly moves a modulus.
+_LEAST_TOE = 0.15
+# _LONGEST_TOE: share of the strain at maximum stress; a longer "toe" is the material's own shape.
+_LONGEST_TOE = 0.15
+# _SAME_VALUE: share of the largest value; what differs by less is the same but for the computer's rounding.
+_SAME_VALUE = 1e-9
+# _REPEATED: share of the rows; with fewer equal to the row before, a step is finer than what differs between rows.
+_REPEATED = 0.1
+# _EVEN: share of the rows; where more are as far from the row before as that is from its own, points are even.
+_EVEN = 0.8
+# _OF_STEP: share of a rounding's error that the mean of many rows at one step keeps at least, as they are not even.
+_OF_STEP = 0.2
+# _FEWEST_STEPS: distances between neighbouring levels; fewer show no step.
+_FEWEST_STEPS = 6
+# _WHOLE: a distance is a whole number of steps to this share of itself, but not of more steps than `_MOST_STEPS`.
+_WHOLE, _MOST_STEPS = 2e-3, 100.0
+# _MOSTLY: share of the distances that are whole numbers of steps.
+_MOSTLY = 0.95
+# Neighbouring points whose scatter is compared with other points' where the noise of the strain is looked for.
+_NOISE_WINDOW = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class ElasticLine:
+    """A straight line through the steepest early part of a curve.
+
+    Attributes:
+      slope: MPa; slope_error: its standard error.
+      origin: strain at which the line meets zero stress; origin_error: its standard error.
+      start: strain at which the part begins; end_stress: stress at which it ends, MPa.
+      slope_before: slope of the curve before `start`, MPa, and its standard error; NaN with fewer than 3 points there.
+    """
+
+    slope: float
+    slope_error: float
+    origin: float
+    origin_error: float
+    start: float
+    end_stress: float
+    slope_before: float
+    slope_before_error: float
+
+
+def elastic_line(strain: Array, stress_mpa: Array) -> ElasticLine | None:
+    """The steepest part of the start of a curve, by least squares over windows; None where it has too few points.
+
+    Args:
+      strain: [points], rising; stress_mpa: [points].
+    """
+    top = float(stress_mpa.max())
+    noise = noise_of(stress_mpa)
+    rise = max(_WINDOW_RISE * top, _RISE_OVER_NOISE * noise)
+    reached = np.flatnonzero(stress_mpa >= _LATEST_START * top + rise)
+    if not len(reached):
+        return None
+    group = -(-(reached[0] + 1) // _MOST_POINTS)
+    e, s = _averaged(strain[: reached[0] + 1], stress_mpa[: reached[0] + 1], group)
+    noise /= np.sqrt(group)
+    best: tuple[float, int, int] | None = None
+    highest = np.maximum.accumulate(s)
+    for first in range(len(e) - _FEWEST_POINTS + 1):
+        if s[first] > _LATEST_START * top:
+            break
+        end = int(np.searchsorted(highest, s[first] + rise)) + 1
+        end = max(end, first + _FEWEST_POINTS)
+        if end > len(e):
+            break
+        slope, error = _slope(e[first:end], s[first:end], noise)
+        # The lower end of its interval, or a few noisy points would win.
+        if best is None or slope - 2 * error > best[0]:
+            best = slope - 2 * error, first, end
+    if best is None or best[0] <= 0:
+        return None
+    return _line(e, s, best[1], best[2], noise)
+
+
+@dataclasses.dataclass(frozen=True)
+class StartShift:
+    """How the start of a curve shifts its strain.
+
+    Attributes:
+      shift: to take off the strain, -.
+      kind: `toe`, `preload`, or nothing.
+      size: of a toe, -, counted from the first point.
+      is_sure: the toe is clear and short enough to be taken off.
+    """
+
+    shift: float = 0.0
+    kind: str = ""
+    size: float = 0.0
+    is_sure: bool = True
+
+
+def toe_shift(
+    strain: Array, stress_mpa: Array, line: ElasticLine | None, strain_error: float = 0.0
+) -> StartShift:
+    """The shift to take off the strain, and why; `strain_error`: standard deviation of a point, -."""
+    is_chord = line is None
+    line = line or steepest_chord(strain, stress_mpa, strain_error)
+    if line is None:
+        return StartShift()
+    top = int(stress_mpa.argmax())
+    largest = float(stress_mpa[top])
+    first_stress = float(np.mean(stress_mpa[:2]))
+    noise = noise_of(stress_mpa)
+    toe = line.origin - float(strain[0])
+    if (
+        abs(first_stress) < 0.05 * largest + 2 * noise
+        and toe > _SIGNIFICANT * line.origin_error
+        and line.slope_before + 2 * line.slope_before_error < _TOE_SLOPE * line.slope
+    ):
+        longest = _LONGEST_TOE * float(strain[top] - strain[0])
+        if toe < longest:
+            return StartShift(line.origin, "toe", toe)
+    # A load at the start that the strain does not know of: strain was set to zero under a preload, or under the force
+    # of the grips.
+    # The second point may lie far from the start: the line leads back from it.
+    start = float(strain[0])
+    at_start = first_stress - line.slope * (float(np.mean(strain[:2])) - start)
+    if is_chord:
+        at_start = float(stress_mpa[0])
+    expected = at_start / line.slope
+    starts_low = line.start <= strain[0] + 0.1 * (strain[top] - strain[0])
+    if (
+        starts_low
+        and max(0.02 * largest, 5 * noise) < min(abs(at_start), abs(float(stress_mpa[0])))
+        and abs(at_start) < 0.15 * largest
+        and float(stress_mpa[0]) * np.sign(at_start) > 0.5 * abs(at_start)
+        and abs(start) < 0.3 * abs(expected)
+        and abs(start - expected) > _SIGNIFICANT * strain_error
+        and line.slope_error < 0.1 * line.slope
+    ):
+        return StartShift(start - expected, "preload")
+    size = _visible_toe(strain, stress_mpa, strain_error)
+    return StartShift(kind="toe", size=size, is_sure=False) if size else StartShift()
+
+
+def steepest_chord(
+    strain: Array, stress_mpa: Array, strain_error: float = 0.0
+) -> ElasticLine | None:
+    """The steepest chord of the start of a curve, where an elastic line has too few points; None where none is.
+
+    Args:
+      strain: [points], rising; stress_mpa: [points].
+      strain_error: standard deviation of a point's strain, as far as the points do not show it, -.
+    """
+    found = _chords(strain, stress_mpa, strain_error)
+    if found is None:
+        return None
+    first, end, slope, error = found
+    best = int(np.argmax(slope * (1.0 - _CHORD_ERRORS * error)))
+    e, s, m = float(strain[first[best]]), float(stress_mpa[first[best]]), float(slope[best])
+    end_stress = float(stress_mpa[end[best]])
+    return ElasticLine(
+        slope=m,
+        slope_error=float(error[best]) * m,
+        origin=e - s / m,
+        origin_error=float(error[best]) * end_stress / m,
+        start=e,
+        end_stress=end_stress,
+        slope_before=np.nan,
+        slope_before_error=np.nan,
+    )
+
+
+def _chords(
+    strain: Array, stress: Array, strain_error: float
+) -> tuple[Indices, Indices, Array, Array] | None:
+    """First and last points of early chords, their slopes (MPa) and relative errors; the first begins at point 0."""
+    top = int(stress.argmax())
+    largest, noise = float(stress[top]), noise_of(stress)
+    e, s = strain[: top + 1], stress[: top + 1]
+    rise = max(_CHORD_RISE * largest, _RISE_OVER_NOISE * noise)
+    first = np.flatnonzero(s <= _LATEST_CHORD * largest)
+    end = np.searchsorted(np.maximum.accumulate(s), s[first] + rise)
+    held = end < len(s)
+    held[held] = e[end[held]] > e[first[held]]
+    first, end = first[held], end[held]
+    if not len(first) or first[0] != 0:
+        return None
+    width, height = e[end] - e[first], s[end] - s[first]
+    error = np.sqrt(2.0) * np.hypot(noise / height, max(noise_of(strain), strain_error) / width)
+    return first, end, height / width, error
+
+
+def _visible_toe(strain: Array, stress: Array, strain_error: float) -> float:
+    """Size of a toe that is seen in chords, where few points or a long bend leave no sure elastic part; or 0."""
+    found = _chords(strain, stress, strain_error)
+    steepest = steepest_chord(strain, stress, strain_error)
+    largest = float(stress.max())
+    if (
+        found is None
+        or steepest is None
+        or abs(float(stress[0])) > 0.05 * largest + 2.0 * noise_of(stress)
+    ):
+        return 0.0
+    _, _, slope, error = found
+    sure = steepest.slope - _CHORD_ERRORS * steepest.slope_error
+    if slope[0] * (1.0 + _CHORD_ERRORS * error[0]) > _TOE_SLOPE * sure:
+        return 0.0
+    size = steepest.origin - float(strain[0] - stress[0] / steepest.slope)
+    elastic = steepest.end_stress / steepest.slope
+    longest = _LONGEST_TOE * float(strain[int(stress.argmax())] - strain[0])
+    return size if _LEAST_TOE * elastic < size < longest else 0.0
+
+
+def noise_of(values: Array) -> float:
+    """Standard deviation of the noise of a smooth curve, from its second differences (their median: robust).
+
+    Values in coarse steps, which stay the same from row to row, are off by the standard deviation of their rounding.
+    """
+    if len(values) < 5:
+        return 0.0
+    noise = float(1.4826 * np.median(np.abs(np.diff(values, 2))) / np.sqrt(6.0))
+    return max(noise, resolution_of(values) / np.sqrt(12.0))
+
+
+def resolution_of(values: Array, repeated: float = _REPEATED) -> float:
+    """The step that values [points] are whole numbers of apart, as rounding makes it; 0 where there is none.
+
+    Its values have an error of step / sqrt(12).
+
+    Args:
+      repeated: the share of the values that are equal to those before, at least; where a step is fine, few are.
+    """
+    moved = np.diff(values)
+    if len(moved) < 2 * _FEWEST_STEPS or np.count_nonzero(moved == 0.0) < repeated * len(moved):
+        return 0.0
+    size = float(np.nanmax(np.abs(values), initial=0.0))
+    way = np.abs(moved)
+    even = np.abs(np.diff(way)) <= _WHOLE * np.nanmedian(way)
+    if even.mean() > _EVEN and np.mean(way == 0.0) < 1.0 - _MOSTLY:
+        return 0.0  # even points, also in pieces, at places that need no rounding
+    levels, rows = np.unique(values[np.isfinite(values)], return_counts=True)
+    apart = np.diff(levels)
+    apart = apart[apart > _SAME_VALUE * size]
+    if len(apart) < _FEWEST_STEPS:
+        return 0.0
+    least = float(apart.min())
+    # No two neighbouring levels may be one step apart.
+    for parts in (1, 2, 3):
+        multiples = apart * parts / least
+        whole = np.abs(multiples - np.rint(multiples)) < _WHOLE * np.maximum(multiples, 1.0)
+        some = multiples < _MOST_STEPS
+        if np.count_nonzero(some) >= _FEWEST_STEPS and whole[some].mean() > _MOSTLY:
+            return least / parts
+    # Steps of what the values were calculated from, such as a true strain of an engineering one.
+    return float(np.median(apart)) if np.median(rows) > 1 else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class StrainError:
+    """What the strain of a curve's points is off by, as far as it is known from the rows that were measured.
+
+    Attributes:
+      deviation: standard deviation of each point, -.
+      step: by rounding: the step, -; 0 where it is fine.
+      shift: standard deviation of what points share, -.
+    """
+
+    deviation: float = 0.0
+    step: float = 0.0
+    shift: float = 0.0
+
+    @classmethod
+    def of_rounding(cls, strain: Array) -> "StrainError":
+        """From strains [points] as they were measured, in their order."""
+        step = resolution_of(strain, repeated=0.0)
+        if step == 0.0:
+            return cls()
+        # Rows at one step stand all over it, though not evenly: their mean is off by a part of it.
+        rows = len(strain) / (1 + np.count_nonzero(np.diff(strain)))
+        deviation = step / np.sqrt(12.0) * max(1.0 / rows, _OF_STEP)
+        return cls(deviation, step, deviation)
+
+
+def noise_of_both(strain: Array, stress_mpa: Array) -> tuple[float, float]:
+    """Standard deviations of the noise of the stress (MPa) and of the strain, 0 where the points show none of it.
+
+    Where a curve is steep noise of the strain is noise of the stress too: a variance slope² sigma_strain² more. It is
+    told from the variances about steep and flat parts, each about the chord of its two neighbours.
+
+    Args:
+      strain: [points], rising; stress_mpa: [points].
+    """
+    windows = len(strain) // _NOISE_WINDOW
+    stress_noise = noise_of(stress_mpa)
+    if windows < 3 or np.any(np.diff(strain) <= 0.0):
+        return stress_noise, 0.0
+    share = (strain[1:-1] - strain[:-2]) / (strain[2:] - strain[:-2])
+    off = stress_mpa[1:-1] - (1.0 - share) * stress_mpa[:-2] - share * stress_mpa[2:]
+    off /= np.sqrt(1.0 + share**2 + (1.0 - share) ** 2)
+    slopes, found = np.empty(windows), np.empty(windows)
+    parts = np.arange(windows + 1) * (len(strain) - 2) // windows
+    for i, (a, b) in enumerate(itertools.pairwise(parts)):
+        slopes[i] = _slope(strain[a : b + 2], stress_mpa[a : b + 2], 0.0)[0] ** 2
+        found[i] = (1.4826 * float(np.median(np.abs(off[a:b])))) ** 2
+    steep, flat = slopes > 0.5 * slopes.max(), slopes < 0.05 * slopes.max()
+    if not steep.any() or not flat.any():
+        return stress_noise, 0.0
+    above, below = float(np.median(found[steep])), float(np.median(found[flat]))
+    # Medians of n normal numbers tell a variance as well as 0.37 n squares do.
+    counts = _NOISE_WINDOW * np.array([steep.sum(), flat.sum()])
+    chance = 3.0 * np.sqrt((2.0 / (0.37 * counts)).sum())
+    if not above > below * np.exp(chance):
+        return stress_noise, 0.0
+    return float(np.sqrt(below)), float(np.sqrt(np.median((found - below)[steep] / slopes[steep])))
+
+
+def _line(e: Array, s: Array, first: int, end: int, noise: float) -> ElasticLine:
+    slope, error = _slope(e[first:end], s[first:end], noise)
+    mean_e, mean_s = float(e[first:end].mean()), float(s[first:end].mean())
+    spread = max(float(np.std(s[first:end] - mean_s - slope * (e[first:end] - mean_e))), noise)
+    origin_error = np.hypot(spread / slope / np.sqrt(end - first), mean_s / slope**2 * error)
+    before, before_error = (
+        _slope(e[: first + 1], s[: first + 1], noise) if first >= 3 else (np.nan, np.nan)
+    )
+    return ElasticLine(
+        slope=slope,
+        slope_error=error,
+        origin=mean_e - mean_s / slope,
+        origin_error=float(origin_error),
+        start=float(e[first]),
+        end_stress=float(s[end - 1]),
+        slope_before=before,
+        slope_before_error=before_error,
+    )
+
+
+def _slope(e: Array, s: Array, noise: float) -> tuple[float, float]:
+    """Slope of the regression line and its standard error; a few points cannot say that they have less than `noise`."""
+    de, ds = e - e.mean(), s - s.mean()
+    square = float(de @ de)
+    if square == 0:
+        return 0.0, np.inf
+    slope = float(de @ ds) / square
+    residual = ds - slope * de
+    spread = max(float(np.sqrt(residual @ residual / max(len(e) - 2, 1))), noise)
+    return slope, spread / np.sqrt(square)
+
+
+def _averaged(strain: Array, stress_mpa: Array, group: int) -> tuple[Array, Array]:
+    """Means of `group` neighbouring points each."""
+    if group == 1:
+        return strain, stress_mpa
+    starts = np.arange(0, len(strain), group)
+    count = np.diff([*starts, len(strain)])
+    return np.add.reduceat(strain, starts) / count, np.add.reduceat(stress_mpa, starts) / count
+
+
+# --------------------------------------------------------------------------------------------------
+# What a tension test of a metal tells without any law: modulus, proof stress, strength and elongations.
+
 
 # ISO 6892-1, annex G: the modulus is the slope between these shares of Rp0.2; where few points lie there, between the
 # wider ones, and else the chord between two interpolated points.
 _CHORDS = ((0.10, 0.40), (0.05, 0.50), (0.0, 0.50))
-_FEWEST_POINTS = 5
 # A line is preferred to a chord between two points where its standard error is below this share of its slope, and
 # where it ends below this share of Rp0.2.
 _SURE_LINE, _ELASTIC = 0.1, 0.6

@@ -12,7 +12,8 @@ from tfmat.data.dataset import (
     is_dataset,
 )
 from tfmat.errors import InputError
-from tfmat.records.settings import OBSERVATION, CurveSettings
+from tfmat.records.laboratory import OBSERVATION
+from tfmat.records.simulation import CurveSettings
 
 # Keys of the config's `data` section that are called the same in CurveSettings; beside them the number of points.
 _OF_CURVES = (

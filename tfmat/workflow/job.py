@@ -15,8 +15,7 @@ from tfmat.data.dataset import PackedDataset, check_memory, dataset_folder
 from tfmat.errors import InputError
 from tfmat.files import make_folder, read_json, write_json
 from tfmat.records.files import example_curve, write_example_curve, write_example_tests
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import RecordForm
+from tfmat.records.simulation import CurveSettings, RecordForm
 from tfmat.training.plan import RunPlan
 from tfmat.training.run_folder import ENDED
 from tfmat.workflow.dataset import curve_settings, make_dataset, named_dataset, seed_and_counts

@@ -11,9 +11,8 @@ from tfmat.cli.identify import write_cards
 from tfmat.cli.main import main
 from tfmat.identification.answers import Identification, Value
 from tfmat.materials import find_law
-from tfmat.records.cleaning import Caveat, MeasuredCurve
 from tfmat.records.files import example_curve
-from tfmat.records.record import MeasuredRecord
+from tfmat.records.record import Caveat, MeasuredCurve, MeasuredRecord
 
 SOLVERS = "abaqus,ls_dyna,ansys,calculix,code_aster"
 

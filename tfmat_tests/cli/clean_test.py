@@ -11,7 +11,7 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat.data.dataset import generate_dataset
-from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import CurveSettings
 
 Capture = pytest.CaptureFixture[str]
 FILES = ("manifest.json", "shard-00000-of-00001.features", "shard-00000-of-00001.labels", ".lock")

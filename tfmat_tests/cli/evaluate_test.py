@@ -7,7 +7,7 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat.data.dataset import generate_dataset
-from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import CurveSettings
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from tfmat.cli.main import main
 from tfmat.data.dataset import PackedDataset, dataset_folder
-from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import CurveSettings
 
 ROOT = pathlib.Path(__file__).parents[2]
 

@@ -8,7 +8,7 @@ import pytest
 from tfmat.cli.main import main
 from tfmat.errors import InputError
 from tfmat.materials import find_law, registry
-from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import CurveSettings
 
 LINEAR = """
 from tfmat.materials import Law, Parameter

@@ -13,7 +13,7 @@ import pytest
 from tfmat.data.dataset import PackedDataset, generate_dataset
 from tfmat.errors import InputError
 from tfmat.files import read_json
-from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import CurveSettings
 
 SETTINGS = CurveSettings(num_points=16)
 # 10 shards of 2048 rows of 200 bytes: 4.1 MB.

@@ -6,7 +6,7 @@ import pytest
 
 from tfmat.data.dataset import check_memory, generate_dataset, size_text, total_memory
 from tfmat.errors import InputError
-from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import CurveSettings
 
 
 def test_total_memory_is_at_most_that_of_the_machine():

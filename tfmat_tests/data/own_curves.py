@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import Simulator
+from tfmat.records.simulation import CurveSettings, Simulator
 
 
 def line_curves(count: int = 40, points: int = 200) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tfmat.data.dataset import PackedDataset, generate_dataset
 from tfmat.data.imported import repair_dataset
 from tfmat.errors import InputError
 from tfmat.files import read_json, write_json
-from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import CurveSettings
 from tfmat_tests.data.small_dataset import generate, shard_bytes
 
 
@@ -151,7 +151,7 @@ def test_an_interrupt_keeps_finished_shards(tmp_path: pathlib.Path) -> None:
 
 _CHILD = """
 import sys, time
-from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import CurveSettings
 from tfmat.data.dataset import generate_dataset
 calls = []
 def progress(done, total):

@@ -15,8 +15,7 @@ from tfmat.data.dataset import (
 )
 from tfmat.errors import InputError
 from tfmat.files import write_json
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import Simulator
+from tfmat.records.simulation import CurveSettings, Simulator
 from tfmat_tests.data.small_dataset import SETTINGS, generate, shard_bytes
 
 

@@ -21,7 +21,7 @@ from tfmat.data.pipeline import (
     sequential_blocks,
 )
 from tfmat.errors import InputError
-from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import CurveSettings
 
 # More rows than the order covers: validation examples lie behind the training examples.
 FEATURES = np.arange(1200 * 6, dtype=np.float32).reshape(1200, 2, 3)

@@ -3,7 +3,7 @@
 import pathlib
 
 from tfmat.data.dataset import PackedDataset, generate_dataset
-from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import CurveSettings
 
 SETTINGS = CurveSettings(num_points=16)
 # 5 shards of 2048 rows, the last with 8 curves and the test rows.

@@ -7,7 +7,7 @@ import pytest
 
 from tfmat.data.dataset import generate_dataset
 from tfmat.errors import InputError
-from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import CurveSettings
 
 tfds = pytest.importorskip("tensorflow_datasets", reason="needs tensorflow-datasets")
 

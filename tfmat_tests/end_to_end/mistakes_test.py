@@ -10,7 +10,7 @@ import pytest
 
 from tfmat.cli.main import COMMANDS
 from tfmat.data.dataset import PackedDataset, generate_dataset
-from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import CurveSettings
 from tfmat_tests.end_to_end.conftest import Refuse
 from tfmat_tests.end_to_end.runs import SMALL_RUN, listing
 from tfmat_tests.processes import ForkServer

@@ -9,8 +9,7 @@ import scipy.stats
 
 from tfmat.errors import InputError
 from tfmat.identification.scores import bayes_risk, cached_bayes_risk
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import Simulator
+from tfmat.records.simulation import CurveSettings, Simulator
 
 SETTINGS = CurveSettings()
 

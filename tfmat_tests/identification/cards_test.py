@@ -8,7 +8,7 @@ import pytest
 import tfmat
 from tfmat.errors import InputError
 from tfmat.materials import find_law
-from tfmat.records.cleaning import Caveat
+from tfmat.records.record import Caveat
 
 VALUES = np.array([[200e3, 300.0, 250.0, 12.0]])
 

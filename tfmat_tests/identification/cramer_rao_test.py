@@ -11,8 +11,7 @@ from tfmat.identification.least_squares import (
 )
 from tfmat.identification.likelihood import NoiseModel, SimulatedErrors
 from tfmat.materials import find_law
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import Simulator, observed
+from tfmat.records.simulation import CurveSettings, Simulator, observed
 
 LAW = find_law("hahn_tsai")
 STRAIN = np.linspace(0, 0.04, 200)

@@ -14,8 +14,7 @@ from tfmat.identification import scores as reference_module
 from tfmat.identification.evaluate import add_reference, evaluate, find_test_data
 from tfmat.identification.least_squares import cramer_rao_bound, fit
 from tfmat.identification.scores import bayes_risk, cached_bayes_risk
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import split_features
+from tfmat.records.simulation import CurveSettings, split_features
 from tfmat.report.tables import reference_table
 
 

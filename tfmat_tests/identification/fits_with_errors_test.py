@@ -5,8 +5,7 @@ import pytest
 
 from tfmat.identification.least_squares import fit_with_noise
 from tfmat.identification.scores import covariance_by_errors, fit_with_errors
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import Simulator, observed
+from tfmat.records.simulation import CurveSettings, Simulator, observed
 
 
 def _records(count, **options):

@@ -13,9 +13,8 @@ from tfmat.identification.identifier import Identifier
 from tfmat.identification.networks import find_network, law_alone, needs_network, read_sidecar
 from tfmat.materials import find_law
 from tfmat.records.files import example_curve, write_example_curve
-from tfmat.records.record import MeasuredRecord
-from tfmat.records.resampling import CurveTarget
-from tfmat.records.settings import CurveSettings
+from tfmat.records.record import CurveTarget, MeasuredRecord
+from tfmat.records.simulation import CurveSettings
 from tfmat_tests.records.files import load_measured_curve, load_measured_curves
 
 
@@ -47,7 +46,7 @@ def test_the_answer_is_the_network_s_answer_for_a_curve_of_its_own_kind(trained_
     """A training curve that goes through a file and the cleaning gets the same answer as the stored points."""
     features = np.array(trained_run.dataset.features[:50], np.float64)
     whole = features[~features[:, :, 2].any(axis=1)][:5]
-    from tfmat.records.measured import clean
+    from tfmat.records.cleaning import clean
     from tfmat.records.reading import RawCurve
 
     curves = [

@@ -9,8 +9,8 @@ from tfmat.identification.networks import law_alone
 from tfmat.materials import History, find_law
 from tfmat.records.files import find_records, load_records, write_example_curve
 from tfmat.records.reading import ReadingOptions
-from tfmat.records.resampling import CurveTarget
-from tfmat.records.settings import CurveSettings
+from tfmat.records.record import CurveTarget
+from tfmat.records.simulation import CurveSettings
 from tfmat_tests.records.files import load_measured_curve, load_measured_curves
 from tfmat_tests.records.made_tests import cycles, saved
 

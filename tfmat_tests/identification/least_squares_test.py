@@ -15,8 +15,7 @@ from tfmat.identification.least_squares import (
 from tfmat.materials import find_law
 from tfmat.materials.law import History, TestSet
 from tfmat.materials.numerics import Residuals, minimise
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import Simulator, split_features
+from tfmat.records.simulation import CurveSettings, Simulator, split_features
 
 # Metals on which the noise of 1 MPa that the tests have leaves a fit something to find: not 10 MPa strong.
 ORDINARY = {

@@ -6,8 +6,7 @@ import pytest
 from tfmat.errors import InputError
 from tfmat.identification.likelihood import NoiseModel, SimulatedErrors
 from tfmat.materials import find_law
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import Simulator
+from tfmat.records.simulation import CurveSettings, Simulator
 
 LAW = find_law("hahn_tsai")
 

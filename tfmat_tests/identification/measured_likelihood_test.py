@@ -12,9 +12,9 @@ from tfmat.identification.posterior import Posterior
 from tfmat.identification.sampling import sample
 from tfmat.identification.side_by_side import in_processes, one_thread_a_product
 from tfmat.materials import find_law
-from tfmat.records.cleaning import MeasuredCurve
-from tfmat.records.record import MeasuredRecord
-from tfmat.records.settings import CurveSettings, specimen_strain
+from tfmat.records.laboratory import specimen_strain
+from tfmat.records.record import MeasuredCurve, MeasuredRecord
+from tfmat.records.simulation import CurveSettings
 from tfmat_tests.identification.sampling_test import guesses, simulated
 from tfmat_tests.specimens.forward_test import write_bar_law
 

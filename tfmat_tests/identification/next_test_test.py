@@ -96,7 +96,7 @@ def test_what_cannot_be_answered_is_refused_in_one_line(law, options, message):
 
 
 def test_laws_without_a_likelihood_are_refused():
-    from tfmat.records.settings import CurveSettings
+    from tfmat.records.simulation import CurveSettings
 
     settings = CurveSettings(law="mooney_rivlin", misfit=(0.001, 0.02))
     with pytest.raises(InputError, match="needs the law's likelihood: curves with data.misfit"):

@@ -7,8 +7,7 @@ import scipy.stats
 
 from tfmat.identification.least_squares import compare_laws, fit
 from tfmat.materials import find_law
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import Simulator, split_features
+from tfmat.records.simulation import CurveSettings, Simulator, split_features
 
 OWN, OTHERS = "hahn_tsai", ("tanh_shear", "exponential_shear")
 

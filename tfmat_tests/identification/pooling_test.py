@@ -11,10 +11,10 @@ from tfmat.errors import InputError
 from tfmat.identification.answers import identify, pool, scatter_over_intervals
 from tfmat.identification.networks import law_alone
 from tfmat.materials import History, find_law
-from tfmat.records.cleaning import Caveat, CleaningOptions, MeasuredCurve
+from tfmat.records.cleaning import CleaningOptions
 from tfmat.records.files import measured_records, write_example_curve
 from tfmat.records.reading import ReadingOptions
-from tfmat.records.record import MeasuredRecord
+from tfmat.records.record import Caveat, MeasuredCurve, MeasuredRecord
 from tfmat_tests.records.files import load_measured_curves
 
 MODULI = (4600.0, 5000.0, 5500.0)

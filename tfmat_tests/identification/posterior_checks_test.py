@@ -13,8 +13,7 @@ from tfmat.identification.identifier import Identifier
 from tfmat.identification.likelihood import NoiseModel, SimulatedErrors
 from tfmat.identification.posterior import Posterior
 from tfmat.identification.scores import c2st, compare_posteriors, posterior_scores
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import observed
+from tfmat.records.simulation import CurveSettings, observed
 
 CURVES, SAMPLES = 2000, 200
 

@@ -20,9 +20,8 @@ from tfmat.networks import build_model
 from tfmat.records.cleaning import CleaningOptions
 from tfmat.records.files import example_curve, measured_records
 from tfmat.records.reading import ReadingOptions
-from tfmat.records.resampling import record_features
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import RecordForm, Simulator
+from tfmat.records.record import record_features
+from tfmat.records.simulation import CurveSettings, RecordForm, Simulator
 from tfmat.workflow.job import sidecar
 
 

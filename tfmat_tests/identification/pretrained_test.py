@@ -18,9 +18,8 @@ from tfmat.identification.scores import COVERAGES, coverage, posterior_scores, r
 from tfmat.records.cleaning import CleaningOptions
 from tfmat.records.files import measured_records
 from tfmat.records.reading import ReadingOptions
-from tfmat.records.resampling import resample
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import Simulator, features_of
+from tfmat.records.record import resample
+from tfmat.records.simulation import CurveSettings, Simulator, features_of
 from tfmat.workflow import curve_settings
 from tfmat_tests.records.files import load_file
 

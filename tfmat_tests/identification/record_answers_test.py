@@ -17,9 +17,8 @@ from tfmat.materials.registry import find_law
 from tfmat.records.cleaning import CleaningOptions
 from tfmat.records.files import find_records, load_records, measured_records
 from tfmat.records.reading import ReadingOptions
-from tfmat.records.record import MeasuredRecord
-from tfmat.records.resampling import CurveTarget
-from tfmat.records.settings import CurveSettings
+from tfmat.records.record import CurveTarget, MeasuredRecord
+from tfmat.records.simulation import CurveSettings
 from tfmat_tests.records.made_tests import STRETCH, cycles, rubber, saved, tension
 
 

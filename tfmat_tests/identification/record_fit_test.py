@@ -19,12 +19,10 @@ from tfmat.identification.least_squares import (
 from tfmat.identification.networks import law_alone
 from tfmat.materials import find_law
 from tfmat.materials.registry import MONOTONIC_LAWS
-from tfmat.records.cleaning import MeasuredCurve
-from tfmat.records.measured import clean
+from tfmat.records.cleaning import clean
 from tfmat.records.reading import RawCurve, ReadingOptions
-from tfmat.records.record import MeasuredRecord
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import Simulator, split_features
+from tfmat.records.record import MeasuredCurve, MeasuredRecord
+from tfmat.records.simulation import CurveSettings, Simulator, split_features
 from tfmat_tests.records.files import load_file
 
 # Ends of curves and numbers of points, as different as files of one call can be; the last has more than a search takes.

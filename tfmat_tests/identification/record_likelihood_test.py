@@ -10,8 +10,7 @@ import scipy.stats
 from tfmat.errors import InputError
 from tfmat.identification.likelihood import DrawnErrors, NoiseModel, SimulatedErrors, offset_value
 from tfmat.identification.scores import bayes_risk
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import Simulator, observed
+from tfmat.records.simulation import CurveSettings, Simulator, observed
 
 # Linear in its one parameter, so that everything has a closed form.
 RUBBER = {

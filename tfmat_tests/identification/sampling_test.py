@@ -28,8 +28,7 @@ from tfmat.identification.sampling import (
 from tfmat.identification.scores import posterior_moments
 from tfmat.identification.side_by_side import in_processes, one_thread_a_product
 from tfmat.materials import find_law
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import Simulator, observed
+from tfmat.records.simulation import CurveSettings, Simulator, observed
 
 
 def all_simulated(count, seed=5, **settings):

@@ -9,7 +9,7 @@ from tfmat.materials.registry import find_law
 from tfmat.records.cleaning import CleaningOptions
 from tfmat.records.files import measured_records
 from tfmat.records.reading import ReadingOptions
-from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import CurveSettings
 
 LAW = find_law("mooney_rivlin")
 TRUTH = np.array([[0.3, 0.06]])

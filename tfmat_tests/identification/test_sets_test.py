@@ -13,8 +13,7 @@ from tfmat.identification.scores import bayes_risk
 from tfmat.materials import History, HistoryLaw, Parameter, find_law
 from tfmat.materials.law import TestSet
 from tfmat.materials.numerics import Residuals, minimise
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import Simulator, observed
+from tfmat.records.simulation import CurveSettings, Simulator, observed
 
 
 def _records(count=12, **options):

@@ -15,8 +15,8 @@ from tfmat.identification.identifier import Identifier
 from tfmat.identification.networks import Calibration, Spread, in_units, read_sidecar
 from tfmat.identification.scores import COVERAGES, coverage
 from tfmat.materials import find_law
+from tfmat.records.cleaning import clean
 from tfmat.records.files import example_curve, write_example_curve
-from tfmat.records.measured import clean
 from tfmat.records.reading import RawCurve
 from tfmat.records.record import MeasuredRecord
 from tfmat_tests.records.files import load_measured_curve

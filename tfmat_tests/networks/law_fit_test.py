@@ -11,8 +11,7 @@ from tfmat.data.dataset import input_scale
 from tfmat.networks import build_model
 from tfmat.networks.flow import PosteriorFlow
 from tfmat.networks.law_fit import AroundFit, LawFit
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import RecordForm, Simulator
+from tfmat.records.simulation import CurveSettings, RecordForm, Simulator
 
 
 def _simulated(count=900, **settings):

@@ -19,8 +19,7 @@ from tfmat.networks.plastic_spectrum import (
     _sums,
     numbers_of,
 )
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import Simulator
+from tfmat.records.simulation import CurveSettings, Simulator
 
 RATES = 2.0 * 2.0 ** np.arange(10)
 GAINS = 0.5 * 2.0 ** np.arange(7)

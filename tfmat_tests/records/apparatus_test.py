@@ -10,8 +10,7 @@ import scipy.signal
 from tfmat.errors import InputError
 from tfmat.materials import find_law
 from tfmat.materials.law import History
-from tfmat.records.programmes import along_path
-from tfmat.records.settings import (
+from tfmat.records.laboratory import (
     Apparatus,
     after_toe,
     correlated,
@@ -19,6 +18,7 @@ from tfmat.records.settings import (
     specimen_strain,
     thinned,
 )
+from tfmat.records.programmes import along_path
 
 MODULUS, YIELD = 2e5, 400.0
 

@@ -8,11 +8,9 @@ import pytest
 from tfmat.errors import InputError
 from tfmat.materials.law import History
 from tfmat.materials.registry import find_law
-from tfmat.records.cleaning import CleaningOptions
+from tfmat.records.cleaning import CleaningOptions, slack_of
 from tfmat.records.files import find_records, load_records
-from tfmat.records.measured import slack_of
-from tfmat.records.record import MOST_POINTS
-from tfmat.records.resampling import CurveTarget
+from tfmat.records.record import MOST_POINTS, CurveTarget
 from tfmat_tests.records.files import write
 from tfmat_tests.records.made_tests import (
     LAW,

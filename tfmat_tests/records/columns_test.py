@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.records.cleaning import reasons_not_to_use
-from tfmat.records.measured import clean
+from tfmat.records.cleaning import clean
 from tfmat.records.reading import ReadingOptions, read_curves
-from tfmat.records.resampling import CurveTarget
-from tfmat.records.settings import CurveSettings
+from tfmat.records.record import CurveTarget, reasons_not_to_use
+from tfmat.records.simulation import CurveSettings
 from tfmat_tests.records.files import STRAIN, STRESS, table, write
 
 # MPa or N of a unit, from the definitions: kilogram-force 9.80665 N, pound 0.45359237 kg, inch 25.4 mm.

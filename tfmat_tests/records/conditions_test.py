@@ -3,8 +3,12 @@
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.records.columns import conditions_of, fahrenheit_of_rankine, split_time_header
-from tfmat.records.reading import read_curves
+from tfmat.records.reading import (
+    conditions_of,
+    fahrenheit_of_rankine,
+    read_curves,
+    split_time_header,
+)
 from tfmat_tests.records.files import table, write
 
 

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.records.cleaning import CleaningOptions
-from tfmat.records.measured import clean
+from tfmat.records.cleaning import CleaningOptions, clean
 from tfmat.records.reading import RawCurve
-from tfmat.records.resampling import CurveTarget
-from tfmat.records.settings import CurveSettings
+from tfmat.records.record import CurveTarget
+from tfmat.records.simulation import CurveSettings
 from tfmat_tests.records.files import load_file
 
 VOCE = CurveTarget.of(CurveSettings(law="voce"), CurveSettings(law="voce").build_law())

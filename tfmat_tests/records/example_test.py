@@ -13,8 +13,8 @@ from tfmat.records.files import (
     write_example_curve,
     write_example_tests,
 )
-from tfmat.records.resampling import CurveTarget
-from tfmat.records.settings import CurveSettings
+from tfmat.records.record import CurveTarget
+from tfmat.records.simulation import CurveSettings
 from tfmat_tests.records.files import load_measured_curve
 
 SHIPPED = {

@@ -6,8 +6,7 @@ import numpy as np
 
 from tfmat.errors import InputError
 from tfmat.records.files import RecordFiles, TestFile, load_records, load_test
-from tfmat.records.record import MeasuredRecord
-from tfmat.records.resampling import CurveTarget
+from tfmat.records.record import CurveTarget, MeasuredRecord
 
 STRAIN = np.linspace(0.0, 0.05, 20)
 STRESS = 1000.0 * STRAIN

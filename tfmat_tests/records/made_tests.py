@@ -9,7 +9,7 @@ from tfmat.materials.law import Array, History, HistoryLaw, Parameter
 from tfmat.materials.registry import find_law
 from tfmat.records.files import find_records, load_records
 from tfmat.records.reading import ReadingOptions
-from tfmat.records.resampling import CurveTarget
+from tfmat.records.record import CurveTarget
 from tfmat_tests.records.files import write
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tfmat.records.reading import ReadingOptions
-from tfmat.records.resampling import CurveTarget
+from tfmat.records.record import CurveTarget
 from tfmat_tests.records.files import (
     STRAIN,
     STRESS,

@@ -7,11 +7,10 @@ import pytest
 
 from tfmat.errors import InputError
 from tfmat.materials import find_law
-from tfmat.records.cleaning import CleaningOptions
-from tfmat.records.measured import clean
+from tfmat.records.cleaning import CleaningOptions, clean
 from tfmat.records.reading import RawCurve, ReadingOptions
-from tfmat.records.resampling import CurveTarget, resample
-from tfmat.records.settings import CurveSettings
+from tfmat.records.record import CurveTarget, resample
+from tfmat.records.simulation import CurveSettings
 from tfmat_tests.records.files import load_measured_curve, load_measured_curves
 
 SHEAR = CurveTarget(200, 1.0, (0.01, 0.05), 140.0, "engineering shear", "shear")

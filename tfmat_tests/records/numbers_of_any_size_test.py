@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.records.measured import clean
+from tfmat.records.cleaning import clean
 from tfmat.records.reading import RawCurve
-from tfmat.records.resampling import CurveTarget, resample
-from tfmat.records.settings import CurveSettings
+from tfmat.records.record import CurveTarget, resample
+from tfmat.records.simulation import CurveSettings
 
 TARGETS = [
     CurveTarget.of(CurveSettings(law=law), CurveSettings(law=law).build_law())

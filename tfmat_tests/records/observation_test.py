@@ -13,9 +13,8 @@ from tfmat.records.laboratory import (
     rounded_stress,
     smooth_deviation,
 )
-from tfmat.records.resampling import CurveTarget, resample
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import BLOCK, Simulator
+from tfmat.records.record import CurveTarget, resample
+from tfmat.records.simulation import BLOCK, CurveSettings, Simulator
 
 SILENT = {"noise_mpa": 0.0, "law": "voce"}
 

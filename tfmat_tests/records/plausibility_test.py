@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.records.cleaning import reasons_not_to_use
-from tfmat.records.measured import clean
+from tfmat.records.cleaning import clean
 from tfmat.records.reading import RawCurve, ReadingOptions
-from tfmat.records.resampling import CurveTarget
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import Simulator
+from tfmat.records.record import CurveTarget, reasons_not_to_use
+from tfmat.records.simulation import CurveSettings, Simulator
 from tfmat_tests.records.files import load_file
 
 TARGETS = {

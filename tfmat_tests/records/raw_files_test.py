@@ -8,8 +8,8 @@ from tfmat.errors import InputError
 from tfmat.records import tables
 from tfmat.records.files import RecordFiles, TestFile, load_records
 from tfmat.records.reading import read_curves
-from tfmat.records.resampling import CurveTarget
-from tfmat.records.settings import CurveSettings
+from tfmat.records.record import CurveTarget
+from tfmat.records.simulation import CurveSettings
 from tfmat_tests.records.files import sheet_rows, table, write, write_workbook
 
 LONG = 20_000

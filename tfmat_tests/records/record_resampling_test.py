@@ -5,15 +5,11 @@ import pytest
 
 from tfmat.materials.law import History
 from tfmat.materials.registry import find_law
-from tfmat.records.cleaning import MeasuredCurve
-from tfmat.records.columns import Measure
-from tfmat.records.measured import measured_test
+from tfmat.records.cleaning import measured_test
 from tfmat.records.programmes import Monotonic, programme_class
-from tfmat.records.reading import RawCurve
-from tfmat.records.record import MeasuredRecord, MeasuredTest
-from tfmat.records.resampling import record_features
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import FLAG, RecordForm
+from tfmat.records.reading import Measure, RawCurve
+from tfmat.records.record import MeasuredCurve, MeasuredRecord, MeasuredTest, record_features
+from tfmat.records.simulation import FLAG, CurveSettings, RecordForm
 
 
 def measured(law, programme, history: History, parameters, dense: int = 1):

@@ -8,11 +8,15 @@ import pytest
 
 from tfmat.errors import InputError
 from tfmat.materials import find_law
-from tfmat.records.faults import end_of_measured_strain, start_of_capped_load, without_wild_cells
-from tfmat.records.measured import clean
+from tfmat.records.cleaning import (
+    clean,
+    end_of_measured_strain,
+    start_of_capped_load,
+    without_wild_cells,
+)
 from tfmat.records.reading import RawCurve, ReadingOptions
-from tfmat.records.resampling import CurveTarget
-from tfmat.records.settings import CurveSettings
+from tfmat.records.record import CurveTarget
+from tfmat.records.simulation import CurveSettings
 from tfmat_tests.records.files import load_file, table, write
 
 VOCE = CurveTarget.of(CurveSettings(law="voce"), find_law("voce"))

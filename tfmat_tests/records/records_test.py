@@ -5,8 +5,7 @@ import pytest
 
 from tfmat.errors import InputError
 from tfmat.materials.law import History
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import FLAG, RecordForm, Simulator
+from tfmat.records.simulation import FLAG, CurveSettings, RecordForm, Simulator
 
 LAWS = '''
 import numpy as np

@@ -8,8 +8,7 @@ import pytest
 
 from tfmat.data.dataset import dataset_folder
 from tfmat.errors import InputError
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import Simulator
+from tfmat.records.simulation import CurveSettings, Simulator
 
 _REST = {
     "strength_mpa": None,

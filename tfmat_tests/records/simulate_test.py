@@ -7,8 +7,7 @@ import pytest
 
 from tfmat.errors import InputError
 from tfmat.materials.registry import MONOTONIC_LAWS
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import BLOCK, Simulator, features_of
+from tfmat.records.simulation import BLOCK, CurveSettings, Simulator, features_of
 
 # Curve 123,456 of the default settings and seed 0: labels; points 1, 100 and 199.
 FROZEN_LABELS = [[0.30755335, 0.5156101]]

@@ -9,8 +9,15 @@ import scipy.stats
 from tfmat.errors import InputError
 from tfmat.materials import find_law
 from tfmat.materials.law import History
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import BLOCK, FLAG, STRAIN, STRESS, RecordForm, Simulator
+from tfmat.records.simulation import (
+    BLOCK,
+    FLAG,
+    STRAIN,
+    STRESS,
+    CurveSettings,
+    RecordForm,
+    Simulator,
+)
 
 CYCLIC = {"law": "voce_chaboche_1", "num_points": 80, "noise_mpa": 0.0}
 

@@ -6,10 +6,10 @@ import scipy.interpolate
 import scipy.optimize
 import scipy.stats
 
-from tfmat.records.measured import clean
+from tfmat.records.cleaning import clean
 from tfmat.records.reading import RawCurve, ReadingOptions
-from tfmat.records.resampling import CurveTarget
-from tfmat.records.settings import CurveSettings
+from tfmat.records.record import CurveTarget
+from tfmat.records.simulation import CurveSettings
 from tfmat.records.tensile import SYMBOLS, tensile_properties
 from tfmat_tests.records.files import load_file
 

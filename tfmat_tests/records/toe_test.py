@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 
 from tfmat.materials import find_law
-from tfmat.records.cleaning import CleaningOptions
-from tfmat.records.measured import clean
+from tfmat.records.cleaning import CleaningOptions, clean
 from tfmat.records.reading import RawCurve
-from tfmat.records.resampling import CurveTarget
-from tfmat.records.settings import CurveSettings
-from tfmat.records.simulation import Simulator
-from tfmat.records.toe import StrainError, elastic_line, noise_of, toe_shift
+from tfmat.records.record import CurveTarget
+from tfmat.records.simulation import CurveSettings, Simulator
+from tfmat.records.tensile import StrainError, elastic_line, noise_of, toe_shift
 
 SHEAR = CurveTarget(200, 1.0, (0.01, 0.05), None, "engineering shear", "shear")
 METAL = CurveTarget(200, 2.0, (0.02, 0.6), None, "true", "true")

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from tfmat.errors import InputError
-from tfmat.records.cleaning import CleaningOptions
-from tfmat.records.measured import clean
+from tfmat.records.cleaning import CleaningOptions, clean
 from tfmat.records.reading import RawCurve
-from tfmat.records.resampling import CurveTarget
+from tfmat.records.record import CurveTarget
 
 METAL = CurveTarget(200, 2.0, (0.02, 0.6), None, "true", "true")
 STRAIN = np.linspace(0, 0.3, 601)

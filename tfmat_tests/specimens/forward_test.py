@@ -11,7 +11,7 @@ from tfmat.errors import InputError
 from tfmat.materials import Parameter, find_law
 from tfmat.materials.law import check_law
 from tfmat.records.laboratory import Laboratory
-from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import CurveSettings
 from tfmat.specimens.emulator import Facts, ForwardNetwork, inputs_of, write_law
 
 DRAWN = (

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.rounds import quantity
-from tfmat.records.settings import CurveSettings
+from tfmat.records.simulation import CurveSettings
 from tfmat.records.simulation import Simulator
 
 # RATE, RATE_OF_RECORDS: curves and records a second that are wanted.

@@ -59,7 +59,7 @@ def steps_spec(
 def make_data(folder: pathlib.Path, num_curves: int = _CURVES) -> PackedDataset:
     """Curves to train on."""
     from tfmat.data.dataset import generate_dataset
-    from tfmat.records.settings import CurveSettings
+    from tfmat.records.simulation import CurveSettings
 
     return generate_dataset(
         CurveSettings(), seed=0, num_curves=num_curves, num_test=10, data_dir=folder
