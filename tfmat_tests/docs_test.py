@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import urllib.parse
+from collections.abc import Iterator
 from html.parser import HTMLParser
 
 import numpy as np
@@ -114,6 +115,62 @@ def test_contributing_names_what_is_there():
         names = {name for name in quoted if re.fullmatch(r"\w+(\.\w+)?", name)} - files
         missing += [name for name in names if not re.search(rf"\b{name.split('.')[-1]}\b", source)]
     assert missing == []
+
+
+# LONGEST_GUIDE: words outside code that a guide may have; a reader finishes them in five minutes.
+LONGEST_GUIDE = 900
+# LONGEST_SENTENCE: words that no sentence of a page exceeds.
+LONGEST_SENTENCE = 40
+# MOST_FOUND: share of sentences that may be hard to read (`_hard_to_read`).
+MOST_FOUND = 0.06
+
+
+def _without_code(text: str) -> str:
+    text = re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.DOTALL)
+    return re.sub(r"^ {4}.*$", "", text, flags=re.MULTILINE)
+
+
+def _sentences(page: pathlib.Path) -> Iterator[str]:
+    """The sentences of a page's paragraphs and lists: no code, tables, headings or pictures; a link is its text."""
+    text = re.sub(r"^(\||#|!\[).*$", "", _without_code(page.read_text("utf-8")), flags=re.MULTILINE)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "`code`", text))
+    for paragraph in re.split(r"\n\s*\n|\n\s*(?:[*-]|\d+\.)\s", text):
+        yield from re.split(r"(?<=[.:?!])\s+(?=[A-Z`*(])", " ".join(paragraph.split()))
+
+
+def _words(sentence: str) -> int:
+    return len(re.findall(r"[^\W\d][\w’'-]*", sentence))
+
+
+def _hard_to_read(sentence: str) -> bool:
+    """Whether a sentence is long or nested, or begins with a word that keeps its subject waiting."""
+    return (
+        _words(sentence) > 30
+        or sentence.count(";") > 1
+        or bool(re.match(r"(Of|By|What|Who|Which|That|Those) (?!.*\?$)", sentence))
+        or bool(re.search(r"\b(that of|those of|than that|as it is|in place of)\b", sentence))
+        or bool(re.search(r"\([^()]*\(", sentence))
+    )
+
+
+def test_pages_are_plain():
+    pages = [PROJECT / "README.md", *DOCS.glob("*.md")]
+    sentences = [(page.name, one) for page in pages for one in _sentences(page)]
+    assert [found for found in sentences if _words(found[1]) > LONGEST_SENTENCE] == []
+    hard = [found for found in sentences if _hard_to_read(found[1])]
+    assert len(hard) <= MOST_FOUND * len(sentences), hard
+
+
+def test_guides_are_short():
+    guides = (
+        (PROJECT / "mkdocs.yml").read_text("utf-8").split("- Guides:")[1].split("- Reference:")[0]
+    )
+    names = re.findall(r": (\w+\.md)$", guides, re.MULTILINE)
+    words = {
+        name: len(re.findall(r"\S*\w\S*", _without_code((DOCS / name).read_text("utf-8"))))
+        for name in names
+    }
+    assert len(words) >= 12 and {k: v for k, v in words.items() if v > LONGEST_GUIDE} == {}
 
 
 @pytest.fixture(scope="module")
