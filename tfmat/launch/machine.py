@@ -26,7 +26,7 @@ from tfmat.files import read_json, write_json
 from tfmat.launch.runtime import prepare_onednn, uses_onednn
 
 # --------------------------------------------------------------------------------------------------
-# What the doctor tries in processes of their own: programs, of which each prints one JSON object a line.
+# Trials of the doctor in processes of their own: programs, of which each prints one JSON object a line.
 #
 # They are apart because Horovod, mpi4py and DTensor may only be imported by their backends, and because one that
 # hangs or crashes must not take the doctor with it.
@@ -104,7 +104,7 @@ if world.rank == 0:
 
 
 # --------------------------------------------------------------------------------------------------
-# What this machine can do, found by doing it: each library is tried in a process of its own, with a time-out.
+# Abilities of this machine, found by trial: each library is tried in a process of its own, with a time-out.
 
 
 # Seconds. Two processes that load TensorFlow on busy processors take long; SLURM retries for a minute where no
@@ -334,7 +334,7 @@ def _reason(errors: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# What a run was made with: program, packages, machine, git revision, command, date. Loads none of them.
+# The provenance of a run: program, packages, machine, git revision, command, date. Loads none of them.
 
 
 FILE = "provenance.json"
@@ -360,7 +360,7 @@ def record_session(workdir: str | os.PathLike) -> None:
 
 
 def describe_session() -> dict[str, Any]:
-    """What this process runs with, as JSON.
+    """The software and hardware of this process, as JSON.
 
     `started` (UTC, ISO 8601), `command`, `versions` (name -> version), `git` (None outside of a checkout, else
     `revision` and `changed`: whether files of the checkout differ from it), `machine` (`name`, `system`, `processor`,
@@ -404,7 +404,7 @@ def git_state(folder: pathlib.Path) -> dict[str, Any] | None:
 
 
 def _git(folder: pathlib.Path, *arguments: str) -> str | None:
-    """What git prints; None where it fails or is not there."""
+    """The output of git; None where it fails or is not there."""
     try:
         done = subprocess.run(
             ["git", "--no-optional-locks", "-C", str(folder), *arguments],

@@ -161,7 +161,7 @@ def missing_hosts(hosts: Sequence[Host]) -> dict[Host, str]:
     """The hosts that cannot take ranks now, with the reason; all are asked at once, silent ones for `PATIENCE` seconds.
 
     A host is there when it answers through mpirun's agent, has this Python and the present folder, and mpirun starts a
-    program on it: one without Open MPI, or that cannot connect back, would end every start of all.
+    program on it. A host without Open MPI, or one that cannot connect back, would end every start of all.
     """
     far = [host for host in hosts if not host.is_local]
     if not far:
@@ -246,10 +246,10 @@ class _Record(TypedDict):
 class History:
     """`restarts.json` of a run folder. It goes on where the same run is started once more by hand.
 
-    `wall_seconds` counts from each start of the launcher until the training ends; `productive_seconds` is that part in
-    which steps were done, validated and saved that no loss undid: not the start of the ranks, not the first call of a
-    step, which compiles it, and not what was lost since the last checkpoint. Their ratio is the effective training time
-    ratio (ETTR) of Kokolis et al. 2024, arXiv:2410.21680.
+    `wall_seconds` counts from each start of the launcher until the training ends. `productive_seconds` is the part in
+    which steps were done, validated and saved that no loss undid. The start of the ranks, the first call of a step,
+    which compiles it, and steps since the last checkpoint before a loss are no part of it. Their ratio is the effective
+    training time ratio (ETTR) of Kokolis et al. 2024, arXiv:2410.21680.
 
     Raises:
       InputError: the file is damaged.
@@ -316,7 +316,7 @@ class History:
 # One `mpirun` and its ranks: started on given hosts, asked to save, ended; and what it says when ranks are lost.
 
 
-# What a shell hands on to programs on its own machine, mpirun hands on to other hosts where it is named.
+# Variables that a shell hands on to programs on its own machine; mpirun hands them on to other hosts where named.
 _HANDED_ON = re.compile(
     r"PATH|LD_LIBRARY_PATH|VIRTUAL_ENV|XDG_CACHE_HOME|(PYTHON|TFMAT_|HOROVOD_|NCCL_|TF_|XLA_|KERAS_|OMP_)\w+"
 )

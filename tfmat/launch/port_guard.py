@@ -10,7 +10,7 @@ them. It lets in what comes
   and port;
 * from the other hosts of the run, whatever process or user it is there: that cannot be seen from here.
 
-Between the library's listening and the filter lies a moment. Who connected in it is found, and then the run ends."""
+Between the library's listening and the filter lies a moment. A connection in it is found, and then the run ends."""
 
 import dataclasses
 import ipaddress
@@ -173,7 +173,7 @@ class PortGuard:
             raise OSError("its process ended")
 
     def _stranger(self) -> InputError | None:
-        """What to say where somebody connected before the filter was there; None where nobody did."""
+        """The complaint where somebody connected before the filter was there; None where nobody did."""
         own = own_ends(self._port, self._user)
         for line in connections():
             if line.local_port != self._port or line.state == LISTEN:

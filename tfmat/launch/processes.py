@@ -1,4 +1,4 @@
-"""Who am I among how many: one table of the names that launchers put into the environment of what they start."""
+"""This process among how many: one table of the names that launchers put into the environment of what they start."""
 
 import dataclasses
 import os
@@ -10,7 +10,7 @@ from tfmat.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Processes:
-    """This process among those of its run.
+    """This process among the processes of its run.
 
     Attributes:
       rank: of this process, from 0.
@@ -101,8 +101,8 @@ def find_processes(environment: Mapping[str, str] = os.environ) -> Processes:
 def processors_per_rank(processes: Processes, environment: Mapping[str, str] = os.environ) -> int:
     """Number of processors that this process should use, at least 1.
 
-    The processors of the node (of its part that a container or a SLURM job holds) are shared evenly by the ranks on it;
-    a rank that its launcher bound to fewer (`mpirun --bind-to core`) uses those.
+    The processors of the node (of its part that a container or a SLURM job holds) are shared evenly by the ranks on it.
+    A rank that its launcher bound to fewer (`mpirun --bind-to core`) uses these.
     """
     # What this process may use is no measure by itself: bound to a socket, several ranks share it.
     bound = len(os.sched_getaffinity(0))

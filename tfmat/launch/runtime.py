@@ -14,7 +14,7 @@ from tfmat.errors import InputError
 from tfmat.launch.processes import Processes
 
 # --------------------------------------------------------------------------------------------------
-# What the environment may say to tfmat and to Horovod: checked by every command before it makes anything.
+# Settings of tfmat and Horovod in the environment: checked by every command before it makes anything.
 
 
 # WORKER_TIMEOUT: seconds of silence after which a rank is lost; 0 watches nobody.
@@ -45,7 +45,7 @@ def seconds_setting(name: str, environment: Mapping[str, str] = os.environ) -> f
 
 
 def ports_setting(environment: Mapping[str, str] = os.environ) -> str:
-    """What TFMAT_TENSOR_PORTS says: `guarded` where nothing; InputError where it is no such word."""
+    """The word in TFMAT_TENSOR_PORTS, `guarded` where it is not set; InputError where it is no such word."""
     text = environment.get(TENSOR_PORTS) or GUARDED
     if text not in (GUARDED, OPEN, REFUSED):
         raise InputError(f"{TENSOR_PORTS} is '{text}'; give {GUARDED}, {OPEN} or {REFUSED}")
@@ -100,7 +100,7 @@ _ONEDNN_BY_ITSELF = {
 
 
 def processor_features(file: str = "/proc/cpuinfo") -> frozenset[str]:
-    """What Linux says that the processor can do, such as avx2; empty where it says nothing."""
+    """Abilities of the processor as Linux lists them, such as avx2; empty where it says nothing."""
     try:
         with open(file, encoding="utf-8", errors="replace") as lines:
             flags = next((line for line in lines if line.startswith("flags")), "")
@@ -268,8 +268,8 @@ def prepare_tensorflow(
         left out. These packages can be imported as ever.
       onednn: whether a run that goes on has used oneDNN; None chooses by the processor (see `prepare_onednn`).
 
-    TensorFlow 2.21 prints through absl before absl's logging is set up, so TF_CPP_MIN_LOG_LEVEL alone does not
-    silence it. What it prints is shown after all when the import fails, or with TFMAT_VERBOSE=1.
+    TensorFlow 2.21 prints through absl before absl's logging is set up, so TF_CPP_MIN_LOG_LEVEL alone does not silence
+    it. The text is shown after all when the import fails, or with TFMAT_VERBOSE=1.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")

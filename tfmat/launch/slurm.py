@@ -16,7 +16,7 @@ from typing import Any
 from tfmat.errors import InputError, nearest
 
 # --------------------------------------------------------------------------------------------------
-# What a cluster wants of every job, read from one small file that a user or an administrator writes once.
+# Requirements of a cluster for every job, read from one small file that a user or an administrator writes once.
 
 
 LAUNCHERS = ("srun", "mpirun")
@@ -61,7 +61,7 @@ class Site:
 
 
 def read_site(path: str | os.PathLike | None = None) -> Site:
-    """The site of a TOML file; without one, of `~/.config/tfmat/site.toml`; without that, one that wants nothing.
+    """The site of a TOML file, by default `~/.config/tfmat/site.toml`; without any, a site that wants nothing.
 
     Raises:
       InputError: the file is missing or no TOML, or has a key or a value that a site cannot have.
@@ -128,7 +128,7 @@ def _is_text(value: object) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# What one does with a SLURM job: submit it, watch it, cancel it.
+# Handling of a SLURM job: submit it, watch it, cancel it.
 
 
 # Seconds. SLURM's clients go on trying for about a minute where no controller answers.
@@ -187,7 +187,7 @@ def cancel(job_id: str) -> None:
 def with_size_of_nodes(site: Site, partition: str | None) -> Site:
     """The site with `cores_per_node` and `gpus_per_node` as SLURM says them of the partition's nodes with GPUs.
 
-    The site as it is where SLURM does not answer, or where such nodes differ.
+    The site is unchanged where SLURM does not answer, or where such nodes differ.
     """
     where = [f"--partition={partition}"] if partition else []
     try:
@@ -226,7 +226,7 @@ def _states_of(job_id: str) -> dict[str, str]:
 
 
 def _client(command: list[str], environment: Mapping[str, str] | None = None) -> str:
-    """What one of SLURM's programs prints."""
+    """The output of one of SLURM's programs."""
     if shutil.which(command[0]) is None:
         raise InputError(f"there is no {command[0]} on this machine; {_GET_SLURM}")
     try:
@@ -252,8 +252,8 @@ def _client(command: list[str], environment: Mapping[str, str] | None = None) ->
 def _environment(options: Iterable[str]) -> dict[str, str]:
     """This process's environment without what would change the job behind its script's back.
 
-    SBATCH_* variables win over the script's own lines, and the SLURM_* of a job from which another one is submitted
-    would be taken for those of the new one.
+    SBATCH_* variables win over the script's own lines. The SLURM_* variables of a job from which another one is
+    submitted would be taken for the new job's.
     """
     replaced = {f"SBATCH_{option.upper().replace('-', '_')}" for option in options}
     kept = {"SLURM_CONF", "SLURM_CLUSTERS"}
@@ -277,7 +277,7 @@ ARRAY_INDEX = "{array_index}"
 
 @dataclasses.dataclass(frozen=True)
 class SlurmJob:
-    """What runs, and on what.
+    """A job: its command, and what it asks for.
 
     Attributes:
       name: in the queue.
@@ -586,7 +586,7 @@ exit "$status"
 """
 
 # An element of an array whose process was killed, or lost a rank (status 4), has failed through no fault of its work,
-# and the others do not wait for it. What is killed again and again is not worth a place.
+# and the others do not wait for it. An element that is killed again and again is not worth a place.
 _LOST = """
 if [[ ($status == 4 || $status -gt 128) && {requeue}$stop == yesno && ${{SLURM_RESTART_COUNT:-0}} -lt 10 ]]; then
     if put_back "{job}"; then

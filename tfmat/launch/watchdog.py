@@ -116,7 +116,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
-        """What is told of an exception."""
+        """The text that is told of an exception."""
         trace = ""
         if isinstance(error, TfmatError):
             text = str(error)
@@ -204,7 +204,7 @@ def _described(value: Any, arrays: list[np.ndarray]) -> Any:
 
 
 # --------------------------------------------------------------------------------------------------
-# What the watchdog concludes from what it knows of each rank, in one line.
+# Conclusions of the watchdog from the state of each rank, in one line.
 
 
 AGAIN = "start the same command again to go on from the last checkpoint"
@@ -212,7 +212,7 @@ AGAIN = "start the same command again to go on from the last checkpoint"
 
 @dataclasses.dataclass
 class Member:
-    """What is known of one rank. Times are those of the monotonic clock here, in seconds."""
+    """The state of one rank. Times are of the monotonic clock here, in seconds."""
 
     rank: int
     host: str
@@ -254,7 +254,7 @@ class Evidence:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What is written, the ranks that it blames, and the exit status of all."""
+    """The line that is written, the ranks that it blames, and the exit status of all."""
 
     line: str
     blamed: tuple[int, ...] = ()
@@ -267,7 +267,7 @@ KINDS = ("dead", "failed", "silent", "deadlock")
 
 
 def describe(evidence: Iterable[Evidence], members: Mapping[int, Member], size: int) -> Verdict:
-    """What follows from several pieces of evidence: the surest kind counts, and the first piece of it.
+    """The conclusion from several pieces of evidence: the surest kind counts, and the first piece of it.
 
     Args:
       evidence: in the order in which it came; at least one.
@@ -748,7 +748,7 @@ class Star(threading.Thread):
         self.rank, self.size = rank, size
         self._on_loss = on_loss
         self._members, self._links = members, links
-        # What the main thread has not taken yet; None where nothing can come any more.
+        # Values that the main thread has not taken yet; None where nothing can come any more.
         self._values: dict[int, queue.SimpleQueue[bytes | None]] = {
             other: queue.SimpleQueue() for other in links
         }
@@ -784,7 +784,7 @@ class Star(threading.Thread):
         return value
 
     def gather(self, value: Any, combine: Callable[[list[Any]], Any] = list) -> Any:
-        """What rank 0's `combine` makes of every rank's value, in the order of the ranks; see `broadcast`."""
+        """The result of rank 0's `combine` of every rank's value, in the order of the ranks; see `broadcast`."""
         if self.rank:
             self._send(self._links.get(0), pack(value))
             return self._receive(0)
@@ -1176,7 +1176,7 @@ class Rank0(Star):
             if now - member.heard > self._timeout:
                 text = f"no heartbeat for {self._timeout:g} s"
                 self._suspect(Evidence("silent", (rank,), text), now)
-        # Who was silent lately may be anywhere by now.
+        # A rank that was silent lately may be anywhere by now.
         known = all(m.left or now - m.heard < 3 * self._interval for m in self._members.values())
         if known and not self._evidence:
             found = deadlock(self._members.values(), now, self._timeout)
@@ -1203,7 +1203,7 @@ class Rank0(Star):
 #     raise
 
 
-# What launchers call this launch, in the order of tfmat.launch.processes' table; each of them sets all of its row.
+# Launchers' names of this launch, in the order of tfmat.launch.processes' table; each sets all of its row.
 _LAUNCH_IDS = {
     "mpirun": ("PMIX_NAMESPACE",),
     "mpiexec": ("PALS_APID",),
@@ -1244,10 +1244,10 @@ class ByBroadcast:
 
 
 class ByNote:
-    """A file that all can see tells the place; the methods and attributes are those of `ByBroadcast`.
+    """A file that all can see tells the place; methods and attributes as of `ByBroadcast`.
 
-    Its name holds the launch's number, where the launcher gives one. What an earlier launch left there does no harm:
-    nobody answers there with that secret, and the file is read again until rank 0 has written its own.
+    Its name holds the launch's number, where the launcher gives one. A file that an earlier launch left there does no
+    harm: nobody answers there with that secret, and the file is read again until rank 0 has written its own.
 
     Args:
       processes: this one among those of the run.
