@@ -141,7 +141,7 @@ class HorovodCollectives(Collectives):
     def reduce(self, tensors: list[tf.Tensor]) -> list[tf.Tensor]:
         """See Collectives.reduce: one flat buffer, one collective, since the model is small and latency is everything.
 
-        Measured against one collective a variable: docs/scaling_study.md.
+        Measured against one collective a variable: docs/benchmark.md.
         """
         if self.size == 1:
             return tensors

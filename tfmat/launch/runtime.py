@@ -65,7 +65,7 @@ _SENT_AT_ONCE = str(1 << 20)
 def prepare_mpi(environment: MutableMapping[str, str] = os.environ) -> None:
     """Sets what measures best with Open MPI, where the user has not said otherwise; call it before MPI starts.
 
-    docs/scaling_study.md has the measurements.
+    docs/benchmark.md has the measurements.
     """
     # A thread that waits lets the computing one go first where they share a processor.
     environment.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
@@ -79,7 +79,7 @@ def prepare_mpi(environment: MutableMapping[str, str] = os.environ) -> None:
 def prepare_horovod(environment: MutableMapping[str, str] = os.environ) -> None:
     """Sets what measures best, where the user has not said otherwise; call it before Horovod's `init`.
 
-    docs/scaling_study.md has the measurements.
+    docs/benchmark.md has the measurements.
     """
     prepare_mpi(environment)
     # Milliseconds that Horovod's thread sleeps between two looks: as long as it likes where a tensor wakes it.
